@@ -1,0 +1,347 @@
+"""The blocks that feature maps are made of.
+
+Each block is a frozen value with settings that are JSON; `of` says what it looks at:
+``state``, ``input`` or ``both``. Blocks use only `__array_namespace__`, so the same
+code runs on NumPy arrays, on JAX arrays and under `jax.grad` and `jax.jit`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from ivvi.errors import DataError, FileError, InputError
+
+Array = Any
+"""A NumPy or JAX array."""
+B = TypeVar("B", bound="Block")
+
+
+class Block(Protocol):
+    """A named group of features of (x, u)."""
+
+    @property
+    def of(self) -> str:
+        """What it looks at: ``state``, ``input`` or ``both``."""
+        ...
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether it must be fitted before it is called."""
+        ...
+
+    def __call__(self, x: Array, u: Array) -> Array:
+        """Evaluate, (..., d_x) and (..., d_u) to (..., d)."""
+        ...
+
+    def names(self, state: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
+        """Name the columns."""
+        ...
+
+    def fitted(self: B, x: Array, u: Array) -> B:
+        """Return the block with its data-dependent settings filled in."""
+        ...
+
+
+class _Plain:
+    """What blocks without data-dependent settings share."""
+
+    __slots__ = ()
+
+    @property
+    def needs_data(self) -> bool:
+        return False
+
+    def fitted(self: Any, x: Array, u: Array) -> Any:
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(_Plain):
+    """The feature 1."""
+
+    of: str = "state"
+
+    def __call__(self, x: Array, u: Array) -> Array:
+        return u.__array_namespace__().ones_like(u[..., :1])
+
+    def names(self, state: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
+        return ("1",)
+
+
+@dataclass(frozen=True, slots=True)
+class Power(_Plain):
+    """Each column to the power `degree` (no cross terms)."""
+
+    degree: int
+    of: str
+
+    def __call__(self, x: Array, u: Array) -> Array:
+        v = _part(self.of, x, u)
+        return v if self.degree == 1 else v**self.degree
+
+    def names(self, state: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
+        suffix = "" if self.degree == 1 else f"^{self.degree}"
+        return tuple(f"{name}{suffix}" for name in _columns(self.of, state, inputs))
+
+
+@dataclass(frozen=True, slots=True)
+class Interactions(_Plain):
+    """All monomials of total degree 2 to `degree` in at least two different columns."""
+
+    degree: int
+    of: str = "both"
+
+    def _monomials(self, width: int) -> list[tuple[int, ...]]:
+        return [
+            combination
+            for d in range(2, self.degree + 1)
+            for combination in itertools.combinations_with_replacement(range(width), d)
+            if len(set(combination)) > 1
+        ]
+
+    def __call__(self, x: Array, u: Array) -> Array:
+        v = _part(self.of, x, u)
+        xp = v.__array_namespace__()
+        terms = [xp.prod(v[..., list(m)], axis=-1) for m in self._monomials(v.shape[-1])]
+        return xp.stack(terms, axis=-1) if terms else v[..., :0]
+
+    def names(self, state: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
+        columns = _columns(self.of, state, inputs)
+        return tuple("*".join(columns[i] for i in m) for m in self._monomials(len(columns)))
+
+
+@dataclass(frozen=True, slots=True)
+class Spline:
+    """Cubic B-splines of each column, continued linearly outside the data's range.
+
+    `knots` counts the end points and lies at quantiles of the rows that the block was
+    fitted on. The first spline of a column is left out: together they would sum to the
+    constant. A column with fewer distinct values than knots stays as it is (a binary
+    instrument has nothing to bend).
+    """
+
+    knots: int
+    of: str = "state"
+    grids: tuple[tuple[float, ...], ...] | None = None
+
+    @property
+    def needs_data(self) -> bool:
+        return self.grids is None
+
+    def fitted(self, x: Array, u: Array) -> Spline:
+        v = np.asarray(_part(self.of, x, u))
+        return replace(self, grids=tuple(self._grid(v[:, j]) for j in range(v.shape[1])))
+
+    def _grid(self, column: np.ndarray) -> tuple[float, ...]:
+        knots = np.unique(np.quantile(column, np.linspace(0, 1, self.knots)))
+        return tuple(knots.tolist()) if len(knots) == self.knots else ()
+
+    def __call__(self, x: Array, u: Array) -> Array:
+        if self.grids is None:
+            raise InputError("a spline has no knots yet: fit the feature map to rows first")
+        v = _part(self.of, x, u)
+        xp = v.__array_namespace__()
+        parts = [
+            _spline_columns(v[..., j], grid) if grid else v[..., j : j + 1]
+            for j, grid in enumerate(self.grids)
+        ]
+        return xp.concatenate(parts, axis=-1) if parts else v[..., :0]
+
+    def names(self, state: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
+        columns = _columns(self.of, state, inputs)
+        names: list[str] = []
+        for name, grid in zip(columns, self.grids or ((),) * len(columns), strict=True):
+            splines = [f"s{i}({name})" for i in range(1, len(grid) + DEGREE - 1)]
+            names += splines if grid else [name]
+        return tuple(names)
+
+
+@dataclass(frozen=True, slots=True)
+class Fourier:
+    """Random Fourier features sqrt(2 / M) cos(w . s + b) of the standardised columns s.
+
+    Their inner products approach the Gaussian kernel exp(-|s - s'|^2 / (2 bandwidth^2 d)),
+    d the number of columns (Rahimi and Recht, 2007); w and b come from `seed`.
+    """
+
+    count: int
+    bandwidth: float = 1.0
+    seed: int = 0
+    of: str = "both"
+    centre: tuple[float, ...] | None = None
+    scale: tuple[float, ...] | None = None
+
+    @property
+    def needs_data(self) -> bool:
+        return self.centre is None
+
+    def fitted(self, x: Array, u: Array) -> Fourier:
+        v = np.asarray(_part(self.of, x, u))
+        spread = v.std(axis=0)
+        spread[spread == 0] = 1.0
+        return replace(self, centre=tuple(v.mean(axis=0).tolist()), scale=tuple(spread.tolist()))
+
+    def __call__(self, x: Array, u: Array) -> Array:
+        if self.centre is None or self.scale is None:
+            raise InputError("Fourier features have no scale yet: fit the feature map to rows first")
+        v = _part(self.of, x, u)
+        xp = v.__array_namespace__()
+        frequencies, phases = _frequencies(self.count, v.shape[-1], self.bandwidth, self.seed)
+        s = (v - xp.asarray(self.centre)) / xp.asarray(self.scale)
+        return (2 / self.count) ** 0.5 * xp.cos(s @ frequencies + phases)
+
+    def names(self, state: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
+        return tuple(f"fourier{i}" for i in range(self.count))
+
+
+@dataclass(frozen=True, slots=True)
+class OneHot:
+    """Indicators of the values of each column, the first (smallest) value left out."""
+
+    of: str = "both"
+    values: tuple[tuple[float, ...], ...] | None = None
+
+    @property
+    def needs_data(self) -> bool:
+        return self.values is None
+
+    def fitted(self, x: Array, u: Array) -> OneHot:
+        v = np.asarray(_part(self.of, x, u))
+        found = tuple(tuple(np.unique(v[:, j]).tolist()) for j in range(v.shape[1]))
+        for j, values in enumerate(found):
+            if len(values) > 1000:
+                raise DataError(f"column {j} of the {self.of} has {len(values)} values, too many for one-hot")
+        return replace(self, values=found)
+
+    def __call__(self, x: Array, u: Array) -> Array:
+        if self.values is None:
+            raise InputError("one-hot features have no values yet: fit the feature map to rows first")
+        v = _part(self.of, x, u)
+        xp = v.__array_namespace__()
+        parts = [
+            (v[..., j : j + 1] == xp.asarray(values[1:])).astype(v.dtype)
+            for j, values in enumerate(self.values)
+        ]
+        return xp.concatenate(parts, axis=-1) if parts else v[..., :0]
+
+    def names(self, state: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
+        columns = _columns(self.of, state, inputs)
+        return tuple(
+            f"{name}={value:g}"
+            for name, values in zip(columns, self.values or (), strict=False)
+            for value in values[1:]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Custom(_Plain):
+    """A user's function, found again by its import path ``module:name``."""
+
+    path: str
+    columns: tuple[str, ...]
+    of: str = "both"
+
+    @classmethod
+    def of_function(cls, function: Callable[..., Any], columns: Sequence[str]) -> Custom:
+        """Wrap a function; one that cannot be imported works until it is saved and loaded."""
+        path = f"{function.__module__}:{function.__qualname__}"
+        _FUNCTIONS[path] = function
+        return cls(path, tuple(columns))
+
+    def __call__(self, x: Array, u: Array) -> Array:
+        values = import_function(self.path)(x, u)
+        if values.shape[-1:] != (len(self.columns),):
+            raise InputError(
+                f"{self.path} returned shape {values.shape}; {len(self.columns)} columns are "
+                f"wanted ({', '.join(self.columns)})"
+            )
+        return values
+
+    def names(self, state: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
+        return self.columns
+
+
+BLOCKS: dict[str | None, type] = {
+    kind.__name__: kind for kind in (Constant, Power, Interactions, Spline, Fourier, OneHot, Custom)
+}
+DEGREE = 3
+_FUNCTIONS: dict[str, Callable[..., Any]] = {}
+
+
+def import_function(path: str) -> Callable[..., Any]:
+    """Find the function ``module:name``."""
+    if path in _FUNCTIONS:
+        return _FUNCTIONS[path]
+    module, _, name = path.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise FileError(f"the function {path!r} cannot be imported: {error}") from error
+    if not callable(found):
+        raise FileError(f"{path!r} is not a function")
+    function: Callable[..., Any] = found
+    return function
+
+
+def _part(of: str, x: Array, u: Array) -> Array:
+    if of == "both":
+        return u.__array_namespace__().concatenate([x, u], axis=-1)
+    return x if of == "state" else u
+
+
+def _columns(of: str, state: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
+    return {"state": tuple(state), "input": tuple(inputs), "both": (*state, *inputs)}[of]
+
+
+def _spline_columns(v: Array, grid: tuple[float, ...]) -> Array:
+    """Evaluate all splines but the first on v (...,); returns (..., knots + 1)."""
+    xp = v.__array_namespace__()
+    low, high = grid[0], grid[-1]
+    inside = xp.clip(v, low, high)[..., None]
+    below, above = xp.minimum(v - low, 0.0)[..., None], xp.maximum(v - high, 0.0)[..., None]
+    slope_low, slope_high = _end_slopes(grid)
+    basis = _bases(inside, grid, DEGREE) + below * slope_low + above * slope_high
+    return basis[..., 1:]
+
+
+def _bases(v: Array, grid: tuple[float, ...], degree: int) -> Array:
+    """B-splines by the Cox-de Boor recursion on v (..., 1) inside the grid."""
+    xp = v.__array_namespace__()
+    t = np.r_[[grid[0]] * DEGREE, grid, [grid[-1]] * DEGREE]
+    last = (t[:-1] < t[1:]) & (t[1:] == grid[-1])  # the last interval includes its right end
+    basis = ((v >= t[:-1]) & ((v < t[1:]) | (last & (v == grid[-1])))).astype(v.dtype)
+    for d in range(1, degree + 1):
+        left, right = t[d:-1] - t[: -d - 1], t[d + 1 :] - t[1:-d]
+        up = np.divide(1.0, left, out=np.zeros_like(left), where=left > 0)
+        down = np.divide(1.0, right, out=np.zeros_like(right), where=right > 0)
+        basis = (v - t[: -d - 1]) * up * basis[..., :-1] + (t[d + 1 :] - v) * down * basis[..., 1:]
+    return xp.asarray(basis)
+
+
+@lru_cache(maxsize=256)
+def _end_slopes(grid: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Derivatives of all splines at the two ends of the grid, by the degree-lowering formula."""
+    t = np.r_[[grid[0]] * DEGREE, grid, [grid[-1]] * DEGREE]
+    lower = _bases(np.array([[grid[0]], [grid[-1]]]), grid, DEGREE - 1)
+    width = t[DEGREE:] - t[:-DEGREE]
+    scaled = np.divide(DEGREE * lower, width, out=np.zeros_like(lower), where=width > 0)
+    slopes = scaled[:, :-1] - scaled[:, 1:]
+    return slopes[0], slopes[1]
+
+
+@lru_cache(maxsize=64)
+def _frequencies(
+    count: int, width: int, bandwidth: float, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    frequencies = rng.normal(size=(width, count)) / (bandwidth * width**0.5)
+    return frequencies, rng.uniform(0, 2 * np.pi, size=count)

@@ -1,0 +1,50 @@
+"""What can go wrong, as types.
+
+Everything that a user's data, columns, files or settings can cause is an
+`InputError` with one sentence that names the thing, what was found and what is
+wanted; the command line prints that sentence and exits with code 2. Anything
+else that is raised is a bug of ours.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """The input cannot be used; the message says which part and why."""
+
+
+class ColumnError(InputError):
+    """A column is missing, of the wrong type, or used for two things."""
+
+
+class DataError(InputError):
+    """The values themselves cannot be used: missing, duplicated, constant, empty."""
+
+
+class IdentificationError(DataError):
+    """The instruments do not identify the dynamics (rank of A below d_phi)."""
+
+
+class FileError(InputError):
+    """A file cannot be read, is not what it claims to be, or must not be overwritten."""
+
+
+class IvviWarning(UserWarning):
+    """Base of all warnings of this package."""
+
+
+class WeakInstrumentWarning(IvviWarning):
+    """The instruments move the actions so little that the estimates are unreliable."""
+
+
+class CollinearityWarning(IvviWarning):
+    """Some features repeat what others say; the answer is well defined all the same."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x1'?"`` for the closest known name, or nothing."""
+    match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {match[0]!r}?" if match else ""

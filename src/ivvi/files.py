@@ -1,0 +1,158 @@
+"""Writing without ever leaving half a file: temporary name first, then one rename.
+
+`checked_output` looks before the work starts, so that a long computation does not
+end in "permission denied"; `atomic_file` and `atomic_folder` give a place to write
+and move it to its final name only when the block ends without an exception. A saved
+folder (`save_folder`) is `NAME.json` plus `NAME.npz`, no pickle, with a checksum over
+both, so that `load_folder` can tell a damaged or edited model from a sound one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ivvi.errors import FileError
+
+FORMAT = 1
+"""Version of the saved folders; a folder of another version is refused."""
+
+
+def checked_output(path: str | os.PathLike[str], *, force: bool = False) -> Path:
+    """Return `path` if something may be written there, or say why not."""
+    target = Path(path)
+    if target.exists() and not force:
+        raise FileError(f"{target} exists already; choose another name or pass --force")
+    parent = target.resolve().parent
+    if not parent.is_dir():
+        raise FileError(f"{target} cannot be written: the folder {parent} does not exist")
+    try:  # asking the file system is the only honest test of permission
+        with tempfile.TemporaryFile(dir=parent):
+            pass
+    except OSError as error:
+        raise FileError(f"{target} cannot be written: {error.strerror or error}") from error
+    return target
+
+
+@contextlib.contextmanager
+def atomic_file(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; rename it to `path` when the block succeeds."""
+    target = checked_output(path, force=force)
+    if target.is_dir():
+        raise FileError(f"{target} is a folder; a file name is wanted")
+    handle, name = tempfile.mkstemp(dir=target.resolve().parent, prefix=f".{target.name}.")
+    os.close(handle)
+    try:
+        yield Path(name)
+        _set_default_mode(Path(name), 0o666)
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def atomic_folder(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Path]:
+    """Yield a temporary folder beside `path`; rename it to `path` when the block succeeds.
+
+    With `force` an existing folder is moved aside first and deleted last, so that at
+    every moment the old or the new folder, whole, is on the disk. A file, or a folder
+    that we did not write, is not replaced.
+    """
+    target = checked_output(path, force=force)
+    if target.exists() and not _is_replaceable(target):
+        raise FileError(f"{target} is not a folder that ivvi saved; it will not be replaced")
+    folder = Path(tempfile.mkdtemp(dir=target.resolve().parent, prefix=f".{target.name}."))
+    try:
+        yield folder
+        _set_default_mode(folder, 0o777)
+        if target.exists():
+            old = Path(tempfile.mkdtemp(dir=target.resolve().parent, prefix=f".{target.name}.old."))
+            os.replace(target, old / target.name)
+            os.replace(folder, target)
+            shutil.rmtree(old)
+        else:
+            os.replace(folder, target)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def write_json(path: str | os.PathLike[str], value: Any, *, force: bool = False) -> None:
+    """Write `value` as indented JSON, atomically; NaN and infinity are not allowed in it."""
+    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
+    with atomic_file(path, force=force) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def save_folder(
+    path: str | os.PathLike[str],
+    kind: str,
+    facts: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray],
+    *,
+    force: bool = False,
+) -> Path:
+    """Save `facts` (JSON) and `arrays` (npz) as a folder of the given kind, atomically."""
+    with atomic_folder(path, force=force) as folder:
+        np.savez(folder / f"{kind}.npz", allow_pickle=False, **dict(arrays))
+        document = {"kind": kind, "format": FORMAT, **facts}
+        document["checksum"] = _checksum(document, folder / f"{kind}.npz")
+        text = json.dumps(document, indent=2, allow_nan=False)
+        (folder / f"{kind}.json").write_text(text + "\n", encoding="utf-8")
+    return Path(path)
+
+
+def load_folder(
+    path: str | os.PathLike[str], kind: str
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Read what `save_folder` wrote, refusing other versions and altered files."""
+    folder = Path(path)
+    described, stored = folder / f"{kind}.json", folder / f"{kind}.npz"
+    if not described.is_file() or not stored.is_file():
+        raise FileError(f"{folder} is not a saved {kind}: {kind}.json and {kind}.npz are wanted")
+    try:
+        document = json.loads(described.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FileError(f"{described} cannot be read as JSON: {error}") from error
+    if not isinstance(document, dict) or document.get("kind") != kind:
+        raise FileError(f"{described} does not describe a {kind}")
+    if document.get("format") != FORMAT:
+        found = document.get("format")
+        raise FileError(f"{folder} has format {found!r}; this version of ivvi reads {FORMAT}")
+    if document.pop("checksum", None) != _checksum(document, stored):
+        raise FileError(f"{folder} was altered or damaged after it was saved (checksum differs)")
+    try:
+        with np.load(stored, allow_pickle=False) as arrays:
+            return document, dict(arrays)
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise FileError(f"{stored} cannot be read: {error}") from error
+
+
+def _checksum(document: Mapping[str, Any], arrays: Path) -> str:
+    canonical = json.dumps(document, sort_keys=True, allow_nan=False).encode()
+    return hashlib.sha256(canonical + arrays.read_bytes()).hexdigest()
+
+
+def _is_replaceable(target: Path) -> bool:
+    """Whether every file of the folder is one that `save_folder` writes (or it is empty)."""
+    return target.is_dir() and all(
+        f.is_file() and f.suffix in {".json", ".npz"} for f in target.iterdir()
+    )
+
+
+def _set_default_mode(path: Path, mode: int) -> None:
+    """Give a temporary file (made 0600) the permissions of an ordinarily created one."""
+    umask = os.umask(0)
+    os.umask(umask)
+    path.chmod(mode & ~umask)

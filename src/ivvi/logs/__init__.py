@@ -1,0 +1,19 @@
+"""What a log is: its columns, where it is read from, and its transitions in batches."""
+
+from ivvi.logs.batch import Batch, concatenate
+from ivvi.logs.log import Log, Pass, read_logs
+from ivvi.logs.schema import Roles, Schema
+from ivvi.logs.tables import ArrowTable
+from ivvi.logs.transitions import Counts
+
+__all__ = [
+    "ArrowTable",
+    "Batch",
+    "Counts",
+    "Log",
+    "Pass",
+    "Roles",
+    "Schema",
+    "concatenate",
+    "read_logs",
+]

@@ -1,0 +1,51 @@
+"""One block of transitions, ready for algebra."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Transitions (x, a, z, y) as float64 arrays, one row each.
+
+    The arrays are views of one column-major buffer, so that a column is contiguous:
+    reading Arrow columns into it is one copy, and so is every feature made from it.
+
+    Attributes
+    ----------
+    x, a, z
+        State (n, d_x), action (n, d_a), instrument (n, d_z).
+    y
+        Outputs (n, d_y): the next state and, when it is learned, the reward.
+    weight
+        Row weights (n,), or None for ones.
+    episode
+        Number of the episode of each row (n,), or None when it was not asked for.
+    """
+
+    x: Floats
+    a: Floats
+    z: Floats
+    y: Floats
+    weight: Floats | None = None
+    episode: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+def concatenate(batches: Sequence[Batch]) -> Batch:
+    """Join batches into one."""
+
+    def join(name: str) -> Floats | None:
+        parts = [getattr(batch, name) for batch in batches]
+        return None if parts[0] is None else np.concatenate(parts)
+
+    return Batch(**{name: join(name) for name in Batch.__slots__})  # type: ignore[arg-type]

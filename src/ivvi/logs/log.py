@@ -1,0 +1,210 @@
+"""A log: a table, what its columns mean, and passes over its transitions."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ivvi.errors import DataError
+from ivvi.files import atomic_file
+from ivvi.logs.batch import Batch, concatenate
+from ivvi.logs.order import check_no_duplicates, is_ordered, sort_table
+from ivvi.logs.schema import Columns, Roles, Schema
+from ivvi.logs.tables import Table, open_table
+from ivvi.logs.transitions import Counts, Transitions
+from ivvi.logs.watch import CopyWatch
+
+BATCH_ROWS = 1 << 14
+"""Rows of a batch: small enough for the processor's cache, large enough for BLAS."""
+
+
+class Log:
+    """Transitions of a table, read in batches, as often as wanted.
+
+    Examples
+    --------
+    >>> import numpy as np, ivvi
+    >>> t = np.arange(6)
+    >>> log = ivvi.read_logs(
+    ...     {"episode": t // 3, "step": t % 3, "x0": t * 1.0, "a0": -t, "z0": t**2},
+    ...     state="x0", action="a0", instrument="z0",
+    ... )
+    >>> log.to_batch().y.ravel().tolist()      # x0 of the next row, inside each episode
+    [1.0, 2.0, 4.0, 5.0]
+    """
+
+    def __init__(self, table: Table, roles: Roles, *, drop_missing: bool = False) -> None:
+        self.table, self.roles, self.drop_missing = table, roles, drop_missing
+
+    @property
+    def label(self) -> str:
+        """Where the rows come from, for people."""
+        return self.table.label
+
+    @property
+    def num_rows(self) -> int | None:
+        """Rows of the table, where the format knows it without reading."""
+        return self.table.num_rows
+
+    def batches(
+        self,
+        *,
+        size: int = BATCH_ROWS,
+        episodes: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> Pass:
+        """Start a pass over the transitions, at most about `size` at a time.
+
+        Parameters
+        ----------
+        size
+            Rows read at once; bounds the memory.
+        episodes
+            Number the episode of each row in `Batch.episode`.
+        progress
+            Called with the number of rows just read.
+        """
+        table, ordered = self._readable
+        walk = Transitions(
+            table,
+            self.roles,
+            size=size,
+            ordered=ordered,
+            drop_missing=self.drop_missing,
+            episodes=episodes,
+            progress=progress,
+        )
+        return Pass(walk, self)
+
+    @cached_property
+    def _readable(self) -> tuple[Table, bool]:
+        """The table in an order in which it can be walked, and whether that is by episode."""
+        roles = self.roles
+        if roles.episode is None or roles.step is None:
+            return self.table, False
+        if is_ordered(self.table, roles.episode, roles.step):
+            return self.table, True
+        if roles.derived:
+            return sort_table(self.table, roles.columns, roles.numeric, roles.keys), True
+        check_no_duplicates(self.table, roles.keys)
+        return self.table, False
+
+    def to_batch(self, *, episodes: bool = False) -> Batch:
+        """Read all transitions at once; for logs that fit in memory."""
+        return concatenate(list(self.batches(episodes=episodes)))
+
+    def head(self, rows: int = 1 << 16) -> Batch:
+        """Return the first transitions, about `rows` of them (feature maps look at these)."""
+        taken: list[Batch] = []
+        for batch in self.batches():
+            taken.append(batch)
+            if sum(map(len, taken)) >= rows:
+                break
+        return concatenate(taken)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the columns of the log, as they are, as one Arrow table."""
+        columns = self.roles.columns
+        blocks = self.table.batches(columns, self.roles.numeric, BATCH_ROWS)
+        return pa.Table.from_batches(list(blocks))
+
+    def to_parquet(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write the columns of the log to a Parquet file, atomically, in bounded memory."""
+        with atomic_file(path, force=force) as temporary:
+            writer: pq.ParquetWriter | None = None
+            for block in self.table.batches(self.table.schema.names, (), 1 << 17):
+                writer = writer or pq.ParquetWriter(temporary, block.schema)
+                writer.write_batch(block)
+            if writer is None:
+                raise DataError(f"{self.label} has no rows to write")
+            writer.close()
+
+    def __repr__(self) -> str:
+        r = self.roles
+        rows = "?" if self.num_rows is None else f"{self.num_rows:,}"
+        return (
+            f"Log({self.label}, {rows} rows, {len(r.state)} states, {len(r.action)} actions, "
+            f"{len(r.instrument)} instruments, outputs {', '.join(r.outputs)})"
+        )
+
+
+class Pass:
+    """One pass over a log: iterate it once, then ask for its `counts`."""
+
+    def __init__(self, walk: Transitions, log: Log) -> None:
+        self._walk, self._log = walk, log
+
+    @property
+    def counts(self) -> Counts:
+        """What the pass has met so far."""
+        return self._walk.counts
+
+    def __iter__(self) -> Iterator[Batch]:
+        watch = CopyWatch(self._log.roles)
+        for batch in self._walk:
+            watch.look(batch)
+            yield batch
+        self._check_not_empty()
+        watch.check()
+
+    def _check_not_empty(self) -> None:
+        counts, label = self.counts, self._log.label
+        if counts.transitions:
+            return
+        if not counts.rows:
+            raise DataError(f"{label} has no rows")
+        if counts.missing == counts.rows:
+            raise DataError(f"{label}: all {counts.rows} rows have missing or infinite values")
+        raise DataError(
+            f"{label}: none of the {counts.rows} rows has a next state, because every episode "
+            "is one row long or its steps are not consecutive numbers"
+        )
+
+
+def read_logs(
+    source: Any,
+    *,
+    state: Columns | None = None,
+    action: Columns | None = None,
+    instrument: Columns | None = None,
+    next_state: Columns = (),
+    drop_missing: bool = False,
+    **others: str | None,
+) -> Log:
+    """Open a log; nothing but the schema is read yet.
+
+    Parameters
+    ----------
+    source
+        A Parquet, CSV or Arrow file, a folder or glob of Parquet files, an Arrow,
+        pandas or polars table, a dict of arrays, or a Minari data set
+        (``minari:NAME`` or the data set itself).
+    state, action, instrument, next_state
+        Columns by name, glob (``x*``) or range (``x0:x4``). When state, action and
+        instrument are all left out, the columns x0.., a0.. and z0.. are taken.
+    drop_missing
+        Drop rows with missing or infinite values, and count them, instead of refusing.
+    **others
+        `reward`, `episode`, `step` and `weight`: one column name each.
+    """
+    from ivvi.logs import minari  # reads only when the source is one
+
+    table = minari.open_minari(source) if minari.is_minari(source) else open_table(source)
+    names = list(table.schema.names)
+    if state is None and action is None and instrument is None:
+        state, action, instrument = (_conventional(names, letter) for letter in "xaz")
+        if minari.is_minari(source) and not next_state:
+            next_state = [f"next_{name}" for name in state]
+    schema = Schema(state or (), action or (), instrument or (), next_state, **others)
+    return Log(table, schema.resolve(names), drop_missing=drop_missing)
+
+
+def _conventional(names: Sequence[str], letter: str) -> list[str]:
+    return [name for name in names if re.fullmatch(rf"{letter}\d+", name)]
+

@@ -1,0 +1,190 @@
+"""Minari data sets as logs, and logs as Minari data sets.
+
+Minari has no place of its own for an instrument, so it is looked for in `infos`
+(key ``z`` or ``instrument``) or in a Dict observation (same keys, beside ``x``,
+``state`` or ``observation``). Entry h is the instrument in force when action h was
+chosen; infos that also hold an entry for the last observation are cut to the actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from ivvi.errors import ColumnError, FileError, InputError
+
+if TYPE_CHECKING:
+    from ivvi.logs.log import Log
+
+PREFIX = "minari:"
+INSTRUMENT_KEYS = ("z", "instrument")
+STATE_KEYS = ("x", "state", "observation")
+EPISODES_AT_ONCE = 64
+
+
+def is_minari(source: Any) -> bool:
+    """Whether `source` is a Minari data set or the name of one (``minari:NAME``)."""
+    if isinstance(source, str):
+        return source.startswith(PREFIX)
+    return type(source).__module__.split(".")[0] == "minari"
+
+
+def open_minari(source: Any) -> MinariTable:
+    """Open a Minari data set by object or by ``minari:NAME``."""
+    if not isinstance(source, str):
+        return MinariTable(source)
+    minari = _import_minari()
+    try:
+        return MinariTable(minari.load_dataset(source.removeprefix(PREFIX)))
+    except (FileNotFoundError, ValueError) as error:
+        raise FileError(f"{source} is not a local Minari data set: {error}") from error
+
+
+class MinariTable:
+    """The steps of a Minari data set as a table with columns x*, a*, z*, reward, next_x*."""
+
+    in_memory = False
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+        self.label = f"{PREFIX}{dataset.spec.dataset_id}"
+        self.num_rows: int | None = int(dataset.total_steps)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Names and types, from the first episode."""
+        first = next(iter(self._dataset.iterate_episodes()), None)
+        if first is None:
+            raise InputError(f"{self.label} has no episodes")
+        return self._episode_table(first).schema
+
+    def batches(
+        self, columns: Sequence[str], numeric: Sequence[str], size: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield steps, episode by episode."""
+        for episode in self._dataset.iterate_episodes():
+            yield from self._episode_table(episode).select(list(columns)).to_batches(size)
+
+    def _episode_table(self, episode: Any) -> pa.Table:
+        steps = len(episode.rewards)
+        state, instrument = self._state_and_instrument(episode)
+        columns: dict[str, Any] = {
+            "episode": np.full(steps, int(episode.id)),
+            "step": np.arange(steps),
+        }
+        columns |= _named("x", state[:steps])
+        columns |= _named("a", _matrix(episode.actions)[:steps])
+        columns |= _named("z", instrument[:steps])
+        columns["reward"] = np.asarray(episode.rewards, dtype=np.float64)
+        columns |= _named("next_x", state[1 : steps + 1])
+        return pa.table(columns)
+
+    def _state_and_instrument(self, episode: Any) -> tuple[np.ndarray, np.ndarray]:
+        observations, infos = episode.observations, episode.infos or {}
+        if isinstance(observations, dict):
+            state = _first_of(STATE_KEYS, observations, self.label)
+            if any(key in observations for key in INSTRUMENT_KEYS):
+                return state, _first_of(INSTRUMENT_KEYS, observations, self.label)
+        else:
+            state = _matrix(observations)
+        return state, _first_of(INSTRUMENT_KEYS, infos, f"infos of {self.label}")
+
+
+def to_minari(log: Log, dataset_id: str, *, description: str | None = None) -> Any:
+    """Write a log as a Minari data set (instrument in ``infos["z"]``) and return it.
+
+    An episode ends with the next state of its last transition, so a log whose next
+    states are derived from the next row keeps all its transitions.
+    """
+    minari = _import_minari()
+    from gymnasium.spaces import Box
+
+    roles = log.roles
+    if len(roles.outputs) - bool(roles.reward) != len(roles.state):
+        raise ColumnError("only a log whose next state has the columns of its state is a Minari set")
+    buffers = _buffers(log)
+    first = [buffer for _, buffer in zip(range(EPISODES_AT_ONCE), buffers, strict=False)]
+    space = {"low": -np.inf, "high": np.inf, "dtype": np.float64}
+    try:
+        dataset = minari.create_dataset_from_buffers(
+            dataset_id,
+            first,
+            observation_space=Box(shape=(len(roles.state),), **space),
+            action_space=Box(shape=(len(roles.action),), **space),
+            description=description or f"confounded log {log.label}; instrument in infos['z']",
+            algorithm_name="behaviour policy",
+            data_format="arrow",
+        )
+    except ValueError as error:
+        raise FileError(f"cannot write the Minari data set {dataset_id!r}: {error}") from error
+    while more := [buffer for _, buffer in zip(range(EPISODES_AT_ONCE), buffers, strict=False)]:
+        dataset.update_dataset_from_buffer(more)
+    return dataset
+
+
+def _buffers(log: Log) -> Iterator[Any]:
+    """Yield one Minari episode buffer for each episode, in order."""
+    from minari.data_collector import EpisodeBuffer
+
+    d_x = len(log.roles.state)
+    for number, rows in enumerate(_episodes(log)):
+        x, a, z, y = (np.concatenate([getattr(b, name) for b in rows]) for name in "xazy")
+        steps = len(y)
+        yield EpisodeBuffer(
+            id=number,
+            observations=np.concatenate([x, y[-1:, :d_x]]),
+            actions=a,
+            rewards=(y[:, d_x] if log.roles.reward else np.zeros(steps)).tolist(),
+            terminations=[False] * steps,
+            truncations=[False] * (steps - 1) + [True],
+            infos={"z": np.concatenate([z, z[-1:]])},
+        )
+
+
+def _episodes(log: Log) -> Iterator[list[Any]]:
+    """Group the batches of a log by episode."""
+    from ivvi.logs.batch import Batch
+
+    rows: list[Any] = []
+    current = -1
+    for batch in log.batches(episodes=True):
+        number = np.asarray(batch.episode)
+        cuts = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(number)]
+        for start, stop in zip(cuts[:-1], cuts[1:], strict=True):
+            if rows and number[start] != current:
+                yield rows
+                rows = []
+            current = int(number[start])
+            part = slice(start, stop)
+            rows.append(Batch(batch.x[part], batch.a[part], batch.z[part], batch.y[part]))
+    if rows:
+        yield rows
+
+
+def _named(prefix: str, values: np.ndarray) -> dict[str, np.ndarray]:
+    return {f"{prefix}{i}": np.ascontiguousarray(values[:, i]) for i in range(values.shape[1])}
+
+
+def _matrix(values: Any) -> np.ndarray:
+    array = np.asarray(values, dtype=np.float64)
+    return array.reshape(len(array), -1)
+
+
+def _first_of(keys: Iterable[str], values: dict[str, Any], where: str) -> np.ndarray:
+    for key in keys:
+        if key in values:
+            return _matrix(values[key])
+    wanted = " or ".join(repr(key) for key in keys)
+    raise ColumnError(f"{where} holds {sorted(values)}; {wanted} is wanted")
+
+
+def _import_minari() -> Any:
+    try:
+        import minari
+    except ImportError as error:
+        raise InputError("Minari is not installed; pip install 'ivvi[minari]'") from error
+    return minari

@@ -1,0 +1,133 @@
+"""Bringing rows into the order (episode, step), in memory or on disk.
+
+A log in order streams. One that is not is sorted: in memory with Arrow when it is
+there already, else by DuckDB, which spills to disk, into a temporary Parquet file that
+lives as long as the sorted table does.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ivvi.errors import DataError
+from ivvi.logs.tables import ArrowTable, ParquetTable, Table
+
+KEY_BATCH = 1 << 18
+SORT_MEMORY = "1GB"
+
+
+def is_ordered(table: Table, episode: str, step: str) -> bool:
+    """Whether the rows come in non-decreasing (episode, step), by one pass over these two."""
+    last: pa.RecordBatch | None = None
+    for batch in table.batches([episode, step], [step], KEY_BATCH):
+        if last is not None:
+            joined = pa.Table.from_batches([last, batch.slice(0, 1)]).combine_chunks()
+            if not _ascends(joined.column(0), joined.column(1)):
+                return False
+        if batch.num_rows and not _ascends(batch.column(0), batch.column(1)):
+            return False
+        last = batch.slice(batch.num_rows - 1) if batch.num_rows else last
+    return True
+
+
+def sort_table(
+    table: Table, columns: Sequence[str], numeric: Sequence[str], keys: Sequence[str]
+) -> Table:
+    """Return the `columns` of the table in the order of the `keys`."""
+    if isinstance(table, ArrowTable):
+        ordered = table.table.select(list(columns)).sort_by([(key, "ascending") for key in keys])
+        return ArrowTable(ordered, table.label)
+    folder = _temporary_folder()
+    files = _as_parquet(table, columns, numeric, Path(folder.name))
+    target = Path(folder.name) / "sorted.parquet"
+    selected = ", ".join(_quote(name) for name in columns)
+    order = ", ".join(_quote(name) for name in keys)
+    _query(
+        f"COPY (SELECT {selected} FROM read_parquet(?) ORDER BY {order}) "
+        f"TO '{target}' (FORMAT parquet, COMPRESSION snappy)",
+        files,
+        folder.name,
+    )
+    ordered_table = ParquetTable([target], table.label)
+    weakref.finalize(ordered_table, folder.cleanup)
+    return ordered_table
+
+
+def check_no_duplicates(table: Table, keys: Sequence[str]) -> None:
+    """Refuse a table, in any order, in which two rows share all the `keys`."""
+    if isinstance(table, ArrowTable):
+        counted = table.table.group_by(list(keys)).aggregate([([], "count_all")])
+        repeated = counted.filter(pc.greater(counted["count_all"], 1))
+        if repeated.num_rows:
+            raise duplicate_error(*(repeated[key][0].as_py() for key in keys))
+        return
+    with _temporary_folder() as folder:
+        files = _as_parquet(table, keys, (), Path(folder))
+        selected = ", ".join(_quote(name) for name in keys)
+        rows = _query(
+            f"SELECT {selected} FROM read_parquet(?) GROUP BY ALL HAVING count(*) > 1 LIMIT 1",
+            files,
+            folder,
+        )
+    if rows:
+        raise duplicate_error(*rows[0])
+
+
+def duplicate_error(episode: Any, step: Any) -> DataError:
+    """Say which (episode, step) stands twice."""
+    return DataError(
+        f"episode {episode!r} has step {step!r} twice; each (episode, step) must be one row"
+    )
+
+
+def _ascends(episode: pa.Array, step: pa.Array) -> bool:
+    """Whether (episode, step) never decreases from one row to the next."""
+    n = len(episode)
+    if pa.types.is_dictionary(episode.type):
+        episode = episode.cast(episode.type.value_type)
+    if pc.any(pc.less(episode.slice(1), episode.slice(0, n - 1))).as_py():
+        return False
+    same = pc.equal(episode.slice(1), episode.slice(0, n - 1))
+    falls = pc.less(step.slice(1), step.slice(0, n - 1))
+    return not pc.any(pc.and_(same, falls)).as_py()
+
+
+def _as_parquet(
+    table: Table, columns: Sequence[str], numeric: Sequence[str], folder: Path
+) -> list[str]:
+    """Return Parquet files that hold the table, writing one when it is not Parquet."""
+    if isinstance(table, ParquetTable):
+        return [str(file) for file in table.files]
+    spool = folder / "spool.parquet"
+    writer: pq.ParquetWriter | None = None
+    for batch in table.batches(columns, numeric, KEY_BATCH):
+        writer = writer or pq.ParquetWriter(spool, batch.schema)
+        writer.write_batch(batch)
+    if writer is None:
+        raise DataError(f"{table.label} has no rows")
+    writer.close()
+    return [str(spool)]
+
+
+def _query(sql: str, files: Sequence[str], folder: str) -> list[tuple[Any, ...]]:
+    import duckdb  # heavy, and only unordered logs on disk need it
+
+    with duckdb.connect(config={"memory_limit": SORT_MEMORY, "temp_directory": folder}) as db:
+        rows: list[tuple[Any, ...]] = db.execute(sql, [list(files)]).fetchall()
+    return rows
+
+
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="ivvi-sort-")
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

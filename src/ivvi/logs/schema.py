@@ -1,0 +1,180 @@
+"""Which columns of a table are state, action, instrument, next state, reward, episode, step.
+
+Columns are named one by one, by glob (``x*``) or by range (``x0:x4`` or ``x0..x4``,
+in the order of the table). `Schema` is what the user asks for; `Schema.resolve` checks
+it against the columns that there are and returns `Roles`, plain lists of names.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+
+from ivvi.errors import ColumnError, nearest
+
+Columns = str | Sequence[str]
+"""One pattern, several separated by commas, or a sequence of patterns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What the user asks for; see the module's docstring for the patterns.
+
+    Attributes
+    ----------
+    state, action, instrument
+        Columns of x, a and z. The state may be empty when `next_state` is given.
+    next_state
+        Columns of x'. When empty, x' is the state of the next step of the same episode.
+    reward
+        Column of a reward to be learned with the dynamics, as one more output.
+    episode, step
+        Columns that say which rows follow each other. ``None`` takes the columns
+        ``episode`` and ``step`` if the table has them.
+    weight
+        Column of non-negative row weights.
+    """
+
+    state: Columns = ()
+    action: Columns = ()
+    instrument: Columns = ()
+    next_state: Columns = ()
+    reward: str | None = None
+    episode: str | None = None
+    step: str | None = None
+    weight: str | None = None
+
+    def resolve(self, available: Sequence[str]) -> Roles:
+        """Match the patterns with the `available` column names of a table."""
+        roles = Roles(
+            state=match_columns(self.state, available, "state"),
+            action=match_columns(self.action, available, "action"),
+            instrument=match_columns(self.instrument, available, "instrument"),
+            next_state=match_columns(self.next_state, available, "next-state"),
+            reward=_single(self.reward, available, "reward"),
+            episode=_single(self.episode, available, "episode", default="episode"),
+            step=_single(self.step, available, "step", default="step"),
+            weight=_single(self.weight, available, "weight"),
+        )
+        roles.check(available)
+        return roles
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The resolved columns of a log, by role."""
+
+    state: tuple[str, ...]
+    action: tuple[str, ...]
+    instrument: tuple[str, ...]
+    next_state: tuple[str, ...]
+    reward: str | None
+    episode: str | None
+    step: str | None
+    weight: str | None
+
+    @property
+    def derived(self) -> bool:
+        """Whether x' is the state of the next row of the episode."""
+        return not self.next_state
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs y: the next state, then the reward if it is learned."""
+        following = self.next_state or tuple(f"next_{name}" for name in self.state)
+        return following + ((self.reward,) if self.reward else ())
+
+    @property
+    def numeric(self) -> tuple[str, ...]:
+        """Columns read as numbers, in the order x, a, z, x', r, weight."""
+        single = tuple(name for name in (self.reward, self.weight) if name)
+        return self.state + self.action + self.instrument + self.next_state + single
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The episode and step columns that are present."""
+        return tuple(name for name in (self.episode, self.step) if name)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that is read, once each."""
+        return tuple(dict.fromkeys(self.keys + self.numeric))
+
+    def check(self, available: Sequence[str]) -> None:
+        """Refuse a schema with a role left out or a column in two roles."""
+        for role in ("action", "instrument"):
+            if not getattr(self, role):
+                raise ColumnError(f"no {role} column is given; columns: {_listing(available)}")
+        if self.derived and not self.state:
+            raise ColumnError("no state column is given; without one, next-state columns must be")
+        if self.derived and not (self.episode and self.step):
+            missing = "episode" if not self.episode else "step"
+            raise ColumnError(
+                f"no {missing} column: it is needed to find each row's next state, "
+                f"unless next-state columns are given; columns: {_listing(available)}"
+            )
+        self._check_disjoint()
+
+    def _check_disjoint(self) -> None:
+        role_of: dict[str, str] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            for name in (value,) if isinstance(value, str) else value or ():
+                earlier = role_of.setdefault(name, field.name)
+                if earlier != field.name and not {earlier, field.name} <= {"state", "next_state"}:
+                    first, second = earlier.replace("_", "-"), field.name.replace("_", "-")
+                    raise ColumnError(f"column {name!r} is given both as {first} and as {second}")
+
+
+def match_columns(patterns: Columns, available: Sequence[str], role: str) -> tuple[str, ...]:
+    """Expand names, globs and ranges into column names, in the order asked for."""
+    if isinstance(patterns, str):
+        patterns = [part.strip() for part in patterns.split(",") if part.strip()]
+    matched: list[str] = []
+    for pattern in patterns:
+        for name in _match_one(pattern, available, role):
+            if name in matched:
+                raise ColumnError(f"column {name!r} is given twice as {role}")
+            matched.append(name)
+    return tuple(matched)
+
+
+def _match_one(pattern: str, available: Sequence[str], role: str) -> list[str]:
+    if pattern in available:
+        return [pattern]
+    ends = re.split(r"\.\.|:", pattern)
+    if len(ends) == 2 and all(ends):
+        first, last = (list(available).index(_known(end, available, role)) for end in ends)
+        if last < first:
+            raise ColumnError(f"{role} range {pattern!r} runs backwards in the table")
+        return list(available[first : last + 1])
+    if any(sign in pattern for sign in "*?["):
+        found = fnmatch.filter(available, pattern)
+        if not found:
+            listing = _listing(available)
+            raise ColumnError(f"no column matches the {role} pattern {pattern!r}; there are: {listing}")
+        return found
+    return [_known(pattern, available, role)]
+
+
+def _known(name: str, available: Sequence[str], role: str) -> str:
+    if name not in available:
+        hint = nearest(name, available) or f"; columns: {_listing(available)}"
+        raise ColumnError(f"{role} column {name!r} is not in the log{hint}")
+    return name
+
+
+def _single(
+    name: str | None, available: Sequence[str], role: str, default: str | None = None
+) -> str | None:
+    if name is not None:
+        return _known(name, available, role)
+    return default if default in available else None
+
+
+def _listing(names: Iterable[str], most: int = 12) -> str:
+    names = list(names)
+    shown = ", ".join(names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,0 +1,283 @@
+"""Tables that a log can be read from: Parquet, CSV and Arrow, all as record batches.
+
+A `Table` knows its columns and gives its rows again and again in batches of bounded
+size. Whatever can export the Arrow stream protocol (pandas, polars, DuckDB, Arrow
+itself) becomes an `ArrowTable` without a copy where the library allows it.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from ivvi.errors import ColumnError, DataError, FileError, InputError
+
+TEXT_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+PARQUET_SUFFIXES = (".parquet", ".pq")
+ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
+
+
+class Table(Protocol):
+    """Rows that can be read again and again, in batches."""
+
+    label: str
+    schema: pa.Schema
+    num_rows: int | None
+    in_memory: bool
+
+    def batches(
+        self, columns: Sequence[str], numeric: Sequence[str], size: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the `columns`, at most `size` rows at a time; `numeric` ones as numbers."""
+        ...
+
+
+class ArrowTable:
+    """A table that is in memory already."""
+
+    in_memory = True
+
+    def __init__(self, table: pa.Table, label: str = "the table") -> None:
+        self.table = table
+        self.label = label
+        self.schema = table.schema
+        self.num_rows: int | None = table.num_rows
+
+    def batches(
+        self, columns: Sequence[str], numeric: Sequence[str], size: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield zero-copy slices."""
+        check_numeric(self.schema, numeric, self.label)
+        yield from self.table.select(list(columns)).to_batches(max_chunksize=size)
+
+
+class ParquetTable:
+    """One Parquet file, or several of one schema read one after the other."""
+
+    in_memory = False
+
+    def __init__(self, files: Sequence[Path], label: str) -> None:
+        self.files = list(files)
+        self.label = label
+        opened = [_open_parquet(file) for file in self.files]
+        self.schema = opened[0].schema_arrow
+        for file, other in zip(self.files[1:], opened[1:], strict=True):
+            _check_same_schema(self.files[0], self.schema, file, other.schema_arrow)
+        self.num_rows: int | None = sum(one.metadata.num_rows for one in opened)
+        for one in opened:
+            one.close()
+
+    def batches(
+        self, columns: Sequence[str], numeric: Sequence[str], size: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield decoded rows; memory stays bounded whatever the size of the row groups."""
+        check_numeric(self.schema, numeric, self.label)
+        for file in self.files:
+            try:
+                with pq.ParquetFile(file, pre_buffer=False) as parquet:
+                    yield from parquet.iter_batches(size, columns=list(columns), use_threads=False)
+            except (pa.ArrowException, OSError) as error:
+                raise FileError(f"{file} cannot be read as Parquet: {_first_line(error)}") from error
+
+
+class CsvTable:
+    """One or several CSV (or TSV) files with a header, gzipped or not."""
+
+    in_memory = False
+    num_rows: int | None = None
+
+    def __init__(self, files: Sequence[Path], label: str) -> None:
+        self.files = list(files)
+        self.label = label
+        self.schema = self._open(self.files[0]).schema
+        for file in self.files[1:]:
+            _check_same_schema(self.files[0], self.schema, file, self._open(file).schema)
+
+    def _open(
+        self, file: Path, columns: Sequence[str] = (), numeric: Sequence[str] = ()
+    ) -> pa.csv.CSVStreamingReader:
+        delimiter = "\t" if ".tsv" in file.name else ","
+        convert = pa.csv.ConvertOptions(
+            include_columns=list(columns) or None,
+            column_types=dict.fromkeys(numeric, pa.float64()),
+        )
+        try:
+            return pa.csv.open_csv(
+                file,
+                parse_options=pa.csv.ParseOptions(delimiter=delimiter),
+                convert_options=convert,
+            )
+        except (pa.ArrowException, OSError) as error:
+            self._explain_text(file, numeric, error)
+            raise FileError(f"{file} cannot be read as CSV: {_first_line(error)}") from error
+
+    def batches(
+        self, columns: Sequence[str], numeric: Sequence[str], size: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield parsed rows; what is not a number in a numeric column is named."""
+        for file in self.files:
+            reader = self._open(file, columns, numeric)
+            try:
+                for block in reader:
+                    for start in range(0, block.num_rows, size):
+                        yield block.slice(start, size)
+            except (pa.ArrowException, OSError) as error:
+                self._explain_text(file, numeric, error)
+                raise FileError(f"{file} cannot be read as CSV: {_first_line(error)}") from error
+
+    def _explain_text(self, file: Path, numeric: Sequence[str], cause: Exception) -> None:
+        """If a numeric column holds text, raise naming the column, the row and the text."""
+        if "conversion error" not in str(cause):
+            return
+        options = pa.csv.ConvertOptions(column_types=dict.fromkeys(self.schema.names, pa.string()))
+        row = 0
+        for block in pa.csv.open_csv(
+            file,
+            parse_options=pa.csv.ParseOptions(delimiter="\t" if ".tsv" in file.name else ","),
+            convert_options=options,
+        ):
+            for name in numeric:
+                for offset, text in enumerate(block.column(name).to_pylist()):
+                    if text and not _is_number(text):
+                        raise ColumnError(
+                            f"column {name!r} of {file} holds text: {text!r} in data row "
+                            f"{row + offset} (from 0); numbers are wanted"
+                        ) from cause
+            row += block.num_rows
+
+
+def open_table(source: Any) -> Table:
+    """Turn a path, a glob, or anything table-like into a `Table`."""
+    if isinstance(source, str | os.PathLike):
+        return _open_path(os.fspath(source))
+    if isinstance(source, pa.RecordBatchReader):
+        return ArrowTable(source.read_all())
+    if isinstance(source, pa.RecordBatch):
+        return ArrowTable(pa.Table.from_batches([source]))
+    if isinstance(source, pa.Table):
+        return ArrowTable(source)
+    if isinstance(source, Mapping):
+        return ArrowTable(_table_of_arrays(source))
+    if hasattr(source, "collect") and not hasattr(source, "__arrow_c_stream__"):
+        source = source.collect()  # a lazy frame
+    if hasattr(source, "__arrow_c_stream__"):
+        return ArrowTable(pa.table(source))
+    if type(source).__module__.split(".")[0] == "pandas":
+        return ArrowTable(pa.Table.from_pandas(source, preserve_index=False))
+    raise InputError(
+        f"cannot read a log from {type(source).__name__}: a path, a table (Arrow, pandas, "
+        "polars), a dict of arrays or a Minari data set is wanted"
+    )
+
+
+def check_numeric(schema: pa.Schema, names: Sequence[str], label: str) -> None:
+    """Refuse columns that cannot be numbers."""
+    for name in names:
+        kind = schema.field(name).type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if not (
+            pa.types.is_integer(kind)
+            or pa.types.is_floating(kind)
+            or pa.types.is_boolean(kind)
+            or pa.types.is_decimal(kind)
+            or pa.types.is_null(kind)
+        ):
+            raise ColumnError(f"column {name!r} of {label} holds {kind}; numbers are wanted")
+
+
+def _open_path(path: str) -> Table:
+    if os.path.isdir(path):
+        files = sorted(
+            file
+            for file in Path(path).rglob("*")
+            if file.suffix in PARQUET_SUFFIXES and not file.name.startswith((".", "_"))
+        )
+        if not files:
+            raise FileError(f"the folder {path} holds no Parquet file (*.parquet)")
+        return ParquetTable(files, path)
+    if glob.has_magic(path) and not os.path.exists(path):
+        files = sorted(Path(match) for match in glob.glob(path, recursive=True))
+        if not files:
+            raise FileError(f"no file matches {path}")
+    else:
+        files = [Path(path)]
+    if not files[0].exists():
+        raise FileError(f"{path} does not exist")
+    name = files[0].name.lower()
+    if name.endswith(TEXT_SUFFIXES):
+        return CsvTable(files, path)
+    if name.endswith(ARROW_SUFFIXES):
+        return ArrowTable(_read_arrow(files), path)
+    if name.endswith(PARQUET_SUFFIXES):
+        return ParquetTable(files, path)
+    raise FileError(f"{path} has no known ending; .parquet, .csv, .tsv or .arrow is wanted")
+
+
+def _open_parquet(file: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(file)
+    except (pa.ArrowException, OSError) as error:
+        raise FileError(f"{file} cannot be read as Parquet: {_first_line(error)}") from error
+
+
+def _read_arrow(files: Sequence[Path]) -> pa.Table:
+    tables = []
+    for file in files:
+        try:
+            tables.append(pa.ipc.open_file(pa.memory_map(str(file))).read_all())
+        except (pa.ArrowException, OSError) as error:
+            raise FileError(f"{file} cannot be read as Arrow: {_first_line(error)}") from error
+    for file, table in zip(files[1:], tables[1:], strict=True):
+        _check_same_schema(files[0], tables[0].schema, file, table.schema)
+    return pa.concat_tables(tables)
+
+
+def _check_same_schema(first: Path, wanted: pa.Schema, file: Path, found: pa.Schema) -> None:
+    missing = [name for name in wanted.names if name not in found.names]
+    extra = [name for name in found.names if name not in wanted.names]
+    if missing or extra:
+        what = f"lacks column {missing[0]!r}" if missing else f"has another column, {extra[0]!r}"
+        raise FileError(f"{file} {what}: its columns differ from those of {first}")
+    for name in wanted.names:
+        one, other = wanted.field(name).type, found.field(name).type
+        if one != other:
+            raise FileError(
+                f"column {name!r} is {other} in {file} but {one} in {first}; one type is wanted"
+            )
+
+
+def _table_of_arrays(arrays: Mapping[str, Any]) -> pa.Table:
+    columns: dict[str, Any] = {}
+    for name, values in arrays.items():
+        array = np.asarray(values)
+        if array.ndim == 2:  # a block of columns: x -> x0, x1, ...
+            columns |= {f"{name}{i}": array[:, i] for i in range(array.shape[1])}
+        elif array.ndim == 1:
+            columns[name] = array
+        else:
+            raise DataError(f"array {name!r} has shape {array.shape}; (rows,) or (rows, columns) is wanted")
+    lengths = {name: len(array) for name, array in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise DataError(f"the arrays differ in length: {lengths}")
+    return pa.table(columns)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0].rstrip(".")

@@ -1,0 +1,266 @@
+"""From rows to transitions: each row meets the next row of its own episode.
+
+`Transitions` walks once over the record batches of a table and yields `Batch`es. A row
+whose episode ends, or whose next step is missing, has no next state: it is dropped and
+counted. Each Arrow column is copied once, in runs of consecutive valid rows, into one
+column-major buffer; memory is bounded by the size of a record batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ivvi.errors import DataError
+from ivvi.logs.batch import Batch, Floats
+from ivvi.logs.order import duplicate_error
+from ivvi.logs.schema import Roles
+from ivvi.logs.tables import Table
+
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Counts:
+    """What one pass over a log has met so far."""
+
+    rows: int = 0
+    transitions: int = 0
+    episodes: int = 0
+    without_next: int = 0
+    missing: int = 0
+
+
+class Transitions:
+    """One pass over a table in order (or with next-state columns); iterate it once.
+
+    Parameters
+    ----------
+    table, roles
+        The rows and what their columns are.
+    size
+        Rows of a record batch; the memory that is needed grows with it.
+    ordered
+        Whether the rows of an episode are known to be consecutive.
+    drop_missing
+        Drop rows with missing or infinite values instead of refusing them.
+    episodes
+        Fill `Batch.episode`.
+    progress
+        Called with the number of rows read, after each record batch.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        roles: Roles,
+        *,
+        size: int,
+        ordered: bool,
+        drop_missing: bool = False,
+        episodes: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self.counts = Counts()
+        self._table, self._roles, self._size = table, roles, size
+        self._ordered, self._drop_missing, self._episodes = ordered, drop_missing, episodes
+        self._progress = progress
+        self._offsets = np.cumsum([0, *(len(part) for part in self._parts())]).tolist()
+        self._carry: pa.RecordBatch | None = None
+        self._numbers: dict[Any, int] = {}
+
+    def _parts(self) -> tuple[tuple[str, ...], ...]:
+        """Columns of x, a, z and y in the buffer; a derived x' is the state, one row on."""
+        roles = self._roles
+        following = roles.next_state or roles.state
+        reward = (roles.reward,) if roles.reward else ()
+        weight = (roles.weight,) if roles.weight else ()
+        return roles.state, roles.action, roles.instrument, following, reward, weight
+
+    def __iter__(self) -> Iterator[Batch]:
+        names = self._roles.columns
+        for block in self._table.batches(names, self._roles.numeric, self._size):
+            self.counts.rows += block.num_rows
+            usable = self._without_missing(block)
+            if usable.num_rows:
+                batch = self._batch(usable)
+                self.counts.transitions += len(batch)
+                if len(batch):
+                    yield batch
+            if self._progress:
+                self._progress(block.num_rows)
+        if self._roles.derived:
+            self.counts.without_next = (
+                self.counts.rows - self.counts.missing - self.counts.transitions
+            )
+
+    def _without_missing(self, block: pa.RecordBatch) -> pa.RecordBatch:
+        if all(_is_finite(column) for column in block.columns):
+            return block
+        if not self._drop_missing:
+            raise missing_error(self._table, self._roles)
+        keep = ~np.logical_or.reduce([_missing(column) for column in block.columns])
+        self.counts.missing += int(len(keep) - keep.sum())
+        return block.filter(pa.array(keep))
+
+    def _batch(self, block: pa.RecordBatch) -> Batch:
+        """Copy the valid rows of `block`, and the row carried over, into one buffer."""
+        numbers = self._number_episodes(block)
+        first, linked = self._links(block)
+        rows = _Rows(linked)
+        shifted = range(self._offsets[3], self._offsets[4]) if self._roles.derived else range(0)
+        names = [name for part in self._parts() for name in part]
+        buffer = np.empty((len(names), int(first) + rows.count))
+        for i, name in enumerate(names):
+            column = as_numpy(block.column(name))
+            if first and self._carry is not None:
+                buffer[i, 0] = (column if i in shifted else as_numpy(self._carry.column(name)))[0]
+            rows.copy(column, int(i in shifted), buffer[i, int(first) :])
+        episode = numbers[np.append(first, linked)] if self._episodes else None
+        self._carry = block.slice(block.num_rows - 1)
+        return self._split(buffer, episode)
+
+    def _split(self, buffer: Floats, episode: Ints | None) -> Batch:
+        x, a, z, y, _, w, end = self._offsets
+        return Batch(
+            x=buffer[x:a].T,
+            a=buffer[a:z].T,
+            z=buffer[z:y].T,
+            y=buffer[y:w].T,
+            weight=_checked_weight(buffer[w], self._roles.weight) if end > w else None,
+            episode=episode,
+        )
+
+    def _links(self, block: pa.RecordBatch) -> tuple[bool, Bools]:
+        """Tell whether the carried row meets row 0, and row i meets row i + 1, of `block`.
+
+        The last row of the block is held back (False here): its next state, if it has
+        one, comes with the next block. Rows with next-state columns need no other row.
+        """
+        if not self._roles.derived:
+            return False, np.ones(block.num_rows, dtype=bool)
+        episode, step = block.column(self._roles.episode), block.column(self._roles.step)
+        same = _flags(pc.equal(episode.slice(1), episode.slice(0, len(episode) - 1)))
+        gap = np.diff(as_numpy(step))
+        repeated = np.flatnonzero(same & (gap == 0))
+        first = False
+        if self._carry is not None and self._carry.column(self._roles.episode)[0] == episode[0]:
+            first_gap = as_numpy(step)[0] - as_numpy(self._carry.column(self._roles.step))[0]
+            first = bool(first_gap == 1)
+            repeated = np.array([0]) if first_gap == 0 else repeated
+        if len(repeated):
+            at = int(repeated[0])
+            raise duplicate_error(episode[at].as_py(), step[at].as_py())
+        return first, np.append(same & (gap == 1), False)
+
+    def _number_episodes(self, block: pa.RecordBatch) -> Ints:
+        """Number the episodes of [carried row, rows of `block`], and count them."""
+        n, name = block.num_rows, self._roles.episode
+        before = self.counts.episodes - 1
+        if name is None:  # every row is its own episode
+            self.counts.episodes += n
+            return np.arange(before, before + n + 1)
+        column = block.column(name)
+        if not self._ordered:
+            return np.append(before, self._look_up(column))
+        changed = np.empty(n, dtype=np.int64)
+        changed[0] = self._carry is None or self._carry.column(name)[0] != column[0]
+        changed[1:] = _flags(pc.not_equal(column.slice(1), column.slice(0, n - 1)))
+        numbers = before + np.cumsum(changed)
+        self.counts.episodes = int(numbers[-1]) + 1
+        return np.append(before, numbers)
+
+    def _look_up(self, column: pa.Array) -> Ints:
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        for value in encoded.dictionary.to_pylist():
+            self._numbers.setdefault(value, len(self._numbers))
+        self.counts.episodes = len(self._numbers)
+        known = np.array([self._numbers[v] for v in encoded.dictionary.to_pylist()], np.int64)
+        numbers: Ints = known[encoded.indices.to_numpy()]
+        return numbers
+
+
+def as_numpy(column: pa.Array) -> NDArray[Any]:
+    """Return numbers as a NumPy array, without a copy where Arrow allows; null becomes NaN."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column = column.cast(kind.value_type)
+        kind = column.type
+    if pa.types.is_decimal(kind) or pa.types.is_null(kind):
+        column = column.cast(pa.float64())
+    elif pa.types.is_integer(kind) and column.null_count:
+        column = column.cast(pa.float64(), safe=False)
+    values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return values.astype(np.float64) if values.dtype == object else values
+
+
+def missing_error(table: Table, roles: Roles) -> DataError:
+    """Count the missing values of the whole table and name the first."""
+    total, bad_rows, row, first = 0, 0, 0, ""
+    for block in table.batches(roles.columns, roles.numeric, 1 << 16):
+        masks = np.array([_missing(column) for column in block.columns])
+        total, bad_rows = total + int(masks.sum()), bad_rows + int(masks.any(axis=0).sum())
+        if not first and masks.any():
+            at = int(np.flatnonzero(masks.any(axis=0))[0])
+            name = block.schema.names[int(np.flatnonzero(masks[:, at])[0])]
+            first = f"the first in column {name!r}, row {row + at} (from 0)"
+        row += block.num_rows
+    return DataError(
+        f"{table.label} has {total} missing or infinite values in {bad_rows} of {row} rows, "
+        f"{first}; drop those rows with drop_missing (--drop-missing) or repair them"
+    )
+
+
+def _is_finite(column: pa.Array) -> bool:
+    if column.null_count:
+        return False
+    if not pa.types.is_floating(column.type):
+        return True
+    values = as_numpy(column)
+    with np.errstate(over="ignore", invalid="ignore"):  # the sum is a cheap first look
+        return bool(np.isfinite(values.sum()) or np.isfinite(values).all())
+
+
+def _missing(column: pa.Array) -> Bools:
+    absent = _flags(column.is_null())
+    if pa.types.is_floating(column.type):
+        absent |= ~np.isfinite(as_numpy(column))
+    return absent
+
+
+def _flags(column: pa.Array) -> Bools:
+    flags: Bools = np.array(column.to_numpy(zero_copy_only=False), dtype=bool)
+    return flags
+
+
+class _Rows:
+    """The valid rows of a block, copied run by run or, when the runs are short, by index."""
+
+    def __init__(self, valid: Bools) -> None:
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], valid.view(np.int8), [0]])))
+        self.count = int(valid.sum())
+        self._runs: list[list[int]] = edges.reshape(-1, 2).tolist()
+        self._index = np.flatnonzero(valid) if len(self._runs) * 32 > len(valid) else None
+
+    def copy(self, column: NDArray[Any], shift: int, out: Floats) -> None:
+        """Write the valid rows, or the rows `shift` after them, to `out` (count,)."""
+        if self._index is not None:
+            out[:] = column[self._index + shift]
+            return
+        at = 0
+        for start, stop in self._runs:
+            out[at : at + stop - start] = column[start + shift : stop + shift]
+            at += stop - start
+
+
+def _checked_weight(weight: Floats, name: str | None) -> Floats:
+    if (weight < 0).any():
+        raise DataError(f"weight column {name!r} holds {weight.min():g}; weights must not be negative")
+    return weight

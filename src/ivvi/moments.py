@@ -1,0 +1,342 @@
+"""All that the estimators need of the data: A, B, C, D and friends, in one pass.
+
+Every row gives one vector v = [phi(x, a), what psi(x, z) adds, y]; the moments are the
+count, the mean and the scatter of v. They add over any split of the rows (Chan, Golub
+and LeVeque's update), so shards, files and machines merge with ``+``, and the centred
+form keeps its digits when a column's mean is large against its spread. The paper's
+uncentred matrices (eq. 3.4) are blocks of E[v v^T]:
+
+    A = E[psi phi^T]   B = E[psi psi^T]   C = E[y psi^T]   D = E[phi phi^T]
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ivvi.blocks import Block, Constant
+from ivvi.errors import InputError
+from ivvi.features import FeatureMap
+from ivvi.logs import Batch, Counts, Log, Roles
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+SMALL_WIDTH = 512
+"""Below this width a second BLAS thread costs more processor time than it saves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which column of v is which feature or output.
+
+    Columns of phi come first, then those of psi that phi does not have, then y. Blocks
+    of features that look at the state alone and stand in both maps are shared.
+
+    Attributes
+    ----------
+    phi, psi
+        The feature maps, fitted.
+    phi_names, psi_names, outputs
+        Names of the columns of phi (d_phi), of psi (d_psi), of y (d_y).
+    psi_columns
+        Position in v of each column of psi.
+    pieces
+        Each distinct block, the argument it is evaluated with beside the state, and the
+        column of v where its values start.
+    """
+
+    phi: FeatureMap
+    psi: FeatureMap
+    phi_names: tuple[str, ...]
+    psi_names: tuple[str, ...]
+    outputs: tuple[str, ...]
+    psi_columns: tuple[int, ...]
+    pieces: tuple[tuple[Block, str, int], ...]
+
+    @classmethod
+    def build(cls, phi: FeatureMap, psi: FeatureMap, roles: Roles) -> Layout:
+        """Lay out fitted feature maps for a log with these roles."""
+        pieces: list[tuple[Block, str, int]] = []
+        shared: dict[Block, range] = {}
+        at = 0
+        for block in phi.blocks:
+            width = len(block.names(roles.state, roles.action))
+            pieces.append((block, "action", at))
+            if block.of == "state":
+                shared[block] = range(at, at + width)
+            at += width
+        psi_columns: list[int] = []
+        for block in psi.blocks:
+            if block in shared:
+                psi_columns += shared[block]
+                continue
+            width = len(block.names(roles.state, roles.instrument))
+            pieces.append((block, "instrument", at))
+            psi_columns += range(at, at + width)
+            at += width
+        return cls(
+            phi,
+            psi,
+            phi.names(roles.state, roles.action),
+            psi.names(roles.state, roles.instrument),
+            roles.outputs,
+            tuple(psi_columns),
+            tuple(pieces),
+        )
+
+    @property
+    def phi_columns(self) -> tuple[int, ...]:
+        """Positions of phi in v."""
+        return tuple(range(len(self.phi_names)))
+
+    @property
+    def y_columns(self) -> tuple[int, ...]:
+        """Positions of y in v."""
+        return tuple(range(self.width - len(self.outputs), self.width))
+
+    @property
+    def shared(self) -> tuple[int, ...]:
+        """Columns of phi that psi has too: the exogenous ones."""
+        return tuple(sorted(set(self.phi_columns) & set(self.psi_columns)))
+
+    @property
+    def constant(self) -> int | None:
+        """Position of the constant, when phi and psi both have it."""
+        for block, _, start in self.pieces:
+            if isinstance(block, Constant):
+                return start if start in self.shared else None
+        return None
+
+    @property
+    def width(self) -> int:
+        """Number of columns of v."""
+        return max(len(self.phi_names), *(c + 1 for c in self.psi_columns)) + len(self.outputs)
+
+    def rows(self, batch: Batch) -> Floats:
+        """Evaluate v for each transition, (n, width), column-major."""
+        V = np.empty((self.width, len(batch))).T
+        for block, argument, start in self.pieces:
+            values = block(batch.x, batch.a if argument == "action" else batch.z)
+            V[:, start : start + values.shape[1]] = values
+        V[:, self.width - len(self.outputs) :] = batch.y
+        return V
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeMoments:
+    """Moments of each episode by itself: numbers (E,), weight (E,), mean (E, p), scatter (E, p, p)."""
+
+    number: Ints
+    weight: Floats
+    mean: Floats
+    scatter: Floats
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Count, mean and scatter of v, and the paper's matrices as blocks of them.
+
+    Attributes
+    ----------
+    layout
+        Which column of v is what.
+    n, weight
+        Number of rows and sum of their weights.
+    mean, scatter
+        Weighted mean (p,) and sum of w (v - mean)(v - mean)^T (p, p).
+    episodes
+        The same for each episode, when asked for.
+    """
+
+    layout: Layout
+    n: int
+    weight: float
+    mean: Floats
+    scatter: Floats
+    episodes: EpisodeMoments | None = None
+
+    @classmethod
+    def empty(cls, layout: Layout) -> Moments:
+        """Return the moments of no rows: the zero of ``+``."""
+        p = layout.width
+        return cls(layout, 0, 0.0, np.zeros(p), np.zeros((p, p)))
+
+    @classmethod
+    def of_batch(cls, layout: Layout, batch: Batch, *, episodes: bool = False) -> Moments:
+        """Return the moments of one batch."""
+        V = layout.rows(batch)
+        blocks = None
+        if episodes:
+            if batch.episode is None:
+                raise InputError("per-episode moments need batches read with episodes=True")
+            blocks = _episode_moments(V, batch.weight, batch.episode)
+        weight, mean, scatter = _scatter(V, batch.weight)
+        return cls(layout, len(batch), weight, mean, scatter, blocks)
+
+    def __add__(self, other: Moments) -> Moments:
+        """Return the moments of both sets of rows together."""
+        if self.layout != other.layout:
+            raise InputError("moments of different features or columns cannot be added")
+        weight, mean, scatter = _merge(
+            (self.weight, self.mean, self.scatter), (other.weight, other.mean, other.scatter)
+        )
+        present = [m.episodes for m in (self, other) if m.episodes is not None]
+        blocks = _merge_episodes(present) if present else None
+        return Moments(self.layout, self.n + other.n, weight, mean, scatter, blocks)
+
+    def without_episodes(self) -> Moments:
+        """Return the totals alone."""
+        return replace(self, episodes=None)
+
+    @property
+    def second(self) -> Floats:
+        """E[v v^T], (p, p)."""
+        second: Floats = self.scatter / self.weight + np.outer(self.mean, self.mean)
+        return second
+
+    def _block(self, rows: Sequence[int], columns: Sequence[int]) -> Floats:
+        return self.second[np.ix_(rows, columns)]
+
+    @property
+    def A(self) -> Floats:  # noqa: N802
+        """E[psi phi^T], (d_psi, d_phi)."""
+        return self._block(self.layout.psi_columns, self.layout.phi_columns)
+
+    @property
+    def B(self) -> Floats:  # noqa: N802
+        """E[psi psi^T], (d_psi, d_psi)."""
+        return self._block(self.layout.psi_columns, self.layout.psi_columns)
+
+    @property
+    def C(self) -> Floats:  # noqa: N802
+        """E[y psi^T], (d_y, d_psi)."""
+        return self._block(self.layout.y_columns, self.layout.psi_columns)
+
+    @property
+    def D(self) -> Floats:  # noqa: N802
+        """E[phi phi^T], (d_phi, d_phi)."""
+        return self._block(self.layout.phi_columns, self.layout.phi_columns)
+
+    @property
+    def yy(self) -> Floats:
+        """E[y y^T], (d_y, d_y)."""
+        return self._block(self.layout.y_columns, self.layout.y_columns)
+
+
+def compute_moments(
+    log: Log,
+    layout: Layout,
+    *,
+    episodes: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[Moments, Counts]:
+    """Walk once over a log and return its moments and what was met on the way."""
+    total = Moments.empty(layout)
+    blocks: list[EpisodeMoments] = []
+    walk = log.batches(episodes=episodes, progress=progress)
+    with _few_threads(layout.width):
+        for batch in walk:
+            part = Moments.of_batch(layout, batch, episodes=episodes)
+            total = total + part.without_episodes()
+            if part.episodes is not None:
+                blocks.append(part.episodes)
+    return replace(total, episodes=_merge_episodes(blocks) if blocks else None), walk.counts
+
+
+def compress(moments: Moments) -> Floats:
+    """Return at most p rows R with R^T R = scatter / weight, (m, p).
+
+    They are a data set that no least-squares method can tell from the centred rows of v,
+    so that estimators may use QR and SVD, whose errors grow with the condition number of
+    the data and not with its square. Columns are brought to one scale first, which makes
+    the result independent of units.
+    """
+    covariance = moments.scatter / moments.weight
+    spread = np.sqrt(np.diag(covariance))
+    scale = np.where(spread > 0, spread, 1.0)
+    correlation = covariance / np.outer(scale, scale)
+    try:
+        factor: Floats = np.linalg.cholesky(correlation).T
+    except np.linalg.LinAlgError:  # constant or collinear columns
+        values, vectors = np.linalg.eigh(correlation)
+        keep = values > 0
+        factor = np.sqrt(values[keep])[:, None] * vectors[:, keep].T
+    return factor * scale
+
+
+def _scatter(V: Floats, weight: Floats | None) -> tuple[float, Floats, Floats]:
+    """Return total weight, mean (p,) and scatter (p, p) of the rows of V, which is consumed."""
+    if weight is None:
+        total = float(len(V))
+        mean = V.mean(axis=0)
+        V -= mean
+    else:
+        total = float(weight.sum())
+        if total == 0:
+            return 0.0, np.zeros(V.shape[1]), np.zeros((V.shape[1],) * 2)
+        mean = weight @ V / total
+        V -= mean
+        V *= np.sqrt(weight)[:, None]
+    return total, mean, V.T @ V
+
+
+def _merge(
+    one: tuple[float, Floats, Floats], other: tuple[float, Floats, Floats]
+) -> tuple[float, Floats, Floats]:
+    """Add two sets of (weight, mean, scatter)."""
+    weight = one[0] + other[0]
+    if weight == 0:
+        return one
+    shift = other[1] - one[1]
+    mean = one[1] + shift * (other[0] / weight)
+    scatter = one[2] + other[2] + np.outer(shift, shift) * (one[0] * other[0] / weight)
+    return weight, mean, scatter
+
+
+def _episode_moments(V: Floats, weight: Floats | None, episode: Ints) -> EpisodeMoments:
+    order = np.argsort(episode, kind="stable")
+    numbers, starts = np.unique(episode[order], return_index=True)
+    stops = np.append(starts[1:], len(order))
+    parts = [
+        _scatter(V[rows], None if weight is None else weight[rows])
+        for rows in (order[i:j] for i, j in zip(starts, stops, strict=True))
+    ]
+    weights, means, scatters = zip(*parts, strict=True)
+    return EpisodeMoments(numbers, np.array(weights), np.array(means), np.array(scatters))
+
+
+def _merge_episodes(parts: Sequence[EpisodeMoments]) -> EpisodeMoments:
+    """Join per-episode moments, adding those of an episode that stands in several parts."""
+    total: dict[int, tuple[float, Floats, Floats]] = {}
+    for part in parts:
+        for i, number in enumerate(part.number.tolist()):
+            added = (float(part.weight[i]), part.mean[i], part.scatter[i])
+            total[number] = _merge(total[number], added) if number in total else added
+    weights, means, scatters = zip(*total.values(), strict=True)
+    numbers = np.array(list(total), dtype=np.int64)
+    return EpisodeMoments(numbers, np.array(weights), np.array(means), np.array(scatters))
+
+
+@contextlib.contextmanager
+def _few_threads(width: int) -> Iterator[None]:
+    """Keep BLAS to one thread for narrow data."""
+    if width > SMALL_WIDTH:
+        yield
+    else:
+        with _threads().limit(limits=1, user_api="blas"):
+            yield
+
+
+@cache
+def _threads():  # type: ignore[no-untyped-def]
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
