@@ -261,15 +261,18 @@ def compress(moments: Moments) -> Floats:
     """
     covariance = moments.scatter / moments.weight
     spread = np.sqrt(np.diag(covariance))
-    scale = np.where(spread > 0, spread, 1.0)
-    correlation = covariance / np.outer(scale, scale)
+    varies = np.flatnonzero(spread > 0)
+    scale = spread[varies]
+    correlation = covariance[np.ix_(varies, varies)] / np.outer(scale, scale)
     try:
         factor: Floats = np.linalg.cholesky(correlation).T
-    except np.linalg.LinAlgError:  # constant or collinear columns
+    except np.linalg.LinAlgError:  # collinear columns
         values, vectors = np.linalg.eigh(correlation)
         keep = values > 0
         factor = np.sqrt(values[keep])[:, None] * vectors[:, keep].T
-    return factor * scale
+    R = np.zeros((len(factor), len(spread)))
+    R[:, varies] = factor * scale
+    return R
 
 
 def _scatter(V: Floats, weight: Floats | None) -> tuple[float, Floats, Floats]:

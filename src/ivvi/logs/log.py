@@ -20,7 +20,7 @@ from ivvi.logs.tables import Table, open_table
 from ivvi.logs.transitions import Counts, Transitions
 from ivvi.logs.watch import CopyWatch
 
-BATCH_ROWS = 1 << 14
+BATCH_ROWS = 1 << 15
 """Rows of a batch: small enough for the processor's cache, large enough for BLAS."""
 
 

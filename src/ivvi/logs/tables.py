@@ -22,6 +22,8 @@ from ivvi.errors import ColumnError, DataError, FileError, InputError
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 PARQUET_SUFFIXES = (".parquet", ".pq")
+WHOLE_ROW_GROUP = 64 << 20
+"""Bytes up to which a row group is decoded at once."""
 ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
 
 
@@ -83,7 +85,7 @@ class ParquetTable:
         for file in self.files:
             try:
                 with pq.ParquetFile(file, pre_buffer=False) as parquet:
-                    yield from parquet.iter_batches(size, columns=list(columns), use_threads=False)
+                    yield from _parquet_batches(parquet, list(columns), size)
             except (pa.ArrowException, OSError) as error:
                 raise FileError(f"{file} cannot be read as Parquet: {_first_line(error)}") from error
 
@@ -227,6 +229,20 @@ def _open_parquet(file: Path) -> pq.ParquetFile:
         return pq.ParquetFile(file)
     except (pa.ArrowException, OSError) as error:
         raise FileError(f"{file} cannot be read as Parquet: {_first_line(error)}") from error
+
+
+def _parquet_batches(
+    parquet: pq.ParquetFile, columns: list[str], size: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows; a row group is decoded whole when it is small (faster), else in pieces."""
+    for index in range(parquet.num_row_groups):
+        if parquet.metadata.row_group(index).total_byte_size <= WHOLE_ROW_GROUP:
+            group = parquet.read_row_group(index, columns=columns, use_threads=False)
+            yield from group.to_batches(max_chunksize=size)
+        else:
+            yield from parquet.iter_batches(
+                size, row_groups=[index], columns=columns, use_threads=False
+            )
 
 
 def _read_arrow(files: Sequence[Path]) -> pa.Table:

@@ -25,6 +25,10 @@ from ivvi.logs.tables import Table
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
+Columns = dict[str, NDArray[Any]]
+NUMPY_TYPES = {"double": np.float64, "float": np.float32} | {
+    f"{sign}int{bits}": np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)
+}
 
 
 @dataclass(slots=True)
@@ -73,7 +77,9 @@ class Transitions:
         self._ordered, self._drop_missing, self._episodes = ordered, drop_missing, episodes
         self._progress = progress
         self._offsets = np.cumsum([0, *(len(part) for part in self._parts())]).tolist()
-        self._carry: pa.RecordBatch | None = None
+        self._names = [name for part in self._parts() for name in part]
+        self._carry: pa.RecordBatch | None = None  # the last row, for its episode and step
+        self._last: dict[str, float] = {}  # the last row's numbers
         self._numbers: dict[Any, int] = {}
 
     def _parts(self) -> tuple[tuple[str, ...], ...]:
@@ -88,9 +94,9 @@ class Transitions:
         names = self._roles.columns
         for block in self._table.batches(names, self._roles.numeric, self._size):
             self.counts.rows += block.num_rows
-            usable = self._without_missing(block)
+            usable, values = self._without_missing(block)
             if usable.num_rows:
-                batch = self._batch(usable)
+                batch = self._batch(usable, values)
                 self.counts.transitions += len(batch)
                 if len(batch):
                     yield batch
@@ -101,30 +107,33 @@ class Transitions:
                 self.counts.rows - self.counts.missing - self.counts.transitions
             )
 
-    def _without_missing(self, block: pa.RecordBatch) -> pa.RecordBatch:
-        if all(_is_finite(column) for column in block.columns):
-            return block
+    def _without_missing(self, block: pa.RecordBatch) -> tuple[pa.RecordBatch, Columns]:
+        """Return the usable rows of `block`, and their numeric columns as arrays."""
+        values = {name: as_numpy(block.column(name)) for name in self._roles.numeric}
+        if all(map(_is_finite, values.values())) and not any(
+            block.column(name).null_count for name in self._roles.keys
+        ):
+            return block, values
         if not self._drop_missing:
             raise missing_error(self._table, self._roles)
         keep = ~np.logical_or.reduce([_missing(column) for column in block.columns])
         self.counts.missing += int(len(keep) - keep.sum())
-        return block.filter(pa.array(keep))
+        return block.filter(pa.array(keep)), {name: v[keep] for name, v in values.items()}
 
-    def _batch(self, block: pa.RecordBatch) -> Batch:
+    def _batch(self, block: pa.RecordBatch, values: Columns) -> Batch:
         """Copy the valid rows of `block`, and the row carried over, into one buffer."""
         numbers = self._number_episodes(block)
         first, linked = self._links(block)
         rows = _Rows(linked)
         shifted = range(self._offsets[3], self._offsets[4]) if self._roles.derived else range(0)
-        names = [name for part in self._parts() for name in part]
-        buffer = np.empty((len(names), int(first) + rows.count))
-        for i, name in enumerate(names):
-            column = as_numpy(block.column(name))
-            if first and self._carry is not None:
-                buffer[i, 0] = (column if i in shifted else as_numpy(self._carry.column(name)))[0]
-            rows.copy(column, int(i in shifted), buffer[i, int(first) :])
+        buffer = np.empty((len(self._names), int(first) + rows.count))
+        for i, name in enumerate(self._names):
+            if first:
+                buffer[i, 0] = values[name][0] if i in shifted else self._last[name]
+            rows.copy(values[name], int(i in shifted), buffer[i, int(first) :])
         episode = numbers[np.append(first, linked)] if self._episodes else None
         self._carry = block.slice(block.num_rows - 1)
+        self._last = {name: column[-1] for name, column in values.items()}
         return self._split(buffer, episode)
 
     def _split(self, buffer: Floats, episode: Ints | None) -> Batch:
@@ -183,22 +192,25 @@ class Transitions:
             self._numbers.setdefault(value, len(self._numbers))
         self.counts.episodes = len(self._numbers)
         known = np.array([self._numbers[v] for v in encoded.dictionary.to_pylist()], np.int64)
-        numbers: Ints = known[encoded.indices.to_numpy()]
+        numbers: Ints = known[as_numpy(encoded.indices)]
         return numbers
 
 
 def as_numpy(column: pa.Array) -> NDArray[Any]:
-    """Return numbers as a NumPy array, without a copy where Arrow allows; null becomes NaN."""
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        column = column.cast(kind.value_type)
-        kind = column.type
-    if pa.types.is_decimal(kind) or pa.types.is_null(kind):
-        column = column.cast(pa.float64())
-    elif pa.types.is_integer(kind) and column.null_count:
-        column = column.cast(pa.float64(), safe=False)
-    values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return values.astype(np.float64) if values.dtype == object else values
+    """Return numbers as a NumPy array, without a copy where Arrow allows; null becomes NaN.
+
+    The buffer is read directly, because Arrow's own conversion imports pandas.
+    """
+    if column.null_count or str(column.type) not in NUMPY_TYPES:
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if pa.types.is_boolean(column.type):
+            column = column.cast(pa.uint8())
+        column = pc.fill_null(column.cast(pa.float64(), safe=False), np.nan)
+    if not len(column):
+        return np.empty(0)
+    values = np.frombuffer(column.buffers()[1], dtype=NUMPY_TYPES[str(column.type)])
+    return values[column.offset : column.offset + len(column)]
 
 
 def missing_error(table: Table, roles: Roles) -> DataError:
@@ -218,14 +230,11 @@ def missing_error(table: Table, roles: Roles) -> DataError:
     )
 
 
-def _is_finite(column: pa.Array) -> bool:
-    if column.null_count:
-        return False
-    if not pa.types.is_floating(column.type):
+def _is_finite(values: NDArray[Any]) -> bool:
+    if values.dtype.kind != "f":
         return True
-    values = as_numpy(column)
-    with np.errstate(over="ignore", invalid="ignore"):  # the sum is a cheap first look
-        return bool(np.isfinite(values.sum()) or np.isfinite(values).all())
+    with np.errstate(over="ignore", invalid="ignore"):  # the dot product is a cheap first look
+        return bool(np.isfinite(values @ values) or np.isfinite(values).all())
 
 
 def _missing(column: pa.Array) -> Bools:
@@ -236,8 +245,7 @@ def _missing(column: pa.Array) -> Bools:
 
 
 def _flags(column: pa.Array) -> Bools:
-    flags: Bools = np.array(column.to_numpy(zero_copy_only=False), dtype=bool)
-    return flags
+    return as_numpy(column.cast(pa.uint8())).astype(bool)
 
 
 class _Rows:

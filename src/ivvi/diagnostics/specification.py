@@ -1,0 +1,57 @@
+"""Are the instruments valid together, and is there confounding at all?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ivvi.diagnostics.statistic import Statistic
+from ivvi.diagnostics.strength import Partialled
+from ivvi.estimators.estimate import Estimate, Floats, Rows
+from ivvi.estimators.exact import instrument_basis, orthonormal
+from ivvi.moments import Moments
+
+
+def sargan(moments: Moments, estimate: Estimate) -> tuple[Statistic, ...] | None:
+    """Sargan's test of over-identification, one for each output: n R^2 of residual on psi.
+
+    Chi-squared with rank(psi) - d_phi degrees of freedom under homoskedastic errors. None
+    when the model is just identified or not identified.
+    """
+    rows = Rows.of(moments)
+    basis = instrument_basis(rows)
+    freedom = basis.shape[1] - rows.Phi.shape[1]
+    if freedom <= 0 or not estimate.identified:
+        return None
+    residual = _residuals(rows, estimate.W)
+    explained = np.sum((basis.T @ residual) ** 2, axis=0)
+    values = moments.n * explained / np.sum(residual**2, axis=0)
+    null = "every instrument is valid, given that enough of them are"
+    return tuple(Statistic(float(value), (freedom,), null) for value in values)
+
+
+def wu_hausman(moments: Moments) -> tuple[Statistic, ...] | None:
+    """Wu and Hausman's test, one for each output: do the actions need an instrument at all?
+
+    The first stages' residuals are added to the least-squares regression of y on phi; if
+    the actions are not confounded they explain nothing. None when nothing is endogenous or
+    too little is identified to ask.
+    """
+    rows, parts = Rows.of(moments), Partialled.of(moments)
+    fitted = parts.basis @ (parts.basis.T @ parts.X)
+    Q = orthonormal(rows.Phi)
+    added = orthonormal(np.column_stack([rows.Phi, parts.X - fitted]))
+    q = added.shape[1] - Q.shape[1]
+    if q < len(parts.names) or not q:
+        return None
+    constant = moments.layout.constant is not None
+    freedom = moments.n - added.shape[1] - constant
+    before = np.sum(rows.Y**2, axis=0) - np.sum((Q.T @ rows.Y) ** 2, axis=0)
+    after = np.sum(rows.Y**2, axis=0) - np.sum((added.T @ rows.Y) ** 2, axis=0)
+    values = ((before - after) / q) / (after / freedom)
+    null = "the actions are not confounded (least squares would do)"
+    return tuple(Statistic(float(value), (q, freedom), null) for value in values)
+
+
+def _residuals(rows: Rows, W: Floats) -> Floats:
+    residual: Floats = rows.Y - rows.Phi @ W[:, rows.phi_kept].T
+    return residual

@@ -1,0 +1,175 @@
+"""What an estimator returns, and the least-squares core that they share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ivvi.errors import InputError
+from ivvi.features import describe_direction
+from ivvi.moments import Layout, Moments, compress
+
+Floats = NDArray[np.float64]
+RANK_TOLERANCE = 1e-6
+"""Singular values below this, in units of the columns' own spread, count as zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Weights of y = W phi(x, a) + noise, and how sure they are.
+
+    Attributes
+    ----------
+    layout
+        Names and feature maps.
+    W, K
+        Primal (d_y, d_phi) and dual (d_y, d_psi) weights; K is the inner maximum at W.
+    noise_cov
+        Covariance of y - W phi, (d_y, d_y).
+    bread
+        (A^T B^-1 A)^-1 / n, (d_phi, d_phi): cov(W_i., W_j.) = noise_cov[i, j] bread.
+    null
+        Orthonormal directions of a row of W that the data do not identify, (m, d_phi).
+    n
+        Rows.
+    """
+
+    layout: Layout
+    W: Floats
+    K: Floats
+    noise_cov: Floats
+    bread: Floats
+    null: Floats
+    n: int
+
+    @property
+    def identified(self) -> bool:
+        """Whether every direction of W is identified."""
+        return len(self.null) == 0
+
+    @property
+    def se(self) -> Floats:
+        """Homoskedastic standard errors, (d_y, d_phi); NaN where W is not identified."""
+        se = np.sqrt(np.outer(np.diag(self.noise_cov), np.diag(self.bread)))
+        se[:, (np.abs(self.null) > 1e-6).any(axis=0)] = np.nan
+        return se
+
+    @property
+    def unidentified(self) -> tuple[str, ...]:
+        """The directions of `null` in words."""
+        return tuple(describe_direction(row.tolist(), self.layout.phi_names) for row in self.null)
+
+
+class Method(Protocol):
+    """An estimator: a frozen value that turns moments into an estimate."""
+
+    @property
+    def name(self) -> str:
+        """The word by which the command line knows it."""
+        ...
+
+    def solve(self, moments: Moments) -> Estimate:
+        """Estimate W."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A few rows that stand for all of the data (`moments.compress`), split by role.
+
+    When phi and psi share a constant, the rows are centred and the constant is left out:
+    its coefficient follows from the means. Otherwise a row of means is added.
+    """
+
+    Phi: Floats
+    Psi: Floats
+    Y: Floats
+    phi_kept: NDArray[np.int64]
+    psi_kept: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, moments: Moments, *, centred: bool = True) -> Rows:
+        """Split the compressed rows; `centred` off keeps the constant and the means."""
+        layout = moments.layout
+        R = compress(moments)
+        constant = layout.constant if centred else None
+        if constant is None:
+            R = np.vstack([moments.mean, R])
+        phi, psi = np.array(layout.phi_columns), np.array(layout.psi_columns)
+        phi_kept, psi_kept = np.flatnonzero(phi != constant), np.flatnonzero(psi != constant)
+        Phi, Psi = R[:, phi[phi_kept]], R[:, psi[psi_kept]]
+        return cls(Phi, Psi, R[:, list(layout.y_columns)], phi_kept, psi_kept)
+
+
+def solve_rows(
+    moments: Moments, rows: Rows, basis: Floats | None, *, ridge: float, debiased: bool
+) -> Estimate:
+    """Least squares of Y on Phi after projecting both on `basis` (m, r); None: no projection.
+
+    The projection on the span of psi makes this 2SLS, W_sad = C B^-1 A (A^T B^-1 A)^-1.
+    The ridge penalty is `ridge` times the sum of w_j^2 var(phi_j), so that it does not
+    depend on units and leaves the constant alone.
+    """
+    Phi, Y = (rows.Phi, rows.Y) if basis is None else (basis.T @ rows.Phi, basis.T @ rows.Y)
+    scale = np.linalg.norm(rows.Phi, axis=0)
+    scale[scale == 0] = 1.0
+    left, size, right = np.linalg.svd(Phi / scale, full_matrices=False)
+    wide = len(scale) - len(right)
+    if wide:  # fewer instruments than features: complete the right vectors
+        right = np.linalg.svd(Phi / scale, full_matrices=True)[2]
+    strong = size > RANK_TOLERANCE
+    shrink = size[strong] / (size[strong] ** 2 + ridge)
+    kept = right[: len(size)][strong] / scale
+    slopes = (left[:, strong].T @ Y).T * shrink @ kept
+    bread = (kept.T * shrink**2) @ kept / moments.n
+    lost = np.vstack([right[: len(size)][~strong], right[len(size) :]]) / scale
+    return _finish(moments, rows, slopes, bread, lost, debiased=debiased)
+
+
+def _finish(
+    moments: Moments, rows: Rows, slopes: Floats, bread: Floats, lost: Floats, *, debiased: bool
+) -> Estimate:
+    """Put the constant back, take the minimum-norm solution, and measure the noise."""
+    layout = moments.layout
+    extend = _extension(moments, rows)
+    null = np.linalg.qr((lost @ extend).T)[0].T
+    keep = np.eye(extend.shape[1]) - null.T @ null
+    W = slopes @ extend
+    if layout.constant is not None:
+        W[:, layout.constant] += moments.mean[list(layout.y_columns)]
+        bread = extend.T @ bread @ extend
+        bread[layout.constant, layout.constant] += 1 / moments.n
+    W = W @ keep
+    residual = rows.Y - rows.Phi @ W[:, rows.phi_kept].T
+    freedom = moments.n - W.shape[1] if debiased else moments.n
+    if freedom <= 0:
+        raise InputError(f"{moments.n} rows cannot estimate {W.shape[1]} coefficients")
+    noise_cov = residual.T @ residual * (moments.n / freedom)
+    K = _dual(moments, rows, residual)
+    return Estimate(layout, W, K, noise_cov, keep @ bread @ keep, null, moments.n)
+
+
+def _extension(moments: Moments, rows: Rows) -> Floats:
+    """Map slopes to full rows of W, (d_phi - 1, d_phi): the constant is -slopes . mean."""
+    constant, d_phi = moments.layout.constant, len(moments.layout.phi_names)
+    extend = np.eye(d_phi)[rows.phi_kept]
+    if constant is not None:
+        extend[:, constant] = -moments.mean[rows.phi_kept]
+    return extend
+
+
+def _dual(moments: Moments, rows: Rows, residual: Floats) -> Floats:
+    """K = (W A^T - C) B^-1: minus the regression of the residual on psi, (d_y, d_psi)."""
+    scale = np.linalg.norm(rows.Psi, axis=0)
+    scale[scale == 0] = 1.0
+    slopes = np.linalg.lstsq(rows.Psi / scale, -residual, rcond=RANK_TOLERANCE)[0].T / scale
+    K = np.zeros((len(moments.layout.outputs), len(moments.layout.psi_names)))
+    K[:, rows.psi_kept] = slopes
+    if moments.layout.constant is not None:
+        at = moments.layout.psi_columns.index(moments.layout.constant)
+        psi = np.array(moments.layout.psi_columns)[rows.psi_kept]
+        K[:, at] = -slopes @ moments.mean[psi]
+    return K

@@ -1,0 +1,35 @@
+"""Ordinary regression, the baseline that the confounder misleads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ivvi.estimators.estimate import Estimate, Rows, solve_rows
+from ivvi.moments import Moments
+
+
+@dataclass(frozen=True, slots=True)
+class LeastSquares:
+    """Regression of y on phi(x, a), the paper's baseline: it ignores the instrument.
+
+    Where something unrecorded moved both the action and the outcome its estimate is
+    biased, often in sign, and its standard errors are about the wrong number.
+
+    Parameters
+    ----------
+    ridge, debiased
+        As for `Exact`.
+    """
+
+    ridge: float = 0.0
+    debiased: bool = False
+
+    @property
+    def name(self) -> str:
+        """The word by which the command line knows it."""
+        return "least-squares"
+
+    def solve(self, moments: Moments) -> Estimate:
+        """Estimate W from moments."""
+        rows = Rows.of(moments)
+        return solve_rows(moments, rows, None, ridge=self.ridge, debiased=self.debiased)
