@@ -1,3 +1,91 @@
-"""Learn decisions from logs that lie."""
+"""Learn decisions from logs that lie.
+
+Something nobody recorded moved both the action and the outcome; an instrument undoes it.
+The public names below are imported when they are first used, so that ``import ivvi``
+costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
-from ivvi.logs import read_logs
+
+if TYPE_CHECKING:
+    from ivvi.dynamics import Dynamics, load_model
+    from ivvi.environments import ConfoundedEnv, World
+    from ivvi.errors import InputError
+    from ivvi.estimators import Exact, LeastSquares
+    from ivvi.features import (
+        FeatureMap,
+        custom,
+        fourier,
+        linear,
+        one_hot,
+        parse_features,
+        polynomial,
+        spline,
+    )
+    from ivvi.fitting import Fit, estimate
+    from ivvi.logs import Log, Schema, read_logs
+    from ivvi.moments import Moments, compute_moments
+    from ivvi.simulators import make_env
+
+_HOME = {
+    "ivvi.dynamics": ("Dynamics", "load_model"),
+    "ivvi.environments": ("ConfoundedEnv", "World"),
+    "ivvi.errors": ("InputError",),
+    "ivvi.estimators": ("Exact", "LeastSquares"),
+    "ivvi.features": (
+        "FeatureMap",
+        "custom",
+        "fourier",
+        "linear",
+        "one_hot",
+        "parse_features",
+        "polynomial",
+        "spline",
+    ),
+    "ivvi.fitting": ("Fit", "estimate"),
+    "ivvi.logs": ("Log", "Schema", "read_logs"),
+    "ivvi.moments": ("Moments", "compute_moments"),
+    "ivvi.simulators": ("make_env",),
+}
+_MODULE = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = [  # noqa: PLE0604
+    "ConfoundedEnv",
+    "Dynamics",
+    "Exact",
+    "FeatureMap",
+    "Fit",
+    "InputError",
+    "LeastSquares",
+    "Log",
+    "Moments",
+    "Schema",
+    "World",
+    "compute_moments",
+    "custom",
+    "estimate",
+    "fourier",
+    "linear",
+    "load_model",
+    "make_env",
+    "one_hot",
+    "parse_features",
+    "polynomial",
+    "read_logs",
+    "spline",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE:
+        raise AttributeError(f"module 'ivvi' has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

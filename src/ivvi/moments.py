@@ -261,7 +261,7 @@ def compress(moments: Moments) -> Floats:
     """
     covariance = moments.scatter / moments.weight
     spread = np.sqrt(np.diag(covariance))
-    varies = np.flatnonzero(spread > 0)
+    varies = np.flatnonzero(~is_constant(moments))
     scale = spread[varies]
     correlation = covariance[np.ix_(varies, varies)] / np.outer(scale, scale)
     try:
@@ -273,6 +273,13 @@ def compress(moments: Moments) -> Floats:
     R = np.zeros((len(factor), len(spread)))
     R[:, varies] = factor * scale
     return R
+
+
+def is_constant(moments: Moments) -> NDArray[np.bool_]:
+    """Tell which columns of v never vary, up to rounding, (p,)."""
+    spread = np.sqrt(np.diag(moments.scatter) / moments.weight)
+    constant: NDArray[np.bool_] = spread <= 1e-12 * np.abs(moments.mean)
+    return constant
 
 
 def _scatter(V: Floats, weight: Floats | None) -> tuple[float, Floats, Floats]:

@@ -1,0 +1,40 @@
+"""Why the instruments do not identify the dynamics, in words."""
+
+from __future__ import annotations
+
+from ivvi.diagnostics.strength import Strength
+from ivvi.logs import Roles
+from ivvi.moments import Moments, is_constant
+
+
+def explain_unidentified(moments: Moments, found: Strength, roles: Roles) -> str:
+    """Say in one sentence which directions of W are free and what causes it."""
+    causes = _constants(moments) + _too_few(roles)
+    because = f" ({'; '.join(causes)})" if causes else " (the instruments are collinear)"
+    directions = " and ".join(f"[{words}]" for words in found.unidentified)
+    return (
+        f"the instruments do not identify the dynamics: the rank of A is {found.rank} where "
+        f"{found.d_phi} is needed{because}, so that the effect of {directions} is free; "
+        "give other instruments, leave the column out, or ask for the minimum-norm solution "
+        "with allow_unidentified (--allow-unidentified)"
+    )
+
+
+def _constants(moments: Moments) -> list[str]:
+    """Name the features, of actions and of instruments, that are the same in every row."""
+    layout, constant = moments.layout, is_constant(moments)
+    named = dict(zip(layout.psi_columns, layout.psi_names, strict=True))
+    named |= dict(zip(layout.phi_columns, layout.phi_names, strict=True))
+    return [
+        f"{name} is {moments.mean[column]:g} in every row"
+        for column, name in sorted(named.items())
+        if constant[column] and column != layout.constant
+    ]
+
+
+def _too_few(roles: Roles) -> list[str]:
+    instruments, actions = len(roles.instrument), len(roles.action)
+    if instruments >= actions:
+        return []
+    plural = "" if instruments == 1 else "s"
+    return [f"{instruments} instrument{plural} for {actions} actions"]

@@ -1,0 +1,219 @@
+"""A world to watch and to act in: confounded logs, and a Gymnasium environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ivvi.environments.world import World
+from ivvi.errors import InputError
+from ivvi.files import atomic_file
+from ivvi.logs import ArrowTable, Log, Schema
+
+ROWS_AT_ONCE = 1 << 18
+"""Rows simulated in one call; bounds the memory of a long simulation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """Episodes under a policy.
+
+    Attributes
+    ----------
+    rewards
+        (episodes, horizon).
+    states
+        (episodes, horizon + 1, d_x), or None when they were not asked for.
+    """
+
+    rewards: np.ndarray
+    states: np.ndarray | None = None
+
+    @property
+    def returns(self) -> np.ndarray:
+        """Sum of rewards of each episode, (episodes,)."""
+        total: np.ndarray = self.rewards.sum(axis=1)
+        return total
+
+
+class ConfoundedEnv(gymnasium.Env[np.ndarray, np.ndarray]):
+    """One world in two modes.
+
+    *Observe*: `collect` lets the confounded behaviour policy write a log, from which the
+    confounder is absent. *Intervene*: `reset` and `step` (Gymnasium), or `rollout` for
+    thousands of episodes at once, run a policy of yours; it gets no help from the
+    confounder. The same seed gives the same numbers, bit for bit.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (world.d_x,), np.float64)
+        self.action_space = world.actions
+        self._observe = lru_cache(maxsize=8)(self._compile_observe)
+        self._step = jax.jit(world.intervene)
+        self._steps = jax.jit(_batched(world))
+        self._state: np.ndarray | None = None
+        self._key: Any = None
+        self._time = 0
+
+    # observe
+
+    def collect(
+        self, episodes: int | None = None, horizon: int | None = None, seed: int = 0
+    ) -> Log:
+        """Let the behaviour policy write a log, in memory.
+
+        Columns: episode, step, x0.., a0.., z0.., reward, next_x0... The log of fewer
+        episodes is the beginning of the log of more.
+        """
+        blocks = list(self._blocks(episodes, horizon, seed))
+        schema = Schema("x*", "a*", "z*", "next_x*")
+        table = pa.Table.from_batches(blocks)
+        return Log(ArrowTable(table, f"simulated {self.world.name}"), schema.resolve(table.column_names))
+
+    def write_log(
+        self,
+        path: str | os.PathLike[str],
+        episodes: int | None = None,
+        horizon: int | None = None,
+        seed: int = 0,
+        *,
+        force: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> int:
+        """Write a log to a Parquet file in bounded memory; returns the number of rows."""
+        rows = 0
+        with atomic_file(path, force=force) as temporary:
+            writer: pq.ParquetWriter | None = None
+            for block in self._blocks(episodes, horizon, seed):
+                writer = writer or pq.ParquetWriter(temporary, block.schema)
+                writer.write_batch(block, row_group_size=ROWS_AT_ONCE // 2)
+                rows += block.num_rows
+                if progress:
+                    progress(block.num_rows)
+            if writer is not None:
+                writer.close()
+        return rows
+
+    def _blocks(
+        self, episodes: int | None, horizon: int | None, seed: int
+    ) -> Iterator[pa.RecordBatch]:
+        episodes = _positive("episodes", self.world.episodes if episodes is None else episodes)
+        horizon = _positive("horizon", self.world.horizon if horizon is None else horizon)
+        at_once = max(1, ROWS_AT_ONCE // horizon)
+        for first in range(0, episodes, at_once):
+            numbers = np.arange(first, min(first + at_once, episodes))
+            yield self._block(numbers, horizon, seed)
+
+    def _block(self, numbers: np.ndarray, horizon: int, seed: int) -> pa.RecordBatch:
+        """Simulate the episodes with these numbers."""
+        with jax.enable_x64(True):
+            logged = self._observe(horizon)(jax.random.key(seed), jnp.asarray(numbers))
+            x, a, z, r, x_next = (np.asarray(part) for part in logged)
+        columns: dict[str, np.ndarray] = {
+            "episode": np.repeat(numbers, horizon),
+            "step": np.tile(np.arange(horizon), len(numbers)),
+        }
+        for name, values in (("x", x), ("a", a), ("z", z)):
+            columns |= _columns(name, values)
+        columns |= {"reward": r.ravel(), **_columns("next_x", x_next)}
+        return pa.RecordBatch.from_pydict(columns)
+
+    def _compile_observe(self, horizon: int) -> Callable[[Any, Any], tuple[Any, ...]]:
+        episode = partial(self.world.observe, horizon=horizon)
+        return jax.jit(  # type: ignore[no-any-return]
+            lambda key, numbers: jax.vmap(lambda i: episode(jax.random.fold_in(key, i)))(numbers)
+        )
+
+    # intervene
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Start an episode (Gymnasium)."""
+        super().reset(seed=seed)
+        with jax.enable_x64(True):
+            self._key = jax.random.key(int(self.np_random.integers(2**31)))
+            self._state = np.asarray(self.world.initial(jax.random.fold_in(self._key, 0)))
+        self._time = 0
+        return self._state, {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Take one step (Gymnasium); the episode is truncated at the world's horizon."""
+        if self._state is None:
+            raise InputError("step was called before reset")
+        self._time += 1
+        with jax.enable_x64(True):
+            key = jax.random.fold_in(self._key, self._time)
+            x_next, r = self._step(key, self._state, jnp.asarray(action, dtype=jnp.float64))
+        self._state = np.asarray(x_next)
+        return self._state, float(r), False, self._time >= self.world.horizon, {}
+
+    def rollout(
+        self,
+        policy: Callable[[np.ndarray], np.ndarray],
+        *,
+        episodes: int = 64,
+        horizon: int | None = None,
+        seed: int = 0,
+        keep_states: bool = False,
+    ) -> Rollout:
+        """Run `policy`, (n, d_x) states to (n, d_a) actions, in all episodes side by side.
+
+        The noise of (seed, episode, step) is the same for every policy: differences
+        between policies are differences of the policies (common random numbers).
+        """
+        episodes = _positive("episodes", episodes)
+        horizon = _positive("horizon", self.world.horizon if horizon is None else horizon)
+        rewards = np.empty((episodes, horizon))
+        states = np.empty((episodes, horizon + 1, self.world.d_x)) if keep_states else None
+        with jax.enable_x64(True):
+            keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(jnp.arange(episodes))
+            x = np.asarray(jax.vmap(lambda k: self.world.initial(jax.random.fold_in(k, 0)))(keys))
+            for h in range(horizon):
+                if states is not None:
+                    states[:, h] = x
+                actions = self._checked_actions(policy(x), episodes)
+                x_next, r = self._steps(keys, h + 1, x, actions)
+                rewards[:, h], x = np.asarray(r), np.asarray(x_next)
+        if states is not None:
+            states[:, horizon] = x
+        return Rollout(rewards, states)
+
+    def _checked_actions(self, actions: Any, episodes: int) -> np.ndarray:
+        actions = np.asarray(actions, dtype=np.float64)
+        if actions.shape != (episodes, self.world.d_a):
+            wanted = (episodes, self.world.d_a)
+            raise InputError(f"the policy returned actions of shape {actions.shape}; {wanted} is wanted")
+        return actions
+
+
+def _batched(world: World) -> Callable[..., Any]:
+    def steps(keys: Any, time: Any, x: Any, a: Any) -> Any:
+        now = jax.vmap(lambda key: jax.random.fold_in(key, time))(keys)
+        return jax.vmap(world.intervene)(now, x, a)
+
+    return steps
+
+
+def _columns(name: str, values: np.ndarray) -> dict[str, np.ndarray]:
+    """Name the last axis of (episodes, horizon, d) values, one flat column each."""
+    return {f"{name}{i}": values[..., i].ravel() for i in range(values.shape[-1])}
+
+
+def _positive(name: str, value: int) -> int:
+    if value < 1:
+        raise InputError(f"{name} is {value}; at least 1 is wanted")
+    return int(value)

@@ -1,0 +1,144 @@
+"""What a confounded decision process is made of: a few functions and distributions.
+
+    z ~ instrument(x, history)      e ~ confounder        (nobody records e)
+    a ~ behaviour(x, z, e)          x' = transition(x, a) + e
+
+Functions take and return JAX arrays of one step of one episode; those that draw take a
+JAX random key first. Everything else (batches, seeds, logs, Gymnasium) is done for you.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi.errors import InputError
+
+Array = Any
+SCOPES = ("step", "episode")
+
+
+def last_instrument(history: Array, x: Array, z: Array) -> Array:
+    """Remember the last instrument and nothing else (the default of `World.remember`)."""
+    return z
+
+
+@dataclass(frozen=True)
+class World:
+    """A confounded Markov decision process with an instrument (the paper's CMDP-IV).
+
+    Attributes
+    ----------
+    name
+        A word for people.
+    d_x, d_z
+        Dimensions of state and instrument; the action's follows from `actions`.
+    actions
+        Gymnasium space of the actions (a Box or MultiBinary).
+    transition
+        F(x, a), the mean of the next state.
+    reward
+        r(x, a), a scalar.
+    initial
+        Draws x_0 from a key.
+    confounder
+        Draws e from a key.
+    instrument
+        Draws z from (key, x, history); ignore what it does not depend on.
+    behaviour
+        Draws a from (key, x, z, e): the policy that wrote the log saw the confounder.
+    noise
+        Draws e when we intervene; None for the same law as `confounder`.
+    scope
+        ``step``: a new instrument each step; ``episode``: one for the whole episode
+        (the paper's global instrument).
+    remember
+        (history, x, z) -> history, what a later instrument may depend on (the paper's
+        relaxation of Assumption 2.1); by default the last z, and zeros at the start.
+    history
+        The history at the start, when it is not zeros of the shape of z.
+    horizon, episodes
+        Size of a log unless asked otherwise.
+    W_star
+        True weights of the paper's features, (d_x, d_phi), for experiments only.
+    label
+        Where the numbers come from; says so if they are synthetic stand-ins.
+    """
+
+    name: str
+    d_x: int
+    d_z: int
+    actions: gymnasium.Space[Any]
+    transition: Callable[[Array, Array], Array]
+    reward: Callable[[Array, Array], Array]
+    initial: Callable[[Array], Array]
+    confounder: Callable[[Array], Array]
+    instrument: Callable[[Array, Array, Array], Array]
+    behaviour: Callable[[Array, Array, Array, Array], Array]
+    noise: Callable[[Array], Array] | None = None
+    scope: str = "step"
+    remember: Callable[[Array, Array, Array], Array] = last_instrument
+    history: Array = None
+    horizon: int = 100
+    episodes: int = 100
+    W_star: np.ndarray | None = None
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        if self.scope not in SCOPES:
+            raise InputError(f"scope {self.scope!r} of an instrument; 'step' or 'episode' is wanted")
+
+    @property
+    def d_a(self) -> int:
+        """Dimension of the action."""
+        shape = self.actions.shape
+        if shape is None or len(shape) != 1:
+            raise InputError(f"the action space {self.actions} has no vector shape")
+        return int(shape[0])
+
+    def observe(self, key: Array, horizon: int) -> tuple[Array, ...]:
+        """Let the behaviour policy act for one episode; returns x, a, z, r, x' by step."""
+        start, scope, steps = jax.random.split(key, 3)
+        x0 = self.initial(start)
+        history0 = jnp.zeros(self.d_z) if self.history is None else jnp.asarray(self.history)
+        fixed = self.instrument(scope, x0, history0) if self.scope == "episode" else None
+
+        def step(carry: tuple[Array, Array], key: Array) -> tuple[Any, Any]:
+            x, history = carry
+            for_z, for_e, for_a = jax.random.split(key, 3)
+            z = self.instrument(for_z, x, history) if fixed is None else fixed
+            e = self.confounder(for_e)
+            a = self.behaviour(for_a, x, z, e)
+            x_next = self.transition(x, a) + e
+            return (x_next, self.remember(history, x, z)), (x, a, z, self.reward(x, a), x_next)
+
+        _, logged = jax.lax.scan(step, (x0, history0), jax.random.split(steps, horizon))
+        return logged  # type: ignore[no-any-return]
+
+    def intervene(self, key: Array, x: Array, a: Array) -> tuple[Array, Array]:
+        """Take action a in state x with nobody's hidden help; returns x' and r."""
+        noise = self.noise or self.confounder
+        return self.transition(x, a) + noise(key), self.reward(x, a)
+
+
+def gaussian(covariance: Any) -> Callable[[Array], Array]:
+    """Return a sampler of N(0, covariance)."""
+    factor = np.linalg.cholesky(np.asarray(covariance, dtype=np.float64))
+    return lambda key: jnp.asarray(factor) @ jax.random.normal(key, (len(factor),), jnp.float64)
+
+
+def tridiagonal(k: int, diagonal: float, beside: float) -> np.ndarray:
+    """Return the k x k matrix with these values on and beside the diagonal."""
+    return diagonal * np.eye(k) + beside * (np.eye(k, k=1) + np.eye(k, k=-1))
+
+
+def toeplitz(k: int, rho: float) -> np.ndarray:
+    """Return the paper's T(rho), with entries rho^|i - j|."""
+    distance = np.abs(np.subtract.outer(np.arange(k), np.arange(k)))
+    return np.where(distance == 0, 1.0, float(rho) ** distance)

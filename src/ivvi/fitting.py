@@ -1,0 +1,238 @@
+"""`estimate`: from a log to weights, diagnostics and a model, in one pass over the rows."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ivvi.diagnostics import Diagnostics, diagnose
+from ivvi.diagnostics.identification import explain_unidentified
+from ivvi.dynamics import Dynamics
+from ivvi.errors import IdentificationError, InputError, IvviWarning, nearest
+from ivvi.estimators import Estimate, Exact, LeastSquares, Method
+from ivvi.features import FeatureMap, parse_features
+from ivvi.logs import Counts, Log, Roles, read_logs
+from ivvi.moments import Layout, Moments, compute_moments
+from ivvi.summary import WIDTH, coefficient_table, diagnostics_table
+
+METHODS: dict[str, Callable[..., Method]] = {"exact": Exact, "least-squares": LeastSquares}
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What `estimate` returns: the weights, how sure they are, and what was met on the way.
+
+    Attributes
+    ----------
+    estimate, baseline
+        The estimate asked for, and confounded least squares beside it.
+    diagnostics
+        Strength of the instrument and specification tests.
+    moments
+        All that the data said; add those of another log to go on.
+    counts
+        Rows, transitions, episodes and what was dropped.
+    roles, label, method, seconds
+        Columns, source, method's name and time taken.
+    """
+
+    estimate: Estimate
+    baseline: Estimate
+    diagnostics: Diagnostics
+    moments: Moments
+    counts: Counts
+    roles: Roles
+    label: str
+    method: str
+    seconds: float
+
+    @property
+    def W(self) -> np.ndarray:  # noqa: N802
+        """Primal weights, (d_y, d_phi)."""
+        return self.estimate.W
+
+    @property
+    def K(self) -> np.ndarray:  # noqa: N802
+        """Dual weights, (d_y, d_psi)."""
+        return self.estimate.K
+
+    @property
+    def se(self) -> np.ndarray:
+        """Standard errors of W; NaN where W is not identified."""
+        return self.estimate.se
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to know before believing the estimate."""
+        return self.diagnostics.warnings
+
+    @property
+    def model(self) -> Dynamics:
+        """The estimated dynamics, to plan with."""
+        e, roles = self.estimate, self.roles
+        return Dynamics(
+            phi=e.layout.phi,
+            W=e.W,
+            noise_cov=e.noise_cov,
+            bread=e.bread,
+            state=roles.state,
+            action=roles.action,
+            outputs=roles.outputs,
+            has_reward=roles.reward is not None,
+            unidentified=e.unidentified,
+        )
+
+    def summary(self, *, most_outputs: int | None = 6) -> str:
+        """Return the result as text: coefficients with least squares beside, diagnostics."""
+        c, outputs = self.counts, self.roles.outputs
+        shown = len(outputs) if most_outputs is None else min(most_outputs, len(outputs))
+        lines = [
+            "=" * WIDTH,
+            f"{self.label}: {c.transitions:,} transitions of {c.episodes:,} episodes, "
+            f"method {self.method}",
+            "=" * WIDTH,
+        ]
+        lines += [f"WARNING {text}" for text in self.warnings]
+        for output in range(shown):
+            lines += [coefficient_table(self.estimate, self.baseline, output), ""]
+        if shown < len(outputs):
+            lines += [f"... and {len(outputs) - shown} more outputs", ""]
+        lines.append(diagnostics_table(self.diagnostics))
+        dropped = [f"{n:,} {what}" for what, n in self.dropped.items() if n]
+        lines.append(f"dropped rows      {', '.join(dropped) or 'none'}")
+        lines.append("standard errors are unadjusted (homoskedastic); LS ignores the instrument")
+        return "\n".join(lines)
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Rows that were left out, by reason."""
+        return {
+            "without next state": self.counts.without_next,
+            "with missing values": self.counts.missing,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the fit with JSON values (null for what is not identified)."""
+        e = self.estimate
+        return {
+            "outputs": list(e.layout.outputs),
+            "phi": list(e.layout.phi_names),
+            "psi": list(e.layout.psi_names),
+            "W": e.W.tolist(),
+            "K": e.K.tolist(),
+            "se": _nulls(e.se),
+            "least_squares": {"W": self.baseline.W.tolist(), "se": _nulls(self.baseline.se)},
+            "noise_cov": e.noise_cov.tolist(),
+            "n": self.moments.n,
+            "episodes": self.counts.episodes,
+            "dropped": self.dropped,
+            "method": self.method,
+            "se_kind": "unadjusted",
+            "seconds": self.seconds,
+            "warnings": list(self.warnings),
+            "diagnostics": self.diagnostics.to_json(),
+        }
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Save the model, with the whole of `to_json` beside it."""
+        return self.model.save(path, facts=self.to_json(), force=force)
+
+    def __repr__(self) -> str:
+        d_y, d_phi = self.W.shape
+        return f"Fit({self.label}, {self.method}, n={self.moments.n:,}, W {d_y} x {d_phi})"
+
+
+def estimate(
+    logs: Any,
+    phi: FeatureMap | str = "linear",
+    psi: FeatureMap | str | None = None,
+    *,
+    method: Method | str = "exact",
+    allow_unidentified: bool = False,
+    episodes: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Fit:
+    """Estimate y = W phi(x, a) + noise from a confounded log with instruments.
+
+    Parameters
+    ----------
+    logs
+        A `Log` (`ivvi.read_logs`), or anything that `read_logs` opens with its defaults.
+    phi, psi
+        Feature maps of (x, a) and of (x, z), or a feature word (``linear``, ``poly2``,
+        ``spline:5``, ``fourier:200``). Without `psi`, the one that goes with the word.
+    method
+        `Exact`, `LeastSquares`, or their words.
+    allow_unidentified
+        Return the minimum-norm solution when the instruments do not identify W.
+    episodes
+        Keep per-episode moments, for clustered inference and the bootstrap.
+    progress
+        Called with the number of rows just read.
+
+    Examples
+    --------
+    >>> import ivvi
+    >>> log = ivvi.make_env("linear", dim=2).collect(episodes=20, horizon=100, seed=1)
+    >>> fit = ivvi.estimate(log)
+    >>> bool(abs(fit.W[0, 3] - -0.5) < 4 * fit.se[0, 3])     # the true effect of a0 is -0.5
+    True
+    """
+    started = time.perf_counter()
+    log = logs if isinstance(logs, Log) else read_logs(logs)
+    chosen = _method(method)
+    layout = Layout.build(*_feature_maps(log, phi, psi), log.roles)
+    moments, counts = compute_moments(log, layout, episodes=episodes, progress=progress)
+    diagnostics = diagnose(moments)
+    if not (diagnostics.strength.identified or allow_unidentified or chosen.name == "least-squares"):
+        raise IdentificationError(explain_unidentified(moments, diagnostics.strength, log.roles))
+    fit = Fit(
+        estimate=chosen.solve(moments),
+        baseline=LeastSquares().solve(moments),
+        diagnostics=diagnostics,
+        moments=moments,
+        counts=counts,
+        roles=log.roles,
+        label=log.label,
+        method=chosen.name,
+        seconds=time.perf_counter() - started,
+    )
+    for text in fit.warnings:
+        warnings.warn(text, IvviWarning, stacklevel=2)
+    return fit
+
+
+def _method(method: Method | str) -> Method:
+    if not isinstance(method, str):
+        return method
+    if method not in METHODS:
+        hint = nearest(method, METHODS) or f"; {', '.join(METHODS)} are known"
+        raise InputError(f"unknown method {method!r}{hint}")
+    return METHODS[method]()
+
+
+def _feature_maps(
+    log: Log, phi: FeatureMap | str, psi: FeatureMap | str | None
+) -> tuple[FeatureMap, FeatureMap]:
+    """Resolve words, and fit what depends on data to the first rows of the log."""
+    if psi is None:
+        if not isinstance(phi, str):
+            raise InputError("psi is wanted beside a feature map phi that is not a word")
+        psi = parse_features(phi)[1]
+    first = parse_features(phi)[0] if isinstance(phi, str) else phi
+    second = parse_features(psi)[1] if isinstance(psi, str) else psi
+    if first.needs_data or second.needs_data:
+        head = log.head()
+        first, second = first.fitted(head.x, head.a), second.fitted(head.x, head.z)
+    return first, second
+
+
+def _nulls(values: np.ndarray) -> list[list[float | None]]:
+    return [[None if np.isnan(v) else float(v) for v in row] for row in values]

@@ -1,0 +1,67 @@
+"""Simulators by name, with the data that they need."""
+
+from __future__ import annotations
+
+import os
+
+from ivvi.datasets import Factors, factorize, read_ratings, synthetic_ratings
+from ivvi.environments import ConfoundedEnv, linear_world, nonlinear_world, recommender_world
+from ivvi.errors import InputError, nearest
+
+NAMES = ("linear", "nonlinear", "recommender", "recommender-revised")
+DEFAULT_DIM = {"linear": 5, "nonlinear": 1}
+
+
+def make_env(
+    name: str,
+    *,
+    dim: int | None = None,
+    setting: str = "I",
+    ratings: str | os.PathLike[str] | Factors | None = None,
+) -> ConfoundedEnv:
+    """Return a simulator of the paper.
+
+    Parameters
+    ----------
+    name
+        ``linear``, ``nonlinear``, ``recommender`` or ``recommender-revised``.
+    dim
+        Dimension k of the synthetic ones (5 for linear, 1 for nonlinear).
+    setting
+        ``I`` to ``VI`` (recommenders ``I`` to ``III``).
+    ratings
+        Ratings for the recommenders (`ivvi.datasets.read_ratings`) or their factors; left
+        out, a synthetic stand-in for MovieLens is used and labelled as such.
+
+    Examples
+    --------
+    >>> import ivvi
+    >>> env = ivvi.make_env("linear", dim=5, setting="I")
+    >>> env.collect(episodes=2, horizon=10, seed=0).to_batch().x.shape
+    (20, 5)
+    """
+    if name not in NAMES:
+        hint = nearest(name, NAMES) or f"; {', '.join(NAMES)} are known"
+        raise InputError(f"unknown simulator {name!r}{hint}")
+    if name in DEFAULT_DIM:
+        world = linear_world if name == "linear" else nonlinear_world
+        return ConfoundedEnv(world(DEFAULT_DIM[name] if dim is None else dim, setting))
+    if dim not in (None, 10):
+        raise InputError(f"the recommenders have 10 categories; --dim {dim} does not apply")
+    factors = ratings if isinstance(ratings, Factors) else load_factors(ratings)
+    revised = name.endswith("revised")
+    return ConfoundedEnv(
+        recommender_world(
+            factors.U,
+            factors.singular_values,
+            factors.leading(10),
+            setting,
+            revised=revised,
+            label=factors.label,
+        )
+    )
+
+
+def load_factors(path: str | os.PathLike[str] | None = None) -> Factors:
+    """Factorise the ratings at `path`, or the synthetic stand-in."""
+    return factorize(synthetic_ratings() if path is None else read_ratings(path))
