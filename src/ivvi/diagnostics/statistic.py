@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ivvi.diagnostics.tails import chi2_tail, f_tail
+
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
@@ -33,11 +35,9 @@ class Statistic:
     @property
     def p_value(self) -> float:
         """Probability under the null of a value at least as large."""
-        from scipy import special  # slow to import, and only p-values need it
-
         if len(self.df) == 2:
-            return float(special.fdtrc(*self.df, self.value))
-        return float(special.chdtrc(self.df[0], self.value))
+            return f_tail(self.value, *self.df)
+        return chi2_tail(self.value, *self.df)
 
     def to_json(self) -> dict[str, Any]:
         """Describe the statistic with JSON values."""
