@@ -54,7 +54,7 @@ _HOME = {
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
-__all__ = [  # noqa: PLE0604
+__all__ = [
     "ConfoundedEnv",
     "Dynamics",
     "Exact",

@@ -190,7 +190,9 @@ class Fourier:
 
     def __call__(self, x: Array, u: Array) -> Array:
         if self.centre is None or self.scale is None:
-            raise InputError("Fourier features have no scale yet: fit the feature map to rows first")
+            raise InputError(
+                "Fourier features have no scale yet: fit the feature map to rows first"
+            )
         v = _part(self.of, x, u)
         xp = v.__array_namespace__()
         frequencies, phases = _frequencies(self.count, v.shape[-1], self.bandwidth, self.seed)
@@ -217,12 +219,16 @@ class OneHot:
         found = tuple(tuple(np.unique(v[:, j]).tolist()) for j in range(v.shape[1]))
         for j, values in enumerate(found):
             if len(values) > 1000:
-                raise DataError(f"column {j} of the {self.of} has {len(values)} values, too many for one-hot")
+                raise DataError(
+                    f"column {j} of the {self.of} has {len(values)} values, too many for one-hot"
+                )
         return replace(self, values=found)
 
     def __call__(self, x: Array, u: Array) -> Array:
         if self.values is None:
-            raise InputError("one-hot features have no values yet: fit the feature map to rows first")
+            raise InputError(
+                "one-hot features have no values yet: fit the feature map to rows first"
+            )
         v = _part(self.of, x, u)
         xp = v.__array_namespace__()
         parts = [

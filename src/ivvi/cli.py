@@ -37,7 +37,9 @@ State = Annotated[
 ]
 Action = Annotated[str | None, typer.Option(help="Action columns.")]
 Instrument = Annotated[str | None, typer.Option(help="Instrument columns.")]
-NextState = Annotated[str | None, typer.Option(help="Next-state columns; else the next row's state.")]
+NextState = Annotated[
+    str | None, typer.Option(help="Next-state columns; else the next row's state.")
+]
 Reward = Annotated[str | None, typer.Option(help="Reward column, learned as one more output.")]
 Episode = Annotated[str | None, typer.Option(help="Episode column. [default: episode, if present]")]
 Step = Annotated[str | None, typer.Option(help="Step column. [default: step, if present]")]
@@ -59,9 +61,9 @@ def _root(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the log, the model and the picture.")] = Path(
-        "ivvi-demo"
-    ),
+    out: Annotated[
+        Path, typer.Option(help="Folder for the log, the model and the picture.")
+    ] = Path("ivvi-demo"),
     seed: Seed = 0,
     json: Json = None,
     force: Force = False,
@@ -78,13 +80,17 @@ def demo(
 
 @app.command()
 def simulate(  # noqa: PLR0913
-    name: Annotated[str, typer.Argument(help="linear, nonlinear, recommender, recommender-revised.")],
+    name: Annotated[
+        str, typer.Argument(help="linear, nonlinear, recommender, recommender-revised.")
+    ],
     out: Annotated[Path, typer.Option(help="Parquet file to write.")],
     dim: Annotated[int | None, typer.Option(help="Dimension of the synthetic ones.")] = None,
     setting: Annotated[str, typer.Option(help="Setting of the paper, I to VI.")] = "I",
     episodes: Annotated[int | None, typer.Option(help="Episodes. [default: the paper's]")] = None,
     horizon: Annotated[int | None, typer.Option(help="Steps each. [default: the paper's]")] = None,
-    ratings: Annotated[str | None, typer.Option(help="MovieLens ratings for the recommenders.")] = None,
+    ratings: Annotated[
+        str | None, typer.Option(help="MovieLens ratings for the recommenders.")
+    ] = None,
     download: Annotated[
         str | None, typer.Option(help="Fetch ml-1m, ml-100k or ml-latest-small and use it.")
     ] = None,
@@ -137,7 +143,9 @@ def fit(  # noqa: PLR0913
     phi: Phi = None,
     psi: Psi = None,
     method: Annotated[str, typer.Option(help="exact or least-squares.")] = "exact",
-    ridge: Annotated[float, typer.Option(help="Penalty, in units of the features' variances.")] = 0.0,
+    ridge: Annotated[
+        float, typer.Option(help="Penalty, in units of the features' variances.")
+    ] = 0.0,
     se: Annotated[str, typer.Option(help="Standard errors: unadjusted.")] = "unadjusted",
     debiased: Annotated[bool, typer.Option(help="Small-sample correction of variances.")] = False,
     allow_unidentified: Annotated[

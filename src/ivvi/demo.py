@@ -34,7 +34,9 @@ def run_demo(out: Path, *, seed: int = 0, force: bool = False) -> Story:
     _prepare(out, force=force)
     env = make_env("linear", dim=DIM, setting=SETTING)
     env.write_log(out / "log.parquet", seed=seed, force=True)
-    log = read_logs(out / "log.parquet", state="x*", action="a*", instrument="z*", next_state="next_x*")
+    log = read_logs(
+        out / "log.parquet", state="x*", action="a*", instrument="z*", next_state="next_x*"
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IvviWarning)
         fit = estimate(log)
@@ -50,7 +52,9 @@ def _prepare(out: Path, *, force: bool) -> None:
     if out.exists() and not out.is_dir():
         raise FileError(f"{out} is a file; the demo wants a folder")
     if out.exists() and any(out.iterdir()) and not force and not (out / "demo.json").exists():
-        raise FileError(f"{out} is not empty and is no earlier demo; choose another or pass --force")
+        raise FileError(
+            f"{out} is not empty and is no earlier demo; choose another or pass --force"
+        )
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -101,8 +105,8 @@ def _tell(fit: Fit, truth: Any, out: Path, seed: int) -> str:
     far = facts["error_least_squares"] / facts["error_iv"]
     lines += [
         "",
-        f"Least squares gets {facts['wrong_signs_least_squares']} signs wrong; a planner would push "
-        "the wrong way with confidence.",
+        f"Least squares gets {facts['wrong_signs_least_squares']} signs wrong; "
+        "a planner would push the wrong way with confidence.",
         f"With the instrument the whole of W is {far:.0f} times closer to the truth "
         f"(||W - W*|| {facts['error_iv']:.3f} against {facts['error_least_squares']:.3f}).",
         f"Instrument strength mu_iv is {facts['mu_iv']:.3f} (the paper prints 0.14); Wu-Hausman "
@@ -135,7 +139,13 @@ def _draw(fit: Fit, truth: Any, path: Path) -> None:
     effects.hlines(own, place - 0.35, place + 0.35, color="black", lw=2, label="truth")
     effects.plot(place - 0.12, ls, "X", color="#c1121f", ms=9, label="least squares")
     effects.errorbar(
-        place + 0.12, iv, half, fmt="o", color="#1d6fb8", capsize=4, label="instrument, 95% interval"
+        place + 0.12,
+        iv,
+        half,
+        fmt="o",
+        color="#1d6fb8",
+        capsize=4,
+        label="instrument, 95% interval",
     )
     effects.set_xticks(place, [f"a{i} → x{i}'" for i in range(DIM)])
     effects.set_ylabel("effect of the action")

@@ -158,7 +158,11 @@ def describe_direction(weights: Sequence[float], names: Sequence[str], most: int
     The largest weight is scaled to 1; weights below 1% of it are left out.
     """
     largest = max(weights, key=abs)
-    scaled = [(w / largest, n) for w, n in zip(weights, names, strict=True) if abs(w) > 0.01 * abs(largest)]
+    scaled = [
+        (w / largest, n)
+        for w, n in zip(weights, names, strict=True)
+        if abs(w) > 0.01 * abs(largest)
+    ]
     scaled.sort(key=lambda pair: -abs(pair[0]))
     words = ""
     for weight, name in scaled[:most]:
@@ -170,7 +174,9 @@ def describe_direction(weights: Sequence[float], names: Sequence[str], most: int
 
 def _count(word: str, argument: str) -> int:
     if not argument.isdigit() or int(argument) < 2:
-        raise InputError(f"features {word!r} need a whole number from 2 on, as in {word.split(':')[0]}:5")
+        raise InputError(
+            f"features {word!r} need a whole number from 2 on, as in {word.split(':')[0]}:5"
+        )
     return int(argument)
 
 

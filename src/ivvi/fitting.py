@@ -191,7 +191,9 @@ def estimate(
     layout = Layout.build(*_feature_maps(log, phi, psi), log.roles)
     moments, counts = compute_moments(log, layout, episodes=episodes, progress=progress)
     diagnostics = diagnose(moments)
-    if not (diagnostics.strength.identified or allow_unidentified or chosen.name == "least-squares"):
+    if not (
+        diagnostics.strength.identified or allow_unidentified or chosen.name == "least-squares"
+    ):
         raise IdentificationError(explain_unidentified(moments, diagnostics.strength, log.roles))
     fit = Fit(
         estimate=chosen.solve(moments),

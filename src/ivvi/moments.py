@@ -15,11 +15,12 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ivvi.blocks import Block, Constant
+from ivvi.blocks import Block, Constant, Power
 from ivvi.errors import InputError
 from ivvi.features import FeatureMap
 from ivvi.logs import Batch, Counts, Log, Roles
@@ -117,19 +118,46 @@ class Layout:
         """Number of columns of v."""
         return max(len(self.phi_names), *(c + 1 for c in self.psi_columns)) + len(self.outputs)
 
+    @property
+    def varying(self) -> NDArray[np.int64]:
+        """Columns of v other than constants, whose moments need no looking at the data."""
+        constants = {start for block, _, start in self.pieces if isinstance(block, Constant)}
+        return np.array([i for i in range(self.width) if i not in constants], dtype=np.int64)
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether the varying columns of v are just those of the log: x, a, z, y."""
+        varying = [(block, argument) for block, argument, _ in self.pieces if block != Constant()]
+        state, inputs = Power(1, "state"), Power(1, "input")
+        return varying == [(state, "action"), (inputs, "action"), (inputs, "instrument")]
+
     def rows(self, batch: Batch) -> Floats:
-        """Evaluate v for each transition, (n, width), column-major."""
-        V = np.empty((self.width, len(batch))).T
-        for block, argument, start in self.pieces:
-            values = block(batch.x, batch.a if argument == "action" else batch.z)
-            V[:, start : start + values.shape[1]] = values
-        V[:, self.width - len(self.outputs) :] = batch.y
+        """Evaluate the varying columns of v for each transition, (n, p), column-major."""
+        if batch.table is not None and self.is_raw:
+            return batch.table
+        V = np.empty((len(self.varying), len(batch))).T
+        at = 0
+        for block, argument, _ in self.pieces:
+            if not isinstance(block, Constant):
+                values = block(batch.x, batch.a if argument == "action" else batch.z)
+                V[:, at : at + values.shape[1]] = values
+                at += values.shape[1]
+        V[:, at:] = batch.y
         return V
+
+    def embed(self, mean: Floats, scatter: Floats) -> tuple[Floats, Floats]:
+        """Put the constants back into moments (..., p) and (..., p, p) of the varying columns."""
+        lead, at = mean.shape[:-1], self.varying
+        whole_mean = np.ones((*lead, self.width))
+        whole_mean[..., at] = mean
+        whole_scatter = np.zeros((*lead, self.width, self.width))
+        whole_scatter[..., at[:, None], at] = scatter
+        return whole_mean, whole_scatter
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeMoments:
-    """Moments of each episode by itself: numbers (E,), weight (E,), mean (E, p), scatter (E, p, p)."""
+    """Moments of each episode: number (E,), weight (E,), mean (E, p), scatter (E, p, p)."""
 
     number: Ints
     weight: Floats
@@ -177,9 +205,10 @@ class Moments:
         if episodes:
             if batch.episode is None:
                 raise InputError("per-episode moments need batches read with episodes=True")
-            blocks = _episode_moments(V, batch.weight, batch.episode)
+            numbers, weights, means, scatters = _by_episode(V, batch.weight, batch.episode)
+            blocks = EpisodeMoments(numbers, weights, *layout.embed(means, scatters))
         weight, mean, scatter = _scatter(V, batch.weight)
-        return cls(layout, len(batch), weight, mean, scatter, blocks)
+        return cls(layout, len(batch), weight, *layout.embed(mean, scatter), blocks)
 
     def __add__(self, other: Moments) -> Moments:
         """Return the moments of both sets of rows together."""
@@ -283,19 +312,17 @@ def is_constant(moments: Moments) -> NDArray[np.bool_]:
 
 
 def _scatter(V: Floats, weight: Floats | None) -> tuple[float, Floats, Floats]:
-    """Return total weight, mean (p,) and scatter (p, p) of the rows of V, which is consumed."""
+    """Return total weight, mean (p,) and scatter (p, p) of the rows of V."""
     if weight is None:
-        total = float(len(V))
         mean = V.mean(axis=0)
-        V -= mean
-    else:
-        total = float(weight.sum())
-        if total == 0:
-            return 0.0, np.zeros(V.shape[1]), np.zeros((V.shape[1],) * 2)
-        mean = weight @ V / total
-        V -= mean
-        V *= np.sqrt(weight)[:, None]
-    return total, mean, V.T @ V
+        centred = V - mean
+        return float(len(V)), mean, centred.T @ centred
+    total = float(weight.sum())
+    if total == 0:
+        return 0.0, np.zeros(V.shape[1]), np.zeros((V.shape[1],) * 2)
+    mean = weight @ V / total
+    centred = (V - mean) * np.sqrt(weight)[:, None]
+    return total, mean, centred.T @ centred
 
 
 def _merge(
@@ -311,7 +338,10 @@ def _merge(
     return weight, mean, scatter
 
 
-def _episode_moments(V: Floats, weight: Floats | None, episode: Ints) -> EpisodeMoments:
+def _by_episode(
+    V: Floats, weight: Floats | None, episode: Ints
+) -> tuple[Ints, Floats, Floats, Floats]:
+    """Return numbers (E,), weights (E,), means (E, p) and scatters (E, p, p) of the episodes."""
     order = np.argsort(episode, kind="stable")
     numbers, starts = np.unique(episode[order], return_index=True)
     stops = np.append(starts[1:], len(order))
@@ -319,8 +349,8 @@ def _episode_moments(V: Floats, weight: Floats | None, episode: Ints) -> Episode
         _scatter(V[rows], None if weight is None else weight[rows])
         for rows in (order[i:j] for i, j in zip(starts, stops, strict=True))
     ]
-    weights, means, scatters = zip(*parts, strict=True)
-    return EpisodeMoments(numbers, np.array(weights), np.array(means), np.array(scatters))
+    weights, means, scatters = (np.array(part) for part in zip(*parts, strict=True))
+    return numbers, weights, means, scatters
 
 
 def _merge_episodes(parts: Sequence[EpisodeMoments]) -> EpisodeMoments:
@@ -346,7 +376,7 @@ def _few_threads(width: int) -> Iterator[None]:
 
 
 @cache
-def _threads():  # type: ignore[no-untyped-def]
+def _threads() -> Any:
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()

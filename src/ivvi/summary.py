@@ -21,7 +21,9 @@ def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> st
     """
     names = estimate.layout.phi_names
     width = max(10, *(len(name) for name in names))
-    head = f"{'':{width}} {'IV':>9} {'std.err.':>9} {'t':>8} {'[95%':>9} {'conf.]':>9} {'LS':>9} {'LS-IV':>7}"
+    titles = ("IV", "std.err.", "t", "[95%", "conf.]", "LS", "LS-IV")
+    widths = (9, 9, 8, 9, 9, 9, 7)
+    head = " " * width + "".join(f" {t:>{w}}" for t, w in zip(titles, widths, strict=True))
     lines = [f"output {estimate.layout.outputs[output]}", head, "-" * len(head)]
     se = estimate.se
     for j, name in enumerate(names):

@@ -7,6 +7,7 @@ the estimation of most logs, and the command line would pay it each time.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 TINY = 1e-300
 EPSILON = 1e-16
@@ -61,7 +62,7 @@ def _gamma_series(a: float, x: float) -> float:
     return total
 
 
-def _fraction(term, first: float) -> float:  # type: ignore[no-untyped-def]
+def _fraction(term: Callable[[int], tuple[float, float]], first: float) -> float:
     """1 / (first + n1 / (d1 + n2 / (d2 + ...))) for term(i) = (n_i, d_i), by Lentz's method."""
     value = first or TINY
     ratio, inverse = value, 0.0

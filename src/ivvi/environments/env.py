@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import jax
@@ -55,7 +55,7 @@ class ConfoundedEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     confounder. The same seed gives the same numbers, bit for bit.
     """
 
-    metadata = {"render_modes": []}  # noqa: RUF012
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -81,7 +81,9 @@ class ConfoundedEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         blocks = list(self._blocks(episodes, horizon, seed))
         schema = Schema("x*", "a*", "z*", "next_x*")
         table = pa.Table.from_batches(blocks)
-        return Log(ArrowTable(table, f"simulated {self.world.name}"), schema.resolve(table.column_names))
+        return Log(
+            ArrowTable(table, f"simulated {self.world.name}"), schema.resolve(table.column_names)
+        )
 
     def write_log(
         self,
@@ -193,11 +195,13 @@ class ConfoundedEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return Rollout(rewards, states)
 
     def _checked_actions(self, actions: Any, episodes: int) -> np.ndarray:
-        actions = np.asarray(actions, dtype=np.float64)
-        if actions.shape != (episodes, self.world.d_a):
+        checked: np.ndarray = np.asarray(actions, dtype=np.float64)
+        if checked.shape != (episodes, self.world.d_a):
             wanted = (episodes, self.world.d_a)
-            raise InputError(f"the policy returned actions of shape {actions.shape}; {wanted} is wanted")
-        return actions
+            raise InputError(
+                f"the policy returned actions of shape {checked.shape}; {wanted} is wanted"
+            )
+        return checked
 
 
 def _batched(world: World) -> Callable[..., Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import gymnasium
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -59,7 +60,9 @@ def nonlinear_world(dim: int = 1, setting: str = "I") -> World:
     _check(dim, setting)
     rho = TOEPLITZ.get(setting)
     identity = np.eye(dim)
-    cov_e, cov_a = (toeplitz(dim, rho[0]), toeplitz(dim, rho[1])) if rho else (identity, identity / 2)
+    cov_e, cov_a = (
+        (toeplitz(dim, rho[0]), toeplitz(dim, rho[1])) if rho else (identity, identity / 2)
+    )
     return World(
         name=f"nonlinear k={dim} setting {setting}",
         d_x=dim,
@@ -93,16 +96,16 @@ def _distance_reward(x: Array, a: Array) -> Array:
     return -REWARD_WEIGHT * jnp.sum(x**2)
 
 
-def _independent(draw):  # type: ignore[no-untyped-def]
+def _independent(draw: Callable[[Array], Array]) -> Callable[[Array, Array, Array], Array]:
     """Make an instrument that depends on nothing out of a sampler."""
     return lambda key, x, history: draw(key)
 
 
-def _clipped_behaviour(cov_a: np.ndarray):  # type: ignore[no-untyped-def]
+def _clipped_behaviour(cov_a: np.ndarray) -> Callable[[Array, Array, Array, Array], Array]:
     """Return a ~ projection on [-1, 1]^k of N(z + e, cov_a)."""
     draw = gaussian(cov_a)
 
-    def behaviour(key: jax.Array, x: Array, z: Array, e: Array) -> Array:
+    def behaviour(key: Array, x: Array, z: Array, e: Array) -> Array:
         return jnp.clip(z + e + draw(key), -1.0, 1.0)
 
     return behaviour

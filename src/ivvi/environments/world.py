@@ -92,7 +92,9 @@ class World:
 
     def __post_init__(self) -> None:
         if self.scope not in SCOPES:
-            raise InputError(f"scope {self.scope!r} of an instrument; 'step' or 'episode' is wanted")
+            raise InputError(
+                f"scope {self.scope!r} of an instrument; 'step' or 'episode' is wanted"
+            )
 
     @property
     def d_a(self) -> int:

@@ -26,7 +26,7 @@ class Exact:
         Penalty on the squared coefficients in units of the features' variances.
     debiased
         Divide the residual sum of squares by n - d_phi instead of n.
-    """  # noqa: D205, D400
+    """
 
     ridge: float = 0.0
     debiased: bool = False

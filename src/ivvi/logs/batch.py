@@ -28,6 +28,8 @@ class Batch:
         Row weights (n,), or None for ones.
     episode
         Number of the episode of each row (n,), or None when it was not asked for.
+    table
+        [x, a, z, y] side by side (n, d), of which the four are views, where there is one.
     """
 
     x: Floats
@@ -36,6 +38,7 @@ class Batch:
     y: Floats
     weight: Floats | None = None
     episode: NDArray[np.int64] | None = None
+    table: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -48,4 +51,5 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
         parts = [getattr(batch, name) for batch in batches]
         return None if parts[0] is None else np.concatenate(parts)
 
-    return Batch(**{name: join(name) for name in Batch.__slots__})  # type: ignore[arg-type]
+    names = ("x", "a", "z", "y", "weight", "episode")
+    return Batch(**{name: join(name) for name in names})  # type: ignore[arg-type]

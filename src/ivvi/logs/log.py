@@ -187,7 +187,8 @@ def read_logs(
         (``minari:NAME`` or the data set itself).
     state, action, instrument, next_state
         Columns by name, glob (``x*``) or range (``x0:x4``). When state, action and
-        instrument are all left out, the columns x0.., a0.. and z0.. are taken.
+        instrument are all left out, the columns x0.., a0.. and z0.. are taken, and
+        next_x0.. if they are there.
     drop_missing
         Drop rows with missing or infinite values, and count them, instead of refusing.
     **others
@@ -195,16 +196,15 @@ def read_logs(
     """
     from ivvi.logs import minari  # reads only when the source is one
 
-    table = minari.open_minari(source) if minari.is_minari(source) else open_table(source)
+    table: Table = minari.open_minari(source) if minari.is_minari(source) else open_table(source)
     names = list(table.schema.names)
     if state is None and action is None and instrument is None:
         state, action, instrument = (_conventional(names, letter) for letter in "xaz")
-        if minari.is_minari(source) and not next_state:
-            next_state = [f"next_{name}" for name in state]
+        following = [f"next_{name}" for name in state]
+        next_state = next_state or (following if set(following) <= set(names) else ())
     schema = Schema(state or (), action or (), instrument or (), next_state, **others)
     return Log(table, schema.resolve(names), drop_missing=drop_missing)
 
 
 def _conventional(names: Sequence[str], letter: str) -> list[str]:
     return [name for name in names if re.fullmatch(rf"{letter}\d+", name)]
-

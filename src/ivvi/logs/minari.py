@@ -8,8 +8,9 @@ chosen; infos that also hold an entry for the last observation are cut to the ac
 
 from __future__ import annotations
 
+import itertools
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,14 +54,10 @@ class MinariTable:
         self._dataset = dataset
         self.label = f"{PREFIX}{dataset.spec.dataset_id}"
         self.num_rows: int | None = int(dataset.total_steps)
-
-    @cached_property
-    def schema(self) -> pa.Schema:
-        """Names and types, from the first episode."""
-        first = next(iter(self._dataset.iterate_episodes()), None)
+        first = next(iter(dataset.iterate_episodes()), None)
         if first is None:
             raise InputError(f"{self.label} has no episodes")
-        return self._episode_table(first).schema
+        self.schema = self._episode_table(first).schema
 
     def batches(
         self, columns: Sequence[str], numeric: Sequence[str], size: int
@@ -105,20 +102,24 @@ def to_minari(log: Log, dataset_id: str, *, description: str | None = None) -> A
 
     roles = log.roles
     if len(roles.outputs) - bool(roles.reward) != len(roles.state):
-        raise ColumnError("only a log whose next state has the columns of its state is a Minari set")
+        raise ColumnError(
+            "only a log whose next state has the columns of its state is a Minari set"
+        )
     buffers = _buffers(log)
     first = [buffer for _, buffer in zip(range(EPISODES_AT_ONCE), buffers, strict=False)]
     space = {"low": -np.inf, "high": np.inf, "dtype": np.float64}
     try:
-        dataset = minari.create_dataset_from_buffers(
-            dataset_id,
-            first,
-            observation_space=Box(shape=(len(roles.state),), **space),
-            action_space=Box(shape=(len(roles.action),), **space),
-            description=description or f"confounded log {log.label}; instrument in infos['z']",
-            algorithm_name="behaviour policy",
-            data_format="arrow",
-        )
+        with warnings.catch_warnings():  # Minari misses an author, which is for publishing
+            warnings.simplefilter("ignore", UserWarning)
+            dataset = minari.create_dataset_from_buffers(
+                dataset_id,
+                first,
+                observation_space=Box(shape=(len(roles.state),), **space),
+                action_space=Box(shape=(len(roles.action),), **space),
+                description=description or f"confounded log {log.label}; instrument in infos['z']",
+                algorithm_name="behaviour policy",
+                data_format="arrow",
+            )
     except ValueError as error:
         raise FileError(f"cannot write the Minari data set {dataset_id!r}: {error}") from error
     while more := [buffer for _, buffer in zip(range(EPISODES_AT_ONCE), buffers, strict=False)]:
@@ -154,7 +155,7 @@ def _episodes(log: Log) -> Iterator[list[Any]]:
     for batch in log.batches(episodes=True):
         number = np.asarray(batch.episode)
         cuts = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(number)]
-        for start, stop in zip(cuts[:-1], cuts[1:], strict=True):
+        for start, stop in itertools.pairwise(cuts):
             if rows and number[start] != current:
                 yield rows
                 rows = []

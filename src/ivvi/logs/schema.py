@@ -154,7 +154,9 @@ def _match_one(pattern: str, available: Sequence[str], role: str) -> list[str]:
         found = fnmatch.filter(available, pattern)
         if not found:
             listing = _listing(available)
-            raise ColumnError(f"no column matches the {role} pattern {pattern!r}; there are: {listing}")
+            raise ColumnError(
+                f"no column matches the {role} pattern {pattern!r}; there are: {listing}"
+            )
         return found
     return [_known(pattern, available, role)]
 

@@ -87,7 +87,9 @@ class ParquetTable:
                 with pq.ParquetFile(file, pre_buffer=False) as parquet:
                     yield from _parquet_batches(parquet, list(columns), size)
             except (pa.ArrowException, OSError) as error:
-                raise FileError(f"{file} cannot be read as Parquet: {_first_line(error)}") from error
+                raise FileError(
+                    f"{file} cannot be read as Parquet: {_first_line(error)}"
+                ) from error
 
 
 class CsvTable:
@@ -280,7 +282,9 @@ def _table_of_arrays(arrays: Mapping[str, Any]) -> pa.Table:
         elif array.ndim == 1:
             columns[name] = array
         else:
-            raise DataError(f"array {name!r} has shape {array.shape}; (rows,) or (rows, columns) is wanted")
+            raise DataError(
+                f"array {name!r} has shape {array.shape}; (rows,) or (rows, columns) is wanted"
+            )
     lengths = {name: len(array) for name, array in columns.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(f"the arrays differ in length: {lengths}")

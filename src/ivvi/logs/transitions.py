@@ -27,7 +27,9 @@ Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 Columns = dict[str, NDArray[Any]]
 NUMPY_TYPES = {"double": np.float64, "float": np.float32} | {
-    f"{sign}int{bits}": np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)
+    f"{sign}int{bits}": np.dtype(f"{sign}int{bits}")
+    for sign in ("", "u")
+    for bits in (8, 16, 32, 64)
 }
 
 
@@ -145,6 +147,7 @@ class Transitions:
             y=buffer[y:w].T,
             weight=_checked_weight(buffer[w], self._roles.weight) if end > w else None,
             episode=episode,
+            table=buffer[x:w].T,
         )
 
     def _links(self, block: pa.RecordBatch) -> tuple[bool, Bools]:
@@ -270,5 +273,7 @@ class _Rows:
 
 def _checked_weight(weight: Floats, name: str | None) -> Floats:
     if (weight < 0).any():
-        raise DataError(f"weight column {name!r} holds {weight.min():g}; weights must not be negative")
+        raise DataError(
+            f"weight column {name!r} holds {weight.min():g}; weights must not be negative"
+        )
     return weight
