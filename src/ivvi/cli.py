@@ -6,21 +6,25 @@ standard error; 130 when interrupted. Nothing is ever left half-written.
 
 from __future__ import annotations
 
-import sys
-import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 
 from ivvi import __version__
-from ivvi.errors import InputError, IvviWarning
+from ivvi.errors import InputError
+from ivvi.terminal import (
+    check_json_target,
+    emit_json,
+    progress,
+    run_app,
+    say,
+    warn,
+)
 
 app = typer.Typer(
     name="ivvi",
     help="Learn decisions from logs that lie: instruments undo hidden confounding.",
-    no_args_is_help=True,
     add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -52,11 +56,14 @@ Psi = Annotated[str | None, typer.Option(help="Feature word for psi(x, z) alone.
 
 @app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and stop.")] = False,
 ) -> None:
     if version:
         print(f"ivvi {__version__}")
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 @app.command()
@@ -70,7 +77,6 @@ def demo(
 ) -> None:
     """Tell the whole story on a simulated log: what confounding does, what an instrument undoes."""
     from ivvi.demo import run_demo
-    from ivvi.terminal import check_json_target, emit_json, say
 
     check_json_target(json, force=force)
     story = run_demo(out, seed=seed, force=force)
@@ -102,10 +108,9 @@ def simulate(  # noqa: PLR0913
     from ivvi.datasets import download as fetch
     from ivvi.files import checked_output
     from ivvi.simulators import make_env
-    from ivvi.terminal import check_json_target, emit_json, progress, say
 
     checked_output(out, force=force)
-    check_json_target(json, force=force)
+    check_json_target(json, force=force, out=out)
     if download is not None:
         ratings = str(fetch(download, out.resolve().parent))
     env = make_env(name, dim=dim, setting=setting, ratings=ratings)
@@ -158,10 +163,9 @@ def fit(  # noqa: PLR0913
     """Estimate the dynamics of a log and save them as a model."""
     from ivvi.files import checked_output
     from ivvi.fitting import METHODS, estimate
-    from ivvi.terminal import check_json_target, emit_json, progress, say, warn
 
     checked_output(out, force=force)
-    check_json_target(json, force=force)
+    check_json_target(json, force=force, out=out)
     if se != "unadjusted":
         raise InputError(f"standard errors {se!r} are not available; unadjusted is")
     if ridge < 0:
@@ -207,7 +211,6 @@ def diagnose(  # noqa: PLR0913
     """Say how strong the instruments of a log are and what they identify."""
     from ivvi.fitting import estimate
     from ivvi.summary import diagnostics_table
-    from ivvi.terminal import check_json_target, emit_json, progress, say, warn
 
     check_json_target(json, force=force)
     logs = _open(log, locals())
@@ -240,27 +243,8 @@ def _open(log: str, options: dict[str, Any]) -> Any:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; bad input ends it with one sentence and exit code 2."""
-    warnings.simplefilter("ignore", IvviWarning)  # the commands print them themselves
-    try:
-        code = app(args=arguments, standalone_mode=False)
-    except InputError as error:
-        _stop(str(error), 2)
-    except click.ClickException as error:
-        _stop(error.format_message(), 2)
-    except (KeyboardInterrupt, click.Abort):
-        _stop("interrupted", 130)
-    except MemoryError:
-        _stop("out of memory", 1)
-    except BrokenPipeError:
-        sys.stderr.close()
-        raise SystemExit(0) from None
-    raise SystemExit(code if isinstance(code, int) else 0)
-
-
-def _stop(sentence: str, code: int) -> None:
-    print(f"ivvi: {' '.join(sentence.split())}", file=sys.stderr)
-    raise SystemExit(code)
+    """Run the command line."""
+    run_app(app, arguments)
 
 
 if __name__ == "__main__":

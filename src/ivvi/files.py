@@ -31,13 +31,14 @@ FORMAT = 1
 def checked_output(path: str | os.PathLike[str], *, force: bool = False) -> Path:
     """Return `path` if something may be written there, or say why not."""
     target = Path(path)
-    if target.exists() and not force:
-        raise FileError(f"{target} exists already; choose another name or pass --force")
-    parent = target.resolve().parent
-    if not parent.is_dir():
-        raise FileError(f"{target} cannot be written: the folder {parent} does not exist")
-    try:  # asking the file system is the only honest test of permission
-        with tempfile.TemporaryFile(dir=parent):
+    try:
+        if target.exists() and not force:
+            raise FileError(f"{target} exists already; choose another name or pass --force")
+        parent = target.resolve().parent
+        if not parent.is_dir():
+            raise FileError(f"{target} cannot be written: {parent} is not a folder that exists")
+        # asking the file system is the only honest test of permission (and of long names)
+        with tempfile.NamedTemporaryFile(dir=parent, prefix=f".{target.name}."):
             pass
     except OSError as error:
         raise FileError(f"{target} cannot be written: {error.strerror or error}") from error
@@ -47,10 +48,11 @@ def checked_output(path: str | os.PathLike[str], *, force: bool = False) -> Path
 @contextlib.contextmanager
 def atomic_file(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` when the block succeeds."""
-    target = checked_output(path, force=force)
-    if target.is_dir():
-        raise FileError(f"{target} is a folder; a file name is wanted")
-    handle, name = tempfile.mkstemp(dir=target.resolve().parent, prefix=f".{target.name}.")
+    target = checked_output(path, force=force).resolve()
+    if target.exists() and not target.is_file():
+        what = "a folder" if target.is_dir() else "a device"
+        raise FileError(f"{target} is {what}; the name of a file is wanted")
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     os.close(handle)
     try:
         yield Path(name)
@@ -69,18 +71,15 @@ def atomic_folder(path: str | os.PathLike[str], *, force: bool = False) -> Itera
     every moment the old or the new folder, whole, is on the disk. A file, or a folder
     that we did not write, is not replaced.
     """
-    target = checked_output(path, force=force)
+    target = checked_output(path, force=force).resolve()
     if target.exists() and not _is_replaceable(target):
         raise FileError(f"{target} is not a folder that ivvi saved; it will not be replaced")
-    folder = Path(tempfile.mkdtemp(dir=target.resolve().parent, prefix=f".{target.name}."))
+    folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
         yield folder
         _set_default_mode(folder, 0o777)
         if target.exists():
-            old = Path(tempfile.mkdtemp(dir=target.resolve().parent, prefix=f".{target.name}.old."))
-            os.replace(target, old / target.name)
-            os.replace(folder, target)
-            shutil.rmtree(old)
+            _exchange(folder, target)
         else:
             os.replace(folder, target)
     except BaseException:
@@ -130,7 +129,11 @@ def load_folder(
     if document.get("format") != FORMAT:
         found = document.get("format")
         raise FileError(f"{folder} has format {found!r}; this version of ivvi reads {FORMAT}")
-    if document.pop("checksum", None) != _checksum(document, stored):
+    try:
+        sound = document.pop("checksum", None) == _checksum(document, stored)
+    except (OSError, ValueError):  # a NaN, which we do not write
+        sound = False
+    if not sound:
         raise FileError(f"{folder} was altered or damaged after it was saved (checksum differs)")
     try:
         with np.load(stored, allow_pickle=False) as arrays:
@@ -144,11 +147,28 @@ def _checksum(document: Mapping[str, Any], arrays: Path) -> str:
     return hashlib.sha256(canonical + arrays.read_bytes()).hexdigest()
 
 
+def _exchange(folder: Path, target: Path) -> None:
+    """Put `folder` in the place of the folder `target`, or leave that where it was."""
+    aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+    try:
+        os.replace(target, aside / target.name)
+        os.replace(folder, target)
+    except BaseException:
+        if not target.exists():
+            os.replace(aside / target.name, target)
+        raise
+    finally:
+        if target.exists():
+            shutil.rmtree(aside)
+
+
 def _is_replaceable(target: Path) -> bool:
-    """Whether every file of the folder is one that `save_folder` writes (or it is empty)."""
-    return target.is_dir() and all(
-        f.is_file() and f.suffix in {".json", ".npz"} for f in target.iterdir()
-    )
+    """Whether the folder holds what `save_folder` writes, KIND.json and KIND.npz, or nothing."""
+    if not target.is_dir():
+        return False
+    names = sorted(file.name for file in target.iterdir())
+    kind = names[0].removesuffix(".json") if names else ""
+    return names in ([], [f"{kind}.json", f"{kind}.npz"])
 
 
 def _set_default_mode(path: Path, mode: int) -> None:

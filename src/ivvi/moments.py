@@ -271,7 +271,7 @@ def compute_moments(
     total = Moments.empty(layout)
     blocks: list[EpisodeMoments] = []
     walk = log.batches(episodes=episodes, progress=progress)
-    with _few_threads(layout.width):
+    with few_threads(layout.width):
         for batch in walk:
             part = Moments.of_batch(layout, batch, episodes=episodes)
             total = total + part.without_episodes()
@@ -366,7 +366,7 @@ def _merge_episodes(parts: Sequence[EpisodeMoments]) -> EpisodeMoments:
 
 
 @contextlib.contextmanager
-def _few_threads(width: int) -> Iterator[None]:
+def few_threads(width: int) -> Iterator[None]:
     """Keep BLAS to one thread for narrow data."""
     if width > SMALL_WIDTH:
         yield

@@ -5,10 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-from ivvi.files import checked_output, write_json
+import typer
+
+from ivvi.errors import FileError, InputError, IvviWarning
+
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+"""Base of all complaints about options; Typer brings its own, or click's, by version."""
 
 
 @contextlib.contextmanager
@@ -43,15 +50,48 @@ def warn(text: str) -> None:
     print(f"ivvi: warning: {text}", file=sys.stderr)
 
 
-def check_json_target(target: str | None, *, force: bool) -> None:
-    """Refuse a JSON file that cannot be written, before the work starts."""
-    if target not in (None, "-"):
-        checked_output(str(target), force=force)
+def check_json_target(target: str | None, *, force: bool, out: Path | None = None) -> None:
+    """Refuse a JSON file that cannot be written beside `out`, before the work starts."""
+    from ivvi.files import checked_output  # imports NumPy
+
+    if target is None or target == "-":
+        return
+    checked_output(target, force=force)
+    if out is not None and Path(target).resolve() == out.resolve():
+        raise FileError(f"--out and --json are both {target}; two names are wanted")
 
 
 def emit_json(value: Any, target: str | None, *, force: bool) -> None:
     """Write `value` to the file `target`, to standard output for ``-``, nowhere for None."""
+    from ivvi.files import write_json
+
     if target == "-":
         print(json.dumps(value, indent=2, allow_nan=False))
     elif target is not None:
         write_json(target, value, force=force)
+
+
+def run_app(app: typer.Typer, arguments: list[str] | None = None) -> None:
+    """Run a command line; bad input ends it with one sentence and exit code 2."""
+    warnings.simplefilter("ignore", IvviWarning)  # the commands print them themselves
+    try:
+        code = app(args=arguments, standalone_mode=False)
+    except InputError as error:
+        _stop(str(error), 2)
+    except UsageError as error:
+        _stop(error.format_message(), 2)  # type: ignore[attr-defined]
+    except (KeyboardInterrupt, typer.Abort):
+        _stop("interrupted", 130)
+    except MemoryError:
+        _stop("out of memory", 1)
+    except BrokenPipeError:
+        sys.stderr.close()
+        raise SystemExit(0) from None
+    except OSError as error:  # such as a full disk
+        _stop(str(error), 1)
+    raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def _stop(sentence: str, code: int) -> None:
+    print(f"ivvi: {' '.join(sentence.split())}", file=sys.stderr)
+    raise SystemExit(code)

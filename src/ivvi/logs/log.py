@@ -74,6 +74,7 @@ class Log:
         walk = Transitions(
             table,
             self.roles,
+            source=self.table,
             size=size,
             ordered=ordered,
             drop_missing=self.drop_missing,
@@ -111,8 +112,10 @@ class Log:
     def to_arrow(self) -> pa.Table:
         """Return the columns of the log, as they are, as one Arrow table."""
         columns = self.roles.columns
-        blocks = self.table.batches(columns, self.roles.numeric, BATCH_ROWS)
-        return pa.Table.from_batches(list(blocks))
+        blocks = list(self.table.batches(columns, self.roles.numeric, BATCH_ROWS))
+        if not blocks:
+            raise DataError(f"{self.label} has no rows")
+        return pa.Table.from_batches(blocks)
 
     def to_parquet(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write the columns of the log to a Parquet file, atomically, in bounded memory."""
@@ -146,11 +149,14 @@ class Pass:
         return self._walk.counts
 
     def __iter__(self) -> Iterator[Batch]:
-        watch = CopyWatch(self._log.roles)
+        watch, weight = CopyWatch(self._log.roles), 0.0
         for batch in self._walk:
             watch.look(batch)
+            weight += len(batch) if batch.weight is None else float(batch.weight.sum())
             yield batch
         self._check_not_empty()
+        if not weight:
+            raise DataError(f"weight column {self._log.roles.weight!r} is zero in every row")
         watch.check()
 
     def _check_not_empty(self) -> None:

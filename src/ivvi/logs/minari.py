@@ -95,7 +95,8 @@ def to_minari(log: Log, dataset_id: str, *, description: str | None = None) -> A
     """Write a log as a Minari data set (instrument in ``infos["z"]``) and return it.
 
     An episode ends with the next state of its last transition, so a log whose next
-    states are derived from the next row keeps all its transitions.
+    states are derived from the next row keeps all its transitions. Where a next state is
+    not the state of the next row (a gap in the steps), another Minari episode starts.
     """
     minari = _import_minari()
     from gymnasium.spaces import Box
@@ -128,7 +129,7 @@ def to_minari(log: Log, dataset_id: str, *, description: str | None = None) -> A
 
 
 def _buffers(log: Log) -> Iterator[Any]:
-    """Yield one Minari episode buffer for each episode, in order."""
+    """Yield one Minari episode buffer for each unbroken run of an episode, in order."""
     from minari.data_collector import EpisodeBuffer
 
     d_x = len(log.roles.state)
@@ -147,16 +148,19 @@ def _buffers(log: Log) -> Iterator[Any]:
 
 
 def _episodes(log: Log) -> Iterator[list[Any]]:
-    """Group the batches of a log by episode."""
+    """Group the batches of a log into runs of one episode in which each state leads on."""
     from ivvi.logs.batch import Batch
 
+    d_x = len(log.roles.state)
     rows: list[Any] = []
     current = -1
     for batch in log.batches(episodes=True):
         number = np.asarray(batch.episode)
-        cuts = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(number)]
+        broken = (batch.x[1:] != batch.y[:-1, :d_x]).any(axis=1) | (np.diff(number) != 0)
+        cuts = [0, *(np.flatnonzero(broken) + 1).tolist(), len(number)]
         for start, stop in itertools.pairwise(cuts):
-            if rows and number[start] != current:
+            leads_on = rows and np.array_equal(batch.x[start], rows[-1].y[-1, :d_x])
+            if rows and not (leads_on and number[start] == current):
                 yield rows
                 rows = []
             current = int(number[start])

@@ -7,6 +7,7 @@ lives as long as the sorted table does.
 
 from __future__ import annotations
 
+import glob
 import tempfile
 import weakref
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ivvi.errors import DataError
+from ivvi.errors import DataError, FileError
 from ivvi.logs.tables import ArrowTable, ParquetTable, Table
 
 KEY_BATCH = 1 << 18
@@ -25,16 +26,23 @@ SORT_MEMORY = "1GB"
 
 
 def is_ordered(table: Table, episode: str, step: str) -> bool:
-    """Whether the rows come in non-decreasing (episode, step), by one pass over these two."""
+    """Whether (episode, step) increases from row to row, by one pass over these two.
+
+    Rows that miss one of them are in no order.
+    """
     last: pa.RecordBatch | None = None
     for batch in table.batches([episode, step], [step], KEY_BATCH):
-        if last is not None:
-            joined = pa.Table.from_batches([last, batch.slice(0, 1)]).combine_chunks()
-            if not _ascends(joined.column(0), joined.column(1)):
-                return False
-        if batch.num_rows and not _ascends(batch.column(0), batch.column(1)):
+        if not batch.num_rows:
+            continue
+        if any(pc.any(pc.is_null(key, nan_is_null=True)).as_py() for key in batch.columns):
             return False
-        last = batch.slice(batch.num_rows - 1) if batch.num_rows else last
+        if last is not None:
+            pairs = zip(last.columns, batch.slice(0, 1).columns, strict=True)
+            if not _ascends(*(pa.concat_arrays(pair) for pair in pairs)):
+                return False
+        if not _ascends(*batch.columns):
+            return False
+        last = batch.slice(batch.num_rows - 1)
     return True
 
 
@@ -52,9 +60,10 @@ def sort_table(
     order = ", ".join(_quote(name) for name in keys)
     _query(
         f"COPY (SELECT {selected} FROM read_parquet(?) ORDER BY {order}) "
-        f"TO '{target}' (FORMAT parquet, COMPRESSION snappy)",
+        f"TO {_text(target)} (FORMAT parquet, COMPRESSION snappy)",
         files,
         folder.name,
+        table.label,
     )
     ordered_table = ParquetTable([target], table.label)
     weakref.finalize(ordered_table, folder.cleanup)
@@ -62,20 +71,28 @@ def sort_table(
 
 
 def check_no_duplicates(table: Table, keys: Sequence[str]) -> None:
-    """Refuse a table, in any order, in which two rows share all the `keys`."""
+    """Refuse a table, in any order, in which two rows share all the `keys`.
+
+    Rows that miss a key are left to the search for missing values.
+    """
     if isinstance(table, ArrowTable):
         counted = table.table.group_by(list(keys)).aggregate([([], "count_all")])
         repeated = counted.filter(pc.greater(counted["count_all"], 1))
+        for key in keys:
+            repeated = repeated.filter(pc.invert(pc.is_null(repeated[key], nan_is_null=True)))
         if repeated.num_rows:
             raise duplicate_error(*(repeated[key][0].as_py() for key in keys))
         return
     with _temporary_folder() as folder:
         files = _as_parquet(table, keys, (), Path(folder))
         selected = ", ".join(_quote(name) for name in keys)
+        present = " AND ".join(_present(name, table.schema.field(name).type) for name in keys)
         rows = _query(
-            f"SELECT {selected} FROM read_parquet(?) GROUP BY ALL HAVING count(*) > 1 LIMIT 1",
+            f"SELECT {selected} FROM read_parquet(?) GROUP BY ALL "
+            f"HAVING count(*) > 1 AND {present} LIMIT 1",
             files,
             folder,
+            table.label,
         )
     if rows:
         raise duplicate_error(*rows[0])
@@ -89,15 +106,13 @@ def duplicate_error(episode: Any, step: Any) -> DataError:
 
 
 def _ascends(episode: pa.Array, step: pa.Array) -> bool:
-    """Whether (episode, step) never decreases from one row to the next."""
+    """Whether (episode, step) increases from one row to the next."""
     n = len(episode)
-    if pa.types.is_dictionary(episode.type):
-        episode = episode.cast(episode.type.value_type)
     if pc.any(pc.less(episode.slice(1), episode.slice(0, n - 1))).as_py():
         return False
     same = pc.equal(episode.slice(1), episode.slice(0, n - 1))
-    falls = pc.less(step.slice(1), step.slice(0, n - 1))
-    return not pc.any(pc.and_(same, falls)).as_py()
+    stays = pc.less_equal(step.slice(1), step.slice(0, n - 1))
+    return not pc.any(pc.and_(same, stays)).as_py()
 
 
 def _as_parquet(
@@ -117,11 +132,15 @@ def _as_parquet(
     return [str(spool)]
 
 
-def _query(sql: str, files: Sequence[str], folder: str) -> list[tuple[Any, ...]]:
+def _query(sql: str, files: Sequence[str], folder: str, label: str) -> list[tuple[Any, ...]]:
     import duckdb  # heavy, and only unordered logs on disk need it
 
-    with duckdb.connect(config={"memory_limit": SORT_MEMORY, "temp_directory": folder}) as db:
-        rows: list[tuple[Any, ...]] = db.execute(sql, [list(files)]).fetchall()
+    names = [glob.escape(file) for file in files]
+    try:
+        with duckdb.connect(config={"memory_limit": SORT_MEMORY, "temp_directory": folder}) as db:
+            rows: list[tuple[Any, ...]] = db.execute(sql, [names]).fetchall()
+    except duckdb.Error as error:
+        raise FileError(f"{label} cannot be sorted: {error}") from error
     return rows
 
 
@@ -131,3 +150,12 @@ def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
 
 def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _text(value: Any) -> str:
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def _present(name: str, kind: pa.DataType) -> str:
+    number = f" AND NOT isnan({_quote(name)})" if pa.types.is_floating(kind) else ""
+    return f"{_quote(name)} IS NOT NULL{number}"

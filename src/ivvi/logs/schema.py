@@ -104,6 +104,9 @@ class Roles:
 
     def check(self, available: Sequence[str]) -> None:
         """Refuse a schema with a role left out or a column in two roles."""
+        for name in self.columns:
+            if (times := available.count(name)) > 1:
+                raise ColumnError(f"column {name!r} stands in the log {times} times")
         for role in ("action", "instrument"):
             if not getattr(self, role):
                 raise ColumnError(f"no {role} column is given; columns: {_listing(available)}")

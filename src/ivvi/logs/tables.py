@@ -7,6 +7,7 @@ itself) becomes an `ArrowTable` without a copy where the library allows it.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,9 +49,9 @@ class ArrowTable:
     in_memory = True
 
     def __init__(self, table: pa.Table, label: str = "the table") -> None:
-        self.table = table
+        self.table = _plain(table)
         self.label = label
-        self.schema = table.schema
+        self.schema = self.table.schema
         self.num_rows: int | None = table.num_rows
 
     def batches(
@@ -85,7 +86,7 @@ class ParquetTable:
         for file in self.files:
             try:
                 with pq.ParquetFile(file, pre_buffer=False) as parquet:
-                    yield from _parquet_batches(parquet, list(columns), size)
+                    yield from map(_plain, _parquet_batches(parquet, list(columns), size))
             except (pa.ArrowException, OSError) as error:
                 raise FileError(
                     f"{file} cannot be read as Parquet: {_first_line(error)}"
@@ -101,60 +102,51 @@ class CsvTable:
     def __init__(self, files: Sequence[Path], label: str) -> None:
         self.files = list(files)
         self.label = label
-        self.schema = self._open(self.files[0]).schema
-        for file in self.files[1:]:
-            _check_same_schema(self.files[0], self.schema, file, self._open(file).schema)
-
-    def _open(
-        self, file: Path, columns: Sequence[str] = (), numeric: Sequence[str] = ()
-    ) -> pa.csv.CSVStreamingReader:
-        delimiter = "\t" if ".tsv" in file.name else ","
-        convert = pa.csv.ConvertOptions(
-            include_columns=list(columns) or None,
-            column_types=dict.fromkeys(numeric, pa.float64()),
-        )
-        try:
-            return pa.csv.open_csv(
-                file,
-                parse_options=pa.csv.ParseOptions(delimiter=delimiter),
-                convert_options=convert,
-            )
-        except (pa.ArrowException, OSError) as error:
-            self._explain_text(file, numeric, error)
-            raise FileError(f"{file} cannot be read as CSV: {_first_line(error)}") from error
+        schemas = [self._guessed_schema(file) for file in self.files]
+        self.schema = schemas[0]
+        for file, schema in zip(self.files[1:], schemas[1:], strict=True):
+            _check_same_names(self.files[0], self.schema, file, schema)
 
     def batches(
         self, columns: Sequence[str], numeric: Sequence[str], size: int
     ) -> Iterator[pa.RecordBatch]:
         """Yield parsed rows; what is not a number in a numeric column is named."""
+        types = {name: self.schema.field(name).type for name in columns}
+        types |= {name: pa.float64() for name in numeric if types[name] != pa.bool_()}
+        types = {name: kind for name, kind in types.items() if kind != pa.null()}
         for file in self.files:
-            reader = self._open(file, columns, numeric)
-            try:
-                for block in reader:
+            with self._explained(file, [name for name in numeric if name in types]):
+                for block in _open_csv(file, include_columns=list(columns), column_types=types):
                     for start in range(0, block.num_rows, size):
                         yield block.slice(start, size)
-            except (pa.ArrowException, OSError) as error:
-                self._explain_text(file, numeric, error)
-                raise FileError(f"{file} cannot be read as CSV: {_first_line(error)}") from error
 
-    def _explain_text(self, file: Path, numeric: Sequence[str], cause: Exception) -> None:
+    def _guessed_schema(self, file: Path) -> pa.Schema:
+        """Return the columns with the types that the first rows suggest."""
+        with self._explained(file):
+            return _open_csv(file).schema
+
+    @contextlib.contextmanager
+    def _explained(self, file: Path, numeric: Sequence[str] = ()) -> Iterator[None]:
+        """Turn what Arrow says about a file into a sentence of ours."""
+        try:
+            yield
+        except (pa.ArrowException, OSError) as error:
+            if "conversion error to double" in str(error):
+                self._check_no_text(file, numeric)
+            raise FileError(f"{file} cannot be read as CSV: {_first_line(error)}") from error
+
+    def _check_no_text(self, file: Path, numeric: Sequence[str]) -> None:
         """If a numeric column holds text, raise naming the column, the row and the text."""
-        if "conversion error" not in str(cause):
-            return
-        options = pa.csv.ConvertOptions(column_types=dict.fromkeys(self.schema.names, pa.string()))
+        types = dict.fromkeys(numeric, pa.string())
         row = 0
-        for block in pa.csv.open_csv(
-            file,
-            parse_options=pa.csv.ParseOptions(delimiter="\t" if ".tsv" in file.name else ","),
-            convert_options=options,
-        ):
+        for block in _open_csv(file, column_types=types):
             for name in numeric:
                 for offset, text in enumerate(block.column(name).to_pylist()):
                     if text and not _is_number(text):
                         raise ColumnError(
                             f"column {name!r} of {file} holds text: {text!r} in data row "
                             f"{row + offset} (from 0); numbers are wanted"
-                        ) from cause
+                        )
             row += block.num_rows
 
 
@@ -168,14 +160,17 @@ def open_table(source: Any) -> Table:
         return ArrowTable(pa.Table.from_batches([source]))
     if isinstance(source, pa.Table):
         return ArrowTable(source)
-    if isinstance(source, Mapping):
-        return ArrowTable(_table_of_arrays(source))
     if hasattr(source, "collect") and not hasattr(source, "__arrow_c_stream__"):
         source = source.collect()  # a lazy frame
-    if hasattr(source, "__arrow_c_stream__"):
-        return ArrowTable(pa.table(source))
-    if type(source).__module__.split(".")[0] == "pandas":
-        return ArrowTable(pa.Table.from_pandas(source, preserve_index=False))
+    try:
+        if isinstance(source, Mapping):
+            return ArrowTable(_table_of_arrays(source))
+        if hasattr(source, "__arrow_c_stream__"):
+            return ArrowTable(pa.table(source))
+        if type(source).__module__.split(".")[0] == "pandas":
+            return ArrowTable(pa.Table.from_pandas(source, preserve_index=False))
+    except pa.ArrowException as error:  # such as numbers and text in one column
+        raise ColumnError(f"the table cannot be read: {'; '.join(error.args)}") from error
     raise InputError(
         f"cannot read a log from {type(source).__name__}: a path, a table (Arrow, pandas, "
         "polars), a dict of arrays or a Minari data set is wanted"
@@ -185,9 +180,7 @@ def open_table(source: Any) -> Table:
 def check_numeric(schema: pa.Schema, names: Sequence[str], label: str) -> None:
     """Refuse columns that cannot be numbers."""
     for name in names:
-        kind = schema.field(name).type
-        if pa.types.is_dictionary(kind):
-            kind = kind.value_type
+        kind = _plain_type(schema.field(name).type)
         if not (
             pa.types.is_integer(kind)
             or pa.types.is_floating(kind)
@@ -247,30 +240,71 @@ def _parquet_batches(
             )
 
 
+def _open_csv(file: Path, **options: Any) -> pa.csv.CSVStreamingReader:
+    delimiter = "\t" if ".tsv" in file.name.lower() else ","
+    return pa.csv.open_csv(
+        file,
+        parse_options=pa.csv.ParseOptions(delimiter=delimiter),
+        convert_options=pa.csv.ConvertOptions(strings_can_be_null=True, **options),
+    )
+
+
 def _read_arrow(files: Sequence[Path]) -> pa.Table:
     tables = []
     for file in files:
         try:
-            tables.append(pa.ipc.open_file(pa.memory_map(str(file))).read_all())
+            tables.append(_plain(pa.ipc.open_file(pa.memory_map(str(file))).read_all()))
         except (pa.ArrowException, OSError) as error:
             raise FileError(f"{file} cannot be read as Arrow: {_first_line(error)}") from error
     for file, table in zip(files[1:], tables[1:], strict=True):
         _check_same_schema(files[0], tables[0].schema, file, table.schema)
-    return pa.concat_tables(tables)
+    return pa.concat_tables([table.select(tables[0].schema.names) for table in tables])
+
+
+def _plain(rows: Any) -> Any:
+    """Return a table or batch without what Arrow cannot sort or compare across batches.
+
+    Dictionaries and views are written out; marks that a column has no nulls are dropped.
+    """
+    columns = [_plain_column(column) for column in rows.columns]
+    return type(rows).from_arrays(columns, names=rows.schema.names)
+
+
+def _plain_column(column: Any) -> Any:
+    kind = _plain_type(column.type)
+    if kind == column.type:
+        return column
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([_plain_column(chunk) for chunk in column.chunks], type=kind)
+    if pa.types.is_dictionary(column.type):
+        return column.dictionary.cast(kind).take(column.indices)
+    return column.cast(kind)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return _plain_type(kind.value_type)
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    return pa.large_binary() if pa.types.is_binary_view(kind) else kind
 
 
 def _check_same_schema(first: Path, wanted: pa.Schema, file: Path, found: pa.Schema) -> None:
+    _check_same_names(first, wanted, file, found)
+    for name in wanted.names:
+        one, other = (_plain_type(schema.field(name).type) for schema in (wanted, found))
+        if one != other:
+            raise FileError(
+                f"column {name!r} is {other} in {file} but {one} in {first}; one type is wanted"
+            )
+
+
+def _check_same_names(first: Path, wanted: pa.Schema, file: Path, found: pa.Schema) -> None:
     missing = [name for name in wanted.names if name not in found.names]
     extra = [name for name in found.names if name not in wanted.names]
     if missing or extra:
         what = f"lacks column {missing[0]!r}" if missing else f"has another column, {extra[0]!r}"
         raise FileError(f"{file} {what}: its columns differ from those of {first}")
-    for name in wanted.names:
-        one, other = wanted.field(name).type, found.field(name).type
-        if one != other:
-            raise FileError(
-                f"column {name!r} is {other} in {file} but {one} in {first}; one type is wanted"
-            )
 
 
 def _table_of_arrays(arrays: Mapping[str, Any]) -> pa.Table:
@@ -278,13 +312,16 @@ def _table_of_arrays(arrays: Mapping[str, Any]) -> pa.Table:
     for name, values in arrays.items():
         array = np.asarray(values)
         if array.ndim == 2:  # a block of columns: x -> x0, x1, ...
-            columns |= {f"{name}{i}": array[:, i] for i in range(array.shape[1])}
+            added = {f"{name}{i}": array[:, i] for i in range(array.shape[1])}
         elif array.ndim == 1:
-            columns[name] = array
+            added = {name: array}
         else:
             raise DataError(
                 f"array {name!r} has shape {array.shape}; (rows,) or (rows, columns) is wanted"
             )
+        if both := sorted(columns.keys() & added):
+            raise ColumnError(f"the arrays give column {both[0]!r} twice")
+        columns |= added
     lengths = {name: len(array) for name, array in columns.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(f"the arrays differ in length: {lengths}")

@@ -51,6 +51,8 @@ class Transitions:
     ----------
     table, roles
         The rows and what their columns are.
+    source
+        The rows as the user has them, in which missing values are pointed out.
     size
         Rows of a record batch; the memory that is needed grows with it.
     ordered
@@ -68,6 +70,7 @@ class Transitions:
         table: Table,
         roles: Roles,
         *,
+        source: Table,
         size: int,
         ordered: bool,
         drop_missing: bool = False,
@@ -75,7 +78,7 @@ class Transitions:
         progress: Callable[[int], None] | None = None,
     ) -> None:
         self.counts = Counts()
-        self._table, self._roles, self._size = table, roles, size
+        self._table, self._roles, self._source, self._size = table, roles, source, size
         self._ordered, self._drop_missing, self._episodes = ordered, drop_missing, episodes
         self._progress = progress
         self._offsets = np.cumsum([0, *(len(part) for part in self._parts())]).tolist()
@@ -112,12 +115,12 @@ class Transitions:
     def _without_missing(self, block: pa.RecordBatch) -> tuple[pa.RecordBatch, Columns]:
         """Return the usable rows of `block`, and their numeric columns as arrays."""
         values = {name: as_numpy(block.column(name)) for name in self._roles.numeric}
-        if all(map(_is_finite, values.values())) and not any(
-            block.column(name).null_count for name in self._roles.keys
+        if all(map(_is_finite, values.values())) and all(
+            _is_present(block.column(name)) for name in self._roles.keys
         ):
             return block, values
         if not self._drop_missing:
-            raise missing_error(self._table, self._roles)
+            raise missing_error(self._source, self._roles)
         keep = ~np.logical_or.reduce([_missing(column) for column in block.columns])
         self.counts.missing += int(len(keep) - keep.sum())
         return block.filter(pa.array(keep)), {name: v[keep] for name, v in values.items()}
@@ -190,7 +193,7 @@ class Transitions:
         return np.append(before, numbers)
 
     def _look_up(self, column: pa.Array) -> Ints:
-        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        encoded = column.dictionary_encode()
         for value in encoded.dictionary.to_pylist():
             self._numbers.setdefault(value, len(self._numbers))
         self.counts.episodes = len(self._numbers)
@@ -205,8 +208,6 @@ def as_numpy(column: pa.Array) -> NDArray[Any]:
     The buffer is read directly, because Arrow's own conversion imports pandas.
     """
     if column.null_count or str(column.type) not in NUMPY_TYPES:
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
         if pa.types.is_boolean(column.type):
             column = column.cast(pa.uint8())
         column = pc.fill_null(column.cast(pa.float64(), safe=False), np.nan)
@@ -238,6 +239,11 @@ def _is_finite(values: NDArray[Any]) -> bool:
         return True
     with np.errstate(over="ignore", invalid="ignore"):  # the dot product is a cheap first look
         return bool(np.isfinite(values @ values) or np.isfinite(values).all())
+
+
+def _is_present(column: pa.Array) -> bool:
+    floating = pa.types.is_floating(column.type)
+    return not column.null_count and (not floating or _is_finite(as_numpy(column)))
 
 
 def _missing(column: pa.Array) -> Bools:

@@ -1,0 +1,100 @@
+"""Fitting a Parquet log of ten million rows against just reading it.
+
+    python benchmarks/streaming.py [--rows 10000000] [--folder DIR] [--repeats 3]
+
+The log (k = 5; episode, step, x, a, z; in order, so next states are derived) is written
+once into the folder. Each command runs in a process of its own; printed are processor
+seconds (start-up included), wall seconds, peak memory, and the ratios to the two usual
+ways of reading with pyarrow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+K, HORIZON, GROUP = 5, 1000, 125_000
+READ_GROUPS = """
+import sys, pyarrow.parquet as pq
+file = pq.ParquetFile(sys.argv[1])
+for i in range(file.num_row_groups):
+    file.read_row_group(i)
+"""
+READ_TABLE = "import sys, pyarrow.parquet as pq; pq.read_table(sys.argv[1])"
+
+
+def write_log(path: Path, rows: int) -> None:
+    """Write a confounded linear log, x' = x / 2 - a / 2 + e and a = z + e + noise."""
+    rng = np.random.default_rng(0)
+    writer = None
+    for first in range(0, rows // HORIZON, 250):
+        episodes = np.arange(first, min(first + 250, rows // HORIZON))
+        shape = (len(episodes), HORIZON, K)
+        z, e = rng.normal(size=shape), rng.normal(size=shape)
+        a = z + e + rng.normal(size=shape)
+        x = np.zeros(shape)
+        for h in range(1, HORIZON):
+            x[:, h] = 0.5 * x[:, h - 1] - 0.5 * a[:, h - 1] + e[:, h - 1]
+        columns = {"episode": np.repeat(episodes, HORIZON)}
+        columns["step"] = np.tile(np.arange(HORIZON), len(episodes))
+        for name, values in (("x", x), ("a", a), ("z", z)):
+            columns |= {f"{name}{i}": values[..., i].ravel() for i in range(K)}
+        table = pa.table(columns)
+        writer = writer or pq.ParquetWriter(path, table.schema)
+        writer.write_table(table, row_group_size=GROUP)
+    writer.close()
+
+
+def run(command: list[str]) -> tuple[float, float, float]:
+    """Return processor seconds, wall seconds and peak MiB of a command."""
+    started = time.perf_counter()
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        sys.exit(f"{command[:3]} failed")
+    wall = time.perf_counter() - started
+    return usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        log = folder / f"log-{options.rows}.parquet"
+        if not log.exists():
+            write_log(log, options.rows)
+        columns = ["--state", "x*", "--action", "a*", "--instrument", "z*"]
+        model = ["--out", str(folder / "model"), "--force"]
+        commands = {
+            "ivvi fit": [sys.executable, "-m", "ivvi.cli", "fit", str(log), *columns, *model],
+            "read row groups": [sys.executable, "-c", READ_GROUPS, str(log)],
+            "read_table": [sys.executable, "-c", READ_TABLE, str(log)],
+        }
+        found = {name: [] for name in commands}
+        for _ in range(options.repeats):  # interleaved: a busy machine disturbs all alike
+            for name, command in commands.items():
+                found[name].append(run(command))
+    best = {name: np.min(runs, axis=0) for name, runs in found.items()}
+    print(f"{options.rows:,} rows, {log.name}, best of {options.repeats}")
+    print(f"{'command':<18}{'CPU s':>8}{'wall s':>8}{'peak MiB':>10}{'CPU of ivvi fit / this':>26}")
+    for name, (cpu, wall, memory) in best.items():
+        ratio = best["ivvi fit"][0] / cpu
+        print(f"{name:<18}{cpu:>8.2f}{wall:>8.2f}{memory:>10.0f}{ratio:>26.2f}")
+
+
+if __name__ == "__main__":
+    main()

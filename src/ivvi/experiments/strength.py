@@ -1,0 +1,167 @@
+"""Instrument strength in every cell of the paper's three tables, beside the paper's number.
+
+Run it with ``python -m ivvi.experiments.strength``; ``--ratings`` names MovieLens 1M
+(the paper's data), without it the recommender cells use a synthetic stand-in and are not
+comparable. See docs/reproduction.md for how each table is read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from ivvi.diagnostics import strength
+from ivvi.environments import ConfoundedEnv
+from ivvi.errors import InputError
+from ivvi.features import parse_features
+from ivvi.moments import Layout, compute_moments
+from ivvi.simulators import load_factors, make_env
+from ivvi.terminal import check_json_target, emit_json, progress, run_app
+
+LINEAR = {
+    "I": (0.14, 0.14, 0.13),
+    "II": (0.19, 0.18, 0.17),
+    "III": (0.24, 0.24, 0.23),
+    "IV": (0.14, 0.14, 0.13),
+    "V": (0.18, 0.18, 0.18),
+    "VI": (0.24, 0.24, 0.23),
+}
+"""Table 1 of the paper, k = 5, 10, 20; smallest eigenvalue, two printed digits."""
+NONLINEAR = {
+    "I": (0.0024, 0.0015, 0.0011),
+    "II": (0.0044, 0.0027, 0.0019),
+    "III": (0.0064, 0.0038, 0.0028),
+    "IV": (0.0012, 0.0007, 0.0005),
+    "V": (0.0026, 0.0015, 0.0011),
+    "VI": (0.0041, 0.0024, 0.0017),
+}
+"""Table 4, k = 1, 3, 5; four printed digits."""
+MOVIELENS = {"I": (0.012, 0.002), "II": (0.018, 0.019), "III": (0.020, 0.021)}
+"""Table 7, original and revised model; mean of the five smallest eigenvalues."""
+DIMENSIONS = {"linear": (5, 10, 20), "nonlinear": (1, 3, 5)}
+DIGIT = {"linear": 0.01, "nonlinear": 0.0001, "movielens": 0.001}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell of a table: where it stands, and what the paper prints there."""
+
+    experiment: str
+    simulator: str
+    dim: int | None
+    setting: str
+    paper: float
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A cell as measured: mean and standard deviation over seeds, one log each.
+
+    `without_zero` leaves the numerical zero of an unidentified direction out of the mean
+    of the five smallest eigenvalues; it is the honest figure where there is one.
+    """
+
+    cell: Cell
+    mean: float
+    sd: float
+    without_zero: float
+    seeds: int
+    data: str
+
+    @property
+    def deviation(self) -> float:
+        """Distance from what the paper may have rounded, in seed standard deviations."""
+        gap = abs(self.mean - self.cell.paper) - DIGIT[self.cell.experiment] / 2
+        return max(gap, 0.0) / self.sd if self.sd > 0 else math.inf
+
+
+def cells(experiment: str = "all") -> Iterator[Cell]:
+    """List the cells of an experiment (``linear``, ``nonlinear``, ``movielens``, ``all``)."""
+    if experiment not in ("linear", "nonlinear", "movielens", "all"):
+        raise InputError(f"unknown experiment {experiment!r}; linear, nonlinear, movielens or all")
+    for name, table in (("linear", LINEAR), ("nonlinear", NONLINEAR)):
+        if experiment in (name, "all"):
+            for setting, row in table.items():
+                for dim, paper in zip(DIMENSIONS[name], row, strict=True):
+                    yield Cell(name, name, dim, setting, paper)
+    if experiment in ("movielens", "all"):
+        for setting, pair in MOVIELENS.items():
+            for name, paper in zip(("recommender", "recommender-revised"), pair, strict=True):
+                yield Cell("movielens", name, None, setting, paper)
+
+
+def measure(cell: Cell, seeds: Iterable[int], ratings: Any = None) -> Record:
+    """Simulate the cell's log once for each seed and average the strength."""
+    env = make_env(cell.simulator, dim=cell.dim, setting=cell.setting, ratings=ratings)
+    found = np.array([_strength(env, cell.experiment, seed) for seed in seeds])
+    mean, without_zero = found.mean(axis=0)
+    sd = float(found[:, 0].std(ddof=1)) if len(found) > 1 else math.nan
+    return Record(cell, float(mean), sd, float(without_zero), len(found), env.world.label)
+
+
+def _strength(env: ConfoundedEnv, experiment: str, seed: int) -> tuple[float, float]:
+    """Return the paper's figure and the one without numerical zeros."""
+    log = env.collect(seed=seed)
+    word = "poly2" if experiment == "nonlinear" else "linear"
+    moments, _ = compute_moments(log, Layout.build(*parse_features(word), log.roles))
+    found = strength(moments)
+    if experiment == "movielens":
+        return found.mean_smallest(5), found.mean_smallest(5, with_zeros=False)
+    return found.mu_iv, found.mu_iv_identified
+
+
+def table(records: Iterable[Record]) -> str:
+    """Set the records beside the paper's numbers."""
+    lines = [
+        f"{'simulator':<20} {'k':>3} {'setting':<8}{'paper':>8} {'ours':>9} {'seed sd':>9} "
+        f"{'off by':>8}  without zero"
+    ]
+    for r in records:
+        dim = "" if r.cell.dim is None else str(r.cell.dim)
+        extra = f"{r.without_zero:.4f}" if r.cell.experiment == "movielens" else ""
+        off = f"{r.mean / r.cell.paper - 1:+.0%}" if not r.sd > 0 else f"{r.deviation:.1f} sd"
+        if r.cell.experiment == "movielens":
+            off = f"{r.mean / r.cell.paper - 1:+.0%}"
+        lines.append(
+            f"{r.cell.simulator:<20} {dim:>3} {r.cell.setting:<8}{r.cell.paper:>8} {r.mean:>9.5f} "
+            f"{r.sd:>9.5f} {off:>8}  {extra}"
+        )
+    labels = {r.data for r in records if r.cell.experiment == "movielens"}
+    lines += [f"recommender cells: {label}" for label in sorted(labels)]
+    return "\n".join(lines)
+
+
+def command(
+    experiment: Annotated[str, typer.Argument(help="linear, nonlinear, movielens, all.")] = "all",
+    seeds: Annotated[int, typer.Option(help="Logs per cell.")] = 5,
+    ratings: Annotated[str | None, typer.Option(help="MovieLens 1M ratings.")] = None,
+    json: Annotated[str | None, typer.Option("--json", help="Write JSON; - is stdout.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")] = False,
+) -> None:
+    """Measure instrument strength in the cells of the paper's tables."""
+    check_json_target(json, force=force)
+    if seeds < 1:
+        raise InputError(f"--seeds is {seeds}; at least 1 is wanted")
+    wanted = list(cells(experiment))
+    needed = any(cell.experiment == "movielens" for cell in wanted)
+    factors = load_factors(ratings) if needed else None
+    records = []
+    with progress("cells", len(wanted)) as bar:
+        for cell in wanted:
+            records.append(measure(cell, range(seeds), factors))
+            if bar:
+                bar(1)
+    if json != "-":
+        print(table(records))
+    emit_json([asdict(record) for record in records], json, force=force)
+
+
+if __name__ == "__main__":
+    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+    app.command()(command)
+    run_app(app)

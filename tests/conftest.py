@@ -1,0 +1,136 @@
+"""What the tests share: the option --slow, a Hypothesis profile, data and simulators."""
+
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+settings.register_profile("ivvi", deadline=None, derandomize=True, database=None, max_examples=30)
+settings.register_profile("thorough", deadline=None, database=None, max_examples=1000)
+settings.load_profile("ivvi")  # pytest --hypothesis-profile thorough takes the other
+
+
+def pytest_addoption(parser):
+    parser.addoption("--slow", action="store_true", help="run the tests marked slow too")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--slow"):
+        return
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+
+
+@pytest.fixture(scope="session")
+def names_of():
+    """Turn a width into column names: names_of("x", 2) is ("x0", "x1")."""
+    return lambda letter, width: tuple(f"{letter}{i}" for i in range(width))
+
+
+@pytest.fixture(scope="session")
+def roles_of(names_of):
+    """Return the roles of columns x0.., a0.., z0.. and y0.. (the next state)."""
+    from ivvi.logs import Roles
+
+    def build(d_x, d_a, d_z, d_y):
+        parts = zip("xazy", (d_x, d_a, d_z, d_y), strict=True)
+        return Roles(*(names_of(letter, width) for letter, width in parts), *[None] * 4)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def moments_of(roles_of):
+    """Return the moments of arrays x, a, z, y; no reader looks at them on the way."""
+    from ivvi.features import parse_features
+    from ivvi.logs import Batch
+    from ivvi.moments import Layout, Moments
+
+    def build(x, a, z, y, weight=None, episode=None, *, features="linear"):
+        phi, psi = parse_features(features) if isinstance(features, str) else features
+        roles = roles_of(*(part.shape[1] for part in (x, a, z, y)))
+        layout = Layout.build(phi.fitted(x, a), psi.fitted(x, z), roles)
+        batch = Batch(x, a, z, y, weight, episode)
+        return Moments.of_batch(layout, batch, episodes=episode is not None)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def log_of(names_of):
+    """Return a log with next-state columns y0.. from arrays; a state of width 0 is left out."""
+    from ivvi import read_logs
+
+    def build(x, a, z, y, weight=None, **settings):
+        columns = {}
+        for letter, part in zip("xazy", (x, a, z, y), strict=True):
+            columns |= dict(zip(names_of(letter, part.shape[1]), part.T.copy(), strict=True))
+        if weight is not None:
+            columns["w"] = weight
+            settings["weight"] = "w"
+        state = "x*" if x.shape[1] else ()
+        return read_logs(
+            columns, state=state, action="a*", instrument="z*", next_state="y*", **settings
+        )
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def confounded():
+    """Draw x, a, z, y: a confounder moves actions and outputs, the instruments the actions.
+
+    Well conditioned whatever the seed: the instruments reach the actions through a matrix
+    with singular values between 1/2 and 2.
+    """
+
+    def draw(seed, n=300, d_x=2, d_a=1, d_z=2, d_y=2, *, effect=1.0):
+        rng = np.random.default_rng(seed)
+        x, z = rng.normal(size=(n, d_x)), rng.normal(size=(n, d_z))
+        e = rng.normal(size=(n, d_y))
+        size = np.diag(rng.uniform(0.5, 2, max(d_a, d_z)))[:d_a, :d_z]
+        reach = rotation(rng, d_a) @ size @ rotation(rng, d_z)
+        a = effect * z @ reach.T + 0.3 * x @ rng.normal(size=(d_x, d_a)) + rng.normal(size=(n, d_a))
+        a += e @ rng.normal(size=(d_y, d_a))
+        y = 1 + x @ rng.normal(size=(d_x, d_y)) + a @ rng.normal(size=(d_a, d_y)) + e
+        return x, a, z, y
+
+    def rotation(rng, k):
+        return np.linalg.qr(rng.normal(size=(k, k)))[0]
+
+    return draw
+
+
+@pytest.fixture(scope="session")
+def factors():
+    """Return the factors of the synthetic ratings; computing them takes seconds."""
+    from ivvi.simulators import load_factors
+
+    return load_factors()
+
+
+@pytest.fixture(scope="session")
+def simulator(request):
+    """Make each simulator once, so that what is compiled for it is shared."""
+    from ivvi import make_env
+
+    @lru_cache(maxsize=None)
+    def make(name, dim=None, setting="I"):
+        wanted = name.startswith("recommender")
+        ratings = request.getfixturevalue("factors") if wanted else None
+        return make_env(name, dim=dim, setting=setting, ratings=ratings)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def simulated(simulator):
+    """Collect each log once: simulated(name, dim, setting, episodes=, horizon=, seed=)."""
+
+    @lru_cache(maxsize=32)
+    def collect(name, dim=None, setting="I", episodes=None, horizon=None, seed=0):
+        return simulator(name, dim, setting).collect(episodes, horizon, seed)
+
+    return collect

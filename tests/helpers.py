@@ -1,0 +1,117 @@
+"""Small logs, ways to write them, and the command line, for tests of input and output."""
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from ivvi.cli import main
+
+ROLES = {"state": "x*", "action": "a*", "instrument": "z*"}
+OPTIONS = ("--state", "x*", "--action", "a*", "--instrument", "z*")
+
+
+def make_rows(episodes=6, horizon=10, *, d=2, seed=0):
+    """Return the columns of a small confounded log in order, instruments strong."""
+    rng = np.random.default_rng(seed)
+    n = episodes * horizon
+    t = np.arange(n)
+    x, z, e = (rng.normal(size=(n, d)) for _ in range(3))
+    a = 3 * z + e + rng.normal(size=(n, d))
+    columns = {"episode": t // horizon, "step": t % horizon}
+    for name, values in (("x", x), ("a", a), ("z", z)):
+        columns |= {f"{name}{i}": values[:, i].copy() for i in range(d)}
+    return columns | {"reward": rng.normal(size=n)}
+
+
+def changed(columns, **cells):
+    """Return the columns with some replaced, or with single cells replaced ({row: value})."""
+    result = dict(columns)
+    for name, new in cells.items():
+        if isinstance(new, dict):
+            values = list(result[name])
+            for row, value in new.items():
+                values[row] = value
+            new = pa.array(values)
+        result[name] = new
+    return result
+
+
+def take(columns, order):
+    """Return the columns with their rows in another order."""
+    return {name: pa.array(values).take(pa.array(order)) for name, values in columns.items()}
+
+
+def write_table(columns, path, **settings):
+    """Write columns (a dict or an Arrow table) in the format of the path's ending."""
+    table = columns if isinstance(columns, pa.Table) else pa.table(columns)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    name = path.name.removesuffix(".gz")
+    if name.endswith((".csv", ".tsv")):
+        options = pa.csv.WriteOptions(delimiter="\t" if name.endswith(".tsv") else ",")
+        with pa.output_stream(str(path)) as file:  # compresses by the ending
+            pa.csv.write_csv(table, file, options)
+    elif name.endswith(".arrow"):
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+    else:
+        pq.write_table(table, path, **settings)
+    return path
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run(*arguments):
+    """Run the command line in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as stop:
+            return Result(stop.code, out.getvalue(), err.getvalue())
+    raise AssertionError("main returned without an exit code")
+
+
+def run_process(*arguments, code=None, **environment):
+    """Run the command line in a process of its own, after the Python code in `code`."""
+    start = f"{code or ''}\nimport sys; from ivvi.cli import main; main(sys.argv[1:])"
+    done = subprocess.run(
+        [sys.executable, "-c", start, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=os.environ | {name: str(value) for name, value in environment.items()},
+    )
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+def assert_refused(result, *facts):
+    """Check that a command refused its input with one sentence that names the facts."""
+    assert result.code == 2, result
+    assert result.out == ""
+    assert result.err.startswith("ivvi: ")
+    assert result.err.count("\n") == 1
+    assert result.err.endswith("\n")
+    for fact in facts:
+        assert fact in result.err
+
+
+def waves(x, u):
+    """Be a user's feature function, importable: [x0 u0, sin-like x0^3]."""
+    xp = u.__array_namespace__()
+    return xp.stack([x[..., 0] * u[..., 0], x[..., 0] ** 3], axis=-1)

@@ -1,0 +1,125 @@
+"""Which columns are what: names, globs, ranges, and what is said about mistakes."""
+
+import pytest
+
+from ivvi.errors import ColumnError
+from ivvi.logs import Schema
+
+NAMES = ["episode", "step", "x0", "x1", "x2", "speed", "a0", "z0", "z1", "reward", "w", "next_x0"]
+
+
+def resolve(available=NAMES, **columns):
+    given = {"state": "x0", "action": "a0", "instrument": "z0"} | columns
+    return Schema(**given).resolve(available)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched"),
+    [
+        ("x0", ("x0",)),
+        ("x2,x0", ("x2", "x0")),
+        (" x2 , x0 ", ("x2", "x0")),
+        (["x2", "x0"], ("x2", "x0")),
+        ("x*", ("x0", "x1", "x2")),
+        ("x[02]", ("x0", "x2")),
+        ("x?,speed", ("x0", "x1", "x2", "speed")),
+        ("x0:x2", ("x0", "x1", "x2")),
+        ("x0..x2", ("x0", "x1", "x2")),
+        ("x1:speed", ("x1", "x2", "speed")),
+        ("x1:x1", ("x1",)),
+        (["x2:speed", "x0"], ("x2", "speed", "x0")),
+    ],
+)
+def test_patterns(pattern, matched):
+    assert resolve(state=pattern).state == matched
+
+
+@pytest.mark.parametrize("odd", ["a:b", "x*", "x..y", "x,y"])
+def test_a_column_with_signs_in_its_name_is_found_by_name(odd):
+    assert resolve([*NAMES, odd], state=[odd]).state == (odd,)
+
+
+def test_roles_of_a_whole_schema():
+    roles = resolve(state="x*", instrument="z*", next_state="next_x0", reward="reward", weight="w")
+    assert roles.outputs == ("next_x0", "reward")
+    assert roles.numeric == ("x0", "x1", "x2", "a0", "z0", "z1", "next_x0", "reward", "w")
+    assert roles.keys == ("episode", "step")
+    assert roles.columns == ("episode", "step", *roles.numeric)
+    assert not roles.derived
+
+
+def test_outputs_of_derived_next_states_are_named_after_the_state():
+    roles = resolve(state="speed,x0", reward="reward")
+    assert roles.outputs == ("next_speed", "next_x0", "reward")
+    assert roles.derived
+
+
+def test_episode_and_step_have_defaults_and_other_names():
+    assert resolve().keys == ("episode", "step")
+    renamed = ["user", "day", *NAMES[2:]]
+    assert resolve(renamed, episode="user", step="day").keys == ("user", "day")
+    assert resolve(renamed, next_state="next_x0").keys == ()
+
+
+def test_a_cross_section_needs_no_state():
+    roles = Schema(action="a0", instrument="z0", next_state="reward").resolve(NAMES[5:])
+    assert (roles.state, roles.outputs, roles.keys) == ((), ("reward",), ())
+
+
+def test_a_state_may_be_its_own_next_state():
+    assert resolve(state="x0,x1", next_state="x1").next_state == ("x1",)
+
+
+@pytest.mark.parametrize(
+    ("columns", "facts"),
+    [
+        ({"state": "sped"}, ("state column 'sped'", "did you mean 'speed'?")),
+        ({"state": "x0:sped"}, ("state column 'sped'", "did you mean 'speed'?")),
+        ({"action": "x9,speeed"}, ("action column 'x9'", "episode, step, x0")),
+        ({"reward": "rewrad"}, ("reward column 'rewrad'", "did you mean 'reward'?")),
+        ({"episode": "epsiode"}, ("episode column 'epsiode'", "did you mean 'episode'?")),
+        ({"step": "stepp"}, ("step column 'stepp'", "did you mean 'step'?")),
+        ({"weight": "q"}, ("weight column 'q'", "columns: episode")),
+        ({"next_state": "nextx0"}, ("next-state column 'nextx0'", "did you mean 'next_x0'?")),
+        ({"instrument": "q*"}, ("no column matches the instrument pattern 'q*'", "reward")),
+        ({"state": "x2:x0"}, ("state range 'x2:x0'", "backwards")),
+        ({"state": "x0,x0"}, ("'x0'", "twice as state")),
+        ({"state": "x0,x*"}, ("'x0'", "twice as state")),
+        ({"instrument": "z0:z1,z1"}, ("'z1'", "twice as instrument")),
+        ({"instrument": "a0"}, ("'a0'", "both as action and as instrument")),
+        ({"state": "x0,a0"}, ("'a0'", "both as state and as action")),
+        ({"reward": "x0"}, ("'x0'", "both as state and as reward")),
+        ({"next_state": "z0"}, ("'z0'", "both as instrument and as next-state")),
+        ({"weight": "step"}, ("'step'", "both as step and as weight")),
+        ({"action": ()}, ("no action column is given", "columns: episode")),
+        ({"instrument": ""}, ("no instrument column is given",)),
+        ({"state": ()}, ("no state column is given",)),
+    ],
+)
+def test_mistakes_are_named(columns, facts):
+    with pytest.raises(ColumnError) as caught:
+        resolve(**columns)
+    for fact in facts:
+        assert fact in str(caught.value)
+
+
+@pytest.mark.parametrize("missing", ["episode", "step"])
+def test_a_derived_next_state_needs_episode_and_step(missing):
+    available = [name for name in NAMES if name != missing]
+    with pytest.raises(ColumnError, match=f"no {missing} column"):
+        resolve(available)
+    assert resolve(available, next_state="next_x0").keys == tuple(
+        name for name in ("episode", "step") if name != missing
+    )
+
+
+def test_a_name_that_stands_twice_in_the_table_is_refused_only_when_used():
+    with pytest.raises(ColumnError, match="'x0' stands in the log 2 times"):
+        resolve([*NAMES, "x0"])
+    assert resolve([*NAMES, "x2"]).state == ("x0",)
+
+
+def test_long_listings_are_cut():
+    many = [f"c{i}" for i in range(40)]
+    with pytest.raises(ColumnError, match="c11 and 28 more"):
+        resolve(many, state="other")

@@ -1,0 +1,303 @@
+"""Each row meets the next step of its own episode, and nothing else, however rows come."""
+
+import math
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers import ROLES, make_rows, write_table
+from ivvi import read_logs
+from ivvi.errors import DataError
+from ivvi.logs import Counts
+
+SIZES = (1, 2, 3, 1000)
+NUMBERS = ("x0", "x1", "a0", "z0", "r", "w")
+COLUMNS = ("episode", "step", *NUMBERS)
+
+
+# A log as a list of dicts, None for a missing cell, and what must come of it.
+
+
+@dataclass
+class Expected:
+    """The slow and obvious answer."""
+
+    missing_cells: int = 0
+    missing_rows: int = 0
+    first: tuple[int, str] | None = None
+    usable: list[dict] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, rows):
+        answer = cls()
+        for number, row in enumerate(rows):
+            bad = [name for name in COLUMNS if is_missing(row[name])]
+            answer.missing_cells += len(bad)
+            answer.missing_rows += bool(bad)
+            if bad and answer.first is None:
+                answer.first = (number, bad[0])
+            if not bad:
+                answer.usable.append(row)
+        return answer
+
+    def transitions(self):
+        """Return rows [episode number, x, a, z, next x, reward, weight], sorted."""
+        at = {(row["episode"], row["step"]): row for row in self.usable}
+        ids = sorted({row["episode"] for row in self.usable})
+        found = []
+        for row in self.usable:
+            following = at.get((row["episode"], row["step"] + 1))
+            if following is not None:
+                now = [row[name] for name in ("x0", "x1", "a0", "z0")]
+                after = [following["x0"], following["x1"], row["r"], row["w"]]
+                found.append([ids.index(row["episode"]), *now, *after])
+        return sorted(found)
+
+    def episodes(self):
+        return len({row["episode"] for row in self.usable})
+
+
+def is_missing(value):
+    return value is None or (isinstance(value, float) and not math.isfinite(value))
+
+
+@st.composite
+def logs(draw, *, holes):
+    """Draw rows of several episodes with gaps, shuffled or not, and perhaps missing cells."""
+    if draw(st.booleans()):
+        ids = draw(st.lists(st.integers(-3, 40), min_size=1, max_size=5, unique=True))
+    else:
+        text = st.text("abc 'é\"", min_size=1, max_size=3).map(lambda s: f"<{s}>")
+        ids = draw(st.lists(text, min_size=1, max_size=5, unique=True))
+    rows = []
+    for episode in ids:
+        steps = draw(st.sets(st.integers(-2, 9), min_size=1, max_size=9))
+        rows += [{"episode": episode, "step": step} for step in sorted(steps)]
+    if draw(st.booleans()):
+        rows = draw(st.permutations(rows))
+    for number, row in enumerate(rows):  # every cell is another number
+        row |= {name: float(len(NUMBERS) * number + i) for i, name in enumerate(NUMBERS)}
+    if holes:
+        cells = st.tuples(
+            st.integers(0, len(rows) - 1),
+            st.sampled_from(COLUMNS),
+            st.sampled_from([None, math.nan, math.inf, -math.inf]),
+        )
+        for number, name, value in draw(st.lists(cells, max_size=5)):
+            rows[number][name] = value if name in NUMBERS else None
+    return rows
+
+
+def to_table(rows):
+    text = any(isinstance(row["episode"], str) for row in rows)
+    kinds = {"episode": pa.string() if text else pa.int64(), "step": pa.int64()}
+    return pa.table(
+        {
+            name: pa.array([row[name] for row in rows], kinds.get(name, pa.float64()))
+            for name in COLUMNS
+        }
+    )
+
+
+def in_memory(table, folder, cut):
+    return pa.concat_tables([table.slice(0, cut), table.slice(cut)])
+
+
+def in_memory_encoded(table, folder, cut):
+    """Give each chunk a dictionary of its own."""
+    chunks = [table.slice(0, cut), table.slice(cut)]
+    encoded = [
+        chunk.set_column(0, "episode", chunk["episode"].combine_chunks().dictionary_encode())
+        for chunk in chunks
+    ]
+    return pa.concat_tables(encoded)
+
+
+def in_parquet(table, folder, cut):
+    return write_table(table, folder / "log.parquet", row_group_size=cut or 1)
+
+
+def in_csv(table, folder, cut):
+    return write_table(table, folder / "log.csv")
+
+
+PLACES = [in_memory, in_memory_encoded, in_parquet, in_csv]
+ALL = {"state": "x*", "action": "a0", "instrument": "z0", "reward": "r", "weight": "w"}
+
+
+def open_log(rows, place, folder, cut, **settings):
+    source = place(to_table(rows), Path(folder), min(cut, len(rows)))
+    return read_logs(source, **ALL, **settings)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@given(rows=logs(holes=False), cut=st.integers(0, 12))
+def test_next_states_stay_inside_an_episode_and_cross_no_gap(place, rows, cut, rows_of):
+    answer = Expected.of(rows)
+    wanted = answer.transitions()
+    with tempfile.TemporaryDirectory() as folder:
+        log = open_log(rows, place, folder, cut)
+        for size in SIZES:
+            if not wanted:
+                with pytest.raises(DataError, match=f"none of the {len(rows)} rows has a next"):
+                    rows_of(log, size=size)
+                continue
+            found, counts = rows_of(log, size=size, numbered=True)
+            assert found == wanted
+            alone = len(rows) - len(wanted)
+            assert counts == Counts(len(rows), len(wanted), answer.episodes(), alone, 0)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@given(rows=logs(holes=True), cut=st.integers(0, 12))
+def test_rows_with_missing_values_are_dropped_and_counted(place, rows, cut, rows_of):
+    answer = Expected.of(rows)
+    wanted = answer.transitions()
+    with tempfile.TemporaryDirectory() as folder:
+        log = open_log(rows, place, folder, cut, drop_missing=True)
+        for size in SIZES:
+            if not wanted:
+                with pytest.raises(DataError, match=f"{len(rows)} rows"):
+                    rows_of(log, size=size)
+                continue
+            found, counts = rows_of(log, size=size, numbered=True)
+            assert found == wanted
+            alone = len(answer.usable) - len(wanted)
+            missing = answer.missing_rows
+            assert counts == Counts(len(rows), len(wanted), answer.episodes(), alone, missing)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@given(rows=logs(holes=True), cut=st.integers(0, 12))
+def test_missing_values_are_refused_with_their_number_and_the_first(place, rows, cut, rows_of):
+    answer = Expected.of(rows)
+    if answer.first is None:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        log = open_log(rows, place, folder, cut)
+        with pytest.raises(DataError) as caught:
+            rows_of(log, size=3)
+    row, column = answer.first
+    message = str(caught.value)
+    assert f"has {answer.missing_cells} missing or infinite values" in message
+    assert f"in {answer.missing_rows} of {len(rows)} rows" in message
+    assert f"the first in column {column!r}, row {row} (from 0)" in message
+
+
+@pytest.mark.parametrize("place", PLACES)
+@given(rows=logs(holes=True), cut=st.integers(0, 12))
+def test_rows_with_their_own_next_state_are_all_kept(place, rows, cut, rows_of):
+    """The next state here is the column x1; a row then needs no other row."""
+    answer = Expected.of(rows)
+    columns = {"state": "x0", "action": "a0", "instrument": "z0", "next_state": "x1"}
+    wanted = sorted(
+        [row[name] for name in ("x0", "a0", "z0", "x1", "r", "w")] for row in answer.usable
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        source = place(to_table(rows), Path(folder), min(cut, len(rows)))
+        log = read_logs(source, **columns, reward="r", weight="w", drop_missing=True)
+        for size in SIZES:
+            if not wanted:
+                with pytest.raises(DataError, match=f"all {len(rows)} rows have missing"):
+                    rows_of(log, size=size)
+                continue
+            found, counts = rows_of(log, size=size, numbered=True)
+            assert sorted(row[1:] for row in found) == wanted
+            missing = answer.missing_rows
+            assert counts == Counts(len(rows), len(wanted), answer.episodes(), 0, missing)
+            episode_of = {row["x0"]: row["episode"] for row in answer.usable}
+            pairs = {(row[0], episode_of[row[1]]) for row in found}
+            assert len(pairs) == answer.episodes()  # one number for each episode
+            assert sorted(number for number, _ in pairs) == list(range(answer.episodes()))
+
+
+# Single facts
+
+
+def test_without_keys_every_row_is_its_own_episode(rows_of):
+    columns = {name: values for name, values in make_rows(2, 3, d=1).items() if "e" not in name[:1]}
+    columns = {**columns, "y": columns["x0"] + 1}
+    del columns["step"]
+    log = read_logs(columns, **ROLES, next_state="y")
+    rows, counts = rows_of(log, size=4, numbered=True)
+    assert counts == Counts(rows=6, transitions=6, episodes=6)
+    assert sorted(row[0] for row in rows) == list(range(6))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_episode_numbers_count_up_over_batches(size):
+    columns = make_rows(4, 3, d=1)
+    walk = read_logs(columns, **ROLES).batches(size=size, episodes=True)
+    numbers = np.concatenate([batch.episode for batch in walk])
+    assert numbers.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert all(batch.episode is None for batch in read_logs(columns, **ROLES).batches(size=size))
+
+
+def test_the_reward_is_one_more_output_and_not_shifted():
+    columns = make_rows(2, 3, d=1)
+    batch = read_logs(columns, **ROLES, reward="reward").to_batch()
+    now = [0, 1, 3, 4]
+    assert batch.y[:, 0].tolist() == columns["x0"][[1, 2, 4, 5]].tolist()
+    assert batch.y[:, 1].tolist() == columns["reward"][now].tolist()
+
+
+def test_batches_are_views_of_one_table():
+    log = read_logs(make_rows(3, 5), **ROLES, reward="reward", weight="step")
+    batch = next(iter(log.batches()))
+    assert np.array_equal(batch.table, np.hstack([batch.x, batch.a, batch.z, batch.y]))
+    assert np.shares_memory(batch.table, batch.z)
+    assert batch.weight.tolist() == [0, 1, 2, 3] * 3
+
+
+def test_long_runs_and_short_runs_are_copied_alike(rows_of):
+    """Runs are copied by slices when they are long and by index when they are short."""
+    lengths = [400, 1, 2, 1, 2, 300]
+    episode = np.repeat(np.arange(6), lengths)
+    step = np.concatenate([np.arange(n) for n in lengths])
+    value = np.arange(len(step), dtype=float)
+    columns = {"episode": episode, "step": step, "x0": value, "a0": -value, "z0": value**2}
+    now = np.flatnonzero(np.diff(episode) == 0)
+    for size in (len(step), 64, 5):
+        rows, _ = rows_of(read_logs(columns, **ROLES), size=size)
+        assert rows == [[t, -t, t**2, t + 1] for t in value[now]]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_progress_counts_rows(size):
+    seen = []
+    list(read_logs(make_rows(3, 5), **ROLES).batches(size=size, progress=seen.append))
+    assert sum(seen) == 15
+    assert max(seen) <= size
+
+
+def test_a_negative_weight_is_refused():
+    columns = {**make_rows(2, 4), "w": [1, 1, 1, 1, 1, -0.5, 1, 1]}
+    with pytest.raises(DataError, match=r"weight column 'w' holds -0.5"):
+        read_logs(columns, **ROLES, weight="w").to_batch()
+
+
+def test_weights_that_are_all_zero_are_refused():
+    columns = {**make_rows(2, 4), "w": np.zeros(8)}
+    with pytest.raises(DataError, match="weight column 'w' is zero in every row"):
+        read_logs(columns, **ROLES, weight="w").to_batch()
+    columns["w"] = np.r_[0, 0, 1, np.zeros(5)]
+    assert read_logs(columns, **ROLES, weight="w").to_batch().weight.sum() == 1
+
+
+@pytest.mark.parametrize("copied", ["x1", "a0"])
+def test_an_instrument_that_copies_a_column_is_refused(copied):
+    columns = make_rows()
+    role = "state" if copied == "x1" else "action"
+    copy = {**columns, "z1": columns[copied]}
+    fact = f"instrument column 'z1' equals the {role} column '{copied}' in every row"
+    with pytest.raises(DataError, match=fact):
+        list(read_logs(copy, **ROLES).batches(size=7))
+    almost = columns[copied].copy()
+    almost[-2] += 1e-9  # the last row of an episode is in no transition
+    list(read_logs({**columns, "z1": almost}, **ROLES).batches(size=7))
