@@ -3,9 +3,10 @@
     python benchmarks/estimation.py [--dims 5,10,20] [--econml PYTHON]
 
 Prints, for each k, the processor time of each tool on the same 80,000 simulated rows
-(standard errors included, but for ivmodels), its ratio to ivvi, its memory above the data, and how far its
-coefficients are from ivvi's. Every tool runs in a process of its own with one BLAS
-thread; memory is the peak of what Python allocates. econml may live in another environment: give that environment's interpreter.
+(standard errors included, but for ivmodels), its ratio to ivvi, its memory above the data,
+and how far its coefficients are from ivvi's. Every tool runs in a process of its own with
+one BLAS thread; memory is the peak of what Python allocates. econml may live in another
+environment: give that environment's interpreter.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ def fit_econml(x, a, z, y):
         def transform(self, X):
             return X
 
-    model = SieveTSLS(t_featurizer=Same(), x_featurizer=Same(), z_featurizer=Same(), dt_featurizer=None)
+    model = SieveTSLS(
+        t_featurizer=Same(), x_featurizer=Same(), z_featurizer=Same(), dt_featurizer=None
+    )
     model.fit(y, a, X=x, Z=z)
     return None, None
 
@@ -166,7 +169,8 @@ def compare(k: int, options: argparse.Namespace) -> None:
         if result["W"] is not None and tool != "ivvi":
             gap = np.abs(np.array(result["W"]) - np.array(base["W"])).max()
             agrees = f"max difference {gap:.1e}"
-        print(f"{tool:<14}{result['seconds']:>10.4f}{ratio:>15.2f}{result['mebibytes']:>12.1f}   {agrees}")
+        memory = result["mebibytes"]
+        print(f"{tool:<14}{result['seconds']:>10.4f}{ratio:>15.2f}{memory:>12.1f}   {agrees}")
 
 
 def run_tool(tool: str, data: Path, options: argparse.Namespace) -> dict:

@@ -46,7 +46,8 @@ def changed(columns, **cells):
 
 def take(columns, order):
     """Return the columns with their rows in another order."""
-    return {name: pa.array(values).take(pa.array(order)) for name, values in columns.items()}
+    rows = pa.array(order, pa.int64())
+    return {name: pa.array(values).take(rows) for name, values in columns.items()}
 
 
 def write_table(columns, path, **settings):

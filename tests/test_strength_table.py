@@ -21,7 +21,7 @@ def _synthetic():
             yield pytest.param(cell, id="-".join(map(str, key)), marks=marks)
 
 
-@pytest.mark.parametrize("cell", _synthetic())
+@pytest.mark.parametrize("cell", list(_synthetic()))
 def test_synthetic_cells_round_to_the_printed_digits_within_two_seed_deviations(cell):
     record = measure(cell, range(5))
     # The mean of five logs has an error of its own (sd / sqrt 5) beside the paper's one log.
@@ -35,7 +35,9 @@ def movielens():
     return load_factors(RATINGS)
 
 
-@pytest.mark.parametrize("cell", list(cells("movielens")), ids=lambda c: f"{c.simulator}-{c.setting}")
+@pytest.mark.parametrize(
+    "cell", list(cells("movielens")), ids=lambda c: f"{c.simulator}-{c.setting}"
+)
 def test_movielens_cells_are_within_thirty_percent(cell, movielens):
     record = measure(cell, range(3), movielens)
     assert record.mean == pytest.approx(cell.paper, rel=0.3)

@@ -157,6 +157,7 @@ def fit(  # noqa: PLR0913
         bool, typer.Option(help="Accept the minimum-norm solution.")
     ] = False,
     all_outputs: Annotated[bool, typer.Option(help="Print the table of every output.")] = False,
+    seed: Seed = 0,
     json: Json = None,
     force: Force = False,
 ) -> None:
@@ -180,6 +181,7 @@ def fit(  # noqa: PLR0913
             psi or features,
             method=METHODS[method](ridge=ridge, debiased=debiased),
             allow_unidentified=allow_unidentified,
+            seed=seed,
             progress=bar,
         )
     found.save(out, force=force)
@@ -205,6 +207,7 @@ def diagnose(  # noqa: PLR0913
     features: Features = "linear",
     phi: Phi = None,
     psi: Psi = None,
+    seed: Seed = 0,
     json: Json = None,
     force: Force = False,
 ) -> None:
@@ -216,7 +219,12 @@ def diagnose(  # noqa: PLR0913
     logs = _open(log, locals())
     with progress("reading", logs.num_rows) as bar:
         found = estimate(
-            logs, phi or features, psi or features, allow_unidentified=True, progress=bar
+            logs,
+            phi or features,
+            psi or features,
+            allow_unidentified=True,
+            seed=seed,
+            progress=bar,
         )
     for text in found.warnings:
         warn(text)

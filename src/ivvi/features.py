@@ -131,11 +131,12 @@ def custom(function: Any, names: Sequence[str]) -> FeatureMap:
     return FeatureMap((Custom.of_function(function, names),))
 
 
-def parse_features(word: str) -> tuple[FeatureMap, FeatureMap]:
+def parse_features(word: str, seed: int = 0) -> tuple[FeatureMap, FeatureMap]:
     """Turn a feature word into the pair (phi, psi).
 
     ``linear``, ``polyD`` (``polyD:cross`` with mixed terms), ``fourier:M``,
     ``spline:K``: K knots of each state, actions linear, psi with splines of z too.
+    The `seed` draws the frequencies of Fourier features.
     """
     kind, _, argument = word.partition(":")
     if word == "linear":
@@ -144,7 +145,8 @@ def parse_features(word: str) -> tuple[FeatureMap, FeatureMap]:
         both = polynomial(int(kind[4:]), cross=argument == "cross")
         return both, both
     if kind == "fourier":
-        return fourier(_count(word, argument)), fourier(_count(word, argument))
+        both = fourier(_count(word, argument), seed=seed)
+        return both, both
     if kind == "spline":
         knots = _count(word, argument)
         return spline(knots), spline(knots, of_input=min(knots, 5))

@@ -157,6 +157,7 @@ def estimate(
     method: Method | str = "exact",
     allow_unidentified: bool = False,
     episodes: bool = False,
+    seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Fit:
     """Estimate y = W phi(x, a) + noise from a confounded log with instruments.
@@ -174,6 +175,8 @@ def estimate(
         Return the minimum-norm solution when the instruments do not identify W.
     episodes
         Keep per-episode moments, for clustered inference and the bootstrap.
+    seed
+        Seed of random features.
     progress
         Called with the number of rows just read.
 
@@ -188,7 +191,7 @@ def estimate(
     started = time.perf_counter()
     log = logs if isinstance(logs, Log) else read_logs(logs)
     chosen = _method(method)
-    layout = Layout.build(*_feature_maps(log, phi, psi), log.roles)
+    layout = Layout.build(*_feature_maps(log, phi, psi, seed), log.roles)
     moments, counts = compute_moments(log, layout, episodes=episodes, progress=progress)
     diagnostics = diagnose(moments)
     if not (
@@ -221,15 +224,15 @@ def _method(method: Method | str) -> Method:
 
 
 def _feature_maps(
-    log: Log, phi: FeatureMap | str, psi: FeatureMap | str | None
+    log: Log, phi: FeatureMap | str, psi: FeatureMap | str | None, seed: int
 ) -> tuple[FeatureMap, FeatureMap]:
     """Resolve words, and fit what depends on data to the first rows of the log."""
     if psi is None:
         if not isinstance(phi, str):
             raise InputError("psi is wanted beside a feature map phi that is not a word")
-        psi = parse_features(phi)[1]
-    first = parse_features(phi)[0] if isinstance(phi, str) else phi
-    second = parse_features(psi)[1] if isinstance(psi, str) else psi
+        psi = phi
+    first = parse_features(phi, seed)[0] if isinstance(phi, str) else phi
+    second = parse_features(psi, seed)[1] if isinstance(psi, str) else psi
     if first.needs_data or second.needs_data:
         head = log.head()
         first, second = first.fitted(head.x, head.a), second.fitted(head.x, head.z)

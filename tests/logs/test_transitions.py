@@ -221,9 +221,8 @@ def test_rows_with_their_own_next_state_are_all_kept(place, rows, cut, rows_of):
 
 
 def test_without_keys_every_row_is_its_own_episode(rows_of):
-    columns = {name: values for name, values in make_rows(2, 3, d=1).items() if "e" not in name[:1]}
-    columns = {**columns, "y": columns["x0"] + 1}
-    del columns["step"]
+    columns = {name: make_rows(2, 3, d=1)[name] for name in ("x0", "a0", "z0", "reward")}
+    columns["y"] = columns["x0"] + 1
     log = read_logs(columns, **ROLES, next_state="y")
     rows, counts = rows_of(log, size=4, numbered=True)
     assert counts == Counts(rows=6, transitions=6, episodes=6)
@@ -248,11 +247,12 @@ def test_the_reward_is_one_more_output_and_not_shifted():
 
 
 def test_batches_are_views_of_one_table():
-    log = read_logs(make_rows(3, 5), **ROLES, reward="reward", weight="step")
+    columns = {**make_rows(3, 5), "w": np.arange(15)}
+    log = read_logs(columns, **ROLES, reward="reward", weight="w")
     batch = next(iter(log.batches()))
     assert np.array_equal(batch.table, np.hstack([batch.x, batch.a, batch.z, batch.y]))
     assert np.shares_memory(batch.table, batch.z)
-    assert batch.weight.tolist() == [0, 1, 2, 3] * 3
+    assert batch.weight.tolist() == [0, 1, 2, 3, 5, 6, 7, 8, 10, 11, 12, 13]
 
 
 def test_long_runs_and_short_runs_are_copied_alike(rows_of):

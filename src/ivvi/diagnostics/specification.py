@@ -45,8 +45,10 @@ def wu_hausman(moments: Moments) -> tuple[Statistic, ...] | None:
         return None
     constant = moments.layout.constant is not None
     freedom = moments.n - added.shape[1] - constant
-    before = np.sum(rows.Y**2, axis=0) - np.sum((Q.T @ rows.Y) ** 2, axis=0)
-    after = np.sum(rows.Y**2, axis=0) - np.sum((added.T @ rows.Y) ** 2, axis=0)
+    total = np.sum(rows.Y**2, axis=0)
+    before = total - np.sum((Q.T @ rows.Y) ** 2, axis=0)
+    after = total - np.sum((added.T @ rows.Y) ** 2, axis=0)
+    after = np.maximum(after, np.finfo(float).eps * total)  # a perfect fit is rounding error
     values = ((before - after) / q) / (after / freedom)
     null = "the actions are not confounded (least squares would do)"
     return tuple(Statistic(float(value), (q, freedom), null) for value in values)

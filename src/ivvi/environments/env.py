@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from ivvi.environments.world import World
 from ivvi.errors import InputError
 from ivvi.files import atomic_file
-from ivvi.logs import ArrowTable, Log, Schema
+from ivvi.logs import SOURCE_KEY, ArrowTable, Log, Schema
 
 ROWS_AT_ONCE = 1 << 18
 """Rows simulated in one call; bounds the memory of a long simulation."""
@@ -70,6 +70,12 @@ class ConfoundedEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
     # observe
 
+    @property
+    def source(self) -> str:
+        """What the logs say of where they come from."""
+        label = f" ({self.world.label})" if self.world.label else ""
+        return f"simulated {self.world.name}{label}"
+
     def collect(
         self, episodes: int | None = None, horizon: int | None = None, seed: int = 0
     ) -> Log:
@@ -78,12 +84,9 @@ class ConfoundedEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         Columns: episode, step, x0.., a0.., z0.., reward, next_x0... The log of fewer
         episodes is the beginning of the log of more.
         """
-        blocks = list(self._blocks(episodes, horizon, seed))
         schema = Schema("x*", "a*", "z*", "next_x*")
-        table = pa.Table.from_batches(blocks)
-        return Log(
-            ArrowTable(table, f"simulated {self.world.name}"), schema.resolve(table.column_names)
-        )
+        table = pa.Table.from_batches(self._blocks(episodes, horizon, seed))
+        return Log(ArrowTable(table, self.source), schema.resolve(table.column_names))
 
     def write_log(
         self,
@@ -131,7 +134,7 @@ class ConfoundedEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         for name, values in (("x", x), ("a", a), ("z", z)):
             columns |= _columns(name, values)
         columns |= {"reward": r.ravel(), **_columns("next_x", x_next)}
-        return pa.RecordBatch.from_pydict(columns)
+        return pa.RecordBatch.from_pydict(columns, metadata={SOURCE_KEY: self.source})
 
     def _compile_observe(self, horizon: int) -> Callable[[Any, Any], tuple[Any, ...]]:
         episode = partial(self.world.observe, horizon=horizon)

@@ -3,10 +3,11 @@
 from ivvi.logs.batch import Batch, concatenate
 from ivvi.logs.log import Log, Pass, read_logs
 from ivvi.logs.schema import Roles, Schema
-from ivvi.logs.tables import ArrowTable
+from ivvi.logs.tables import SOURCE_KEY, ArrowTable
 from ivvi.logs.transitions import Counts
 
 __all__ = [
+    "SOURCE_KEY",
     "ArrowTable",
     "Batch",
     "Counts",

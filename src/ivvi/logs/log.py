@@ -128,6 +128,12 @@ class Log:
                 raise DataError(f"{self.label} has no rows to write")
             writer.close()
 
+    def to_minari(self, dataset_id: str, *, description: str | None = None) -> Any:
+        """Write the log as a Minari data set with the instrument in its infos."""
+        from ivvi.logs.minari import to_minari
+
+        return to_minari(self, dataset_id, description=description)
+
     def __repr__(self) -> str:
         r = self.roles
         rows = "?" if self.num_rows is None else f"{self.num_rows:,}"

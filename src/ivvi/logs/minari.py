@@ -40,9 +40,10 @@ def open_minari(source: Any) -> MinariTable:
         return MinariTable(source)
     minari = _import_minari()
     try:
-        return MinariTable(minari.load_dataset(source.removeprefix(PREFIX)))
+        dataset = minari.load_dataset(source.removeprefix(PREFIX))
     except (FileNotFoundError, ValueError) as error:
         raise FileError(f"{source} is not a local Minari data set: {error}") from error
+    return MinariTable(dataset)
 
 
 class MinariTable:

@@ -7,6 +7,7 @@ lives as long as the sorted table does.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import tempfile
 import weakref
@@ -53,21 +54,22 @@ def sort_table(
     if isinstance(table, ArrowTable):
         ordered = table.table.select(list(columns)).sort_by([(key, "ascending") for key in keys])
         return ArrowTable(ordered, table.label)
-    folder = _temporary_folder()
-    files = _as_parquet(table, columns, numeric, Path(folder.name))
-    target = Path(folder.name) / "sorted.parquet"
-    selected = ", ".join(_quote(name) for name in columns)
-    order = ", ".join(_quote(name) for name in keys)
-    _query(
-        f"COPY (SELECT {selected} FROM read_parquet(?) ORDER BY {order}) "
-        f"TO {_text(target)} (FORMAT parquet, COMPRESSION snappy)",
-        files,
-        folder.name,
-        table.label,
-    )
-    ordered_table = ParquetTable([target], table.label)
-    weakref.finalize(ordered_table, folder.cleanup)
-    return ordered_table
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(_temporary_folder())
+        files = _as_parquet(table, columns, numeric, Path(folder))
+        target = Path(folder) / "sorted.parquet"
+        selected = ", ".join(_quote(name) for name in columns)
+        order = ", ".join(_quote(name) for name in keys)
+        _query(
+            f"COPY (SELECT {selected} FROM read_parquet(?) ORDER BY {order}) "
+            f"TO {_text(target)} (FORMAT parquet, COMPRESSION snappy)",
+            files,
+            folder,
+            table.label,
+        )
+        ordered_table = ParquetTable([target], table.label)
+        weakref.finalize(ordered_table, stack.pop_all().close)
+        return ordered_table
 
 
 def check_no_duplicates(table: Table, keys: Sequence[str]) -> None:
@@ -79,7 +81,8 @@ def check_no_duplicates(table: Table, keys: Sequence[str]) -> None:
         counted = table.table.group_by(list(keys)).aggregate([([], "count_all")])
         repeated = counted.filter(pc.greater(counted["count_all"], 1))
         for key in keys:
-            repeated = repeated.filter(pc.invert(pc.is_null(repeated[key], nan_is_null=True)))
+            floating = pa.types.is_floating(repeated[key].type)
+            repeated = repeated.filter((pc.is_finite if floating else pc.is_valid)(repeated[key]))
         if repeated.num_rows:
             raise duplicate_error(*(repeated[key][0].as_py() for key in keys))
         return
@@ -157,5 +160,5 @@ def _text(value: Any) -> str:
 
 
 def _present(name: str, kind: pa.DataType) -> str:
-    number = f" AND NOT isnan({_quote(name)})" if pa.types.is_floating(kind) else ""
-    return f"{_quote(name)} IS NOT NULL{number}"
+    finite = f" AND isfinite({_quote(name)})" if pa.types.is_floating(kind) else ""
+    return f"{_quote(name)} IS NOT NULL{finite}"

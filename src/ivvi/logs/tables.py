@@ -28,6 +28,10 @@ WHOLE_ROW_GROUP = 64 << 20
 ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
 
 
+SOURCE_KEY = "ivvi.source"
+"""Key in a schema's metadata under which a log says where it comes from."""
+
+
 class Table(Protocol):
     """Rows that can be read again and again, in batches."""
 
@@ -69,9 +73,10 @@ class ParquetTable:
 
     def __init__(self, files: Sequence[Path], label: str) -> None:
         self.files = list(files)
-        self.label = label
         opened = [_open_parquet(file) for file in self.files]
         self.schema = opened[0].schema_arrow
+        source = (self.schema.metadata or {}).get(SOURCE_KEY.encode(), b"").decode()
+        self.label = f"{label}, {source}" if source else label
         for file, other in zip(self.files[1:], opened[1:], strict=True):
             _check_same_schema(self.files[0], self.schema, file, other.schema_arrow)
         self.num_rows: int | None = sum(one.metadata.num_rows for one in opened)

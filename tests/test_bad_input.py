@@ -1,0 +1,613 @@
+"""Bad input is refused with one sentence, in Python and on the command line alike.
+
+Each case says how to make the input and which facts the sentence must name. From Python it
+is an `InputError`; on the command line exit code 2, one line, and nothing is written.
+"""
+
+import gzip
+import json
+import math
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+
+from helpers import (
+    OPTIONS,
+    ROLES,
+    assert_refused,
+    changed,
+    make_rows,
+    run,
+    run_process,
+    take,
+    write_table,
+)
+from ivvi import estimate, make_env, read_logs
+from ivvi.errors import (
+    ColumnError,
+    DataError,
+    FileError,
+    IdentificationError,
+    InputError,
+    IvviWarning,
+)
+
+COLUMNS = make_rows()
+SHUFFLED = np.random.default_rng(4).permutation(60)
+FLAGS = {"drop_missing", "allow_unidentified"}
+
+
+@dataclass
+class Case:
+    """Input that must be refused.
+
+    `make` writes it into a folder and returns what to open; `roles` and `settings` are
+    arguments of `read_logs` and of `estimate`, and options of the command line.
+    """
+
+    make: Callable
+    error: type[InputError]
+    facts: tuple[str, ...]
+    roles: dict = field(default_factory=dict)
+    settings: dict = field(default_factory=dict)
+
+    def fit(self, folder):
+        log = read_logs(self.make(folder), **ROLES | self.roles)
+        settings = dict(self.settings)
+        features = settings.pop("features", "linear")
+        return estimate(log, features, **settings)
+
+    def options(self):
+        options = []
+        for name, value in (ROLES | self.roles | self.settings).items():
+            option = f"--{name.replace('_', '-')}"
+            options += [option] if name in FLAGS and value else [option, value]
+        return options
+
+
+def table(ending="parquet", order=None, **cells):
+    """Return a maker of the small log with some cells changed."""
+    columns = changed(COLUMNS, **cells)
+    columns = columns if order is None else take(columns, order)
+    return lambda folder: write_table(columns, folder / f"log.{ending}")
+
+
+def text(name, content):
+    def make(folder):
+        folder.joinpath(name).write_bytes(content)
+        return folder / name
+
+    return make
+
+
+def truncated(name, ending):
+    """Return a maker of the beginning of a file."""
+
+    def make(folder):
+        whole = write_table(COLUMNS, folder / f"whole{ending}").read_bytes()
+        return text(name + ending, whole[: len(whole) // 2])(folder)
+
+    return make
+
+
+def two_files(ending="parquet", **other):
+    """Return a maker of two files, the second with other columns (None leaves one out)."""
+
+    def make(folder):
+        second = {k: v for k, v in (COLUMNS | other).items() if v is not None}
+        write_table(COLUMNS, folder / "logs" / f"one.{ending}")
+        write_table(second, folder / "logs" / f"two.{ending}")
+        return folder / "logs" if ending == "parquet" else folder / "logs" / f"*.{ending}"
+
+    return make
+
+
+def empty_folder(folder):
+    (folder / "logs").mkdir()
+    (folder / "logs" / "notes.txt").write_text("no data here")
+    return folder / "logs"
+
+
+def repeated(row, order=None, ending="parquet"):
+    """Return a maker of the log with one row twice, and next states y0, y1."""
+    twice = [*range(row + 1), row, *range(row + 1, 60)]
+    columns = COLUMNS | {"y0": COLUMNS["x0"] + 1, "y1": COLUMNS["x1"] + 1}
+    columns = take(columns, twice if order is None else np.random.default_rng(5).permutation(twice))
+    return lambda folder: write_table(columns, folder / f"log.{ending}")
+
+
+def as_text(name, row, word):
+    values = [str(v) for v in COLUMNS[name].tolist()]
+    values[row] = word
+    return {name: values}
+
+
+CSV = b"episode,step,x0,x1,a0,a1,z0,z1\n"
+ONLY = "columns: episode, step, x0, x1, a0, a1, z0, z1, reward"
+
+COLUMN_CASES = {
+    "misspelt episode": Case(
+        table(), ColumnError, ("'epsode'", "did you mean 'episode'?"), {"episode": "epsode"}
+    ),
+    "misspelt reward": Case(
+        table(), ColumnError, ("'rewards'", "did you mean 'reward'?"), {"reward": "rewards"}
+    ),
+    "misspelt state": Case(
+        table(speed=COLUMNS["x0"]), ColumnError, ("'sped'", "'speed'?"), {"state": "sped"}
+    ),
+    "missing state": Case(table(), ColumnError, ("state column 'q'", ONLY), {"state": "x0,q"}),
+    "missing in CSV": Case(table("csv"), ColumnError, ("'q'", ONLY), {"instrument": "q"}),
+    "nothing matches": Case(table(), ColumnError, ("action pattern 'u*'",), {"action": "u*"}),
+    "two roles": Case(
+        table(), ColumnError, ("'a1'", "both as action and as instrument"), {"instrument": "z0,a1"}
+    ),
+    "given twice": Case(table(), ColumnError, ("'x1'", "twice as state"), {"state": "x*,x1"}),
+    "backwards": Case(table(), ColumnError, ("'x1:x0'", "backwards"), {"state": "x1:x0"}),
+    "no action": Case(table(), ColumnError, ("no action column", "columns"), {"action": ""}),
+    "header twice": Case(
+        text("log.csv", b"episode,step,x0,x0,a0,z0\n0,0,1,2,3,4\n"),
+        ColumnError,
+        ("'x0' stands in the log 2 times",),
+        {"state": "x0"},
+    ),
+    "no step": Case(table(), ColumnError, ("step column 't'", "columns: episode"), {"step": "t"}),
+    "text in CSV": Case(
+        table("csv", **as_text("a1", 13, "fast")),
+        ColumnError,
+        ("column 'a1' of", "log.csv holds text: 'fast' in data row 13 (from 0)"),
+    ),
+    "text in unordered CSV": Case(
+        table("csv", SHUFFLED[::-1], **as_text("z0", int(SHUFFLED[3]), "fast")),
+        ColumnError,
+        ("column 'z0' of", "holds text: 'fast' in data row 56 (from 0)"),
+    ),
+    "text after NA in CSV": Case(
+        text("log.csv", CSV + b"0,0,NA,1,1,1,1,1\n0,1,2,,1,1,1,1\n0,2,?,2,2,2,2,2\n"),
+        ColumnError,
+        ("column 'x0'", "'?' in data row 2 (from 0)"),
+    ),
+    "text in Parquet": Case(
+        table(**as_text("x1", 13, "fast")),
+        ColumnError,
+        ("column 'x1' of", "log.parquet holds string"),
+    ),
+    "text as step": Case(
+        table(**as_text("step", 13, "fast")), ColumnError, ("column 'step' of", "holds string")
+    ),
+    "dates as numbers": Case(
+        table(z0=np.datetime64("2024-01-01") + np.arange(60)), ColumnError, ("'z0'", "date32")
+    ),
+}
+
+DATA_CASES = {
+    "no rows": Case(
+        lambda folder: write_table(take(COLUMNS, []), folder / "log.parquet"),
+        DataError,
+        ("log.parquet has no rows",),
+    ),
+    "no rows in CSV": Case(text("log.csv", CSV), DataError, ("log.csv has no rows",)),
+    "one-row episodes": Case(
+        table(episode=np.arange(60)),
+        DataError,
+        ("none of the 60 rows has a next state", "every episode is one row long"),
+    ),
+    "steps far apart": Case(
+        table(step=3 * np.arange(60)), DataError, ("none of the 60 rows", "not consecutive")
+    ),
+    "NaN": Case(
+        table(x1={17: math.nan, 18: math.nan}, z0={17: math.nan}),
+        DataError,
+        ("3 missing or infinite values in 2 of 60 rows", "column 'x1', row 17 (from 0)"),
+    ),
+    "null": Case(
+        table(a0={59: None}), DataError, ("1 missing", "1 of 60", "column 'a0', row 59 (from 0)")
+    ),
+    "infinite": Case(
+        table(reward={0: math.inf, 30: -math.inf}),
+        DataError,
+        ("2 missing or infinite values in 2 of 60", "column 'reward', row 0 (from 0)"),
+        {"reward": "reward"},
+    ),
+    "NaN in unordered file": Case(
+        table(order=SHUFFLED, x0={int(SHUFFLED[21]): math.nan}),
+        DataError,
+        ("1 missing or infinite values in 1 of 60", "column 'x0', row 21 (from 0)"),
+    ),
+    "empty cells in CSV": Case(
+        table("csv", z1={5: None, 7: None}), DataError, ("2 missing", "column 'z1', row 5 (from 0)")
+    ),
+    "NaN step": Case(
+        table(step={5: math.nan}), DataError, ("1 missing", "column 'step', row 5 (from 0)")
+    ),
+    "no episode": Case(
+        table(episode={5: None}), DataError, ("1 missing", "column 'episode', row 5 (from 0)")
+    ),
+    "everything missing": Case(
+        table(x0=np.full(60, np.nan)), DataError, ("all 60 rows",), {"drop_missing": True}
+    ),
+    "duplicate in order": Case(repeated(47), DataError, ("episode 4 has step 7 twice",)),
+    "duplicate out of order": Case(repeated(47, "any"), DataError, ("episode 4 has step 7 twice",)),
+    "duplicate in order, next state": Case(
+        repeated(47), DataError, ("episode 4 has step 7 twice",), {"next_state": "y*"}
+    ),
+    "duplicate out of order, next state": Case(
+        repeated(47, "any", "csv"), DataError, ("episode 4 has step 7 twice",), {"next_state": "y*"}
+    ),
+    "negative weight": Case(
+        table(w=np.r_[-2, np.ones(59)]), DataError, ("'w' holds -2",), {"weight": "w"}
+    ),
+    "no weight": Case(
+        table(w=np.zeros(60)), DataError, ("weight column 'w' is zero",), {"weight": "w"}
+    ),
+    "instrument is a state": Case(
+        table(z1=COLUMNS["x0"]), DataError, ("'z1' equals the state column 'x0' in every row",)
+    ),
+    "instrument is an action": Case(
+        table("csv", z0=COLUMNS["a1"]), DataError, ("'z0' equals the action column 'a1' in",)
+    ),
+}
+IDENTIFICATION_CASES = {
+    "constant instrument": Case(
+        table(z0=np.full(60, 2.5)),
+        IdentificationError,
+        ("rank of A is 4 where 5 is needed", "z0 is 2.5 in every row", "--allow-unidentified"),
+    ),
+    "collinear instruments": Case(
+        table(z1=-2 * COLUMNS["z0"]),
+        IdentificationError,
+        ("rank of A is 4 where 5 is needed", "the instruments are collinear", "effect of [a"),
+    ),
+    "too few instruments": Case(
+        table(),
+        IdentificationError,
+        ("rank of A is 4 where 5 is needed", "1 instrument for 2 actions"),
+        {"instrument": "z1"},
+    ),
+    "action never taken": Case(
+        table(a0=np.zeros(60)),
+        IdentificationError,
+        ("a0 is 0 in every row", "effect of [a0] is free"),
+    ),
+    "repeated action": Case(
+        table(a1=COLUMNS["a0"] / 3), IdentificationError, ("rank of A is 4 where 5", "a1", "a0")
+    ),
+}
+
+FILE_CASES = {
+    "no such file": Case(lambda folder: folder / "log.parquet", FileError, ("does not exist",)),
+    "no such glob": Case(lambda folder: folder / "*.parquet", FileError, ("no file matches",)),
+    "truncated Parquet": Case(
+        truncated("log", ".parquet"), FileError, ("log.parquet cannot be read as Parquet",)
+    ),
+    "not Parquet": Case(
+        text("log.parquet", b"episode,step\n" * 50), FileError, ("cannot be read as Parquet",)
+    ),
+    "empty file": Case(text("log.parquet", b""), FileError, ("cannot be read as Parquet",)),
+    "no Parquet in folder": Case(empty_folder, FileError, ("holds no Parquet file",)),
+    "column missing in one file": Case(
+        two_files(a1=None), FileError, ("two.parquet lacks column 'a1'", "one.parquet")
+    ),
+    "column more in one file": Case(
+        two_files(q=COLUMNS["x0"]), FileError, ("two.parquet has another column, 'q'",)
+    ),
+    "other type in one file": Case(
+        two_files(x0=[str(v) for v in COLUMNS["x0"]]),
+        FileError,
+        ("column 'x0' is string in", "two.parquet but double in"),
+    ),
+    "column missing in one CSV": Case(two_files("csv", z0=None), FileError, ("lacks column 'z0'",)),
+    "other type in one Arrow file": Case(
+        two_files("arrow", a0=np.arange(60)), FileError, ("'a0' is int64 in", "but double in")
+    ),
+    "ragged CSV": Case(
+        text("log.csv", CSV + b"0,0,1,2\n"), FileError, ("cannot be read as CSV", "columns")
+    ),
+    "empty CSV": Case(text("log.csv", b""), FileError, ("cannot be read as CSV",)),
+    "not gzip": Case(text("log.csv.gz", CSV * 9), FileError, ("cannot be read as CSV",)),
+    "truncated gzip": Case(
+        text("log.csv.gz", gzip.compress(CSV + np.random.default_rng(0).bytes(999))[:400]),
+        FileError,
+        ("cannot be read as CSV",),
+    ),
+    "truncated Arrow": Case(
+        truncated("log", ".arrow"), FileError, ("log.arrow cannot be read as Arrow",)
+    ),
+    "not Arrow": Case(text("log.feather", b"no"), FileError, ("cannot be read as Arrow",)),
+    "unknown ending": Case(text("log.xlsx", b"no"), FileError, ("log.xlsx", ".parquet, .csv")),
+}
+
+SETTING_CASES = {
+    "unknown method": Case(
+        table(), InputError, ("unknown method 'exat'", "exact"), settings={"method": "exat"}
+    ),
+    "unknown features": Case(
+        table(), InputError, ("'linera'", "'linear'?"), settings={"features": "linera"}
+    ),
+    "features nobody knows": Case(
+        table(), InputError, ("'trees'", "linear, poly2"), settings={"features": "trees"}
+    ),
+    "features without number": Case(
+        table(), InputError, ("'spline'", "spline:5"), settings={"features": "spline"}
+    ),
+    "features with a bad number": Case(
+        table(), InputError, ("'fourier:1'", "from 2 on"), settings={"features": "fourier:1"}
+    ),
+    "polynomial of degree zero": Case(
+        table(), InputError, ("degree 0",), settings={"features": "poly0"}
+    ),
+}
+
+CASES = COLUMN_CASES | DATA_CASES | IDENTIFICATION_CASES | FILE_CASES | SETTING_CASES
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_python_raises_an_input_error(name, tmp_path):
+    case = CASES[name]
+    with pytest.raises(case.error) as caught:
+        case.fit(tmp_path)
+    assert isinstance(caught.value, InputError)
+    for fact in case.facts:
+        assert fact in str(caught.value)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_fit_refuses_with_one_line_and_writes_nothing(name, tmp_path):
+    case, out = CASES[name], tmp_path / "out"
+    source = case.make(tmp_path)
+    out.mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    result = run("fit", source, *case.options(), "--out", out / "model", "--json", out / "fit.json")
+    assert_refused(result, *case.facts)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", COLUMN_CASES | DATA_CASES | FILE_CASES)
+def test_diagnose_refuses_with_one_line_and_writes_nothing(name, tmp_path):
+    case = CASES[name]
+    source = case.make(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    result = run("diagnose", source, *case.options(), "--json", tmp_path / "found.json")
+    assert_refused(result, *case.facts)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["NaN", "constant instrument", "truncated Parquet"])
+def test_a_process_ends_the_same_way(name, tmp_path):
+    case = CASES[name]
+    result = run_process("fit", case.make(tmp_path), *case.options(), "--out", tmp_path / "model")
+    assert_refused(result, *case.facts)
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_process_that_sorted_leaves_nothing_in_the_temporary_folder(tmp_path):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    case = CASES["duplicate out of order"]
+    result = run_process(
+        "fit", case.make(tmp_path), *case.options(), "--out", tmp_path / "m", TMPDIR=temporary
+    )
+    assert_refused(result, *case.facts)
+    assert list(temporary.iterdir()) == []
+
+
+# What is not refused
+
+
+def fit_json(source, *options, folder):
+    result = run("fit", source, *options, "--out", folder / "model", "--json", "-")
+    assert result.code == 0, result
+    return json.loads(result.out), result.err
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_missing_rows_are_dropped_on_request_and_reported(ending, tmp_path):
+    source = table(ending, x1={17: None, 18: None}, z0={40: None})(tmp_path)
+    found, _ = fit_json(source, *OPTIONS, "--drop-missing", folder=tmp_path)
+    # rows 17, 18 and 40 go, and 16 loses its next row (40 begins an episode, so 39 ends one)
+    assert found["dropped"] == {"with missing values": 3, "without next state": 6 + 1}
+    assert (found["n"], found["episodes"]) == (60 - 3 - 7, 6)
+    result = run("fit", source, *OPTIONS, "--drop-missing", "--out", tmp_path / "again")
+    assert "7 without next state, 3 with missing values" in result.out
+
+
+@pytest.mark.parametrize("name", IDENTIFICATION_CASES)
+def test_what_is_not_identified_is_accepted_on_request(name, tmp_path):
+    case = CASES[name]
+    source = case.make(tmp_path)
+    found, said = fit_json(source, *case.options(), "--allow-unidentified", folder=tmp_path)
+    diagnostics = found["diagnostics"]
+    assert (diagnostics["identified"], diagnostics["rank"]) == (False, 4)
+    assert len(diagnostics["unidentified"]) == 1
+    assert any(None in row for row in found["se"])
+    assert "ivvi: warning: not identified" in said
+    assert found["warnings"][0].startswith("not identified")
+
+
+@pytest.mark.parametrize("name", IDENTIFICATION_CASES)
+def test_diagnose_reports_what_is_not_identified(name, tmp_path):
+    case = CASES[name]
+    source = case.make(tmp_path)
+    result = run("diagnose", source, *case.options())
+    assert result.code == 0
+    assert re.search(r"identified +NO: rank of A is 4 of 5", result.out)
+    assert "free direction" in result.out
+    assert result.err.startswith("ivvi: warning: not identified")
+
+
+@pytest.mark.parametrize("name", IDENTIFICATION_CASES)
+def test_python_warns_of_what_is_not_identified(name, tmp_path):
+    case = replace(CASES[name], settings={"allow_unidentified": True})
+    with pytest.warns(IvviWarning, match="not identified"):
+        fit = case.fit(tmp_path)
+    assert fit.model.unidentified == fit.diagnostics.strength.unidentified != ()
+
+
+def test_least_squares_needs_no_instrument(tmp_path):
+    case = CASES["too few instruments"]
+    options = (*case.options(), "--method", "least-squares")
+    found, _ = fit_json(case.make(tmp_path), *options, folder=tmp_path)
+    assert found["W"] == found["least_squares"]["W"]
+
+
+def test_collinear_but_sufficient_instruments_only_warn(tmp_path):
+    columns = COLUMNS | {"z2": COLUMNS["z0"] + 2 * COLUMNS["z1"]}
+    source = write_table(columns, tmp_path / "log.parquet")
+    found, said = fit_json(source, *OPTIONS, folder=tmp_path)
+    assert found["diagnostics"]["identified"] is True
+    assert "ivvi: warning: collinear instrument features: 6 columns of rank 5" in said
+    fewer = run("fit", source, *OPTIONS[:-1], "z0,z1", "--out", tmp_path / "m", "--json", "-")
+    assert np.allclose(found["W"], json.loads(fewer.out)["W"], rtol=1e-9)
+    with pytest.warns(IvviWarning, match="collinear"):
+        estimate(read_logs(columns, **ROLES))
+
+
+# Outputs that cannot be written
+
+
+def bad_outputs(folder):
+    """Return paths that cannot be written, and what must be said about them."""
+    (folder / "file").write_text("a file")
+    return {
+        "missing parent": (folder / "absent" / "out", "absent is not a folder that exists"),
+        "parent is a file": (folder / "file" / "out", "file is not a folder that exists"),
+        "exists": (folder / "file", "file exists already; choose another name or pass --force"),
+        "long name": (folder / ("long" * 80), "cannot be written: File name too long"),
+    }
+
+
+OUTPUTS = ["missing parent", "parent is a file", "exists", "long name"]
+WRITERS = [("simulate", "linear"), ("fit", "absent.parquet")]
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+@pytest.mark.parametrize("command", WRITERS, ids=lambda command: command[0])
+def test_an_output_that_cannot_be_written_is_refused_first(command, name, tmp_path):
+    out, fact = bad_outputs(tmp_path)[name]
+    assert_refused(run(*command, "--out", out), fact)
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_text() == "a file"
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+@pytest.mark.parametrize("command", [*WRITERS, ("diagnose", "absent.parquet"), ("demo",)])
+def test_a_json_file_that_cannot_be_written_is_refused_first(command, name, tmp_path):
+    target, fact = bad_outputs(tmp_path)[name]
+    out = () if command[0] == "diagnose" else ("--out", tmp_path / "new")
+    assert_refused(run(*command, *out, "--json", target), fact)
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+@pytest.mark.parametrize("command", WRITERS, ids=lambda command: command[0])
+def test_a_folder_without_permission_is_refused_first(command, tmp_path):
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o500)
+    assert_refused(run(*command, "--out", closed / "out"), "cannot be written: Permission denied")
+
+
+@pytest.mark.parametrize("command", WRITERS, ids=lambda command: command[0])
+@pytest.mark.parametrize("options", [(), ("--force",)])
+def test_two_outputs_of_one_name_are_refused(command, options, tmp_path):
+    result = run(*command, "--out", tmp_path / "o", "--json", f"{tmp_path}/./o", *options)
+    assert_refused(result, "--out and --json are both")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("target", ["folder", "device"])
+def test_force_replaces_files_only(target, tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    source = write_table(COLUMNS, tmp_path / "log.parquet")
+    out = folder if target == "folder" else os.devnull
+    fact = "is a folder" if target == "folder" else "is a device"
+    result = run("diagnose", source, *OPTIONS, "--json", out, "--force")
+    assert result.code == 2
+    assert fact in result.err
+    assert [file.name for file in folder.iterdir()] == ["notes.txt"]
+    assert not os.path.isfile(os.devnull)
+
+
+def test_force_does_not_replace_a_foreign_folder(tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "package.json").write_text("{}")
+    source = write_table(COLUMNS, tmp_path / "log.parquet")
+    result = run("fit", source, *OPTIONS, "--out", folder, "--force")
+    assert_refused(result, "is not a folder that ivvi saved; it will not be replaced")
+    assert (folder / "package.json").read_text() == "{}"
+
+
+def test_a_demo_does_not_move_into_a_foreign_folder(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    assert_refused(run("demo", "--out", tmp_path), "is not empty and is no earlier demo")
+    assert_refused(run("demo", "--out", tmp_path / "notes.txt"), "is a file")
+    assert_refused(run("demo", "--out", tmp_path / "notes.txt" / "demo"), "cannot be made")
+    assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
+
+
+# Settings of the simulators, and options
+
+
+@pytest.mark.parametrize(
+    ("settings", "facts"),
+    [
+        ({"name": "liner"}, ("unknown simulator 'liner'", "did you mean 'linear'?")),
+        ({"name": "chess"}, ("unknown simulator 'chess'", "linear, nonlinear, recommender")),
+        ({"setting": "VII"}, ("setting 'VII' is unknown", "I, II, III, IV, V, VI")),
+        ({"name": "nonlinear", "setting": "0"}, ("setting '0' is unknown",)),
+        ({"dim": 0}, ("dimension 0", "at least 1")),
+        ({"name": "recommender", "dim": 3}, ("10 categories", "--dim 3")),
+        ({"name": "recommender", "ratings": "absent.dat"}, ("absent.dat",)),
+    ],
+)
+def test_unknown_simulators_and_settings(settings, facts, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = {"name": "linear"} | settings
+    with pytest.raises(InputError) as caught:
+        make_env(**given)
+    for fact in facts:
+        assert fact in str(caught.value)
+    name = given.pop("name")
+    options = [part for key, value in given.items() for part in (f"--{key}", value)]
+    assert_refused(run("simulate", name, *options, "--out", "log.parquet"), *facts)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("what", ["episodes", "horizon"])
+@pytest.mark.parametrize("number", [0, -3])
+def test_a_simulation_of_nothing_is_refused(what, number, tmp_path, simulator):
+    fact = f"{what} is {number}; at least 1 is wanted"
+    with pytest.raises(InputError, match=fact):
+        simulator("linear", 1).collect(**{what: number})
+    result = run("simulate", "linear", f"--{what}", number, "--out", tmp_path / "log.parquet")
+    assert_refused(result, fact)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "facts"),
+    [
+        (["--verson"], ("--verson",)),
+        (["fitt"], ("fitt", "fit")),
+        (["fit"], ("log",)),
+        (["fit", "log.parquet"], ("--out",)),
+        (["fit", "log.parquet", "--out", "m", "--stat", "x*"], ("--stat", "--state")),
+        (["fit", "log.parquet", "--out", "m", "--state"], ("--state",)),
+        (["fit", "log.parquet", "more", "--out", "m"], ("more",)),
+        (["fit", "log.parquet", "--out", "m", "--ridge", "much"], ("--ridge",)),
+        (["fit", "log.parquet", "--out", "m", "--ridge", "-1"], ("--ridge is -1", "negative")),
+        (["fit", "log.parquet", "--out", "m", "--se", "best"], ("'best'", "unadjusted")),
+        (["simulate", "linear", "--out", "l.parquet", "--dim", "two"], ("--dim", "integer")),
+        (["simulate", "linear", "--out", "l.parquet", "--download", "ml-9"], ("ml-9", "ml-1m")),
+        (["demo", "--seed", "x"], ("--seed", "integer")),
+    ],
+)
+def test_unknown_options_and_commands(arguments, facts, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert_refused(run(*arguments), *facts)
+    assert list(tmp_path.iterdir()) == []
