@@ -1,6 +1,6 @@
 """What the tests share: the option --slow, a Hypothesis profile, data and simulators."""
 
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 import pytest
@@ -116,13 +116,13 @@ def simulator(request):
     """Make each simulator once, so that what is compiled for it is shared."""
     from ivvi import make_env
 
-    @lru_cache(maxsize=None)
-    def make(name, dim=None, setting="I"):
+    @cache
+    def make(name, dim, setting):
         wanted = name.startswith("recommender")
         ratings = request.getfixturevalue("factors") if wanted else None
         return make_env(name, dim=dim, setting=setting, ratings=ratings)
 
-    return make
+    return lambda name, dim=None, setting="I": make(name, dim, setting)
 
 
 @pytest.fixture(scope="session")
@@ -130,7 +130,10 @@ def simulated(simulator):
     """Collect each log once: simulated(name, dim, setting, episodes=, horizon=, seed=)."""
 
     @lru_cache(maxsize=32)
-    def collect(name, dim=None, setting="I", episodes=None, horizon=None, seed=0):
+    def collect(name, dim, setting, episodes, horizon, seed):
         return simulator(name, dim, setting).collect(episodes, horizon, seed)
 
-    return collect
+    def simulate(name, dim=None, setting="I", *, episodes=None, horizon=None, seed=0):
+        return collect(name, dim, setting, episodes, horizon, seed)
+
+    return simulate

@@ -115,7 +115,7 @@ def test_diagnostics_against_linearmodels(data, weight, moments_of):
 
 
 def test_cragg_donald_against_ivmodels_and_its_definition(data, moments_of):
-    x, a, z, y = data
+    x, a, z, _ = data
     n, q = z.shape
     ours = cragg_donald(moments_of(*data))
     assert ours * q == pytest.approx(ivmodels_tests.rank_test(z, a, C=x)[0], rel=RTOL)
@@ -149,8 +149,7 @@ def test_a_simulated_log_against_linearmodels(simulated):
 
 
 CARD = (
-    "exper expersq black smsa south smsa66 "
-    "reg662 reg663 reg664 reg665 reg666 reg667 reg668 reg669"
+    "exper expersq black smsa south smsa66 reg662 reg663 reg664 reg665 reg666 reg667 reg668 reg669"
 )
 TEXTBOOK = {  # data, state, instruments, df-corrected errors, feature: (coefficient, error)
     "card, nearc4": ("card", CARD, "nearc4", True, {"educ": (0.1315, 0.0550)}),

@@ -11,7 +11,7 @@ import importlib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -248,21 +248,33 @@ class OneHot:
 
 @dataclass(frozen=True, slots=True)
 class Custom(_Plain):
-    """A user's function, found again by its import path ``module:name``."""
+    """A user's function; when saved, it is found again by its import path ``module:name``."""
 
     path: str
     columns: tuple[str, ...]
     of: str = "both"
+    function: Callable[..., Any] | None = None
 
     @classmethod
     def of_function(cls, function: Callable[..., Any], columns: Sequence[str]) -> Custom:
-        """Wrap a function; one that cannot be imported works until it is saved and loaded."""
+        """Wrap a function; one that cannot be imported works, but cannot be saved."""
         path = f"{function.__module__}:{function.__qualname__}"
-        _FUNCTIONS[path] = function
-        return cls(path, tuple(columns))
+        try:
+            found = import_function(path) is function and not path.startswith("__main__:")
+        except FileError:  # a lambda, or defined inside a function
+            found = False
+        return cls(path, tuple(columns), function=None if found else function)
+
+    def check_importable(self) -> None:
+        """Refuse to be saved when the function could not be found again."""
+        if self.function is not None:
+            raise InputError(
+                f"the features {', '.join(self.columns)} cannot be saved: their function "
+                f"{self.path!r} cannot be imported; define it at the top of a module"
+            )
 
     def __call__(self, x: Array, u: Array) -> Array:
-        values = import_function(self.path)(x, u)
+        values = (self.function or import_function(self.path))(x, u)
         if values.shape[-1:] != (len(self.columns),):
             raise InputError(
                 f"{self.path} returned shape {values.shape}; {len(self.columns)} columns are "
@@ -278,13 +290,11 @@ BLOCKS: dict[str | None, type] = {
     kind.__name__: kind for kind in (Constant, Power, Interactions, Spline, Fourier, OneHot, Custom)
 }
 DEGREE = 3
-_FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
+@cache
 def import_function(path: str) -> Callable[..., Any]:
     """Find the function ``module:name``."""
-    if path in _FUNCTIONS:
-        return _FUNCTIONS[path]
     module, _, name = path.partition(":")
     try:
         found: Any = importlib.import_module(module)

@@ -34,7 +34,7 @@ from ivvi.errors import FileError, InputError, nearest
 WORDS = ("linear", "poly2", "poly3", "fourier:200", "spline:5")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class FeatureMap:
     """The concatenation of blocks, as a function of (state, input).
 
@@ -70,16 +70,12 @@ class FeatureMap:
 
     def fitted(self, x: Array, u: Array) -> FeatureMap:
         """Return the map with everything that depends on data taken from these rows."""
-        return FeatureMap(tuple(block.fitted(x, u) for block in self.blocks))
+        blocks = (block.fitted(x, u) if block.needs_data else block for block in self.blocks)
+        return FeatureMap(tuple(blocks))
 
     def to_json(self) -> dict[str, Any]:
         """Describe the map with JSON values only."""
-        return {
-            "blocks": [
-                {"kind": type(block).__name__, **dataclasses.asdict(block)}  # type: ignore[call-overload]
-                for block in self.blocks
-            ]
-        }
+        return {"blocks": [_settings(block) for block in self.blocks]}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> FeatureMap:
@@ -90,7 +86,12 @@ class FeatureMap:
             kind = BLOCKS.get(entry.get("kind"))
             if kind is None:
                 raise FileError(f"unknown feature block {entry.get('kind')!r} in a saved model")
-            blocks.append(kind(**settings))
+            try:
+                blocks.append(kind(**settings))
+            except TypeError as error:
+                raise FileError(
+                    f"feature block {entry['kind']!r} cannot be rebuilt: {error}"
+                ) from error
         return cls(tuple(blocks))
 
 
@@ -141,7 +142,7 @@ def parse_features(word: str, seed: int = 0) -> tuple[FeatureMap, FeatureMap]:
     kind, _, argument = word.partition(":")
     if word == "linear":
         return linear(), linear()
-    if kind.startswith("poly") and kind[4:].isdigit() and argument in ("", "cross"):
+    if kind.startswith("poly") and kind[4:].isdecimal() and argument in ("", "cross"):
         both = polynomial(int(kind[4:]), cross=argument == "cross")
         return both, both
     if kind == "fourier":
@@ -175,11 +176,19 @@ def describe_direction(weights: Sequence[float], names: Sequence[str], most: int
 
 
 def _count(word: str, argument: str) -> int:
-    if not argument.isdigit() or int(argument) < 2:
+    if not argument.isdecimal() or int(argument) < 2:
         raise InputError(
             f"features {word!r} need a whole number from 2 on, as in {word.split(':')[0]}:5"
         )
     return int(argument)
+
+
+def _settings(block: Block) -> dict[str, Any]:
+    """Return the kind and the settings of a block; a function is told by its path alone."""
+    if isinstance(block, Custom):
+        block.check_importable()
+    fields = (f.name for f in dataclasses.fields(block) if f.name != "function")  # type: ignore[arg-type]
+    return {"kind": type(block).__name__, **{name: getattr(block, name) for name in fields}}
 
 
 def _tuples(value: Any) -> Any:

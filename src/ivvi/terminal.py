@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -76,6 +77,7 @@ def run_app(app: typer.Typer, arguments: list[str] | None = None) -> None:
     warnings.simplefilter("ignore", IvviWarning)  # the commands print them themselves
     try:
         code = app(args=arguments, standalone_mode=False)
+        sys.stdout.flush()
     except InputError as error:
         _stop(str(error), 2)
     except UsageError as error:
@@ -84,11 +86,13 @@ def run_app(app: typer.Typer, arguments: list[str] | None = None) -> None:
         _stop("interrupted", 130)
     except MemoryError:
         _stop("out of memory", 1)
-    except BrokenPipeError:
-        sys.stderr.close()
-        raise SystemExit(0) from None
+    except BrokenPipeError:  # the reader has gone, as head does; what is left goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
     except OSError as error:  # such as a full disk
         _stop(str(error), 1)
+    if code == 130:  # newer versions of Typer return this where older ones raise Abort
+        _stop("interrupted", 130)
     raise SystemExit(code if isinstance(code, int) else 0)
 
 

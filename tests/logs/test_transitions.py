@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import ROLES, make_rows, write_table
@@ -174,6 +174,7 @@ def test_rows_with_missing_values_are_dropped_and_counted(place, rows, cut, rows
 
 
 @pytest.mark.parametrize("place", PLACES)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(rows=logs(holes=True), cut=st.integers(0, 12))
 def test_missing_values_are_refused_with_their_number_and_the_first(place, rows, cut, rows_of):
     answer = Expected.of(rows)
@@ -191,6 +192,7 @@ def test_missing_values_are_refused_with_their_number_and_the_first(place, rows,
 
 
 @pytest.mark.parametrize("place", PLACES)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(rows=logs(holes=True), cut=st.integers(0, 12))
 def test_rows_with_their_own_next_state_are_all_kept(place, rows, cut, rows_of):
     """The next state here is the column x1; a row then needs no other row."""

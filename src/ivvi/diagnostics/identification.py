@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ivvi.diagnostics.strength import Strength
+from ivvi.estimators import LeastSquares
 from ivvi.logs import Roles
 from ivvi.moments import Moments, is_constant
 
@@ -10,7 +11,11 @@ from ivvi.moments import Moments, is_constant
 def explain_unidentified(moments: Moments, found: Strength, roles: Roles) -> str:
     """Say in one sentence which directions of W are free and what causes it."""
     causes = _constants(moments) + _too_few(roles)
-    because = f" ({'; '.join(causes)})" if causes else " (the instruments are collinear)"
+    if not causes and not LeastSquares().solve(moments).identified:
+        causes = ["states and actions are collinear among themselves"]
+    if not causes and found.rank_psi < found.d_psi:
+        causes = ["the instruments are collinear"]
+    because = f" ({'; '.join(causes)})" if causes else ""
     directions = " and ".join(f"[{words}]" for words in found.unidentified)
     return (
         f"the instruments do not identify the dynamics: the rank of A is {found.rank} where "

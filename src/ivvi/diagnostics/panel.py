@@ -95,13 +95,18 @@ def diagnose(moments: Moments) -> Diagnostics:
     reasons = {
         "kleibergen_paap": "equals cragg_donald under the unadjusted errors that are used here"
     }
-    unidentified = "the instruments do not identify the dynamics"
+    general = None if strong.identified else "the instruments do not identify the dynamics"
+    if moments.n <= strong.rank_psi:
+        general = f"{moments.n} rows are too few for {strong.rank_psi} instrument features"
+    if not stages:
+        reasons["first_stage"] = general or "no feature is endogenous: phi lies in psi"
     if donald is None:
-        nothing = "no feature is endogenous: phi lies in psi"
-        reasons["cragg_donald"] = nothing if not stages else unidentified
+        exact = "an action is an exact function of the instruments and the state"
+        reasons["cragg_donald"] = general or reasons.get("first_stage", exact)
     if over is None:
         just = "just identified: as many instruments as features, nothing is left to test"
-        reasons["sargan"] = just if strong.identified else unidentified
+        reasons["sargan"] = general or just
     if hausman is None:
-        reasons["wu_hausman"] = "no endogenous feature has a first-stage residual to test"
+        nothing = "no endogenous feature has a first-stage residual to test"
+        reasons["wu_hausman"] = general or nothing
     return Diagnostics(strong, stages, donald, over, hausman, moments.layout.outputs, reasons)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ivvi.diagnostics.statistic import Statistic
-from ivvi.diagnostics.strength import Partialled
+from ivvi.diagnostics.strength import Partialled, residual
 from ivvi.estimators.estimate import Estimate, Floats, Rows
 from ivvi.estimators.exact import instrument_basis, orthonormal
 from ivvi.moments import Moments
@@ -22,9 +22,9 @@ def sargan(moments: Moments, estimate: Estimate) -> tuple[Statistic, ...] | None
     freedom = basis.shape[1] - rows.Phi.shape[1]
     if freedom <= 0 or not estimate.identified:
         return None
-    residual = _residuals(rows, estimate.W)
-    explained = np.sum((basis.T @ residual) ** 2, axis=0)
-    values = moments.n * explained / np.sum(residual**2, axis=0)
+    rest = rows.Y - rows.Phi @ estimate.W[:, rows.phi_kept].T
+    explained = np.sum((basis.T @ rest) ** 2, axis=0)
+    values = moments.n * _ratio(explained, np.sum(rest**2, axis=0))
     null = "every instrument is valid, given that enough of them are"
     return tuple(Statistic(float(value), (freedom,), null) for value in values)
 
@@ -37,23 +37,21 @@ def wu_hausman(moments: Moments) -> tuple[Statistic, ...] | None:
     too little is identified to ask.
     """
     rows, parts = Rows.of(moments), Partialled.of(moments)
-    fitted = parts.basis @ (parts.basis.T @ parts.X)
     Q = orthonormal(rows.Phi)
-    added = orthonormal(np.column_stack([rows.Phi, parts.X - fitted]))
+    added = orthonormal(np.column_stack([rows.Phi, residual(parts.basis, parts.X)]))
     q = added.shape[1] - Q.shape[1]
-    if q < len(parts.names) or not q:
+    freedom = moments.n - added.shape[1] - (moments.layout.constant is not None)
+    if q < len(parts.names) or not q or freedom <= 0:
         return None
-    constant = moments.layout.constant is not None
-    freedom = moments.n - added.shape[1] - constant
     total = np.sum(rows.Y**2, axis=0)
     before = total - np.sum((Q.T @ rows.Y) ** 2, axis=0)
     after = total - np.sum((added.T @ rows.Y) ** 2, axis=0)
     after = np.maximum(after, np.finfo(float).eps * total)  # a perfect fit is rounding error
-    values = ((before - after) / q) / (after / freedom)
+    values = _ratio((before - after) / q, after / freedom)
     null = "the actions are not confounded (least squares would do)"
     return tuple(Statistic(float(value), (q, freedom), null) for value in values)
 
 
-def _residuals(rows: Rows, W: Floats) -> Floats:
-    residual: Floats = rows.Y - rows.Phi @ W[:, rows.phi_kept].T
-    return residual
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    """Divide, taking 0 / 0 (an output that never varies) for 0."""
+    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)

@@ -119,11 +119,11 @@ class Partialled:
         inside = [i for i, c in enumerate(rows.phi_kept) if c not in shared]
         Q = orthonormal(rows.Psi[:, exogenous])
         scale = np.linalg.norm(rows.Psi[:, excluded], axis=0)
-        Z = _residual(Q, rows.Psi[:, excluded] / np.where(scale > 0, scale, 1.0))
+        Z = residual(Q, rows.Psi[:, excluded] / np.where(scale > 0, scale, 1.0))
         basis = orthonormal(Z, rescale=False)
         rank = Q.shape[1] + basis.shape[1] + (layout.constant is not None)
         names = tuple(layout.phi_names[rows.phi_kept[i]] for i in inside)
-        return cls(names, _residual(Q, rows.Phi[:, inside]), basis, moments.n - rank)
+        return cls(names, residual(Q, rows.Phi[:, inside]), basis, moments.n - rank)
 
 
 def strength(moments: Moments) -> Strength:
@@ -153,15 +153,20 @@ def strength(moments: Moments) -> Strength:
 
 
 def first_stage(moments: Moments) -> tuple[FirstStage, ...]:
-    """Regress each endogenous feature on psi; partial F and R^2 of the excluded instruments."""
+    """Regress each endogenous feature on psi; partial F and R^2 of the excluded instruments.
+
+    Empty when nothing is endogenous or there are no more rows than instruments.
+    """
     parts = Partialled.of(moments)
+    if parts.freedom <= 0:
+        return ()
     explained = np.sum((parts.basis.T @ parts.X) ** 2, axis=0)
     total = np.sum(parts.X**2, axis=0)
     q = parts.basis.shape[1]
     stages = []
     for name, fit, all_ in zip(parts.names, explained, total, strict=True):
-        rest = max(all_ - fit, np.finfo(float).tiny)
-        f = (fit / q) / (rest / parts.freedom) if q else 0.0
+        rest = max(all_ - fit, np.finfo(float).eps * all_)
+        f = (fit / q) / (rest / parts.freedom) if q and rest > 0 else 0.0
         null = f"the instruments do not move {name} given the exogenous features"
         statistic = Statistic(float(f), (q, parts.freedom), null)
         stages.append(FirstStage(name, statistic, float(fit / all_) if all_ > 0 else 0.0))
@@ -173,26 +178,29 @@ def cragg_donald(moments: Moments) -> float | None:
 
     The smallest eigenvalue of S^-1/2 X' P_Z X S^-1/2 / q with S the covariance of the
     first stages' residuals; equal to the partial F when there is one endogenous feature.
-    None when nothing is endogenous or the order condition fails.
+    None when nothing is endogenous, the order condition fails, or some combination is an
+    exact function of the instruments or of the exogenous features.
     """
     parts = Partialled.of(moments)
     q, m = parts.basis.shape[1], len(parts.names)
-    if not m or q < m:
+    if not m or q < m or parts.freedom <= 0:
         return None
     scale = np.linalg.norm(parts.X, axis=0)
     if (scale == 0).any():
         return None
     X = parts.X / scale
     fitted = parts.basis.T @ X
-    residual = X - parts.basis @ fitted
-    size = np.linalg.svd(residual, compute_uv=False)
-    if size[-1] < RANK_TOLERANCE:
-        return None  # some combination is an exact function of the instruments
-    _, triangle = np.linalg.qr(residual)
+    rest = residual(parts.basis, X)
+    if min(np.linalg.svd(V, compute_uv=False)[-1] for V in (X, rest)) < RANK_TOLERANCE:
+        return None
+    _, triangle = np.linalg.qr(rest)
     whitened = np.linalg.solve(triangle.T, fitted.T).T
     smallest = np.linalg.svd(whitened, compute_uv=False)[-1] ** 2
     return float(smallest * parts.freedom / q)
 
 
-def _residual(Q: Floats, V: Floats) -> Floats:
-    return V - Q @ (Q.T @ V)
+def residual(Q: Floats, V: Floats) -> Floats:
+    """Return what the orthonormal columns of Q leave of V, with rounding errors set to zero."""
+    rest = V - Q @ (Q.T @ V)
+    nothing = np.linalg.norm(rest, axis=0) <= RANK_TOLERANCE * np.linalg.norm(V, axis=0)
+    return np.where(nothing, 0.0, rest)

@@ -18,8 +18,9 @@ def f_tail(value: float, numerator: int, denominator: int) -> float:
     """P(F > value) = I_s(d2 / 2, d1 / 2) with s = d2 / (d2 + d1 value)."""
     if value <= 0:
         return 1.0
-    share = denominator / (denominator + numerator * value)
-    return _beta(share, 1 - share, denominator / 2, numerator / 2)
+    total = denominator + numerator * value
+    x, y = denominator / total, numerator * value / total
+    return _beta(x, y, denominator / 2, numerator / 2)
 
 
 def chi2_tail(value: float, freedom: int) -> float:

@@ -33,6 +33,8 @@ class Estimate:
         (A^T B^-1 A)^-1 / n, (d_phi, d_phi): cov(W_i., W_j.) = noise_cov[i, j] bread.
     null
         Orthonormal directions of a row of W that the data do not identify, (m, d_phi).
+    scale
+        Root mean square of each feature, (d_phi,).
     n
         Rows.
     """
@@ -43,6 +45,7 @@ class Estimate:
     noise_cov: Floats
     bread: Floats
     null: Floats
+    scale: Floats
     n: int
 
     @property
@@ -54,7 +57,8 @@ class Estimate:
     def se(self) -> Floats:
         """Homoskedastic standard errors, (d_y, d_phi); NaN where W is not identified."""
         se = np.sqrt(np.outer(np.diag(self.noise_cov), np.diag(self.bread)))
-        se[:, (np.abs(self.null) > 1e-6).any(axis=0)] = np.nan
+        part = np.abs(self.null) * self.scale  # of each feature in a free direction, unitless
+        se[:, (part > 1e-6 * part.max(axis=1, keepdims=True)).any(axis=0)] = np.nan
         return se
 
     @property
@@ -149,7 +153,8 @@ def _finish(
         raise InputError(f"{moments.n} rows cannot estimate {W.shape[1]} coefficients")
     noise_cov = residual.T @ residual * (moments.n / freedom)
     K = _dual(moments, rows, residual)
-    return Estimate(layout, W, K, noise_cov, keep @ bread @ keep, null, moments.n)
+    scale = np.sqrt(np.diag(moments.D))
+    return Estimate(layout, W, K, noise_cov, keep @ bread @ keep, null, scale, moments.n)
 
 
 def _extension(moments: Moments, rows: Rows) -> Floats:

@@ -1,0 +1,423 @@
+"""The commands: simulate, fit, diagnose and demo, as a user types them."""
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import ivvi
+from helpers import OPTIONS, ROLES, make_rows, run, write_table
+from ivvi import estimate, load_model, read_logs
+from ivvi.terminal import progress
+
+COMMANDS = ("demo", "simulate", "fit", "diagnose")
+SMALL = ("--dim", 2, "--episodes", 20, "--horizon", 50)
+FIT_KEYS = {
+    *("outputs", "phi", "psi", "W", "se", "noise_cov", "n", "episodes", "dropped"),
+    *("method", "seconds", "warnings", "diagnostics"),
+}
+DIAGNOSTIC_KEYS = {
+    *("mu_iv", "mu_b", "rank", "identified", "first_stage", "cragg_donald"),
+    *("kleibergen_paap", "wu_hausman"),
+}
+
+
+def succeed(*arguments):
+    result = run(*arguments)
+    assert result.code == 0, result
+    return result
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    """Simulate one log on the command line, over a file that was there."""
+    path = tmp_path_factory.mktemp("simulated") / "log.parquet"
+    path.write_text("something old")
+    facts = ("--json", path.with_name("facts.json"))
+    result = succeed("simulate", "linear", *SMALL, "--seed", 7, "--out", path, "--force", *facts)
+    assert result.out.startswith(f"{path}: 1,000 rows of linear k=2 setting I")
+    assert result.err == ""
+    return path
+
+
+@pytest.fixture
+def small(tmp_path):
+    return write_table(make_rows(), tmp_path / "small.parquet")
+
+
+# The program
+
+
+def test_version():
+    assert succeed("--version").out == f"ivvi {ivvi.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",)])
+def test_help_names_every_command(arguments):
+    result = succeed(*arguments)
+    assert result.out.startswith("Usage: ")
+    for command in COMMANDS:
+        assert f"\n  {command} " in result.out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_each_command_names_its_options(command):
+    said = succeed(command, "--help").out
+    wanted = {"--json", "--force", "--help"}
+    wanted |= {"--out"} if command != "diagnose" else set()
+    wanted |= {"--seed"} if command in ("demo", "simulate") else set()
+    if command in ("fit", "diagnose"):
+        wanted |= {"--state", "--action", "--instrument", "--next-state", "--reward", "--episode"}
+        wanted |= {"--step", "--features", "--phi", "--psi", "--drop-missing", "--weight"}
+    if command == "fit":
+        wanted |= {"--method", "--se", "--debiased", "--allow-unidentified", "--ridge"}
+    if command == "simulate":
+        wanted |= {"--dim", "--setting", "--episodes", "--horizon"}
+    assert {option for option in wanted if option not in said} == set()
+
+
+def test_the_program_is_installed_and_runs_as_a_module(tmp_path):
+    program = os.path.join(os.path.dirname(sys.executable), "ivvi")
+    for start in ([program], [sys.executable, "-m", "ivvi.cli"]):
+        done = subprocess.run([*start, "--version"], capture_output=True, text=True, check=True)
+        assert done.stdout == f"ivvi {ivvi.__version__}\n"
+
+
+@pytest.mark.parametrize("buffered", ["", "1"])
+def test_a_reader_that_goes_away_is_no_disaster(buffered, small):
+    """As in ``ivvi diagnose ... | head -0``."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "ivvi.cli", "diagnose", small, *OPTIONS],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONUNBUFFERED": buffered},
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_shows_only_on_a_terminal(monkeypatch, capsys):
+    with progress("reading", 10) as advance:
+        assert advance is None
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress("reading", 10) as advance:
+        advance(4)
+        advance(6)
+    assert "reading" in screen.getvalue()
+    assert "10/10" in screen.getvalue()
+    assert capsys.readouterr().out == ""
+
+
+# simulate
+
+
+def test_simulate_writes_the_columns_of_a_log_and_no_confounder(log):
+    table = pq.read_table(log)
+    numbered = [f"{name}{i}" for name in "xaz" for i in range(2)]
+    names = ["episode", "step", *numbered, "reward", "next_x0", "next_x1"]
+    assert table.column_names == names
+    assert table.num_rows == 1000
+    assert table["episode"].to_pylist() == np.repeat(np.arange(20), 50).tolist()
+    assert table["step"].to_pylist() == list(range(50)) * 20
+    x, after = (table[name].to_numpy().reshape(20, 50) for name in ("x1", "next_x1"))
+    assert np.array_equal(x[:, 1:], after[:, :-1])
+
+
+def test_simulate_says_what_it_did(log):
+    assert json.loads(log.with_name("facts.json").read_text()) == {
+        "log": str(log),
+        "simulator": "linear k=2 setting I",
+        "data": "synthetic, section 5.1 of the paper",
+        "rows": 1000,
+        "episodes": 20,
+        "horizon": 50,
+        "seed": 7,
+    }
+
+
+def test_the_same_seed_gives_the_same_log(log, simulator, tmp_path):
+    """Written from the command line or from Python, at another time."""
+    written, env = pq.read_table(log), simulator("linear", 2)
+    assert env.write_log(tmp_path / "same.parquet", 20, 50, seed=7) == 1000
+    assert pq.read_table(tmp_path / "same.parquet").equals(written)
+    assert (
+        env.collect(20, 50, seed=7).to_batch().z.ravel().tolist()
+        == np.column_stack([written["z0"], written["z1"]]).ravel().tolist()
+    )
+    env.write_log(tmp_path / "other.parquet", 20, 50, seed=8)
+    assert not pq.read_table(tmp_path / "other.parquet")["z0"].equals(written["z0"])
+
+
+# fit
+
+
+@pytest.fixture(scope="module")
+def fitted(log, tmp_path_factory):
+    """Fit the simulated log; returns the JSON, the folder of the model and what was said."""
+    folder = tmp_path_factory.mktemp("fitted")
+    arguments = ("fit", log, *OPTIONS, "--next-state", "next_x*", "--reward", "reward")
+    result = succeed(*arguments, "--out", folder / "model", "--json", folder / "fit.json")
+    return json.loads((folder / "fit.json").read_text()), folder / "model", result
+
+
+def test_fit_json_holds_what_is_promised(fitted):
+    found, _, result = fitted
+    assert found.keys() >= FIT_KEYS
+    assert found["diagnostics"].keys() >= DIAGNOSTIC_KEYS
+    assert {"sargan", "hansen_j"} & found["diagnostics"].keys()
+    assert found["outputs"] == ["next_x0", "next_x1", "reward"]
+    assert found["phi"] == ["1", "x0", "x1", "a0", "a1"]
+    assert found["psi"] == ["1", "x0", "x1", "z0", "z1"]
+    assert np.shape(found["W"]) == np.shape(found["se"]) == (3, 5)
+    assert np.shape(found["noise_cov"]) == (3, 3)
+    assert (found["n"], found["episodes"], found["method"]) == (1000, 20, "exact")
+    assert found["dropped"] == {"without next state": 0, "with missing values": 0}
+    assert found["seconds"] > 0
+    assert found["warnings"] == []
+    assert result.err == ""
+
+
+def test_a_statistic_that_does_not_apply_is_null_with_a_reason(fitted):
+    diagnostics = fitted[0]["diagnostics"]
+    assert diagnostics["sargan"] is None
+    assert "just identified" in diagnostics["reasons"]["sargan"]
+    for name, value in diagnostics.items():
+        assert (value is None) == (name in diagnostics["reasons"])
+    assert diagnostics["first_stage"].keys() == {"a0", "a1"}
+    assert diagnostics["wu_hausman"].keys() == {"next_x0", "next_x1", "reward"}
+    assert (diagnostics["rank"], diagnostics["identified"]) == (5, True)
+
+
+def test_fit_finds_what_two_stage_least_squares_finds(fitted, log):
+    """Against the textbook formula on the columns of the file."""
+    table = pq.read_table(log).to_pandas()
+    one = np.ones((1000, 1))
+    phi = np.hstack([one, table[["x0", "x1", "a0", "a1"]]])
+    psi = np.hstack([one, table[["x0", "x1", "z0", "z1"]]])
+    y = table[["next_x0", "next_x1", "reward"]].to_numpy()
+    projected = psi @ np.linalg.lstsq(psi, phi, rcond=None)[0]
+    W = np.linalg.lstsq(projected, y, rcond=None)[0].T
+    assert np.allclose(fitted[0]["W"], W, rtol=1e-8, atol=1e-10)
+    least_squares = np.linalg.lstsq(phi, y, rcond=None)[0].T
+    assert np.allclose(fitted[0]["least_squares"]["W"], least_squares, rtol=1e-8, atol=1e-10)
+
+
+def test_the_truth_is_within_five_standard_errors(fitted):
+    W, se = np.array(fitted[0]["W"]), np.array(fitted[0]["se"])
+    truth = np.array([[0, 0.5, 0.2, -0.5, -0.1], [0, 0.2, 0.5, -0.1, -0.5]])
+    assert (np.abs(W[:2] - truth) < 5 * se[:2]).all()
+
+
+def test_the_saved_model_is_the_fit(fitted):
+    found, folder, _ = fitted
+    model = load_model(folder)
+    assert model.W.tolist() == found["W"]
+    assert model.noise_cov.tolist() == found["noise_cov"]
+    assert (model.state, model.action) == (("x0", "x1"), ("a0", "a1"))
+    assert (model.has_reward, model.unidentified) == (True, ())
+    kept = json.loads((folder / "model.json").read_text())["facts"]
+    assert kept == found
+
+
+def test_the_summary_says_what_was_found(fitted):
+    found, folder, result = fitted
+    assert "1,000 transitions of 20 episodes, method exact" in result.out
+    assert f"model saved in {folder}" in result.out
+    for output in found["outputs"]:
+        assert f"output {output}\n" in result.out
+    assert f"{found['diagnostics']['mu_iv']:.4g}" in result.out
+    assert "dropped rows      none" in result.out
+
+
+def test_json_on_standard_output_is_all_that_is_there(small, tmp_path):
+    result = succeed("fit", small, *OPTIONS, "--out", tmp_path / "one", "--json", "-")
+    succeed("fit", small, *OPTIONS, "--out", tmp_path / "two", "--json", tmp_path / "two.json")
+    one, two = json.loads(result.out), json.loads((tmp_path / "two.json").read_text())
+    assert one.pop("seconds") != two.pop("seconds")
+    assert one == two
+    assert one["dropped"]["without next state"] == 6
+
+
+def test_warnings_go_to_standard_error_and_into_the_json(tmp_path):
+    columns = make_rows()
+    columns["z1"] = np.random.default_rng(9).normal(size=60)  # says nothing about a1
+    source = write_table(columns, tmp_path / "log.parquet")
+    result = succeed("fit", source, *OPTIONS, "--out", tmp_path / "model", "--json", "-")
+    (warning,) = json.loads(result.out)["warnings"]
+    assert warning.startswith("weak instruments")
+    assert result.err == f"ivvi: warning: {warning}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "shape", "settings"),
+    [
+        (("--method", "least-squares"), (2, 5), {"method": "least-squares"}),
+        (("--features", "poly2"), (2, 9), {"phi": "poly2"}),
+        (("--features", "spline:4"), (2, 1 + 2 * 5 + 2), {"phi": "spline:4"}),
+        (("--psi", "poly2"), (2, 5), {"psi": "poly2"}),
+        (("--features", "poly2", "--phi", "linear"), (2, 5), {"psi": "poly2"}),
+        (("--ridge", "0.5"), (2, 5), {"method": ivvi.Exact(ridge=0.5)}),
+        (("--debiased",), (2, 5), {"method": ivvi.Exact(debiased=True)}),
+        (("--weight", "reward2"), (2, 5), {}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
+def test_options_of_fit_reach_the_estimator(options, shape, settings, tmp_path):
+    columns = make_rows(20, 30)
+    columns["reward2"] = columns["reward"] ** 2
+    source = write_table(columns, tmp_path / "log.parquet")
+    out = tmp_path / "model"
+    found = json.loads(succeed("fit", source, *OPTIONS, *options, "--out", out, "--json", "-").out)
+    weight = "reward2" if "--weight" in options else None
+    wanted = estimate(read_logs(source, **ROLES, weight=weight), **settings)
+    plain = estimate(read_logs(source, **ROLES))
+    assert np.shape(found["W"]) == shape
+    assert found["W"] == wanted.W.tolist()
+    assert found["se"] == wanted.se.tolist() != plain.se.tolist()
+
+
+def test_only_some_outputs_are_printed_unless_all_are_asked_for(tmp_path):
+    source = write_table(make_rows(20, 10, d=8), tmp_path / "log.parquet")
+    few = succeed("fit", source, *OPTIONS, "--out", tmp_path / "a").out
+    assert "... and 2 more outputs" in few
+    assert "output next_x6" not in few
+    every = succeed("fit", source, *OPTIONS, "--out", tmp_path / "b", "--all-outputs").out
+    assert "more outputs" not in every
+    assert "output next_x7" in every
+
+
+def test_columns_of_other_names(tmp_path):
+    names = {"episode": "user", "step": "day", "x0": "speed", "a0": "dose", "z0": "coin"}
+    table = pa.table(make_rows(d=1))
+    table = table.rename_columns([names.get(name, name) for name in table.column_names])
+    source = write_table(table, tmp_path / "log.csv")
+    columns = ("--state", "speed", "--action", "dose", "--instrument", "coin")
+    keys = ("--episode", "user", "--step", "day")
+    arguments = ("fit", source, *columns, *keys, "--out", tmp_path / "m", "--json", "-")
+    found = json.loads(succeed(*arguments).out)
+    assert (found["phi"], found["psi"]) == (["1", "speed", "dose"], ["1", "speed", "coin"])
+    assert (found["outputs"], found["episodes"]) == (["next_speed"], 6)
+
+
+def test_a_cross_section_is_a_one_step_log(tmp_path):
+    table = pa.table(make_rows(d=1)).select(["a0", "z0", "reward"])
+    source = write_table(table, tmp_path / "log.csv")
+    columns = ("--action", "a0", "--instrument", "z0", "--next-state", "reward")
+    result = succeed("fit", source, *columns, "--out", tmp_path / "m", "--json", "-")
+    found = json.loads(result.out)
+    assert (found["phi"], found["outputs"]) == (["1", "a0"], ["reward"])
+    assert (found["n"], found["episodes"]) == (60, 60)
+    assert load_model(tmp_path / "m").mean(np.empty(0), np.ones(1)).shape == (1,)
+
+
+# diagnose
+
+
+def test_diagnose_says_what_fit_says(log, fitted, tmp_path):
+    arguments = ("diagnose", log, *OPTIONS, "--next-state", "next_x*", "--reward", "reward")
+    result = succeed(*arguments, "--json", tmp_path / "found.json")
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["diagnostics"] == fitted[0]["diagnostics"]
+    assert {name: fitted[0][name] for name in found} == found
+    assert "W" not in found
+    assert "identified        yes: rank of A is 5 of 5" in result.out
+    for action in ("a0", "a1"):
+        assert f"first stage {action}" in result.out
+    assert json.loads(succeed(*arguments, "--json", "-").out) == found
+
+
+# demo
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo") / "story"
+    return succeed("demo", "--out", folder).out, folder
+
+
+def test_the_demo_writes_four_things(told):
+    text, folder = told
+    assert sorted(file.name for file in folder.iterdir()) == [
+        *("coefficients.png", "demo.json", "log.parquet", "model"),
+    ]
+    assert pq.read_metadata(folder / "log.parquet").num_rows == 80_000
+    assert (folder / "coefficients.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "coefficients.png").stat().st_size > 20_000
+    assert f"Written to {folder}: log.parquet, model/, coefficients.png, demo.json" in text
+
+
+def test_the_numbers_of_the_demo_are_those_of_its_files(told):
+    text, folder = told
+    facts = json.loads((folder / "demo.json").read_text())
+    truth, iv, ls, se = (
+        np.array(facts[name]) for name in ("W_true", "W_iv", "W_least_squares", "se_iv")
+    )
+    assert load_model(folder / "model").W.tolist() == iv.tolist()
+    for i in range(5):
+        j = 6 + i
+        (line,) = [line for line in text.splitlines() if f"a{i} -> next_x{i}" in line]
+        low, high = iv[i, j] - 1.96 * se[i, j], iv[i, j] + 1.96 * se[i, j]
+        numbers = f"{truth[i, j]:.3f} {ls[i, j]:.3f} {iv[i, j]:.3f} [{low:.3f}, {high:.3f}]"
+        assert line.split()[3:] == numbers.split()
+    wrong = int(((ls * truth) < 0).sum())
+    assert f"Least squares gets {wrong} signs wrong" in text
+    errors = [float(np.linalg.norm(W - truth)) for W in (iv, ls)]
+    assert f"(||W - W*|| {errors[0]:.3f} against {errors[1]:.3f})" in text
+    assert f"{errors[1] / errors[0]:.0f} times closer" in text
+    assert f"mu_iv is {facts['mu_iv']:.3f}" in text
+    assert "80,000 decisions in 80 episodes" in text
+
+
+def test_the_demo_shows_what_it_claims(told):
+    """Confounding turns signs and the instrument turns them back, to five standard errors."""
+    facts = json.loads((told[1] / "demo.json").read_text())
+    truth, iv, se = (np.array(facts[name]) for name in ("W_true", "W_iv", "se_iv"))
+    assert (np.abs(iv - truth) < 5 * se).all()
+    least_squares = np.array(facts["W_least_squares"])
+    assert all(least_squares[i, 6 + i] > 0 > truth[i, 6 + i] for i in range(5))
+    assert facts["error_least_squares"] > 10 * facts["error_iv"]
+    assert facts["mu_iv"] == pytest.approx(0.14, abs=0.01)  # the paper's table
+
+
+def test_the_commands_that_the_demo_suggests_work(told, tmp_path):
+    text, folder = told
+    suggested = [line.strip() for line in text.splitlines() if line.startswith("  ivvi ")]
+    assert [line.split()[1] for line in suggested] == ["diagnose", "fit"]
+    for line in suggested:
+        arguments = [word.strip("'") for word in line.split()[1:]]
+        if "--out" in arguments:
+            arguments[-1] = tmp_path / arguments[-1]
+        succeed(*arguments)
+    found = load_model(tmp_path / "my-model")
+    assert np.allclose(found.W, load_model(folder / "model").W, atol=0.05)
+
+
+def test_the_demo_can_be_told_again(told, tmp_path, monkeypatch):
+    """Over an earlier one, without force; simulating again would take long."""
+    before = (told[1] / "demo.json").read_text()
+    kept = shutil.copy(told[1] / "log.parquet", tmp_path)
+    monkeypatch.setattr(
+        "ivvi.environments.ConfoundedEnv.write_log",
+        lambda env, path, *, seed, force: shutil.copy(kept, path),
+    )
+    result = succeed("demo", "--out", told[1], "--json", "-")
+    assert json.loads(result.out) == json.loads(before)
+    assert (told[1] / "demo.json").read_text() == before

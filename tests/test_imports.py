@@ -1,0 +1,91 @@
+"""Importing costs nothing: heavy libraries are loaded where they are used."""
+
+import ast
+import importlib
+import inspect
+import json
+import subprocess
+import sys
+
+import pytest
+
+import ivvi
+from helpers import OPTIONS, make_rows, write_table
+
+HEAVY = {"jax", "matplotlib", "pandas", "scipy", "pyarrow", "gymnasium", "numpy", "duckdb", "rich"}
+
+
+def loaded_by(code, *arguments):
+    """Return the top-level modules that a fresh process has loaded after `code`."""
+    report = "import json, sys; print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{report}", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+FIT = """
+import contextlib, sys
+from ivvi.cli import main
+with contextlib.suppress(SystemExit):
+    main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "unwanted"),
+    [
+        ("import ivvi", HEAVY),
+        ("import ivvi; dir(ivvi); ivvi.InputError", HEAVY),
+        ("import ivvi.cli", HEAVY),
+        ("import ivvi.logs", HEAVY - {"pyarrow", "numpy"}),
+        ("import ivvi.fitting", HEAVY - {"pyarrow", "numpy"}),
+        ("import ivvi; ivvi.load_model", HEAVY - {"numpy"}),
+    ],
+)
+def test_imports_load_nothing_heavy(code, unwanted):
+    assert loaded_by(code) & unwanted == set()
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_a_small_fit_loads_nothing_heavy(ending, tmp_path):
+    source = write_table(make_rows(), tmp_path / f"log.{ending}")
+    loaded = loaded_by(FIT, "fit", source, *OPTIONS, "--out", tmp_path / "model")
+    assert (tmp_path / "model").is_dir()
+    assert loaded & (HEAVY - {"pyarrow", "numpy"}) == set()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["fit", "--help"], ["--version"]])
+def test_help_loads_nothing_heavy(arguments):
+    assert loaded_by(FIT, *arguments) & HEAVY == set()
+
+
+@pytest.mark.parametrize("name", ivvi.__all__)
+def test_public_names_resolve_to_documented_objects(name):
+    found = getattr(ivvi, name)
+    assert inspect.getdoc(found)
+    assert found.__module__.startswith("ivvi.")
+
+
+def test_public_names_match_what_type_checkers_see():
+    """The three lists of ``ivvi/__init__.py`` say the same."""
+    tree = ast.parse(inspect.getsource(ivvi))
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {alias.name: node.module for node in block.body for alias in node.names}
+    assert seen == ivvi._MODULE
+    assert sorted(seen) == sorted(ivvi.__all__) == sorted(set(ivvi.__all__))
+    for name, module in seen.items():
+        assert getattr(importlib.import_module(module), name) is getattr(ivvi, name)
+
+
+def test_dir_lists_the_public_names():
+    assert set(ivvi.__all__) <= set(dir(ivvi))
+    assert "__version__" in dir(ivvi)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'ivvi' has no attribute 'nothing'"):
+        _ = ivvi.nothing
