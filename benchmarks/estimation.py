@@ -40,7 +40,8 @@ def fit_ivvi(log):
     """Coefficients and standard errors."""
     from ivvi.estimators import Exact
     from ivvi.features import linear
-    from ivvi.moments import Layout, compute_moments
+    from ivvi.layout import Layout
+    from ivvi.moments import compute_moments
 
     moments, _ = compute_moments(log, Layout.build(linear(), linear(), log.roles))
     estimate = Exact().solve(moments)

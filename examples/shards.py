@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import ivvi
-from ivvi.moments import Layout
+from ivvi.layout import Layout
 
 
 def main() -> None:

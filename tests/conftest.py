@@ -45,8 +45,9 @@ def roles_of(names_of):
 def moments_of(roles_of):
     """Return the moments of arrays x, a, z, y; no reader looks at them on the way."""
     from ivvi.features import parse_features
+    from ivvi.layout import Layout
     from ivvi.logs import Batch
-    from ivvi.moments import Layout, Moments
+    from ivvi.moments import Moments
 
     def build(x, a, z, y, weight=None, episode=None, *, features="linear"):
         phi, psi = parse_features(features) if isinstance(features, str) else features

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from ivvi.blocks import Constant, Fourier, Interactions, OneHot, Power, Spline
 from ivvi.errors import InputError
 from ivvi.features import FeatureMap, linear, parse_features, polynomial, spline
+from ivvi.layout import Layout
 from ivvi.logs import Batch
-from ivvi.moments import Layout, Moments, compress, compute_moments, is_constant
+from ivvi.moments import Moments, compress, compute_moments, is_constant
 
 WORDS = ("linear", "poly2", "poly2:cross", "spline:4", "fourier:7")
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from ivvi.errors import DataError, FileError, InputError
+from ivvi.splines import DEGREE, spline_columns
 
 Array = Any
 """A NumPy or JAX array."""
@@ -149,7 +150,7 @@ class Spline:
         v = _part(self.of, x, u)
         xp = v.__array_namespace__()
         parts = [
-            _spline_columns(v[..., j], grid) if grid else v[..., j : j + 1]
+            spline_columns(v[..., j], grid) if grid else v[..., j : j + 1]
             for j, grid in enumerate(self.grids)
         ]
         return xp.concatenate(parts, axis=-1) if parts else v[..., :0]
@@ -289,7 +290,6 @@ class Custom(_Plain):
 BLOCKS: dict[str | None, type] = {
     kind.__name__: kind for kind in (Constant, Power, Interactions, Spline, Fourier, OneHot, Custom)
 }
-DEGREE = 3
 
 
 @cache
@@ -316,42 +316,6 @@ def _part(of: str, x: Array, u: Array) -> Array:
 
 def _columns(of: str, state: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
     return {"state": tuple(state), "input": tuple(inputs), "both": (*state, *inputs)}[of]
-
-
-def _spline_columns(v: Array, grid: tuple[float, ...]) -> Array:
-    """Evaluate all splines but the first on v (...,); returns (..., knots + 1)."""
-    xp = v.__array_namespace__()
-    low, high = grid[0], grid[-1]
-    inside = xp.clip(v, low, high)[..., None]
-    below, above = xp.minimum(v - low, 0.0)[..., None], xp.maximum(v - high, 0.0)[..., None]
-    slope_low, slope_high = _end_slopes(grid)
-    basis = _bases(inside, grid, DEGREE) + below * slope_low + above * slope_high
-    return basis[..., 1:]
-
-
-def _bases(v: Array, grid: tuple[float, ...], degree: int) -> Array:
-    """B-splines by the Cox-de Boor recursion on v (..., 1) inside the grid."""
-    xp = v.__array_namespace__()
-    t = np.r_[[grid[0]] * DEGREE, grid, [grid[-1]] * DEGREE]
-    last = (t[:-1] < t[1:]) & (t[1:] == grid[-1])  # the last interval includes its right end
-    basis = ((v >= t[:-1]) & ((v < t[1:]) | (last & (v == grid[-1])))).astype(v.dtype)
-    for d in range(1, degree + 1):
-        left, right = t[d:-1] - t[: -d - 1], t[d + 1 :] - t[1:-d]
-        up = np.divide(1.0, left, out=np.zeros_like(left), where=left > 0)
-        down = np.divide(1.0, right, out=np.zeros_like(right), where=right > 0)
-        basis = (v - t[: -d - 1]) * up * basis[..., :-1] + (t[d + 1 :] - v) * down * basis[..., 1:]
-    return xp.asarray(basis)
-
-
-@lru_cache(maxsize=256)
-def _end_slopes(grid: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Derivatives of all splines at the two ends of the grid, by the degree-lowering formula."""
-    t = np.r_[[grid[0]] * DEGREE, grid, [grid[-1]] * DEGREE]
-    lower = _bases(np.array([[grid[0]], [grid[-1]]]), grid, DEGREE - 1)
-    width = t[DEGREE:] - t[:-DEGREE]
-    scaled = np.divide(DEGREE * lower, width, out=np.zeros_like(lower), where=width > 0)
-    slopes = scaled[:, :-1] - scaled[:, 1:]
-    return slopes[0], slopes[1]
 
 
 @lru_cache(maxsize=64)

@@ -18,8 +18,9 @@ from ivvi.dynamics import Dynamics
 from ivvi.errors import IdentificationError, InputError, IvviWarning, nearest
 from ivvi.estimators import Estimate, Exact, LeastSquares, Method
 from ivvi.features import FeatureMap, parse_features
+from ivvi.layout import Layout
 from ivvi.logs import Counts, Log, Roles, read_logs
-from ivvi.moments import Layout, Moments, compute_moments
+from ivvi.moments import Moments, compute_moments
 from ivvi.summary import WIDTH, coefficient_table, diagnostics_table
 
 METHODS: dict[str, Callable[..., Method]] = {"exact": Exact, "least-squares": LeastSquares}

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from ivvi.errors import InputError
 from ivvi.features import describe_direction
-from ivvi.moments import Layout, Moments, compress
+from ivvi.layout import Layout
+from ivvi.moments import Moments, compress
 
 Floats = NDArray[np.float64]
 RANK_TOLERANCE = 1e-6

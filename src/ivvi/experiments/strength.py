@@ -19,7 +19,8 @@ from ivvi.diagnostics import strength
 from ivvi.environments import ConfoundedEnv
 from ivvi.errors import InputError
 from ivvi.features import parse_features
-from ivvi.moments import Layout, compute_moments
+from ivvi.layout import Layout
+from ivvi.moments import compute_moments
 from ivvi.simulators import load_factors, make_env
 from ivvi.terminal import check_json_target, emit_json, progress, run_app
 

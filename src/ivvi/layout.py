@@ -1,0 +1,142 @@
+"""Which features a row of a log has, and where each stands.
+
+Every transition gives one vector v = [phi(x, a), what psi(x, z) adds, y]. A `Layout` knows
+the feature maps, the names and the columns, and evaluates v for a batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ivvi.blocks import Block, Constant, Power
+from ivvi.features import FeatureMap
+from ivvi.logs import Batch, Roles
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which column of v is which feature or output.
+
+    Columns of phi come first, then those of psi that phi does not have, then y. Blocks
+    of features that look at the state alone and stand in both maps are shared.
+
+    Attributes
+    ----------
+    phi, psi
+        The feature maps, fitted.
+    phi_names, psi_names, outputs
+        Names of the columns of phi (d_phi), of psi (d_psi), of y (d_y).
+    psi_columns
+        Position in v of each column of psi.
+    pieces
+        Each distinct block, the argument it is evaluated with beside the state, and the
+        column of v where its values start.
+    """
+
+    phi: FeatureMap
+    psi: FeatureMap
+    phi_names: tuple[str, ...]
+    psi_names: tuple[str, ...]
+    outputs: tuple[str, ...]
+    psi_columns: tuple[int, ...]
+    pieces: tuple[tuple[Block, str, int], ...]
+
+    @classmethod
+    def build(cls, phi: FeatureMap, psi: FeatureMap, roles: Roles) -> Layout:
+        """Lay out fitted feature maps for a log with these roles."""
+        pieces: list[tuple[Block, str, int]] = []
+        shared: dict[Block, range] = {}
+        at = 0
+        for block in phi.blocks:
+            width = len(block.names(roles.state, roles.action))
+            pieces.append((block, "action", at))
+            if block.of == "state":
+                shared[block] = range(at, at + width)
+            at += width
+        psi_columns: list[int] = []
+        for block in psi.blocks:
+            if block in shared:
+                psi_columns += shared[block]
+                continue
+            width = len(block.names(roles.state, roles.instrument))
+            pieces.append((block, "instrument", at))
+            psi_columns += range(at, at + width)
+            at += width
+        return cls(
+            phi,
+            psi,
+            phi.names(roles.state, roles.action),
+            psi.names(roles.state, roles.instrument),
+            roles.outputs,
+            tuple(psi_columns),
+            tuple(pieces),
+        )
+
+    @property
+    def phi_columns(self) -> tuple[int, ...]:
+        """Positions of phi in v."""
+        return tuple(range(len(self.phi_names)))
+
+    @property
+    def y_columns(self) -> tuple[int, ...]:
+        """Positions of y in v."""
+        return tuple(range(self.width - len(self.outputs), self.width))
+
+    @property
+    def shared(self) -> tuple[int, ...]:
+        """Columns of phi that psi has too: the exogenous ones."""
+        return tuple(sorted(set(self.phi_columns) & set(self.psi_columns)))
+
+    @property
+    def constant(self) -> int | None:
+        """Position of the constant, when phi and psi both have it."""
+        for block, _, start in self.pieces:
+            if isinstance(block, Constant):
+                return start if start in self.shared else None
+        return None
+
+    @property
+    def width(self) -> int:
+        """Number of columns of v."""
+        return max(len(self.phi_names), *(c + 1 for c in self.psi_columns)) + len(self.outputs)
+
+    @property
+    def varying(self) -> NDArray[np.int64]:
+        """Columns of v other than constants, whose moments need no looking at the data."""
+        constants = {start for block, _, start in self.pieces if isinstance(block, Constant)}
+        return np.array([i for i in range(self.width) if i not in constants], dtype=np.int64)
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether the varying columns of v are just those of the log: x, a, z, y."""
+        varying = [(block, argument) for block, argument, _ in self.pieces if block != Constant()]
+        state, inputs = Power(1, "state"), Power(1, "input")
+        return varying == [(state, "action"), (inputs, "action"), (inputs, "instrument")]
+
+    def rows(self, batch: Batch) -> Floats:
+        """Evaluate the varying columns of v for each transition, (n, p), column-major."""
+        if batch.table is not None and self.is_raw:
+            return batch.table
+        V = np.empty((len(self.varying), len(batch))).T
+        at = 0
+        for block, argument, _ in self.pieces:
+            if not isinstance(block, Constant):
+                values = block(batch.x, batch.a if argument == "action" else batch.z)
+                V[:, at : at + values.shape[1]] = values
+                at += values.shape[1]
+        V[:, at:] = batch.y
+        return V
+
+    def embed(self, mean: Floats, scatter: Floats) -> tuple[Floats, Floats]:
+        """Put the constants back into moments (..., p) and (..., p, p) of the varying columns."""
+        lead, at = mean.shape[:-1], self.varying
+        whole_mean = np.ones((*lead, self.width))
+        whole_mean[..., at] = mean
+        whole_scatter = np.zeros((*lead, self.width, self.width))
+        whole_scatter[..., at[:, None], at] = scatter
+        return whole_mean, whole_scatter
