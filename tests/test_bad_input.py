@@ -279,6 +279,9 @@ IDENTIFICATION_CASES = {
 
 FILE_CASES = {
     "no such file": Case(lambda folder: folder / "log.parquet", FileError, ("does not exist",)),
+    "two lines in a name": Case(
+        lambda folder: folder / "no\nlog.parquet", FileError, ("log.parquet does not exist",)
+    ),
     "no such glob": Case(lambda folder: folder / "*.parquet", FileError, ("no file matches",)),
     "truncated Parquet": Case(
         truncated("log", ".parquet"), FileError, ("log.parquet cannot be read as Parquet",)
@@ -300,6 +303,9 @@ FILE_CASES = {
         ("column 'x0' is string in", "two.parquet but double in"),
     ),
     "column missing in one CSV": Case(two_files("csv", z0=None), FileError, ("lacks column 'z0'",)),
+    "other episodes in one CSV": Case(
+        two_files("csv", episode=["one"] * 60), FileError, ("two.csv cannot be read as", "'one'")
+    ),
     "other type in one Arrow file": Case(
         two_files("arrow", a0=np.arange(60)), FileError, ("'a0' is int64 in", "but double in")
     ),

@@ -70,9 +70,8 @@ def test_help_names_every_command(arguments):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_each_command_names_its_options(command):
     said = succeed(command, "--help").out
-    wanted = {"--json", "--force", "--help"}
+    wanted = {"--json", "--force", "--seed", "--help"}
     wanted |= {"--out"} if command != "diagnose" else set()
-    wanted |= {"--seed"} if command in ("demo", "simulate") else set()
     if command in ("fit", "diagnose"):
         wanted |= {"--state", "--action", "--instrument", "--next-state", "--reward", "--episode"}
         wanted |= {"--step", "--features", "--phi", "--psi", "--drop-missing", "--weight"}
@@ -272,6 +271,7 @@ def test_warnings_go_to_standard_error_and_into_the_json(tmp_path):
         (("--method", "least-squares"), (2, 5), {"method": "least-squares"}),
         (("--features", "poly2"), (2, 9), {"phi": "poly2"}),
         (("--features", "spline:4"), (2, 1 + 2 * 5 + 2), {"phi": "spline:4"}),
+        (("--features", "fourier:5", "--seed", "3"), (2, 10), {"phi": "fourier:5", "seed": 3}),
         (("--psi", "poly2"), (2, 5), {"psi": "poly2"}),
         (("--features", "poly2", "--phi", "linear"), (2, 5), {"psi": "poly2"}),
         (("--ridge", "0.5"), (2, 5), {"method": ivvi.Exact(ridge=0.5)}),

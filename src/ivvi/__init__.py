@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ivvi.environments import ConfoundedEnv, World
     from ivvi.errors import InputError
     from ivvi.estimators import Exact, LeastSquares
+    from ivvi.estimators.sgda import SGDA
     from ivvi.features import (
         FeatureMap,
         custom,
@@ -37,6 +38,7 @@ _HOME = {
     "ivvi.environments": ("ConfoundedEnv", "World"),
     "ivvi.errors": ("InputError",),
     "ivvi.estimators": ("Exact", "LeastSquares"),
+    "ivvi.estimators.sgda": ("SGDA",),
     "ivvi.features": (
         "FeatureMap",
         "custom",
@@ -55,6 +57,7 @@ _HOME = {
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "SGDA",
     "ConfoundedEnv",
     "Dynamics",
     "Exact",

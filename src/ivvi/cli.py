@@ -147,7 +147,12 @@ def fit(  # noqa: PLR0913
     features: Features = "linear",
     phi: Phi = None,
     psi: Psi = None,
-    method: Annotated[str, typer.Option(help="exact or least-squares.")] = "exact",
+    method: Annotated[str, typer.Option(help="exact, sgda or least-squares.")] = "exact",
+    schedule: Annotated[
+        str, typer.Option(help="Steps of sgda: auto, paper-linear, constant:0.05, decay:0.1,0.5.")
+    ] = "auto",
+    batch: Annotated[int, typer.Option(help="Rows of a mini-batch of sgda.")] = 32,
+    passes: Annotated[int, typer.Option(help="Passes of sgda over the rows.")] = 1,
     ridge: Annotated[
         float, typer.Option(help="Penalty, in units of the features' variances.")
     ] = 0.0,
@@ -163,7 +168,7 @@ def fit(  # noqa: PLR0913
 ) -> None:
     """Estimate the dynamics of a log and save them as a model."""
     from ivvi.files import checked_output
-    from ivvi.fitting import METHODS, estimate
+    from ivvi.fitting import estimate, make_method
 
     checked_output(out, force=force)
     check_json_target(json, force=force, out=out)
@@ -171,15 +176,17 @@ def fit(  # noqa: PLR0913
         raise InputError(f"standard errors {se!r} are not available; unadjusted is")
     if ridge < 0:
         raise InputError(f"--ridge is {ridge:g}; it must not be negative")
-    if method not in METHODS:
-        raise InputError(f"unknown method {method!r}; {' or '.join(METHODS)} is wanted")
+    settings: dict[str, Any] = {"ridge": ridge, "debiased": debiased}
+    if method == "sgda":
+        settings = {"schedule": schedule, "batch": batch, "passes": passes, "seed": seed}
+    chosen = make_method(method, **settings)
     logs = _open(log, locals())
     with progress("reading", logs.num_rows) as bar:
         found = estimate(
             logs,
             phi or features,
             psi or features,
-            method=METHODS[method](ridge=ridge, debiased=debiased),
+            method=chosen,
             allow_unidentified=allow_unidentified,
             seed=seed,
             progress=bar,

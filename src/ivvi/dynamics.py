@@ -108,6 +108,8 @@ class Dynamics:
         force: bool = False,
     ) -> Path:
         """Save as a folder of JSON and npz, atomically; `facts` are kept for people."""
+        if not np.isfinite(self.W).all():
+            raise InputError(f"{path} is not written: the weights are not finite numbers")
         document = {
             "phi": self.phi.to_json(),
             **{name: list(getattr(self, name)) for name in NAMES},

@@ -23,7 +23,20 @@ from ivvi.logs import Counts, Log, Roles, read_logs
 from ivvi.moments import Moments, compute_moments
 from ivvi.summary import WIDTH, coefficient_table, diagnostics_table
 
-METHODS: dict[str, Callable[..., Method]] = {"exact": Exact, "least-squares": LeastSquares}
+METHODS = ("exact", "sgda", "least-squares")
+
+
+def make_method(word: str, **settings: Any) -> Method:
+    """Return the method of a word (``exact``, ``sgda``, ``least-squares``) with settings."""
+    if word == "sgda":
+        from ivvi.estimators.sgda import SGDA  # brings JAX
+
+        return SGDA(**settings)
+    closed: dict[str, Callable[..., Method]] = {"exact": Exact, "least-squares": LeastSquares}
+    if word not in closed:
+        hint = nearest(word, METHODS) or f"; {', '.join(METHODS)} are known"
+        raise InputError(f"unknown method {word!r}{hint}")
+    return closed[word](**settings)
 
 
 @dataclass(frozen=True)
@@ -72,7 +85,9 @@ class Fit:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What to know before believing the estimate."""
-        return self.diagnostics.warnings
+        trace = self.estimate.trace
+        unfinished = (trace.advice,) if trace is not None and trace.advice else ()
+        return self.diagnostics.warnings + unfinished
 
     @property
     def model(self) -> Dynamics:
@@ -108,6 +123,9 @@ class Fit:
         lines.append(diagnostics_table(self.diagnostics))
         dropped = [f"{n:,} {what}" for what, n in self.dropped.items() if n]
         lines.append(f"dropped rows      {', '.join(dropped) or 'none'}")
+        if (trace := self.estimate.trace) is not None:
+            far = f"{trace.error:.2f} standard errors from the closed form"
+            lines.append(f"descent-ascent    {trace.status} after {trace.t[-1]} steps, {far}")
         lines.append("standard errors are unadjusted (homoskedastic); LS ignores the instrument")
         return "\n".join(lines)
 
@@ -126,11 +144,11 @@ class Fit:
             "outputs": list(e.layout.outputs),
             "phi": list(e.layout.phi_names),
             "psi": list(e.layout.psi_names),
-            "W": e.W.tolist(),
-            "K": e.K.tolist(),
+            "W": _nulls(e.W),
+            "K": _nulls(e.K),
             "se": _nulls(e.se),
             "least_squares": {"W": self.baseline.W.tolist(), "se": _nulls(self.baseline.se)},
-            "noise_cov": e.noise_cov.tolist(),
+            "noise_cov": _nulls(e.noise_cov),
             "n": self.moments.n,
             "episodes": self.counts.episodes,
             "dropped": self.dropped,
@@ -138,11 +156,15 @@ class Fit:
             "se_kind": "unadjusted",
             "seconds": self.seconds,
             "warnings": list(self.warnings),
+            "trace": None if e.trace is None else e.trace.to_json(),
             "diagnostics": self.diagnostics.to_json(),
         }
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
-        """Save the model, with the whole of `to_json` beside it."""
+        """Save the model, with the whole of `to_json` beside it; not one that diverged."""
+        trace = self.estimate.trace
+        if trace is not None and trace.status == "diverged":
+            raise InputError(f"{path} is not written: {trace.advice}")
         return self.model.save(path, facts=self.to_json(), force=force)
 
     def __repr__(self) -> str:
@@ -171,7 +193,7 @@ def estimate(
         Feature maps of (x, a) and of (x, z), or a feature word (``linear``, ``poly2``,
         ``spline:5``, ``fourier:200``). Without `psi`, the one that goes with the word.
     method
-        `Exact`, `LeastSquares`, or their words.
+        `Exact`, `SGDA`, `LeastSquares`, or their words.
     allow_unidentified
         Return the minimum-norm solution when the instruments do not identify W.
     episodes
@@ -191,7 +213,7 @@ def estimate(
     """
     started = time.perf_counter()
     log = logs if isinstance(logs, Log) else read_logs(logs)
-    chosen = _method(method)
+    chosen = make_method(method) if isinstance(method, str) else method
     layout = Layout.build(*_feature_maps(log, phi, psi, seed), log.roles)
     moments, counts = compute_moments(log, layout, episodes=episodes, progress=progress)
     diagnostics = diagnose(moments)
@@ -200,7 +222,7 @@ def estimate(
     ):
         raise IdentificationError(explain_unidentified(moments, diagnostics.strength, log.roles))
     fit = Fit(
-        estimate=chosen.solve(moments),
+        estimate=chosen.solve(moments, log),
         baseline=LeastSquares().solve(moments),
         diagnostics=diagnostics,
         moments=moments,
@@ -213,15 +235,6 @@ def estimate(
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=2)
     return fit
-
-
-def _method(method: Method | str) -> Method:
-    if not isinstance(method, str):
-        return method
-    if method not in METHODS:
-        hint = nearest(method, METHODS) or f"; {', '.join(METHODS)} are known"
-        raise InputError(f"unknown method {method!r}{hint}")
-    return METHODS[method]()
 
 
 def _feature_maps(
@@ -241,4 +254,4 @@ def _feature_maps(
 
 
 def _nulls(values: np.ndarray) -> list[list[float | None]]:
-    return [[None if np.isnan(v) else float(v) for v in row] for row in values]
+    return [[float(v) if np.isfinite(v) else None for v in row] for row in values]

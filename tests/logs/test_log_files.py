@@ -11,7 +11,7 @@ import pytest
 from helpers import ROLES, make_rows, take, write_table
 from ivvi import read_logs
 from ivvi.errors import DataError, FileError
-from ivvi.logs import Log, concatenate
+from ivvi.logs import SOURCE_KEY, Log, concatenate
 
 COLUMNS = make_rows(6, 10)
 SHUFFLED = np.random.default_rng(2).permutation(60)
@@ -87,6 +87,14 @@ def test_to_parquet_copies_every_column(ending, tmp_path, rows_of):
     assert (
         pq.read_table(tmp_path / "copy.parquet")["x0"].to_numpy().tolist() == COLUMNS["a0"].tolist()
     )
+
+
+def test_a_copy_says_where_the_log_came_from(tmp_path):
+    table = pa.table(COLUMNS).replace_schema_metadata({SOURCE_KEY: "a test"})
+    read_logs(table, **ROLES).to_parquet(tmp_path / "one.parquet")
+    read_logs(tmp_path / "one.parquet", **ROLES).to_parquet(tmp_path / "two.parquet")
+    for name in ("one.parquet", "two.parquet"):
+        assert read_logs(tmp_path / name, **ROLES).label == f"{tmp_path / name}, a test"
 
 
 @pytest.mark.parametrize("write", [Log.to_arrow, lambda log: log.to_parquet("never.parquet")])

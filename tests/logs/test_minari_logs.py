@@ -93,6 +93,14 @@ def test_a_gap_in_the_steps_makes_no_transition(rows_of):
     assert len(rows_of(log)[0]) == 20 - 5 - 5 - 2
 
 
+def test_episodes_that_seem_to_go_on_are_kept_apart(rows_of):
+    """The last next state of each is the first state of the next."""
+    still = {**COLUMNS, "x0": np.zeros(20), "x1": np.ones(20)}
+    log = read_logs(still, **ROLES)
+    assert to_minari(log, "test/log-v0").total_episodes == 5
+    assert rows_of(read_logs("minari:test/log-v0"))[0] == rows_of(log)[0]
+
+
 def test_next_states_that_are_no_next_rows_are_kept(rows_of):
     columns = {**COLUMNS, "y0": COLUMNS["x0"] + 1, "y1": COLUMNS["x1"] - 1}
     log = read_logs(columns, **ROLES, next_state="y*")

@@ -69,10 +69,13 @@ def nested_folders(table, folder):
     return folder
 
 
-def other_column_orders(table, folder):
-    write_table(table.slice(0, 9), folder / "a.parquet")
-    write_table(table.slice(9).select(sorted(table.column_names)), folder / "b.parquet")
-    return str(folder / "*.parquet")
+def other_column_orders(ending):
+    def build(table, folder):
+        write_table(table.slice(0, 9), folder / f"a{ending}")
+        write_table(table.slice(9).select(sorted(table.column_names)), folder / f"b{ending}")
+        return str(folder / f"*{ending}")
+
+    return build
 
 
 def marked_not_null(ending):
@@ -97,15 +100,17 @@ SOURCES = {
     "parquet folder": in_files(".parquet", None),
     "parquet glob": in_files(".parquet", "part*.parquet"),
     "parquet nested folders": nested_folders,
-    "parquet column orders": other_column_orders,
+    "parquet column orders": other_column_orders(".parquet"),
     "parquet not null": marked_not_null(".parquet"),
     "csv": in_file(".csv"),
     "csv gz": in_file(".csv.gz"),
     "csv glob": in_files(".csv", "*.csv"),
+    "csv column orders": other_column_orders(".csv"),
     "tsv": in_file(".tsv"),
     "tsv gz": in_file(".tsv.gz"),
     "arrow file": in_file(".arrow"),
     "arrow glob": in_files(".arrow", "*.arrow"),
+    "arrow column orders": other_column_orders(".arrow"),
     "arrow not null": marked_not_null(".arrow"),
     "arrow table": lambda table, _: table,
     "arrow chunks": several_chunks,
@@ -252,11 +257,12 @@ def test_csv_booleans_are_numbers(tmp_path):
 def test_csv_types_follow_no_single_file(tmp_path):
     """A column of whole numbers in one file may hold fractions, or nothing, in another."""
     head = "episode,step,x0,a0,z0\n"
-    (tmp_path / "a.csv").write_text(head + "0,0,1,1,5\n0,1,2,2,6\n")
-    (tmp_path / "b.csv").write_text(head + "1,0,1.5,1,5\n1,1,2.5,2,6\n")
-    (tmp_path / "c.csv").write_text(head)
-    batch = read_logs(tmp_path / "*.csv", **ROLES).to_batch()
-    assert batch.y.ravel().tolist() == [2, 2.5]
+    files = [head, head + "0,0,1,1,5\n0,1,2,2,6\n", head + "1,0,1.5,1,5\n1,1,2.5,2,6\n", head]
+    for number, content in enumerate(files):
+        (tmp_path / f"{number}.csv").write_text(content)
+    for pattern in ("[012].csv", "[12].csv", "[123].csv"):
+        batch = read_logs(tmp_path / pattern, **ROLES).to_batch()
+        assert batch.y.ravel().tolist() == [2, 2.5]
 
 
 def test_csv_types_follow_no_single_block(tmp_path, rows_of):

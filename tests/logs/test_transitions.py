@@ -222,6 +222,40 @@ def test_rows_with_their_own_next_state_are_all_kept(place, rows, cut, rows_of):
 # Single facts
 
 
+def test_steps_that_go_on_in_the_next_episode_are_not_linked(rows_of):
+    columns = {"episode": [0, 0, 1, 1], "step": [0, 1, 2, 3], "x0": [1.0, 2, 3, 4]}
+    columns |= {"a0": [5.0, 6, 7, 8], "z0": [9.0, 10, 11, 12]}
+    for size in SIZES:
+        rows, _ = rows_of(read_logs(columns, **ROLES), size=size)
+        assert rows == [[1, 5, 9, 2], [3, 7, 11, 4]]
+
+
+@pytest.mark.parametrize("next_state", [(), "y"], ids=["derived", "given"])
+@pytest.mark.parametrize("place", [in_memory, in_parquet])
+@pytest.mark.parametrize(
+    ("episode", "step"),
+    [
+        (["b", "b", None, "a", "a", "b"], [0, 1, 0, 0, 1, 2]),
+        ([2, 2, None, 1, 1, 2], [0, 1, 0, 0, 1, 2]),
+        ([2.0, 2.0, math.nan, 1.0, 1.0, 2.0], [0, 1, 0, 0, 1, 2]),
+        ([1, 1, 1, 1, 2, 2], [2, None, 0, 1, 0, 1]),
+        ([1, 1, 1, 1, 2, 2], [2.0, math.nan, 0.0, 1.0, 0.0, 1.0]),
+    ],
+)
+def test_a_row_without_a_key_does_not_hide_disorder(
+    episode, step, place, next_state, tmp_path, rows_of
+):
+    """Comparing with it says neither yes nor no."""
+    number = np.arange(6.0)
+    table = pa.table({"episode": episode, "step": step, "x0": number, "a0": -number})
+    table = table.append_column("z0", pa.array(number**2)).append_column("y", pa.array(number + 1))
+    source = place(table, tmp_path, 6)
+    log = read_logs(source, **ROLES, next_state=next_state, drop_missing=True)
+    _, counts = rows_of(log)
+    assert (counts.episodes, counts.missing) == (2, 1)
+    assert counts.transitions == (5 if next_state else 3)
+
+
 def test_without_keys_every_row_is_its_own_episode(rows_of):
     columns = {name: make_rows(2, 3, d=1)[name] for name in ("x0", "a0", "z0", "reward")}
     columns["y"] = columns["x0"] + 1

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ivvi.errors import InputError
+from ivvi.estimators.trace import Trace
 from ivvi.features import describe_direction
 from ivvi.layout import Layout
+from ivvi.logs import Log
 from ivvi.moments import Moments, compress
 
 Floats = NDArray[np.float64]
@@ -38,6 +40,8 @@ class Estimate:
         Root mean square of each feature, (d_phi,).
     n
         Rows.
+    trace
+        How an iterative method got there; None for closed forms.
     """
 
     layout: Layout
@@ -48,6 +52,7 @@ class Estimate:
     null: Floats
     scale: Floats
     n: int
+    trace: Trace | None = None
 
     @property
     def identified(self) -> bool:
@@ -58,7 +63,8 @@ class Estimate:
     def se(self) -> Floats:
         """Homoskedastic standard errors, (d_y, d_phi); NaN where W is not identified."""
         se = np.sqrt(np.outer(np.diag(self.noise_cov), np.diag(self.bread)))
-        part = np.abs(self.null) * self.scale  # of each feature in a free direction, unitless
+        unit = np.where(self.scale > 0, self.scale, 1.0)
+        part = np.abs(self.null) * unit  # of each feature in a free direction, unitless
         se[:, (part > 1e-6 * part.max(axis=1, keepdims=True)).any(axis=0)] = np.nan
         return se
 
@@ -76,8 +82,8 @@ class Method(Protocol):
         """The word by which the command line knows it."""
         ...
 
-    def solve(self, moments: Moments) -> Estimate:
-        """Estimate W."""
+    def solve(self, moments: Moments, log: Log | None = None) -> Estimate:
+        """Estimate W; iterative methods pass over the rows of the log again."""
         ...
 
 
@@ -156,6 +162,14 @@ def _finish(
     K = _dual(moments, rows, residual)
     scale = np.sqrt(np.diag(moments.D))
     return Estimate(layout, W, K, noise_cov, keep @ bread @ keep, null, scale, moments.n)
+
+
+def with_weights(moments: Moments, exact: Estimate, W: Floats, K: Floats) -> Estimate:
+    """Return `exact` with other weights, and the noise covariance that they leave."""
+    rows = Rows.of(moments, centred=False)
+    with np.errstate(over="ignore", invalid="ignore"):
+        residual = rows.Y - rows.Phi @ W.T
+        return replace(exact, W=W, K=K, noise_cov=residual.T @ residual)
 
 
 def _extension(moments: Moments, rows: Rows) -> Floats:

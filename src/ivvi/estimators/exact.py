@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ivvi.estimators.estimate import RANK_TOLERANCE, Estimate, Floats, Rows, solve_rows
+from ivvi.logs import Log
 from ivvi.moments import Moments
 
 
@@ -36,7 +37,7 @@ class Exact:
         """The word by which the command line knows it."""
         return "exact"
 
-    def solve(self, moments: Moments) -> Estimate:
+    def solve(self, moments: Moments, log: Log | None = None) -> Estimate:
         """Estimate W from moments."""
         rows = Rows.of(moments)
         basis = instrument_basis(rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ivvi.estimators.estimate import Estimate, Rows, solve_rows
+from ivvi.logs import Log
 from ivvi.moments import Moments
 
 
@@ -29,7 +30,7 @@ class LeastSquares:
         """The word by which the command line knows it."""
         return "least-squares"
 
-    def solve(self, moments: Moments) -> Estimate:
+    def solve(self, moments: Moments, log: Log | None = None) -> Estimate:
         """Estimate W from moments."""
         rows = Rows.of(moments)
         return solve_rows(moments, rows, None, ridge=self.ridge, debiased=self.debiased)

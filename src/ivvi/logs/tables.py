@@ -272,7 +272,7 @@ def _plain(rows: Any) -> Any:
     Dictionaries and views are written out; marks that a column has no nulls are dropped.
     """
     columns = [_plain_column(column) for column in rows.columns]
-    return type(rows).from_arrays(columns, names=rows.schema.names)
+    return type(rows).from_arrays(columns, rows.schema.names, metadata=rows.schema.metadata)
 
 
 def _plain_column(column: Any) -> Any:

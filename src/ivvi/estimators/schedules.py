@@ -1,0 +1,113 @@
+"""Step sizes of descent-ascent, as values.
+
+A schedule gives (step_W, step_K) at iteration t = 0, 1, ...; t may be an array. The
+paper's own are in `PAPER` by name; `Theorem` is the one of its Theorem 4.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ivvi.errors import InputError, nearest
+
+Array = Any
+
+
+class Schedule(Protocol):
+    """Step sizes as a function of the iteration."""
+
+    def __call__(self, t: Array) -> tuple[Array, Array]:
+        """Return (step_W, step_K) at iteration t."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """The same steps throughout."""
+
+    step_W: float
+    step_K: float
+
+    def __call__(self, t: Array) -> tuple[Array, Array]:
+        """Return (step_W, step_K)."""
+        return self.step_W + 0.0 * t, self.step_K + 0.0 * t
+
+
+@dataclass(frozen=True, slots=True)
+class Decay:
+    """Steps scale / (1 + t / delay)^power for W, `ratio` times that for K."""
+
+    scale: float
+    power: float = 0.5
+    delay: float = 1.0
+    ratio: float = 1.0
+
+    def __call__(self, t: Array) -> tuple[Array, Array]:
+        """Return (step_W, step_K)."""
+        step = self.scale / (1 + t / self.delay) ** self.power
+        return step, self.ratio * step
+
+
+@dataclass(frozen=True, slots=True)
+class Harmonic:
+    """Steps floor_W + 1 / (offset_W + t) and 1 / (offset_K + t): the form the paper uses."""
+
+    offset_W: float
+    offset_K: float
+    floor_W: float = 0.0
+
+    def __call__(self, t: Array) -> tuple[Array, Array]:
+        """Return (step_W, step_K)."""
+        return self.floor_W + 1 / (self.offset_W + t), 1 / (self.offset_K + t)
+
+
+@dataclass(frozen=True, slots=True)
+class Theorem:
+    """Theorem 4.1: step_W = beta / (gamma + t), step_K = alpha step_W, for bounded features.
+
+    alpha = c1 / (mu_iv mu_b^1.5), beta = c2 / mu_iv, gamma = c3 / (mu_iv^4 mu_b^3.5); the
+    paper's constants c are not stated.
+    """
+
+    mu_iv: float
+    mu_b: float
+    c: tuple[float, float, float] = (1.0, 1.0, 1.0)
+
+    def __call__(self, t: Array) -> tuple[Array, Array]:
+        """Return (step_W, step_K)."""
+        alpha = self.c[0] / (self.mu_iv * self.mu_b**1.5)
+        beta = self.c[1] / self.mu_iv
+        gamma = self.c[2] / (self.mu_iv**4 * self.mu_b**3.5)
+        step = beta / (gamma + t)
+        return step, alpha * step
+
+
+PAPER: dict[str, Schedule] = {
+    "paper-linear": Harmonic(18, 18, 0.05),
+    "paper-linear-20": Harmonic(18, 18, 0.06),
+    "paper-nonlinear": Harmonic(16, 16),
+    "paper-recommender": Harmonic(550, 1800),
+    "paper-recommender-revised": Harmonic(600, 1800),
+}
+"""The step sizes of the paper's experiments."""
+
+
+def parse_schedule(word: str) -> Schedule | None:
+    """Turn a word into a schedule; None for ``auto``, which is made from the data."""
+    if word == "auto":
+        return None
+    if word in PAPER:
+        return PAPER[word]
+    kind, _, argument = word.partition(":")
+    try:
+        numbers = [float(part) for part in argument.split(",")] if argument else []
+    except ValueError:
+        numbers = []
+    if kind == "constant" and len(numbers) in (1, 2):
+        return Constant(numbers[0], numbers[-1])
+    if kind == "decay" and len(numbers) in (1, 2, 3):
+        return Decay(*numbers)
+    known = ("auto", *PAPER, "constant:STEP", "decay:SCALE,POWER,DELAY")
+    hint = nearest(word, known) or f"; {', '.join(known)} are known"
+    raise InputError(f"unknown schedule {word!r}{hint}")

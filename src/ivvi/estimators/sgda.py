@@ -1,0 +1,286 @@
+"""Algorithm 1, phase 1: stochastic descent in W, ascent in K.
+
+    W <- W - step_W (K psi) phi^T
+    K <- K + step_K (W phi - y - K psi) psi^T
+
+averaged over a mini-batch of rows. The dual step is ascent on the objective; the paper's
+listing prints the opposite sign, which diverges (docs/reproduction.md).
+
+With the schedule ``auto`` the features are first brought to coordinates in which the
+saddle point is well conditioned whatever their units: with B = L L^T and
+L^-1 A = P S Q^T from a burn-in, psi~ = P^T L^-1 psi and phi~ = S^-1 Q^T phi have
+E[psi~ psi~^T] = I and E[psi~ phi~^T] = I. The iterates start at the burn-in's closed form
+and are averaged from the first step; by Polyak and Ruppert's argument the average has the
+variance of the closed form on all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi.errors import DataError, InputError
+from ivvi.estimators.estimate import Estimate, Floats, with_weights
+from ivvi.estimators.exact import Exact
+from ivvi.estimators.schedules import Decay, Schedule, parse_schedule
+from ivvi.estimators.trace import Trace, judge, log_points
+from ivvi.moments import Moments
+
+CHUNK = 1 << 14
+"""Rows that one compiled call takes."""
+BURN_IN = 0.05
+MOST_STEP = 0.5
+AVERAGES = ("auto", "last", "tail", "full")
+
+
+@dataclass(frozen=True)
+class SGDA:
+    """Stochastic gradient descent-ascent over the rows of a log, in shuffled mini-batches.
+
+    Parameters
+    ----------
+    schedule
+        A `Schedule`, its word (``paper-linear``, ``constant:0.05``, ``decay:0.1,0.5``), or
+        ``auto``, which needs no tuning.
+    batch
+        Rows of a mini-batch; 1 for per-sample steps.
+    passes
+        Passes over the rows.
+    average
+        ``last`` iterate, ``tail`` (second half) or ``full`` average; ``auto`` is full with
+        the automatic schedule and last with others, as the paper does.
+    start
+        W_0: a number for every entry, or an array (d_y, d_phi). K_0 is zero.
+    seed
+        Seed of the order of the rows.
+    target
+        Weights (d_y, d_phi) to which the recorded path measures its distance; the closed
+        form when left out.
+    flip_dual
+        Take the dual step with the sign that Algorithm 1 prints; it diverges.
+    """
+
+    schedule: Schedule | str = "auto"
+    batch: int = 32
+    passes: int = 1
+    average: str = "auto"
+    start: float | Any = 0.0
+    seed: int = 0
+    target: Any = None
+    flip_dual: bool = False
+
+    def __post_init__(self) -> None:
+        if self.batch < 1 or self.passes < 1:
+            raise InputError(f"batch {self.batch} and passes {self.passes} must be at least 1")
+        if self.average not in AVERAGES:
+            raise InputError(f"unknown average {self.average!r}; one of {', '.join(AVERAGES)}")
+        self._schedule()
+
+    def _schedule(self) -> Schedule | None:
+        """Return the schedule, None for the automatic one."""
+        return parse_schedule(self.schedule) if isinstance(self.schedule, str) else self.schedule
+
+    @property
+    def name(self) -> str:
+        """The word by which the command line knows it."""
+        return "sgda"
+
+    def solve(self, moments: Moments, log: Any = None) -> Estimate:
+        """Estimate W by passing over the rows of `log`; the moments judge the result."""
+        if log is None:
+            raise InputError("SGDA needs the rows of a log, not their moments alone")
+        exact = Exact().solve(moments)
+        rows = _read_rows(moments, log)
+        schedule = self._schedule()
+        plan = self._automatic(rows) if schedule is None else self._plain(moments, schedule)
+        steps = max(1, self.passes * (len(rows) // self.batch))
+        with jax.enable_x64(True):
+            state, points, kept = self._descend(plan, rows, steps)
+            W = np.asarray(self._chosen(state, plan)) @ plan.to_phi
+        K = np.asarray(state.K) @ plan.to_psi
+        path = [w @ plan.to_phi for w in kept]
+        target = exact.W if self.target is None else np.asarray(self.target, dtype=np.float64)
+        trace = judge(Trace.of(points, path, moments, target), W, exact.W, exact.se, moments)
+        return replace(with_weights(moments, exact, W, K), trace=trace)
+
+    def _descend(
+        self, plan: _Plan, rows: _Rows, steps: int
+    ) -> tuple[_State, list[int], list[np.ndarray]]:
+        """Run all passes; returns the last state and the iterates at logarithmic points."""
+        points = log_points(steps)
+        advance = partial(
+            _advance,
+            schedule=plan.schedule,
+            sign=-1.0 if self.flip_dual else 1.0,
+            tail=steps // 2,
+            points=jnp.asarray(points),
+        )
+        state = _State.begin(plan.W0, rows.psi.shape[1], len(points))
+        rng = np.random.default_rng(self.seed)
+        for order in _orders(rng, len(rows), self.batch, self.passes):
+            Phi, Psi, Y = rows.phi[order], rows.psi[order], rows.y[order]
+            shape = (len(order) // self.batch, self.batch, -1)
+            Phi, Psi = Phi @ plan.to_phi.T, Psi @ plan.to_psi.T
+            state = advance(state, Phi.reshape(shape), Psi.reshape(shape), Y.reshape(shape))
+            if not np.isfinite(np.asarray(state.W)).all():
+                break  # there is no way back from infinity
+        reached = int(state.reached)
+        return state, points[:reached], [np.asarray(w) for w in state.path[:reached]]
+
+    def _chosen(self, state: _State, plan: _Plan) -> Any:
+        average = self.average if self.average != "auto" else plan.average
+        if average == "last":
+            return state.W
+        if average == "tail":
+            return state.tail_sum / jnp.maximum(state.tail_count, 1)
+        return state.full_sum / jnp.maximum(state.t, 1)
+
+    def _plain(self, moments: Moments, schedule: Schedule) -> _Plan:
+        """Raw features and the schedule as it is given."""
+        d_y, d_phi = len(moments.layout.outputs), len(moments.layout.phi_names)
+        W0 = np.broadcast_to(np.asarray(self.start, dtype=np.float64), (d_y, d_phi)).copy()
+        d_psi = len(moments.layout.psi_names)
+        return _Plan(W0, np.eye(d_phi), np.eye(d_psi), schedule, "last")
+
+    def _automatic(self, rows: _Rows) -> _Plan:
+        """Coordinates, start and steps from a random sample of the rows."""
+        rng = np.random.default_rng([self.seed, 1])
+        need = 20 * rows.psi.shape[1]
+        size = min(len(rows), max(int(BURN_IN * len(rows)), need))
+        chosen = rng.choice(len(rows), size, replace=False)
+        Phi, Psi, Y = rows.phi[chosen], rows.psi[chosen], rows.y[chosen]
+        to_psi, to_phi = _coordinates(Phi, Psi)
+        Phi, Psi = Phi @ to_phi.T, Psi @ to_psi.T
+        W0 = np.linalg.lstsq(Psi @ (Psi.T @ Phi / size), Y, rcond=None)[0].T
+        step = min(MOST_STEP, 0.5 * self.batch / float(np.mean(np.sum(Phi**2, axis=1))))
+        return _Plan(W0, to_phi, to_psi, Decay(step, power=0.4, delay=30.0), "full")
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Where to start and in which coordinates to walk: phi~ = to_phi phi, psi~ = to_psi psi."""
+
+    W0: Floats
+    to_phi: Floats
+    to_psi: Floats
+    schedule: Schedule
+    average: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    phi: Floats
+    psi: Floats
+    y: Floats
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What descent-ascent carries from step to step."""
+
+    t: Any
+    W: Any
+    K: Any
+    full_sum: Any
+    tail_sum: Any
+    tail_count: Any
+    path: Any
+    reached: Any
+
+    @classmethod
+    def begin(cls, W0: Floats, d_psi: int, n_points: int) -> _State:
+        """Return the state before the first step."""
+        zero, W = jnp.asarray(0), jnp.asarray(W0)
+        path = jnp.zeros((n_points, *W0.shape))
+        K = jnp.zeros((len(W0), d_psi))
+        return cls(zero, W, K, jnp.zeros_like(W), jnp.zeros_like(W), zero, path, zero)
+
+
+@partial(jax.jit, static_argnames=("schedule",))
+def _advance(
+    state: _State,
+    Phi: Any,
+    Psi: Any,
+    Y: Any,
+    *,
+    schedule: Schedule,
+    sign: float,
+    tail: int,
+    points: Any,
+) -> _State:
+    """Take one step for each mini-batch, (steps, batch, d) arrays."""
+
+    def step(s: _State, rows: tuple[Any, Any, Any]) -> tuple[_State, None]:
+        phi, psi, y = rows
+        step_W, step_K = schedule(s.t)
+        dual = psi @ s.K.T
+        error = phi @ s.W.T - y - dual
+        W = s.W - step_W * (dual.T @ phi) / len(phi)
+        K = s.K + sign * step_K * (error.T @ psi) / len(phi)
+        t = s.t + 1
+        late = (t > tail).astype(W.dtype)
+        hit = points[jnp.minimum(s.reached, len(points) - 1)] == t
+        path = jax.lax.cond(hit, lambda p: p.at[s.reached].set(W), lambda p: p, s.path)
+        return _State(
+            t,
+            W,
+            K,
+            s.full_sum + W,
+            s.tail_sum + late * W,
+            s.tail_count + (t > tail),
+            path,
+            s.reached + hit,
+        ), None
+
+    return jax.lax.scan(step, state, (Phi, Psi, Y))[0]  # type: ignore[no-any-return]
+
+
+def _orders(rng: np.random.Generator, n: int, batch: int, passes: int) -> Iterator[np.ndarray]:
+    """Yield the rows of each compiled call: every pass in a new order, in whole mini-batches."""
+    whole = max(batch, CHUNK // batch * batch)
+    if n < batch:
+        raise DataError(f"{n} rows are fewer than one mini-batch of {batch}")
+    for _ in range(passes):
+        order = rng.permutation(n)[: n // batch * batch]
+        for start in range(0, len(order), whole):
+            yield order[start : start + whole]
+
+
+def _coordinates(Phi: Floats, Psi: Floats) -> tuple[Floats, Floats]:
+    """Return to_psi and to_phi that make B and A identities on these rows."""
+    n = len(Phi)
+    unit_phi, unit_psi = (np.sqrt(np.mean(V**2, axis=0)) for V in (Phi, Psi))
+    unit_phi[unit_phi == 0], unit_psi[unit_psi == 0] = 1.0, 1.0
+    values, vectors = np.linalg.eigh((Psi / unit_psi).T @ (Psi / unit_psi) / n)
+    keep = values > 1e-10 * values[-1]
+    white = (vectors[:, keep] / np.sqrt(values[keep])).T / unit_psi
+    left, size, right = np.linalg.svd(white @ (Psi.T @ (Phi / unit_phi)) / n)
+    rank = int(np.sum(size > 1e-6))
+    to_phi = np.zeros((len(right), len(right)))
+    to_phi[:rank] = right[:rank] / size[:rank, None]
+    to_phi[rank:] = right[rank:]
+    return left.T @ white, to_phi / unit_phi
+
+
+def _read_rows(moments: Moments, log: Any) -> _Rows:
+    """Evaluate phi, psi and y of every transition."""
+    layout = moments.layout
+    parts = [
+        (layout.phi(b.x, b.a), layout.psi(b.x, b.z), np.ascontiguousarray(b.y), b.weight)
+        for b in log.batches()
+    ]
+    phi, psi, y = (np.concatenate([part[i] for part in parts]) for i in range(3))
+    if parts[0][3] is not None:
+        scale = np.sqrt(np.concatenate([part[3] for part in parts]) * len(y) / moments.weight)
+        phi, psi, y = phi * scale[:, None], psi * scale[:, None], y * scale[:, None]
+    return _Rows(phi, psi, y)
