@@ -14,7 +14,6 @@ from ivvi import read_logs
 from ivvi.errors import ColumnError, DataError, FileError
 from ivvi.logs import Counts
 from ivvi.logs import minari as minari_module
-from ivvi.logs.minari import to_minari
 
 COLUMNS = make_rows(5, 4)
 
@@ -76,7 +75,7 @@ def test_the_instrument_is_found_in_infos_and_in_the_observation(place, key, by_
 def test_a_log_survives_being_written_as_minari(at_once, monkeypatch, rows_of):
     monkeypatch.setattr(minari_module, "EPISODES_AT_ONCE", at_once)
     log = read_logs(take(COLUMNS, range(19, -1, -1)), **ROLES, reward="reward")
-    dataset = to_minari(log, "test/log-v0", description="a test")
+    dataset = log.to_minari("test/log-v0", description="a test")
     assert dataset.total_episodes == 5
     again = read_logs("minari:test/log-v0", reward="reward")
     assert rows_of(again, numbered=True)[0] == rows_of(log, numbered=True)[0]
@@ -88,7 +87,7 @@ def test_a_gap_in_the_steps_makes_no_transition(rows_of):
     columns = take(COLUMNS, kept)
     columns["x0"] = pa.array([None if i == 14 else v for i, v in enumerate(columns["x0"])])
     log = read_logs(columns, **ROLES, drop_missing=True)
-    to_minari(log, "test/log-v0")
+    log.to_minari("test/log-v0")
     assert rows_of(read_logs("minari:test/log-v0"))[0] == rows_of(log)[0]
     assert len(rows_of(log)[0]) == 20 - 5 - 5 - 2
 
@@ -97,14 +96,14 @@ def test_episodes_that_seem_to_go_on_are_kept_apart(rows_of):
     """The last next state of each is the first state of the next."""
     still = {**COLUMNS, "x0": np.zeros(20), "x1": np.ones(20)}
     log = read_logs(still, **ROLES)
-    assert to_minari(log, "test/log-v0").total_episodes == 5
+    assert log.to_minari("test/log-v0").total_episodes == 5
     assert rows_of(read_logs("minari:test/log-v0"))[0] == rows_of(log)[0]
 
 
 def test_next_states_that_are_no_next_rows_are_kept(rows_of):
     columns = {**COLUMNS, "y0": COLUMNS["x0"] + 1, "y1": COLUMNS["x1"] - 1}
     log = read_logs(columns, **ROLES, next_state="y*")
-    to_minari(log, "test/log-v0")
+    log.to_minari("test/log-v0")
     assert rows_of(read_logs("minari:test/log-v0"))[0] == rows_of(log)[0]
 
 
@@ -130,16 +129,16 @@ def test_a_data_set_that_is_not_there_is_refused():
 def test_a_name_that_cannot_be_written_is_refused(name):
     create("infos")
     with pytest.raises(FileError, match=f"cannot write the Minari data set '{name}'"):
-        to_minari(read_logs(COLUMNS, **ROLES), name)
+        read_logs(COLUMNS, **ROLES).to_minari(name)
 
 
 def test_only_logs_of_whole_states_are_written():
     log = read_logs(COLUMNS, state="x0", action="a0", instrument="z0", next_state="x0,x1")
     with pytest.raises(ColumnError, match="only a log whose next state"):
-        to_minari(log, "test/log-v0")
+        log.to_minari("test/log-v0")
 
 
 def test_nothing_is_written_of_a_log_without_transitions(tmp_path):
     with pytest.raises(DataError, match="none of the 3 rows"):
-        to_minari(read_logs(take(COLUMNS, [0, 4, 8]), **ROLES), "test/log-v0")
+        read_logs(take(COLUMNS, [0, 4, 8]), **ROLES).to_minari("test/log-v0")
     assert list(tmp_path.iterdir()) == []

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from ivvi.errors import DataError
 from ivvi.files import atomic_file
 from ivvi.logs.batch import Batch, concatenate
+from ivvi.logs.minari import is_minari, open_minari, write_minari
 from ivvi.logs.order import check_no_duplicates, is_ordered, sort_table
 from ivvi.logs.schema import Columns, Roles, Schema
 from ivvi.logs.tables import Table, open_table
@@ -130,9 +131,8 @@ class Log:
 
     def to_minari(self, dataset_id: str, *, description: str | None = None) -> Any:
         """Write the log as a Minari data set with the instrument in its infos."""
-        from ivvi.logs.minari import to_minari
-
-        return to_minari(self, dataset_id, description=description)
+        said = description or f"confounded log {self.label}; instrument in infos['z']"
+        return write_minari(self.batches(episodes=True), self.roles, dataset_id, description=said)
 
     def __repr__(self) -> str:
         r = self.roles
@@ -206,9 +206,7 @@ def read_logs(
     **others
         `reward`, `episode`, `step` and `weight`: one column name each.
     """
-    from ivvi.logs import minari  # reads only when the source is one
-
-    table: Table = minari.open_minari(source) if minari.is_minari(source) else open_table(source)
+    table: Table = open_minari(source) if is_minari(source) else open_table(source)
     names = list(table.schema.names)
     if state is None and action is None and instrument is None:
         state, action, instrument = (_conventional(names, letter) for letter in "xaz")

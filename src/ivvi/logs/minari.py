@@ -11,15 +11,14 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ivvi.errors import ColumnError, FileError, InputError
-
-if TYPE_CHECKING:
-    from ivvi.logs.log import Log
+from ivvi.logs.batch import Batch
+from ivvi.logs.schema import Roles
 
 PREFIX = "minari:"
 INSTRUMENT_KEYS = ("z", "instrument")
@@ -92,8 +91,12 @@ class MinariTable:
         return state, _first_of(INSTRUMENT_KEYS, infos, f"infos of {self.label}")
 
 
-def to_minari(log: Log, dataset_id: str, *, description: str | None = None) -> Any:
-    """Write a log as a Minari data set (instrument in ``infos["z"]``) and return it.
+def write_minari(
+    batches: Iterable[Batch], roles: Roles, dataset_id: str, *, description: str
+) -> Any:
+    """Write the batches of a log (episodes numbered) as a Minari data set and return it.
+
+    The instrument is in ``infos["z"]``.
 
     An episode ends with the next state of its last transition, so a log whose next
     states are derived from the next row keeps all its transitions. Where a next state is
@@ -102,12 +105,11 @@ def to_minari(log: Log, dataset_id: str, *, description: str | None = None) -> A
     minari = _import_minari()
     from gymnasium.spaces import Box
 
-    roles = log.roles
     if len(roles.outputs) - bool(roles.reward) != len(roles.state):
         raise ColumnError(
             "only a log whose next state has the columns of its state is a Minari set"
         )
-    buffers = _buffers(log)
+    buffers = _buffers(batches, roles)
     first = [buffer for _, buffer in zip(range(EPISODES_AT_ONCE), buffers, strict=False)]
     space = {"low": -np.inf, "high": np.inf, "dtype": np.float64}
     try:
@@ -118,7 +120,7 @@ def to_minari(log: Log, dataset_id: str, *, description: str | None = None) -> A
                 first,
                 observation_space=Box(shape=(len(roles.state),), **space),
                 action_space=Box(shape=(len(roles.action),), **space),
-                description=description or f"confounded log {log.label}; instrument in infos['z']",
+                description=description,
                 algorithm_name="behaviour policy",
                 data_format="arrow",
             )
@@ -129,33 +131,30 @@ def to_minari(log: Log, dataset_id: str, *, description: str | None = None) -> A
     return dataset
 
 
-def _buffers(log: Log) -> Iterator[Any]:
+def _buffers(batches: Iterable[Batch], roles: Roles) -> Iterator[Any]:
     """Yield one Minari episode buffer for each unbroken run of an episode, in order."""
     from minari.data_collector import EpisodeBuffer
 
-    d_x = len(log.roles.state)
-    for number, rows in enumerate(_episodes(log)):
+    d_x = len(roles.state)
+    for number, rows in enumerate(_episodes(batches, d_x)):
         x, a, z, y = (np.concatenate([getattr(b, name) for b in rows]) for name in "xazy")
         steps = len(y)
         yield EpisodeBuffer(
             id=number,
             observations=np.concatenate([x, y[-1:, :d_x]]),
             actions=a,
-            rewards=(y[:, d_x] if log.roles.reward else np.zeros(steps)).tolist(),
+            rewards=(y[:, d_x] if roles.reward else np.zeros(steps)).tolist(),
             terminations=[False] * steps,
             truncations=[False] * (steps - 1) + [True],
             infos={"z": np.concatenate([z, z[-1:]])},
         )
 
 
-def _episodes(log: Log) -> Iterator[list[Any]]:
-    """Group the batches of a log into runs of one episode in which each state leads on."""
-    from ivvi.logs.batch import Batch
-
-    d_x = len(log.roles.state)
-    rows: list[Any] = []
+def _episodes(batches: Iterable[Batch], d_x: int) -> Iterator[list[Batch]]:
+    """Group batches into runs of one episode in which each state leads on."""
+    rows: list[Batch] = []
     current = -1
-    for batch in log.batches(episodes=True):
+    for batch in batches:
         number = np.asarray(batch.episode)
         broken = (batch.x[1:] != batch.y[:-1, :d_x]).any(axis=1) | (np.diff(number) != 0)
         cuts = [0, *(np.flatnonzero(broken) + 1).tolist(), len(number)]

@@ -85,6 +85,7 @@ class Transitions:
         self._names = [name for part in self._parts() for name in part]
         self._carry: pa.RecordBatch | None = None  # the last row, for its episode and step
         self._last: dict[str, float] = {}  # the last row's numbers
+        self._last_step: Any = 0
         self._numbers: dict[Any, int] = {}
 
     def _parts(self) -> tuple[tuple[str, ...], ...]:
@@ -127,8 +128,9 @@ class Transitions:
 
     def _batch(self, block: pa.RecordBatch, values: Columns) -> Batch:
         """Copy the valid rows of `block`, and the row carried over, into one buffer."""
-        numbers = self._number_episodes(block)
-        first, linked = self._links(block)
+        starts = self._starts(block)
+        first, linked = self._links(block, starts)
+        episode = self._number_episodes(block, starts)
         rows = _Rows(linked)
         shifted = range(self._offsets[3], self._offsets[4]) if self._roles.derived else range(0)
         buffer = np.empty((len(self._names), int(first) + rows.count))
@@ -136,10 +138,10 @@ class Transitions:
             if first:
                 buffer[i, 0] = values[name][0] if i in shifted else self._last[name]
             rows.copy(values[name], int(i in shifted), buffer[i, int(first) :])
-        episode = numbers[np.append(first, linked)] if self._episodes else None
+        numbers = None if episode is None else episode[np.append(first, linked)]
         self._carry = block.slice(block.num_rows - 1)
         self._last = {name: column[-1] for name, column in values.items()}
-        return self._split(buffer, episode)
+        return self._split(buffer, numbers)
 
     def _split(self, buffer: Floats, episode: Ints | None) -> Batch:
         x, a, z, y, _, w, end = self._offsets
@@ -153,7 +155,17 @@ class Transitions:
             table=buffer[x:w].T,
         )
 
-    def _links(self, block: pa.RecordBatch) -> tuple[bool, Bools]:
+    def _starts(self, block: pa.RecordBatch) -> Bools:
+        """Tell which rows of `block` are of another episode than the row before them."""
+        name, n = self._roles.episode, block.num_rows
+        starts = np.ones(n, dtype=bool)
+        if name is not None:
+            column = block.column(name)
+            starts[0] = self._carry is None or self._carry.column(name)[0] != column[0]
+            starts[1:] = _flags(pc.not_equal(column.slice(1), column.slice(0, n - 1)))
+        return starts
+
+    def _links(self, block: pa.RecordBatch, starts: Bools) -> tuple[bool, Bools]:
         """Tell whether the carried row meets row 0, and row i meets row i + 1, of `block`.
 
         The last row of the block is held back (False here): its next state, if it has
@@ -161,36 +173,24 @@ class Transitions:
         """
         if not self._roles.derived:
             return False, np.ones(block.num_rows, dtype=bool)
-        episode, step = block.column(self._roles.episode), block.column(self._roles.step)
-        same = _flags(pc.equal(episode.slice(1), episode.slice(0, len(episode) - 1)))
-        gap = np.diff(as_numpy(step))
-        repeated = np.flatnonzero(same & (gap == 0))
-        first = False
-        if self._carry is not None and self._carry.column(self._roles.episode)[0] == episode[0]:
-            first_gap = as_numpy(step)[0] - as_numpy(self._carry.column(self._roles.step))[0]
-            first = bool(first_gap == 1)
-            repeated = np.array([0]) if first_gap == 0 else repeated
+        step = as_numpy(block.column(self._roles.step))
+        step = step if step.dtype.kind == "f" else step.astype(np.int64, copy=False)
+        gap = np.diff(step, prepend=step[0] if self._carry is None else self._last_step)
+        repeated = np.flatnonzero(~starts & (gap == 0))
         if len(repeated):
             at = int(repeated[0])
-            raise duplicate_error(episode[at].as_py(), step[at].as_py())
-        return first, np.append(same & (gap == 1), False)
+            raise duplicate_error(*(block.column(key)[at].as_py() for key in self._roles.keys))
+        linked = ~starts & (gap == 1)
+        self._last_step = step[-1]
+        return bool(linked[0]), np.append(linked[1:], False)
 
-    def _number_episodes(self, block: pa.RecordBatch) -> Ints:
-        """Number the episodes of [carried row, rows of `block`], and count them."""
-        n, name = block.num_rows, self._roles.episode
+    def _number_episodes(self, block: pa.RecordBatch, starts: Bools) -> Ints | None:
+        """Count the episodes and, if asked for, number those of [carried row, block's rows]."""
         before = self.counts.episodes - 1
-        if name is None:  # every row is its own episode
-            self.counts.episodes += n
-            return np.arange(before, before + n + 1)
-        column = block.column(name)
-        if not self._ordered:
-            return np.append(before, self._look_up(column))
-        changed = np.empty(n, dtype=np.int64)
-        changed[0] = self._carry is None or self._carry.column(name)[0] != column[0]
-        changed[1:] = _flags(pc.not_equal(column.slice(1), column.slice(0, n - 1)))
-        numbers = before + np.cumsum(changed)
-        self.counts.episodes = int(numbers[-1]) + 1
-        return np.append(before, numbers)
+        if self._roles.episode is not None and not self._ordered:
+            return np.append(before, self._look_up(block.column(self._roles.episode)))
+        self.counts.episodes += int(starts.sum())
+        return np.append(before, before + np.cumsum(starts)) if self._episodes else None
 
     def _look_up(self, column: pa.Array) -> Ints:
         encoded = column.dictionary_encode()
