@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import helpers
+import ivvi
 from ivvi import Dynamics, custom, fourier, linear, load_model, one_hot, polynomial, spline
 from ivvi.errors import FileError, InputError
+from ivvi.files import save_folder
 
 RNG = np.random.default_rng(0)
 X, A = RNG.normal(size=(40, 2)), RNG.integers(0, 3, size=(40, 1)).astype(float)
@@ -225,3 +227,26 @@ def test_wrong_shapes_are_refused(ask, x, a, fact):
 def test_a_model_without_reward_says_so():
     with pytest.raises(InputError, match="has no reward"):
         model_with(reward=False).reward(X, A)
+
+
+def test_states_and_actions_of_different_lengths_are_refused():
+    model = ivvi.estimate(ivvi.make_env("linear", dim=2).collect(episodes=2, horizon=50)).model
+    with pytest.raises(InputError, match=r"\(3, 2\).*\(4, 2\)"):
+        model.mean(np.zeros((3, 2)), np.zeros((4, 2)))
+
+
+@pytest.mark.parametrize("damage", ["list", "block", "shape"])
+def test_a_model_that_does_not_fit_together_is_refused(tmp_path, damage):
+    model = ivvi.estimate(ivvi.make_env("linear", dim=2).collect(episodes=2, horizon=50)).model
+    phi = model.phi.to_json()
+    if damage == "list":
+        phi = []
+    elif damage == "block":
+        phi = {"blocks": ["Power"]}
+    W = model.W[:, :-1] if damage == "shape" else model.W
+    facts = {"phi": phi, "has_reward": False, "unidentified": []}
+    facts |= {name: list(getattr(model, name)) for name in ("state", "action", "outputs")}
+    arrays = {"W": W, "noise_cov": model.noise_cov, "bread": model.bread}
+    save_folder(tmp_path / "model", "model", facts, arrays)
+    with pytest.raises(FileError, match=r"is not a (complete|sound) model"):
+        ivvi.load_model(tmp_path / "model")

@@ -93,6 +93,11 @@ class Dynamics:
                     f"{name} of shape {tuple(value.shape)} were given; the last axis must be "
                     f"{len(columns)} ({', '.join(columns)})"
                 )
+        if x.shape[:-1] != a.shape[:-1]:
+            raise InputError(
+                f"states of shape {tuple(x.shape)} and actions of shape {tuple(a.shape)} were "
+                "given; they must agree in all but the last axis"
+            )
         return self.phi(x, a) @ self.W.T
 
     @cached_property
@@ -132,8 +137,13 @@ def load_model(path: str | os.PathLike[str]) -> Dynamics:
             has_reward=bool(document["has_reward"]),
             **{name: tuple(document[name]) for name in NAMES},
         )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise FileError(f"{path} is not a complete model: {error}") from error
+    d_y, d_phi = len(model.outputs), len(model.phi.names(model.state, model.action))
+    wanted = {"W": (d_y, d_phi), "noise_cov": (d_y, d_y), "bread": (d_phi, d_phi)}
+    for name, shape in wanted.items():
+        if (found := getattr(model, name).shape) != shape:
+            raise FileError(f"{path} is not a sound model: {name} is {found}; {shape} is wanted")
     return model
 
 
