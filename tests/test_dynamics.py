@@ -229,15 +229,20 @@ def test_a_model_without_reward_says_so():
         model_with(reward=False).reward(X, A)
 
 
-def test_states_and_actions_of_different_lengths_are_refused():
-    model = ivvi.estimate(ivvi.make_env("linear", dim=2).collect(episodes=2, horizon=50)).model
+@pytest.fixture(scope="module")
+def simulated_model():
+    return ivvi.estimate(ivvi.make_env("linear", dim=2).collect(episodes=8, horizon=100)).model
+
+
+def test_states_and_actions_of_different_lengths_are_refused(simulated_model):
+    model = simulated_model
     with pytest.raises(InputError, match=r"\(3, 2\).*\(4, 2\)"):
         model.mean(np.zeros((3, 2)), np.zeros((4, 2)))
 
 
 @pytest.mark.parametrize("damage", ["list", "block", "shape"])
-def test_a_model_that_does_not_fit_together_is_refused(tmp_path, damage):
-    model = ivvi.estimate(ivvi.make_env("linear", dim=2).collect(episodes=2, horizon=50)).model
+def test_a_model_that_does_not_fit_together_is_refused(tmp_path, damage, simulated_model):
+    model = simulated_model
     phi = model.phi.to_json()
     if damage == "list":
         phi = []
