@@ -444,6 +444,7 @@ def test_knots_that_are_given_stay(confounded, log_of):
         ([-1.0, 0.0, 0.0, 0.5], "a - 0.5 d"),
         ([1.0, 1.0, 0.001, 0.0], "a + b"),
         ([0.3, 0.0, 0.0, 0.0], "a"),
+        ([1.0, -0.02, 0.005, 0.0], "a - 0.02 b"),
     ],
 )
 def test_directions_in_words(weights, words):

@@ -8,6 +8,7 @@ import pytest
 import ivvi
 from ivvi.errors import DataError, InputError, IvviWarning
 from ivvi.estimators import Exact
+from ivvi.estimators.rows import Shuffled, Streamed
 from ivvi.estimators.schedules import PAPER, Constant, Decay, Harmonic, Theorem, parse_schedule
 from ivvi.estimators.sgda import SGDA
 from ivvi.estimators.trace import log_points
@@ -60,6 +61,29 @@ def test_the_same_seed_gives_the_same_weights(small):
     one, two, other = (SGDA(seed=s).solve(moments, log).W for s in (3, 3, 4))
     np.testing.assert_array_equal(one, two)
     assert np.abs(one - other).max() > 0
+
+
+def test_a_stream_needs_no_more_memory_and_does_as_well(tmp_path):
+    log, moments = prepared("linear", 5, "I")
+    log.to_parquet(tmp_path / "log.parquet")
+    again = ivvi.read_logs(tmp_path / "log.parquet")
+    one = SGDA().solve(moments, again)  # a file is streamed
+    assert one.trace.error <= 1.0
+    np.testing.assert_array_equal(one.W, SGDA(order="stream").solve(moments, log).W)
+    assert SGDA(order="stream", passes=5).solve(moments, again).trace.error <= 0.3
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 10**6])
+def test_a_pass_uses_every_row_once(small, size):
+    log, moments = small
+    wanted = np.sort(log.to_batch().y[:, 0])
+    for source in (Shuffled(log, moments), Streamed(log, moments)):
+        chunks = list(source.chunks(max(size, 50), np.random.default_rng(0)))
+        assert {len(Y) for _, _, Y in chunks[:-1]} <= {max(size, 50)}
+        np.testing.assert_array_equal(np.sort(np.concatenate([c[2][:, 0] for c in chunks])), wanted)
+        Phi, _, Y = chunks[0]
+        W = Exact().solve(moments).W
+        assert np.std(Y - Phi @ W.T) < 1.5  # rows stay together
 
 
 def test_full_batch_constant_steps_reach_the_saddle_point():
@@ -197,7 +221,12 @@ def test_words_of_schedules():
 
 @pytest.mark.parametrize(
     ("settings", "words"),
-    [({"batch": 0}, "batch 0"), ({"passes": 0}, "passes 0"), ({"average": "most"}, "'most'")],
+    [
+        ({"batch": 0}, "batch 0"),
+        ({"passes": 0}, "passes 0"),
+        ({"average": "most"}, "'most'"),
+        ({"order": "any"}, "'any'"),
+    ],
 )
 def test_settings_are_checked(settings, words):
     with pytest.raises(InputError, match=words):

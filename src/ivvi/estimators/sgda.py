@@ -16,7 +16,6 @@ variance of the closed form on all rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -28,20 +27,24 @@ import numpy as np
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.estimate import Estimate, Floats, with_weights
 from ivvi.estimators.exact import Exact
+from ivvi.estimators.rows import RowSource, Shuffled, Streamed
 from ivvi.estimators.schedules import Decay, Schedule, parse_schedule
 from ivvi.estimators.trace import Trace, judge, log_points
 from ivvi.moments import Moments
 
 CHUNK = 1 << 14
-"""Rows that one compiled call takes."""
+"""Rows that one compiled call takes, and within which a stream is shuffled."""
 BURN_IN = 0.05
+"""Share of the rows from which the automatic schedule takes coordinates and a start."""
+LEAST_BURN_IN = 1000
 MOST_STEP = 0.5
 AVERAGES = ("auto", "last", "tail", "full")
+ORDERS = ("auto", "shuffled", "stream")
 
 
 @dataclass(frozen=True)
 class SGDA:
-    """Stochastic gradient descent-ascent over the rows of a log, in shuffled mini-batches.
+    """Stochastic gradient descent-ascent over the rows of a log, in mini-batches.
 
     Parameters
     ----------
@@ -55,6 +58,10 @@ class SGDA:
     average
         ``last`` iterate, ``tail`` (second half) or ``full`` average; ``auto`` is full with
         the automatic schedule and last with others, as the paper does.
+    order
+        ``shuffled``: a new random order each pass, all rows in memory; ``stream``: the log's
+        own order, shuffled within chunks of rows, in bounded memory; ``auto`` is the former
+        for tables in memory.
     start
         W_0: a number for every entry, or an array (d_y, d_phi). K_0 is zero.
     seed
@@ -70,6 +77,7 @@ class SGDA:
     batch: int = 32
     passes: int = 1
     average: str = "auto"
+    order: str = "auto"
     start: float | Any = 0.0
     seed: int = 0
     target: Any = None
@@ -80,6 +88,8 @@ class SGDA:
             raise InputError(f"batch {self.batch} and passes {self.passes} must be at least 1")
         if self.average not in AVERAGES:
             raise InputError(f"unknown average {self.average!r}; one of {', '.join(AVERAGES)}")
+        if self.order not in ORDERS:
+            raise InputError(f"unknown order {self.order!r}; one of {', '.join(ORDERS)}")
         self._schedule()
 
     def _schedule(self) -> Schedule | None:
@@ -96,12 +106,14 @@ class SGDA:
         if log is None:
             raise InputError("SGDA needs the rows of a log, not their moments alone")
         exact = Exact().solve(moments)
-        rows = _read_rows(moments, log)
+        if moments.n < self.batch:
+            raise DataError(f"{moments.n} rows are fewer than one mini-batch of {self.batch}")
+        in_memory = self.order == "shuffled" or (self.order == "auto" and log.table.in_memory)
+        rows = Shuffled(log, moments) if in_memory else Streamed(log, moments)
         schedule = self._schedule()
         plan = self._automatic(rows) if schedule is None else self._plain(moments, schedule)
-        steps = max(1, self.passes * (len(rows) // self.batch))
         with jax.enable_x64(True):
-            state, points, kept = self._descend(plan, rows, steps)
+            state, points, kept = self._descend(plan, rows)
             W = np.asarray(self._chosen(state, plan)) @ plan.to_phi
         K = np.asarray(state.K) @ plan.to_psi
         path = [w @ plan.to_phi for w in kept]
@@ -109,10 +121,9 @@ class SGDA:
         trace = judge(Trace.of(points, path, moments, target), W, exact.W, exact.se, moments)
         return replace(with_weights(moments, exact, W, K), trace=trace)
 
-    def _descend(
-        self, plan: _Plan, rows: _Rows, steps: int
-    ) -> tuple[_State, list[int], list[np.ndarray]]:
+    def _descend(self, plan: _Plan, rows: RowSource) -> tuple[_State, list[int], list[np.ndarray]]:
         """Run all passes; returns the last state and the iterates at logarithmic points."""
+        steps = self.passes * (rows.n // self.batch)
         points = log_points(steps)
         advance = partial(
             _advance,
@@ -121,13 +132,14 @@ class SGDA:
             tail=steps // 2,
             points=jnp.asarray(points),
         )
-        state = _State.begin(plan.W0, rows.psi.shape[1], len(points))
+        state = _State.begin(plan.W0, len(plan.to_psi), len(points))
         rng = np.random.default_rng(self.seed)
-        for order in _orders(rng, len(rows), self.batch, self.passes):
-            Phi, Psi, Y = rows.phi[order], rows.psi[order], rows.y[order]
-            shape = (len(order) // self.batch, self.batch, -1)
-            Phi, Psi = Phi @ plan.to_phi.T, Psi @ plan.to_psi.T
-            state = advance(state, Phi.reshape(shape), Psi.reshape(shape), Y.reshape(shape))
+        size = max(self.batch, CHUNK // self.batch * self.batch)
+        for Phi, Psi, Y in (c for _ in range(self.passes) for c in rows.chunks(size, rng)):
+            whole = len(Y) // self.batch * self.batch
+            shape = (whole // self.batch, self.batch, -1)
+            parts = Phi[:whole] @ plan.to_phi.T, Psi[:whole] @ plan.to_psi.T, Y[:whole]
+            state = advance(state, *(part.reshape(shape) for part in parts))
             if not np.isfinite(np.asarray(state.W)).all():
                 break  # there is no way back from infinity
         reached = int(state.reached)
@@ -148,16 +160,19 @@ class SGDA:
         d_psi = len(moments.layout.psi_names)
         return _Plan(W0, np.eye(d_phi), np.eye(d_psi), schedule, "last")
 
-    def _automatic(self, rows: _Rows) -> _Plan:
-        """Coordinates, start and steps from a random sample of the rows."""
+    def _automatic(self, rows: RowSource) -> _Plan:
+        """Coordinates, start and steps from a burn-in: a few rows, or the first of a stream.
+
+        Its order is not that of the first pass: there the start would fit the first rows
+        already and learn nothing from them.
+        """
         rng = np.random.default_rng([self.seed, 1])
-        need = 20 * rows.psi.shape[1]
-        size = min(len(rows), max(int(BURN_IN * len(rows)), need))
-        chosen = rng.choice(len(rows), size, replace=False)
-        Phi, Psi, Y = rows.phi[chosen], rows.psi[chosen], rows.y[chosen]
+        need = max(int(BURN_IN * rows.n), 20 * rows.d_psi, LEAST_BURN_IN)
+        Phi, Psi, Y = next(iter(rows.chunks(min(need, rows.n), rng)))
         to_psi, to_phi = _coordinates(Phi, Psi)
         Phi, Psi = Phi @ to_phi.T, Psi @ to_psi.T
-        W0 = np.linalg.lstsq(Psi @ (Psi.T @ Phi / size), Y, rcond=None)[0].T
+        fitted = Psi @ (Psi.T @ Phi / len(Y))
+        W0 = np.asarray(np.linalg.lstsq(fitted, Y, rcond=None)[0].T, dtype=np.float64)
         step = min(MOST_STEP, 0.5 * self.batch / float(np.mean(np.sum(Phi**2, axis=1))))
         return _Plan(W0, to_phi, to_psi, Decay(step, power=0.4, delay=30.0), "full")
 
@@ -171,16 +186,6 @@ class _Plan:
     to_psi: Floats
     schedule: Schedule
     average: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    phi: Floats
-    psi: Floats
-    y: Floats
-
-    def __len__(self) -> int:
-        return len(self.y)
 
 
 @jax.tree_util.register_dataclass
@@ -245,17 +250,6 @@ def _advance(
     return jax.lax.scan(step, state, (Phi, Psi, Y))[0]  # type: ignore[no-any-return]
 
 
-def _orders(rng: np.random.Generator, n: int, batch: int, passes: int) -> Iterator[np.ndarray]:
-    """Yield the rows of each compiled call: every pass in a new order, in whole mini-batches."""
-    whole = max(batch, CHUNK // batch * batch)
-    if n < batch:
-        raise DataError(f"{n} rows are fewer than one mini-batch of {batch}")
-    for _ in range(passes):
-        order = rng.permutation(n)[: n // batch * batch]
-        for start in range(0, len(order), whole):
-            yield order[start : start + whole]
-
-
 def _coordinates(Phi: Floats, Psi: Floats) -> tuple[Floats, Floats]:
     """Return to_psi and to_phi that make B and A identities on these rows."""
     n = len(Phi)
@@ -270,17 +264,3 @@ def _coordinates(Phi: Floats, Psi: Floats) -> tuple[Floats, Floats]:
     to_phi[:rank] = right[:rank] / size[:rank, None]
     to_phi[rank:] = right[rank:]
     return left.T @ white, to_phi / unit_phi
-
-
-def _read_rows(moments: Moments, log: Any) -> _Rows:
-    """Evaluate phi, psi and y of every transition."""
-    layout = moments.layout
-    parts = [
-        (layout.phi(b.x, b.a), layout.psi(b.x, b.z), np.ascontiguousarray(b.y), b.weight)
-        for b in log.batches()
-    ]
-    phi, psi, y = (np.concatenate([part[i] for part in parts]) for i in range(3))
-    if parts[0][3] is not None:
-        scale = np.sqrt(np.concatenate([part[3] for part in parts]) * len(y) / moments.weight)
-        phi, psi, y = phi * scale[:, None], psi * scale[:, None], y * scale[:, None]
-    return _Rows(phi, psi, y)
