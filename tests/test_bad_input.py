@@ -606,7 +606,7 @@ def test_a_simulation_of_nothing_is_refused(what, number, tmp_path, simulator):
         (["fit", "log.parquet", "--out", "m", "--state"], ("--state",)),
         (["fit", "log.parquet", "more", "--out", "m"], ("more",)),
         (["fit", "log.parquet", "--out", "m", "--ridge", "much"], ("--ridge",)),
-        (["fit", "log.parquet", "--out", "m", "--ridge", "-1"], ("--ridge is -1", "negative")),
+        (["fit", "log.parquet", "--out", "m", "--ridge", "-1"], ("penalty is -1", "negative")),
         (["fit", "log.parquet", "--out", "m", "--se", "best"], ("'best'", "unadjusted")),
         (["simulate", "linear", "--out", "l.parquet", "--dim", "two"], ("--dim", "integer")),
         (["simulate", "linear", "--out", "l.parquet", "--download", "ml-9"], ("ml-9", "ml-1m")),

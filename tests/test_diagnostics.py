@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -66,7 +67,7 @@ def unidentified_cases():
         "constant": (lambda z: np.full((len(z), 1), 3.0), 1, {"a0"}),
         "one constant": (lambda z: np.column_stack([z[:, 0], 0 * z[:, 0]]), 2, {"a0", "a1"}),
         "too few": (lambda z: z[:, :1], 2, {"a0", "a1"}),
-        "fixed sum": (lambda z: np.column_stack([z[:, 0], 10 - z[:, 0]]), 2, {"a0", "a1", "1"}),
+        "fixed sum": (lambda z: np.column_stack([z[:, 0], 10 - z[:, 0]]), 2, {"a0", "a1"}),
         "far too few": (lambda z: z[:, :1], 3, {"a0", "a1", "a2"}),
     }
 
@@ -143,7 +144,6 @@ def test_missing_standard_errors_do_not_depend_on_units(moments_of):
     np.testing.assert_array_equal(np.isnan(large.se), np.isnan(small.se))
 
 
-@pytest.mark.xfail(raises=AssertionError, reason="the means hide the other features")
 @pytest.mark.parametrize("mean", [1e3, 1e9])
 def test_free_directions_do_not_depend_on_the_means(moments_of, mean):
     """Two actions, one instrument: whatever their means, both effects are free."""
@@ -226,7 +226,7 @@ def recommended(simulated):
 def test_recommender_mixes_the_actions_against_the_constant(recommended):
     s, m = recommended.diagnostics.strength, recommended.moments
     assert (s.rank, s.d_phi, s.rank_psi, s.d_psi) == (20, 21, 20, 21)
-    assert s.unidentified[0].startswith("1 - ")
+    assert re.fullmatch(r"a0 \+ .* - \d(\.\d)?", s.unidentified[0])  # against the constant
     null = recommended.estimate.null[0]
     np.testing.assert_allclose(null @ m.A.T, 0, atol=1e-9 * np.abs(m.A).max())
     assert (null[0] * null[11:] < 0).all()  # more watching against a lower constant

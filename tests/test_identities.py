@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ivvi.blocks import Constant, Power
 from ivvi.diagnostics import cragg_donald, sargan, strength, wu_hausman
-from ivvi.errors import InputError
+from ivvi.errors import DataError, InputError
 from ivvi.estimators import Exact, LeastSquares
 from ivvi.features import FeatureMap
 from ivvi.moments import Moments
@@ -314,3 +314,15 @@ def test_without_a_shared_constant(solved, moments_of, dropped, shape):
 def test_methods_are_values():
     assert Exact(ridge=0.5) == dataclasses.replace(Exact(), ridge=0.5) != Exact()
     assert (Exact().name, LeastSquares().name) == ("exact", "least-squares")
+
+
+def test_as_many_rows_as_coefficients_are_refused(moments_of):
+    rng = np.random.default_rng(0)
+    with pytest.raises(DataError, match="3 rows cannot estimate 3 coefficients"):
+        Exact().solve(moments_of(*(rng.normal(size=(3, 1)) for _ in range(4))))
+
+
+@pytest.mark.parametrize("method", [Exact, LeastSquares])
+def test_a_negative_penalty_is_refused(method):
+    with pytest.raises(InputError, match="-1"):
+        method(ridge=-1.0)

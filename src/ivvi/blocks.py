@@ -124,8 +124,8 @@ class Spline:
 
     `knots` counts the end points and lies at quantiles of the rows that the block was
     fitted on. The first spline of a column is left out: together they would sum to the
-    constant. A column with fewer distinct values than knots stays as it is (a binary
-    instrument has nothing to bend).
+    constant. Quantiles that coincide are one knot. A column with fewer distinct values than
+    splines stays as it is (a binary instrument has nothing to bend).
     """
 
     knots: int
@@ -141,8 +141,9 @@ class Spline:
         return replace(self, grids=tuple(self._grid(v[:, j]) for j in range(v.shape[1])))
 
     def _grid(self, column: np.ndarray) -> tuple[float, ...]:
-        knots = np.unique(np.quantile(column, np.linspace(0, 1, self.knots)))
-        return tuple(knots.tolist()) if len(knots) == self.knots else ()
+        if len(np.unique(column)) < self.knots + DEGREE:
+            return ()
+        return tuple(np.unique(np.quantile(column, np.linspace(0, 1, self.knots))).tolist())
 
     def __call__(self, x: Array, u: Array) -> Array:
         if self.grids is None:

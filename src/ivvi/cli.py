@@ -174,8 +174,6 @@ def fit(  # noqa: PLR0913
     check_json_target(json, force=force, out=out)
     if se != "unadjusted":
         raise InputError(f"standard errors {se!r} are not available; unadjusted is")
-    if ridge < 0:
-        raise InputError(f"--ridge is {ridge:g}; it must not be negative")
     settings: dict[str, Any] = {"ridge": ridge, "debiased": debiased}
     if method == "sgda":
         settings = {"schedule": schedule, "batch": batch, "passes": passes, "seed": seed}

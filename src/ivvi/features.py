@@ -155,24 +155,34 @@ def parse_features(word: str, seed: int = 0) -> tuple[FeatureMap, FeatureMap]:
     raise InputError(f"unknown features {word!r}{hint}")
 
 
-def describe_direction(weights: Sequence[float], names: Sequence[str], most: int = 6) -> str:
+def describe_direction(
+    weights: Sequence[float],
+    names: Sequence[str],
+    spread: Sequence[float] | None = None,
+    most: int = 6,
+) -> str:
     """Write a linear combination of features in words, such as ``a1 - 0.8 a3``.
 
-    The largest weight is scaled to 1; weights below 1% of it are left out.
+    The most important weight is scaled to 1, and those of less than 1% of its importance
+    are left out. Importance is size, or with `spread` size times the feature's spread; the
+    constant, which has none, then comes last, as a number.
     """
-    largest = max(weights, key=abs)
-    scaled = [
-        (w / largest, n)
-        for w, n in zip(weights, names, strict=True)
-        if abs(w) > 0.01 * abs(largest)
-    ]
-    scaled.sort(key=lambda pair: -abs(pair[0]))
+    units = [1.0] * len(names) if spread is None else list(spread)
+    rank = sorted(range(len(names)), key=lambda i: -abs(weights[i]) * units[i])
+    largest = abs(weights[rank[0]]) * units[rank[0]]
+    kept = [i for i in rank if abs(weights[i]) * units[i] > 0.01 * largest]
     words = ""
-    for weight, name in scaled[:most]:
-        sign = (" - " if weight < 0 else " + ") if words else ("-" if weight < 0 else "")
+    for i in kept[:most]:
+        weight = weights[i] / weights[rank[0]]
+        sign = (" - " if weight < 0 else " + ") if words else ""
         size = "" if abs(abs(weight) - 1) < 0.005 else f"{abs(weight):.2g} "
-        words += f"{sign}{size}{name}"
-    return words + (f" and {len(scaled) - most} more" if len(scaled) > most else "")
+        words += f"{sign}{size}{names[i]}"
+    words += f" and {len(kept) - most} more" if len(kept) > most else ""
+    for i, name in enumerate(names):
+        if name == "1" and i not in kept and abs(weights[i]) > 0.01 * largest:
+            constant = weights[i] / weights[rank[0]]
+            words += f" {'-' if constant < 0 else '+'} {abs(constant):.2g}"
+    return words
 
 
 def _count(word: str, argument: str) -> int:

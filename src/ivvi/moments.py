@@ -51,7 +51,7 @@ class Moments:
     layout
         Which column of v is what.
     n, weight
-        Number of rows and sum of their weights.
+        Number of rows (of weight above zero) and sum of their weights.
     mean, scatter
         Weighted mean (p,) and sum of w (v - mean)(v - mean)^T (p, p).
     episodes
@@ -82,18 +82,34 @@ class Moments:
             numbers, weights, means, scatters = _by_episode(V, batch.weight, batch.episode)
             blocks = EpisodeMoments(numbers, weights, *layout.embed(means, scatters))
         weight, mean, scatter = _scatter(V, batch.weight)
-        return cls(layout, len(batch), weight, *layout.embed(mean, scatter), blocks)
+        n = len(batch) if batch.weight is None else int(np.count_nonzero(batch.weight))
+        return cls(layout, n, weight, *layout.embed(mean, scatter), blocks)
 
     def __add__(self, other: Moments) -> Moments:
-        """Return the moments of both sets of rows together."""
+        """Return the moments of both sets of rows together.
+
+        Episodes are kept if both have them; those of one number are one episode, so that
+        the episodes of another log must be `renumbered` first.
+        """
         if self.layout != other.layout:
             raise InputError("moments of different features or columns cannot be added")
         weight, mean, scatter = _merge(
             (self.weight, self.mean, self.scatter), (other.weight, other.mean, other.scatter)
         )
-        present = [m.episodes for m in (self, other) if m.episodes is not None]
-        blocks = _merge_episodes(present) if present else None
+        blocks = None
+        if self.n == 0 or other.n == 0:
+            blocks = self.episodes or other.episodes
+        elif self.episodes is not None and other.episodes is not None:
+            blocks = _merge_episodes([self.episodes, other.episodes])
         return Moments(self.layout, self.n + other.n, weight, mean, scatter, blocks)
+
+    def renumbered(self, first: int) -> Moments:
+        """Return the same moments with episodes numbered from `first` on."""
+        if self.episodes is None:
+            return self
+        shift = first - int(self.episodes.number.min())
+        blocks = replace(self.episodes, number=self.episodes.number + shift)
+        return replace(self, episodes=blocks)
 
     def without_episodes(self) -> Moments:
         """Return the totals alone."""

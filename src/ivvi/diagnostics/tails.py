@@ -26,8 +26,8 @@ def f_tail(value: float, numerator: int, denominator: int) -> float:
 def chi2_tail(value: float, freedom: int) -> float:
     """P(chi2 > value) = Q(k / 2, value / 2), the regularised upper incomplete gamma."""
     a, x = freedom / 2, value / 2
-    if x <= 0:
-        return 1.0
+    if x <= 0 or math.isinf(x):
+        return 1.0 if x <= 0 else 0.0
     scale = math.exp(a * math.log(x) - x - math.lgamma(a))
     if x < a + 1:
         return 1 - scale * _gamma_series(a, x)

@@ -117,6 +117,8 @@ class ConfoundedEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     ) -> Iterator[pa.RecordBatch]:
         episodes = _positive("episodes", self.world.episodes if episodes is None else episodes)
         horizon = _positive("horizon", self.world.horizon if horizon is None else horizon)
+        if not 0 <= seed < 2**63:
+            raise InputError(f"the seed is {seed}; a number from 0 to 2^63 - 1 is wanted")
         at_once = max(1, ROWS_AT_ONCE // horizon)
         for first in range(0, episodes, at_once):
             numbers = np.arange(first, min(first + at_once, episodes))

@@ -8,12 +8,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ivvi.errors import InputError
+from ivvi.errors import DataError, InputError
 from ivvi.estimators.trace import Trace
 from ivvi.features import describe_direction
 from ivvi.layout import Layout
 from ivvi.logs import Log
-from ivvi.moments import Moments, compress
+from ivvi.moments import Moments, compress, is_constant
 
 Floats = NDArray[np.float64]
 RANK_TOLERANCE = 1e-6
@@ -36,8 +36,8 @@ class Estimate:
         (A^T B^-1 A)^-1 / n, (d_phi, d_phi): cov(W_i., W_j.) = noise_cov[i, j] bread.
     null
         Orthonormal directions of a row of W that the data do not identify, (m, d_phi).
-    scale
-        Root mean square of each feature, (d_phi,).
+    spread
+        Standard deviation of each feature, (d_phi,).
     n
         Rows.
     trace
@@ -50,7 +50,7 @@ class Estimate:
     noise_cov: Floats
     bread: Floats
     null: Floats
-    scale: Floats
+    spread: Floats
     n: int
     trace: Trace | None = None
 
@@ -62,16 +62,29 @@ class Estimate:
     @property
     def se(self) -> Floats:
         """Homoskedastic standard errors, (d_y, d_phi); NaN where W is not identified."""
-        se = np.sqrt(np.outer(np.diag(self.noise_cov), np.diag(self.bread)))
-        unit = np.where(self.scale > 0, self.scale, 1.0)
-        part = np.abs(self.null) * unit  # of each feature in a free direction, unitless
-        se[:, (part > 1e-6 * part.max(axis=1, keepdims=True)).any(axis=0)] = np.nan
+        se: Floats = np.sqrt(
+            np.outer(np.diag(self.noise_cov), np.maximum(np.diag(self.bread), 0.0))
+        )
+        part = np.abs(self.null) * self._units
+        constant = self.layout.constant
+        slopes = part if constant is None else np.delete(part, constant, axis=1)
+        free = part > 1e-6 * slopes.max(axis=1, keepdims=True, initial=0.0)
+        se[:, free.any(axis=0)] = np.nan
         return se
+
+    @property
+    def _units(self) -> Floats:
+        """What makes weights comparable: a feature's spread, 1 where it has none."""
+        return np.where(self.spread > 0, self.spread, 1.0)
 
     @property
     def unidentified(self) -> tuple[str, ...]:
         """The directions of `null` in words."""
-        return tuple(describe_direction(row.tolist(), self.layout.phi_names) for row in self.null)
+        units = self._units
+        if self.layout.constant is not None:
+            units[self.layout.constant] = 0.0
+        names = self.layout.phi_names
+        return tuple(describe_direction(w.tolist(), names, units.tolist()) for w in self.null)
 
 
 class Method(Protocol):
@@ -155,13 +168,22 @@ def _finish(
         bread[layout.constant, layout.constant] += 1 / moments.n
     W = W @ keep
     residual = rows.Y - rows.Phi @ W[:, rows.phi_kept].T
+    if moments.n <= W.shape[1]:
+        raise DataError(
+            f"{moments.n} rows cannot estimate {W.shape[1]} coefficients; more rows are wanted"
+        )
     freedom = moments.n - W.shape[1] if debiased else moments.n
-    if freedom <= 0:
-        raise InputError(f"{moments.n} rows cannot estimate {W.shape[1]} coefficients")
     noise_cov = residual.T @ residual * (moments.n / freedom)
     K = _dual(moments, rows, residual)
-    scale = np.sqrt(np.diag(moments.D))
-    return Estimate(layout, W, K, noise_cov, keep @ bread @ keep, null, scale, moments.n)
+    spread = np.where(is_constant(moments), 0.0, np.sqrt(np.diag(moments.scatter) / moments.weight))
+    spread = spread[list(layout.phi_columns)]
+    return Estimate(layout, W, K, noise_cov, keep @ bread @ keep, null, spread, moments.n)
+
+
+def check_ridge(ridge: float) -> None:
+    """Refuse a penalty that is not a penalty."""
+    if not ridge >= 0:
+        raise InputError(f"the ridge penalty is {ridge:g}; it must not be negative")
 
 
 def with_weights(moments: Moments, exact: Estimate, W: Floats, K: Floats) -> Estimate:

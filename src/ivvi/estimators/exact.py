@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ivvi.estimators.estimate import RANK_TOLERANCE, Estimate, Floats, Rows, solve_rows
+from ivvi.estimators.estimate import (
+    RANK_TOLERANCE,
+    Estimate,
+    Floats,
+    Rows,
+    check_ridge,
+    solve_rows,
+)
 from ivvi.logs import Log
 from ivvi.moments import Moments
 
@@ -31,6 +38,9 @@ class Exact:
 
     ridge: float = 0.0
     debiased: bool = False
+
+    def __post_init__(self) -> None:
+        check_ridge(self.ridge)
 
     @property
     def name(self) -> str:

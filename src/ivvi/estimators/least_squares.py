@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ivvi.estimators.estimate import Estimate, Rows, solve_rows
+from ivvi.estimators.estimate import Estimate, Rows, check_ridge, solve_rows
 from ivvi.logs import Log
 from ivvi.moments import Moments
 
@@ -24,6 +24,9 @@ class LeastSquares:
 
     ridge: float = 0.0
     debiased: bool = False
+
+    def __post_init__(self) -> None:
+        check_ridge(self.ridge)
 
     @property
     def name(self) -> str:

@@ -34,10 +34,11 @@ from ivvi.moments import Moments
 
 CHUNK = 1 << 14
 """Rows that one compiled call takes, and within which a stream is shuffled."""
-BURN_IN = 0.05
+BURN_IN = 0.1
 """Share of the rows from which the automatic schedule takes coordinates and a start."""
 LEAST_BURN_IN = 1000
-MOST_STEP = 0.5
+MOST_STEP, SAFETY, POWER, DELAY = 0.5, 0.2, 0.35, 50.0
+"""The automatic steps: min(MOST_STEP, SAFETY batch / E|phi~|^2) / (1 + t / DELAY)^POWER."""
 AVERAGES = ("auto", "last", "tail", "full")
 ORDERS = ("auto", "shuffled", "stream")
 
@@ -173,8 +174,8 @@ class SGDA:
         Phi, Psi = Phi @ to_phi.T, Psi @ to_psi.T
         fitted = Psi @ (Psi.T @ Phi / len(Y))
         W0 = np.asarray(np.linalg.lstsq(fitted, Y, rcond=None)[0].T, dtype=np.float64)
-        step = min(MOST_STEP, 0.5 * self.batch / float(np.mean(np.sum(Phi**2, axis=1))))
-        return _Plan(W0, to_phi, to_psi, Decay(step, power=0.4, delay=30.0), "full")
+        step = min(MOST_STEP, SAFETY * self.batch / float(np.mean(np.sum(Phi**2, axis=1))))
+        return _Plan(W0, to_phi, to_psi, Decay(step, power=POWER, delay=DELAY), "full")
 
 
 @dataclass(frozen=True, slots=True)
