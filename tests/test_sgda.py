@@ -86,6 +86,21 @@ def test_a_pass_uses_every_row_once(small, size):
         assert np.std(Y - Phi @ W.T) < 1.5  # rows stay together
 
 
+@pytest.mark.parametrize("order", ["shuffled", "stream"])
+def test_rows_that_do_not_fill_a_mini_batch_or_have_no_weight(small, order, monkeypatch):
+    monkeypatch.setattr("ivvi.estimators.sgda.CHUNK", 64)
+    log, moments = small
+    trace = SGDA(batch=33, order=order).solve(moments, log).trace  # 8,000 = 242 * 33 + 14
+    assert (trace.t[-1], trace.status) == (242, "converged")
+    batch = log.to_batch()
+    arrays = {name: getattr(batch, name) for name in "xaz"} | {"next_x": batch.y}
+    weight = (np.arange(len(batch)) % 4 > 0).astype(float)
+    few = ivvi.read_logs({name: values[weight > 0] for name, values in arrays.items()})
+    masked = ivvi.read_logs(arrays | {"w": weight}, weight="w")
+    one, two = (ivvi.estimate(log_, method=SGDA(order=order)).W for log_ in (few, masked))
+    np.testing.assert_allclose(one, two, rtol=1e-9)
+
+
 def test_full_batch_constant_steps_reach_the_saddle_point():
     log, moments = prepared("linear", 1, "III", episodes=2, horizon=200)
     batch = log.to_batch()

@@ -56,7 +56,7 @@ class Streamed:
         have = 0
         for batch in self._log.batches():
             kept.append(_evaluate(batch, self._moments))
-            have += len(batch)
+            have += len(kept[-1][-1])
             while have >= size:
                 joined = [np.concatenate(columns) for columns in zip(*kept, strict=True)]
                 order = rng.permutation(size)
@@ -70,10 +70,14 @@ class Streamed:
 
 
 def _evaluate(batch: Batch, moments: Moments) -> Chunk:
-    """Evaluate the features of a batch, multiplied by the roots of weights of mean one."""
+    """Evaluate the features of a batch, multiplied by the roots of weights of mean one.
+
+    Rows of weight zero are left out, as they are from `Moments.n`.
+    """
     layout = moments.layout
-    rows = layout.phi(batch.x, batch.a), layout.psi(batch.x, batch.z), batch.y
+    Phi, Psi, Y = layout.phi(batch.x, batch.a), layout.psi(batch.x, batch.z), batch.y
     if batch.weight is None:
-        return rows
-    root = np.sqrt(batch.weight * (moments.n / moments.weight))[:, None]
-    return rows[0] * root, rows[1] * root, rows[2] * root
+        return Phi, Psi, Y
+    used = batch.weight > 0
+    root = np.sqrt(batch.weight[used] * (moments.n / moments.weight))[:, None]
+    return Phi[used] * root, Psi[used] * root, Y[used] * root

@@ -138,6 +138,8 @@ class SGDA:
         size = max(self.batch, CHUNK // self.batch * self.batch)
         for Phi, Psi, Y in (c for _ in range(self.passes) for c in rows.chunks(size, rng)):
             whole = len(Y) // self.batch * self.batch
+            if not whole:
+                continue
             shape = (whole // self.batch, self.batch, -1)
             parts = Phi[:whole] @ plan.to_phi.T, Psi[:whole] @ plan.to_psi.T, Y[:whole]
             state = advance(state, *(part.reshape(shape) for part in parts))
