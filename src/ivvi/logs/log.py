@@ -21,8 +21,8 @@ from ivvi.logs.tables import Table, open_table
 from ivvi.logs.transitions import Counts, Transitions
 from ivvi.logs.watch import CopyWatch
 
-BATCH_ROWS = 1 << 15
-"""Rows of a batch: small enough for the processor's cache, large enough for BLAS."""
+BATCH_BYTES = 10 << 20
+"""Size of a batch unless asked otherwise: near the processor's cache, large enough for BLAS."""
 
 
 class Log:
@@ -56,7 +56,7 @@ class Log:
     def batches(
         self,
         *,
-        size: int = BATCH_ROWS,
+        size: int | None = None,
         episodes: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> Pass:
@@ -65,13 +65,15 @@ class Log:
         Parameters
         ----------
         size
-            Rows read at once; bounds the memory.
+            Rows read at once, which bounds the memory; by default about 10 MiB of them.
         episodes
             Number the episode of each row in `Batch.episode`.
         progress
             Called with the number of rows just read.
         """
         table, ordered = self._readable
+        width = len(self.roles.numeric) + self.roles.derived * len(self.roles.state)
+        size = max(1024, BATCH_BYTES // (8 * width)) if size is None else size
         walk = Transitions(
             table,
             self.roles,
@@ -113,7 +115,7 @@ class Log:
     def to_arrow(self) -> pa.Table:
         """Return the columns of the log, as they are, as one Arrow table."""
         columns = self.roles.columns
-        blocks = list(self.table.batches(columns, self.roles.numeric, BATCH_ROWS))
+        blocks = list(self.table.batches(columns, self.roles.numeric, 1 << 16))
         if not blocks:
             raise DataError(f"{self.label} has no rows")
         return pa.Table.from_batches(blocks)
