@@ -1,0 +1,46 @@
+"""Options that several commands share, and the log that the column options describe."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+Json = Annotated[str | None, typer.Option("--json", help="Write JSON to this file; - is stdout.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Source = Annotated[
+    str, typer.Argument(help="Parquet (file, folder, glob), CSV, Arrow, or minari:NAME.")
+]
+State = Annotated[
+    str | None, typer.Option(help="State columns: names, globs (x*) or ranges (x0:x4).")
+]
+Action = Annotated[str | None, typer.Option(help="Action columns.")]
+Instrument = Annotated[str | None, typer.Option(help="Instrument columns.")]
+NextState = Annotated[
+    str | None, typer.Option(help="Next-state columns; else the next row's state.")
+]
+Reward = Annotated[str | None, typer.Option(help="Reward column, learned as one more output.")]
+Episode = Annotated[str | None, typer.Option(help="Episode column. [default: episode, if present]")]
+Step = Annotated[str | None, typer.Option(help="Step column. [default: step, if present]")]
+Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
+DropMissing = Annotated[bool, typer.Option(help="Drop rows with missing or infinite values.")]
+Features = Annotated[str, typer.Option(help="linear, poly2, poly2:cross, spline:5, fourier:200.")]
+Phi = Annotated[str | None, typer.Option(help="Feature word for phi(x, a) alone.")]
+Psi = Annotated[str | None, typer.Option(help="Feature word for psi(x, z) alone.")]
+
+
+def open_log(log: str, options: dict[str, Any]) -> Any:
+    """Open the log with the column options of a command."""
+    from ivvi.logs import read_logs
+
+    names = ("reward", "episode", "step", "weight")
+    return read_logs(
+        log,
+        state=options["state"],
+        action=options["action"],
+        instrument=options["instrument"],
+        next_state=options["next_state"] or (),
+        drop_missing=options["drop_missing"],
+        **{name: options[name] for name in names},
+    )
