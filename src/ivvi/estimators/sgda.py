@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi.errors import DataError, InputError
+from ivvi.estimators.descent import State, advance
 from ivvi.estimators.estimate import Estimate, Floats, with_weights
 from ivvi.estimators.exact import Exact
 from ivvi.estimators.rows import RowSource, Shuffled, Streamed
@@ -122,18 +123,18 @@ class SGDA:
         trace = judge(Trace.of(points, path, moments, target), W, exact.W, exact.se, moments)
         return replace(with_weights(moments, exact, W, K), trace=trace)
 
-    def _descend(self, plan: _Plan, rows: RowSource) -> tuple[_State, list[int], list[np.ndarray]]:
+    def _descend(self, plan: _Plan, rows: RowSource) -> tuple[State, list[int], list[np.ndarray]]:
         """Run all passes; returns the last state and the iterates at logarithmic points."""
         steps = self.passes * (rows.n // self.batch)
         points = log_points(steps)
-        advance = partial(
-            _advance,
+        take = partial(
+            advance,
             schedule=plan.schedule,
             sign=-1.0 if self.flip_dual else 1.0,
             tail=steps // 2,
             points=jnp.asarray(points),
         )
-        state = _State.begin(plan.W0, len(plan.to_psi), len(points))
+        state = State.begin(plan.W0, len(plan.to_psi), len(points))
         rng = np.random.default_rng(self.seed)
         size = max(self.batch, CHUNK // self.batch * self.batch)
         for Phi, Psi, Y in (c for _ in range(self.passes) for c in rows.chunks(size, rng)):
@@ -142,13 +143,13 @@ class SGDA:
                 continue
             shape = (whole // self.batch, self.batch, -1)
             parts = Phi[:whole] @ plan.to_phi.T, Psi[:whole] @ plan.to_psi.T, Y[:whole]
-            state = advance(state, *(part.reshape(shape) for part in parts))
+            state = take(state, *(part.reshape(shape) for part in parts))
             if not np.isfinite(np.asarray(state.W)).all():
                 break  # there is no way back from infinity
         reached = int(state.reached)
         return state, points[:reached], [np.asarray(w) for w in state.path[:reached]]
 
-    def _chosen(self, state: _State, plan: _Plan) -> Any:
+    def _chosen(self, state: State, plan: _Plan) -> Any:
         average = self.average if self.average != "auto" else plan.average
         if average == "last":
             return state.W
@@ -189,68 +190,6 @@ class _Plan:
     to_psi: Floats
     schedule: Schedule
     average: str
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True, slots=True)
-class _State:
-    """What descent-ascent carries from step to step."""
-
-    t: Any
-    W: Any
-    K: Any
-    full_sum: Any
-    tail_sum: Any
-    tail_count: Any
-    path: Any
-    reached: Any
-
-    @classmethod
-    def begin(cls, W0: Floats, d_psi: int, n_points: int) -> _State:
-        """Return the state before the first step."""
-        zero, W = jnp.asarray(0), jnp.asarray(W0)
-        path = jnp.zeros((n_points, *W0.shape))
-        K = jnp.zeros((len(W0), d_psi))
-        return cls(zero, W, K, jnp.zeros_like(W), jnp.zeros_like(W), zero, path, zero)
-
-
-@partial(jax.jit, static_argnames=("schedule",))
-def _advance(
-    state: _State,
-    Phi: Any,
-    Psi: Any,
-    Y: Any,
-    *,
-    schedule: Schedule,
-    sign: float,
-    tail: int,
-    points: Any,
-) -> _State:
-    """Take one step for each mini-batch, (steps, batch, d) arrays."""
-
-    def step(s: _State, rows: tuple[Any, Any, Any]) -> tuple[_State, None]:
-        phi, psi, y = rows
-        step_W, step_K = schedule(s.t)
-        dual = psi @ s.K.T
-        error = phi @ s.W.T - y - dual
-        W = s.W - step_W * (dual.T @ phi) / len(phi)
-        K = s.K + sign * step_K * (error.T @ psi) / len(phi)
-        t = s.t + 1
-        late = (t > tail).astype(W.dtype)
-        hit = points[jnp.minimum(s.reached, len(points) - 1)] == t
-        path = jax.lax.cond(hit, lambda p: p.at[s.reached].set(W), lambda p: p, s.path)
-        return _State(
-            t,
-            W,
-            K,
-            s.full_sum + W,
-            s.tail_sum + late * W,
-            s.tail_count + (t > tail),
-            path,
-            s.reached + hit,
-        ), None
-
-    return jax.lax.scan(step, state, (Phi, Psi, Y))[0]  # type: ignore[no-any-return]
 
 
 def _coordinates(Phi: Floats, Psi: Floats) -> tuple[Floats, Floats]:
