@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from ivvi.fitting import Fit, estimate
     from ivvi.logs import Log, Schema, read_logs
     from ivvi.moments import Moments, compute_moments
+    from ivvi.planners import MPC
+    from ivvi.planners.actions import Actions
+    from ivvi.planning import plan
+    from ivvi.policy import Policy, load_policy
     from ivvi.simulators import make_env
 
 _HOME = {
@@ -52,12 +56,18 @@ _HOME = {
     "ivvi.fitting": ("Fit", "estimate"),
     "ivvi.logs": ("Log", "Schema", "read_logs"),
     "ivvi.moments": ("Moments", "compute_moments"),
+    "ivvi.planners": ("MPC",),
+    "ivvi.planners.actions": ("Actions",),
+    "ivvi.planning": ("plan",),
+    "ivvi.policy": ("Policy", "load_policy"),
     "ivvi.simulators": ("make_env",),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "MPC",
     "SGDA",
+    "Actions",
     "ConfoundedEnv",
     "Dynamics",
     "Exact",
@@ -67,6 +77,7 @@ __all__ = [
     "LeastSquares",
     "Log",
     "Moments",
+    "Policy",
     "Schema",
     "World",
     "compute_moments",
@@ -75,9 +86,11 @@ __all__ = [
     "fourier",
     "linear",
     "load_model",
+    "load_policy",
     "make_env",
     "one_hot",
     "parse_features",
+    "plan",
     "polynomial",
     "read_logs",
     "spline",

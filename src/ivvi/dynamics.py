@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ivvi.files import load_folder, save_folder
 
 KIND = "model"
 NAMES = ("state", "action", "outputs", "unidentified")
+ARRAYS = ("W", "noise_cov", "bread", "states")
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Dynamics:
         Whether the last output is a reward.
     unidentified
         Directions of W that the log does not identify, in words.
+    states
+        A few states of the log, (m, d_x): where a planner should be good.
     """
 
     phi: FeatureMap
@@ -51,6 +54,7 @@ class Dynamics:
     outputs: tuple[str, ...]
     has_reward: bool = False
     unidentified: tuple[str, ...] = ()
+    states: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
 
     @property
     def d_next(self) -> int:
@@ -113,38 +117,47 @@ class Dynamics:
         force: bool = False,
     ) -> Path:
         """Save as a folder of JSON and npz, atomically; `facts` are kept for people."""
+        document, arrays = self.parts()
+        document["facts"] = dict(facts or {})
+        return save_folder(path, KIND, document, arrays, force=force)
+
+    def parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Return JSON values and arrays from which `from_parts` makes the model again."""
         if not np.isfinite(self.W).all():
-            raise InputError(f"{path} is not written: the weights are not finite numbers")
+            raise InputError("the model is not written: its weights are not finite numbers")
         document = {
             "phi": self.phi.to_json(),
             **{name: list(getattr(self, name)) for name in NAMES},
             "has_reward": self.has_reward,
-            "facts": dict(facts or {}),
         }
-        arrays = {"W": self.W, "noise_cov": self.noise_cov, "bread": self.bread}
-        return save_folder(path, KIND, document, arrays, force=force)
+        return document, {name: getattr(self, name) for name in ARRAYS}
+
+    @classmethod
+    def from_parts(cls, document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Dynamics:
+        """Rebuild a model from `parts`, refusing one that is not whole."""
+        try:
+            parts: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
+            parts |= {name: tuple(document[name]) for name in NAMES}
+            phi, has_reward = FeatureMap.from_json(document["phi"]), bool(document["has_reward"])
+            model = cls(phi=phi, has_reward=has_reward, **parts)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise FileError(f"not a complete model: {error}") from error
+        d_y, d_phi = len(model.outputs), len(model.phi.names(model.state, model.action))
+        wanted = {"W": (d_y, d_phi), "noise_cov": (d_y, d_y), "bread": (d_phi, d_phi)}
+        wanted["states"] = (len(model.states), len(model.state) if len(model.states) else 0)
+        for name, shape in wanted.items():
+            if (found := getattr(model, name).shape) != shape:
+                raise FileError(f"not a sound model: {name} is {found}; {shape} is wanted")
+        return model
 
 
 def load_model(path: str | os.PathLike[str]) -> Dynamics:
     """Load what `Dynamics.save` saved; nothing in it is executed."""
     document, arrays = load_folder(path, KIND)
     try:
-        model = Dynamics(
-            phi=FeatureMap.from_json(document["phi"]),
-            W=arrays["W"],
-            noise_cov=arrays["noise_cov"],
-            bread=arrays["bread"],
-            has_reward=bool(document["has_reward"]),
-            **{name: tuple(document[name]) for name in NAMES},
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise FileError(f"{path} is not a complete model: {error}") from error
-    d_y, d_phi = len(model.outputs), len(model.phi.names(model.state, model.action))
-    wanted = {"W": (d_y, d_phi), "noise_cov": (d_y, d_y), "bread": (d_phi, d_phi)}
-    for name, shape in wanted.items():
-        if (found := getattr(model, name).shape) != shape:
-            raise FileError(f"{path} is not a sound model: {name} is {found}; {shape} is wanted")
-    return model
+        return Dynamics.from_parts(document, arrays)
+    except FileError as error:
+        raise FileError(f"{path} is {error}") from error
 
 
 def _as_array(value: Any) -> Array:

@@ -40,6 +40,10 @@ class WeakInstrumentWarning(IvviWarning):
     """The instruments move the actions so little that the estimates are unreliable."""
 
 
+class PlanningWarning(IvviWarning):
+    """A plan rests on a part of the model that should not be trusted."""
+
+
 class CollinearityWarning(IvviWarning):
     """Some features repeat what others say; the answer is well defined all the same."""
 

@@ -19,7 +19,7 @@ from ivvi.errors import IdentificationError, InputError, IvviWarning, nearest
 from ivvi.estimators import Estimate, Exact, LeastSquares, Method
 from ivvi.features import FeatureMap, parse_features
 from ivvi.layout import Layout
-from ivvi.logs import Counts, Log, Roles, read_logs
+from ivvi.logs import Counts, Log, Roles, Thinned, read_logs
 from ivvi.moments import Moments, compute_moments
 from ivvi.summary import WIDTH, coefficient_table, diagnostics_table
 
@@ -55,6 +55,8 @@ class Fit:
         Rows, transitions, episodes and what was dropped.
     roles, label, method, seconds
         Columns, source, method's name and time taken.
+    states
+        A thinned sample of the log's states, (m, d_x), on which planners plan.
     """
 
     estimate: Estimate
@@ -66,6 +68,7 @@ class Fit:
     label: str
     method: str
     seconds: float
+    states: np.ndarray
 
     @property
     def W(self) -> np.ndarray:  # noqa: N802
@@ -103,6 +106,7 @@ class Fit:
             outputs=roles.outputs,
             has_reward=roles.reward is not None,
             unidentified=e.unidentified,
+            states=self.states,
         )
 
     def summary(self, *, most_outputs: int | None = 6) -> str:
@@ -215,7 +219,10 @@ def estimate(
     log = logs if isinstance(logs, Log) else read_logs(logs)
     chosen = make_method(method) if isinstance(method, str) else method
     layout = Layout.build(*_feature_maps(log, phi, psi, seed), log.roles)
-    moments, counts = compute_moments(log, layout, episodes=episodes, progress=progress)
+    states = Thinned(len(log.roles.state))
+    moments, counts = compute_moments(
+        log, layout, episodes=episodes, states=states, progress=progress
+    )
     diagnostics = diagnose(moments)
     if not (
         diagnostics.strength.identified or allow_unidentified or chosen.name == "least-squares"
@@ -231,6 +238,7 @@ def estimate(
         label=log.label,
         method=chosen.name,
         seconds=time.perf_counter() - started,
+        states=states.rows,
     )
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=2)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ivvi.errors import InputError
 from ivvi.layout import Floats, Layout
-from ivvi.logs import Batch, Counts, Log
+from ivvi.logs import Batch, Counts, Log, Thinned
 
 Ints = NDArray[np.int64]
 SMALL_WIDTH = 512
@@ -155,9 +155,13 @@ def compute_moments(
     layout: Layout,
     *,
     episodes: bool = False,
+    states: Thinned | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[Moments, Counts]:
-    """Walk once over a log and return its moments and what was met on the way."""
+    """Walk once over a log and return its moments and what was met on the way.
+
+    A few of the states are kept in `states`, when it is given.
+    """
     total = Moments.empty(layout)
     blocks: list[EpisodeMoments] = []
     walk = log.batches(episodes=episodes, progress=progress)
@@ -165,6 +169,8 @@ def compute_moments(
         for batch in walk:
             part = Moments.of_batch(layout, batch, episodes=episodes)
             total = total + part.without_episodes()
+            if states is not None:
+                states.add(batch.x)
             if part.episodes is not None:
                 blocks.append(part.episodes)
     return replace(total, episodes=_merge_episodes(blocks) if blocks else None), walk.counts

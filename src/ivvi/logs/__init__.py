@@ -2,6 +2,7 @@
 
 from ivvi.logs.batch import Batch, concatenate
 from ivvi.logs.log import Log, Pass, read_logs
+from ivvi.logs.sample import Thinned
 from ivvi.logs.schema import Roles, Schema
 from ivvi.logs.tables import SOURCE_KEY, ArrowTable
 from ivvi.logs.transitions import Counts
@@ -15,6 +16,7 @@ __all__ = [
     "Pass",
     "Roles",
     "Schema",
+    "Thinned",
     "concatenate",
     "read_logs",
 ]

@@ -1,0 +1,18 @@
+"""From dynamics and a reward to decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ivvi.planners.mpc import MPC, MPCRule
+from ivvi.planners.problem import Planner, Problem, Rule
+
+RULES: dict[Any, Callable[[Problem, Mapping[str, Any], Mapping[str, np.ndarray]], Rule]] = {
+    "mpc": MPCRule.from_parts,
+}
+"""How each planner's saved rule is made again."""
+
+__all__ = ["MPC", "RULES", "Planner", "Problem", "Rule"]

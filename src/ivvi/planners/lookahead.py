@@ -1,0 +1,125 @@
+"""What a short plan is worth in the mean dynamics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi.blocks import Array
+from ivvi.planners.problem import Problem
+from ivvi.planners.rewards import Linear, Quadratic, Ratings
+
+
+@dataclass(frozen=True, eq=False)
+class Lookahead:
+    """sum_{l=0}^{L} discount^l r(x_l, a_l, x_l+1) of plans of L actions, the last one held.
+
+    In linear dynamics the spread of x_l around its mean is known, and rewards that say
+    their mean under it (`Ratings`) are averaged over the noise.
+    """
+
+    problem: Problem
+    steps: int
+
+    def __call__(self, x: Array, plans: Array, h: Array) -> Array:
+        """Value states (n, d_x) with plans (n, L, d_a) from step h on; returns (n,)."""
+        problem = self.problem
+        total, alive = jnp.zeros(len(x)), jnp.ones(len(x))
+        for step in range(self.steps + 1):
+            a = plans[:, min(step, self.steps - 1)]
+            x_next = problem.model.mean(x, a)
+            gained = self._reward(x, a, x_next, h + step, step)
+            total = total + problem.discount**step * alive * gained
+            if problem.terminal is not None:
+                alive = alive * (1.0 - problem.terminal(x_next))
+            x = x_next
+        return total
+
+    def best_choice(self, x: Array, h: Array) -> Array:
+        """Return the first of the best plans of choices, (n, d_d), for states (n, d_x).
+
+        Each choice is held to the end first; then each step of the plan is changed to the
+        choice that is best there, once.
+        """
+        choices = jnp.asarray(self.problem.actions.choices)
+        m, width = choices.shape
+        held = jnp.broadcast_to(choices[:, None], (m, self.steps, width))
+        plan = held[jnp.argmax(self._each(x, held[None], h), axis=1)]
+        for step in range(self.steps):
+            tried = jnp.repeat(plan[:, None], m, axis=1).at[:, :, step].set(choices)
+            best = jnp.argmax(self._each(x, tried, h), axis=1)
+            plan = plan.at[:, step].set(choices[best])
+        return plan[:, 0]
+
+    def _each(self, x: Array, plans: Array, h: Array) -> Array:
+        """Value plans (n or 1, m, L, d) at each state, (n, m)."""
+        plans = jnp.broadcast_to(plans, (len(x), *plans.shape[1:]))
+        one = lambda x, p: self(jnp.broadcast_to(x, (len(p), len(x))), p, h)  # noqa: E731
+        return jax.vmap(one)(x, plans)
+
+    def _reward(self, x: Array, a: Array, x_next: Array, h: Array, step: int) -> Array:
+        reward: Any = self.problem.reward
+        if isinstance(reward, Ratings) and self._spreads is not None:
+            return reward.expected(x, self._spreads[step])
+        return reward(x, a, x_next, h)
+
+    @cached_property
+    def _spreads(self) -> np.ndarray | None:
+        """Covariance of x_l around its mean, (L + 1, d_x, d_x), in linear dynamics."""
+        if self.problem.affine is None:
+            return None
+        P, d = self.problem.affine[1], self.problem.model.d_next
+        noise = self.problem.model.noise_cov[:d, :d]
+        spreads = [np.zeros((d, d))]
+        for _ in range(self.steps):
+            spreads.append(P @ spreads[-1] @ P.T + noise)
+        return np.array(spreads)
+
+
+def is_quadratic(problem: Problem) -> bool:
+    """Tell whether a lookahead is a concave quadratic function of the plan."""
+    reward = problem.reward
+    if problem.affine is None or problem.terminal is not None:
+        return False
+    concave = isinstance(reward, Quadratic) and min(reward.weight + reward.action_weight) >= 0
+    return concave or isinstance(reward, Linear)
+
+
+def quadratic_form(problem: Problem, steps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return H (D, D), F (D, d_x), f (D,), D = L d_a: minus the lookahead of a plan u is
+
+        u^T H u / 2 + (F x + f) . u  and what does not depend on u,
+
+    from x_l = G_l x + c_l + T_l u and a_l = E_l u.
+    """  # noqa: D205
+    c, P, Q = problem.affine  # type: ignore[misc]
+    d_x, d_a = Q.shape
+    width = steps * d_a
+    weight, target, cost, slope, pull = _coefficients(problem, d_x, d_a)
+    G, shift, T = np.eye(d_x), np.zeros(d_x), np.zeros((d_x, width))
+    H, F, f = np.zeros((width, width)), np.zeros((width, d_x)), np.zeros(width)
+    for step in range(steps + 1):
+        at = min(step, steps - 1) * d_a
+        E = np.zeros((d_a, width))
+        E[:, at : at + d_a] = np.eye(d_a)
+        share = problem.discount**step
+        H += 2 * share * ((T.T * weight) @ T + (E.T * cost) @ E)
+        F += 2 * share * (T.T * weight) @ G
+        f += share * (2 * (T.T * weight) @ (shift - target) - T.T @ slope - E.T @ pull)
+        G, shift, T = P @ G, P @ shift + c, P @ T + Q @ E
+    return (H + H.T) / 2, F, f
+
+
+def _coefficients(problem: Problem, d_x: int, d_a: int) -> tuple[np.ndarray, ...]:
+    """Return weight, target (d_x,), cost (d_a,) of squares; slope (d_x,), pull (d_a,) of lines."""
+    reward: Any = problem.reward
+    wide, narrow = np.ones(d_x), np.ones(d_a)
+    if isinstance(reward, Quadratic):
+        squares = wide * reward.weight, wide * reward.target, narrow * reward.action_weight
+        return *squares, 0 * wide, 0 * narrow
+    return 0 * wide, 0 * wide, 0 * narrow, wide * reward.state, narrow * reward.action

@@ -1,0 +1,157 @@
+"""Model predictive control: plan a few steps ahead, take the first, plan again.
+
+The plan maximises, in the mean dynamics x_l+1 = W phi(x_l, a_l),
+
+    sum_{l=0}^{L} discount^l r(x_l, a_l, x_l+1),   a_L = a_L-1,
+
+over L actions: the last is held, so that every action has a consequence that counts. What
+kind of problem that is decides how it is solved (`MPC.solve`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi.blocks import Array
+from ivvi.errors import InputError
+from ivvi.planners.box_qp import BoxQP
+from ivvi.planners.lookahead import Lookahead, is_quadratic, quadratic_form
+from ivvi.planners.newton import maximise
+from ivvi.planners.problem import Problem
+
+LOOKAHEAD = 3
+HELD_LOOKAHEAD = 10
+"""Default lookahead over a box, and over finite sets, where most of a plan is one held choice."""
+
+
+@dataclass(frozen=True)
+class MPC:
+    """Receding horizon on the mean dynamics.
+
+    - Linear dynamics, quadratic or linear reward, a box: an exact quadratic program.
+    - Other dynamics and rewards over a box: projected Newton steps from several starts.
+    - A finite set: every choice held to the end of the lookahead, then improved step by step.
+    - Both: Newton steps for every choice.
+
+    Parameters
+    ----------
+    lookahead
+        Actions planned ahead, L; by default 3, or 10 for finite sets, never beyond the horizon.
+    starts
+        Starting points of Newton's method.
+    """
+
+    lookahead: int | None = None
+    starts: int = 4
+
+    def __post_init__(self) -> None:
+        if self.lookahead is not None and self.lookahead < 1:
+            raise InputError(f"a lookahead of {self.lookahead}; at least 1 is wanted")
+        if self.starts < 1:
+            raise InputError(f"{self.starts} starts; at least 1 is wanted")
+
+    @property
+    def kind(self) -> str:
+        """The word by which the command line knows it."""
+        return "mpc"
+
+    def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> MPCRule:
+        """Return the rule; all its work is done when it acts."""
+        usual = HELD_LOOKAHEAD if problem.actions.is_finite else LOOKAHEAD
+        return MPCRule(problem, min(self.lookahead or usual, problem.horizon), self.starts, seed)
+
+
+@dataclass(frozen=True, eq=False)
+class MPCRule:
+    """Plan `lookahead` actions from each state and take the first."""
+
+    problem: Problem
+    lookahead: int
+    starts: int
+    seed: int
+
+    @property
+    def kind(self) -> str:
+        """The planner's word."""
+        return "mpc"
+
+    @classmethod
+    def from_parts(
+        cls, problem: Problem, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+    ) -> MPCRule:
+        """Make the rule again from `parts`."""
+        return cls(problem, **{k: int(settings[k]) for k in ("lookahead", "starts", "seed")})
+
+    def parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Return settings; the problem says the rest."""
+        return {"lookahead": self.lookahead, "starts": self.starts, "seed": self.seed}, {}
+
+    def begin(self, n: int) -> Array:
+        """Start from plans in the middle of the box, (n, L, d_c)."""
+        actions = self.problem.actions
+        middle = (actions.low + actions.high) / 2
+        return jnp.broadcast_to(jnp.asarray(middle), (n, self.lookahead, len(middle)))
+
+    def act(self, x: Array, h: Array, memory: Array) -> tuple[Array, Array]:
+        """Plan from x (n, d_x) and return the first actions; the plans, shifted, are remembered."""
+        actions = self.problem.actions
+        if self._program is not None:
+            boxes, choices = self._quadratic(x, memory), jnp.zeros((len(x), 0))
+        elif actions.is_finite:
+            boxes, choices = memory, self._ahead.best_choice(x, h)
+        else:
+            boxes, choices = self._newton(x, h, memory)
+        shifted = jnp.concatenate([boxes[:, 1:], boxes[:, -1:]], axis=1)
+        return actions.join(boxes[:, 0], choices), shifted
+
+    @cached_property
+    def _ahead(self) -> Lookahead:
+        return Lookahead(self.problem, self.lookahead)
+
+    @cached_property
+    def _program(self) -> tuple[BoxQP, np.ndarray, np.ndarray] | None:
+        """H, and the gradient F x + f, of the quadratic program; None if it is not one."""
+        actions = self.problem.actions
+        if not is_quadratic(self.problem) or len(actions.choices) > 1 or actions.choices.size:
+            return None
+        H, F, f = quadratic_form(self.problem, self.lookahead)
+        low, high = (np.tile(side, self.lookahead) for side in (actions.low, actions.high))
+        return BoxQP(H, low, high), F, f
+
+    def _quadratic(self, x: Array, memory: Array) -> Array:
+        program, F, f = self._program  # type: ignore[misc]
+        flat = program(x @ F.T + f, memory.reshape(len(x), -1))
+        return flat.reshape(memory.shape)
+
+    def _newton(self, x: Array, h: Array, memory: Array) -> tuple[Array, Array]:
+        """Maximise over the box for every choice, from every start; keep the best plan."""
+        actions, n = self.problem.actions, len(x)
+        m, s = len(actions.choices), self.starts
+        rng = np.random.default_rng(self.seed)
+        drawn = rng.uniform(actions.low, actions.high, (s - 1, self.lookahead, len(actions.low)))
+        plans = jnp.concatenate(
+            [memory[None], jnp.broadcast_to(jnp.asarray(drawn)[:, None], (s - 1, *memory.shape))]
+        )
+        choices = jnp.asarray(actions.choices)
+        # one row for each (start, choice, state)
+        rows = jnp.broadcast_to(plans[:, None], (s, m, *memory.shape)).reshape(
+            -1, *memory.shape[1:]
+        )
+        held = jnp.broadcast_to(choices[None, :, None], (s, m, n, choices.shape[1]))
+        held = held.reshape(-1, choices.shape[1])
+        states = jnp.broadcast_to(x, (s, m, *x.shape)).reshape(-1, x.shape[1])
+
+        def value(plans: Array) -> Array:
+            taken = actions.join(plans, jnp.repeat(held[:, None], plans.shape[1], axis=1))
+            return self._ahead(states, taken, h)
+
+        found, reached = maximise(value, rows, actions.low, actions.high)
+        best = jnp.argmax(reached.reshape(s * m, n), axis=0)
+        pick = best * n + jnp.arange(n)
+        return found[pick], held[pick]

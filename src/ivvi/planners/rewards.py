@@ -1,0 +1,255 @@
+"""What is wanted: the reward r(x, a, x') of a step, as a value that JAX can differentiate.
+
+A reward is called with batches: x (..., d_x), a (..., d_a), x' (..., d_x) and the number
+of the step h, and returns (...). `parse_reward` reads the words of the command line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from ivvi.blocks import Array, import_function
+from ivvi.errors import FileError, InputError, nearest
+
+Numbers = tuple[float, ...]
+WORDS = ("quadratic", "linear", "learned")
+
+
+class Reward(Protocol):
+    """The reward of a step."""
+
+    def __call__(self, x: Array, a: Array, x_next: Array, h: Array) -> Array:
+        """Evaluate on (..., d_x), (..., d_a), (..., d_x); returns (...)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Quadratic:
+    """-sum_i weight_i (x_i - target_i)^2 - sum_j action_weight_j a_j^2.
+
+    One number stands for all coordinates.
+
+    Examples
+    --------
+    >>> float(Quadratic((0.05,))(np.array([3.0, 4.0]), np.zeros(1), None, 0))
+    -1.25
+    """
+
+    kind: ClassVar[str] = "quadratic"
+    weight: Numbers = (1.0,)
+    target: Numbers = (0.0,)
+    action_weight: Numbers = (0.0,)
+
+    def __call__(self, x: Array, a: Array, x_next: Array, h: Array) -> Array:
+        """-weight . (x - target)^2 - action_weight . a^2."""
+        cost = np.asarray(self.weight) * (x - np.asarray(self.target)) ** 2
+        return -cost.sum(axis=-1) - (np.asarray(self.action_weight) * a**2).sum(axis=-1)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """constant + state . x + action . a."""
+
+    kind: ClassVar[str] = "linear"
+    state: Numbers = (0.0,)
+    action: Numbers = (0.0,)
+    constant: float = 0.0
+
+    def __call__(self, x: Array, a: Array, x_next: Array, h: Array) -> Array:
+        """Constant + state . x + action . a."""
+        of_state = (np.asarray(self.state) * x).sum(axis=-1)
+        return self.constant + of_state + (np.asarray(self.action) * a).sum(axis=-1)
+
+
+@dataclass(frozen=True)
+class Ratings:
+    """sum_i clip(weights_i . x, low, high): the paper's reward of a recommender (section 5.3)."""
+
+    kind: ClassVar[str] = "ratings"
+    weights: tuple[Numbers, ...] = ()
+    low: float = 0.0
+    high: float = 5.0
+
+    def __call__(self, x: Array, a: Array, x_next: Array, h: Array) -> Array:
+        """Sum the clipped ratings."""
+        xp = x.__array_namespace__()
+        return xp.clip(x @ np.asarray(self.weights).T, self.low, self.high).sum(axis=-1)
+
+    def expected(self, mean: Array, covariance: np.ndarray) -> Array:
+        """E of the reward when x ~ N(mean, covariance), by the moments of a clipped normal.
+
+        E clip(m + s N) = low + s [h((m - low) / s) - h((m - high) / s)], h(u) = u F(u) + f(u)
+        with the normal's distribution F and density f.
+        """
+        from jax.scipy.stats import norm
+
+        weights = np.asarray(self.weights)
+        spread = np.sqrt(np.einsum("ij,jk,ik->i", weights, covariance, weights))
+        spread = np.maximum(spread, 1e-9 * (self.high - self.low))
+        rating = mean @ weights.T
+
+        def above(u: Array) -> Array:
+            return u * norm.cdf(u) + norm.pdf(u)
+
+        gained = above((rating - self.low) / spread) - above((rating - self.high) / spread)
+        return (self.low + spread * gained).sum(axis=-1)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """E[r | x, do(a)] as the model learned it from the log's confounded rewards."""
+
+    kind: ClassVar[str] = "learned"
+    model: Any = None
+
+    def __call__(self, x: Array, a: Array, x_next: Array, h: Array) -> Array:
+        """Ask the model."""
+        return self.model.reward(x, a)
+
+
+@dataclass(frozen=True)
+class Function:
+    """A user's function of (x, a), (x, a, x') or (x, a, x', h), found by ``module:name``."""
+
+    kind: ClassVar[str] = "function"
+    path: str
+    arguments: int = 2
+    function: Callable[..., Any] | None = None
+
+    @classmethod
+    def of(cls, function: Callable[..., Any] | str) -> Function:
+        """Wrap a function or its import path; one that cannot be imported cannot be saved."""
+        if isinstance(function, str):
+            found, path, kept = import_function(function), function, None
+        else:
+            name = getattr(function, "__qualname__", type(function).__name__)
+            found, path, kept = function, f"{function.__module__}:{name}", function
+            try:
+                if import_function(path) is function and not path.startswith("__main__:"):
+                    kept = None
+            except FileError:  # a lambda, or defined inside a function
+                pass
+        return cls(path, _positional(found, path), kept)
+
+    def __call__(self, x: Array, a: Array, x_next: Array, h: Array) -> Array:
+        """Call the function with as many arguments as it takes."""
+        function = self.function or import_function(self.path)
+        return function(*(x, a, x_next, h)[: self.arguments])
+
+    def check_importable(self) -> None:
+        """Refuse to be saved when the function could not be found again."""
+        if self.function is not None:
+            raise InputError(
+                f"the reward {self.path!r} cannot be saved: it cannot be imported; define it "
+                "at the top of a module"
+            )
+
+
+KINDS: dict[Any, Any] = {c.kind: c for c in (Quadratic, Linear, Ratings, Learned, Function)}
+
+
+def make_reward(reward: Any, model: Any) -> Reward:
+    """Return a reward for a word, a function, or a reward that is one already."""
+    if isinstance(reward, str):
+        reward = parse_reward(reward)
+    if isinstance(reward, Learned):
+        if not model.has_reward:
+            raise InputError("a learned reward was asked for; the model was fitted without one")
+        return Learned(model)
+    if isinstance(reward, Quadratic | Linear):
+        _check_widths(reward, len(model.state), len(model.action))
+    known = isinstance(reward, tuple(KINDS.values()))
+    if not known and not callable(reward):
+        raise InputError(f"the reward is {reward!r}; a word or a function of (x, a) is wanted")
+    return reward if known else Function.of(reward)
+
+
+def parse_reward(word: str) -> Reward:
+    """Read ``quadratic:weight=0.05,target=0``, ``linear:state=1;2,action=0``, ``learned``,
+    ``module:function``; several numbers are separated by semicolons.
+
+    Examples
+    --------
+    >>> parse_reward("quadratic:weight=0.05,target=1;2")
+    Quadratic(weight=(0.05,), target=(1.0, 2.0), action_weight=(0.0,))
+    """  # noqa: D205
+    kind, _, rest = word.partition(":")
+    if kind == "learned" and not rest:
+        return Learned()
+    if kind not in ("quadratic", "linear"):
+        if rest:
+            return Function.of(word)
+        hint = nearest(kind, WORDS) or "; quadratic:.., linear:.., learned or module:function"
+        raise InputError(f"unknown reward {word!r}{hint}")
+    settings: dict[str, Any] = {}
+    names = [f.name for f in dataclasses.fields(KINDS[kind])]
+    for part in filter(None, rest.split(",")):
+        name, _, values = part.partition("=")
+        if name not in names:
+            hint = nearest(name, names) or f"; {', '.join(names)} are known"
+            raise InputError(f"the reward {kind} has no setting {name!r}{hint}")
+        try:
+            numbers = tuple(float(v) for v in values.split(";"))
+        except ValueError as error:
+            raise InputError(
+                f"{name}={values} in the reward {word!r} is not a number, or numbers "
+                "separated by semicolons"
+            ) from error
+        settings[name] = numbers[0] if name == "constant" else numbers
+    return KINDS[kind](**settings)  # type: ignore[no-any-return]
+
+
+def reward_to_json(reward: Any) -> dict[str, Any]:
+    """Describe a reward with JSON values; a user's function by its import path."""
+    if isinstance(reward, Function):
+        reward.check_importable()
+    hidden = ("model", "function")
+    fields = {f.name: getattr(reward, f.name) for f in dataclasses.fields(reward)}
+    return {"kind": reward.kind, **{k: v for k, v in fields.items() if k not in hidden}}
+
+
+def reward_from_json(value: Mapping[str, Any], model: Any) -> Reward:
+    """Rebuild a reward from `reward_to_json`."""
+    settings = {k: _tuples(v) for k, v in value.items() if k != "kind"}
+    try:
+        return make_reward(KINDS[value.get("kind")](**settings), model)
+    except (KeyError, TypeError) as error:
+        raise FileError(
+            f"the saved reward {value.get('kind')!r} cannot be read: {error}"
+        ) from error
+
+
+def _check_widths(reward: Quadratic | Linear, d_x: int, d_a: int) -> None:
+    of_action = ("action_weight", "action")
+    for f in dataclasses.fields(reward):
+        numbers = getattr(reward, f.name)
+        wanted = d_a if f.name in of_action else d_x
+        if isinstance(numbers, tuple) and len(numbers) not in (1, wanted):
+            raise InputError(
+                f"{f.name} of the reward {reward.kind} has {len(numbers)} numbers; one or "
+                f"{wanted} are wanted"
+            )
+
+
+def _positional(function: Callable[..., Any], path: str) -> int:
+    """Count the arguments that a reward takes: 2 (x, a), 3 with x', 4 with the step."""
+    import inspect
+
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 2
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    count = sum(p.kind in kinds and p.default is p.empty for p in parameters)
+    if not 2 <= count <= 4:
+        raise InputError(f"the reward {path!r} takes {count} arguments; (x, a), x', h are given")
+    return count
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value

@@ -1,0 +1,77 @@
+"""`plan`: from a model and what is wanted to a policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ivvi.dynamics import Dynamics
+from ivvi.errors import InputError, nearest
+from ivvi.planners import MPC, Planner, Problem
+from ivvi.policy import Policy
+
+PLANNERS: dict[str, type[Any]] = {"mpc": MPC}
+
+
+def make_planner(word: str, **settings: Any) -> Planner:
+    """Return the planner of a word with settings."""
+    if word not in PLANNERS:
+        hint = nearest(word, PLANNERS) or f"; {', '.join(PLANNERS)} are known"
+        raise InputError(f"unknown planner {word!r}{hint}")
+    return PLANNERS[word](**settings)  # type: ignore[no-any-return]
+
+
+def plan(  # noqa: PLR0913
+    model: Dynamics,
+    reward: Any,
+    actions: Any,
+    *,
+    horizon: int = 100,
+    discount: float = 1.0,
+    method: Planner | str = "mpc",
+    states: Any = None,
+    terminal: Any = None,
+    seed: int = 0,
+    progress: Any = None,
+) -> Policy:
+    """Plan in estimated dynamics.
+
+    Parameters
+    ----------
+    model
+        Dynamics (`fit.model`, `ivvi.load_model`).
+    reward
+        A reward word (``quadratic:weight=0.05,target=0``, ``linear:..``, ``learned``,
+        ``module:function``), a reward of `ivvi.planners.rewards`, or a function of (x, a),
+        (x, a, x') or (x, a, x', h) on batches, written for JAX.
+    actions
+        (low, high) of a box, the rows of a finite set, or `ivvi.Actions`.
+    horizon, discount
+        Length of an episode and the weight of a later step.
+    method
+        ``mpc`` (the default), ``value-iteration``, ``spede``, or a planner with settings.
+    states
+        States where the plan should be good, (n, d_x); by default a sample of the log's.
+    terminal
+        Tells which states (..., d_x) end an episode.
+    seed
+        Seed of planners that draw at random.
+
+    Examples
+    --------
+    >>> import ivvi
+    >>> log = ivvi.make_env("linear", dim=2).collect(episodes=20, horizon=100, seed=1)
+    >>> policy = ivvi.plan(ivvi.estimate(log).model, "quadratic:weight=0.05", (-1, 1))
+    >>> policy([10.0, 10.0]).tolist()
+    [1.0, 1.0]
+    """
+    planner = make_planner(method) if isinstance(method, str) else method
+    problem = Problem.of(
+        model,
+        reward,
+        actions,
+        horizon=horizon,
+        discount=discount,
+        states=states,
+        terminal=terminal,
+    )
+    return Policy(problem, planner.solve(problem, seed=seed, progress=progress))

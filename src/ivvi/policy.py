@@ -1,0 +1,139 @@
+"""A policy: states in, actions out; saved and loaded without pickle."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi.blocks import Array, import_function
+from ivvi.dynamics import Dynamics
+from ivvi.errors import FileError, InputError
+from ivvi.files import load_folder, save_folder
+from ivvi.planners import RULES
+from ivvi.planners.actions import Actions
+from ivvi.planners.problem import Problem, Rule
+from ivvi.planners.rewards import reward_from_json, reward_to_json
+
+KIND = "policy"
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """What a planner recommends.
+
+    Calling it with states gives actions. It is deterministic: the same states give the
+    same actions.
+
+    Attributes
+    ----------
+    problem
+        What was planned for: model, reward, actions, horizon.
+    rule
+        How the planner decides.
+    """
+
+    problem: Problem
+    rule: Rule
+
+    def __call__(self, x: Any, step: int = 0) -> np.ndarray:
+        """Return actions (n, d_a) for states (n, d_x), or (d_a,) for one state (d_x,)."""
+        states = np.asarray(x, dtype=np.float64)
+        names = self.problem.model.state
+        if states.ndim not in (1, 2) or states.shape[-1] != len(names):
+            raise InputError(
+                f"states of shape {states.shape} were given; (n, {len(names)}) or "
+                f"({len(names)},) is wanted ({', '.join(names)})"
+            )
+        if not np.isfinite(states).all():
+            raise InputError("a state holds values that are not finite numbers")
+        with jax.enable_x64(True):
+            actions = np.asarray(self._act(jnp.asarray(np.atleast_2d(states)), step))
+        return actions if states.ndim == 2 else actions[0]
+
+    @cached_property
+    def _act(self) -> Any:
+        return jax.jit(lambda x, h: self.rule.act(x, h, self.rule.begin(len(x)))[0])
+
+    def begin(self, n: int) -> Any:
+        """Return what is remembered between the steps of n episodes that run side by side."""
+        return self.rule.begin(n)
+
+    def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
+        """Act inside `jax.jit`, with memory (a warm start) from step to step."""
+        return self.rule.act(x, h, memory)
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Save as a folder of JSON and npz, atomically; a user's reward by its import path."""
+        problem = self.problem
+        model, arrays = problem.model.parts()
+        settings, found = self.rule.parts()
+        document = {
+            "model": model,
+            "reward": reward_to_json(problem.reward),
+            "actions": problem.actions.to_json(),
+            "horizon": problem.horizon,
+            "discount": problem.discount,
+            "terminal": _path_of(problem.terminal),
+            "rule": {"kind": self.rule.kind, **settings},
+        }
+        everything = {f"model.{k}": v for k, v in arrays.items()}
+        everything |= {f"rule.{k}": v for k, v in found.items()}
+        return save_folder(path, KIND, document, everything, force=force)
+
+    def __repr__(self) -> str:
+        model = self.problem.model
+        return f"Policy({self.rule.kind}, {len(model.state)} states, {self.problem.actions})"
+
+
+def load_policy(path: str | os.PathLike[str]) -> Policy:
+    """Load what `Policy.save` saved.
+
+    Nothing in it is executed, but a reward, features or an end that were a user's function
+    are imported by their path; they must be where they were.
+    """
+    document, arrays = load_folder(path, KIND)
+    try:
+        model = Dynamics.from_parts(document["model"], _under("model.", arrays))
+        terminal = document["terminal"]
+        problem = Problem(
+            model,
+            reward_from_json(document["reward"], model),
+            Actions.from_json(document["actions"]),
+            int(document["horizon"]),
+            float(document["discount"]),
+            terminal=None if terminal is None else import_function(terminal),
+        )
+        settings = dict(document["rule"])
+        make = RULES[settings.pop("kind")]
+        return Policy(problem, make(problem, settings, _under("rule.", arrays)))
+    except FileError as error:
+        raise FileError(f"the policy {path} cannot be used: {error}") from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise FileError(f"{path} is not a complete policy: {error}") from error
+
+
+def _under(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+
+
+def _path_of(function: Any) -> str | None:
+    """Return ``module:name`` of a function that can be found again."""
+    if function is None:
+        return None
+    path = f"{function.__module__}:{function.__qualname__}"
+    try:
+        if import_function(path) is function and not path.startswith("__main__:"):
+            return path
+    except FileError:
+        pass
+    raise InputError(
+        f"the policy cannot be saved: {path!r} cannot be imported; define it at the top of a module"
+    )
