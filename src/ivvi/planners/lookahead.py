@@ -40,6 +40,23 @@ class Lookahead:
             x = x_next
         return total
 
+    def residuals(self, x: Array, plans: Array) -> Array:
+        """Return what a quadratic reward squares, (n, (L + 1) (d_x + d_a)), weighted."""
+        reward: Any = self.problem.reward
+        parts = []
+        for step in range(self.steps + 1):
+            a = plans[:, min(step, self.steps - 1)]
+            root = self.problem.discount ** (step / 2)
+            parts.append(root * np.sqrt(reward.weight) * (x - np.asarray(reward.target)))
+            parts.append(root * np.sqrt(reward.action_weight) * a)
+            x = self.problem.model.mean(x, a)
+        return jnp.concatenate(parts, axis=-1)
+
+    @property
+    def has_residuals(self) -> bool:
+        """Whether the lookahead is minus a sum of squares."""
+        return _is_concave(self.problem.reward) and self.problem.terminal is None
+
     def best_choice(self, x: Array, h: Array) -> Array:
         """Return the first of the best plans of choices, (n, d_d), for states (n, d_x).
 
@@ -83,11 +100,13 @@ class Lookahead:
 
 def is_quadratic(problem: Problem) -> bool:
     """Tell whether a lookahead is a concave quadratic function of the plan."""
-    reward = problem.reward
     if problem.affine is None or problem.terminal is not None:
         return False
-    concave = isinstance(reward, Quadratic) and min(reward.weight + reward.action_weight) >= 0
-    return concave or isinstance(reward, Linear)
+    return _is_concave(problem.reward) or isinstance(problem.reward, Linear)
+
+
+def _is_concave(reward: Any) -> bool:
+    return isinstance(reward, Quadratic) and min(reward.weight + reward.action_weight) >= 0
 
 
 def quadratic_form(problem: Problem, steps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -25,9 +25,9 @@ from ivvi.planners.lookahead import Lookahead, is_quadratic, quadratic_form
 from ivvi.planners.newton import maximise
 from ivvi.planners.problem import Problem
 
-LOOKAHEAD = 3
-HELD_LOOKAHEAD = 10
-"""Default lookahead over a box, and over finite sets, where most of a plan is one held choice."""
+QUADRATIC, SMOOTH, FINITE = 3, 2, 10
+"""Default lookaheads: of a quadratic program, of Newton's method, and over finite sets, where
+most of a plan is one held choice."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,14 @@ class MPC:
     Parameters
     ----------
     lookahead
-        Actions planned ahead, L; by default 3, or 10 for finite sets, never beyond the horizon.
+        Actions planned ahead, L; by default 3 for quadratic programs, 2 for Newton's method,
+        10 for finite sets; never beyond the horizon.
     starts
         Starting points of Newton's method.
     """
 
     lookahead: int | None = None
-    starts: int = 4
+    starts: int = 2
 
     def __post_init__(self) -> None:
         if self.lookahead is not None and self.lookahead < 1:
@@ -63,7 +64,8 @@ class MPC:
 
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> MPCRule:
         """Return the rule; all its work is done when it acts."""
-        usual = HELD_LOOKAHEAD if problem.actions.is_finite else LOOKAHEAD
+        smooth = QUADRATIC if is_quadratic(problem) else SMOOTH
+        usual = FINITE if problem.actions.is_finite else smooth
         return MPCRule(problem, min(self.lookahead or usual, problem.horizon), self.starts, seed)
 
 
@@ -140,18 +142,25 @@ class MPCRule:
         )
         choices = jnp.asarray(actions.choices)
         # one row for each (start, choice, state)
-        rows = jnp.broadcast_to(plans[:, None], (s, m, *memory.shape)).reshape(
-            -1, *memory.shape[1:]
-        )
+        rows = jnp.broadcast_to(plans[:, None], (s, m, *memory.shape))
+        rows = rows.reshape(s * m * n, *memory.shape[1:])
         held = jnp.broadcast_to(choices[None, :, None], (s, m, n, choices.shape[1]))
-        held = held.reshape(-1, choices.shape[1])
-        states = jnp.broadcast_to(x, (s, m, *x.shape)).reshape(-1, x.shape[1])
+        held = held.reshape(s * m * n, choices.shape[1])
+        states = jnp.broadcast_to(x, (s, m, *x.shape)).reshape(s * m * n, x.shape[1])
 
-        def value(plans: Array) -> Array:
-            taken = actions.join(plans, jnp.repeat(held[:, None], plans.shape[1], axis=1))
-            return self._ahead(states, taken, h)
+        def taken(plans: Array) -> Array:
+            return actions.join(plans, jnp.repeat(held[:, None], plans.shape[1], axis=1))
 
-        found, reached = maximise(value, rows, actions.low, actions.high)
+        ahead = self._ahead
+        found, reached = maximise(
+            lambda plans: ahead(states, taken(plans), h),
+            rows,
+            actions.low,
+            actions.high,
+            residuals=(lambda plans: ahead.residuals(states, taken(plans)))
+            if ahead.has_residuals
+            else None,
+        )
         best = jnp.argmax(reached.reshape(s * m, n), axis=0)
         pick = best * n + jnp.arange(n)
         return found[pick], held[pick]
