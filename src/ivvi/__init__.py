@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ivvi.errors import InputError
     from ivvi.estimators import Exact, LeastSquares
     from ivvi.estimators.sgda import SGDA
+    from ivvi.evaluation import Evaluation, decompose, evaluate
     from ivvi.features import (
         FeatureMap,
         custom,
@@ -43,6 +44,7 @@ _HOME = {
     "ivvi.errors": ("InputError",),
     "ivvi.estimators": ("Exact", "LeastSquares"),
     "ivvi.estimators.sgda": ("SGDA",),
+    "ivvi.evaluation": ("Evaluation", "decompose", "evaluate"),
     "ivvi.features": (
         "FeatureMap",
         "custom",
@@ -70,6 +72,7 @@ __all__ = [
     "Actions",
     "ConfoundedEnv",
     "Dynamics",
+    "Evaluation",
     "Exact",
     "FeatureMap",
     "Fit",
@@ -82,7 +85,9 @@ __all__ = [
     "World",
     "compute_moments",
     "custom",
+    "decompose",
     "estimate",
+    "evaluate",
     "fourier",
     "linear",
     "load_model",

@@ -11,9 +11,12 @@ from typing import Annotated
 import typer
 
 from ivvi import __version__
+from ivvi.commands.act import act
 from ivvi.commands.demo import demo
 from ivvi.commands.diagnose import diagnose
+from ivvi.commands.evaluate import evaluate
 from ivvi.commands.fit import fit
+from ivvi.commands.plan import plan
 from ivvi.commands.simulate import simulate
 from ivvi.terminal import run_app
 
@@ -24,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verb in (demo, simulate, diagnose, fit):
+for verb in (demo, simulate, diagnose, fit, plan, act, evaluate):
     app.command()(verb)
 
 

@@ -1,0 +1,60 @@
+"""`ivvi act`: what a policy does in given states."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ivvi.commands.options import Force, Json
+from ivvi.commands.plan import numbers, read_columns
+from ivvi.errors import InputError
+from ivvi.terminal import check_json_target, emit_json, say
+
+
+def act(
+    policy: Annotated[Path, typer.Argument(help="Folder of a policy that `ivvi plan` saved.")],
+    state: Annotated[str | None, typer.Option(help="One state: numbers with commas.")] = None,
+    states: Annotated[
+        Path | None, typer.Option(help="Table of states (Parquet, CSV), columns as in the log.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Parquet file for the states with their actions.")
+    ] = None,
+    step: Annotated[int, typer.Option(help="Step of the episode, for plans that end.")] = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Say what a policy does in one state, or in each row of a table."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from ivvi.files import atomic_file, checked_output
+    from ivvi.policy import load_policy
+
+    if (state is None) == (states is None):
+        raise InputError("give either --state or --states")
+    if out is not None:
+        checked_output(out, force=force)
+    check_json_target(json, force=force, out=out)
+    loaded = load_policy(policy)
+    model = loaded.problem.model
+    if states is not None:
+        x = read_columns(states, model.state)
+    else:
+        x = np.atleast_1d(numbers(str(state), "--state"))[None]
+    actions = loaded(x, step)
+    if out is not None:
+        columns = {name: x[:, i] for i, name in enumerate(model.state)}
+        columns |= {name: actions[:, i] for i, name in enumerate(model.action)}
+        with atomic_file(out, force=force) as temporary:
+            pq.write_table(pa.table(columns), temporary)
+        say(f"{out}: {len(x):,} states with their actions", quiet=json == "-")
+    elif json != "-":
+        print(",".join(model.action))
+        for row in actions:
+            print(",".join(f"{value:.10g}" for value in row))
+    facts = {"state": list(model.state), "action": list(model.action), "actions": actions.tolist()}
+    emit_json(facts, json, force=force)

@@ -1,0 +1,137 @@
+"""`ivvi plan`: from a model and what is wanted to a policy."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ivvi.commands.options import Force, Json, Seed
+from ivvi.errors import InputError, PlanningWarning
+from ivvi.terminal import check_json_target, emit_json, progress, say, warn
+
+
+def plan(  # noqa: PLR0913
+    model: Annotated[Path, typer.Argument(help="Folder of a model that `ivvi fit` saved.")],
+    out: Annotated[Path, typer.Option(help="Folder for the policy.")],
+    reward: Annotated[
+        str,
+        typer.Option(
+            help="quadratic:weight=0.05,target=0 | linear:state=1;0,action=-1 | learned | "
+            "module:function"
+        ),
+    ],
+    action_low: Annotated[
+        str | None, typer.Option(help="Lower bounds of the actions: one number, or one each.")
+    ] = None,
+    action_high: Annotated[str | None, typer.Option(help="Upper bounds of the actions.")] = None,
+    action_set: Annotated[
+        Path | None, typer.Option(help="Table of the actions allowed, a column each.")
+    ] = None,
+    binary: Annotated[bool, typer.Option("--action-binary", help="Actions in {0, 1}^d.")] = False,
+    horizon: Annotated[int, typer.Option(help="Steps of an episode.")] = 100,
+    discount: Annotated[float, typer.Option(help="Weight of each later step, in (0, 1].")] = 1.0,
+    method: Annotated[str, typer.Option(help="mpc, value-iteration or spede.")] = "mpc",
+    lookahead: Annotated[
+        int | None, typer.Option(help="Steps that mpc plans ahead. [default: by problem]")
+    ] = None,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Plan a policy in estimated dynamics."""
+    from ivvi.dynamics import load_model
+    from ivvi.files import checked_output
+    from ivvi.planning import make_planner
+    from ivvi.planning import plan as plan_policy
+
+    checked_output(out, force=force)
+    check_json_target(json, force=force, out=out)
+    loaded = load_model(model)
+    actions = _actions(loaded.action, action_low, action_high, action_set, binary=binary)
+    settings = {"lookahead": lookahead} if lookahead is not None else {}
+    planner = make_planner(method, **settings)
+    with warnings.catch_warnings(record=True) as caught, progress("planning", None) as bar:
+        warnings.simplefilter("always", PlanningWarning)
+        policy = plan_policy(
+            loaded,
+            reward,
+            actions,
+            horizon=horizon,
+            discount=discount,
+            method=planner,
+            seed=seed,
+            progress=bar,
+        )
+    doubts = [str(w.message) for w in caught if issubclass(w.category, PlanningWarning)]
+    for text in doubts:
+        warn(text)
+    policy.save(out, force=force)
+    say(f"{policy} saved in {out}", quiet=json == "-")
+    facts = {
+        "policy": str(out),
+        "method": method,
+        "reward": reward,
+        "horizon": horizon,
+        "discount": discount,
+        "state": list(loaded.state),
+        "action": list(loaded.action),
+        "rule": policy.rule.parts()[0],
+        "warnings": doubts,
+    }
+    emit_json(facts, json, force=force)
+
+
+def _actions(
+    names: tuple[str, ...], low: str | None, high: str | None, table: Path | None, *, binary: bool
+) -> Any:
+    """Read the set of actions from the options; exactly one way of giving it is wanted."""
+    from ivvi.actions import Actions
+
+    box = low is not None or high is not None
+    if box + (table is not None) + binary != 1:
+        raise InputError(
+            "give the actions in one way: --action-low and --action-high, --action-set, or "
+            "--action-binary"
+        )
+    if binary:
+        return Actions.binary(len(names))
+    if table is not None:
+        return Actions.finite(read_columns(table, names))
+    if low is None or high is None:
+        raise InputError("--action-low and --action-high are wanted together")
+    return Actions.box(numbers(low, "--action-low"), numbers(high, "--action-high"), dim=len(names))
+
+
+def numbers(text: str, option: str) -> Any:
+    """Read ``1.5`` or ``1,2,3``."""
+    import numpy as np
+
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"{option} {text!r} is not a number, or numbers with commas") from None
+    return found[0] if len(found) == 1 else np.array(found)
+
+
+def read_columns(path: Path, names: tuple[str, ...]) -> Any:
+    """Read named numeric columns of a table, (rows, columns)."""
+    import numpy as np
+
+    from ivvi.errors import ColumnError, DataError, nearest
+    from ivvi.logs.tables import open_table
+
+    table = open_table(str(path))
+    for name in names:
+        if name not in table.schema.names:
+            hint = nearest(name, table.schema.names)
+            raise ColumnError(f"{path} has no column {name!r}{hint}")
+    parts = [
+        np.column_stack([np.asarray(batch.column(name), dtype=np.float64) for name in names])
+        for batch in table.batches(names, names, 1 << 16)
+    ]
+    if not parts or not sum(map(len, parts)):
+        raise DataError(f"{path} has no rows")
+    return np.concatenate(parts)
