@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -56,28 +55,6 @@ class Lookahead:
     def has_residuals(self) -> bool:
         """Whether the lookahead is minus a sum of squares."""
         return _is_concave(self.problem.reward) and self.problem.terminal is None
-
-    def best_choice(self, x: Array, h: Array) -> Array:
-        """Return the first of the best plans of choices, (n, d_d), for states (n, d_x).
-
-        Each choice is held to the end first; then each step of the plan is changed to the
-        choice that is best there, once.
-        """
-        choices = jnp.asarray(self.problem.actions.choices)
-        m, width = choices.shape
-        held = jnp.broadcast_to(choices[:, None], (m, self.steps, width))
-        plan = held[jnp.argmax(self._each(x, held[None], h), axis=1)]
-        for step in range(self.steps):
-            tried = jnp.repeat(plan[:, None], m, axis=1).at[:, :, step].set(choices)
-            best = jnp.argmax(self._each(x, tried, h), axis=1)
-            plan = plan.at[:, step].set(choices[best])
-        return plan[:, 0]
-
-    def _each(self, x: Array, plans: Array, h: Array) -> Array:
-        """Value plans (n or 1, m, L, d) at each state, (n, m)."""
-        plans = jnp.broadcast_to(plans, (len(x), *plans.shape[1:]))
-        one = lambda x, p: self(jnp.broadcast_to(x, (len(p), len(x))), p, h)  # noqa: E731
-        return jax.vmap(one)(x, plans)
 
     def _reward(self, x: Array, a: Array, x_next: Array, h: Array, step: int) -> Array:
         reward: Any = self.problem.reward

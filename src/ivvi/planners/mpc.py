@@ -21,6 +21,7 @@ import numpy as np
 from ivvi.blocks import Array
 from ivvi.errors import InputError
 from ivvi.planners.box_qp import BoxQP
+from ivvi.planners.choices import best_choice
 from ivvi.planners.lookahead import Lookahead, is_quadratic, quadratic_form
 from ivvi.planners.newton import maximise
 from ivvi.planners.problem import Problem
@@ -36,7 +37,8 @@ class MPC:
 
     - Linear dynamics, quadratic or linear reward, a box: an exact quadratic program.
     - Other dynamics and rewards over a box: projected Newton steps from several starts.
-    - A finite set: every choice held to the end of the lookahead, then improved step by step.
+    - A finite set: every choice held to the end of the lookahead, then improved step by step;
+      large products such as {0, 1}^10 one coordinate at a time (`ivvi.planners.choices`).
     - Both: Newton steps for every choice.
 
     Parameters
@@ -106,7 +108,7 @@ class MPCRule:
         if self._program is not None:
             boxes, choices = self._quadratic(x, memory), jnp.zeros((len(x), 0))
         elif actions.is_finite:
-            boxes, choices = memory, self._ahead.best_choice(x, h)
+            boxes, choices = memory, best_choice(self._ahead, x, h)
         else:
             boxes, choices = self._newton(x, h, memory)
         shifted = jnp.concatenate([boxes[:, 1:], boxes[:, -1:]], axis=1)
