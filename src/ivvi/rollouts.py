@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from ivvi.blocks import Array
 from ivvi.errors import InputError
+from ivvi.logs import ArrowTable, Log, Roles
 
 
 class Simulator(Protocol):
@@ -63,8 +64,15 @@ class Rollout:
         total: np.ndarray = self.rewards.sum(axis=1)
         return total
 
+    def to_log(self, state: Sequence[str], action: Sequence[str], label: str = "rollouts") -> Log:
+        """Return the episodes as a log without instruments, to write as Parquet or Minari."""
+        following = tuple(f"next_{name}" for name in state)
+        names = (tuple(state), tuple(action), (), following)
+        roles = Roles(*names, reward="reward", episode="episode", step="step", weight=None)
+        return Log(ArrowTable(self.to_arrow(state, action), label), roles)
+
     def to_arrow(self, state: Sequence[str], action: Sequence[str]) -> pa.Table:
-        """Return a log: episode, step, states, actions, reward, next states."""
+        """Return a table: episode, step, states, actions, reward, next states."""
         if self.states is None or self.actions is None:
             raise InputError("the states of these episodes were not kept; roll out with keep=True")
         episodes, horizon = self.rewards.shape
