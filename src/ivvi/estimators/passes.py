@@ -12,9 +12,8 @@ import numpy as np
 
 from ivvi.checkpoint import Checkpoint
 from ivvi.estimators import plain
-from ivvi.estimators.coordinates import Coordinates
+from ivvi.estimators.plans import Plan
 from ivvi.estimators.rows import Place, RowSource, episode_edges, evaluate, take_rows
-from ivvi.estimators.schedules import Schedule
 from ivvi.files import Saved, nest, unnest
 from ivvi.layout import Floats, Layout
 from ivvi.logs import Batch
@@ -24,21 +23,6 @@ CHUNK = 1 << 14
 PIECE_BYTES = 16 << 20
 """Size of the features that are in memory at once."""
 STAGE = "descent"
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Where to start, in which coordinates to walk, and with which steps.
-
-    W0 and K0 are in these coordinates; `average` is what to return unless asked otherwise.
-    """
-
-    W0: Floats
-    K0: Floats
-    phi: Coordinates
-    psi: Coordinates
-    schedule: Schedule
-    average: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +62,12 @@ class Descent:
         """Take all steps, going on where an earlier run was killed."""
         size = CHUNK if self.batch is None else max(self.batch, CHUNK // self.batch * self.batch)
         with _double_precision(self.compiled):
-            state, take = self._begin()
+            state, take = self.begin()
             state, place = self._resume(state, checkpoint)
             for sweep in range(place.sweep, self.passes):
                 start = place if sweep == place.sweep else Place(sweep)
                 for chunk, after in rows.sweep(size, self.seed, start):
-                    state = self._walk(state, take, chunk)
+                    state = self.walk(state, take, chunk)
                     if not np.isfinite(np.asarray(state.W)).all():
                         return _as_numpy(state)  # there is no way back from infinity
                     if checkpoint is not None:
@@ -92,7 +76,7 @@ class Descent:
                 checkpoint.offer(STAGE, partial(_saved, state, Place(self.passes)), now=True)
             return _as_numpy(state)
 
-    def _begin(self) -> tuple[Any, Callable[..., Any]]:
+    def begin(self) -> tuple[Any, Callable[..., Any]]:
         """Return the first state and the function that takes steps."""
         plan, n_points = self.plan, len(self.points)
         settings: dict[str, Any] = {
@@ -138,7 +122,7 @@ class Descent:
             found = {n: int(v) if v.ndim == 0 else v for n, v in found.items()}
         return replace(state, **found), Place.restore(facts, unnest("position", arrays))
 
-    def _walk(self, state: Any, take: Callable[..., Any], chunk: Batch) -> Any:
+    def walk(self, state: Any, take: Callable[..., Any], chunk: Batch) -> Any:
         """Take the steps of one chunk, a piece at a time."""
         plan = self.plan
         for part, edges in pieces(chunk, self.batch, piece_rows(self.layout)):

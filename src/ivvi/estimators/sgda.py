@@ -20,7 +20,7 @@ result is judged by the moment conditions (`SGDA.solve_wide`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,21 +29,30 @@ import numpy as np
 from ivvi.checkpoint import Checkpoint
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.conditions import Conditions
-from ivvi.estimators.coordinates import Raw, Scaled, largest_eigenvalue, whiten
+from ivvi.estimators.coordinates import Scaled
 from ivvi.estimators.estimate import Estimate, Floats, with_weights
 from ivvi.estimators.exact import Exact
-from ivvi.estimators.passes import CHUNK, Descent, Plan, chosen_weights, piece_rows, pieces
+from ivvi.estimators.passes import CHUNK, Descent, chosen_weights, piece_rows, pieces
+from ivvi.estimators.plain import State
+from ivvi.estimators.plans import (
+    Plan,
+    Start,
+    automatic_plan,
+    diagonal_plan,
+    mean_length,
+    plain_plan,
+    stable_step,
+)
 from ivvi.estimators.rows import (
     Place,
     RowSource,
     Shuffled,
     Streamed,
-    Survey,
     evaluate,
     survey,
     take_rows,
 )
-from ivvi.estimators.schedules import Decay, Schedule, parse_schedule
+from ivvi.estimators.schedules import Schedule, parse_schedule
 from ivvi.estimators.trace import Trace, judge, judge_conditions, log_points
 from ivvi.layout import Layout
 from ivvi.logs import Batch, Counts, Log
@@ -52,8 +61,6 @@ from ivvi.moments import Moments
 BURN_IN = 0.1
 """Share of the rows from which the automatic schedule takes coordinates and a start."""
 LEAST_BURN_IN, MOST_BURN_IN = 1000, 1 << 16
-MOST_STEP, SAFETY, POWER, DELAY = 0.5, 0.2, 0.35, 50.0
-"""The automatic steps: min(MOST_STEP, SAFETY batch / E|phi~|^2) / (1 + t / DELAY)^POWER."""
 WIDE = 3000
 """Columns of (phi, psi, y) from which on the moments are not formed unless asked for."""
 AVERAGES = ("auto", "last", "tail", "full")
@@ -118,9 +125,11 @@ class SGDA:
         for name, known in (("average", AVERAGES), ("order", ORDERS), ("memory", MEMORIES)):
             if (word := getattr(self, name)) not in known:
                 raise InputError(f"unknown {name} {word!r}; one of {', '.join(known)}")
-        self._schedule()
+        if isinstance(self.schedule, str):
+            parse_schedule(self.schedule)
 
-    def _schedule(self) -> Schedule | None:
+    @property
+    def given_schedule(self) -> Schedule | None:
         """Return the schedule, None for the automatic one."""
         return parse_schedule(self.schedule) if isinstance(self.schedule, str) else self.schedule
 
@@ -147,17 +156,30 @@ class SGDA:
         exact = Exact().solve(moments)
         rows = self._rows(log, moments.n)
         mean_weight = moments.weight / moments.n
-        schedule = self._schedule()
-        if schedule is None:
-            plan = self._automatic(rows, moments.layout, mean_weight)
+        given, layout = self.given_schedule, moments.layout
+        if given is not None:
+            plan = plain_plan(layout, Start(self.start, self.start_K), given)
         else:
-            plan = self._plain(moments.layout, schedule)
-        descent = self._descent(plan, rows, moments.layout, mean_weight)
+            burn_in = self._burn_in(rows, layout)
+            plan, _ = self.make_plan(burn_in, layout, mean_weight, linear=False)
+        descent = self._descent(plan, rows, layout, mean_weight)
         state = descent.run(rows, checkpoint)
-        W = plan.phi.weights(self._chosen(state, plan))
         path = [plan.phi.weights(w) for w in state.path[: state.reached]]
+        return self.judged(state, plan, moments, exact, descent.points[: state.reached], path)
+
+    def judged(
+        self,
+        state: State,
+        plan: Plan,
+        moments: Moments,
+        exact: Estimate,
+        points: Sequence[int],
+        path: Sequence[Floats],
+    ) -> Estimate:
+        """Return the weights that were reached, with a verdict from the closed form."""
+        W = plan.phi.weights(self.chosen(state, plan))
         target = exact.W if self.target is None else np.asarray(self.target, dtype=np.float64)
-        trace = Trace.of(descent.points[: state.reached], path, moments, target)
+        trace = Trace.of(points, path, moments, target)
         trace = judge(trace, W, exact.W, exact.se, moments)
         return replace(with_weights(moments, exact, W, plan.psi.weights(state.K)), trace=trace)
 
@@ -175,22 +197,24 @@ class SGDA:
         """
         about = survey(log, self.seed, progress)
         rows = self._rows(log, about.n)
-        plan, stable = self._diagonal(about, layout)
+        plan, stable = self.make_plan(about.sample, layout, about.mean_weight, linear=True)
         descent = self._descent(plan, rows, layout, about.mean_weight, wide=True)
         state = descent.run(rows, checkpoint)
-        W, K = plan.phi.weights(self._chosen(state, plan)), plan.psi.weights(state.K)
+        W = plan.phi.weights(self.chosen(state, plan))
         found = _conditions(rows, layout, W, about.mean_weight)
-        trace = Trace((max(state.t, 1),), (float("nan"),), (self._distance(W),))
+        return self.judged_by_conditions(state, plan, layout, found, stable), about.counts
+
+    def judged_by_conditions(
+        self, state: State, plan: Plan, layout: Layout, found: Conditions, stable: float
+    ) -> Estimate:
+        """Return the weights that were reached, with a verdict from the moment conditions."""
+        W, K = plan.phi.weights(self.chosen(state, plan)), plan.psi.weights(state.K)
+        far = float("nan") if self.target is None else float(np.linalg.norm(W - self.target))
+        trace = Trace((max(state.t, 1),), (float("nan"),), (far,))
         trace = judge_conditions(trace, W, found.gap, stable)
         nothing, null = np.empty((0, 0)), np.empty((0, W.shape[1]))
         spread = plan.phi.scale if isinstance(plan.phi, Scaled) else np.ones(W.shape[1])
-        return (
-            Estimate(layout, W, K, found.noise_cov, nothing, null, spread, about.n, trace),
-            about.counts,
-        )
-
-    def _distance(self, W: Floats) -> float:
-        return float("nan") if self.target is None else float(np.linalg.norm(W - self.target))
+        return Estimate(layout, W, K, found.noise_cov, nothing, null, spread, found.n, trace)
 
     def _rows(self, log: Log, n: int) -> RowSource:
         """Choose the order of the rows."""
@@ -226,77 +250,33 @@ class SGDA:
             compiled=size is not None and not wide,
         )
 
-    def _chosen(self, state: Any, plan: Plan) -> Floats:
+    def chosen(self, state: State, plan: Plan) -> Floats:
+        """Return the iterate or the average of them that is asked for."""
         return chosen_weights(state, plan.average if self.average == "auto" else self.average)
 
-    def _plain(self, layout: Layout, schedule: Schedule) -> Plan:
-        """Raw features and the schedule as it is given."""
-        W0, K0 = self._start(layout)
-        return Plan(W0, K0, Raw(), Raw(), schedule, "last")
+    def make_plan(
+        self, burn_in: Batch, layout: Layout, mean_weight: float, *, linear: bool
+    ) -> tuple[Plan, float]:
+        """Return coordinates, start and steps from a burn-in, and the largest stable step."""
+        given = self.given_schedule
+        rows = evaluate(layout, burn_in, mean_weight)
+        start = Start(self.start, self.start_K)
+        if given is not None:
+            plan = plain_plan(layout, start, given)
+            return plan, stable_step(*rows[:2]) if linear else float("nan")
+        size = self.rows_of_batch or mean_length(burn_in)
+        make = diagonal_plan if linear else automatic_plan
+        return make(rows, layout, start, size)
 
-    def _start(self, layout: Layout) -> tuple[Floats, Floats]:
-        """W_0 and K_0 in the features' own coordinates, zero where they are not given."""
-        d_y = len(layout.outputs)
-        shapes = ("start", (d_y, len(layout.phi_names))), ("start_K", (d_y, len(layout.psi_names)))
-        found = []
-        for name, shape in shapes:
-            value = np.asarray(0.0 if getattr(self, name) is None else getattr(self, name), float)
-            if value.shape not in ((), shape):
-                raise InputError(f"{name} has shape {value.shape}; a number or {shape} is wanted")
-            found.append(np.broadcast_to(value, shape).copy())
-        return found[0], found[1]
+    def _burn_in(self, rows: RowSource, layout: Layout) -> Batch:
+        """Return a few rows, or the first of a stream.
 
-    def _automatic(self, rows: RowSource, layout: Layout, mean_weight: float) -> Plan:
-        """Coordinates, start and steps from a burn-in: a few rows, or the first of a stream.
-
-        Its order is not that of the first pass: there the start would fit the first rows
+        Their order is not that of the first pass: there the start would fit the first rows
         already and learn nothing from them.
         """
         need = max(int(BURN_IN * rows.n), LEAST_BURN_IN)
         need = max(min(need, MOST_BURN_IN), 20 * len(layout.psi_names))
-        first, _ = next(rows.sweep(min(need, rows.n), self.seed, Place(self.passes)))
-        return self.plan_of(first, layout, mean_weight)
-
-    def plan_of(self, burn_in: Batch, layout: Layout, mean_weight: float = 1.0) -> Plan:
-        """Return the automatic plan that goes with these rows."""
-        Phi, Psi, Y = evaluate(layout, burn_in, mean_weight)
-        phi, psi = whiten(Phi, Psi)
-        W0, K0 = self._start(layout)
-        W0, K0 = phi.inverse(W0), psi.inverse(K0)
-        Phi, Psi = phi.of(Phi), psi.of(Psi)
-        if self.start is None:
-            fitted = Psi @ (Psi.T @ Phi / len(Y))
-            W0 = np.asarray(np.linalg.lstsq(fitted, Y, rcond=None)[0].T, dtype=np.float64)
-        step = min(MOST_STEP, SAFETY * self._size(burn_in) / float(np.mean(np.sum(Phi**2, axis=1))))
-        return Plan(W0, K0, phi, psi, Decay(step, power=POWER, delay=DELAY), "full")
-
-    def _size(self, burn_in: Batch) -> float:
-        """Rows of a mini-batch, of whole episodes on average."""
-        if self.rows_of_batch is not None:
-            return self.rows_of_batch
-        if burn_in.episode is None:
-            return 1.0
-        return len(burn_in) / len(np.unique(burn_in.episode))
-
-    def _diagonal(self, about: Survey, layout: Layout) -> tuple[Plan, float]:
-        """Centres, scales and steps from a sample of the rows; and the largest stable step."""
-        Phi, Psi, Y = evaluate(layout, about.sample, about.mean_weight)
-        schedule = self._schedule()
-        if schedule is not None:
-            stable = 1 / max(largest_eigenvalue(Phi), largest_eigenvalue(Psi))
-            return self._plain(layout, schedule), stable
-        phi = Scaled.of_rows(Phi, layout.constant)
-        at = None if layout.constant is None else layout.psi_columns.index(layout.constant)
-        psi = Scaled.of_rows(Psi, at)
-        Phi, Psi = phi.of(Phi), psi.of(Psi)
-        W0, K0 = self._start(layout)
-        W0, K0 = phi.inverse(W0), psi.inverse(K0)
-        if self.start is None and layout.constant is not None:
-            W0[:, layout.constant] = Y.mean(axis=0)
-        stable = 1 / max(largest_eigenvalue(Phi), largest_eigenvalue(Psi))
-        noisy = SAFETY * self._size(about.sample) / float(np.mean(np.sum(Phi**2, axis=1)))
-        step = min(MOST_STEP, MOST_STEP * stable, noisy)
-        return Plan(W0, K0, phi, psi, Decay(step, power=POWER, delay=DELAY), "tail"), stable
+        return next(rows.sweep(min(need, rows.n), self.seed, Place(self.passes)))[0]
 
 
 def _conditions(rows: RowSource, layout: Layout, W: Floats, mean_weight: float) -> Conditions:
