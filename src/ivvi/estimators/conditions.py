@@ -17,17 +17,29 @@ from ivvi.layout import Floats
 
 @dataclass(slots=True)
 class Conditions:
-    """Sums over rows of u psi^T, (u psi^T)^2 (d_y, d_psi) and u u^T (d_y, d_y), u = y - W phi."""
+    """Sums over rows, with u = y - W phi.
+
+    Attributes
+    ----------
+    n
+        Rows.
+    cross, squares
+        u psi^T and its entries squared, (d_y, d_psi).
+    noise, size
+        u u^T (d_y, d_y), and y squared (d_y,).
+    """
 
     n: int
     cross: Floats
     squares: Floats
     noise: Floats
+    size: Floats
 
     @classmethod
     def empty(cls, d_y: int, d_psi: int) -> Conditions:
         """Return the sums over no rows."""
-        return cls(0, np.zeros((d_y, d_psi)), np.zeros((d_y, d_psi)), np.zeros((d_y, d_y)))
+        wide = (d_y, d_psi)
+        return cls(0, np.zeros(wide), np.zeros(wide), np.zeros((d_y, d_y)), np.zeros(d_y))
 
     def add(self, W: Floats, Phi: Floats, Psi: Floats, Y: Floats) -> None:
         """Add rows, in place."""
@@ -37,11 +49,18 @@ class Conditions:
             self.cross += residual.T @ Psi
             self.squares += (residual**2).T @ Psi**2
             self.noise += residual.T @ residual
+            self.size += np.sum(Y**2, axis=0)
 
     @property
     def noise_cov(self) -> Floats:
         """Covariance of the residuals, (d_y, d_y)."""
         return self.noise / max(self.n, 1)
+
+    @property
+    def growth(self) -> float:
+        """Largest ratio E[u^2] / E[y^2] over the outputs: huge when the weights explode."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return float(np.max(np.diag(self.noise) / np.where(self.size > 0, self.size, 1.0)))
 
     @property
     def gap(self) -> float:

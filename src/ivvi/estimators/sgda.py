@@ -211,7 +211,7 @@ class SGDA:
         W, K = plan.phi.weights(self.chosen(state, plan)), plan.psi.weights(state.K)
         far = float("nan") if self.target is None else float(np.linalg.norm(W - self.target))
         trace = Trace((max(state.t, 1),), (float("nan"),), (far,))
-        trace = judge_conditions(trace, W, found.gap, stable)
+        trace = judge_conditions(trace, W, found, stable)
         nothing, null = np.empty((0, 0)), np.empty((0, W.shape[1]))
         spread = plan.phi.scale if isinstance(plan.phi, Scaled) else np.ones(W.shape[1])
         return Estimate(layout, W, K, found.noise_cov, nothing, null, spread, found.n, trace)

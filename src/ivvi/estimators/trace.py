@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from ivvi.estimators.conditions import Conditions
 from ivvi.layout import Floats
 from ivvi.moments import Moments
 
 STALLED = 3.0
 """Root mean square distance from the closed form, in standard errors, that counts as a stall."""
+
+EXPLODED = 1e3
+"""Ratio of squared residuals to squared outputs that counts as divergence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +96,11 @@ def judge(trace: Trace, W: Floats, goal: Floats, se: Floats, moments: Moments) -
     return replace(trace, error=error)
 
 
-def judge_conditions(trace: Trace, W: Floats, gap: float, stable: float) -> Trace:
-    """Tell the same from the moment conditions alone, and the largest `stable` step."""
+def judge_conditions(trace: Trace, W: Floats, found: Conditions, stable: float) -> Trace:
+    """Tell the same from the moment conditions alone; `stable` is the largest stable step."""
+    gap = found.gap
     trace = replace(trace, measure="moment conditions", error=gap)
-    if not (np.isfinite(W).all() and np.isfinite(gap)):
+    if not (np.isfinite(W).all() and np.isfinite(gap) and found.growth < EXPLODED):
         advice = (
             f"diverged: the steps must stay below about {stable:.2g} for these features; use "
             "the schedule auto, or smaller steps"

@@ -23,8 +23,10 @@ from ivvi.errors import ColumnError, DataError, FileError, InputError
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 PARQUET_SUFFIXES = (".parquet", ".pq")
-WHOLE_ROW_GROUP = 64 << 20
+WHOLE_ROW_GROUP = 16 << 20
 """Bytes up to which a row group is decoded at once."""
+READ_BUFFER = 1 << 16
+"""Bytes that are read of a column at a time: whole columns would be in memory twice."""
 ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
 
 
@@ -96,7 +98,7 @@ class ParquetTable:
         check_numeric(self.schema, numeric, self.label)
         for file in self.files:
             try:
-                with pq.ParquetFile(file, pre_buffer=False) as parquet:
+                with pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_BUFFER) as parquet:
                     blocks = _parquet_batches(parquet, list(columns), size, start)
                     yield from map(_plain, blocks)
                     start = max(0, start - parquet.metadata.num_rows)
