@@ -151,3 +151,28 @@ def test_a_damaged_model_is_refused(halves, tmp_path):
     described = tmp_path / "model" / "model.json"
     described.write_text(described.read_text().replace('"n": 285', '"n": 286'))
     assert_refused(run("update", tmp_path / "model", new), "altered or damaged")
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("update", {"--out", "--again", "--drop-missing", "--allow-unidentified"}),
+        ("moments", {"--out", "--state", "--instrument", "--features", "--like", "--by-episode"}),
+        ("merge", {"--out"}),
+        ("fit", {"--moments", "--checkpoint", "--checkpoint-every", "--memory", "--order"}),
+    ],
+)
+def test_help_names_the_options(command, options):
+    said = run(command, "--help")
+    assert said.code == 0
+    assert {option for option in options | {"--json", "--force"} if option not in said.out} == set()
+    assert f"\n  {command} " in run("--help").out
+
+
+def test_a_file_that_is_gone_has_no_hash(halves, tmp_path):
+    _, old, new = halves
+    fit_ = estimate(read_logs(old, **ROLES))
+    old.unlink()
+    fit_.save(tmp_path / "model")
+    assert Shard.load(tmp_path / "model").files == ()
+    assert update_model(tmp_path / "model", new).moments.n == 760

@@ -163,8 +163,12 @@ class Fit:
 
     @property
     def shard(self) -> Shard:
-        """The moments with what is needed to add to them; hashes the files that were read."""
-        seen = tuple(content_hash(f) if isinstance(f, Path) else f for f in self.files)
+        """The moments with what is needed to add to them.
+
+        The files that were read are hashed now; one that is gone cannot come again.
+        """
+        there = [f for f in self.files if not isinstance(f, Path) or f.exists()]
+        seen = tuple(content_hash(f) if isinstance(f, Path) else f for f in there)
         return Shard(self.moments, self.counts, self.roles, seen, self.label)
 
     def save(

@@ -28,7 +28,7 @@ from ivvi.moments import Moments
 
 WINDOW = 4096
 """Rows on which the moment conditions are checked, before they are used."""
-PLAN_ROWS = 1 << 16
+LINEAR_BURN_IN, STEP_ROWS = 512, 1 << 16
 
 
 class Online:
@@ -58,7 +58,9 @@ class Online:
     @property
     def _need(self) -> int:
         """Rows of the burn-in."""
-        wanted = 512 if self._linear else max(LEAST_BURN_IN, 20 * len(self._layout.psi_names))
+        wanted = (
+            LINEAR_BURN_IN if self._linear else max(LEAST_BURN_IN, 20 * len(self._layout.psi_names))
+        )
         return max(wanted, self._method.rows_of_batch or 1)
 
     def add(self, rows: Batch) -> None:
@@ -117,8 +119,11 @@ class Online:
         """Check the moment conditions on rows that are still unseen, then take their steps."""
         descent = self._ready
         _, take = descent.begin()
-        for start in range(0, len(rows), PLAN_ROWS):
-            chunk = take_rows(rows, slice(start, start + PLAN_ROWS))
+        at_once = STEP_ROWS
+        if self._linear:  # a first few steps, then rows that these have not seen
+            at_once = max(LINEAR_BURN_IN, self._method.rows_of_batch or 0)
+        for part, _ in pieces(rows, self._method.rows_of_batch, at_once):
+            chunk = take_rows(rows, part)
             if self._linear:
                 self._check(chunk, descent)
             self.state = descent.walk(self.state, take, chunk)
@@ -139,6 +144,8 @@ class Online:
             raise DataError("no mini-batch is whole yet: more rows are wanted")
         if moments is None:
             found = self._checked if self._checked.n else self._seen
+            if not found.n:
+                raise DataError("all rows went into the first steps; more are wanted to check them")
             return self._method.judged_by_conditions(
                 self.state, descent.plan, self._layout, found, self._stable
             )
