@@ -165,7 +165,7 @@ def _saved(state: Any, place: Place) -> Saved:
 
 
 def _as_numpy(state: Any) -> plain.State:
-    arrays = {f.name: np.asarray(getattr(state, f.name)) for f in fields(state)}
+    arrays = {f.name: np.asarray(getattr(state, f.name)) for f in fields(plain.State)}
     values: dict[str, Any] = {n: int(v) if v.ndim == 0 else v for n, v in arrays.items()}
     return plain.State(**values)
 
