@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from ivvi.actions import Actions
+    from ivvi.checkpoint import Checkpoint
     from ivvi.dynamics import Dynamics, load_model
     from ivvi.environments import ConfoundedEnv, World
     from ivvi.errors import InputError
@@ -36,9 +37,13 @@ if TYPE_CHECKING:
     from ivvi.planners import MPC
     from ivvi.planning import plan
     from ivvi.policy import Policy, load_policy
+    from ivvi.shard import Shard
     from ivvi.simulators import make_env
+    from ivvi.streaming import Stream
+    from ivvi.updating import update_model
 
 _HOME = {
+    "ivvi.checkpoint": ("Checkpoint",),
     "ivvi.dynamics": ("Dynamics", "load_model"),
     "ivvi.environments": ("ConfoundedEnv", "World"),
     "ivvi.errors": ("InputError",),
@@ -62,7 +67,10 @@ _HOME = {
     "ivvi.actions": ("Actions",),
     "ivvi.planning": ("plan",),
     "ivvi.policy": ("Policy", "load_policy"),
+    "ivvi.shard": ("Shard",),
     "ivvi.simulators": ("make_env",),
+    "ivvi.streaming": ("Stream",),
+    "ivvi.updating": ("update_model",),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
@@ -70,6 +78,7 @@ __all__ = [
     "MPC",
     "SGDA",
     "Actions",
+    "Checkpoint",
     "ConfoundedEnv",
     "Dynamics",
     "Evaluation",
@@ -82,6 +91,8 @@ __all__ = [
     "Moments",
     "Policy",
     "Schema",
+    "Shard",
+    "Stream",
     "World",
     "compute_moments",
     "custom",
@@ -99,6 +110,7 @@ __all__ = [
     "polynomial",
     "read_logs",
     "spline",
+    "update_model",
 ]
 
 

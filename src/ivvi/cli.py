@@ -16,8 +16,10 @@ from ivvi.commands.demo import demo
 from ivvi.commands.diagnose import diagnose
 from ivvi.commands.evaluate import evaluate
 from ivvi.commands.fit import fit
+from ivvi.commands.moments import merge, moments
 from ivvi.commands.plan import plan
 from ivvi.commands.simulate import simulate
+from ivvi.commands.update import update
 from ivvi.terminal import run_app
 
 app = typer.Typer(
@@ -27,7 +29,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verb in (demo, simulate, diagnose, fit, plan, act, evaluate):
+for verb in (demo, simulate, diagnose, fit, update, moments, merge, plan, act, evaluate):
     app.command()(verb)
 
 

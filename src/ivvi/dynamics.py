@@ -14,14 +14,18 @@ import numpy as np
 from ivvi.blocks import Array
 from ivvi.errors import FileError, InputError
 from ivvi.features import FeatureMap
-from ivvi.files import load_folder, save_folder
+from ivvi.files import Saved, load_folder, save_folder
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a model is loaded without what it takes to estimate one
+    from ivvi.estimators import Estimate
+    from ivvi.logs import Roles
     from ivvi.model_env import ModelEnv
 
 KIND = "model"
 NAMES = ("state", "action", "outputs", "unidentified")
 ARRAYS = ("W", "noise_cov", "bread", "states")
+UNKNOWN = ("bread", (0, 0))
+"""A model of very many features does not know how sure its weights are."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Dynamics:
     noise_cov
         Covariance of y - W phi(x, a), (d_y, d_y).
     bread
-        cov(W_i., W_j.) = noise_cov[i, j] bread, (d_phi, d_phi).
+        cov(W_i., W_j.) = noise_cov[i, j] bread, (d_phi, d_phi); (0, 0) where it is not known.
     state, action, outputs
         Column names of x, a, y.
     has_reward
@@ -58,6 +62,22 @@ class Dynamics:
     has_reward: bool = False
     unidentified: tuple[str, ...] = ()
     states: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
+
+    @classmethod
+    def of(cls, estimate: Estimate, roles: Roles, states: np.ndarray | None = None) -> Dynamics:
+        """Return the dynamics with the weights of an estimate, and some states of the log."""
+        return cls(
+            phi=estimate.layout.phi,
+            W=estimate.W,
+            noise_cov=estimate.noise_cov,
+            bread=estimate.bread,
+            state=roles.state,
+            action=roles.action,
+            outputs=roles.outputs,
+            has_reward=roles.reward is not None,
+            unidentified=estimate.unidentified,
+            states=np.empty((0, 0)) if states is None else states,
+        )
 
     @property
     def d_next(self) -> int:
@@ -132,12 +152,16 @@ class Dynamics:
         path: str | os.PathLike[str],
         *,
         facts: Mapping[str, Any] | None = None,
+        beside: Saved = ({}, {}),
         force: bool = False,
     ) -> Path:
-        """Save as a folder of JSON and npz, atomically; `facts` are kept for people."""
+        """Save as a folder of JSON and npz, atomically.
+
+        `facts` are kept for people, `beside` for those who will update the model.
+        """
         document, arrays = self.parts()
-        document["facts"] = dict(facts or {})
-        return save_folder(path, KIND, document, arrays, force=force)
+        document |= {"facts": dict(facts or {}), **beside[0]}
+        return save_folder(path, KIND, document, {**arrays, **beside[1]}, force=force)
 
     def parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Return JSON values and arrays from which `from_parts` makes the model again."""
@@ -164,7 +188,7 @@ class Dynamics:
         wanted = {"W": (d_y, d_phi), "noise_cov": (d_y, d_y), "bread": (d_phi, d_phi)}
         wanted["states"] = (len(model.states), len(model.state) if len(model.states) else 0)
         for name, shape in wanted.items():
-            if (found := getattr(model, name).shape) != shape:
+            if (found := getattr(model, name).shape) != shape and (name, found) != UNKNOWN:
                 raise FileError(f"not a sound model: {name} is {found}; {shape} is wanted")
         return model
 

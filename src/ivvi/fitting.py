@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 import warnings
@@ -12,31 +13,35 @@ from typing import Any
 
 import numpy as np
 
+from ivvi.checkpoint import Checkpoint
 from ivvi.diagnostics import Diagnostics, diagnose
 from ivvi.diagnostics.identification import explain_unidentified
 from ivvi.dynamics import Dynamics
 from ivvi.errors import IdentificationError, InputError, IvviWarning, nearest
 from ivvi.estimators import Estimate, Exact, LeastSquares, Method
-from ivvi.features import FeatureMap, parse_features
-from ivvi.layout import Layout
-from ivvi.logs import Counts, Log, Roles, Thinned, read_logs
+from ivvi.estimators.sgda import SGDA
+from ivvi.features import FeatureMap
+from ivvi.files import content_hash
+from ivvi.layout import build_layout
+from ivvi.light import light_fit
+from ivvi.logs import Counts, Log, Roles, read_logs
 from ivvi.moments import Moments, compute_moments
-from ivvi.summary import WIDTH, coefficient_table, diagnostics_table
-
-METHODS = ("exact", "sgda", "least-squares")
+from ivvi.resume import run_key, settings_of
+from ivvi.shard import Shard, kept_in_model
+from ivvi.summary import WIDTH, coefficient_table, diagnostics_table, with_nulls
 
 
 def make_method(word: str, **settings: Any) -> Method:
     """Return the method of a word (``exact``, ``sgda``, ``least-squares``) with settings."""
-    if word == "sgda":
-        from ivvi.estimators.sgda import SGDA  # brings JAX
-
-        return SGDA(**settings)
-    closed: dict[str, Callable[..., Method]] = {"exact": Exact, "least-squares": LeastSquares}
-    if word not in closed:
-        hint = nearest(word, METHODS) or f"; {', '.join(METHODS)} are known"
+    known: dict[str, Callable[..., Method]] = {
+        "exact": Exact,
+        "sgda": SGDA,
+        "least-squares": LeastSquares,
+    }
+    if word not in known:
+        hint = nearest(word, known) or f"; {', '.join(known)} are known"
         raise InputError(f"unknown method {word!r}{hint}")
-    return closed[word](**settings)
+    return known[word](**settings)
 
 
 @dataclass(frozen=True)
@@ -55,8 +60,12 @@ class Fit:
         Rows, transitions, episodes and what was dropped.
     roles, label, method, seconds
         Columns, source, method's name and time taken.
+    settings
+        Settings of the method, as JSON values.
+    files
+        The files that were read, or the hashes of those that are known by it alone.
     states
-        A thinned sample of the log's states, (m, d_x), on which planners plan.
+        A few of the log's states, (m, d_x), on which planners plan.
     """
 
     estimate: Estimate
@@ -68,7 +77,9 @@ class Fit:
     label: str
     method: str
     seconds: float
-    states: np.ndarray
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    files: tuple[Path | str, ...] = ()
+    states: np.ndarray | None = None
 
     @property
     def W(self) -> np.ndarray:  # noqa: N802
@@ -95,19 +106,7 @@ class Fit:
     @property
     def model(self) -> Dynamics:
         """The estimated dynamics, to plan with."""
-        e, roles = self.estimate, self.roles
-        return Dynamics(
-            phi=e.layout.phi,
-            W=e.W,
-            noise_cov=e.noise_cov,
-            bread=e.bread,
-            state=roles.state,
-            action=roles.action,
-            outputs=roles.outputs,
-            has_reward=roles.reward is not None,
-            unidentified=e.unidentified,
-            states=self.states,
-        )
+        return Dynamics.of(self.estimate, self.roles, self.states)
 
     def summary(self, *, most_outputs: int | None = 6) -> str:
         """Return the result as text: coefficients with least squares beside, diagnostics."""
@@ -148,15 +147,16 @@ class Fit:
             "outputs": list(e.layout.outputs),
             "phi": list(e.layout.phi_names),
             "psi": list(e.layout.psi_names),
-            "W": _nulls(e.W),
-            "K": _nulls(e.K),
-            "se": _nulls(e.se),
-            "least_squares": {"W": self.baseline.W.tolist(), "se": _nulls(self.baseline.se)},
-            "noise_cov": _nulls(e.noise_cov),
+            "W": with_nulls(e.W),
+            "K": with_nulls(e.K),
+            "se": with_nulls(e.se),
+            "least_squares": {"W": self.baseline.W.tolist(), "se": with_nulls(self.baseline.se)},
+            "noise_cov": with_nulls(e.noise_cov),
             "n": self.moments.n,
             "episodes": self.counts.episodes,
             "dropped": self.dropped,
             "method": self.method,
+            "settings": self.settings,
             "se_kind": "unadjusted",
             "seconds": self.seconds,
             "warnings": list(self.warnings),
@@ -164,19 +164,35 @@ class Fit:
             "diagnostics": self.diagnostics.to_json(),
         }
 
-    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
-        """Save the model, with the whole of `to_json` beside it; not one that diverged."""
+    @property
+    def shard(self) -> Shard:
+        """The moments with what is needed to add to them.
+
+        The files that were read are hashed now; one that is gone cannot come again.
+        """
+        there = [f for f in self.files if not isinstance(f, Path) or f.exists()]
+        seen = tuple(content_hash(f) if isinstance(f, Path) else f for f in there)
+        return Shard(self.moments, self.counts, self.roles, seen, self.label)
+
+    def save(
+        self, path: str | os.PathLike[str], *, moments: bool = True, force: bool = False
+    ) -> Path:
+        """Save the model, with the whole of `to_json` beside it; not one that diverged.
+
+        Without its `moments` it cannot be updated with new rows.
+        """
         trace = self.estimate.trace
         if trace is not None and trace.status == "diverged":
             raise InputError(f"{path} is not written: {trace.advice}")
-        return self.model.save(path, facts=self.to_json(), force=force)
+        beside = kept_in_model(self.shard) if moments else ({}, {})
+        return self.model.save(path, facts=self.to_json(), beside=beside, force=force)
 
     def __repr__(self) -> str:
         d_y, d_phi = self.W.shape
-        return f"Fit({self.label}, {self.method}, n={self.moments.n:,}, W {d_y} x {d_phi})"
+        return f"Fit({self.label}, {self.method}, n={self.estimate.n:,}, W {d_y} x {d_phi})"
 
 
-def estimate(
+def estimate(  # noqa: PLR0913
     logs: Any,
     phi: FeatureMap | str = "linear",
     psi: FeatureMap | str | None = None,
@@ -186,13 +202,15 @@ def estimate(
     episodes: bool = False,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Fit:
     """Estimate y = W phi(x, a) + noise from a confounded log with instruments.
 
     Parameters
     ----------
     logs
-        A `Log` (`ivvi.read_logs`), or anything that `read_logs` opens with its defaults.
+        A `Log` (`ivvi.read_logs`), anything that `read_logs` opens with its defaults, or a
+        `Shard` of moments, which has its own features.
     phi, psi
         Feature maps of (x, a) and of (x, z), or a feature word (``linear``, ``poly2``,
         ``spline:5``, ``fourier:200``). Without `psi`, the one that goes with the word.
@@ -206,6 +224,15 @@ def estimate(
         Seed of random features.
     progress
         Called with the number of rows just read.
+    checkpoint
+        Where to keep the state, so that a run that was killed goes on and ends with the
+        same bits; `Checkpoint.remove` it when the result is safe.
+
+    Returns
+    -------
+    Fit
+        A `LightFit`, which has no `baseline`, `diagnostics` and `moments`, where `SGDA` works
+        with memory of order d.
 
     Examples
     --------
@@ -216,50 +243,44 @@ def estimate(
     True
     """
     started = time.perf_counter()
-    log = logs if isinstance(logs, Log) else read_logs(logs)
     chosen = make_method(method) if isinstance(method, str) else method
-    layout = Layout.build(*_feature_maps(log, phi, psi, seed), log.roles)
-    states = Thinned(len(log.roles.state))
-    moments, counts = compute_moments(
-        log, layout, episodes=episodes, states=states, progress=progress
-    )
-    diagnostics = diagnose(moments)
+    log: Log | None = None
+    files: tuple[Path | str, ...]
+    if isinstance(logs, Shard):
+        shard, files = logs, logs.files
+    else:
+        log = logs if isinstance(logs, Log) else read_logs(logs)
+        layout = build_layout(log, phi, psi, seed)
+        if checkpoint is not None:
+            checkpoint.open(run_key(log, layout, chosen, episodes=episodes))
+        if isinstance(chosen, SGDA) and chosen.is_linear(layout):
+            # it has what a Fit has, but for what needs moments
+            return light_fit(log, layout, chosen, checkpoint, progress)  # type: ignore[return-value]
+        moments, counts = compute_moments(
+            log, layout, episodes=episodes, progress=progress, checkpoint=checkpoint
+        )
+        shard, files = Shard(moments, counts, log.roles, label=log.label), tuple(log.table.files)
+    diagnostics = diagnose(shard.moments)
     if not (
         diagnostics.strength.identified or allow_unidentified or chosen.name == "least-squares"
     ):
-        raise IdentificationError(explain_unidentified(moments, diagnostics.strength, log.roles))
+        raise IdentificationError(
+            explain_unidentified(shard.moments, diagnostics.strength, shard.roles)
+        )
     fit = Fit(
-        estimate=chosen.solve(moments, log),
-        baseline=LeastSquares().solve(moments),
+        estimate=chosen.solve(shard.moments, log, checkpoint),
+        baseline=LeastSquares().solve(shard.moments),
         diagnostics=diagnostics,
-        moments=moments,
-        counts=counts,
-        roles=log.roles,
-        label=log.label,
+        moments=shard.moments,
+        counts=shard.counts,
+        roles=shard.roles,
+        label=shard.label,
         method=chosen.name,
         seconds=time.perf_counter() - started,
-        states=states.rows,
+        settings=settings_of(chosen),
+        files=files,
+        states=None if log is None else log.some_states(),
     )
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=2)
     return fit
-
-
-def _feature_maps(
-    log: Log, phi: FeatureMap | str, psi: FeatureMap | str | None, seed: int
-) -> tuple[FeatureMap, FeatureMap]:
-    """Resolve words, and fit what depends on data to the first rows of the log."""
-    if psi is None:
-        if not isinstance(phi, str):
-            raise InputError("psi is wanted beside a feature map phi that is not a word")
-        psi = phi
-    first = parse_features(phi, seed)[0] if isinstance(phi, str) else phi
-    second = parse_features(psi, seed)[1] if isinstance(psi, str) else psi
-    if first.needs_data or second.needs_data:
-        head = log.head()
-        first, second = first.fitted(head.x, head.a), second.fitted(head.x, head.z)
-    return first, second
-
-
-def _nulls(values: np.ndarray) -> list[list[float | None]]:
-    return [[float(v) if np.isfinite(v) else None for v in row] for row in values]

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ivvi.checkpoint import Checkpoint
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.trace import Trace
 from ivvi.features import describe_direction
@@ -61,7 +62,12 @@ class Estimate:
 
     @property
     def se(self) -> Floats:
-        """Homoskedastic standard errors, (d_y, d_phi); NaN where W is not identified."""
+        """Homoskedastic standard errors, (d_y, d_phi); NaN where W is not identified.
+
+        NaN throughout where the bread is empty: it was not computed.
+        """
+        if not self.bread.size:
+            return np.full(self.W.shape, np.nan)
         se: Floats = np.sqrt(
             np.outer(np.diag(self.noise_cov), np.maximum(np.diag(self.bread), 0.0))
         )
@@ -95,8 +101,10 @@ class Method(Protocol):
         """The word by which the command line knows it."""
         ...
 
-    def solve(self, moments: Moments, log: Log | None = None) -> Estimate:
-        """Estimate W; iterative methods pass over the rows of the log again."""
+    def solve(
+        self, moments: Moments, log: Log | None = None, checkpoint: Checkpoint | None = None
+    ) -> Estimate:
+        """Estimate W; iterative methods pass over the rows of the log again, resumably."""
         ...
 
 
