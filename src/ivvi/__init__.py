@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ivvi.fitting import Fit, estimate
     from ivvi.logs import Log, Schema, read_logs
     from ivvi.moments import Moments, compute_moments
-    from ivvi.planners import MPC
+    from ivvi.planners import MPC, ValueIteration
     from ivvi.planners.actions import Actions
     from ivvi.planning import plan
     from ivvi.policy import Policy, load_policy
@@ -56,7 +56,7 @@ _HOME = {
     "ivvi.fitting": ("Fit", "estimate"),
     "ivvi.logs": ("Log", "Schema", "read_logs"),
     "ivvi.moments": ("Moments", "compute_moments"),
-    "ivvi.planners": ("MPC",),
+    "ivvi.planners": ("MPC", "ValueIteration"),
     "ivvi.planners.actions": ("Actions",),
     "ivvi.planning": ("plan",),
     "ivvi.policy": ("Policy", "load_policy"),
@@ -79,6 +79,7 @@ __all__ = [
     "Moments",
     "Policy",
     "Schema",
+    "ValueIteration",
     "World",
     "compute_moments",
     "custom",
