@@ -12,38 +12,43 @@ import numpy as np
 
 from ivvi.blocks import Array
 from ivvi.planners.actions import Actions
-from ivvi.planners.newton import maximise
+from ivvi.planners.newton import STEPS, maximise
 
-ON_A_LINE, ON_AN_AXIS, ANYWHERE = 33, 9, 128
+ON_A_LINE, ON_AN_AXIS, ANYWHERE = 33, 7, 32
 """Points of a box that are tried first: in one dimension, on each axis of two, in more."""
-STARTS = 4
-"""Of the points tried, those from which Newton's method climbs."""
+STARTS = 2
+"""Of the points tried (or the choices), those from which Newton's method climbs."""
 AT_ONCE = 1 << 22
 
 
 def best_action(
-    q: Callable[[Array, Array], Array], x: Array, actions: Actions, width: int = 1
+    q: Callable[[Array, Array], Array],
+    x: Array,
+    actions: Actions,
+    *,
+    width: int = 1,
+    steps: int = STEPS,
 ) -> tuple[Array, Array]:
     """Maximise q(x, a), (n, d_x) and (n, d_a) to (n,), over the actions for every state.
 
     Every choice of a finite set is tried. Over a box a net of points is tried, and projected
     Newton steps climb from the best; over both together, from the best point of the best
-    choices. `width` numbers are held for every value of q. Returns actions (n, d_a) and
-    values (n,).
+    choices. `width` numbers are held for every value of q; Newton's method takes at most
+    `steps`. Returns actions (n, d_a) and values (n,).
     """
     m, net = len(actions.choices), _net(len(actions.low))
     size = max(1, min(len(x), AT_ONCE // max(width, m * len(net))))
     if size == len(x):
-        return _best(q, x, actions, width)
+        return _best(q, x, actions, width, steps)
     count = -(-len(x) // size)
     padded = jnp.concatenate([x, jnp.broadcast_to(x[-1:], (count * size - len(x), x.shape[1]))])
     parts = padded.reshape(count, size, x.shape[1])
-    a, value = jax.lax.map(lambda part: _best(q, part, actions, width), parts)
+    a, value = jax.lax.map(lambda part: _best(q, part, actions, width, steps), parts)
     return a.reshape(-1, actions.dim)[: len(x)], value.reshape(-1)[: len(x)]
 
 
 def _best(
-    q: Callable[[Array, Array], Array], x: Array, actions: Actions, width: int
+    q: Callable[[Array, Array], Array], x: Array, actions: Actions, width: int, steps: int
 ) -> tuple[Array, Array]:
     n, m = len(x), len(actions.choices)
     boxes = actions.low + _net(len(actions.low)) * (actions.high - actions.low)
@@ -61,11 +66,11 @@ def _best(
         started = choice * k + jnp.take_along_axis(point, choice, axis=1)
     else:
         started = jax.lax.top_k(scores, min(STARTS, k) if len(actions.low) > 1 else 1)[1]
-    return _climb(q, x, actions, table[started])
+    return _climb(q, x, actions, table[started], steps)
 
 
 def _climb(
-    q: Callable[[Array, Array], Array], x: Array, actions: Actions, started: Array
+    q: Callable[[Array, Array], Array], x: Array, actions: Actions, started: Array, steps: int
 ) -> tuple[Array, Array]:
     """Climb from actions (n, s, d_a) with their choices held; return the best end."""
     n, s, _ = started.shape
@@ -77,7 +82,7 @@ def _climb(
         return q(states, actions.join(plans[:, 0], choices))
 
     begun = rows[:, None, list(actions.continuous)]
-    found, reached = maximise(value, begun, actions.low, actions.high)
+    found, reached = maximise(value, begun, actions.low, actions.high, steps=steps)
     best = jnp.argmax(reached.reshape(n, s), axis=1) + s * jnp.arange(n)
     return actions.join(found[best, 0], choices[best]), reached[best]
 

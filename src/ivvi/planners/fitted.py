@@ -14,7 +14,7 @@ from ivvi.planners.grid import reachable_means
 from ivvi.planners.integration import Noise
 from ivvi.planners.problem import Problem
 
-STATES = 4000
+STATES = 2000
 """Default number of sampled states; one Fourier feature for every `PER_FEATURE` of them."""
 PER_FEATURE = 8
 RIDGE = 1e-6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -62,15 +62,29 @@ class Noise:
         weights = np.broadcast_to(self.weights, x_next.shape[:-1])
         return weights if terminal is None else weights * (1.0 - np.asarray(terminal(x_next)))
 
-    def mean_reward(self, problem: Problem, x: Array, a: Array, m: Array, h: Array) -> Array:
-        """E r(x, a, x', h), (n,), for x' around m (n, d_x)."""
-        if not uses_next_state(problem):
-            return problem.reward(x, a, m, h)
+    def around(self, m: Array) -> tuple[Array, Array]:
+        """Return next states (K, n, d_x) around means m (n, d_x), and their weights (K, n)."""
         xp = m.__array_namespace__()
-        shape = (len(self.weights), *m.shape[:-1])
-        x, a = (xp.broadcast_to(v, (*shape, v.shape[-1])) for v in (x, a))
-        gained = problem.reward(x, a, m + self.offsets[:, None], h)
-        return self.weights @ xp.broadcast_to(gained, shape)
+        x_next = m + self.offsets[:, None]
+        return x_next, xp.broadcast_to(self.weights[:, None], x_next.shape[:-1])
+
+
+class Law(Protocol):
+    """Where the next state may be, given its mean."""
+
+    def around(self, m: Array) -> tuple[Array, Array]:
+        """Return next states (K, n, d_x) for means m (n, d_x), and their weights (K, n)."""
+        ...
+
+
+def mean_reward(problem: Problem, law: Law, x: Array, a: Array, m: Array, h: Array) -> Array:
+    """E r(x, a, x', h), (n,), for states (n, d_x), actions (n, d_a) and means m of x'."""
+    if not uses_next_state(problem):
+        return problem.reward(x, a, m, h)
+    xp = m.__array_namespace__()
+    x_next, weights = law.around(m)
+    x, a = (xp.broadcast_to(v, (len(weights), *v.shape)) for v in (x, a))
+    return (weights * problem.reward(x, a, x_next, h)).sum(axis=0)
 
 
 def uses_next_state(problem: Problem) -> bool:

@@ -17,14 +17,19 @@ FIRST_DAMPING, CALMER, WILDER = 1e-3, 0.2, 8.0
 
 
 def maximise(
-    value: Callable[[Array], Array], start: Array, low: np.ndarray, high: np.ndarray
+    value: Callable[[Array], Array],
+    start: Array,
+    low: np.ndarray,
+    high: np.ndarray,
+    *,
+    steps: int = STEPS,
 ) -> tuple[Array, Array]:
     """Maximise `value`, (n, L, d) to (n,), row by row over low <= u <= high, (d,).
 
     Each row takes damped Newton steps in the coordinates that no bound holds (Bertsekas,
     1982); a step that gains nothing is not taken, and the damping grows until one does.
     Returns the points (n, L, d) and their values (n,). All rows stop together, when none
-    of them moves any more.
+    of them moves any more, or after `steps`.
     """
     n, *shape = start.shape
     width = int(np.prod(shape))
@@ -64,5 +69,5 @@ def maximise(
 
     first = jnp.clip((start.reshape(n, width) - lows) / scale, 0.0, 1.0)
     begun = (0, first, cost(first), jnp.full(n, FIRST_DAMPING), jnp.asarray(False))
-    _, u, f, _, _ = jax.lax.while_loop(lambda c: (c[0] < STEPS) & ~c[4], step, begun)
+    _, u, f, _, _ = jax.lax.while_loop(lambda c: (c[0] < steps) & ~c[4], step, begun)
     return (lows + u * scale).reshape(start.shape), -f

@@ -94,6 +94,14 @@ class Table:
             return c[_closest(m, self.rows)]
         return self.probabilities(m) @ c
 
+    def around(self, m: Array) -> tuple[Array, Array]:
+        """Return next states (K, n, d_x) for means m (n, d_x), and their weights (K, n)."""
+        xp = m.__array_namespace__()
+        if self.law == EXACT:
+            return self.nearest(m)[None], xp.ones((1, len(m)))
+        rows = xp.broadcast_to(self.rows[:, None], (len(self.rows), *m.shape))
+        return rows, self.probabilities(m).T
+
     def probabilities(self, m: Array) -> Array:
         """P(s | m), (n, d_x) to (n, S)."""
         from jax.scipy.stats import norm

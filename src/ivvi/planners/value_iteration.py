@@ -24,12 +24,20 @@ from ivvi.planners.backward import iterate
 from ivvi.planners.best_action import best_action
 from ivvi.planners.fitted import STATES, Fitted, sampled_states
 from ivvi.planners.grid import Grid
-from ivvi.planners.integration import Noise, check_integration, uses_next_state, uses_step
+from ivvi.planners.integration import (
+    Noise,
+    check_integration,
+    mean_reward,
+    uses_next_state,
+    uses_step,
+)
 from ivvi.planners.problem import Problem
 from ivvi.planners.riccati import riccati_values
 from ivvi.planners.table import Table, is_coded
 
 VALUES = ("auto", "grid", "fitted", "quadratic", "tabular")
+CLIMB = 8
+"""Newton steps of a backup: the error of the value is the square of that of the action."""
 KINDS: dict[Any, Any] = {"grid": Grid, "fitted": Fitted, "quadratic": Fitted, "tabular": Table}
 
 
@@ -111,7 +119,7 @@ class ValueIteration:
         def backup(c: Array, h: Array) -> Array:
             """V at the points, when the next step is worth what c says."""
             q = _action_value(problem, values, kept, c, h)
-            return best_action(q, x, problem.actions, values.width)[1]
+            return best_action(q, x, problem.actions, width=values.width, steps=CLIMB)[1]
 
         coefficients, shifts = iterate(
             jax.jit(backup),
@@ -209,16 +217,18 @@ class ValueRule:
         c = jnp.asarray(self.coefficients)[jnp.clip(h - (steps - kept), 0, kept - 1)]
         shift = jnp.asarray(self.shifts)[jnp.clip(h, 0, steps - 1)]
         q = _action_value(self.problem, self.values, self.noise, c, h)
-        a, value = best_action(q, self.values.nearest(x), self.problem.actions, self.values.width)
+        x, width = self.values.nearest(x), self.values.width
+        a, value = best_action(q, x, self.problem.actions, width=width)
         return a, value + self.problem.discount * shift
 
 
 def _action_value(problem: Problem, values: Any, noise: Noise, c: Array, h: Array) -> Any:
     """Return Q_h as a function of states (n, d_x) and actions (n, d_a)."""
+    law = values if isinstance(values, Table) else noise
 
     def q(x: Array, a: Array) -> Array:
         m = problem.model.mean(x, a)
-        return noise.mean_reward(problem, x, a, m, h) + problem.discount * values(c, m)
+        return mean_reward(problem, law, x, a, m, h) + problem.discount * values(c, m)
 
     return q
 
