@@ -261,7 +261,7 @@ def test_a_grid_agrees_with_brute_force(model_of, kind):
         asked, exact = "quadratic:weight=1,target=0.5,action_weight=0.1", state_terms
     else:
         asked, exact = next_reward, next_terms
-    method = ValueIteration(points=801, nodes=601)
+    method = ValueIteration(points=801, nodes=1201)
     policy = plan(model, asked, (-1, 1), horizon=H, method=method)
     assert policy.rule.values.kind == "grid"
     x, V = brute_force(bent_mean, exact, sigma, H)
@@ -281,11 +281,11 @@ def outside(x):
 
 
 def test_a_grid_with_an_end_agrees_with_brute_force(model_of):
-    """Where the noise meets the end the value jumps: the nodes decide how well that is seen."""
+    """Where the noise meets the end the value jumps by at most 3, and is seen in steps of 1/4096."""
     sigma, H, P = 0.5, 3, 0.9
     model = model_of(ivvi.linear(), [[0.0, P, 0.5]], [[sigma**2]], [[-2.0], [2.0]])
     choices = np.array([-1.0, 0.0, 1.0])
-    method = ValueIteration(value="grid", points=801, nodes=2001)
+    method = ValueIteration(value="grid", points=801, nodes=4096)
     policy = plan(model, ones, choices, horizon=H, terminal=outside, method=method)
     x = np.linspace(-6, 6, 4001)
     V = np.zeros(len(x))
@@ -297,7 +297,9 @@ def test_a_grid_with_an_end_agrees_with_brute_force(model_of):
         ]
         V = 1.0 + np.max(ahead, axis=0)
     some = np.abs(x) < 1.5
-    np.testing.assert_allclose(policy.rule.value(x[some][::100, None]), V[some][::100], atol=0.01)
+    np.testing.assert_allclose(
+        policy.rule.value(x[some][::100][:, None]), V[some][::100], atol=1e-3
+    )
 
 
 def ones(x, a):
@@ -347,10 +349,18 @@ def regulator(model_of):
     def build(d_x, d_a, seed, *, offset=0.0):
         rng = np.random.default_rng(seed)
         F = rng.normal(size=(d_x, d_x))
-        F *= 0.9 / np.abs(np.linalg.eigvals(F)).max()
-        B, c, L = rng.normal(size=(d_x, d_a)), offset * rng.normal(size=d_x), rng.normal(size=F.shape)
+        F *= 0.7 / np.linalg.norm(F, 2)  # where bounds are wide nothing binds, wherever it leads
+        B, c, L = (
+            rng.normal(size=(d_x, d_a)),
+            offset * rng.normal(size=d_x),
+            rng.normal(size=F.shape),
+        )
         model = model_of(
-            ivvi.linear(), np.column_stack([c, F, B]), 0.2 * L @ L.T, rng.normal(size=(50, d_x)), d_a
+            ivvi.linear(),
+            np.column_stack([c, F, B]),
+            0.2 * L @ L.T,
+            rng.normal(size=(50, d_x)),
+            d_a,
         )
         reward = Quadratic(
             tuple(rng.uniform(0.5, 2, d_x)),
@@ -415,11 +425,10 @@ def test_iterated_values_reach_riccatis_too(regulator, value, settings):
     np.testing.assert_allclose(policy.rule.value(model.states[:10]), value, atol=1e-6)
 
 
-@pytest.mark.parametrize("value", ["auto", "grid"])
-def test_the_discounted_regulator_solves_the_algebraic_equation(regulator, value):
+def test_the_discounted_regulator_solves_the_algebraic_equation(regulator):
     discount = 0.9
     model, reward, (_, F, B) = regulator(2, 2, seed=8)
-    method = ValueIteration(value=value, stationary=True, tolerance=1e-10)
+    method = ValueIteration(stationary=True)
     policy = plan(model, reward, (-50, 50), discount=discount, method=method)
     w, u = np.diag(reward.weight), np.diag(reward.action_weight)
     P = solve_discrete_are(discount**0.5 * F, discount**0.5 * B, w, u)

@@ -27,7 +27,7 @@ AT_ONCE = 1 << 21
 class Grid:
     """G(m) = E V(m + e) as a tensor product of uniform cubic splines.
 
-    The grid covers the problem's states, and the means that the model can reach from them
+    The grid covers the problem's states, and the means that the model can reach in two steps
     with `DEVIATIONS` standard deviations of noise around. Outside it the value is that of
     the nearest point of its boundary.
 
@@ -60,11 +60,14 @@ class Grid:
                 f"a grid of {points} points on each of {d} axes; at most "
                 f"{int(MOST_POINTS ** (1 / d))} fit in memory"
             )
-        states = problem.support
-        means = reachable_means(problem, states, seed)
         spread = DEVIATIONS * np.sqrt(np.diag(problem.model.noise_cov)[:d])
-        corners = np.vstack([states, means - spread, means + spread])
-        low, high = corners.min(axis=0), corners.max(axis=0)
+        low, high = problem.support.min(axis=0), problem.support.max(axis=0)
+        states = problem.support
+        for _ in range(2):  # from the states themselves, and from anywhere between what they reach
+            means = reachable_means(problem, states, seed)
+            low = np.minimum(low, means.min(axis=0) - spread)
+            high = np.maximum(high, means.max(axis=0) + spread)
+            states = np.random.default_rng(seed).uniform(low, high, (256, d))
         margin = np.where(high > low, 0.01 * (high - low), 0.5)
         return cls(low - margin, high + margin, points)
 

@@ -16,7 +16,7 @@ from ivvi.planners.rewards import Function
 INTEGRATIONS = ("auto", "gauss-hermite", "quasi", "antithetic")
 PER_AXIS = {1: 128, 2: 21}
 """Default nodes of Gauss-Hermite on each axis of the noise; quasi Monte Carlo in more."""
-DRAWN = 512
+DRAWN = 1024
 MOST_NODES = 1 << 16
 
 
@@ -34,13 +34,22 @@ class Noise:
     weights: np.ndarray
 
     @classmethod
-    def of(cls, covariance: np.ndarray, integration: str, nodes: int | None, seed: int) -> Noise:
+    def of(
+        cls,
+        covariance: np.ndarray,
+        integration: str = "auto",
+        nodes: int | None = None,
+        seed: int = 0,
+        *,
+        smooth: bool = True,
+    ) -> Noise:
         """Choose nodes for a covariance (d, d).
 
         Directions without noise get none: a model without noise has one node. The others
         are integrated by the tensor product of Gauss-Hermite rules (exact for polynomials
         of degree 2 nodes - 1 in each), by scrambled Sobol points, or by independent draws
-        and their negatives.
+        and their negatives. Of values that are not `smooth` (they jump where an episode
+        ends) Gauss-Hermite knows little: its nodes are far apart.
         """
         values, vectors = np.linalg.eigh(covariance)
         noisy = values > 1e-14 * max(float(values[-1]), 0.0)
@@ -49,7 +58,7 @@ class Noise:
         if rank == 0:
             return cls(np.zeros((1, len(covariance))), np.ones(1))
         if integration == "auto":
-            integration = "gauss-hermite" if rank in PER_AXIS else "quasi"
+            integration = "gauss-hermite" if smooth and rank in PER_AXIS else "quasi"
         if integration == "gauss-hermite":
             units, weights = _gauss_hermite(rank, nodes or PER_AXIS.get(rank, 5))
         else:

@@ -57,7 +57,7 @@ class ValueIteration:
     integration
         ``gauss-hermite``, ``quasi`` (Sobol), ``antithetic``, or ``auto``: closed form for
         quadratic and Fourier features, Gauss-Hermite for noise of one or two dimensions,
-        quasi Monte Carlo in more.
+        quasi Monte Carlo in more and where episodes end early.
     nodes
         Nodes of Gauss-Hermite on each axis of the noise, or draws.
     stationary
@@ -111,7 +111,13 @@ class ValueIteration:
 
     def _iterated(self, problem: Problem, seed: int, progress: Any) -> ValueRule:
         d = len(problem.model.state)
-        noise = Noise.of(problem.model.noise_cov[:d, :d], self.integration, self.nodes, seed)
+        noise = Noise.of(
+            problem.model.noise_cov[:d, :d],
+            self.integration,
+            self.nodes,
+            seed,
+            smooth=problem.terminal is None,
+        )
         values, points, fit = self._design(problem, noise, seed)
         kept = noise if uses_next_state(problem) else _no_noise(d)
         x = jnp.asarray(points)
@@ -119,7 +125,7 @@ class ValueIteration:
         def backup(c: Array, h: Array) -> Array:
             """V at the points, when the next step is worth what c says."""
             q = _action_value(problem, values, kept, c, h)
-            return best_action(q, x, problem.actions, width=values.width, steps=CLIMB)[1]
+            return best_action(q, x, problem.actions, width=_width(values, kept), steps=CLIMB)[1]
 
         coefficients, shifts = iterate(
             jax.jit(backup),
@@ -217,8 +223,8 @@ class ValueRule:
         c = jnp.asarray(self.coefficients)[jnp.clip(h - (steps - kept), 0, kept - 1)]
         shift = jnp.asarray(self.shifts)[jnp.clip(h, 0, steps - 1)]
         q = _action_value(self.problem, self.values, self.noise, c, h)
-        x, width = self.values.nearest(x), self.values.width
-        a, value = best_action(q, x, self.problem.actions, width=width)
+        width = _width(self.values, self.noise)
+        a, value = best_action(q, self.values.nearest(x), self.problem.actions, width=width)
         return a, value + self.problem.discount * shift
 
 
@@ -231,6 +237,11 @@ def _action_value(problem: Problem, values: Any, noise: Noise, c: Array, h: Arra
         return mean_reward(problem, law, x, a, m, h) + problem.discount * values(c, m)
 
     return q
+
+
+def _width(values: Any, noise: Noise) -> int:
+    """Numbers that one value of Q touches."""
+    return int(values.width + noise.offsets.size)
 
 
 def _usual(problem: Problem) -> str:
