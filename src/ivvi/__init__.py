@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ivvi.fitting import Fit, estimate
     from ivvi.logs import Log, Schema, read_logs
     from ivvi.moments import Moments, compute_moments
-    from ivvi.planners import MPC
+    from ivvi.planners import MPC, ValueIteration
     from ivvi.planning import plan
     from ivvi.policy import Policy, load_policy
     from ivvi.shard import Shard
@@ -63,7 +63,7 @@ _HOME = {
     "ivvi.fitting": ("Fit", "estimate"),
     "ivvi.logs": ("Log", "Schema", "read_logs"),
     "ivvi.moments": ("Moments", "compute_moments"),
-    "ivvi.planners": ("MPC",),
+    "ivvi.planners": ("MPC", "ValueIteration"),
     "ivvi.actions": ("Actions",),
     "ivvi.planning": ("plan",),
     "ivvi.policy": ("Policy", "load_policy"),
@@ -93,6 +93,7 @@ __all__ = [
     "Schema",
     "Shard",
     "Stream",
+    "ValueIteration",
     "World",
     "compute_moments",
     "custom",

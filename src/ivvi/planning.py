@@ -6,10 +6,10 @@ from typing import Any
 
 from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError, nearest
-from ivvi.planners import MPC, Planner, Problem
+from ivvi.planners import MPC, Planner, Problem, ValueIteration
 from ivvi.policy import Policy
 
-PLANNERS: dict[str, type[Any]] = {"mpc": MPC}
+PLANNERS: dict[str, type[Any]] = {"mpc": MPC, "value-iteration": ValueIteration}
 
 
 def make_planner(word: str, **settings: Any) -> Planner:

@@ -24,6 +24,7 @@ def maximise(
     high: np.ndarray,
     *,
     residuals: Callable[[Array], Array] | None = None,
+    steps: int = STEPS,
 ) -> tuple[Array, Array]:
     """Maximise `value`, (n, L, d) to (n,), row by row over low <= u <= high, (d,).
 
@@ -32,7 +33,7 @@ def maximise(
     Each row takes damped Newton steps in the coordinates that no bound holds (Bertsekas,
     1982); a step that gains nothing is not taken, and the damping grows until one does.
     Returns the points (n, L, d) and their values (n,). All rows stop together, when none
-    of them moves any more.
+    of them moves any more, or after `steps`.
     """
     n, *shape = start.shape
     width = int(np.prod(shape))
@@ -83,6 +84,6 @@ def maximise(
 
     first = jnp.clip((start.reshape(n, width) - lows) / scale, 0.0, 1.0)
     begun = (0, first, cost(first), jnp.full(n, FIRST_DAMPING), jnp.asarray(False))
-    u = jax.lax.while_loop(lambda c: (c[0] < STEPS) & ~c[4], step, begun)[1]
+    u = jax.lax.while_loop(lambda c: (c[0] < steps) & ~c[4], step, begun)[1]
     found = inside(u)
     return found, value(found)

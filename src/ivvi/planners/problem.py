@@ -112,7 +112,7 @@ class Problem:
         if self.affine is not None:
             radius = float(np.abs(np.linalg.eigvals(self.affine[1])).max(initial=0.0))
             effective = min(self.horizon, 1 / (1 - self.discount) if self.discount < 1 else np.inf)
-            if radius**effective > EXPLODING:
+            if radius > 1 and effective * np.log(radius) > np.log(EXPLODING):
                 found.append(
                     f"the model's states explode: spectral radius {radius:.4g} over "
                     f"{self.horizon} steps; values far ahead mean nothing"

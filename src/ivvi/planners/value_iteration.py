@@ -1,0 +1,255 @@
+"""Value iteration: phase 2 of Algorithm 1 of the paper.
+
+    V_H = 0,   Q_h(x, a) = E[r_h(x, a, x') + discount V_h+1(x')],   V_h(x) = max_a Q_h(x, a)
+
+with x' = m + e, m = W phi(x, a), e ~ N(0, noise_cov). The noise does not depend on x and a, so
+the expectation of V is a function of m alone, G_h(m) = E V_h+1(m + e); it is G that is kept,
+and deciding needs no integration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi.blocks import Array
+from ivvi.errors import FileError, InputError, nearest
+from ivvi.planners.backward import iterate
+from ivvi.planners.best_action import best_action
+from ivvi.planners.fitted import STATES, Fitted, sampled_states
+from ivvi.planners.grid import Grid
+from ivvi.planners.integration import (
+    Noise,
+    check_integration,
+    mean_reward,
+    uses_next_state,
+    uses_step,
+)
+from ivvi.planners.problem import Problem
+from ivvi.planners.riccati import riccati_values
+from ivvi.planners.table import Table, is_coded
+
+VALUES = ("auto", "grid", "fitted", "quadratic", "tabular")
+CLIMB = 8
+"""Newton steps of a backup: the error of the value is the square of that of the action."""
+KINDS: dict[Any, Any] = {"grid": Grid, "fitted": Fitted, "quadratic": Fitted, "tabular": Table}
+
+
+@dataclass(frozen=True)
+class ValueIteration:
+    """Backward induction over the horizon, or to the fixed point of a discounted problem.
+
+    Parameters
+    ----------
+    value
+        ``grid`` (cubic splines, d_x at most 2), ``fitted`` (quadratic plus Fourier features of
+        sampled states), ``quadratic``, ``tabular`` (the states that are given are all there
+        are), or ``auto``: tabular for indicators of categories, quadratic where Riccati's
+        closed form holds, else a grid in one or two dimensions and fitted in more.
+    points
+        Points on each axis of the grid, or number of sampled states.
+    integration
+        ``gauss-hermite``, ``quasi`` (Sobol), ``antithetic``, or ``auto``: closed form for
+        quadratic and Fourier features, Gauss-Hermite for noise of one or two dimensions,
+        quasi Monte Carlo in more and where episodes end early.
+    nodes
+        Nodes of Gauss-Hermite on each axis of the noise, or draws.
+    stationary
+        Look for the fixed point of an endless discounted problem instead of planning for the
+        horizon; needs a discount below 1.
+    tolerance
+        Largest error of the fixed point, relative to the largest value.
+    """
+
+    value: str = "auto"
+    points: int | None = None
+    integration: str = "auto"
+    nodes: int | None = None
+    stationary: bool = False
+    tolerance: float = 1e-8
+
+    def __post_init__(self) -> None:
+        if self.value not in VALUES:
+            hint = nearest(self.value, VALUES) or f"; {', '.join(VALUES)} are known"
+            raise InputError(f"unknown value function {self.value!r}{hint}")
+        if self.points is not None and self.points < 1:
+            raise InputError(f"{self.points} points; at least 1 is wanted")
+        check_integration(self.integration, self.nodes)
+        if not 0 < self.tolerance < 1:
+            raise InputError(f"a tolerance of {self.tolerance:g}; a number in (0, 1) is wanted")
+
+    @property
+    def kind(self) -> str:
+        """The word by which the command line knows it."""
+        return "value-iteration"
+
+    def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> ValueRule:
+        """Plan; `progress` is called with 1 after every step."""
+        if self.stationary and (problem.discount == 1 or uses_step(problem)):
+            what = "the discount is 1" if problem.discount == 1 else "the reward looks at the step"
+            raise InputError(f"a stationary plan was asked for; {what}: leave out stationary")
+        with jax.enable_x64(True):
+            return self._closed_form(problem) or self._iterated(problem, seed, progress)
+
+    def _closed_form(self, problem: Problem) -> ValueRule | None:
+        if self.value not in ("auto", "quadratic"):
+            return None
+        values = riccati_values(problem, self.stationary)
+        if values is None:
+            return None
+        d = len(problem.model.state)
+        quadratic = Fitted(np.zeros(d), np.ones(d), np.zeros((d, 0)), np.zeros(0))
+        noise = problem.model.noise_cov[:d, :d]
+        coefficients = np.array([value.coefficients(noise) for value in reversed(values)])
+        return ValueRule(problem, quadratic, coefficients, np.zeros(len(values)), _no_noise(d))
+
+    def _iterated(self, problem: Problem, seed: int, progress: Any) -> ValueRule:
+        d = len(problem.model.state)
+        noise = Noise.of(
+            problem.model.noise_cov[:d, :d],
+            self.integration,
+            self.nodes,
+            seed,
+            smooth=problem.terminal is None,
+        )
+        values, points, fit = self._design(problem, noise, seed)
+        kept = noise if uses_next_state(problem) else _no_noise(d)
+        x = jnp.asarray(points)
+
+        def backup(c: Array, h: Array) -> Array:
+            """V at the points, when the next step is worth what c says."""
+            q = _action_value(problem, values, kept, c, h)
+            return best_action(q, x, problem.actions, width=_width(values, kept), steps=CLIMB)[1]
+
+        coefficients, shifts = iterate(
+            jax.jit(backup),
+            fit,
+            problem,
+            len(points),
+            tolerance=self.tolerance if self.stationary else None,
+            progress=progress,
+        )
+        return ValueRule(problem, values, coefficients, shifts, kept)
+
+    def _design(self, problem: Problem, noise: Noise, seed: int) -> tuple[Any, np.ndarray, Any]:
+        """Return the value function, the states where it is computed, and how it is fitted."""
+        word = self.value if self.value != "auto" else _usual(problem)
+        if word == "tabular":
+            table = Table.of(problem)
+            return table, table.rows, table.design(problem)
+        if word == "grid":
+            grid = Grid.around(problem, self.points, seed)
+            return grid, *grid.design(problem, noise)
+        states = sampled_states(problem, self.points or STATES, seed)
+        fitted = Fitted.to(states, seed, cosines=word == "fitted")
+        closed = self.integration == "auto" and problem.terminal is None
+        return fitted, states, fitted.design(problem, None if closed else noise, states)
+
+
+@dataclass(frozen=True, eq=False)
+class ValueRule:
+    """Take the action that maximises E r(x, a, x', h) + discount (G(m) + shift).
+
+    Attributes
+    ----------
+    values
+        How G is evaluated from coefficients (`Grid`, `Fitted`, `Table`).
+    coefficients
+        Those of the last K steps, (K, p); the steps before them differ by a constant.
+    shifts
+        That constant for every step, (H,); (1,) with K = 1 when the plan is stationary.
+    noise
+        Nodes for rewards that look at x'; one node otherwise.
+    """
+
+    problem: Problem
+    values: Any
+    coefficients: np.ndarray
+    shifts: np.ndarray
+    noise: Noise
+
+    @property
+    def kind(self) -> str:
+        """The planner's word."""
+        return "value-iteration"
+
+    @classmethod
+    def from_parts(
+        cls, problem: Problem, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+    ) -> ValueRule:
+        """Make the rule again from `parts`."""
+        if settings["value"] not in KINDS:
+            raise FileError(f"unknown value function {settings['value']!r} in a saved policy")
+        values = KINDS[settings["value"]].from_arrays(problem, arrays)
+        noise = Noise(arrays["offsets"], arrays["weights"])
+        return cls(problem, values, arrays["coefficients"], arrays["shifts"], noise)
+
+    def parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Return the kind of value, and arrays."""
+        arrays = {
+            "coefficients": self.coefficients,
+            "shifts": self.shifts,
+            "offsets": self.noise.offsets,
+            "weights": self.noise.weights,
+        }
+        return {"value": self.values.kind}, arrays | self.values.arrays()
+
+    def begin(self, n: int) -> Any:
+        """Nothing is remembered."""
+        return ()
+
+    def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
+        """Return the best actions (n, d_a) in states (n, d_x) at step h."""
+        return self._best(x, h)[0], memory
+
+    def value(self, x: Any, step: int = 0) -> np.ndarray:
+        """V_h(x) in the model, (n,), for states (n, d_x) at a step h."""
+        with jax.enable_x64(True):
+            states = jnp.atleast_2d(jnp.asarray(x, dtype=jnp.float64))
+            return np.asarray(self._value(states, step))
+
+    @cached_property
+    def _value(self) -> Any:
+        return jax.jit(lambda x, h: self._best(x, h)[1])
+
+    def _best(self, x: Array, h: Array) -> tuple[Array, Array]:
+        kept, steps = len(self.coefficients), len(self.shifts)
+        c = jnp.asarray(self.coefficients)[jnp.clip(h - (steps - kept), 0, kept - 1)]
+        shift = jnp.asarray(self.shifts)[jnp.clip(h, 0, steps - 1)]
+        q = _action_value(self.problem, self.values, self.noise, c, h)
+        width = _width(self.values, self.noise)
+        a, value = best_action(q, self.values.nearest(x), self.problem.actions, width=width)
+        return a, value + self.problem.discount * shift
+
+
+def _action_value(problem: Problem, values: Any, noise: Noise, c: Array, h: Array) -> Any:
+    """Return Q_h as a function of states (n, d_x) and actions (n, d_a)."""
+    law = values if isinstance(values, Table) else noise
+
+    def q(x: Array, a: Array) -> Array:
+        m = problem.model.mean(x, a)
+        return mean_reward(problem, law, x, a, m, h) + problem.discount * values(c, m)
+
+    return q
+
+
+def _width(values: Any, noise: Noise) -> int:
+    """Numbers that one value of Q touches."""
+    return int(values.width + noise.offsets.size)
+
+
+def _usual(problem: Problem) -> str:
+    d = len(problem.model.state)
+    if d > 1 and is_coded(problem.support):
+        return "tabular"
+    return "grid" if d <= 2 else "fitted"
+
+
+def _no_noise(d: int) -> Noise:
+    return Noise(np.zeros((1, d)), np.ones(1))
