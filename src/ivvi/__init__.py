@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         spline,
     )
     from ivvi.fitting import Fit, estimate
+    from ivvi.intervals import confidence_set
     from ivvi.logs import Log, Schema, read_logs
     from ivvi.moments import Moments, compute_moments
     from ivvi.simulators import make_env
@@ -50,6 +51,7 @@ _HOME = {
         "spline",
     ),
     "ivvi.fitting": ("Fit", "estimate"),
+    "ivvi.intervals": ("confidence_set",),
     "ivvi.logs": ("Log", "Schema", "read_logs"),
     "ivvi.moments": ("Moments", "compute_moments"),
     "ivvi.simulators": ("make_env",),
@@ -70,6 +72,7 @@ __all__ = [
     "Schema",
     "World",
     "compute_moments",
+    "confidence_set",
     "custom",
     "estimate",
     "fourier",

@@ -14,6 +14,7 @@ from ivvi import __version__
 from ivvi.commands.demo import demo
 from ivvi.commands.diagnose import diagnose
 from ivvi.commands.fit import fit
+from ivvi.commands.interval import interval
 from ivvi.commands.simulate import simulate
 from ivvi.terminal import run_app
 
@@ -24,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verb in (demo, simulate, diagnose, fit):
+for verb in (demo, simulate, diagnose, fit, interval):
     app.command()(verb)
 
 
