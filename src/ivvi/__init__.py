@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ivvi.intervals import confidence_set
     from ivvi.logs import Log, Schema, read_logs
     from ivvi.moments import Moments, compute_moments
+    from ivvi.sequences import check_sequence
     from ivvi.simulators import make_env
 
 _HOME = {
@@ -54,6 +55,7 @@ _HOME = {
     "ivvi.intervals": ("confidence_set",),
     "ivvi.logs": ("Log", "Schema", "read_logs"),
     "ivvi.moments": ("Moments", "compute_moments"),
+    "ivvi.sequences": ("check_sequence",),
     "ivvi.simulators": ("make_env",),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
@@ -71,6 +73,7 @@ __all__ = [
     "Moments",
     "Schema",
     "World",
+    "check_sequence",
     "compute_moments",
     "confidence_set",
     "custom",

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from ivvi import __version__
+from ivvi.commands.check import check
 from ivvi.commands.demo import demo
 from ivvi.commands.diagnose import diagnose
 from ivvi.commands.fit import fit
@@ -25,7 +26,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verb in (demo, simulate, diagnose, fit, interval):
+for verb in (demo, simulate, diagnose, check, fit, interval):
     app.command()(verb)
 
 

@@ -1,0 +1,320 @@
+"""What only a sequence can show: is the instrument free of the past, and is W one W?
+
+Each check is a score test: sums over blocks of episodes of a product that has mean zero
+under the null, compared with their own spread over the blocks (`cluster_tests`). Where the
+product involves the residual of the fit, the blocks' influence on W is taken into account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ivvi.diagnostics.cluster_tests import Comparison, cumulative, t_values, zero_mean
+from ivvi.diagnostics.sequence_moments import SequenceMoments
+from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
+
+FEWEST_BLOCKS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One question asked of a log.
+
+    Attributes
+    ----------
+    name
+        A word for it.
+    test
+        The test, or None with a `reason`.
+    level
+        The p-value below which the check counts as failed.
+    finding
+        What was found, in words.
+    advice
+        What to do when it fails.
+    reason
+        Why the check does not apply.
+    negligible
+        Whether what was found is too small to matter, however sure it is.
+    """
+
+    name: str
+    test: Comparison | None
+    level: float
+    finding: str = ""
+    advice: str = ""
+    reason: str = ""
+    negligible: bool = False
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether the log is free of what the check looks for; None where it cannot be asked."""
+        if self.test is None:
+            return None
+        return self.negligible or self.test.p_value >= self.level
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the check with JSON values."""
+        described: dict[str, Any] = {"passed": self.passed, "reason": self.reason or None}
+        if self.test is not None:
+            described |= self.test.statistic.to_json()
+            described["compared"] = self.test.compared
+            described["p_value_adjusted"] = self.test.p_value
+            described["negligible"] = self.negligible
+        return described | {
+            "finding": self.finding or None,
+            "advice": self.advice if self.passed is False else None,
+        }
+
+
+class Scores:
+    """Scores of the checks by block, from the moments of a sequence and the weights W."""
+
+    def __init__(self, moments: SequenceMoments, W: Floats) -> None:
+        m, v = moments, moments.vector
+        self.moments = m
+        self.total = m.pairs.sum(axis=0)
+        self.state = state_columns(v.phi, v.psi)
+        self.e = v.y - v.phi @ W.T
+        every = m.whole.sum(axis=0)
+        self.fitted = v.psi @ (_inverse(v.psi.T @ every @ v.psi) @ (v.psi.T @ every @ v.phi))
+        self.bread = _inverse(self.fitted.T @ every @ v.phi)
+        self.influence = self.products(m.whole, self.fitted, self.e)
+
+    def products(self, sums: Floats, one: Floats, other: Floats) -> Floats:
+        """Sum of (one' u)(other' u)' by block, (blocks, d_one, d_other)."""
+        product: Floats = one.T @ sums @ other
+        return product
+
+    def partialled(self, part: Floats, given: Floats) -> Floats:
+        """Subtract from a map of pairs its regression on others."""
+        slopes = _inverse(given.T @ self.total @ given) @ (given.T @ self.total @ part)
+        rest: Floats = part - given @ slopes
+        before, after = (np.einsum("ij,ik,kj->j", x, self.total, x) for x in (part, rest))
+        nothing = after <= RANK_TOLERANCE**2 * before
+        rest[:, nothing] = 0.0
+        return rest
+
+    def association(self, one: Floats, other: Floats, given: Floats) -> Floats:
+        """Scores (blocks, d_one, d_other) of the covariance of two parts given a third."""
+        return self.products(
+            self.moments.pairs, self.partialled(one, given), self.partialled(other, given)
+        )
+
+    def drift(self, late: Floats) -> Floats:
+        """Scores (blocks, d_y, d_phi) of a change of W in the rows of `late`."""
+        moved = late.sum(axis=0)
+        share = (self.fitted.T @ moved @ self.moments.vector.phi) @ self.bread
+        scores = self.products(late, self.fitted, self.e) - share @ self.influence
+        return np.swapaxes(scores, 1, 2)
+
+
+def state_columns(phi: Floats, psi: Floats) -> Floats:
+    """Return the maps that phi and psi share: the constant and the features of the state."""
+    shared = [j for j in range(psi.shape[1]) if (psi[:, [j]] == phi).all(axis=0).any()]
+    return psi[:, shared]
+
+
+def balance(scores: Scores, names: dict[str, tuple[str, ...]], level: float) -> Check:
+    """Is the instrument predicted by earlier states, actions and residuals?
+
+    Of z_t and h = (x_t-1, a_t-1, e_t-1), given the state's features now and z_t-1. A
+    global instrument is compared with the first state of each episode instead.
+    """
+    m, v = scores.moments, scores.moments.vector
+    null = "given the state and its own last value, z does not depend on the past"
+    advice = (
+        "an instrument that follows the past is valid only if the errors do not: look at the "
+        "residuals' serial dependence, put what assigns z into the state, or use another z"
+    )
+    if all(m.still):
+        null = "a global instrument does not depend on the state in which an episode starts"
+        first = m.first.sum(axis=0)
+        z, x = (_centred(part, first) for part in (v.z, v.x))
+        found = scores.products(m.first, z, x)
+        earlier = [f"first {name}" for name in names["x"]]
+        return _associated("balance on the start", found, names["z"], earlier, null, advice, level)
+    if not m.n_pairs:
+        return _without("balance on the past", level, "no episode has two consecutive steps")
+    moving = [j for j, fixed in enumerate(m.still) if not fixed]
+    given = np.hstack([m.now(scores.state), m.before(v.z)])
+    past = np.hstack([m.before(v.x), m.before(v.a), m.before(scores.e)])
+    found = scores.association(m.now(v.z[:, moving]), past, given)
+    earlier = [
+        *(f"earlier {name}" for name in (*names["x"], *names["a"])),
+        *(f"earlier residual of {name}" for name in names["y"]),
+    ]
+    moved = tuple(names["z"][j] for j in moving)
+    return _associated("balance on the past", found, moved, earlier, null, advice, level)
+
+
+def placebo(scores: Scores, names: dict[str, tuple[str, ...]], level: float) -> Check:
+    """Does the instrument move with a state that was there before it was drawn?
+
+    The reduced form of x_t on z_t given phi and z of the step before.
+    """
+    m, v = scores.moments, scores.moments.vector
+    name = "placebo: z against realised x"
+    if all(m.still) or not m.n_pairs:
+        why = "the instrument is the same in the step before" if m.n_pairs else "no earlier step"
+        return _without(name, level, why)
+    moving = [j for j, fixed in enumerate(m.still) if not fixed]
+    given = np.hstack([m.before(v.phi), m.before(v.z)])
+    found = scores.association(m.now(v.z[:, moving]), m.now(v.x), given)
+    null = "the instrument is unrelated to the state already reached, given the step before"
+    advice = (
+        "z cannot have moved a state that came before it: either z is assigned by the state "
+        "(then the state must stay in psi, with a rich enough shape) or it is confounded"
+    )
+    states = [f"realised {x}" for x in names["x"]]
+    moved = tuple(names["z"][j] for j in moving)
+    return _associated(name, found, moved, states, null, advice, level)
+
+
+def serial_z(scores: Scores, names: dict[str, tuple[str, ...]], level: float) -> Check:
+    """Is the instrument correlated with its own last value, given the state?"""
+    m, v = scores.moments, scores.moments.vector
+    name = "serial dependence of z"
+    if all(m.still) or not m.n_pairs:
+        why = "constant within episodes: dependence is total" if m.n_pairs else "no earlier step"
+        return _without(name, level, why)
+    z, lag = m.now(v.z), m.before(v.z)
+    found = _diagonal(scores.association(z, lag, m.now(scores.state)))
+    null = "z is not correlated with its own last value, given the state"
+    advice = "no harm to the estimate; cluster standard errors by episode, as for any z"
+    return _serial(name, found, names["z"], null, advice, level)
+
+
+def serial_residuals(scores: Scores, names: dict[str, tuple[str, ...]], level: float) -> Check:
+    """Is the residual correlated with the one before it?
+
+    W was estimated from the same rows, and phi_t depends on e_t-1 (Durbin's problem), so
+    that the blocks' influence on W is added to their scores.
+    """
+    m, v = scores.moments, scores.moments.vector
+    name = "serial dependence of residuals"
+    if not m.n_pairs:
+        return _without(name, level, "no episode has two consecutive steps")
+    e, lag = m.now(scores.e), m.before(scores.e)
+    found = _diagonal(scores.products(m.pairs, e, lag))
+    slope = -(m.now(v.phi).T @ scores.total @ lag + m.before(v.phi).T @ scores.total @ e)
+    found = found + np.einsum("jo,bjo->bo", slope, scores.bread @ scores.influence)
+    null = "the residual is not correlated with the one before it"
+    advice = (
+        "errors that last make the state itself confounded: add lags (of states, actions or "
+        "outcomes) to the state until they are gone, and cluster standard errors by episode"
+    )
+    return _serial(name, found, names["y"], null, advice, level)
+
+
+def stability(scores: Scores, names: dict[str, tuple[str, ...]], level: float) -> list[Check]:
+    """Is W the same early and late in an episode, in early and late episodes, all the time?
+
+    Chow's comparison of halves in score form, one joint test of W for each output; and the
+    CUSUM of the scores over the episodes in the order of the log.
+    """
+    m = scores.moments
+    half = len(m.whole) // 2
+    later = m.whole.copy()
+    later[:half] = 0.0
+    advice = (
+        "one W for all times is an average: fit the {} apart, add the time as a state, or "
+        "leave the unlike ones out"
+    )
+    labels = [f"{feature} on {output}" for output in names["y"] for feature in names["phi"]]
+    checks = []
+    for name, late, what in (
+        ("stability over steps", m.late, "early and late steps"),
+        ("stability over episodes", later, "early and late episodes"),
+    ):
+        if late is later and m.episodes == 1:
+            checks.append(_without(name, level, "there is one episode"))
+            continue
+        drift = scores.drift(late)
+        groups = {output: drift[:, i] for i, output in enumerate(names["y"])}
+        null = f"W is the same in {what}"
+        if not late.any() or (late == m.whole).all():
+            checks.append(_without(name, level, f"there are no {what}"))
+            continue
+        worst = _largest(drift.reshape(len(drift), -1), labels)
+        checks.append(_check(name, zero_mean(groups, null), worst, advice.format(what), level))
+    flat = np.swapaxes(scores.influence, 1, 2).reshape(len(m.whole), -1)
+    null = "the sums of scores do not drift from the first episode to the last"
+    test = cumulative(flat, labels, null)
+    finding = "" if test is None else f"most for {test.where}"
+    name = "stability over time (CUSUM)"
+    checks.append(_check(name, test, finding, advice.format("stretches of time"), level))
+    return checks
+
+
+def _associated(
+    name: str,
+    found: Floats,
+    instruments: tuple[str, ...],
+    earlier: list[str],
+    null: str,
+    advice: str,
+    level: float,
+) -> Check:
+    blocks = len(found)
+    flat = found.reshape(blocks, -1)
+    groups = {"": flat}
+    if 3 * flat.shape[1] > blocks:
+        groups = {z: found[:, i] for i, z in enumerate(instruments)}
+    labels = [f"{z} with {other}" for z in instruments for other in earlier]
+    return _check(name, zero_mean(groups, null), _largest(flat, labels), advice, level)
+
+
+def _serial(
+    name: str, found: Floats, names: tuple[str, ...], null: str, advice: str, level: float
+) -> Check:
+    return _check(name, zero_mean({"": found}, null), _largest(found, list(names)), advice, level)
+
+
+def _check(name: str, test: Comparison | None, finding: str, advice: str, level: float) -> Check:
+    if test is None:
+        return _without(name, level, "nothing varies that could be compared")
+    return Check(name, test, level, finding, advice)
+
+
+def _largest(flat: Floats, labels: list[str]) -> str:
+    t = t_values(flat)
+    at = int(np.argmax(np.abs(t)))
+    return f"most for {labels[at]} (t = {t[at]:+.1f})"
+
+
+def _without(name: str, level: float, reason: str) -> Check:
+    return Check(name, None, level, reason=reason)
+
+
+def _inverse(gram: Floats) -> Floats:
+    """Pseudo-inverse of a matrix of second moments, whatever the units."""
+    scale = np.sqrt(np.maximum(np.diag(gram), 0.0))
+    scale[scale == 0] = 1.0
+    units = np.outer(scale, scale)
+    inverse: Floats = np.linalg.pinv(gram / units, RANK_TOLERANCE**2, hermitian=True) / units
+    return inverse
+
+
+def _centred(part: Floats, sums: Floats) -> Floats:
+    """Subtract from a map its mean over the rows of `sums`."""
+    centred = part.copy()
+    centred[0] -= (sums[0] @ part) / sums[0, 0]
+    return centred
+
+
+def _diagonal(products: Floats) -> Floats:
+    diagonal: Floats = np.einsum("bii->bi", products)
+    return diagonal
+
+
+CHECKS: tuple[Callable[[Scores, dict[str, tuple[str, ...]], float], Check], ...] = (
+    balance,
+    placebo,
+    serial_z,
+    serial_residuals,
+)
