@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ivvi.environments import ConfoundedEnv, World
     from ivvi.errors import InputError
     from ivvi.estimators import Exact, LeastSquares
+    from ivvi.estimators.penalised import Penalised
     from ivvi.estimators.sgda import SGDA
     from ivvi.features import (
         FeatureMap,
@@ -40,6 +41,7 @@ _HOME = {
     "ivvi.environments": ("ConfoundedEnv", "World"),
     "ivvi.errors": ("InputError",),
     "ivvi.estimators": ("Exact", "LeastSquares"),
+    "ivvi.estimators.penalised": ("Penalised",),
     "ivvi.estimators.sgda": ("SGDA",),
     "ivvi.features": (
         "FeatureMap",
@@ -71,6 +73,7 @@ __all__ = [
     "LeastSquares",
     "Log",
     "Moments",
+    "Penalised",
     "Schema",
     "World",
     "check_sequence",
