@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import ivvi
 import ivvi.logs.log
 from helpers import OPTIONS, assert_refused, make_rows, run, write_table
-from ivvi.diagnostics.approximation import eta_2, restrict, richer_word
+from ivvi.diagnostics.approximation import eta_2, richer_word
 from ivvi.diagnostics.cluster_tests import Range, zero_mean
 from ivvi.diagnostics.sequence_moments import Blocks, compute_sequence_moments
 from ivvi.environments import ConfoundedEnv, World
@@ -21,6 +21,7 @@ from ivvi.errors import InputError
 from ivvi.features import parse_features
 from ivvi.layout import Layout
 from ivvi.moments import compute_moments
+from ivvi.nested import restrict
 
 BALANCE, START = "balance on the past", "balance on the start"
 PLACEBO, CUSUM = "placebo: z against realised x", "stability over time (CUSUM)"

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from ivvi.curves import Curve, curve
     from ivvi.dynamics import Dynamics, load_model
     from ivvi.environments import ConfoundedEnv, World
     from ivvi.errors import InputError
     from ivvi.estimators import Exact, LeastSquares
     from ivvi.estimators.penalised import Penalised
     from ivvi.estimators.sgda import SGDA
+    from ivvi.estimators.sieve import choose_features
     from ivvi.features import (
         FeatureMap,
         custom,
@@ -37,12 +39,14 @@ if TYPE_CHECKING:
     from ivvi.simulators import make_env
 
 _HOME = {
+    "ivvi.curves": ("Curve", "curve"),
     "ivvi.dynamics": ("Dynamics", "load_model"),
     "ivvi.environments": ("ConfoundedEnv", "World"),
     "ivvi.errors": ("InputError",),
     "ivvi.estimators": ("Exact", "LeastSquares"),
     "ivvi.estimators.penalised": ("Penalised",),
     "ivvi.estimators.sgda": ("SGDA",),
+    "ivvi.estimators.sieve": ("choose_features",),
     "ivvi.features": (
         "FeatureMap",
         "custom",
@@ -65,6 +69,7 @@ _MODULE = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "SGDA",
     "ConfoundedEnv",
+    "Curve",
     "Dynamics",
     "Exact",
     "FeatureMap",
@@ -77,8 +82,10 @@ __all__ = [
     "Schema",
     "World",
     "check_sequence",
+    "choose_features",
     "compute_moments",
     "confidence_set",
+    "curve",
     "custom",
     "estimate",
     "fourier",

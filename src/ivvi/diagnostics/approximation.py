@@ -26,6 +26,7 @@ from ivvi.features import FeatureMap, parse_features
 from ivvi.layout import Layout
 from ivvi.logs import Log
 from ivvi.moments import Moments, compute_moments
+from ivvi.nested import columns_in, psi_positions, restrict
 
 NEGLIGIBLE_STEPS = 1.0
 """A change of W below one of its standard errors does not matter, however sure it is."""
@@ -68,30 +69,6 @@ def approximation_checks(
     ]
 
 
-def restrict(moments: Moments, layout: Layout) -> Moments:
-    """Return the moments of a layout all of whose blocks stand in that of `moments`."""
-    at = _columns(layout, moments.layout)
-    return Moments(
-        layout, moments.n, moments.weight, moments.mean[at], moments.scatter[np.ix_(at, at)]
-    )
-
-
-def _columns(small: Layout, large: Layout) -> list[int]:
-    """Find the columns of one layout's v in another's."""
-    starts = {(block, where): start for block, where, start in large.pieces}
-    found: list[int] = []
-    ends = [start for _, _, start in small.pieces[1:]] + [small.width - len(small.outputs)]
-    for (block, where, start), end in zip(small.pieces, ends, strict=True):
-        other = "action" if where == "instrument" else "instrument"
-        first = starts.get((block, where))
-        if first is None and block.of == "state":
-            first = starts[block, other]
-        if first is None:
-            raise ValueError(f"the block {block} is not part of the larger layout")
-        found += range(first, first + end - start)
-    return found + list(large.y_columns)
-
-
 def _states(phi: FeatureMap) -> FeatureMap:
     """The blocks of phi that look at the state alone: psi must have them too."""
     return FeatureMap(tuple(block for block in phi.blocks if block.of == "state"))
@@ -114,7 +91,7 @@ def _richer_psi(base: Moments, richer: Moments, word: str, level: float) -> Chec
     if not (one.identified and other.identified):
         return Check(name, None, level, reason="W is not identified")
     rows = Rows.of(richer)
-    inside = [i for i in _psi_inside(base.layout, richer.layout) if i in rows.psi_kept]
+    inside = [i for i in psi_positions(base.layout, richer.layout) if i in rows.psi_kept]
     poor = orthonormal(rows.Psi[:, np.searchsorted(rows.psi_kept, inside)])
     rich = instrument_basis(rows)
     added = rich.shape[1] - poor.shape[1]
@@ -140,7 +117,7 @@ def _richer_phi(base: Moments, richer: Moments, word: str, level: float) -> Chec
     """
     name = f"richer phi ({word})"
     rows = Rows.of(richer)
-    known = set(_columns(base.layout, richer.layout)[: len(base.layout.phi_names)])
+    known = set(columns_in(base.layout, richer.layout)[: len(base.layout.phi_names)])
     kept = [i for i, j in enumerate(rows.phi_kept) if j in known]
     N = _added(rows.Phi[:, kept], np.delete(rows.Phi, kept, axis=1))
     d = N.shape[1]
@@ -187,7 +164,7 @@ def eta_2(base: Moments, richer: Moments) -> tuple[float, float]:
     """
     rows = Rows.of(richer, centred=False)
     rich = instrument_basis(rows)
-    poor = orthonormal(rows.Psi[:, _psi_inside(base.layout, richer.layout)])
+    poor = orthonormal(rows.Psi[:, psi_positions(base.layout, richer.layout)])
     Q = orthonormal(rows.Phi)
     missed = rich @ (rich.T @ Q) - poor @ (poor.T @ Q)
     added = rich.shape[1] - poor.shape[1]
@@ -195,12 +172,6 @@ def eta_2(base: Moments, richer: Moments) -> tuple[float, float]:
     endogenous = len(base.layout.phi_names) - len(base.layout.shared)
     noise = (np.sqrt(added) + np.sqrt(endogenous)) / np.sqrt(base.n)
     return float(size), float(min(noise, 1.0))
-
-
-def _psi_inside(small: Layout, large: Layout) -> list[int]:
-    """Positions among the psi columns of `large` of those of `small`."""
-    at = np.array(_columns(small, large))
-    return [large.psi_columns.index(int(column)) for column in at[list(small.psi_columns)]]
 
 
 def _largest(squares: Floats, rank: int, base: Moments, null: str) -> Comparison:
