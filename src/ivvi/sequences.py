@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ivvi.diagnostics.approximation import approximation_checks, richer_word
+from ivvi.diagnostics.check import Check
 from ivvi.diagnostics.quantiles import check_level
-from ivvi.diagnostics.sequence import CHECKS, FEWEST_BLOCKS, Check, Scores, stability
+from ivvi.diagnostics.sequence import CHECKS, FEWEST_BLOCKS, stability
 from ivvi.diagnostics.sequence_moments import compute_sequence_moments
+from ivvi.diagnostics.sequence_scores import Scores
 from ivvi.errors import DataError, InputError
 from ivvi.estimators import Exact
 from ivvi.features import FeatureMap

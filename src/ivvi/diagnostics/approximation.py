@@ -16,12 +16,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ivvi.diagnostics.check import Check
 from ivvi.diagnostics.cluster_tests import Comparison
-from ivvi.diagnostics.sequence import Check
 from ivvi.diagnostics.statistic import Statistic
 from ivvi.estimators import Exact
 from ivvi.estimators.estimate import RANK_TOLERANCE, Floats, Rows
-from ivvi.estimators.exact import instrument_basis, orthonormal
+from ivvi.estimators.exact import orthonormal
 from ivvi.features import FeatureMap, parse_features
 from ivvi.layout import Layout
 from ivvi.logs import Log
@@ -93,7 +93,7 @@ def _richer_psi(base: Moments, richer: Moments, word: str, level: float) -> Chec
     rows = Rows.of(richer)
     inside = [i for i in psi_positions(base.layout, richer.layout) if i in rows.psi_kept]
     poor = orthonormal(rows.Psi[:, np.searchsorted(rows.psi_kept, inside)])
-    rich = instrument_basis(rows)
+    rich = orthonormal(rows.Psi)
     added = rich.shape[1] - poor.shape[1]
     if not added:
         return Check(name, None, level, reason="the richer psi adds nothing", finding=found)
@@ -125,7 +125,7 @@ def _richer_phi(base: Moments, richer: Moments, word: str, level: float) -> Chec
         return Check(name, None, level, reason="the richer phi adds nothing")
     scale = np.linalg.norm(rows.Phi[:, kept], axis=0)
     X = np.column_stack([N, rows.Phi[:, kept] / np.where(scale > 0, scale, 1.0)])
-    basis = instrument_basis(rows)
+    basis = orthonormal(rows.Psi)
     left, size, right = np.linalg.svd(basis.T @ X, full_matrices=False)
     if len(size) < X.shape[1] or size[-1] < RANK_TOLERANCE:
         return Check(name, None, level, reason=f"{word} is not identified by these instruments")
@@ -163,7 +163,7 @@ def eta_2(base: Moments, richer: Moments) -> tuple[float, float]:
     The largest singular value of (P_psi+ - P_psi) Phi (Phi' Phi)^-1/2.
     """
     rows = Rows.of(richer, centred=False)
-    rich = instrument_basis(rows)
+    rich = orthonormal(rows.Psi)
     poor = orthonormal(rows.Psi[:, psi_positions(base.layout, richer.layout)])
     Q = orthonormal(rows.Phi)
     missed = rich @ (rich.T @ Q) - poor @ (poor.T @ Q)

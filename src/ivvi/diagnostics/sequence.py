@@ -8,118 +8,20 @@ product involves the residual of the fit, the blocks' influence on W is taken in
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from ivvi.diagnostics.check import Check
 from ivvi.diagnostics.cluster_tests import Comparison, cumulative, t_values, zero_mean
-from ivvi.diagnostics.sequence_moments import SequenceMoments
-from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
+from ivvi.diagnostics.sequence_scores import Scores
+from ivvi.estimators.estimate import Floats
 
 FEWEST_BLOCKS = 8
+Names = dict[str, tuple[str, ...]]
+"""Names of the states (x), actions (a), instruments (z), outputs (y) and features (phi)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One question asked of a log.
-
-    Attributes
-    ----------
-    name
-        A word for it.
-    test
-        The test, or None with a `reason`.
-    level
-        The p-value below which the check counts as failed.
-    finding
-        What was found, in words.
-    advice
-        What to do when it fails.
-    reason
-        Why the check does not apply.
-    negligible
-        Whether what was found is too small to matter, however sure it is.
-    """
-
-    name: str
-    test: Comparison | None
-    level: float
-    finding: str = ""
-    advice: str = ""
-    reason: str = ""
-    negligible: bool = False
-
-    @property
-    def passed(self) -> bool | None:
-        """Whether the log is free of what the check looks for; None where it cannot be asked."""
-        if self.test is None:
-            return None
-        return self.negligible or self.test.p_value >= self.level
-
-    def to_json(self) -> dict[str, Any]:
-        """Describe the check with JSON values."""
-        described: dict[str, Any] = {"passed": self.passed, "reason": self.reason or None}
-        if self.test is not None:
-            described |= self.test.statistic.to_json()
-            described["compared"] = self.test.compared
-            described["p_value_adjusted"] = self.test.p_value
-            described["negligible"] = self.negligible
-        return described | {
-            "finding": self.finding or None,
-            "advice": self.advice if self.passed is False else None,
-        }
-
-
-class Scores:
-    """Scores of the checks by block, from the moments of a sequence and the weights W."""
-
-    def __init__(self, moments: SequenceMoments, W: Floats) -> None:
-        m, v = moments, moments.vector
-        self.moments = m
-        self.total = m.pairs.sum(axis=0)
-        self.state = state_columns(v.phi, v.psi)
-        self.e = v.y - v.phi @ W.T
-        every = m.whole.sum(axis=0)
-        self.fitted = v.psi @ (_inverse(v.psi.T @ every @ v.psi) @ (v.psi.T @ every @ v.phi))
-        self.bread = _inverse(self.fitted.T @ every @ v.phi)
-        self.influence = self.products(m.whole, self.fitted, self.e)
-
-    def products(self, sums: Floats, one: Floats, other: Floats) -> Floats:
-        """Sum of (one' u)(other' u)' by block, (blocks, d_one, d_other)."""
-        product: Floats = one.T @ sums @ other
-        return product
-
-    def partialled(self, part: Floats, given: Floats) -> Floats:
-        """Subtract from a map of pairs its regression on others."""
-        slopes = _inverse(given.T @ self.total @ given) @ (given.T @ self.total @ part)
-        rest: Floats = part - given @ slopes
-        before, after = (np.einsum("ij,ik,kj->j", x, self.total, x) for x in (part, rest))
-        nothing = after <= RANK_TOLERANCE**2 * before
-        rest[:, nothing] = 0.0
-        return rest
-
-    def association(self, one: Floats, other: Floats, given: Floats) -> Floats:
-        """Scores (blocks, d_one, d_other) of the covariance of two parts given a third."""
-        return self.products(
-            self.moments.pairs, self.partialled(one, given), self.partialled(other, given)
-        )
-
-    def drift(self, late: Floats) -> Floats:
-        """Scores (blocks, d_y, d_phi) of a change of W in the rows of `late`."""
-        moved = late.sum(axis=0)
-        share = (self.fitted.T @ moved @ self.moments.vector.phi) @ self.bread
-        scores = self.products(late, self.fitted, self.e) - share @ self.influence
-        return np.swapaxes(scores, 1, 2)
-
-
-def state_columns(phi: Floats, psi: Floats) -> Floats:
-    """Return the maps that phi and psi share: the constant and the features of the state."""
-    shared = [j for j in range(psi.shape[1]) if (psi[:, [j]] == phi).all(axis=0).any()]
-    return psi[:, shared]
-
-
-def balance(scores: Scores, names: dict[str, tuple[str, ...]], level: float) -> Check:
+def balance(scores: Scores, names: Names, level: float) -> Check:
     """Is the instrument predicted by earlier states, actions and residuals?
 
     Of z_t and h = (x_t-1, a_t-1, e_t-1), given the state's features now and z_t-1. A
@@ -152,7 +54,7 @@ def balance(scores: Scores, names: dict[str, tuple[str, ...]], level: float) -> 
     return _associated("balance on the past", found, moved, earlier, null, advice, level)
 
 
-def placebo(scores: Scores, names: dict[str, tuple[str, ...]], level: float) -> Check:
+def placebo(scores: Scores, names: Names, level: float) -> Check:
     """Does the instrument move with a state that was there before it was drawn?
 
     The reduced form of x_t on z_t given phi and z of the step before.
@@ -175,7 +77,7 @@ def placebo(scores: Scores, names: dict[str, tuple[str, ...]], level: float) -> 
     return _associated(name, found, moved, states, null, advice, level)
 
 
-def serial_z(scores: Scores, names: dict[str, tuple[str, ...]], level: float) -> Check:
+def serial_z(scores: Scores, names: Names, level: float) -> Check:
     """Is the instrument correlated with its own last value, given the state?"""
     m, v = scores.moments, scores.moments.vector
     name = "serial dependence of z"
@@ -189,7 +91,7 @@ def serial_z(scores: Scores, names: dict[str, tuple[str, ...]], level: float) ->
     return _serial(name, found, names["z"], null, advice, level)
 
 
-def serial_residuals(scores: Scores, names: dict[str, tuple[str, ...]], level: float) -> Check:
+def serial_residuals(scores: Scores, names: Names, level: float) -> Check:
     """Is the residual correlated with the one before it?
 
     W was estimated from the same rows, and phi_t depends on e_t-1 (Durbin's problem), so
@@ -211,7 +113,7 @@ def serial_residuals(scores: Scores, names: dict[str, tuple[str, ...]], level: f
     return _serial(name, found, names["y"], null, advice, level)
 
 
-def stability(scores: Scores, names: dict[str, tuple[str, ...]], level: float) -> list[Check]:
+def stability(scores: Scores, names: Names, level: float) -> list[Check]:
     """Is W the same early and late in an episode, in early and late episodes, all the time?
 
     Chow's comparison of halves in score form, one joint test of W for each output; and the
@@ -291,15 +193,6 @@ def _without(name: str, level: float, reason: str) -> Check:
     return Check(name, None, level, reason=reason)
 
 
-def _inverse(gram: Floats) -> Floats:
-    """Pseudo-inverse of a matrix of second moments, whatever the units."""
-    scale = np.sqrt(np.maximum(np.diag(gram), 0.0))
-    scale[scale == 0] = 1.0
-    units = np.outer(scale, scale)
-    inverse: Floats = np.linalg.pinv(gram / units, RANK_TOLERANCE**2, hermitian=True) / units
-    return inverse
-
-
 def _centred(part: Floats, sums: Floats) -> Floats:
     """Subtract from a map its mean over the rows of `sums`."""
     centred = part.copy()
@@ -312,7 +205,7 @@ def _diagonal(products: Floats) -> Floats:
     return diagonal
 
 
-CHECKS: tuple[Callable[[Scores, dict[str, tuple[str, ...]], float], Check], ...] = (
+CHECKS: tuple[Callable[[Scores, Names, float], Check], ...] = (
     balance,
     placebo,
     serial_z,

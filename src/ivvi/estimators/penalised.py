@@ -18,7 +18,7 @@ import numpy as np
 
 from ivvi.errors import InputError, nearest
 from ivvi.estimators.estimate import RANK_TOLERANCE, Estimate, Floats, Rows, with_weights
-from ivvi.estimators.exact import Exact, instrument_basis
+from ivvi.estimators.exact import Exact, orthonormal
 from ivvi.estimators.folds import fold_moments, others
 from ivvi.logs import Log
 from ivvi.moments import Ints, Moments
@@ -158,7 +158,7 @@ class _Problem:
     @classmethod
     def of(cls, moments: Moments, *, adaptive: bool) -> _Problem:
         rows, layout = Rows.of(moments), moments.layout
-        basis = instrument_basis(rows)
+        basis = orthonormal(rows.Psi)
         scale, scale_y = np.linalg.norm(rows.Phi, axis=0), np.linalg.norm(rows.Y, axis=0)
         scale[scale == 0], scale_y[scale_y == 0] = 1.0, 1.0
         X, Y = basis.T @ (rows.Phi / scale), basis.T @ (rows.Y / scale_y)
@@ -236,7 +236,7 @@ def _solve(G: Floats, c: Floats, ridge: Floats | float) -> Floats:
 def _held_out(fold: Moments, path: list[Floats]) -> Floats:
     """|P (y - W phi)|^2 on a fold for each W of a path, (m, d_y)."""
     rows = Rows.of(fold, centred=False)
-    basis = instrument_basis(rows)
+    basis = orthonormal(rows.Psi)
     Phi, Y = basis.T @ rows.Phi, basis.T @ rows.Y
     return np.array([np.sum((Y - Phi @ W.T) ** 2, axis=0) for W in path])
 
