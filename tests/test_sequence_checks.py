@@ -18,6 +18,7 @@ from ivvi.diagnostics.sequence_moments import Blocks, compute_sequence_moments
 from ivvi.environments import ConfoundedEnv, World
 from ivvi.environments.world import gaussian
 from ivvi.errors import InputError
+from ivvi.experiments.checks import draw, measure, table
 from ivvi.features import parse_features
 from ivvi.layout import Layout
 from ivvi.moments import compute_moments
@@ -30,53 +31,37 @@ STEPS, EPISODES = "stability over steps", "stability over episodes"
 PSI, PHI = "richer psi (poly2)", "richer phi (poly2)"
 
 
-def columns(seed, kind="", episodes=40, steps=25, gaps=False):
-    """Return the columns of a log that breaks one rule, named by `kind`."""
-    rng = np.random.default_rng(seed)
-    x, global_z = rng.normal(size=(2, episodes))
-    late = np.arange(episodes) >= episodes / 2
-    middle = np.abs(np.arange(episodes) - episodes / 2) < episodes / 4
-    z_before, e_before, a_before = np.zeros((3, episodes))
-    rows = []
-    for t in range(steps):
-        e = rng.normal(size=episodes) + 0.5 * e_before * (kind == "lasting errors")
-        z = rng.normal(size=episodes)
-        z += {"history": 0.4 * a_before, "lasting z": 0.5 * z_before, "state": 0.4 * x}.get(kind, 0)
-        if kind.startswith("global"):
-            z = global_z + x * (kind == "global, assigned") if t == 0 else z_before
-        a = z + e + rng.normal(size=episodes)
-        moved = {"steps": t >= steps / 2, "episodes": late, "middle": middle}.get(kind, False)
-        y = 0.5 * x - (0.5 - 0.5 * np.asarray(moved)) * a + e
-        y = np.clip(y + 0.3 * x**2, -4, 4) if kind == "bent" else y
-        rows.append((np.full(episodes, t), x, a, z, y))
-        x, z_before, e_before, a_before = y, z, e, a
-    step, *values = (np.array(part).T.ravel() for part in zip(*rows, strict=True))
-    named = {"episode": np.repeat(np.arange(episodes), steps), "step": step}
-    named |= dict(zip(("x0", "a0", "z0", "next_x0"), values, strict=True))
-    keep = np.random.default_rng(seed).uniform(size=len(step)) > (0.2 if gaps else -1)
+def columns(seed, kind="rules kept", gaps=False, **settings):
+    """Return the columns of a log that breaks one rule, with a fifth of the rows lost if asked."""
+    named = draw(kind, seed, **settings)
+    keep = np.random.default_rng(seed).uniform(size=len(named["x0"])) > (0.2 if gaps else -1)
     return {name: column[keep] for name, column in named.items()}
 
 
-def checked(seed, kind="", level=0.01, **settings):
+def checked(seed, kind="rules kept", level=0.01, **settings):
     return ivvi.check_sequence(ivvi.read_logs(columns(seed, kind, **settings)), level=level)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["", "global"])
+@pytest.mark.parametrize("kind", ["rules kept", "global"])
 def test_size_over_1000_logs(kind):
     """Nominal 5% within three binomial deviations; those with corrections no larger."""
-    p_values = {}
-    for seed in range(1000):
-        for check in checked(seed, kind).checks:
-            if check.test is not None:
-                p_values.setdefault(check.name, []).append(check.test.p_value)
-    sizes = {name: np.mean(np.array(p) < 0.05) for name, p in p_values.items()}
+    sizes = measure(kind, 1000).rejected
     deviation = (0.05 * 0.95 / 1000) ** 0.5
-    for name, size in sizes.items():
-        assert size <= 0.05 + 3 * deviation, sizes
+    asked = [name for name, size in sizes.items() if size > 0]
+    assert len(asked) == (9 if kind == "rules kept" else 7)
+    for name in asked:
+        assert sizes[name] <= 0.05 + 3 * deviation, sizes
         if name not in (CUSUM, PHI):  # corrected for several looks; a^2 weakly identified
-            assert size >= 0.05 - 3 * deviation, sizes
-    assert len(sizes) == (9 if kind == "" else 7)
+            assert sizes[name] >= 0.05 - 3 * deviation, sizes
+
+
+def test_the_table_of_sizes():
+    record = measure("lasting z", 3)
+    assert record.rejected[SERIAL_Z] == 1.0
+    assert "serial dependence of z" in table([record])
+    with pytest.raises(InputError, match="unknown kind 'late'"):
+        draw("late", 0)
 
 
 @pytest.mark.parametrize(
