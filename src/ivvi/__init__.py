@@ -15,11 +15,14 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from ivvi.actions import Actions
     from ivvi.checkpoint import Checkpoint
+    from ivvi.curves import Curve, curve
     from ivvi.dynamics import Dynamics, load_model
     from ivvi.environments import ConfoundedEnv, World
     from ivvi.errors import InputError
     from ivvi.estimators import Exact, LeastSquares
+    from ivvi.estimators.penalised import Penalised
     from ivvi.estimators.sgda import SGDA
+    from ivvi.estimators.sieve import choose_features
     from ivvi.evaluation import Evaluation, decompose, evaluate
     from ivvi.features import (
         FeatureMap,
@@ -32,11 +35,13 @@ if TYPE_CHECKING:
         spline,
     )
     from ivvi.fitting import Fit, estimate
+    from ivvi.intervals import confidence_set
     from ivvi.logs import Log, Schema, read_logs
     from ivvi.moments import Moments, compute_moments
     from ivvi.planners import MPC, ValueIteration
     from ivvi.planning import plan
     from ivvi.policy import Policy, load_policy
+    from ivvi.sequences import check_sequence
     from ivvi.shard import Shard
     from ivvi.simulators import make_env
     from ivvi.streaming import Stream
@@ -44,12 +49,15 @@ if TYPE_CHECKING:
 
 _HOME = {
     "ivvi.checkpoint": ("Checkpoint",),
+    "ivvi.curves": ("Curve", "curve"),
     "ivvi.dynamics": ("Dynamics", "load_model"),
     "ivvi.environments": ("ConfoundedEnv", "World"),
     "ivvi.errors": ("InputError",),
     "ivvi.estimators": ("Exact", "LeastSquares"),
+    "ivvi.estimators.penalised": ("Penalised",),
     "ivvi.estimators.sgda": ("SGDA",),
     "ivvi.evaluation": ("Evaluation", "decompose", "evaluate"),
+    "ivvi.estimators.sieve": ("choose_features",),
     "ivvi.features": (
         "FeatureMap",
         "custom",
@@ -61,6 +69,7 @@ _HOME = {
         "spline",
     ),
     "ivvi.fitting": ("Fit", "estimate"),
+    "ivvi.intervals": ("confidence_set",),
     "ivvi.logs": ("Log", "Schema", "read_logs"),
     "ivvi.moments": ("Moments", "compute_moments"),
     "ivvi.planners": ("MPC", "ValueIteration"),
@@ -68,6 +77,7 @@ _HOME = {
     "ivvi.planning": ("plan",),
     "ivvi.policy": ("Policy", "load_policy"),
     "ivvi.shard": ("Shard",),
+    "ivvi.sequences": ("check_sequence",),
     "ivvi.simulators": ("make_env",),
     "ivvi.streaming": ("Stream",),
     "ivvi.updating": ("update_model",),
@@ -80,6 +90,7 @@ __all__ = [
     "Actions",
     "Checkpoint",
     "ConfoundedEnv",
+    "Curve",
     "Dynamics",
     "Evaluation",
     "Exact",
@@ -89,13 +100,18 @@ __all__ = [
     "LeastSquares",
     "Log",
     "Moments",
+    "Penalised",
     "Policy",
     "Schema",
     "Shard",
     "Stream",
     "ValueIteration",
     "World",
+    "check_sequence",
+    "choose_features",
     "compute_moments",
+    "confidence_set",
+    "curve",
     "custom",
     "decompose",
     "estimate",

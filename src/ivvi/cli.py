@@ -12,10 +12,12 @@ import typer
 
 from ivvi import __version__
 from ivvi.commands.act import act
+from ivvi.commands.check import check
 from ivvi.commands.demo import demo
 from ivvi.commands.diagnose import diagnose
 from ivvi.commands.evaluate import evaluate
 from ivvi.commands.fit import fit
+from ivvi.commands.interval import interval
 from ivvi.commands.moments import merge, moments
 from ivvi.commands.plan import plan
 from ivvi.commands.simulate import simulate
@@ -29,7 +31,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verb in (demo, simulate, diagnose, fit, update, moments, merge, plan, act, evaluate):
+VERBS = (
+    *(demo, simulate, diagnose, check, fit, interval, update, moments, merge),
+    *(plan, act, evaluate),
+)
+for verb in VERBS:
     app.command()(verb)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,8 @@ class Batch:
         Row weights (n,), or None for ones.
     episode
         Number of the episode of each row (n,), or None when it was not asked for.
+    step
+        Number of the step of each row (n,), where the log has one and episodes were asked for.
     table
         [x, a, z, y] side by side (n, d), of which the four are views, where there is one.
     """
@@ -38,6 +41,7 @@ class Batch:
     y: Floats
     weight: Floats | None = None
     episode: NDArray[np.int64] | None = None
+    step: NDArray[Any] | None = None
     table: Floats | None = None
 
     def __len__(self) -> int:
@@ -51,5 +55,5 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
         parts = [getattr(batch, name) for batch in batches]
         return None if parts[0] is None else np.concatenate(parts)
 
-    names = ("x", "a", "z", "y", "weight", "episode")
+    names = ("x", "a", "z", "y", "weight", "episode", "step")
     return Batch(**{name: join(name) for name in names})  # type: ignore[arg-type]

@@ -106,6 +106,14 @@ class Log:
         check_no_duplicates(self.table, roles.keys)
         return self.table, False
 
+    def in_order(self) -> Log:
+        """Return the log with the rows of an episode together, in the order of their steps."""
+        roles, (_, ordered) = self.roles, self._readable
+        if ordered or roles.episode is None:
+            return self
+        table = sort_table(self.table, roles.columns, roles.numeric, roles.keys)
+        return Log(table, roles, drop_missing=self.drop_missing)
+
     def to_batch(self, *, episodes: bool = False) -> Batch:
         """Read all transitions at once; for logs that fit in memory."""
         return concatenate(list(self.batches(episodes=episodes)))

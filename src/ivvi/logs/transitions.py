@@ -50,7 +50,7 @@ class Transitions:
     drop_missing
         Drop rows with missing or infinite values instead of refusing them.
     episodes
-        Fill `Batch.episode`.
+        Fill `Batch.episode` and, where there is a step column, `Batch.step`.
     progress
         Called with the number of rows read, after each record batch.
     """
@@ -76,6 +76,7 @@ class Transitions:
         self._carry: pa.RecordBatch | None = None  # the last row, for its episode and step
         self._last: dict[str, float] = {}  # the last row's numbers
         self._last_step: Any = 0
+        self._step_before: Any = 0  # the same, whether or not next states are derived
         self._numbers: dict[Any, int] = {}
 
     def go_on(self, start: Position) -> None:
@@ -145,12 +146,14 @@ class Transitions:
             if first:
                 buffer[i, 0] = values[name][0] if i in shifted else self._last[name]
             rows.copy(values[name], int(i in shifted), buffer[i, int(first) :])
-        numbers = None if episode is None else episode[np.append(first, linked)]
+        chosen = np.append(first, linked)
+        numbers = None if episode is None else episode[chosen]
+        step = self._steps(block)
         self._carry = block.slice(block.num_rows - 1)
         self._last = {name: column[-1] for name, column in values.items()}
-        return self._split(buffer, numbers)
+        return self._split(buffer, numbers, None if step is None else step[chosen])
 
-    def _split(self, buffer: Floats, episode: Ints | None) -> Batch:
+    def _split(self, buffer: Floats, episode: Ints | None, step: NDArray[Any] | None) -> Batch:
         x, a, z, y, _, w, end = self._offsets
         return Batch(
             x=buffer[x:a].T,
@@ -159,6 +162,7 @@ class Transitions:
             y=buffer[y:w].T,
             weight=_checked_weight(buffer[w], self._roles.weight) if end > w else None,
             episode=episode,
+            step=step,
             table=buffer[x:w].T,
         )
 
@@ -189,6 +193,14 @@ class Transitions:
         linked = ~starts & (gap == 1)
         self._last_step = step[-1]
         return bool(linked[0]), np.append(linked[1:], False)
+
+    def _steps(self, block: pa.RecordBatch) -> NDArray[Any] | None:
+        """Return the steps of [carried row, block's rows], if asked for."""
+        if not self._episodes or self._roles.step is None:
+            return None
+        step = as_numpy(block.column(self._roles.step))
+        before, self._step_before = self._step_before, step[-1]
+        return np.append(before, step)
 
     def _number_episodes(self, block: pa.RecordBatch, starts: Bools) -> Ints | None:
         """Count the episodes and, if asked for, number those of [carried row, block's rows]."""

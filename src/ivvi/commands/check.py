@@ -1,0 +1,69 @@
+"""`ivvi check`: what the order of a log's rows says about the instrument."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ivvi.commands.options import (
+    Action,
+    DropMissing,
+    Episode,
+    Features,
+    Force,
+    Instrument,
+    Json,
+    NextState,
+    Phi,
+    Psi,
+    Reward,
+    Seed,
+    Source,
+    State,
+    Step,
+    Weight,
+    open_log,
+)
+from ivvi.terminal import check_json_target, emit_json, progress, say
+
+
+def check(  # noqa: PLR0913
+    log: Source,
+    state: State = None,
+    action: Action = None,
+    instrument: Instrument = None,
+    next_state: NextState = None,
+    reward: Reward = None,
+    episode: Episode = None,
+    step: Step = None,
+    weight: Weight = None,
+    drop_missing: DropMissing = False,
+    features: Features = "linear",
+    phi: Phi = None,
+    psi: Psi = None,
+    richer: Annotated[
+        str | None, typer.Option(help="Features to compare with. [default: one step richer]")
+    ] = None,
+    level: Annotated[float, typer.Option(help="p-value below which a check fails.")] = 0.01,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Check that the instrument is free of the past and that one W holds all the time."""
+    from ivvi.sequences import check_sequence
+
+    check_json_target(json, force=force)
+    logs = open_log(log, locals())
+    with progress("reading", 3 * logs.num_rows if logs.num_rows else None) as bar:
+        found = check_sequence(
+            logs,
+            phi or features,
+            psi or features,
+            richer=richer,
+            level=level,
+            seed=seed,
+            progress=bar,
+        )
+    say(str(found), quiet=json == "-")
+    emit_json(found.to_json(), json, force=force)

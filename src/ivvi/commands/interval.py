@@ -1,0 +1,95 @@
+"""`ivvi interval`: a confidence set of one effect that a weak instrument cannot spoil."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ivvi.commands.options import (
+    Action,
+    DropMissing,
+    Episode,
+    Features,
+    Force,
+    Instrument,
+    Json,
+    NextState,
+    Phi,
+    Psi,
+    Reward,
+    Seed,
+    Source,
+    State,
+    Step,
+    Weight,
+    open_log,
+)
+from ivvi.errors import InputError
+from ivvi.terminal import check_json_target, emit_json, progress, say
+
+
+def interval(  # noqa: PLR0913
+    log: Source,
+    output: Annotated[str, typer.Option(help="Output, such as next_x0 (or x0).")],
+    feature: Annotated[
+        str, typer.Option(help="Feature, such as a0, or a combination: a0:1,a1:-0.5.")
+    ],
+    state: State = None,
+    action: Action = None,
+    instrument: Instrument = None,
+    next_state: NextState = None,
+    reward: Reward = None,
+    episode: Episode = None,
+    step: Step = None,
+    weight: Weight = None,
+    drop_missing: DropMissing = False,
+    features: Features = "linear",
+    phi: Phi = None,
+    psi: Psi = None,
+    method: Annotated[str, typer.Option(help="ar (Anderson-Rubin) or clr.")] = "ar",
+    se: Annotated[
+        str, typer.Option(help="Errors: auto, unadjusted, robust or clustered.")
+    ] = "auto",
+    level: Annotated[float, typer.Option(help="Probability of holding the truth.")] = 0.95,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Say which values of one effect the log does not reject, however weak the instrument."""
+    from ivvi.intervals import confidence_set
+
+    check_json_target(json, force=force)
+    combination = parse_combination(feature)
+    logs = open_log(log, locals())
+    with progress("reading", logs.num_rows) as bar:
+        found = confidence_set(
+            logs,
+            output,
+            combination,
+            method=method,
+            level=level,
+            se=se,
+            phi=phi or features,
+            psi=psi or features,
+            seed=seed,
+            progress=bar,
+        )
+    say(str(found), quiet=json == "-")
+    emit_json(found.to_json(), json, force=force)
+
+
+def parse_combination(text: str) -> str | dict[str, float]:
+    """Turn ``a0:1,a1:-0.5`` into weights; a plain name stays as it is."""
+    if ":" not in text:
+        return text
+    weights = {}
+    for part in text.split(","):
+        name, _, number = part.rpartition(":")
+        try:
+            weights[name.strip()] = float(number)
+        except ValueError:
+            raise InputError(
+                f"the combination {text!r} has no number after {name!r}; a0:1,a1:-0.5 is the form"
+            ) from None
+    return weights

@@ -1,0 +1,80 @@
+"""Moments of each fold of episodes, for cross-validation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add
+
+import numpy as np
+
+from ivvi.errors import DataError, InputError
+from ivvi.layout import Layout
+from ivvi.logs import Batch, Log
+from ivvi.moments import EpisodeMoments, Moments, few_threads
+
+
+def fold_moments(moments: Moments, log: Log | None, folds: int) -> list[Moments]:
+    """Split the episodes into folds, from per-episode moments or by another pass over the log.
+
+    Episode i belongs to fold i mod `folds`; no episode is divided.
+    """
+    if folds < 2:
+        raise InputError(f"{folds} folds were asked for; at least 2 are wanted")
+    if moments.episodes is not None:
+        numbers = moments.episodes.number
+        found = [_of_blocks(moments, np.flatnonzero(numbers % folds == f)) for f in range(folds)]
+    elif log is not None:
+        (found,) = fold_moments_of_log(log, [moments.layout], folds)
+    else:
+        raise InputError(
+            "cross-validation over episodes needs the log, or moments kept with episodes=True"
+        )
+    kept = [part for part in found if part.n]
+    if len(kept) < 2:
+        raise DataError("cross-validation over episodes needs at least 2 episodes; there is 1")
+    return kept
+
+
+def fold_moments_of_log(
+    log: Log,
+    layouts: Sequence[Layout],
+    folds: int,
+    progress: Callable[[int], None] | None = None,
+) -> list[list[Moments]]:
+    """Walk once over a log; returns the moments of each fold for each layout."""
+    found = [[Moments.empty(layout) for _ in range(folds)] for layout in layouts]
+    with few_threads(max(layout.width for layout in layouts)):
+        for batch in log.batches(episodes=True, progress=progress):
+            for f in range(folds):
+                part = _rows_of_fold(batch, f, folds)
+                if not len(part):
+                    continue
+                for sums, layout in zip(found, layouts, strict=True):
+                    sums[f] = sums[f] + Moments.of_batch(layout, part)
+    return found
+
+
+def others(parts: Sequence[Moments], left_out: int) -> Moments:
+    """Add the moments of all folds but one."""
+    return reduce(add, (part for i, part in enumerate(parts) if i != left_out))
+
+
+def _rows_of_fold(batch: Batch, fold: int, folds: int) -> Batch:
+    chosen = np.flatnonzero(batch.episode % folds == fold)  # type: ignore[operator]
+    weight = None if batch.weight is None else batch.weight[chosen]
+    return Batch(batch.x[chosen], batch.a[chosen], batch.z[chosen], batch.y[chosen], weight)
+
+
+def _of_blocks(moments: Moments, chosen: np.ndarray) -> Moments:
+    """Add the moments of some episodes; rows are counted by their weight."""
+    blocks: EpisodeMoments | None = moments.episodes
+    if blocks is None or not len(chosen):
+        return Moments.empty(moments.layout)
+    weight, mean = blocks.weight[chosen], blocks.mean[chosen]
+    total = float(weight.sum())
+    centre = weight @ mean / total
+    shift = (mean - centre) * np.sqrt(weight)[:, None]
+    scatter = blocks.scatter[chosen].sum(axis=0) + shift.T @ shift
+    n = round(total * moments.n / moments.weight)
+    return Moments(moments.layout, n, total, centre, scatter)

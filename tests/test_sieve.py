@@ -1,0 +1,153 @@
+"""Choosing the size of a sieve, and bands for whole curves."""
+
+import json
+
+import numpy as np
+import pytest
+
+import ivvi
+from ivvi.errors import DataError, InputError
+from ivvi.estimators import Exact
+
+
+def rows(seed, episodes=60, steps=20, bend=0.0):
+    """Draw a log with x' = 0.3 x + bend x^2 - 0.5 a + e, states exogenous."""
+    rng = np.random.default_rng(seed)
+    n = episodes * steps
+    x, z, e, noise = rng.normal(size=(4, n))
+    a = z + e + noise
+    t = np.arange(n)
+    named = {"episode": t // steps, "step": t % steps, "x0": x, "a0": a, "z0": z}
+    return named | {"next_x0": 0.3 * x + bend * x**2 - 0.5 * a + e}
+
+
+def test_the_smallest_sufficient_size_is_chosen(simulated):
+    words = ["linear", "spline:4", "spline:8", "spline:12"]
+    straight = ivvi.choose_features(simulated("linear", 1, episodes=40, horizon=50), words)
+    assert straight.word == "linear"
+    bent = ivvi.choose_features(simulated("nonlinear", 1, episodes=80, horizon=500), words)
+    assert bent.word in ("spline:8", "spline:12")
+    assert bent.candidates[0].worse > 5 * bent.candidates[0].spread
+    assert f"{bent.word:<14}" in str(bent)
+    assert json.loads(json.dumps(bent.to_json()))["word"] == bent.word
+
+
+def test_degrees_can_be_chosen_too():
+    log = ivvi.read_logs(rows(0, bend=0.4))
+    assert ivvi.choose_features(log, ["linear", "poly2", "poly3"]).word == "poly2"
+
+
+def test_the_criterion_by_its_definition(moments_of):
+    named = rows(1, bend=0.2)
+    found = ivvi.choose_features(ivvi.read_logs(named), ["linear", "poly2"], folds=3)
+    x, a, z, y = (named[name][:, None] for name in ("x0", "a0", "z0", "next_x0"))
+    fold = named["episode"] % 3
+    noise = Exact().solve(moments_of(x, a, z, y, features="poly2")).noise_cov[0, 0]
+    for word, candidate in zip(("linear", "poly2"), found.candidates, strict=True):
+        errors = []
+        for f in range(3):
+            out = fold == f
+            train = moments_of(x[~out], a[~out], z[~out], y[~out], features=word)
+            phi = train.layout.phi(x[out], a[out])
+            rest = y[out] - phi @ Exact().solve(train).W.T
+            Psi = np.column_stack([np.ones(out.sum()), x[out], z[out], x[out] ** 2, z[out] ** 2])
+            errors.append(np.sum((Psi @ np.linalg.lstsq(Psi, rest)[0]) ** 2) / out.sum())
+        assert candidate.error == pytest.approx(np.mean(errors) / noise, rel=1e-6)
+
+
+def test_what_is_not_identified_is_not_chosen():
+    named = rows(2)
+    named["z0"] = np.sign(named["z0"])  # its square is constant: nothing moves a^2 alone
+    named["a0"] = named["a0"] + named["z0"]
+    found = ivvi.choose_features(ivvi.read_logs(named), ["linear", "poly2"])
+    assert found.word == "linear"
+    assert found.candidates[1].error == np.inf
+    assert found.to_json()["candidates"][1]["error"] is None
+
+
+def test_choices_that_cannot_be_made():
+    log = ivvi.read_logs(rows(0))
+    with pytest.raises(InputError, match="linear features to choose from"):
+        ivvi.choose_features(log, ["linear"])
+    with pytest.raises(InputError, match="1 folds"):
+        ivvi.choose_features(log, folds=1)
+    with pytest.raises(DataError, match="at least 2 episodes"):
+        ivvi.choose_features(ivvi.read_logs(rows(0, episodes=1, steps=200)), ["linear", "poly2"])
+
+
+@pytest.fixture(scope="module", name="fit")
+def bent_fit():
+    return ivvi.estimate(ivvi.read_logs(rows(3, bend=0.4)), "poly2", episodes=True)
+
+
+def test_a_curve_is_w_phi_with_clustered_errors(fit):
+    found = ivvi.curve(fit, "x0", "x0", at={"a0": 0.5}, span=(-1, 2), points=31)
+    x = np.linspace(-1, 2, 31)
+    Phi = np.column_stack([np.ones(31), x, np.full(31, 0.5), x**2, np.full(31, 0.25)])
+    np.testing.assert_allclose(found.estimate, Phi @ fit.W[0], rtol=1e-10)
+    batch = ivvi.read_logs(rows(3, bend=0.4)).to_batch(episodes=True)
+    layout = fit.estimate.layout
+    phi, psi = layout.phi(batch.x, batch.a), layout.psi(batch.x, batch.z)
+    fitted = psi @ np.linalg.lstsq(psi, phi)[0]
+    rest = batch.y - phi @ fit.W.T
+    scores = np.array([(fitted * rest)[batch.episode == i].sum(axis=0) for i in range(60)])
+    bread = np.linalg.inv(fitted.T @ phi)
+    cov = bread @ scores.T @ scores @ bread * 60 / 59
+    np.testing.assert_allclose(found.se, np.sqrt(np.sum(Phi @ cov * Phi, axis=1)), rtol=1e-6)
+    np.testing.assert_allclose(found.upper - found.estimate, found.critical * found.se)
+
+
+def test_a_band_for_the_whole_is_wider_than_for_a_point(fit):
+    whole = ivvi.curve(fit, "x0", "x0", draws=20_000)
+    assert 2.2 < whole.critical < 3.5
+    line = ivvi.estimate(ivvi.read_logs(rows(3)), episodes=True)
+    single = ivvi.curve(line, "a0", "next_x0", against=0.0, draws=20_000)
+    assert single.critical == pytest.approx(1.96, abs=0.06)  # one coefficient: four errors of
+    assert single.estimate[0] == pytest.approx(line.W[0, 2] * single.x[0])  # the quantile
+    assert ivvi.curve(fit, "x0", "x0", level=0.5).critical < whole.critical
+
+
+def test_spans_come_from_the_data(fit):
+    found = ivvi.curve(fit, "a0", "x0")
+    a = rows(3, bend=0.4)["a0"]
+    np.testing.assert_allclose(found.x[[0, -1]], [a.mean() - 2 * a.std(), a.mean() + 2 * a.std()])
+    spline = ivvi.estimate(ivvi.read_logs(rows(3)), "spline:6", episodes=True)
+    knots = spline.estimate.layout.phi.blocks[1].grids[0]
+    np.testing.assert_allclose(ivvi.curve(spline, "x0", "x0").x[[0, -1]], [knots[1], knots[-2]])
+
+
+@pytest.mark.slow
+def test_bands_hold_the_whole_curve_in_95_percent_of_500_logs():
+    held, at_points = [], []
+    for seed in range(500):
+        log = ivvi.read_logs(rows(seed, bend=0.4))
+        fit = ivvi.estimate(log, "poly2", episodes=True)
+        found = ivvi.curve(fit, "x0", "x0", at={"a0": 1.0}, span=(-2, 2), draws=1000)
+        truth = 0.3 * found.x + 0.4 * found.x**2 - 0.5
+        off = np.abs(found.estimate - truth) / found.se
+        held.append((off <= found.critical).all())
+        at_points.append((off <= 1.96).all())
+    deviation = (0.95 * 0.05 / 500) ** 0.5
+    # 60 episodes: the normal multipliers are a little short, by less than one more deviation
+    assert abs(np.mean(held) - 0.95) <= 4 * deviation
+    assert np.mean(at_points) < 0.90
+
+
+def test_a_plot_is_written_once(fit, tmp_path):
+    found = ivvi.curve(fit, "x0", "x0")
+    found.plot(tmp_path / "curve.svg")
+    assert (tmp_path / "curve.svg").read_text().count("<path") > 5
+    with pytest.raises(InputError, match="exists"):
+        found.plot(tmp_path / "curve.svg")
+    figure = found.plot(tmp_path / "curve.svg", force=True)
+    assert figure.axes[0].get_xlabel() == "x0"
+    assert json.loads(json.dumps(found.to_json()))["output"] == "next_x0"
+
+
+def test_curves_that_cannot_be_drawn(fit):
+    with pytest.raises(InputError, match="no state or action 'x00'; did you mean 'x0'"):
+        ivvi.curve(fit, "x00", "x0")
+    with pytest.raises(InputError, match="no output 'next_x00'; did you mean 'next_x0'"):
+        ivvi.curve(fit, "x0", "next_x00")
+    with pytest.raises(InputError, match="estimate with episodes=True"):
+        ivvi.curve(ivvi.estimate(ivvi.read_logs(rows(3))), "x0", "x0")
