@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ivvi.estimators.estimate import Floats
 from ivvi.estimators.schedules import Schedule
@@ -48,14 +49,19 @@ class State:
         return cls(zero, W, K, jnp.zeros_like(W), jnp.zeros_like(W), zero, path, zero)
 
     @property
-    def full_sum(self) -> Any:
+    def full_sum(self) -> Floats:
         """Sum of all iterates, the start left out."""
-        return self.t * self.W + self.full_drift
+        return _sum(self.t, self.W, self.full_drift)
 
     @property
-    def tail_sum(self) -> Any:
+    def tail_sum(self) -> Floats:
         """Sum of the last `tail_count` iterates."""
-        return self.tail_count * self.W + self.tail_drift
+        return _sum(self.tail_count, self.W, self.tail_drift)
+
+
+def _sum(count: Any, W: Any, drift: Any) -> Floats:
+    total: Floats = np.asarray(count) * np.asarray(W) + np.asarray(drift)
+    return total
 
 
 @partial(jax.jit, static_argnames=("schedule",))
