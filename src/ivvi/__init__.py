@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from ivvi.checkpoint import Checkpoint
     from ivvi.dynamics import Dynamics, load_model
     from ivvi.environments import ConfoundedEnv, World
     from ivvi.errors import InputError
@@ -31,9 +32,12 @@ if TYPE_CHECKING:
     from ivvi.fitting import Fit, estimate
     from ivvi.logs import Log, Schema, read_logs
     from ivvi.moments import Moments, compute_moments
+    from ivvi.shard import Shard
     from ivvi.simulators import make_env
+    from ivvi.updating import update_model
 
 _HOME = {
+    "ivvi.checkpoint": ("Checkpoint",),
     "ivvi.dynamics": ("Dynamics", "load_model"),
     "ivvi.environments": ("ConfoundedEnv", "World"),
     "ivvi.errors": ("InputError",),
@@ -52,12 +56,15 @@ _HOME = {
     "ivvi.fitting": ("Fit", "estimate"),
     "ivvi.logs": ("Log", "Schema", "read_logs"),
     "ivvi.moments": ("Moments", "compute_moments"),
+    "ivvi.shard": ("Shard",),
     "ivvi.simulators": ("make_env",),
+    "ivvi.updating": ("update_model",),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "SGDA",
+    "Checkpoint",
     "ConfoundedEnv",
     "Dynamics",
     "Exact",
@@ -68,6 +75,7 @@ __all__ = [
     "Log",
     "Moments",
     "Schema",
+    "Shard",
     "World",
     "compute_moments",
     "custom",
@@ -81,6 +89,7 @@ __all__ = [
     "polynomial",
     "read_logs",
     "spline",
+    "update_model",
 ]
 
 

@@ -14,7 +14,9 @@ from ivvi import __version__
 from ivvi.commands.demo import demo
 from ivvi.commands.diagnose import diagnose
 from ivvi.commands.fit import fit
+from ivvi.commands.moments import merge, moments
 from ivvi.commands.simulate import simulate
+from ivvi.commands.update import update
 from ivvi.terminal import run_app
 
 app = typer.Typer(
@@ -24,7 +26,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verb in (demo, simulate, diagnose, fit):
+for verb in (demo, simulate, diagnose, fit, update, moments, merge):
     app.command()(verb)
 
 

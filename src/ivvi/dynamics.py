@@ -14,7 +14,7 @@ import numpy as np
 from ivvi.blocks import Array
 from ivvi.errors import FileError, InputError
 from ivvi.features import FeatureMap
-from ivvi.files import load_folder, save_folder
+from ivvi.files import Saved, load_folder, save_folder
 
 KIND = "model"
 NAMES = ("state", "action", "outputs", "unidentified")
@@ -110,9 +110,13 @@ class Dynamics:
         path: str | os.PathLike[str],
         *,
         facts: Mapping[str, Any] | None = None,
+        beside: Saved = ({}, {}),
         force: bool = False,
     ) -> Path:
-        """Save as a folder of JSON and npz, atomically; `facts` are kept for people."""
+        """Save as a folder of JSON and npz, atomically.
+
+        `facts` are kept for people, `beside` for those who will update the model.
+        """
         if not np.isfinite(self.W).all():
             raise InputError(f"{path} is not written: the weights are not finite numbers")
         document = {
@@ -120,8 +124,9 @@ class Dynamics:
             **{name: list(getattr(self, name)) for name in NAMES},
             "has_reward": self.has_reward,
             "facts": dict(facts or {}),
+            **beside[0],
         }
-        arrays = {"W": self.W, "noise_cov": self.noise_cov, "bread": self.bread}
+        arrays = {"W": self.W, "noise_cov": self.noise_cov, "bread": self.bread, **beside[1]}
         return save_folder(path, KIND, document, arrays, force=force)
 
 

@@ -4,7 +4,8 @@
 end in "permission denied"; `atomic_file` and `atomic_folder` give a place to write
 and move it to its final name only when the block ends without an exception. A saved
 folder (`save_folder`) is `NAME.json` plus `NAME.npz`, no pickle, with a checksum over
-both, so that `load_folder` can tell a damaged or edited model from a sound one.
+both, so that `load_folder` can tell a damaged or edited model from a sound one;
+`save_file` keeps the same in one file, for state that is written again and again.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from ivvi.errors import FileError
 
 FORMAT = 1
 """Version of the saved folders; a folder of another version is refused."""
+Saved = tuple[dict[str, Any], dict[str, np.ndarray]]
+"""What can be saved: JSON values, and arrays by name."""
 
 
 def checked_output(path: str | os.PathLike[str], *, force: bool = False) -> Path:
@@ -140,6 +143,74 @@ def load_folder(
             return document, dict(arrays)
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise FileError(f"{stored} cannot be read: {error}") from error
+
+
+def save_file(
+    path: str | os.PathLike[str],
+    kind: str,
+    facts: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray],
+) -> None:
+    """Save `facts` and `arrays` as one npz file, replacing what is there in one step.
+
+    The temporary name is always the same, so that a program that is killed while it
+    writes, again and again, leaves one such file at most; `remove_file` takes both.
+    """
+    target, temporary = Path(path), _temporary_name(path)
+    document = json.dumps({"kind": kind, "format": FORMAT, **facts}, allow_nan=False)
+    described = np.frombuffer(document.encode(), np.uint8)
+    try:
+        with temporary.open("wb") as file:
+            np.savez(file, allow_pickle=False, **{kind: described}, **dict(arrays))
+        os.replace(temporary, target)
+    except OSError as error:
+        raise FileError(f"{target} cannot be written: {error.strerror or error}") from error
+
+
+def load_file(
+    path: str | os.PathLike[str], kind: str
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Read what `save_file` wrote; zip's own checksums tell a damaged file."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = dict(stored)
+        document = json.loads(arrays.pop(kind).tobytes())
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise FileError(f"{path} is not a {kind} of ivvi, or it is damaged") from error
+    if document.get("format") != FORMAT:
+        found = document.get("format")
+        raise FileError(f"{path} has format {found!r}; this version of ivvi reads {FORMAT}")
+    return document, arrays
+
+
+def remove_file(path: str | os.PathLike[str]) -> None:
+    """Remove what `save_file` wrote, and what a killed one left."""
+    for file in (Path(path), _temporary_name(path)):
+        file.unlink(missing_ok=True)
+
+
+def nest(name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Put `name` and a dot before the name of each array."""
+    return {f"{name}.{key}": value for key, value in arrays.items()}
+
+
+def unnest(name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the arrays that `nest` has put under `name`."""
+    lead = f"{name}."
+    return {key[len(lead) :]: value for key, value in arrays.items() if key.startswith(lead)}
+
+
+def content_hash(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file's bytes."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _temporary_name(path: str | os.PathLike[str]) -> Path:
+    return Path(path).with_name(f".{Path(path).name}.partial")
 
 
 def _checksum(document: Mapping[str, Any], arrays: Path) -> str:

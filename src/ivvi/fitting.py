@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 import warnings
@@ -12,15 +13,18 @@ from typing import Any
 
 import numpy as np
 
+from ivvi.checkpoint import Checkpoint
 from ivvi.diagnostics import Diagnostics, diagnose
 from ivvi.diagnostics.identification import explain_unidentified
 from ivvi.dynamics import Dynamics
 from ivvi.errors import IdentificationError, InputError, IvviWarning, nearest
 from ivvi.estimators import Estimate, Exact, LeastSquares, Method
-from ivvi.features import FeatureMap, parse_features
-from ivvi.layout import Layout
+from ivvi.features import FeatureMap
+from ivvi.files import content_hash
+from ivvi.layout import Layout, build_layout
 from ivvi.logs import Counts, Log, Roles, read_logs
 from ivvi.moments import Moments, compute_moments
+from ivvi.shard import Shard, kept_in_model
 from ivvi.summary import WIDTH, coefficient_table, diagnostics_table
 
 METHODS = ("exact", "sgda", "least-squares")
@@ -55,6 +59,10 @@ class Fit:
         Rows, transitions, episodes and what was dropped.
     roles, label, method, seconds
         Columns, source, method's name and time taken.
+    settings
+        Settings of the method, as JSON values.
+    files
+        The files that were read, or the hashes of those that are known by it alone.
     """
 
     estimate: Estimate
@@ -66,6 +74,8 @@ class Fit:
     label: str
     method: str
     seconds: float
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    files: tuple[Path | str, ...] = ()
 
     @property
     def W(self) -> np.ndarray:  # noqa: N802
@@ -153,6 +163,7 @@ class Fit:
             "episodes": self.counts.episodes,
             "dropped": self.dropped,
             "method": self.method,
+            "settings": self.settings,
             "se_kind": "unadjusted",
             "seconds": self.seconds,
             "warnings": list(self.warnings),
@@ -160,19 +171,31 @@ class Fit:
             "diagnostics": self.diagnostics.to_json(),
         }
 
-    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
-        """Save the model, with the whole of `to_json` beside it; not one that diverged."""
+    @property
+    def shard(self) -> Shard:
+        """The moments with what is needed to add to them; hashes the files that were read."""
+        seen = tuple(content_hash(f) if isinstance(f, Path) else f for f in self.files)
+        return Shard(self.moments, self.counts, self.roles, seen, self.label)
+
+    def save(
+        self, path: str | os.PathLike[str], *, moments: bool = True, force: bool = False
+    ) -> Path:
+        """Save the model, with the whole of `to_json` beside it; not one that diverged.
+
+        Without its `moments` it cannot be updated with new rows.
+        """
         trace = self.estimate.trace
         if trace is not None and trace.status == "diverged":
             raise InputError(f"{path} is not written: {trace.advice}")
-        return self.model.save(path, facts=self.to_json(), force=force)
+        beside = kept_in_model(self.shard) if moments else ({}, {})
+        return self.model.save(path, facts=self.to_json(), beside=beside, force=force)
 
     def __repr__(self) -> str:
         d_y, d_phi = self.W.shape
         return f"Fit({self.label}, {self.method}, n={self.moments.n:,}, W {d_y} x {d_phi})"
 
 
-def estimate(
+def estimate(  # noqa: PLR0913
     logs: Any,
     phi: FeatureMap | str = "linear",
     psi: FeatureMap | str | None = None,
@@ -182,13 +205,15 @@ def estimate(
     episodes: bool = False,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Fit:
     """Estimate y = W phi(x, a) + noise from a confounded log with instruments.
 
     Parameters
     ----------
     logs
-        A `Log` (`ivvi.read_logs`), or anything that `read_logs` opens with its defaults.
+        A `Log` (`ivvi.read_logs`), anything that `read_logs` opens with its defaults, or a
+        `Shard` of moments, which has its own features.
     phi, psi
         Feature maps of (x, a) and of (x, z), or a feature word (``linear``, ``poly2``,
         ``spline:5``, ``fourier:200``). Without `psi`, the one that goes with the word.
@@ -202,6 +227,9 @@ def estimate(
         Seed of random features.
     progress
         Called with the number of rows just read.
+    checkpoint
+        Where to keep the state, so that a run that was killed goes on and ends with the
+        same bits; `Checkpoint.remove` it when the result is safe.
 
     Examples
     --------
@@ -212,45 +240,68 @@ def estimate(
     True
     """
     started = time.perf_counter()
-    log = logs if isinstance(logs, Log) else read_logs(logs)
     chosen = make_method(method) if isinstance(method, str) else method
-    layout = Layout.build(*_feature_maps(log, phi, psi, seed), log.roles)
-    moments, counts = compute_moments(log, layout, episodes=episodes, progress=progress)
-    diagnostics = diagnose(moments)
+    log: Log | None = None
+    files: tuple[Path | str, ...]
+    if isinstance(logs, Shard):
+        shard, files = logs, logs.files
+    else:
+        log = logs if isinstance(logs, Log) else read_logs(logs)
+        layout = build_layout(log, phi, psi, seed)
+        if checkpoint is not None:
+            checkpoint.open(_key(log, layout, chosen, episodes=episodes))
+        moments, counts = compute_moments(
+            log, layout, episodes=episodes, progress=progress, checkpoint=checkpoint
+        )
+        shard, files = Shard(moments, counts, log.roles, label=log.label), tuple(log.table.files)
+    diagnostics = diagnose(shard.moments)
     if not (
         diagnostics.strength.identified or allow_unidentified or chosen.name == "least-squares"
     ):
-        raise IdentificationError(explain_unidentified(moments, diagnostics.strength, log.roles))
+        raise IdentificationError(
+            explain_unidentified(shard.moments, diagnostics.strength, shard.roles)
+        )
     fit = Fit(
-        estimate=chosen.solve(moments, log),
-        baseline=LeastSquares().solve(moments),
+        estimate=chosen.solve(shard.moments, log, checkpoint),
+        baseline=LeastSquares().solve(shard.moments),
         diagnostics=diagnostics,
-        moments=moments,
-        counts=counts,
-        roles=log.roles,
-        label=log.label,
+        moments=shard.moments,
+        counts=shard.counts,
+        roles=shard.roles,
+        label=shard.label,
         method=chosen.name,
         seconds=time.perf_counter() - started,
+        settings=settings_of(chosen),
+        files=files,
     )
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=2)
     return fit
 
 
-def _feature_maps(
-    log: Log, phi: FeatureMap | str, psi: FeatureMap | str | None, seed: int
-) -> tuple[FeatureMap, FeatureMap]:
-    """Resolve words, and fit what depends on data to the first rows of the log."""
-    if psi is None:
-        if not isinstance(phi, str):
-            raise InputError("psi is wanted beside a feature map phi that is not a word")
-        psi = phi
-    first = parse_features(phi, seed)[0] if isinstance(phi, str) else phi
-    second = parse_features(psi, seed)[1] if isinstance(psi, str) else psi
-    if first.needs_data or second.needs_data:
-        head = log.head()
-        first, second = first.fitted(head.x, head.a), second.fitted(head.x, head.z)
-    return first, second
+def settings_of(method: Method) -> dict[str, Any]:
+    """Return the settings of a method as JSON values."""
+    found = {f.name: getattr(method, f.name) for f in dataclasses.fields(method)}  # type: ignore[arg-type]
+    return {name: _plain(value) for name, value in found.items()}
+
+
+def _key(log: Log, layout: Layout, method: Method, *, episodes: bool) -> dict[str, Any]:
+    """Say which run a checkpoint belongs to."""
+    if not log.table.files:
+        raise InputError(f"a checkpoint needs a log in files; {log.label} has none")
+    about = [(file.resolve(), file.stat()) for file in log.table.files]
+    return {
+        "files": [[str(path), stat.st_size, stat.st_mtime_ns] for path, stat in about],
+        "columns": [dataclasses.asdict(log.roles), log.drop_missing],
+        "features": [layout.phi.to_json(), layout.psi.to_json()],
+        "options": [method.name, settings_of(method), episodes],
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
 
 
 def _nulls(values: np.ndarray) -> list[list[float | None]]:

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ivvi.blocks import Block, Constant, Power
-from ivvi.features import FeatureMap
-from ivvi.logs import Batch, Roles
+from ivvi.errors import InputError
+from ivvi.features import FeatureMap, parse_features
+from ivvi.logs import Batch, Log, Roles
 
 Floats = NDArray[np.float64]
 
@@ -140,3 +141,19 @@ class Layout:
         whole_scatter = np.zeros((*lead, self.width, self.width))
         whole_scatter[..., at[:, None], at] = scatter
         return whole_mean, whole_scatter
+
+
+def build_layout(
+    log: Log, phi: FeatureMap | str, psi: FeatureMap | str | None = None, seed: int = 0
+) -> Layout:
+    """Resolve feature words, fit what depends on data to the first rows, and lay out."""
+    if psi is None:
+        if not isinstance(phi, str):
+            raise InputError("psi is wanted beside a feature map phi that is not a word")
+        psi = phi
+    first = parse_features(phi, seed)[0] if isinstance(phi, str) else phi
+    second = parse_features(psi, seed)[1] if isinstance(psi, str) else psi
+    if first.needs_data or second.needs_data:
+        head = log.head()
+        first, second = first.fitted(head.x, head.a), second.fitted(head.x, head.z)
+    return Layout.build(first, second, log.roles)

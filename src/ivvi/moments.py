@@ -12,17 +12,20 @@ uncentred matrices (eq. 3.4) are blocks of E[v v^T]:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ivvi.errors import InputError
+from ivvi.checkpoint import Checkpoint
+from ivvi.errors import FileError, InputError
+from ivvi.files import Saved, nest, unnest
 from ivvi.layout import Floats, Layout
-from ivvi.logs import Batch, Counts, Log
+from ivvi.logs import Batch, Counts, Log, Pass, Position
+from ivvi.scatter import merge, scatter_by_group, scatter_of
 
 Ints = NDArray[np.int64]
 SMALL_WIDTH = 512
@@ -40,6 +43,10 @@ class EpisodeMoments:
 
     def __len__(self) -> int:
         return len(self.number)
+
+    def saved(self) -> dict[str, np.ndarray]:
+        """Return the arrays by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +86,9 @@ class Moments:
         if episodes:
             if batch.episode is None:
                 raise InputError("per-episode moments need batches read with episodes=True")
-            numbers, weights, means, scatters = _by_episode(V, batch.weight, batch.episode)
+            numbers, weights, means, scatters = scatter_by_group(V, batch.weight, batch.episode)
             blocks = EpisodeMoments(numbers, weights, *layout.embed(means, scatters))
-        weight, mean, scatter = _scatter(V, batch.weight)
+        weight, mean, scatter = scatter_of(V, batch.weight)
         n = len(batch) if batch.weight is None else int(np.count_nonzero(batch.weight))
         return cls(layout, n, weight, *layout.embed(mean, scatter), blocks)
 
@@ -93,7 +100,7 @@ class Moments:
         """
         if self.layout != other.layout:
             raise InputError("moments of different features or columns cannot be added")
-        weight, mean, scatter = _merge(
+        weight, mean, scatter = merge(
             (self.weight, self.mean, self.scatter), (other.weight, other.mean, other.scatter)
         )
         blocks = None
@@ -110,6 +117,27 @@ class Moments:
         shift = first - int(self.episodes.number.min())
         blocks = replace(self.episodes, number=self.episodes.number + shift)
         return replace(self, episodes=blocks)
+
+    def saved(self) -> Saved:
+        """Return all but the layout as JSON values and arrays."""
+        arrays = {"mean": self.mean, "scatter": self.scatter}
+        if self.episodes is not None:
+            arrays |= nest("episodes", self.episodes.saved())
+        return {"n": self.n, "weight": self.weight}, arrays
+
+    @classmethod
+    def restore(
+        cls, layout: Layout, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+    ) -> Moments:
+        """Rebuild moments from what `saved` returned."""
+        parts = unnest("episodes", arrays)
+        blocks = EpisodeMoments(**parts) if parts else None
+        mean, scatter = arrays["mean"], arrays["scatter"]
+        if scatter.shape != (layout.width,) * 2 or mean.shape != (layout.width,):
+            raise FileError(
+                f"moments of shape {scatter.shape} were saved; {layout.width} columns are wanted"
+            )
+        return cls(layout, facts["n"], facts["weight"], mean, scatter, blocks)
 
     def without_episodes(self) -> Moments:
         """Return the totals alone."""
@@ -156,18 +184,49 @@ def compute_moments(
     *,
     episodes: bool = False,
     progress: Callable[[int], None] | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> tuple[Moments, Counts]:
-    """Walk once over a log and return its moments and what was met on the way."""
-    total = Moments.empty(layout)
-    blocks: list[EpisodeMoments] = []
-    walk = log.batches(episodes=episodes, progress=progress)
+    """Walk once over a log and return its moments and what was met on the way.
+
+    With a `checkpoint` the walk goes on where an earlier one was killed.
+    """
+    total, blocks, start = _resumed(layout, checkpoint)
+    walk = log.batches(episodes=episodes, progress=progress, start=start)
+
+    def state() -> Saved:
+        blocks[:] = [_merge_episodes(blocks)] if blocks else []
+        return _with_position(replace(total, episodes=blocks[0] if blocks else None), walk)
+
     with few_threads(layout.width):
         for batch in walk:
             part = Moments.of_batch(layout, batch, episodes=episodes)
             total = total + part.without_episodes()
             if part.episodes is not None:
                 blocks.append(part.episodes)
+            if checkpoint is not None:
+                checkpoint.offer("moments", state)
+    if checkpoint is not None:
+        checkpoint.offer("moments", state, now=True)
     return replace(total, episodes=_merge_episodes(blocks) if blocks else None), walk.counts
+
+
+def _resumed(
+    layout: Layout, checkpoint: Checkpoint | None
+) -> tuple[Moments, list[EpisodeMoments], Position | None]:
+    """Return the totals, the episodes and the position from which to go on."""
+    saved = checkpoint.stage("moments") if checkpoint is not None else None
+    if saved is None:
+        return Moments.empty(layout), [], None
+    facts, arrays = saved
+    total = Moments.restore(layout, facts, arrays)
+    start = Position.restore(facts["position"], unnest("position", arrays))
+    return total.without_episodes(), [total.episodes] if total.episodes else [], start
+
+
+def _with_position(moments: Moments, walk: Pass) -> Saved:
+    facts, arrays = moments.saved()
+    where, rows = walk.position.saved()
+    return {**facts, "position": where}, {**arrays, **nest("position", rows)}
 
 
 def compress(moments: Moments) -> Floats:
@@ -201,55 +260,13 @@ def is_constant(moments: Moments) -> NDArray[np.bool_]:
     return constant
 
 
-def _scatter(V: Floats, weight: Floats | None) -> tuple[float, Floats, Floats]:
-    """Return total weight, mean (p,) and scatter (p, p) of the rows of V."""
-    if weight is None:
-        mean = V.mean(axis=0)
-        centred = V - mean
-        return float(len(V)), mean, centred.T @ centred
-    total = float(weight.sum())
-    if total == 0:
-        return 0.0, np.zeros(V.shape[1]), np.zeros((V.shape[1],) * 2)
-    mean = weight @ V / total
-    centred = (V - mean) * np.sqrt(weight)[:, None]
-    return total, mean, centred.T @ centred
-
-
-def _merge(
-    one: tuple[float, Floats, Floats], other: tuple[float, Floats, Floats]
-) -> tuple[float, Floats, Floats]:
-    """Add two sets of (weight, mean, scatter)."""
-    weight = one[0] + other[0]
-    if weight == 0:
-        return one
-    shift = other[1] - one[1]
-    mean = one[1] + shift * (other[0] / weight)
-    scatter = one[2] + other[2] + np.outer(shift, shift) * (one[0] * other[0] / weight)
-    return weight, mean, scatter
-
-
-def _by_episode(
-    V: Floats, weight: Floats | None, episode: Ints
-) -> tuple[Ints, Floats, Floats, Floats]:
-    """Return numbers (E,), weights (E,), means (E, p) and scatters (E, p, p) of the episodes."""
-    order = np.argsort(episode, kind="stable")
-    numbers, starts = np.unique(episode[order], return_index=True)
-    stops = np.append(starts[1:], len(order))
-    parts = [
-        _scatter(V[rows], None if weight is None else weight[rows])
-        for rows in (order[i:j] for i, j in zip(starts, stops, strict=True))
-    ]
-    weights, means, scatters = (np.array(part) for part in zip(*parts, strict=True))
-    return numbers, weights, means, scatters
-
-
 def _merge_episodes(parts: Sequence[EpisodeMoments]) -> EpisodeMoments:
     """Join per-episode moments, adding those of an episode that stands in several parts."""
     total: dict[int, tuple[float, Floats, Floats]] = {}
     for part in parts:
         for i, number in enumerate(part.number.tolist()):
             added = (float(part.weight[i]), part.mean[i], part.scatter[i])
-            total[number] = _merge(total[number], added) if number in total else added
+            total[number] = merge(total[number], added) if number in total else added
     weights, means, scatters = zip(*total.values(), strict=True)
     numbers = np.array(list(total), dtype=np.int64)
     return EpisodeMoments(numbers, np.array(weights), np.array(means), np.array(scatters))

@@ -16,13 +16,14 @@ from ivvi.commands.options import (
     Instrument,
     Json,
     NextState,
+    OptionalSource,
     Phi,
     Psi,
     Reward,
     Seed,
-    Source,
     State,
     Step,
+    Unidentified,
     Weight,
     open_log,
 )
@@ -31,8 +32,8 @@ from ivvi.terminal import check_json_target, emit_json, progress, say, warn
 
 
 def fit(  # noqa: PLR0913
-    log: Source,
     out: Annotated[Path, typer.Option(help="Folder for the model.")],
+    log: OptionalSource = None,
     state: State = None,
     action: Action = None,
     instrument: Instrument = None,
@@ -56,18 +57,31 @@ def fit(  # noqa: PLR0913
     ] = 0.0,
     se: Annotated[str, typer.Option(help="Standard errors: unadjusted.")] = "unadjusted",
     debiased: Annotated[bool, typer.Option(help="Small-sample correction of variances.")] = False,
-    allow_unidentified: Annotated[
-        bool, typer.Option(help="Accept the minimum-norm solution.")
+    allow_unidentified: Unidentified = False,
+    moments: Annotated[
+        Path | None, typer.Option(help="Fit to sums that `ivvi moments` wrote, not to a log.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="File from which a run that was killed goes on.")
+    ] = None,
+    checkpoint_every: Annotated[
+        float, typer.Option(help="Seconds between two writings of the checkpoint.")
+    ] = 30.0,
+    without_moments: Annotated[
+        bool, typer.Option("--without-moments", help="Save a model that cannot be updated.")
     ] = False,
     all_outputs: Annotated[bool, typer.Option(help="Print the table of every output.")] = False,
     seed: Seed = 0,
     json: Json = None,
     force: Force = False,
 ) -> None:
-    """Estimate the dynamics of a log and save them as a model."""
+    """Estimate the dynamics of a log (or of moments) and save them as a model."""
+    from ivvi.checkpoint import Checkpoint
     from ivvi.files import checked_output
     from ivvi.fitting import estimate, make_method
 
+    state_file = None if checkpoint is None else Checkpoint(checkpoint, checkpoint_every)
+    force = force or (state_file is not None and state_file.exists)  # what that run wrote
     checked_output(out, force=force)
     check_json_target(json, force=force, out=out)
     if se != "unadjusted":
@@ -76,8 +90,8 @@ def fit(  # noqa: PLR0913
     if method == "sgda":
         settings = {"schedule": schedule, "batch": batch, "passes": passes, "seed": seed}
     chosen = make_method(method, **settings)
-    logs = open_log(log, locals())
-    with progress("reading", logs.num_rows) as bar:
+    logs = _open(log, moments, locals())
+    with progress("reading", getattr(logs, "num_rows", None)) as bar:
         found = estimate(
             logs,
             phi or features,
@@ -86,10 +100,26 @@ def fit(  # noqa: PLR0913
             allow_unidentified=allow_unidentified,
             seed=seed,
             progress=bar,
+            checkpoint=state_file,
         )
-    found.save(out, force=force)
+    found.save(out, moments=not without_moments, force=force)
     for text in found.warnings:
         warn(text)
     say(found.summary(most_outputs=None if all_outputs else 6), quiet=json == "-")
     say(f"model saved in {out}", quiet=json == "-")
     emit_json(found.to_json(), json, force=force)
+    if state_file is not None:
+        state_file.remove()
+
+
+def _open(log: str | None, moments: Path | None, options: dict[str, Any]) -> Any:
+    """Return the log or the moments, whichever is given."""
+    if (log is None) == (moments is None):
+        raise InputError("either a log or --moments is wanted, not both and not neither")
+    if moments is None:
+        return open_log(str(log), options)
+    from ivvi.shard import Shard
+
+    if options["checkpoint"] is not None:
+        raise InputError("--checkpoint is for logs; moments are read at once")
+    return Shard.load(moments)

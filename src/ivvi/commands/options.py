@@ -9,9 +9,9 @@ import typer
 Json = Annotated[str | None, typer.Option("--json", help="Write JSON to this file; - is stdout.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
-Source = Annotated[
-    str, typer.Argument(help="Parquet (file, folder, glob), CSV, Arrow, or minari:NAME.")
-]
+SOURCES = "Parquet (file, folder, glob), CSV, Arrow, or minari:NAME."
+Source = Annotated[str, typer.Argument(help=SOURCES)]
+OptionalSource = Annotated[str | None, typer.Argument(help=SOURCES)]
 State = Annotated[
     str | None, typer.Option(help="State columns: names, globs (x*) or ranges (x0:x4).")
 ]
@@ -28,6 +28,9 @@ DropMissing = Annotated[bool, typer.Option(help="Drop rows with missing or infin
 Features = Annotated[str, typer.Option(help="linear, poly2, poly2:cross, spline:5, fourier:200.")]
 Phi = Annotated[str | None, typer.Option(help="Feature word for phi(x, a) alone.")]
 Psi = Annotated[str | None, typer.Option(help="Feature word for psi(x, z) alone.")]
+Unidentified = Annotated[
+    bool, typer.Option("--allow-unidentified", help="Accept the minimum-norm solution.")
+]
 
 
 def open_log(log: str, options: dict[str, Any]) -> Any:

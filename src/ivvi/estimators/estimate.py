@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ivvi.checkpoint import Checkpoint
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.trace import Trace
 from ivvi.features import describe_direction
@@ -95,8 +96,10 @@ class Method(Protocol):
         """The word by which the command line knows it."""
         ...
 
-    def solve(self, moments: Moments, log: Log | None = None) -> Estimate:
-        """Estimate W; iterative methods pass over the rows of the log again."""
+    def solve(
+        self, moments: Moments, log: Log | None = None, checkpoint: Checkpoint | None = None
+    ) -> Estimate:
+        """Estimate W; iterative methods pass over the rows of the log again, resumably."""
         ...
 
 

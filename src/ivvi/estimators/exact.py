@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi.checkpoint import Checkpoint
 from ivvi.estimators.estimate import (
     RANK_TOLERANCE,
     Estimate,
@@ -47,7 +48,9 @@ class Exact:
         """The word by which the command line knows it."""
         return "exact"
 
-    def solve(self, moments: Moments, log: Log | None = None) -> Estimate:
+    def solve(
+        self, moments: Moments, log: Log | None = None, checkpoint: Checkpoint | None = None
+    ) -> Estimate:
         """Estimate W from moments."""
         rows = Rows.of(moments)
         basis = instrument_basis(rows)

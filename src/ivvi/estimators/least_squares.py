@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ivvi.checkpoint import Checkpoint
 from ivvi.estimators.estimate import Estimate, Rows, check_ridge, solve_rows
 from ivvi.logs import Log
 from ivvi.moments import Moments
@@ -33,7 +34,9 @@ class LeastSquares:
         """The word by which the command line knows it."""
         return "least-squares"
 
-    def solve(self, moments: Moments, log: Log | None = None) -> Estimate:
+    def solve(
+        self, moments: Moments, log: Log | None = None, checkpoint: Checkpoint | None = None
+    ) -> Estimate:
         """Estimate W from moments."""
         rows = Rows.of(moments)
         return solve_rows(moments, rows, None, ridge=self.ridge, debiased=self.debiased)

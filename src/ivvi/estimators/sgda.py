@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi.checkpoint import Checkpoint
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.descent import State, advance
 from ivvi.estimators.estimate import Estimate, Floats, with_weights
@@ -103,7 +104,9 @@ class SGDA:
         """The word by which the command line knows it."""
         return "sgda"
 
-    def solve(self, moments: Moments, log: Any = None) -> Estimate:
+    def solve(
+        self, moments: Moments, log: Any = None, checkpoint: Checkpoint | None = None
+    ) -> Estimate:
         """Estimate W by passing over the rows of `log`; the moments judge the result."""
         if log is None:
             raise InputError("SGDA needs the rows of a log, not their moments alone")

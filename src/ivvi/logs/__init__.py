@@ -2,9 +2,9 @@
 
 from ivvi.logs.batch import Batch, concatenate
 from ivvi.logs.log import Log, Pass, read_logs
+from ivvi.logs.position import Counts, Position
 from ivvi.logs.schema import Roles, Schema
 from ivvi.logs.tables import SOURCE_KEY, ArrowTable
-from ivvi.logs.transitions import Counts
 
 __all__ = [
     "SOURCE_KEY",
@@ -13,6 +13,7 @@ __all__ = [
     "Counts",
     "Log",
     "Pass",
+    "Position",
     "Roles",
     "Schema",
     "concatenate",

@@ -16,9 +16,10 @@ from ivvi.files import atomic_file
 from ivvi.logs.batch import Batch, concatenate
 from ivvi.logs.minari import is_minari, open_minari, write_minari
 from ivvi.logs.order import check_no_duplicates, is_ordered, sort_table
+from ivvi.logs.position import Counts, Position
 from ivvi.logs.schema import Columns, Roles, Schema
 from ivvi.logs.tables import Table, open_table
-from ivvi.logs.transitions import Counts, Transitions
+from ivvi.logs.transitions import Transitions
 from ivvi.logs.watch import CopyWatch
 
 BATCH_BYTES = 10 << 20
@@ -59,6 +60,7 @@ class Log:
         size: int | None = None,
         episodes: bool = False,
         progress: Callable[[int], None] | None = None,
+        start: Position | None = None,
     ) -> Pass:
         """Start a pass over the transitions, at most about `size` at a time.
 
@@ -70,6 +72,8 @@ class Log:
             Number the episode of each row in `Batch.episode`.
         progress
             Called with the number of rows just read.
+        start
+            `Pass.position` of an earlier pass with the same settings, to go on from there.
         """
         table, ordered = self._readable
         width = len(self.roles.numeric) + self.roles.derived * len(self.roles.state)
@@ -84,7 +88,9 @@ class Log:
             episodes=episodes,
             progress=progress,
         )
-        return Pass(walk, self)
+        if start is not None:
+            walk.go_on(start)
+        return Pass(walk, self, start)
 
     @cached_property
     def _readable(self) -> tuple[Table, bool]:
@@ -148,24 +154,30 @@ class Log:
 class Pass:
     """One pass over a log: iterate it once, then ask for its `counts`."""
 
-    def __init__(self, walk: Transitions, log: Log) -> None:
+    def __init__(self, walk: Transitions, log: Log, start: Position | None = None) -> None:
         self._walk, self._log = walk, log
+        self._watch = CopyWatch(log.roles, start.alike if start else None)
+        self._weight = start.weight if start else 0.0
 
     @property
     def counts(self) -> Counts:
         """What the pass has met so far."""
         return self._walk.counts
 
+    @property
+    def position(self) -> Position:
+        """Where the pass stands: after the batch that it has just yielded."""
+        return self._walk.position(self._watch.alike, self._weight)
+
     def __iter__(self) -> Iterator[Batch]:
-        watch, weight = CopyWatch(self._log.roles), 0.0
         for batch in self._walk:
-            watch.look(batch)
-            weight += len(batch) if batch.weight is None else float(batch.weight.sum())
+            self._watch.look(batch)
+            self._weight += len(batch) if batch.weight is None else float(batch.weight.sum())
             yield batch
         self._check_not_empty()
-        if not weight:
+        if not self._weight:
             raise DataError(f"weight column {self._log.roles.weight!r} is zero in every row")
-        watch.check()
+        self._watch.check()
 
     def _check_not_empty(self) -> None:
         counts, label = self.counts, self._log.label

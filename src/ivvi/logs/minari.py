@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,7 @@ class MinariTable:
     """The steps of a Minari data set as a table with columns x*, a*, z*, reward, next_x*."""
 
     in_memory = False
+    files: Sequence[Path] = ()
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -39,6 +39,7 @@ class Table(Protocol):
     schema: pa.Schema
     num_rows: int | None
     in_memory: bool
+    files: Sequence[Path]
 
     def batches(
         self, columns: Sequence[str], numeric: Sequence[str], size: int
@@ -52,9 +53,11 @@ class ArrowTable:
 
     in_memory = True
 
-    def __init__(self, table: pa.Table, label: str = "the table") -> None:
+    def __init__(
+        self, table: pa.Table, label: str = "the table", files: Sequence[Path] = ()
+    ) -> None:
         self.table = _plain(table)
-        self.label = label
+        self.label, self.files = label, files
         self.schema = self.table.schema
         self.num_rows: int | None = table.num_rows
 
@@ -72,7 +75,7 @@ class ParquetTable:
     in_memory = False
 
     def __init__(self, files: Sequence[Path], label: str) -> None:
-        self.files = list(files)
+        self.files: Sequence[Path] = list(files)
         opened = [_open_parquet(file) for file in self.files]
         self.schema = opened[0].schema_arrow
         source = (self.schema.metadata or {}).get(SOURCE_KEY.encode(), b"").decode()
@@ -84,14 +87,19 @@ class ParquetTable:
             one.close()
 
     def batches(
-        self, columns: Sequence[str], numeric: Sequence[str], size: int
+        self, columns: Sequence[str], numeric: Sequence[str], size: int, start: int = 0
     ) -> Iterator[pa.RecordBatch]:
-        """Yield decoded rows; memory stays bounded whatever the size of the row groups."""
+        """Yield decoded rows; memory stays bounded whatever the size of the row groups.
+
+        They begin at row `start`; row groups before it are not decoded.
+        """
         check_numeric(self.schema, numeric, self.label)
         for file in self.files:
             try:
                 with pq.ParquetFile(file, pre_buffer=False) as parquet:
-                    yield from map(_plain, _parquet_batches(parquet, list(columns), size))
+                    blocks = _parquet_batches(parquet, list(columns), size, start)
+                    yield from map(_plain, blocks)
+                    start = max(0, start - parquet.metadata.num_rows)
             except (pa.ArrowException, OSError) as error:
                 raise FileError(
                     f"{file} cannot be read as Parquet: {_first_line(error)}"
@@ -105,7 +113,7 @@ class CsvTable:
     num_rows: int | None = None
 
     def __init__(self, files: Sequence[Path], label: str) -> None:
-        self.files = list(files)
+        self.files: Sequence[Path] = list(files)
         self.label = label
         schemas = [self._guessed_schema(file) for file in self.files]
         self.schema = schemas[0]
@@ -182,6 +190,14 @@ def open_table(source: Any) -> Table:
     )
 
 
+def skip_rows(blocks: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the blocks without the first `rows` rows."""
+    for block in blocks:
+        if rows < block.num_rows:
+            yield block.slice(rows)
+        rows = max(0, rows - block.num_rows)
+
+
 def check_numeric(schema: pa.Schema, names: Sequence[str], label: str) -> None:
     """Refuse columns that cannot be numbers."""
     for name in names:
@@ -218,7 +234,7 @@ def _open_path(path: str) -> Table:
     if name.endswith(TEXT_SUFFIXES):
         return CsvTable(files, path)
     if name.endswith(ARROW_SUFFIXES):
-        return ArrowTable(_read_arrow(files), path)
+        return ArrowTable(_read_arrow(files), path, files)
     if name.endswith(PARQUET_SUFFIXES):
         return ParquetTable(files, path)
     raise FileError(f"{path} has no known ending; .parquet, .csv, .tsv or .arrow is wanted")
@@ -232,17 +248,21 @@ def _open_parquet(file: Path) -> pq.ParquetFile:
 
 
 def _parquet_batches(
-    parquet: pq.ParquetFile, columns: list[str], size: int
+    parquet: pq.ParquetFile, columns: list[str], size: int, start: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows; a row group is decoded whole when it is small (faster), else in pieces."""
     for index in range(parquet.num_row_groups):
-        if parquet.metadata.row_group(index).total_byte_size <= WHOLE_ROW_GROUP:
-            group = parquet.read_row_group(index, columns=columns, use_threads=False)
-            yield from group.to_batches(max_chunksize=size)
-        else:
-            yield from parquet.iter_batches(
-                size, row_groups=[index], columns=columns, use_threads=False
-            )
+        about = parquet.metadata.row_group(index)
+        if about.num_rows > start:
+            if about.total_byte_size <= WHOLE_ROW_GROUP:
+                group = parquet.read_row_group(index, columns=columns, use_threads=False)
+                blocks = group.to_batches(max_chunksize=size)
+            else:
+                blocks = parquet.iter_batches(
+                    size, row_groups=[index], columns=columns, use_threads=False
+                )
+            yield from skip_rows(blocks, start)
+        start = max(0, start - about.num_rows)
 
 
 def _open_csv(file: Path, **options: Any) -> pa.csv.CSVStreamingReader:

@@ -9,7 +9,7 @@ column-major buffer; memory is bounded by the size of a record batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ivvi.errors import DataError
 from ivvi.logs.batch import Batch, Floats
 from ivvi.logs.order import duplicate_error
+from ivvi.logs.position import Counts, Position, batches_from
 from ivvi.logs.schema import Roles
 from ivvi.logs.tables import Table
 
@@ -31,17 +32,6 @@ NUMPY_TYPES = {"double": np.float64, "float": np.float32} | {
     for sign in ("", "u")
     for bits in (8, 16, 32, 64)
 }
-
-
-@dataclass(slots=True)
-class Counts:
-    """What one pass over a log has met so far."""
-
-    rows: int = 0
-    transitions: int = 0
-    episodes: int = 0
-    without_next: int = 0
-    missing: int = 0
 
 
 class Transitions:
@@ -88,6 +78,21 @@ class Transitions:
         self._last_step: Any = 0
         self._numbers: dict[Any, int] = {}
 
+    def go_on(self, start: Position) -> None:
+        """Begin where an earlier pass stood."""
+        self.counts = replace(start.counts)
+        self._numbers = {value: i for i, value in enumerate(start.numbers)}
+        self._carry = start.carry
+        if start.carry is not None:
+            row = start.carry
+            self._last = {name: as_numpy(row.column(name))[0] for name in self._roles.numeric}
+            if self._roles.derived:
+                self._last_step = _steps(row.column(self._roles.step))[0]
+
+    def position(self, alike: tuple[tuple[int, int], ...], weight: float) -> Position:
+        """Return where the pass stands, after the batch that it has just yielded."""
+        return Position(replace(self.counts), self._carry, tuple(self._numbers), alike, weight)
+
     def _parts(self) -> tuple[tuple[str, ...], ...]:
         """Columns of x, a, z and y in the buffer; a derived x' is the state, one row on."""
         roles = self._roles
@@ -97,8 +102,10 @@ class Transitions:
         return roles.state, roles.action, roles.instrument, following, reward, weight
 
     def __iter__(self) -> Iterator[Batch]:
-        names = self._roles.columns
-        for block in self._table.batches(names, self._roles.numeric, self._size):
+        names, done = self._roles.columns, self.counts.rows
+        if done and self._progress:
+            self._progress(done)
+        for block in batches_from(self._table, names, self._roles.numeric, self._size, done):
             self.counts.rows += block.num_rows
             usable, values = self._without_missing(block)
             if usable.num_rows:
@@ -173,8 +180,7 @@ class Transitions:
         """
         if not self._roles.derived:
             return False, np.ones(block.num_rows, dtype=bool)
-        step = as_numpy(block.column(self._roles.step))
-        step = step if step.dtype.kind == "f" else step.astype(np.int64, copy=False)
+        step = _steps(block.column(self._roles.step))
         gap = np.diff(step, prepend=step[0] if self._carry is None else self._last_step)
         repeated = np.flatnonzero(~starts & (gap == 0))
         if len(repeated):
@@ -215,6 +221,11 @@ def as_numpy(column: pa.Array) -> NDArray[Any]:
         return np.empty(0)
     values = np.frombuffer(column.buffers()[1], dtype=NUMPY_TYPES[str(column.type)])
     return values[column.offset : column.offset + len(column)]
+
+
+def _steps(column: pa.Array) -> NDArray[Any]:
+    step = as_numpy(column)
+    return step if step.dtype.kind == "f" else step.astype(np.int64, copy=False)
 
 
 def missing_error(table: Table, roles: Roles) -> DataError:

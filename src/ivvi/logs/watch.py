@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 import numpy as np
 
 from ivvi.errors import DataError
@@ -17,12 +20,16 @@ class CopyWatch:
     the first row that differs, which is almost always in the first batch.
     """
 
-    def __init__(self, roles: Roles) -> None:
+    def __init__(self, roles: Roles, alike: Sequence[tuple[int, int]] | None = None) -> None:
         self._roles = roles
         self._others = roles.state + roles.action
-        self._alike = [
-            (j, i) for j in range(len(roles.instrument)) for i in range(len(self._others))
-        ]
+        pairs = itertools.product(range(len(roles.instrument)), range(len(self._others)))
+        self._alike = list(pairs if alike is None else alike)
+
+    @property
+    def alike(self) -> tuple[tuple[int, int], ...]:
+        """Pairs (instrument, other column) that have been equal so far."""
+        return tuple(self._alike)
 
     def look(self, batch: Batch) -> None:
         """Compare the pairs that have been equal so far."""

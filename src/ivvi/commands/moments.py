@@ -1,0 +1,115 @@
+"""`ivvi moments` and `ivvi merge`: sums of logs that can be shared where rows cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ivvi.commands.options import (
+    Action,
+    DropMissing,
+    Episode,
+    Features,
+    Force,
+    Instrument,
+    Json,
+    NextState,
+    Phi,
+    Psi,
+    Reward,
+    Seed,
+    Source,
+    State,
+    Step,
+    Weight,
+    open_log,
+)
+from ivvi.terminal import check_json_target, emit_json, progress, say, warn
+
+Out = Annotated[Path, typer.Option(help="Folder for the moments.")]
+
+
+def moments(  # noqa: PLR0913
+    log: Source,
+    out: Out,
+    state: State = None,
+    action: Action = None,
+    instrument: Instrument = None,
+    next_state: NextState = None,
+    reward: Reward = None,
+    episode: Episode = None,
+    step: Step = None,
+    weight: Weight = None,
+    drop_missing: DropMissing = False,
+    features: Features = "linear",
+    phi: Phi = None,
+    psi: Psi = None,
+    like: Annotated[
+        Path | None,
+        typer.Option(help="Take columns and features from this moments file or model."),
+    ] = None,
+    by_episode: Annotated[
+        bool, typer.Option("--by-episode", help="Keep the sums of each episode too.")
+    ] = False,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Write the sums of a log, without its rows, to be merged with those of others."""
+    from ivvi.files import checked_output
+    from ivvi.layout import build_layout
+    from ivvi.shard import Shard, open_like
+
+    checked_output(out, force=force)
+    check_json_target(json, force=force, out=out)
+    if like is None:
+        logs = open_log(log, locals())
+        layout = build_layout(logs, phi or features, psi or features, seed)
+    else:
+        known = Shard.load(like)
+        logs = open_like(log, known.roles, drop_missing=drop_missing)
+        layout = known.moments.layout
+    with progress("reading", logs.num_rows) as bar:
+        shard = Shard.of(logs, layout, episodes=by_episode, progress=bar)
+    _finish(shard, out, json, force=force)
+
+
+def merge(
+    sources: Annotated[list[Path], typer.Argument(help="Folders that `ivvi moments` wrote.")],
+    out: Out,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Add up moments; the result is that of all their rows together."""
+    from ivvi.files import checked_output
+    from ivvi.shard import Shard
+
+    checked_output(out, force=force)
+    check_json_target(json, force=force, out=out)
+    first, *others = map(Shard.load, sources)
+    _finish(sum(others, first), out, json, force=force)
+
+
+def _finish(shard: Any, out: Path, json: str | None, *, force: bool) -> None:
+    shard.save(out, force=force)
+    layout, n = shard.moments.layout, shard.moments.n
+    if shard.is_revealing:
+        warn(
+            f"{n:,} rows for {layout.width} columns are few: the sums say much about single "
+            "rows; share them as you would share the rows"
+        )
+    if shard.moments.episodes is not None:
+        warn("the sums of each episode say much about single episodes; share them with care")
+    say(f"{out}: sums of {n:,} transitions of {shard.label}", quiet=json == "-")
+    facts = {
+        "moments": str(out),
+        "n": n,
+        "episodes": shard.counts.episodes,
+        "phi": list(layout.phi_names),
+        "psi": list(layout.psi_names),
+        "outputs": list(layout.outputs),
+        "files": list(shard.files),
+    }
+    emit_json(facts, json, force=force)

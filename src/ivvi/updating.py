@@ -1,0 +1,69 @@
+"""New rows for a saved model, without the old ones: moments add."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from ivvi.dynamics import KIND
+from ivvi.errors import DataError
+from ivvi.estimators import Method
+from ivvi.files import load_folder
+from ivvi.fitting import Fit, estimate, make_method
+from ivvi.layout import Layout
+from ivvi.logs import Log
+from ivvi.moments import compute_moments
+from ivvi.shard import Shard, check_same, hashes, open_like
+
+
+def update_model(
+    path: str | os.PathLike[str],
+    logs: Any,
+    *,
+    again: bool = False,
+    drop_missing: bool = False,
+    allow_unidentified: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Fit:
+    """Return the fit of a saved model's rows and those of another log together.
+
+    Parameters
+    ----------
+    path
+        A model that was saved with its moments.
+    logs
+        A `Log`, or a source that is opened with the columns of the model.
+    again
+        Accept a file whose rows are in the model already.
+    drop_missing, allow_unidentified, progress
+        As for `read_logs` and `estimate`.
+
+    Notes
+    -----
+    The method is that of the model with its settings; one that was fitted by descent-ascent
+    becomes the closed form, because its old rows are not there to pass over. An episode
+    that goes on from one log into the next is two episodes.
+    """
+    known = Shard.load(path)
+    log = logs if isinstance(logs, Log) else open_like(logs, known.roles, drop_missing=drop_missing)
+    layout = known.moments.layout
+    check_same(layout, Layout.build(layout.phi, layout.psi, log.roles), log.label)
+    files = hashes(log)
+    for file, seen in zip(log.table.files, files, strict=True):
+        if seen in known.files and not again:
+            raise DataError(
+                f"{file} is in {path} already (same content); add it again with --again"
+            )
+    moments, counts = compute_moments(log, layout, progress=progress)
+    fresh = tuple(seen for seen in files if seen not in known.files)
+    added = Shard(moments, counts, log.roles, fresh, log.label)
+    return estimate(known + added, method=_method(path), allow_unidentified=allow_unidentified)
+
+
+def _method(path: str | os.PathLike[str]) -> Method:
+    """Return the method of a saved model; the closed form for one of descent-ascent."""
+    facts = load_folder(path, KIND)[0]["facts"]
+    if facts["method"] == "sgda":
+        return make_method("exact")
+    return make_method(facts["method"], **facts["settings"])
