@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,7 @@ def estimate(  # noqa: PLR0913
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
     checkpoint: Checkpoint | None = None,
+    cluster: Any = None,
 ) -> Fit:
     """Estimate y = W phi(x, a) + noise from a confounded log with instruments.
 
@@ -230,6 +232,9 @@ def estimate(  # noqa: PLR0913
     checkpoint
         Where to keep the state, so that a run that was killed goes on and ends with the
         same bits; `Checkpoint.remove` it when the result is safe.
+    cluster
+        Compute the moments with Dask: a number of local processes, the address of a
+        scheduler, or a `distributed.Client`.
 
     Examples
     --------
@@ -250,9 +255,10 @@ def estimate(  # noqa: PLR0913
         layout = build_layout(log, phi, psi, seed)
         if checkpoint is not None:
             checkpoint.open(_key(log, layout, chosen, episodes=episodes))
-        moments, counts = compute_moments(
-            log, layout, episodes=episodes, progress=progress, checkpoint=checkpoint
-        )
+        walk = partial(compute_moments, checkpoint=checkpoint)
+        if cluster is not None:
+            walk = _on_cluster(cluster, checkpoint)
+        moments, counts = walk(log, layout, episodes=episodes, progress=progress)
         shard, files = Shard(moments, counts, log.roles, label=log.label), tuple(log.table.files)
     diagnostics = diagnose(shard.moments)
     if not (
@@ -277,6 +283,15 @@ def estimate(  # noqa: PLR0913
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=2)
     return fit
+
+
+def _on_cluster(cluster: Any, checkpoint: Checkpoint | None) -> Any:
+    """Return `compute_moments` as the cluster does it."""
+    from ivvi.distributed import compute_moments_on
+
+    if checkpoint is not None:
+        raise InputError("a checkpoint is for one process; a cluster needs none")
+    return partial(compute_moments_on, cluster)
 
 
 def settings_of(method: Method) -> dict[str, Any]:
