@@ -21,6 +21,13 @@ from ivvi.moments import Moments, few_threads, merge_episodes
 
 PATIENCE = 5.0
 """Seconds to wait for a scheduler's answer."""
+LOCAL: dict[str, Any] = {
+    "threads_per_worker": 1,
+    "dashboard_address": ":0",  # any free port: 8787 may be another cluster's
+    "scheduler_kwargs": {"dashboard": False},
+    "silence_logs": logging.CRITICAL,
+}
+"""Settings of the clusters that we start and stop ourselves."""
 
 Cluster = Any
 """A number of local processes, the address of a scheduler, or a `distributed.Client`."""
@@ -57,9 +64,7 @@ def connected(cluster: Cluster) -> Iterator[Any]:
     elif isinstance(cluster, int):
         if cluster < 1:
             raise InputError(f"{cluster} workers were asked for; at least 1 is wanted")
-        settings = {"dashboard_address": None, "silence_logs": logging.CRITICAL}
-        local = LocalCluster(n_workers=cluster, threads_per_worker=1, **settings)
-        with local, Client(local) as client:
+        with LocalCluster(n_workers=cluster, **LOCAL) as local, Client(local) as client:
             yield client
     else:
         with _reached(Client, str(cluster)) as client:
