@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,7 @@ def estimate(  # noqa: PLR0913
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
     checkpoint: Checkpoint | None = None,
+    cluster: Any = None,
 ) -> Fit:
     """Estimate y = W phi(x, a) + noise from a confounded log with instruments.
 
@@ -227,6 +229,9 @@ def estimate(  # noqa: PLR0913
     checkpoint
         Where to keep the state, so that a run that was killed goes on and ends with the
         same bits; `Checkpoint.remove` it when the result is safe.
+    cluster
+        Compute the moments with Dask: a number of local processes, the address of a
+        scheduler, or a `distributed.Client`.
 
     Returns
     -------
@@ -256,9 +261,10 @@ def estimate(  # noqa: PLR0913
         if isinstance(chosen, SGDA) and chosen.is_linear(layout):
             # it has what a Fit has, but for what needs moments
             return light_fit(log, layout, chosen, checkpoint, progress)  # type: ignore[return-value]
-        moments, counts = compute_moments(
-            log, layout, episodes=episodes, progress=progress, checkpoint=checkpoint
-        )
+        walk = partial(compute_moments, checkpoint=checkpoint)
+        if cluster is not None:
+            walk = _on_cluster(cluster, checkpoint)
+        moments, counts = walk(log, layout, episodes=episodes, progress=progress)
         shard, files = Shard(moments, counts, log.roles, label=log.label), tuple(log.table.files)
     diagnostics = diagnose(shard.moments)
     if not (
@@ -284,3 +290,12 @@ def estimate(  # noqa: PLR0913
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=2)
     return fit
+
+
+def _on_cluster(cluster: Any, checkpoint: Checkpoint | None) -> Any:
+    """Return `compute_moments` as the cluster does it."""
+    from ivvi.distributed import compute_moments_on
+
+    if checkpoint is not None:
+        raise InputError("a checkpoint is for one process; a cluster needs none")
+    return partial(compute_moments_on, cluster)

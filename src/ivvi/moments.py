@@ -107,7 +107,7 @@ class Moments:
         if self.n == 0 or other.n == 0:
             blocks = self.episodes or other.episodes
         elif self.episodes is not None and other.episodes is not None:
-            blocks = _merge_episodes([self.episodes, other.episodes])
+            blocks = merge_episodes([self.episodes, other.episodes])
         return Moments(self.layout, self.n + other.n, weight, mean, scatter, blocks)
 
     def renumbered(self, first: int) -> Moments:
@@ -194,7 +194,7 @@ def compute_moments(
     walk = log.batches(episodes=episodes, progress=progress, start=start)
 
     def state() -> Saved:
-        blocks[:] = [_merge_episodes(blocks)] if blocks else []
+        blocks[:] = [merge_episodes(blocks)] if blocks else []
         return _with_position(replace(total, episodes=blocks[0] if blocks else None), walk)
 
     with few_threads(layout.width):
@@ -207,7 +207,7 @@ def compute_moments(
                 checkpoint.offer("moments", state)
     if checkpoint is not None:
         checkpoint.offer("moments", state, now=True)
-    return replace(total, episodes=_merge_episodes(blocks) if blocks else None), walk.counts
+    return replace(total, episodes=merge_episodes(blocks) if blocks else None), walk.counts
 
 
 def _resumed(
@@ -260,7 +260,7 @@ def is_constant(moments: Moments) -> NDArray[np.bool_]:
     return constant
 
 
-def _merge_episodes(parts: Sequence[EpisodeMoments]) -> EpisodeMoments:
+def merge_episodes(parts: Sequence[EpisodeMoments]) -> EpisodeMoments:
     """Join per-episode moments, adding those of an episode that stands in several parts."""
     total: dict[int, tuple[float, Floats, Floats]] = {}
     for part in parts:

@@ -14,11 +14,14 @@ from ivvi.commands.options import (
     Phi,
     Psi,
     Reward,
+    Scheduler,
     Seed,
     Source,
     State,
     Step,
     Weight,
+    Workers,
+    chosen_cluster,
     open_log,
 )
 from ivvi.terminal import check_json_target, emit_json, progress, say, warn
@@ -38,6 +41,8 @@ def diagnose(  # noqa: PLR0913
     features: Features = "linear",
     phi: Phi = None,
     psi: Psi = None,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
     seed: Seed = 0,
     json: Json = None,
     force: Force = False,
@@ -46,6 +51,7 @@ def diagnose(  # noqa: PLR0913
     from ivvi.fitting import estimate
     from ivvi.summary import diagnostics_table
 
+    cluster = chosen_cluster(scheduler, workers)
     check_json_target(json, force=force)
     logs = open_log(log, locals())
     with progress("reading", logs.num_rows) as bar:
@@ -56,6 +62,7 @@ def diagnose(  # noqa: PLR0913
             allow_unidentified=True,
             seed=seed,
             progress=bar,
+            cluster=cluster,
         )
     for text in found.warnings:
         warn(text)

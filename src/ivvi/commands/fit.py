@@ -20,11 +20,14 @@ from ivvi.commands.options import (
     Phi,
     Psi,
     Reward,
+    Scheduler,
     Seed,
     State,
     Step,
     Unidentified,
     Weight,
+    Workers,
+    chosen_cluster,
     open_log,
 )
 from ivvi.errors import InputError
@@ -79,6 +82,8 @@ def fit(  # noqa: PLR0913
         bool, typer.Option("--without-moments", help="Save a model that cannot be updated.")
     ] = False,
     all_outputs: Annotated[bool, typer.Option(help="Print the table of every output.")] = False,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
     seed: Seed = 0,
     json: Json = None,
     force: Force = False,
@@ -91,6 +96,7 @@ def fit(  # noqa: PLR0913
     state_file = None if checkpoint is None else Checkpoint(checkpoint, checkpoint_every)
     force = force or (state_file is not None and state_file.exists)  # what that run wrote
     checked_output(out, force=force)
+    cluster = chosen_cluster(scheduler, workers)
     check_json_target(json, force=force, out=out)
     if se != "unadjusted":
         raise InputError(f"standard errors {se!r} are not available; unadjusted is")
@@ -110,6 +116,7 @@ def fit(  # noqa: PLR0913
             allow_unidentified=allow_unidentified,
             seed=seed,
             progress=bar,
+            cluster=cluster,
             checkpoint=state_file,
         )
     found.save(out, moments=not without_moments, force=force)
@@ -132,4 +139,6 @@ def _open(log: str | None, moments: Path | None, options: dict[str, Any]) -> Any
 
     if options["checkpoint"] is not None:
         raise InputError("--checkpoint is for logs; moments are read at once")
+    if options["cluster"] is not None:
+        raise InputError("--scheduler and --workers are for logs; moments are read at once")
     return Shard.load(moments)

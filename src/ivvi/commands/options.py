@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ivvi.errors import InputError
+
 Json = Annotated[str | None, typer.Option("--json", help="Write JSON to this file; - is stdout.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
@@ -31,6 +33,18 @@ Psi = Annotated[str | None, typer.Option(help="Feature word for psi(x, z) alone.
 Unidentified = Annotated[
     bool, typer.Option("--allow-unidentified", help="Accept the minimum-norm solution.")
 ]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(help="Address of a Dask scheduler that reads the log, tcp://host:8786."),
+]
+Workers = Annotated[int | None, typer.Option(help="Read the log with this many processes (Dask).")]
+
+
+def chosen_cluster(scheduler: str | None, workers: int | None) -> str | int | None:
+    """Return the cluster that the options ask for."""
+    if scheduler is not None and workers is not None:
+        raise InputError("--scheduler and --workers exclude each other; one is wanted")
+    return scheduler if workers is None else workers
 
 
 def open_log(log: str, options: dict[str, Any]) -> Any:

@@ -67,7 +67,8 @@ class Theorem:
     """Theorem 4.1: step_W = beta / (gamma + t), step_K = alpha step_W, for bounded features.
 
     alpha = c1 / (mu_iv mu_b^1.5), beta = c2 / mu_iv, gamma = c3 / (mu_iv^4 mu_b^3.5); the
-    paper's constants c are not stated.
+    paper's constants c are not stated. With c = (1, 2, 1) the error falls like 1 / T in
+    `ivvi.experiments.rates`.
     """
 
     mu_iv: float
@@ -78,9 +79,13 @@ class Theorem:
         """Return (step_W, step_K)."""
         alpha = self.c[0] / (self.mu_iv * self.mu_b**1.5)
         beta = self.c[1] / self.mu_iv
-        gamma = self.c[2] / (self.mu_iv**4 * self.mu_b**3.5)
-        step = beta / (gamma + t)
+        step = beta / (self.gamma + t)
         return step, alpha * step
+
+    @property
+    def gamma(self) -> float:
+        """Iterations before which the steps hardly fall."""
+        return float(self.c[2] / (self.mu_iv**4 * self.mu_b**3.5))
 
 
 PAPER: dict[str, Schedule] = {

@@ -77,8 +77,7 @@ class Log:
             `Pass.position` of an earlier pass with the same settings, to go on from there.
         """
         table, ordered = self._readable
-        width = len(self.roles.numeric) + self.roles.derived * len(self.roles.state)
-        size = max(1024, BATCH_BYTES // (8 * width)) if size is None else size
+        size = batch_rows(self.roles) if size is None else size
         walk = Transitions(
             table,
             self.roles,
@@ -165,6 +164,12 @@ class Log:
         )
 
 
+def batch_rows(roles: Roles) -> int:
+    """Return the number of rows of a batch unless asked otherwise."""
+    width = len(roles.numeric) + roles.derived * len(roles.state)
+    return max(1024, BATCH_BYTES // (8 * width))
+
+
 class Pass:
     """One pass over a log: iterate it once, then ask for its `counts`."""
 
@@ -192,23 +197,28 @@ class Pass:
 
     def __iter__(self) -> Iterator[Batch]:
         yield from self.unchecked()
-        self._check_not_empty()
-        if not self._weight:
-            raise DataError(f"weight column {self._log.roles.weight!r} is zero in every row")
-        self._watch.check()
+        check_finished(self._log, self.position)
 
-    def _check_not_empty(self) -> None:
-        counts, label = self.counts, self._log.label
-        if counts.transitions:
-            return
-        if not counts.rows:
-            raise DataError(f"{label} has no rows")
-        if counts.missing == counts.rows:
-            raise DataError(f"{label}: all {counts.rows} rows have missing or infinite values")
-        raise DataError(
-            f"{label}: none of the {counts.rows} rows has a next state, because every episode "
-            "is one row long or its steps are not consecutive numbers"
-        )
+
+def check_finished(log: Log, end: Position) -> None:
+    """Refuse a log of which a whole pass has found nothing to use, or a copied instrument."""
+    _check_not_empty(end.counts, log.label)
+    if not end.weight:
+        raise DataError(f"weight column {log.roles.weight!r} is zero in every row")
+    CopyWatch(log.roles, end.alike).check()
+
+
+def _check_not_empty(counts: Counts, label: str) -> None:
+    if counts.transitions:
+        return
+    if not counts.rows:
+        raise DataError(f"{label} has no rows")
+    if counts.missing == counts.rows:
+        raise DataError(f"{label}: all {counts.rows} rows have missing or infinite values")
+    raise DataError(
+        f"{label}: none of the {counts.rows} rows has a next state, because every episode "
+        "is one row long or its steps are not consecutive numbers"
+    )
 
 
 def read_logs(

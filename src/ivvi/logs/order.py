@@ -27,24 +27,35 @@ SORT_MEMORY = "1GB"
 
 
 def is_ordered(table: Table, episode: str, step: str) -> bool:
-    """Whether (episode, step) increases from row to row, by one pass over these two.
+    """Whether (episode, step) increases from row to row, by one pass over these two."""
+    return ordered_ends(table, episode, step) is not None
 
-    Rows that miss one of them are in no order.
+
+def ordered_ends(table: Table, episode: str, step: str) -> list[pa.RecordBatch] | None:
+    """Return (episode, step) of the first and the last row, or None if they are in no order.
+
+    They are in order if (episode, step) increases from row to row; rows that miss one of
+    them are in no order. A table of one row has one end, one of no rows has none.
     """
+    first: pa.RecordBatch | None = None
     last: pa.RecordBatch | None = None
+    rows = 0
     for batch in table.batches([episode, step], [step], KEY_BATCH):
         if not batch.num_rows:
             continue
         if any(pc.any(pc.is_null(key, nan_is_null=True)).as_py() for key in batch.columns):
-            return False
+            return None
         if last is not None:
             pairs = zip(last.columns, batch.slice(0, 1).columns, strict=True)
             if not _ascends(*(pa.concat_arrays(pair) for pair in pairs)):
-                return False
+                return None
         if not _ascends(*batch.columns):
-            return False
+            return None
+        first = batch.slice(0, 1) if first is None else first
         last = batch.slice(batch.num_rows - 1)
-    return True
+        rows += batch.num_rows
+    ends = [] if first is None else [first, last][: min(rows, 2)]
+    return [end.take(pa.array([0])) for end in ends]  # copies: a slice keeps its whole batch
 
 
 def sort_table(

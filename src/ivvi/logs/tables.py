@@ -78,15 +78,17 @@ class ParquetTable:
 
     def __init__(self, files: Sequence[Path], label: str) -> None:
         self.files: Sequence[Path] = list(files)
-        opened = [_open_parquet(file) for file in self.files]
-        self.schema = opened[0].schema_arrow
+        self.num_rows: int | None = 0
+        schemas: list[pa.Schema] = []
+        for file in self.files:
+            with _opened_parquet(file) as parquet:
+                schemas.append(parquet.schema_arrow)
+                self.num_rows += parquet.metadata.num_rows
+        self.schema = schemas[0]
         source = (self.schema.metadata or {}).get(SOURCE_KEY.encode(), b"").decode()
         self.label = f"{label}, {source}" if source else label
-        for file, other in zip(self.files[1:], opened[1:], strict=True):
-            _check_same_schema(self.files[0], self.schema, file, other.schema_arrow)
-        self.num_rows: int | None = sum(one.metadata.num_rows for one in opened)
-        for one in opened:
-            one.close()
+        for file, schema in zip(self.files[1:], schemas[1:], strict=True):
+            _check_same_schema(self.files[0], self.schema, file, schema)
 
     def batches(
         self, columns: Sequence[str], numeric: Sequence[str], size: int, start: int = 0
@@ -97,15 +99,45 @@ class ParquetTable:
         """
         check_numeric(self.schema, numeric, self.label)
         for file in self.files:
-            try:
-                with pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_BUFFER) as parquet:
-                    blocks = _parquet_batches(parquet, list(columns), size, start)
-                    yield from map(_plain, blocks)
-                    start = max(0, start - parquet.metadata.num_rows)
-            except (pa.ArrowException, OSError) as error:
-                raise FileError(
-                    f"{file} cannot be read as Parquet: {_first_line(error)}"
-                ) from error
+            with _opened_parquet(file) as parquet:
+                groups = range(parquet.num_row_groups)
+                yield from map(_plain, _decoded(parquet, groups, list(columns), size, start))
+                start = max(0, start - parquet.metadata.num_rows)
+
+    def pieces(self, rows: int) -> list[ParquetPiece]:
+        """Cut the table between row groups into pieces of at least `rows` rows, in order."""
+        pieces: list[ParquetPiece] = []
+        for file in self.files:
+            with _opened_parquet(file) as parquet:
+                about, count = parquet.metadata, parquet.num_row_groups
+            first = have = 0
+            for group in range(count):
+                have += about.row_group(group).num_rows
+                if have >= rows or group == count - 1:
+                    groups = range(first, group + 1)
+                    pieces.append(ParquetPiece(file.absolute(), groups, have, self))
+                    first, have = group + 1, 0
+        return pieces
+
+
+class ParquetPiece:
+    """Some row groups of one Parquet file, as a table of their own."""
+
+    in_memory = False
+
+    def __init__(self, file: Path, groups: range, rows: int, whole: ParquetTable) -> None:
+        self.files: Sequence[Path] = [file]
+        self.groups = groups
+        self.num_rows: int | None = rows
+        self.label, self.schema = whole.label, whole.schema
+
+    def batches(
+        self, columns: Sequence[str], numeric: Sequence[str], size: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield decoded rows."""
+        check_numeric(self.schema, numeric, self.label)
+        with _opened_parquet(self.files[0]) as parquet:
+            yield from map(_plain, _decoded(parquet, self.groups, list(columns), size))
 
 
 class CsvTable:
@@ -242,18 +274,21 @@ def _open_path(path: str) -> Table:
     raise FileError(f"{path} has no known ending; .parquet, .csv, .tsv or .arrow is wanted")
 
 
-def _open_parquet(file: Path) -> pq.ParquetFile:
+@contextlib.contextmanager
+def _opened_parquet(file: Path) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file; what Arrow says about it becomes a sentence of ours."""
     try:
-        return pq.ParquetFile(file)
+        with pq.ParquetFile(file, pre_buffer=False) as parquet:
+            yield parquet
     except (pa.ArrowException, OSError) as error:
         raise FileError(f"{file} cannot be read as Parquet: {_first_line(error)}") from error
 
 
-def _parquet_batches(
-    parquet: pq.ParquetFile, columns: list[str], size: int, start: int
+def _decoded(
+    parquet: pq.ParquetFile, groups: range, columns: list[str], size: int, start: int = 0
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows; a row group is decoded whole when it is small (faster), else in pieces."""
-    for index in range(parquet.num_row_groups):
+    for index in groups:
         about = parquet.metadata.row_group(index)
         if about.num_rows > start:
             if about.total_byte_size <= WHOLE_ROW_GROUP:

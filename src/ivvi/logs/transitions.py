@@ -73,6 +73,7 @@ class Transitions:
         self._progress = progress
         self._offsets = np.cumsum([0, *(len(part) for part in self._parts())]).tolist()
         self._names = [name for part in self._parts() for name in part]
+        self.first: pa.RecordBatch | None = None  # the first row that is used
         self._carry: pa.RecordBatch | None = None  # the last row, for its episode and step
         self._last: dict[str, float] = {}  # the last row's numbers
         self._last_step: Any = 0
@@ -136,6 +137,8 @@ class Transitions:
 
     def _batch(self, block: pa.RecordBatch, values: Columns) -> Batch:
         """Copy the valid rows of `block`, and the row carried over, into one buffer."""
+        if self.first is None:
+            self.first = block.slice(0, 1)
         starts = self._starts(block)
         first, linked = self._links(block, starts)
         episode = self._number_episodes(block, starts)

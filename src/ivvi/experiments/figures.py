@@ -1,0 +1,39 @@
+"""Figures of experiments, written like every other output: whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ivvi.errors import InputError
+from ivvi.files import atomic_file, checked_output
+
+FORMATS = ("png", "svg", "pdf")
+
+
+def check_figure(path: str | os.PathLike[str] | None, *, force: bool) -> None:
+    """Refuse a figure that cannot be written, before the work starts."""
+    if path is None:
+        return
+    checked_output(path, force=force)
+    if Path(path).suffix.lstrip(".") not in FORMATS:
+        raise InputError(f"the figure {path} has no known ending; {', '.join(FORMATS)} are known")
+
+
+def make_axes(rows: int, columns: int, **settings: Any) -> tuple[Any, Any]:
+    """Return a figure and its axes (rows, columns)."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3.4 * columns, 2.9 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, **settings)
+    for ax in axes.ravel():
+        ax.grid(visible=True, which="major", linewidth=0.4, alpha=0.5)
+        ax.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def save_figure(figure: Any, path: str | os.PathLike[str], *, force: bool) -> None:
+    """Write a figure in the format of the path's ending."""
+    with atomic_file(path, force=force) as temporary:
+        figure.savefig(temporary, format=Path(path).suffix.lstrip("."), dpi=150)

@@ -1,0 +1,241 @@
+"""A pass over a Parquet log by the workers of a Dask cluster.
+
+The log is cut between row groups. Each task walks over one piece and returns what it made
+of its batches, with its first and last row; where a next state stands in the next piece,
+these two rows are joined here. Results come in the order of the log, whoever finishes
+first. A task whose worker dies is given to another worker by Dask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ivvi.errors import DataError, InputError
+from ivvi.logs.batch import Batch
+from ivvi.logs.log import Log, batch_rows, check_finished
+from ivvi.logs.order import check_no_duplicates, is_ordered, ordered_ends
+from ivvi.logs.position import Counts, Position
+from ivvi.logs.schema import Roles
+from ivvi.logs.tables import ArrowTable, ParquetPiece, ParquetTable, Table
+from ivvi.logs.transitions import Transitions
+from ivvi.logs.watch import CopyWatch
+
+Ints = NDArray[np.int64]
+PIECE_ROWS = 1 << 17
+"""Rows of a piece, at least; a row group is never cut."""
+AHEAD = 4
+"""Pieces under way for each thread of the cluster, which bounds the results that wait."""
+
+
+class ClusterPass:
+    """One pass over a log by a cluster: iterate it once, then ask for its `counts`.
+
+    Yields, in the order of the log, what `fold` makes of the batches of each piece, and the
+    numbers (E,) in the whole log of the piece's episodes 0, 1, ...
+
+    Parameters
+    ----------
+    client
+        A `distributed.Client`.
+    log
+        A log in Parquet files that the workers can read too.
+    fold
+        Turns the batches of a piece into a result; it runs on a worker.
+    episodes
+        Fill `Batch.episode`.
+    progress
+        Called with the number of rows just read.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        log: Log,
+        fold: Callable[[Iterable[Batch]], Any],
+        episodes: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self.counts = Counts()
+        self._client, self._log, self._fold = client, log, fold
+        self._episodes, self._progress = episodes, progress
+        self._pieces = _cut(log)
+        self._last: pa.RecordBatch | None = None
+        self._numbers: dict[Any, int] = {}
+        self._watch, self._weight = CopyWatch(log.roles), 0.0
+
+    def __iter__(self) -> Iterator[tuple[Any, Ints]]:
+        ordered = self._is_ordered()
+        log = self._log
+        settings = _Settings(log.roles, log.table, ordered, log.drop_missing, self._episodes)
+        parts = self._in_order(partial(_walk, settings, self._fold), self._pieces)
+        for piece, part in zip(self._pieces, parts, strict=True):
+            number = self.counts.episodes - 1
+            for batch in self._border(settings, part.first):
+                self._look(batch)
+                alone = np.zeros(1, np.int64) if self._episodes else None
+                yield self._fold([replace(batch, episode=alone)]), np.array([number])
+            numbers = self._add(part, ordered=ordered)
+            if part.result is not None:
+                yield part.result, numbers
+            if self._progress:
+                self._progress(piece.num_rows or 0)
+        if log.roles.derived:
+            self.counts.without_next = (
+                self.counts.rows - self.counts.missing - self.counts.transitions
+            )
+        check_finished(log, Position(self.counts, None, (), self._watch.alike, self._weight))
+
+    def _is_ordered(self) -> bool:
+        """Whether rows come by (episode, step); refuses what needs that and is not so."""
+        log, roles = self._log, self._log.roles
+        if roles.episode is None or roles.step is None:
+            return False
+        look = partial(ordered_ends, episode=roles.episode, step=roles.step)
+        ends = list(self._in_order(look, self._pieces))
+        if all(end is not None for end in ends):
+            rows = [row for end in ends for row in end]
+            if not rows or is_ordered(_table(rows, log.label), roles.episode, roles.step):
+                return True
+        if roles.derived:
+            raise DataError(
+                f"{log.label} is not in order of ({roles.episode}, {roles.step}), which several "
+                "processes need; sort it first, or fit it in one process"
+            )
+        check_no_duplicates(log.table, roles.keys)
+        return False
+
+    def _in_order(
+        self, work: Callable[[ParquetPiece], Any], pieces: list[ParquetPiece]
+    ) -> Iterator[Any]:
+        """Yield `work` of each piece in order, a bounded number of them under way."""
+        from distributed import CancelledError, KilledWorker
+
+        ahead = AHEAD * max(1, sum(self._client.nthreads().values()))
+        futures = [self._client.submit(work, piece, pure=False) for piece in pieces[:ahead]]
+        try:
+            for i in range(len(pieces)):
+                yield futures[i].result()
+                futures[i].release()
+                if i + ahead < len(pieces):
+                    futures.append(self._client.submit(work, pieces[i + ahead], pure=False))
+        except KilledWorker as error:
+            raise InputError(
+                f"worker after worker died on piece {i} of {len(pieces)} of {self._log.label}; "
+                "more memory for each worker is wanted"
+            ) from error
+        except CancelledError as error:
+            raise InputError("the Dask scheduler went away before the work was done") from error
+        finally:
+            self._client.cancel(futures)
+
+    def _border(self, settings: _Settings, first: pa.RecordBatch | None) -> Iterator[Batch]:
+        """Join the last row so far with the first row of the next piece."""
+        if self._log.roles.derived and self._last is not None and first is not None:
+            pair = _table([self._last, first], self._log.label)
+            yield from replace(settings, episodes=False).transitions(pair)
+
+    def _add(self, part: _Part, *, ordered: bool) -> Ints:
+        """Count a piece; returns the numbers of its episodes in the whole log."""
+        name, met, counts = self._log.roles.episode, part.end.counts, self.counts
+        if name is not None and not ordered:
+            known = [self._numbers.setdefault(v, len(self._numbers)) for v in part.end.numbers]
+            numbers, counts.episodes = np.array(known, np.int64), len(self._numbers)
+        else:
+            goes_on = (
+                name is not None
+                and self._last is not None
+                and part.first is not None
+                and self._last.column(name)[0] == part.first.column(name)[0]
+            )
+            numbers = np.arange(met.episodes) + counts.episodes - goes_on
+            counts.episodes += met.episodes - goes_on
+        counts.rows += met.rows
+        counts.missing += met.missing
+        counts.transitions += met.transitions
+        self._weight += part.end.weight
+        self._watch = CopyWatch(
+            self._log.roles, [pair for pair in self._watch.alike if pair in part.end.alike]
+        )
+        self._last = part.end.carry if part.end.carry is not None else self._last
+        return numbers
+
+    def _look(self, batch: Batch) -> None:
+        self.counts.transitions += len(batch)
+        self._weight += _weight(batch)
+        self._watch.look(batch)
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """How the rows of a piece become transitions; see `Transitions`."""
+
+    roles: Roles
+    source: Table
+    ordered: bool
+    drop_missing: bool
+    episodes: bool
+
+    def transitions(self, table: Table) -> Transitions:
+        """Start a walk."""
+        return Transitions(
+            table,
+            self.roles,
+            source=self.source,
+            size=batch_rows(self.roles),
+            ordered=self.ordered,
+            drop_missing=self.drop_missing,
+            episodes=self.episodes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a task returns: the folded batches, the first row, and where the walk ended."""
+
+    result: Any
+    first: pa.RecordBatch | None
+    end: Position
+
+
+def _walk(
+    settings: _Settings, fold: Callable[[Iterable[Batch]], Any], piece: ParquetPiece
+) -> _Part:
+    """Walk over one piece, on a worker."""
+    walk, watch, weight = settings.transitions(piece), CopyWatch(settings.roles), 0.0
+
+    def batches() -> Iterator[Batch]:
+        nonlocal weight
+        for batch in walk:
+            watch.look(batch)
+            weight += _weight(batch)
+            yield batch
+
+    result = fold(batches())
+    end = walk.position(watch.alike, weight)
+    return _Part(result, _copied(walk.first), replace(end, carry=_copied(end.carry)))
+
+
+def _cut(log: Log) -> list[ParquetPiece]:
+    if not isinstance(log.table, ParquetTable):
+        raise InputError(f"several processes can share Parquet files; {log.label} is none")
+    return log.table.pieces(PIECE_ROWS)
+
+
+def _table(rows: list[pa.RecordBatch], label: str) -> ArrowTable:
+    return ArrowTable(pa.Table.from_batches(rows), label)
+
+
+def _copied(row: pa.RecordBatch | None) -> pa.RecordBatch | None:
+    """Return a row that does not keep its whole batch alive."""
+    return None if row is None else row.take(pa.array([0]))
+
+
+def _weight(batch: Batch) -> float:
+    return len(batch) if batch.weight is None else float(batch.weight.sum())

@@ -1,0 +1,235 @@
+"""The moments of a log on a Dask cluster of real processes."""
+
+import json
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import ivvi
+from helpers import OPTIONS, assert_refused, changed, make_rows, run, run_process, take, write_table
+from ivvi.distributed import LOCAL, compute_moments_on, connected
+from ivvi.errors import DataError, InputError
+from ivvi.features import linear
+from ivvi.layout import Layout
+from ivvi.moments import compute_moments
+
+distributed = pytest.importorskip("distributed")
+
+
+@pytest.fixture(scope="module")
+def client():
+    """Return a client of two worker processes on this machine."""
+    with connected(2) as client:
+        yield client
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Cut logs into pieces of one row group, however small."""
+    monkeypatch.setattr("ivvi.logs.cluster.PIECE_ROWS", 1)
+
+
+def both(log, client):
+    """Return (moments, counts) by one process and by the cluster."""
+    layout = Layout.build(linear(), linear(), log.roles)
+    one = compute_moments(log, layout, episodes=True)
+    return one, compute_moments_on(client, log, layout, episodes=True)
+
+
+def assert_same(one, other):
+    (moments, counts), (found, met) = one, other
+    assert met == counts
+    assert found.n == moments.n
+    np.testing.assert_allclose(found.mean, moments.mean, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found.scatter, moments.scatter, rtol=1e-11, atol=1e-9)
+    np.testing.assert_array_equal(found.episodes.number, moments.episodes.number)
+    np.testing.assert_allclose(found.episodes.weight, moments.episodes.weight, rtol=1e-12)
+    np.testing.assert_allclose(found.episodes.mean, moments.episodes.mean, atol=1e-12)
+    np.testing.assert_allclose(found.episodes.scatter, moments.episodes.scatter, atol=1e-10)
+
+
+@pytest.mark.parametrize("group", [3, 10, 64, 1000])
+def test_next_states_cross_the_borders_of_row_groups(group, client, small_pieces, tmp_path):
+    path = write_table(make_rows(12, 10), tmp_path / "log.parquet", row_group_size=group)
+    assert_same(*both(ivvi.read_logs(path), client))
+
+
+def with_gaps(columns):
+    """Return a log with missing values at borders, and episodes and row groups without any rest."""
+    holes = dict.fromkeys([0, 6, 7, 13, 14, 15, 27, 28, 119, *range(40, 60), *range(84, 91)], None)
+    return changed(columns, x0=holes)
+
+
+def with_jumps(columns):
+    """Return a log in which some steps are left out."""
+    return take(columns, [i for i in range(120) if i % 9])
+
+
+def with_names(columns):
+    return changed(columns, episode=[f"patient {i:03}" for i in columns["episode"]])
+
+
+def with_weights(columns):
+    return columns | {"w": np.arange(120) % 4.0}
+
+
+@pytest.mark.parametrize(
+    ("change", "settings"),
+    [
+        (with_gaps, {"drop_missing": True}),
+        (with_jumps, {}),
+        (with_names, {}),
+        (with_weights, {"weight": "w"}),
+        (dict, {"reward": "reward"}),
+    ],
+)
+def test_logs_of_all_kinds(change, settings, client, small_pieces, tmp_path):
+    path = write_table(change(make_rows(12, 10)), tmp_path / "log.parquet", row_group_size=7)
+    assert_same(*both(ivvi.read_logs(path, **settings), client))
+
+
+@pytest.mark.parametrize("keys", [("episode", "step"), ("episode",), ()])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_logs_with_next_state_columns_in_any_order(keys, shuffled, client, small_pieces, tmp_path):
+    columns = make_rows(12, 10)
+    columns |= {f"next_x{i}": columns[f"x{i}"][::-1].copy() for i in range(2)}
+    columns = {n: v for n, v in columns.items() if n in keys or n not in ("episode", "step")}
+    if shuffled:
+        columns = take(columns, np.random.default_rng(0).permutation(120))
+    path = write_table(columns, tmp_path / "log.parquet", row_group_size=7)
+    assert_same(*both(ivvi.read_logs(path), client))
+
+
+def test_several_files_and_small_row_groups_in_one_piece(client, tmp_path, monkeypatch):
+    monkeypatch.setattr("ivvi.logs.cluster.PIECE_ROWS", 20)
+    columns = make_rows(12, 10)
+    for i, rows in enumerate((range(33), range(33, 71), range(71, 120))):
+        write_table(take(columns, rows), tmp_path / f"part-{i}.parquet", row_group_size=6)
+    log = ivvi.read_logs(tmp_path)
+    assert [piece.num_rows for piece in log.table.pieces(20)] == [24, 9, 24, 14, 24, 24, 1]
+    assert_same(*both(log, client))
+
+
+def test_a_fit_is_that_of_one_process_whatever_the_cluster(client, small_pieces, tmp_path):
+    env = ivvi.make_env("linear", dim=5)
+    env.collect(episodes=8, seed=1).to_parquet(tmp_path / "log.parquet")
+    columns = ivvi.read_logs(tmp_path / "log.parquet").to_arrow()
+    path = write_table(columns, tmp_path / "groups.parquet", row_group_size=777)
+    one = ivvi.estimate(path)
+    fits = [ivvi.estimate(path, cluster=cluster) for cluster in (client, client)]
+    for fit in fits:
+        np.testing.assert_allclose(fit.W, one.W, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(fit.se, one.se, rtol=1e-10)
+        assert fit.counts == one.counts
+    np.testing.assert_array_equal(fits[0].W, fits[1].W)  # whoever finishes first
+
+
+def test_a_worker_killed_in_mid_run_is_survived(small_pieces, tmp_path):
+    path = write_table(make_rows(40, 25), tmp_path / "log.parquet", row_group_size=9)
+    log = ivvi.read_logs(path)
+    read = []
+    with connected(2) as client:
+        victim = next(iter(client.run(os.getpid).values()))
+
+        def progress(rows):
+            read.append(rows)
+            if len(read) == 20:
+                os.kill(victim, signal.SIGKILL)
+
+        fit = ivvi.estimate(log, cluster=client, progress=progress)
+    one = ivvi.estimate(log)
+    assert sum(read) == 1000
+    assert fit.counts == one.counts
+    np.testing.assert_allclose(fit.W, one.W, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("columns", "settings", "words"),
+    [
+        (take(make_rows(), np.arange(60)[::-1]), {}, "not in order of (episode, step)"),
+        (changed(make_rows(), x1={14: None}), {}, "1 missing or infinite values in 1 of 60 rows"),
+        (changed(make_rows(), z0=make_rows()["a1"]), {}, "equals the action column 'a1'"),
+        (make_rows() | {"w": np.zeros(60)}, {"weight": "w"}, "'w' is zero in every row"),
+        (changed(make_rows(), step={14: 3}), {}, "not in order"),
+        (make_rows(60, 1), {}, "none of the 60 rows has a next state"),
+        (pa.table(make_rows()).slice(0, 0), {}, "has no rows"),
+        (changed(make_rows(), x0=[None] * 60), {"drop_missing": True}, "all 60 rows have missing"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(columns, settings, words, client, small_pieces, tmp_path):
+    path = write_table(columns, tmp_path / "log.parquet", row_group_size=7)
+    log = ivvi.read_logs(path, **settings)
+    with pytest.raises(DataError) as caught:
+        compute_moments_on(client, log, Layout.build(linear(), linear(), log.roles))
+    assert words in str(caught.value)
+
+
+def test_two_rows_of_one_step_are_found_across_a_border(client, small_pieces, tmp_path):
+    columns = make_rows()
+    columns |= {f"next_x{i}": columns[f"x{i}"] for i in range(2)}
+    path = write_table(changed(columns, step={14: 3}), tmp_path / "log.parquet", row_group_size=7)
+    with pytest.raises(DataError, match="episode 1 has step 3 twice"):
+        ivvi.estimate(path, cluster=client)
+
+
+def test_clusters_that_are_none(tmp_path, monkeypatch):
+    path = write_table(make_rows(), tmp_path / "log.parquet")
+    with pytest.raises(InputError, match="0 workers were asked for; at least 1"):
+        ivvi.estimate(path, cluster=0)
+    with pytest.raises(InputError, match="a checkpoint is for one process"):
+        ivvi.estimate(path, cluster=2, checkpoint=ivvi.checkpoint.Checkpoint(tmp_path / "state"))
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(InputError, match=r"pip install 'ivvi\[dask\]'"):
+        ivvi.estimate(path, cluster=2)
+
+
+def test_only_parquet_is_shared(client, tmp_path):
+    for log in (make_rows(), write_table(make_rows(), tmp_path / "log.csv")):
+        with pytest.raises(InputError, match="several processes can share Parquet files"):
+            ivvi.estimate(log, cluster=client)
+
+
+def test_the_command_line_starts_and_stops_workers(tmp_path):
+    path = write_table(make_rows(40, 25), tmp_path / "log.parquet", row_group_size=100)
+    out = tmp_path / "model"
+    many = run_process("fit", path, *OPTIONS, "--out", out, "--workers", 2, "--json", "-")
+    assert (many.code, many.err) == (0, "")
+    one = run("fit", path, *OPTIONS, "--out", tmp_path / "one", "--json", "-")
+    W, wanted = (np.array(json.loads(result.out)["W"]) for result in (many, one))
+    np.testing.assert_allclose(W, wanted, rtol=0, atol=1e-10)
+    assert out.is_dir()
+
+
+def test_a_scheduler_that_does_not_answer_is_one_sentence(tmp_path, monkeypatch):
+    path = write_table(make_rows(), tmp_path / "log.parquet")
+    away = ("--scheduler", "tcp://127.0.0.1:9")
+    started = time.monotonic()
+    result = run_process("fit", path, *OPTIONS, "--out", tmp_path / "model", *away)
+    assert time.monotonic() - started < 30  # five seconds of patience, and starting Python
+    assert_refused(result, "no Dask scheduler answers at tcp://127.0.0.1:9")
+    assert not (tmp_path / "model").exists()
+    monkeypatch.setattr("ivvi.distributed.PATIENCE", 0.2)
+    assert_refused(run("diagnose", path, *OPTIONS, *away), "no Dask scheduler answers")
+
+
+def test_a_scheduler_is_reached_by_its_address(client, tmp_path):
+    path = write_table(make_rows(), tmp_path / "log.parquet", row_group_size=7)
+    address = client.scheduler_info()["address"]
+    found = run("diagnose", path, *OPTIONS, "--scheduler", address, "--json", "-")
+    assert json.loads(found.out)["n"] == 54
+    both = run("diagnose", path, *OPTIONS, "--scheduler", address, "--workers", 2)
+    assert_refused(both, "--scheduler and --workers exclude each other")
+
+
+def test_a_scheduler_without_workers_is_one_sentence(tmp_path):
+    path = write_table(make_rows(), tmp_path / "log.parquet")
+    with (
+        distributed.LocalCluster(n_workers=0, processes=False, **LOCAL) as cluster,
+        pytest.raises(InputError, match="has no workers"),
+    ):
+        ivvi.estimate(path, cluster=cluster.scheduler_address)
