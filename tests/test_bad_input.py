@@ -600,7 +600,7 @@ def test_a_simulation_of_nothing_is_refused(what, number, tmp_path, simulator):
     [
         (["--verson"], ("--verson",)),
         (["fitt"], ("fitt", "fit")),
-        (["fit"], ("log",)),
+        (["fit"], ("--out",)),
         (["fit", "log.parquet"], ("--out",)),
         (["fit", "log.parquet", "--out", "m", "--stat", "x*"], ("--stat", "--state")),
         (["fit", "log.parquet", "--out", "m", "--state"], ("--state",)),

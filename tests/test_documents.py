@@ -10,17 +10,17 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-SNIPPETS = [
-    pytest.param(code, id=f"{page.name}-{i}")
-    for page in PAGES
-    for i, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))
-]
+SNIPPETS = {
+    page.name: re.findall(r"```python\n(.*?)```", page.read_text(), re.S) for page in PAGES
+}
 
 
-@pytest.mark.parametrize("code", SNIPPETS)
-def test_snippets_of_the_documents_run(code, tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", [name for name, snippets in SNIPPETS.items() if snippets])
+def test_snippets_of_a_page_run_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, "snippet", "exec"), {"__name__": "snippet"})
+    names = {"__name__": "snippet"}
+    for i, code in enumerate(SNIPPETS[page]):
+        exec(compile(code, f"{page}, snippet {i + 1}", "exec"), names)
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
