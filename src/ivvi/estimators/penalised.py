@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi.checkpoint import Checkpoint
 from ivvi.errors import InputError, nearest
 from ivvi.estimators.estimate import RANK_TOLERANCE, Estimate, Floats, Rows, with_weights
 from ivvi.estimators.exact import Exact, orthonormal
@@ -77,7 +78,9 @@ class Penalised:
         """The word by which the command line knows it."""
         return self.kind
 
-    def solve(self, moments: Moments, log: Log | None = None) -> Estimate:
+    def solve(
+        self, moments: Moments, log: Log | None = None, checkpoint: Checkpoint | None = None
+    ) -> Estimate:
         """Estimate W; choosing a penalty needs per-episode moments or the log."""
         if isinstance(self.penalty, str):
             chosen = self.cross_validate(moments, log).chosen
