@@ -281,7 +281,7 @@ def outside(x):
 
 
 def test_a_grid_with_an_end_agrees_with_brute_force(model_of):
-    """Where the noise meets the end the value jumps by at most 3, and is seen in steps of 1/4096."""
+    """Where the noise meets the end the value jumps by at most 3, seen in steps of 1/4096."""
     sigma, H, P = 0.5, 3, 0.9
     model = model_of(ivvi.linear(), [[0.0, P, 0.5]], [[sigma**2]], [[-2.0], [2.0]])
     choices = np.array([-1.0, 0.0, 1.0])
