@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import lsq_linear
 
@@ -33,7 +33,7 @@ from ivvi.planners.rewards import (
 def linear_model(names_of):
     """Return x' = c + F x + B a + e with d_x states and d_a actions."""
 
-    def build(d_x=2, d_a=2, seed=0, radius=0.8, **settings):
+    def build(d_x=2, d_a=2, seed=0, radius=0.8, **others):
         rng = np.random.default_rng(seed)
         F = rng.normal(size=(d_x, d_x))
         F *= radius / np.abs(np.linalg.eigvals(F)).max()
@@ -49,7 +49,7 @@ def linear_model(names_of):
             names_of("a", d_a),
             x,
             states=states,
-            **settings,
+            **others,
         )
 
     return build
@@ -217,7 +217,7 @@ def test_rewards_survive_json(linear_model):
 
 
 @pytest.mark.parametrize(
-    ("settings", "sentence"),
+    ("changes", "sentence"),
     [
         ({"horizon": 0}, "the horizon is 0"),
         ({"horizon": 2.5}, "the horizon is 2.5"),
@@ -240,8 +240,8 @@ def test_rewards_survive_json(linear_model):
         ({"method": "mcp"}, "unknown planner 'mcp'; did you mean 'mpc'?"),
     ],
 )
-def test_bad_problems(linear_model, settings, sentence):
-    asked = {"reward": "quadratic", "actions": (-1, 1)} | settings
+def test_bad_problems(linear_model, changes, sentence):
+    asked = {"reward": "quadratic", "actions": (-1, 1)} | changes
     with pytest.raises(InputError) as caught:
         plan(linear_model(), asked.pop("reward"), asked.pop("actions"), **asked)
     assert sentence in str(caught.value)
@@ -272,6 +272,7 @@ def test_a_model_without_states_asks_for_them(linear_model):
 # quadratic programs
 
 
+@settings(max_examples=12)  # each is compiled
 @given(
     seed=st.integers(0, 2**32 - 1),
     D=st.integers(1, 8),
