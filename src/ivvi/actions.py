@@ -60,20 +60,26 @@ class Actions:
     def box(cls, low: Any, high: Any, *, dim: int | None = None) -> Actions:
         """Return low <= a <= high; numbers stand for every one of `dim` coordinates."""
         try:
-            shape = np.broadcast_shapes(np.shape(low), np.shape(high), (dim or 1,))
+            (width,) = np.broadcast_shapes(np.shape(low), np.shape(high), (dim or 1,))
             below, above = (
-                np.array(np.broadcast_to(np.asarray(v, float), shape)) for v in (low, high)
+                np.array(np.broadcast_to(np.asarray(v, float), width)) for v in (low, high)
             )
         except ValueError as error:
+            many = "as many" if dim is None else dim
             raise InputError(
-                f"a box from {low} to {high} was given; one number each or {dim} are wanted"
+                f"a box from {_text(low)} to {_text(high)} was given; one number each or {many} "
+                "are wanted"
             ) from error
         return cls(below, above, continuous=tuple(range(len(below))))
 
     @classmethod
     def finite(cls, table: Any) -> Actions:
         """Return one of the rows of `table`, (m, d_a)."""
-        rows = np.asarray(table, dtype=np.float64)
+        try:
+            rows = np.asarray(table, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            sentence = f"the set of actions {_text(table)} is no table of numbers"
+            raise InputError(f"{sentence}; rows of actions are wanted") from error
         if rows.ndim == 1:
             rows = rows[:, None]
         if rows.ndim != 2:
@@ -204,3 +210,7 @@ def make_actions(actions: Any, names: Sequence[str]) -> Actions:
             f"actions of width {made.dim} were given; {len(names)} are wanted ({', '.join(names)})"
         )
     return made
+
+
+def _text(value: Any) -> str:
+    return " ".join(str(value).split())[:80]

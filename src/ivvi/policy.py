@@ -128,7 +128,7 @@ def _path_of(function: Any) -> str | None:
     """Return ``module:name`` of a function that can be found again."""
     if function is None:
         return None
-    path = f"{function.__module__}:{function.__qualname__}"
+    path = f"{function.__module__}:{getattr(function, '__qualname__', type(function).__name__)}"
     try:
         if import_function(path) is function and not path.startswith("__main__:"):
             return path

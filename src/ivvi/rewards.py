@@ -204,6 +204,8 @@ def parse_reward(word: str) -> Reward:
                 f"{name}={values} in the reward {word!r} is not a number, or numbers "
                 "separated by semicolons"
             ) from error
+        if name == "constant" and len(numbers) > 1:
+            raise InputError(f"constant={values} in the reward {word!r}; one number is wanted")
         settings[name] = numbers[0] if name == "constant" else numbers
     return KINDS[kind](**settings)  # type: ignore[no-any-return]
 

@@ -68,6 +68,8 @@ class Problem:
             raise InputError(f"the horizon is {horizon}; a whole number from 1 on is wanted")
         if not 0 < discount <= 1:
             raise InputError(f"the discount is {discount:g}; a number in (0, 1] is wanted")
+        if terminal is not None and not callable(terminal):
+            raise InputError(f"terminal is {terminal!r}; a function of states is wanted")
         if model.d_next != len(model.state):
             raise InputError(
                 f"the model predicts {model.d_next} columns from {len(model.state)} states; "
@@ -78,7 +80,7 @@ class Problem:
         problem = cls(
             model, make_reward(reward, model), made, int(horizon), discount, given, terminal
         )
-        _check_reward(problem)
+        _check_functions(problem)
         for text in problem.doubts:
             warnings.warn(text, PlanningWarning, stacklevel=3)
         return problem
@@ -185,8 +187,8 @@ def _states(states: Any, model: Dynamics) -> np.ndarray:
     return found
 
 
-def _check_reward(problem: Problem) -> None:
-    """Try the reward on a few states and actions: the right shape, finite numbers."""
+def _check_functions(problem: Problem) -> None:
+    """Try reward and end on a few states and actions: the right shape, finite numbers."""
     import jax
     import jax.numpy as jnp
 
@@ -206,6 +208,12 @@ def _check_reward(problem: Problem) -> None:
         except (TypeError, ValueError, IndexError) as error:
             sentence = " ".join(str(error).split())[:200]
             raise InputError(f"the reward cannot be evaluated on {n} states: {sentence}") from error
+        ends = np.zeros(n) if problem.terminal is None else problem.terminal(x_next)
+    if np.shape(ends) != (n,):
+        raise InputError(
+            f"terminal returned shape {np.shape(ends)} for {n} states; true or false for each "
+            "is wanted"
+        )
     if values.shape != (n,):
         raise InputError(
             f"the reward returned shape {values.shape} for {n} states; one number for each is "

@@ -20,7 +20,7 @@ import numpy as np
 
 from ivvi.blocks import Array
 from ivvi.errors import FileError, InputError, nearest
-from ivvi.planners.backward import iterate
+from ivvi.planners.backward import backward, fixed_point
 from ivvi.planners.best_action import best_action
 from ivvi.planners.fitted import STATES, Fitted, sampled_states
 from ivvi.planners.grid import Grid
@@ -127,14 +127,11 @@ class ValueIteration:
             q = _action_value(problem, values, kept, c, h)
             return best_action(q, x, problem.actions, width=_width(values, kept), steps=CLIMB)[1]
 
-        coefficients, shifts = iterate(
-            jax.jit(backup),
-            fit,
-            problem,
-            len(points),
-            tolerance=self.tolerance if self.stationary else None,
-            progress=progress,
-        )
+        told = jax.jit(backup), fit, problem, len(points)
+        if self.stationary:
+            coefficients, shifts = fixed_point(*told, self.tolerance, progress)
+        else:
+            coefficients, shifts = backward(*told, progress)
         return ValueRule(problem, values, coefficients, shifts, kept)
 
     def _design(self, problem: Problem, noise: Noise, seed: int) -> tuple[Any, np.ndarray, Any]:

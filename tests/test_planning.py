@@ -1,0 +1,462 @@
+"""Actions, rewards, problems, model predictive control and policies."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import lsq_linear
+
+import ivvi
+from ivvi import MPC, Actions, load_policy, plan
+from ivvi.errors import FileError, InputError, PlanningWarning
+from ivvi.planners.box_qp import BoxQP
+from ivvi.planners.lookahead import Lookahead, quadratic_form
+from ivvi.planners.newton import maximise
+from ivvi.planners.problem import Problem
+from ivvi.planners.rewards import (
+    Linear,
+    Quadratic,
+    Ratings,
+    make_reward,
+    parse_reward,
+    reward_from_json,
+    reward_to_json,
+)
+
+
+@pytest.fixture(scope="module")
+def linear_model(names_of):
+    """Return x' = c + F x + B a + e with d_x states and d_a actions."""
+
+    def build(d_x=2, d_a=2, seed=0, radius=0.8, **others):
+        rng = np.random.default_rng(seed)
+        F = rng.normal(size=(d_x, d_x))
+        F *= radius / np.abs(np.linalg.eigvals(F)).max()
+        W = np.column_stack([0.1 * rng.normal(size=d_x), F, rng.normal(size=(d_x, d_a))])
+        x, states = names_of("x", d_x), rng.normal(size=(20, d_x))
+        bread = np.eye(W.shape[1])
+        return ivvi.Dynamics(
+            ivvi.linear(),
+            W,
+            np.eye(d_x),
+            bread,
+            x,
+            names_of("a", d_a),
+            x,
+            states=states,
+            **others,
+        )
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def bent_model(names_of):
+    x = names_of("x", 1)
+    phi = ivvi.custom(bend, ["mean"])
+    return ivvi.Dynamics(
+        phi, np.eye(1), np.eye(1), np.eye(1), x, ("a0",), x, states=np.linspace(-2, 2, 9)[:, None]
+    )
+
+
+def bend(x, a):
+    xp = a.__array_namespace__()
+    return 0.8 * xp.sin(2 * x) + 0.6 * xp.tanh(a) + 0.1 * x
+
+
+def user_reward(x, a):
+    return -(x**2).sum(axis=-1)
+
+
+def is_far(x):
+    return abs(x[..., 0]) > 3.0
+
+
+# actions
+
+
+def test_boxes_and_sets():
+    assert Actions.box(-1, 1, dim=3).low.tolist() == [-1, -1, -1]
+    assert Actions.box([0, 1], 2).high.tolist() == [2, 2]
+    assert Actions.finite([1, 2, 3]).choices.tolist() == [[1], [2], [3]]
+    assert Actions.binary(3).choices.shape == (8, 3)
+    assert Actions.binary(2).is_finite
+    assert not Actions.box(0, 1).is_finite
+
+
+def test_a_product_keeps_coordinates_in_their_places():
+    mixed = Actions.product(Actions.finite([[5.0], [6.0]]), Actions.box(0, 1), Actions.binary(1))
+    assert (mixed.dim, mixed.continuous, mixed.discrete) == (3, (1,), (0, 2))
+    assert len(mixed.choices) == 4
+    assert mixed.join(np.array([0.5]), np.array([6.0, 1.0])).tolist() == [6.0, 0.5, 1.0]
+    assert mixed.middle.tolist() == [5.0, 0.5, 0.0]
+    drawn = mixed.sample(200, np.random.default_rng(0))
+    assert set(drawn[:, 0]) == {5.0, 6.0}
+    assert ((drawn[:, 1] > 0) & (drawn[:, 1] < 1)).all()
+    again = Actions.from_json(mixed.to_json())
+    assert again.to_json() == mixed.to_json()
+
+
+def test_actions_of_gymnasium_spaces():
+    from gymnasium import spaces
+
+    assert Actions.of_space(spaces.Box(-2, 3, (2,))).high.tolist() == [3, 3]
+    assert len(Actions.of_space(spaces.MultiBinary(3)).choices) == 8
+    assert Actions.of_space(spaces.Discrete(3, start=4)).choices.ravel().tolist() == [4, 5, 6]
+    with pytest.raises(InputError, match="a Box or MultiBinary is wanted"):
+        Actions.of_space(spaces.Text(3))
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: Actions.box(1, -1), "the box of action 0 is [1, -1]"),
+        (lambda: Actions.box([0, 2], [1, 2]), "the box of action 1 is [2, 2]"),
+        (lambda: Actions.box(0, np.inf), "[0, inf]"),
+        (lambda: Actions.box([0, 0], [1, 1, 1]), "one number each"),
+        (lambda: Actions.box(np.zeros((2, 2)), 1), "one number each"),
+        (lambda: Actions.finite([]), "the set of actions is empty"),
+        (lambda: Actions.finite([[0.0], [np.nan]]), "not finite numbers"),
+        (lambda: Actions.finite([[0.0], [1.0, 2.0]]), "rows of actions are wanted"),
+        (lambda: Actions.finite([["left"], ["right"]]), "rows of actions are wanted"),
+        (lambda: Actions.finite(np.zeros((2, 2, 2))), "rows of actions are wanted"),
+        (lambda: Actions.binary(17), "dimensions from 1 to 16"),
+        (lambda: Actions.product(Actions.binary(10), Actions.binary(10)), "more than 65536"),
+    ],
+)
+def test_actions_that_cannot_be_used(make, sentence):
+    with pytest.raises(InputError) as caught:
+        make()
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# rewards
+
+
+@pytest.mark.parametrize(
+    ("word", "wanted"),
+    [
+        ("quadratic", Quadratic()),
+        ("quadratic:weight=0.05,target=0", Quadratic((0.05,), (0.0,))),
+        ("quadratic:target=1;2,action_weight=3", Quadratic((1.0,), (1.0, 2.0), (3.0,))),
+        ("linear:state=1;2,action=-1,constant=4", Linear((1.0, 2.0), (-1.0,), 4.0)),
+    ],
+)
+def test_reward_words(word, wanted):
+    assert parse_reward(word) == wanted
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("quadratik", "unknown reward 'quadratik'; did you mean 'quadratic'?"),
+        ("nonsense", "quadratic:.., linear:.., learned or module:function"),
+        ("quadratic:weigth=1", "no setting 'weigth'; did you mean 'weight'?"),
+        ("quadratic:weight=a", "weight=a in the reward"),
+        ("quadratic:weight", "is not a number"),
+        ("linear:constant=1;2", "constant"),
+        ("quadratic:weight=1;2;3", "weight of the reward quadratic has 3 numbers; one or 2"),
+        ("linear:action=1;2;3", "action of the reward linear has 3 numbers"),
+        ("learned", "the model was fitted without one"),
+        ("nowhere:reward", "the function 'nowhere:reward' cannot be imported"),
+    ],
+)
+def test_bad_reward_words(linear_model, word, sentence):
+    with pytest.raises(InputError) as caught:
+        make_reward(word, linear_model())
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_rewards_are_their_formulas():
+    rng = np.random.default_rng(1)
+    x, a = rng.normal(size=(5, 3)), rng.normal(size=(5, 2))
+    quadratic = Quadratic((1.0, 2.0, 3.0), (0.5,), (0.1, 0.2))
+    wanted = -((x - 0.5) ** 2) @ [1, 2, 3] - a**2 @ [0.1, 0.2]
+    np.testing.assert_allclose(quadratic(x, a, x, 0), wanted)
+    np.testing.assert_allclose(Linear((1.0,), (2.0,), 3.0)(x, a, x, 0), 3 + x.sum(1) + 2 * a.sum(1))
+    ratings = Ratings(((1.0, 0.0, 0.0), (0.0, 10.0, 0.0)))
+    np.testing.assert_allclose(
+        ratings(x, a, x, 0), np.clip(x[:, 0], 0, 5) + np.clip(10 * x[:, 1], 0, 5)
+    )
+
+
+def test_the_mean_of_clipped_ratings_is_exact():
+    """Against quadrature on a fine grid of the normal."""
+    ratings = Ratings(((1.0, 0.5),), low=0.0, high=5.0)
+    covariance = np.array([[1.0, 0.3], [0.3, 2.0]])
+    mean = np.array([[0.2, 0.1], [4.0, 3.0], [-9.0, 0.0]])
+    with jax.enable_x64(True):
+        found = np.asarray(ratings.expected(jnp.asarray(mean), covariance))
+    e = np.linspace(-10, 10, 200_001)
+    density = np.exp(-(e**2) / 2) / np.sqrt(2 * np.pi) * (e[1] - e[0])
+    spread = np.sqrt(np.array([1, 0.5]) @ covariance @ [1, 0.5])
+    for i, m in enumerate(mean @ [1, 0.5]):
+        assert found[i] == pytest.approx(np.clip(m + spread * e, 0, 5) @ density, abs=1e-8)
+
+
+def test_rewards_survive_json(linear_model):
+    model = linear_model()
+    for reward in (Quadratic((1.0, 2.0)), Linear((1.0,), (2.0,), 3.0), Ratings(((1.0, 0.0),))):
+        assert reward_from_json(reward_to_json(reward), model) == reward
+    function = make_reward(user_reward, model)
+    assert reward_from_json(reward_to_json(function), model) == function
+    with pytest.raises(FileError, match="the saved reward 'other' cannot be read"):
+        reward_from_json({"kind": "other"}, model)
+    with pytest.raises(InputError, match="cannot be saved"):
+        reward_to_json(make_reward(lambda x, a: x[..., 0], model))
+
+
+# problems
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"horizon": 0}, "the horizon is 0"),
+        ({"horizon": 2.5}, "the horizon is 2.5"),
+        ({"discount": 0.0}, "the discount is 0"),
+        ({"discount": 1.5}, "the discount is 1.5"),
+        ({"discount": float("nan")}, "the discount is nan"),
+        ({"states": [[1.0, 2.0, 3.0]]}, "states of shape (1, 3)"),
+        ({"states": [[1.0, np.nan]]}, "finite"),
+        ({"actions": (1, -1)}, "the box of action 0 is [1, -1]"),
+        ({"actions": [[1.0], [2.0]]}, "actions of width 1 were given; 2 are wanted (a0, a1)"),
+        ({"actions": []}, "the set of actions is empty"),
+        ({"reward": lambda x, a: x}, "the reward returned shape (3, 2) for 3 states"),
+        ({"reward": lambda x, a: 1.0}, "the reward returned shape () for 3 states"),
+        ({"reward": lambda x, a: x[..., 0] * jnp.nan}, "the reward is nan at x0="),
+        ({"reward": lambda x, a: x @ jnp.ones(7)}, "the reward cannot be evaluated"),
+        ({"reward": lambda x: x}, "takes 1 arguments"),
+        ({"reward": 3}, "the reward is 3; a word or a function"),
+        ({"terminal": lambda x: x > 3}, "terminal returned shape (3, 2) for 3 states"),
+        ({"terminal": "far"}, "terminal is 'far'"),
+        ({"method": "mcp"}, "unknown planner 'mcp'; did you mean 'mpc'?"),
+    ],
+)
+def test_bad_problems(linear_model, changes, sentence):
+    asked = {"reward": "quadratic", "actions": (-1, 1)} | changes
+    with pytest.raises(InputError) as caught:
+        plan(linear_model(), asked.pop("reward"), asked.pop("actions"), **asked)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_models_that_should_not_be_trusted_are_named(linear_model):
+    with pytest.warns(PlanningWarning, match=r"spectral radius 1\.1 over 100 steps"):
+        plan(linear_model(radius=1.1), "quadratic", (-1, 1))
+    with pytest.warns(PlanningWarning, match="spectral radius 1e"):
+        plan(linear_model(radius=1e30), "quadratic", (-1, 1))
+    plan(linear_model(radius=1.1), "quadratic", (-1, 1), horizon=10)
+    vague = linear_model(unidentified=("a0 - 0.5 a1", "x0"))
+    with pytest.warns(PlanningWarning, match=r"effect of a0 - 0\.5 a1: the plan"):
+        plan(vague, "quadratic", (-1, 1))
+
+
+def test_a_model_without_states_asks_for_them(linear_model):
+    model = linear_model()
+    bare = ivvi.Dynamics(
+        model.phi, model.W, model.noise_cov, model.bread, model.state, model.action, model.outputs
+    )
+    problem = Problem.of(bare, "quadratic", (-1, 1))
+    with pytest.raises(InputError, match="pass the states where the plan should be good"):
+        _ = problem.support
+
+
+# quadratic programs
+
+
+@settings(max_examples=12)  # each is compiled
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    D=st.integers(1, 8),
+    rank=st.integers(0, 8),
+    spread=st.floats(0, 6),
+)
+def test_box_programs_are_solved(seed, D, rank, spread):
+    """Against SciPy's bounded least squares, with condition numbers to 1e6 and singular H.
+
+    H = M^T M and g = M^T b: the value, and the conditions of optimality, decide; where H is
+    singular the point itself is not unique.
+    """
+    rng = np.random.default_rng(seed)
+    M = rng.normal(size=(min(rank, D), D)) * 10 ** -rng.uniform(0, spread / 2, size=D)
+    b = rng.normal(size=len(M)) * 3
+    low, high = -rng.uniform(0.1, 2, D), rng.uniform(0.1, 2, D)
+    H, g = M.T @ M, M.T @ b
+    with jax.enable_x64(True):
+        u = np.asarray(BoxQP(H, low, high)(jnp.asarray(g[None]), jnp.zeros((1, D))))[0]
+    cost = lambda u: 0.5 * u @ H @ u + g @ u  # noqa: E731
+    assert ((u >= low) & (u <= high)).all()
+    if len(M):
+        peer = lsq_linear(M, -b, (low, high), method="bvls", tol=1e-15).x
+        assert cost(u) <= cost(peer) + 1e-8 * (1 + abs(cost(peer)))
+    slope = H @ u + g
+    most = max(np.linalg.eigvalsh(H)[-1], 1e-300)
+    violated = np.abs(u - np.clip(u - slope / most, low, high))
+    assert violated.max() <= 1e-8
+
+
+def test_well_conditioned_programs_have_scipys_solution():
+    rng = np.random.default_rng(3)
+    for _ in range(10):
+        D = int(rng.integers(1, 12))
+        M = np.linalg.qr(rng.normal(size=(D, D)))[0] * rng.uniform(0.3, 3, D)
+        b = 4 * rng.normal(size=(5, D))
+        low, high = -rng.uniform(0.1, 1, D), rng.uniform(0.1, 1, D)
+        with jax.enable_x64(True):
+            found = np.asarray(BoxQP(M.T @ M, low, high)(jnp.asarray(b @ M), jnp.zeros((5, D))))
+        for u, row in zip(found, b, strict=True):
+            peer = lsq_linear(M, -row, (low, high), method="bvls", tol=1e-15).x
+            np.testing.assert_allclose(u, peer, atol=1e-8)
+
+
+def test_the_quadratic_form_is_the_lookahead(linear_model):
+    model = linear_model(3, 2, seed=4)
+    reward = Quadratic((1.0, 2.0, 0.5), (0.3, -0.2, 0.0), (0.1, 0.4))
+    problem = Problem.of(model, reward, (-1, 1), discount=0.9)
+    H, F, f = quadratic_form(problem, 3)
+    rng = np.random.default_rng(0)
+    x, plans = rng.normal(size=(6, 3)), rng.normal(size=(6, 3, 2))
+    with jax.enable_x64(True):
+        ahead = Lookahead(problem, 3)
+        found, still = (
+            np.asarray(ahead(jnp.asarray(x), jnp.asarray(u), 0)) for u in (plans, 0 * plans)
+        )
+    u = plans.reshape(6, -1)
+    wanted = 0.5 * np.einsum("ni,ij,nj->n", u, H, u) + np.sum((x @ F.T + f) * u, axis=1)
+    np.testing.assert_allclose(still - found, wanted, rtol=1e-10)
+
+
+@pytest.mark.parametrize("reward", ["quadratic:weight=1", "linear:state=1;-2,action=0.1;0"])
+def test_plans_over_a_box_are_the_best_of_a_dense_grid(linear_model, reward):
+    """The first action of the exact program against 21^4 plans; the value, not the plan."""
+    problem = Problem.of(linear_model(2, 2, seed=1), reward, (-1, 1))
+    rule = MPC(lookahead=2).solve(problem)
+    x = jnp.asarray(problem.support[:3])
+    plans = np.array(list(itertools.product(np.linspace(-1, 1, 21), repeat=4))).reshape(-1, 2, 2)
+    with jax.enable_x64(True):
+        ahead = Lookahead(problem, 2)
+        memory = rule.begin(3)
+        flat = rule._quadratic(x, memory)
+        reached = np.asarray(ahead(x, flat, 0))
+        for i in range(3):
+            states = jnp.broadcast_to(x[i], (len(plans), 2))
+            best = float(jnp.max(ahead(states, jnp.asarray(plans), 0)))
+            assert best <= reached[i] + 1e-9
+            assert reached[i] <= best + 0.2
+
+
+# Newton, finite sets
+
+
+def test_newton_finds_the_maxima_of_dense_grids():
+    """Bent and kinked, with maxima inside and at the bounds, from four starts each."""
+    x = np.linspace(-3, 3, 13)
+
+    def value(u, x):
+        xp = u.__array_namespace__()
+        return xp.sin(2 * u[..., 0] + x) - 0.3 * (u[..., 1] - 0.2 * x) ** 2 * (1 + u[..., 0] ** 2)
+
+    low, high = np.array([-1.0, -0.4]), np.array([1.5, 0.3])
+    starts = np.random.default_rng(0).uniform(low, high, (4, 13, 1, 2))
+    with jax.enable_x64(True):
+        rows = jnp.asarray(starts.reshape(52, 1, 2))
+        states = jnp.tile(jnp.asarray(x), 4)
+        found, reached = maximise(lambda u: value(u[:, 0], states), rows, low, high)
+        found, reached = np.asarray(found), np.asarray(reached).reshape(4, 13).max(axis=0)
+    grid = np.stack(np.meshgrid(*map(np.linspace, low, high, [801, 401])), axis=-1)
+    dense = np.array([value(grid, s).max() for s in x])
+    assert ((found >= low) & (found <= high)).all()
+    assert (reached >= dense - 1e-9).all()
+    np.testing.assert_allclose(reached, dense, atol=1e-5)
+
+
+def test_one_choice_ahead_is_the_best_of_all(linear_model):
+    model = linear_model(2, 3, seed=2)
+    actions = Actions.binary(3)
+    policy = plan(model, "quadratic:weight=1", actions, method=MPC(lookahead=1))
+    for x in model.states[:8]:
+        scores = []
+        for a in actions.choices:
+            after = model.mean(x, a)
+            scores.append(-(x @ x) - after @ after)
+        np.testing.assert_array_equal(policy(x), actions.choices[np.argmax(scores)])
+
+
+def test_longer_plans_of_choices_are_no_worse_than_held_ones(linear_model):
+    """The best of all 4^3 plans bounds what is found from above, held choices from below."""
+    model = linear_model(2, 2, seed=6)
+    problem = Problem.of(model, "quadratic:weight=1", Actions.binary(2))
+    choices, x = problem.actions.choices, problem.support[:10]
+    plans = np.array(list(itertools.product(choices, repeat=3)))
+    with jax.enable_x64(True):
+        ahead = Lookahead(problem, 3)
+        first = np.asarray(ahead.best_choice(jnp.asarray(x), 0))
+        for state, a in zip(x, first, strict=True):
+            many = jnp.broadcast_to(jnp.asarray(state), (len(plans), 2))
+            scores = np.asarray(ahead(many, jnp.asarray(plans), 0))
+            begun = (plans[:, 0] == a).all(axis=1)
+            held = (plans == plans[:, :1]).all(axis=(1, 2))
+            assert scores[held].max() <= scores[begun].max() <= scores.max()
+
+
+def test_nonlinear_plans_are_the_best_of_a_dense_grid(bent_model):
+    policy = plan(bent_model, "quadratic:weight=1,target=0.3", (-1, 1), method=MPC(lookahead=1))
+    dense = np.linspace(-1, 1, 20_001)[:, None]
+    for x in np.linspace(-2, 2, 7):
+        after = bend(np.full_like(dense, x), dense)
+        scores = -((after - 0.3) ** 2)
+        assert policy([x])[0] == pytest.approx(dense[scores.argmax(), 0], abs=2e-4)
+
+
+# policies
+
+
+@pytest.mark.parametrize(
+    ("reward", "actions"),
+    [
+        ("quadratic:weight=1", (-1, 1)),
+        (user_reward, (-1, 1)),
+        (user_reward, Actions.binary(2)),
+        (user_reward, Actions.product(Actions.binary(1), Actions.box(-1, 1))),
+    ],
+)
+def test_policies_are_deterministic_and_survive_saving(linear_model, reward, actions, tmp_path):
+    model = linear_model(seed=3)
+    policy = plan(model, reward, actions, terminal=is_far, seed=5)
+    again = load_policy(policy.save(tmp_path / "policy"))
+    x = model.states[:7]
+    first = policy(x)
+    assert first.shape == (7, 2)
+    np.testing.assert_array_equal(policy(x), first)
+    np.testing.assert_array_equal(again(x), first)
+    np.testing.assert_allclose(policy(x[2]), first[2], atol=1e-6)
+    assert again.problem.terminal is is_far
+
+
+@pytest.mark.parametrize("end", [lambda x: x[..., 0] > 1, functools.partial(is_far)])
+def test_an_end_that_cannot_be_imported_cannot_be_saved(linear_model, end, tmp_path):
+    policy = plan(linear_model(), "quadratic", (-1, 1), terminal=end)
+    with pytest.raises(InputError, match="the policy cannot be saved"):
+        policy.save(tmp_path / "policy")
+    assert not (tmp_path / "policy").exists()
+
+
+@pytest.mark.parametrize("x", [[1.0], [[1.0, 2.0, 3.0]], [[1.0, np.nan]], 3.0])
+def test_states_of_the_wrong_shape_are_refused(linear_model, x):
+    with pytest.raises(InputError, match="state"):
+        plan(linear_model(), "quadratic", (-1, 1))(x)
+
+
+def test_bad_settings_of_mpc():
+    with pytest.raises(InputError, match="a lookahead of 0"):
+        MPC(lookahead=0)
+    with pytest.raises(InputError, match="0 starts"):
+        MPC(starts=0)
