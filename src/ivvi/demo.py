@@ -9,13 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from ivvi.dynamics import Dynamics
 from ivvi.errors import FileError, IvviWarning
-from ivvi.files import atomic_file, write_json
+from ivvi.evaluation import Evaluation, evaluate
+from ivvi.figures import draw_effects, draw_walks
+from ivvi.files import write_json
 from ivvi.fitting import Fit, estimate
 from ivvi.logs import read_logs
+from ivvi.planning import plan
+from ivvi.policy import Policy
 from ivvi.simulators import make_env
 
-DIM, SETTING = 5, "I"
+DIM, SETTING, HORIZON = 5, "I", 200
+REWARD = "quadratic:weight=0.05"
+AGAINST = ("optimal", "zero", "behaviour")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +36,9 @@ class Story:
 def run_demo(out: Path, *, seed: int = 0, force: bool = False) -> Story:
     """Simulate a confounded log, fit it both ways, and show what confounding did.
 
-    Writes ``log.parquet``, ``model/``, ``coefficients.png`` and ``demo.json`` into `out`.
+    Then plan with both, and let both policies walk from the same start with the same noise.
+    Writes ``log.parquet``, ``model/``, ``policy/``, ``coefficients.png``, ``policies.png`` and
+    ``demo.json`` into `out`.
     """
     _prepare(out, force=force)
     env = make_env("linear", dim=DIM, setting=SETTING)
@@ -42,10 +51,18 @@ def run_demo(out: Path, *, seed: int = 0, force: bool = False) -> Story:
         fit = estimate(log)
     truth = env.world.W_star
     fit.save(out / "model", force=True)
-    _draw(fit, truth, out / "coefficients.png")
-    facts = _facts(fit, truth, seed)
+    draw_effects(fit, truth, out / "coefficients.png", force=True)
+    policies = {"instrument": _plan(fit.model), "least squares": _plan(fit.baseline_model)}
+    policies["instrument"].save(out / "policy", force=True)
+    bill = evaluate(policies, env, against=AGAINST, horizon=HORIZON, seed=seed)
+    draw_walks(policies, env, out / "policies.png", bill=bill, seed=seed, force=True)
+    facts = _facts(fit, truth, seed) | {"evaluation": bill.to_json()}
     write_json(out / "demo.json", facts, force=True)
-    return Story(_tell(fit, truth, out, seed), facts)
+    return Story(_tell(fit, truth, bill, out, seed), facts)
+
+
+def _plan(model: Dynamics) -> Policy:
+    return plan(model, REWARD, (-1, 1), horizon=HORIZON)
 
 
 def _prepare(out: Path, *, force: bool) -> None:
@@ -79,12 +96,24 @@ def _facts(fit: Fit, truth: Any, seed: int) -> dict[str, Any]:
     }
 
 
+def _bill_lines(bill: Evaluation) -> list[str]:
+    said = {
+        "optimal": "plans with the truth",
+        "instrument": "plans with the instrumented model",
+        "zero": "does nothing",
+        "behaviour": "wrote the log (without its hidden help)",
+        "least squares": "plans with the least-squares model",
+    }
+    costs = [(name, -bill.value(name).mean) for name in said]
+    return [f"  {said[name]:<42} costs {cost:9.1f}" for name, cost in costs]
+
+
 def _wrong_signs(W: Any, truth: Any) -> int:
     return int(np.sum((W * truth < 0) & (np.abs(truth) > 0)))
 
 
-def _tell(fit: Fit, truth: Any, out: Path, seed: int) -> str:
-    """Write the story: the effect of each action on its own state, three ways."""
+def _tell(fit: Fit, truth: Any, bill: Evaluation, out: Path, seed: int) -> str:
+    """Write the story: the effect of each action on its own state, and what belief costs."""
     names = fit.estimate.layout.phi_names
     lines = [
         f"A simulated log (linear, k = {DIM}, setting {SETTING}, seed {seed}): {fit.moments.n:,} "
@@ -112,53 +141,13 @@ def _tell(fit: Fit, truth: Any, out: Path, seed: int) -> str:
         f"Instrument strength mu_iv is {facts['mu_iv']:.3f} (the paper prints 0.14); Wu-Hausman "
         f"p < {max(t.p_value for t in fit.diagnostics.wu_hausman or ()) + 1e-4:.4f}.",
         "",
-        f"Written to {out}: log.parquet, model/, coefficients.png, demo.json",
+        f"The bill: two policies from the same start, the same noise, {HORIZON} steps:",
+        *_bill_lines(bill),
+        "",
+        f"Written to {out}: log.parquet, model/, policy/, two pictures (.png), demo.json",
         "Next:",
         f"  ivvi diagnose {out}/log.parquet --state 'x*' --action 'a*' --instrument 'z*'",
         f"  ivvi fit {out}/log.parquet --state 'x*' --action 'a*' --instrument 'z*' --out my-model",
+        f"  ivvi act {out}/policy --state 10,10,10,10,10",
     ]
     return "\n".join(lines)
-
-
-def _draw(fit: Fit, truth: Any, path: Path) -> None:
-    """Draw every coefficient against the truth, both ways."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    names = fit.estimate.layout.phi_names
-    actions = [j for j, name in enumerate(names) if name.startswith("a")]
-    figure = Figure(figsize=(9, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    effects, scatter = figure.subplots(1, 2, width_ratios=(1.35, 1))
-    place = np.arange(DIM)
-    own = [truth[i, actions[i]] for i in range(DIM)]
-    ls = [fit.baseline.W[i, actions[i]] for i in range(DIM)]
-    iv = [fit.W[i, actions[i]] for i in range(DIM)]
-    half = [1.96 * fit.se[i, actions[i]] for i in range(DIM)]
-    effects.axhline(0, color="0.75", lw=1)
-    effects.hlines(own, place - 0.35, place + 0.35, color="black", lw=2, label="truth")
-    effects.plot(place - 0.12, ls, "X", color="#c1121f", ms=9, label="least squares")
-    effects.errorbar(
-        place + 0.12,
-        iv,
-        half,
-        fmt="o",
-        color="#1d6fb8",
-        capsize=4,
-        label="instrument, 95% interval",
-    )
-    effects.set_xticks(place, [f"a{i} → x{i}'" for i in range(DIM)])
-    effects.set_ylabel("effect of the action")
-    effects.set_title("The log says push; the truth says pull", loc="left", fontsize=11)
-    effects.legend(frameon=False, loc="center left", fontsize=9)
-    low, high = float(truth.min()) - 0.12, float(truth.max()) + 0.12
-    scatter.plot([low, high], [low, high], color="0.75", lw=1)
-    scatter.plot(truth.ravel(), fit.baseline.W.ravel(), "X", color="#c1121f", ms=6, alpha=0.7)
-    scatter.plot(truth.ravel(), fit.W.ravel(), "o", color="#1d6fb8", ms=4, alpha=0.7)
-    scatter.set_xlabel("true coefficient")
-    scatter.set_ylabel("estimated coefficient")
-    scatter.set_title(f"All {truth.size} coefficients", loc="left", fontsize=11)
-    for axes in (effects, scatter):
-        axes.spines[["top", "right"]].set_visible(False)
-    with atomic_file(path, force=True) as temporary:
-        figure.savefig(temporary, dpi=150, format="png")

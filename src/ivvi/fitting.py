@@ -109,6 +109,11 @@ class Fit:
         """The estimated dynamics, to plan with."""
         return Dynamics.of(self.estimate, self.roles, self.states)
 
+    @property
+    def baseline_model(self) -> Dynamics:
+        """The dynamics that least squares believes in."""
+        return Dynamics.of(self.baseline, self.roles, self.states)
+
     def summary(self, *, most_outputs: int | None = 6) -> str:
         """Return the result as text: coefficients with least squares beside, diagnostics."""
         c, outputs = self.counts, self.roles.outputs
