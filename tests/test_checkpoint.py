@@ -117,7 +117,7 @@ def log(tmp_path):
     return read_logs(write_table(make_rows(40, 50), tmp_path / "log.parquet", **SMALL_GROUPS))
 
 
-@pytest.mark.parametrize("name", ("exact", "sgda", "sgda-episodes", "sgda-linear"))
+@pytest.mark.parametrize("name", ["exact", "sgda", "sgda-episodes", "sgda-linear"])
 def test_a_killed_run_ends_with_the_same_bits(name, log, tmp_path, reaper):
     survives(log, METHODS[name], tmp_path / "state", reaper, random.Random(1), kills=5)
 
