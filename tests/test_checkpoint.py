@@ -117,9 +117,9 @@ def log(tmp_path):
     return read_logs(write_table(make_rows(40, 50), tmp_path / "log.parquet", **SMALL_GROUPS))
 
 
-@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
-def test_a_killed_run_ends_with_the_same_bits(method, log, tmp_path, reaper):
-    survives(log, method, tmp_path / "state", reaper, random.Random(1), kills=5)
+@pytest.mark.parametrize("name", ["exact", "sgda", "sgda-episodes", "sgda-linear"])
+def test_a_killed_run_ends_with_the_same_bits(name, log, tmp_path, reaper):
+    survives(log, METHODS[name], tmp_path / "state", reaper, random.Random(1), kills=5)
 
 
 @pytest.mark.slow
@@ -304,14 +304,14 @@ def kill_and_restart(arguments, state, rng, kills):
 
 @pytest.mark.parametrize("method", ["exact", "sgda"])
 def test_the_program_survives_sigkill(method, tmp_path):
-    rows = make_rows(400, 100) if method == "sgda" else make_rows(300, 100)
-    source = write_table(rows, tmp_path / "log.parquet", row_group_size=100)
+    source = write_table(make_rows(300, 100), tmp_path / "log.parquet", row_group_size=130)
     state = tmp_path / "state"
     options = (*OPTIONS, "--method", method)
     assert run("fit", source, *options, "--out", tmp_path / "whole").code == 0
     arguments = ("fit", source, *options, "--out", tmp_path / "model")
     arguments += ("--checkpoint", state, "--checkpoint-every", 0)
-    code, killed = kill_and_restart(arguments, state, random.Random(0), kills=2)
+    kills = 2 if method == "exact" else 1
+    code, killed = kill_and_restart(arguments, state, random.Random(0), kills)
     assert code == 0
     assert killed >= 1
     assert facts_of(tmp_path / "model") == facts_of(tmp_path / "whole")

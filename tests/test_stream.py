@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import ivvi
 from helpers import ROLES, changed, make_rows, take, write_table
 from ivvi import SGDA, Exact, LeastSquares, Stream, estimate, read_logs
 from ivvi.errors import ColumnError, DataError, FileError, InputError
@@ -129,24 +128,22 @@ def test_how_the_rows_of_descent_are_delivered_changes_nothing(rows, batch):
         assert fit.estimate.trace.t == fits[0].estimate.trace.t
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_descent_on_a_stream_reaches_the_closed_form(seed):
-    env = ivvi.make_env("linear", dim=3, setting="II")
-    stream = Stream(method="sgda")
-    for day in range(4):
-        stream.partial_fit(env.collect(episodes=5, horizon=1000, seed=10 * seed + day))
-    fit = stream.fit()
+def deliveries(confounded, seed, n=10_000, size=1700):
+    parts = confounded(seed, n)
+    return (Batch(*(part[i : i + size] for part in parts)) for i in range(0, n, size))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_descent_on_a_stream_reaches_the_closed_form(seed, confounded):
+    fit = Stream(method="sgda").partial_fit(deliveries(confounded, seed)).fit()
     assert fit.method == "sgda"
     assert fit.estimate.trace.status == "converged"
     assert fit.estimate.trace.error <= 1.0
     assert fit.settings["schedule"] == "auto"
 
 
-def test_a_stream_in_linear_memory_is_judged_on_rows_it_has_not_used():
-    env = ivvi.make_env("linear", dim=3, setting="III")
-    stream = Stream(method=SGDA(memory="linear"))
-    for day in range(4):
-        stream.partial_fit(env.collect(episodes=5, horizon=1000, seed=day))
+def test_a_stream_in_linear_memory_is_judged_on_rows_it_has_not_used(confounded):
+    stream = Stream(method=SGDA(memory="linear")).partial_fit(deliveries(confounded, 0, 40_000))
     fit = stream.fit()
     assert fit.estimate.trace.measure == "moment conditions"
     assert fit.estimate.trace.status == "converged"
