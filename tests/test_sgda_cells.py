@@ -1,6 +1,7 @@
 """Descent-ascent in the paper's cells beyond convergence: units, free directions, the sign."""
 
 import os
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +18,15 @@ from ivvi.simulators import load_factors
 
 SHARED = Path(__file__).parents[2] / "shared/data/ml-1m/ratings.parquet"
 RATINGS = Path(os.environ.get("IVVI_MOVIELENS", SHARED))
-RECOMMENDERS = [(name, s) for name in ("recommender", "recommender-revised") for s in ("I", "II", "III")]  # fmt: skip
-LINEAR = [(k, s) for k in (5, 10, 20) for s in ("I", "II", "III", "IV", "V", "VI")]
+RECOMMENDERS = list(product(("recommender", "recommender-revised"), ("I", "II", "III")))
+LINEAR = list(product((5, 10, 20), ("I", "II", "III", "IV", "V", "VI")))
 
 
 def but_quick(cells, *quick):
     """Mark all cells but the quick ones as slow."""
-    marks = pytest.mark.slow
-    return [pytest.param(*c, marks=() if c in quick else marks, id="-".join(map(str, c))) for c in cells]  # fmt: skip
+    for cell in cells:
+        marks = () if cell in quick else pytest.mark.slow
+        yield pytest.param(*cell, marks=marks, id="-".join(map(str, cell)))
 
 
 def moments_of_log(log):
