@@ -8,7 +8,7 @@ import pytest
 import ivvi
 from ivvi.errors import DataError, InputError, IvviWarning
 from ivvi.estimators import Exact
-from ivvi.estimators.rows import Shuffled, Streamed
+from ivvi.estimators.rows import Place, Shuffled, Streamed, evaluate
 from ivvi.estimators.schedules import PAPER, Constant, Decay, Harmonic, Theorem, parse_schedule
 from ivvi.estimators.sgda import SGDA
 from ivvi.estimators.trace import log_points
@@ -77,18 +77,18 @@ def test_a_stream_needs_no_more_memory_and_does_as_well(tmp_path):
 def test_a_pass_uses_every_row_once(small, size):
     log, moments = small
     wanted = np.sort(log.to_batch().y[:, 0])
-    for source in (Shuffled(log, moments), Streamed(log, moments)):
-        chunks = list(source.chunks(max(size, 50), np.random.default_rng(0)))
-        assert {len(Y) for _, _, Y in chunks[:-1]} <= {max(size, 50)}
-        np.testing.assert_array_equal(np.sort(np.concatenate([c[2][:, 0] for c in chunks])), wanted)
-        Phi, _, Y = chunks[0]
+    for source in (Shuffled(log), Streamed(log, moments.n)):
+        chunks = [chunk for chunk, _ in source.sweep(max(size, 50), 0, Place())]
+        assert {len(chunk) for chunk in chunks[:-1]} <= {max(size, 50)}
+        np.testing.assert_array_equal(np.sort(np.concatenate([c.y[:, 0] for c in chunks])), wanted)
+        Phi, _, Y = evaluate(moments.layout, chunks[0], 1.0)
         W = Exact().solve(moments).W
         assert np.std(Y - Phi @ W.T) < 1.5  # rows stay together
 
 
 @pytest.mark.parametrize("order", ["shuffled", "stream"])
 def test_rows_that_do_not_fill_a_mini_batch_or_have_no_weight(small, order, monkeypatch):
-    monkeypatch.setattr("ivvi.estimators.sgda.CHUNK", 64)
+    monkeypatch.setattr("ivvi.estimators.passes.CHUNK", 64)
     log, moments = small
     trace = SGDA(batch=33, order=order).solve(moments, log).trace  # 8,000 = 242 * 33 + 14
     assert (trace.t[-1], trace.status) == (242, "converged")

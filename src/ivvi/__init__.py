@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ivvi.moments import Moments, compute_moments
     from ivvi.shard import Shard
     from ivvi.simulators import make_env
+    from ivvi.streaming import Stream
     from ivvi.updating import update_model
 
 _HOME = {
@@ -58,6 +59,7 @@ _HOME = {
     "ivvi.moments": ("Moments", "compute_moments"),
     "ivvi.shard": ("Shard",),
     "ivvi.simulators": ("make_env",),
+    "ivvi.streaming": ("Stream",),
     "ivvi.updating": ("update_model",),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
@@ -76,6 +78,7 @@ __all__ = [
     "Moments",
     "Schema",
     "Shard",
+    "Stream",
     "World",
     "compute_moments",
     "custom",

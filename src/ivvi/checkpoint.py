@@ -60,7 +60,7 @@ class Checkpoint:
             return
         facts, arrays = load_file(self.path, KIND)
         for name, wanted in self._key.items():
-            if facts["key"].get(name) != wanted:
+            if facts.get("key", {}).get(name) != wanted:
                 raise FileError(
                     f"{self.path} is the checkpoint of another run, whose {name} differ; remove "
                     "it or give another file"

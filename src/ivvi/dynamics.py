@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,8 +16,14 @@ from ivvi.errors import FileError, InputError
 from ivvi.features import FeatureMap
 from ivvi.files import Saved, load_folder, save_folder
 
+if TYPE_CHECKING:  # a model is loaded without what it takes to estimate one
+    from ivvi.estimators import Estimate
+    from ivvi.logs import Roles
+
 KIND = "model"
 NAMES = ("state", "action", "outputs", "unidentified")
+UNKNOWN = ("bread", (0, 0))
+"""A model of very many features does not know how sure its weights are."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ class Dynamics:
     noise_cov
         Covariance of y - W phi(x, a), (d_y, d_y).
     bread
-        cov(W_i., W_j.) = noise_cov[i, j] bread, (d_phi, d_phi).
+        cov(W_i., W_j.) = noise_cov[i, j] bread, (d_phi, d_phi); (0, 0) where it is not known.
     state, action, outputs
         Column names of x, a, y.
     has_reward
@@ -51,6 +57,21 @@ class Dynamics:
     outputs: tuple[str, ...]
     has_reward: bool = False
     unidentified: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, estimate: Estimate, roles: Roles) -> Dynamics:
+        """Return the dynamics with the weights of an estimate."""
+        return cls(
+            phi=estimate.layout.phi,
+            W=estimate.W,
+            noise_cov=estimate.noise_cov,
+            bread=estimate.bread,
+            state=roles.state,
+            action=roles.action,
+            outputs=roles.outputs,
+            has_reward=roles.reward is not None,
+            unidentified=estimate.unidentified,
+        )
 
     @property
     def d_next(self) -> int:
@@ -147,7 +168,7 @@ def load_model(path: str | os.PathLike[str]) -> Dynamics:
     d_y, d_phi = len(model.outputs), len(model.phi.names(model.state, model.action))
     wanted = {"W": (d_y, d_phi), "noise_cov": (d_y, d_y), "bread": (d_phi, d_phi)}
     for name, shape in wanted.items():
-        if (found := getattr(model, name).shape) != shape:
+        if (found := getattr(model, name).shape) != shape and (name, found) != UNKNOWN:
             raise FileError(f"{path} is not a sound model: {name} is {found}; {shape} is wanted")
     return model
 

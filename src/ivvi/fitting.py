@@ -20,28 +20,29 @@ from ivvi.diagnostics.identification import explain_unidentified
 from ivvi.dynamics import Dynamics
 from ivvi.errors import IdentificationError, InputError, IvviWarning, nearest
 from ivvi.estimators import Estimate, Exact, LeastSquares, Method
+from ivvi.estimators.sgda import SGDA
 from ivvi.features import FeatureMap
 from ivvi.files import content_hash
-from ivvi.layout import Layout, build_layout
+from ivvi.layout import build_layout
+from ivvi.light import light_fit
 from ivvi.logs import Counts, Log, Roles, read_logs
 from ivvi.moments import Moments, compute_moments
+from ivvi.resume import run_key, settings_of
 from ivvi.shard import Shard, kept_in_model
-from ivvi.summary import WIDTH, coefficient_table, diagnostics_table
-
-METHODS = ("exact", "sgda", "least-squares")
+from ivvi.summary import WIDTH, coefficient_table, diagnostics_table, with_nulls
 
 
 def make_method(word: str, **settings: Any) -> Method:
     """Return the method of a word (``exact``, ``sgda``, ``least-squares``) with settings."""
-    if word == "sgda":
-        from ivvi.estimators.sgda import SGDA  # brings JAX
-
-        return SGDA(**settings)
-    closed: dict[str, Callable[..., Method]] = {"exact": Exact, "least-squares": LeastSquares}
-    if word not in closed:
-        hint = nearest(word, METHODS) or f"; {', '.join(METHODS)} are known"
+    known: dict[str, Callable[..., Method]] = {
+        "exact": Exact,
+        "sgda": SGDA,
+        "least-squares": LeastSquares,
+    }
+    if word not in known:
+        hint = nearest(word, known) or f"; {', '.join(known)} are known"
         raise InputError(f"unknown method {word!r}{hint}")
-    return closed[word](**settings)
+    return known[word](**settings)
 
 
 @dataclass(frozen=True)
@@ -103,18 +104,7 @@ class Fit:
     @property
     def model(self) -> Dynamics:
         """The estimated dynamics, to plan with."""
-        e, roles = self.estimate, self.roles
-        return Dynamics(
-            phi=e.layout.phi,
-            W=e.W,
-            noise_cov=e.noise_cov,
-            bread=e.bread,
-            state=roles.state,
-            action=roles.action,
-            outputs=roles.outputs,
-            has_reward=roles.reward is not None,
-            unidentified=e.unidentified,
-        )
+        return Dynamics.of(self.estimate, self.roles)
 
     def summary(self, *, most_outputs: int | None = 6) -> str:
         """Return the result as text: coefficients with least squares beside, diagnostics."""
@@ -155,11 +145,11 @@ class Fit:
             "outputs": list(e.layout.outputs),
             "phi": list(e.layout.phi_names),
             "psi": list(e.layout.psi_names),
-            "W": _nulls(e.W),
-            "K": _nulls(e.K),
-            "se": _nulls(e.se),
-            "least_squares": {"W": self.baseline.W.tolist(), "se": _nulls(self.baseline.se)},
-            "noise_cov": _nulls(e.noise_cov),
+            "W": with_nulls(e.W),
+            "K": with_nulls(e.K),
+            "se": with_nulls(e.se),
+            "least_squares": {"W": self.baseline.W.tolist(), "se": with_nulls(self.baseline.se)},
+            "noise_cov": with_nulls(e.noise_cov),
             "n": self.moments.n,
             "episodes": self.counts.episodes,
             "dropped": self.dropped,
@@ -174,8 +164,12 @@ class Fit:
 
     @property
     def shard(self) -> Shard:
-        """The moments with what is needed to add to them; hashes the files that were read."""
-        seen = tuple(content_hash(f) if isinstance(f, Path) else f for f in self.files)
+        """The moments with what is needed to add to them.
+
+        The files that were read are hashed now; one that is gone cannot come again.
+        """
+        there = [f for f in self.files if not isinstance(f, Path) or f.exists()]
+        seen = tuple(content_hash(f) if isinstance(f, Path) else f for f in there)
         return Shard(self.moments, self.counts, self.roles, seen, self.label)
 
     def save(
@@ -193,7 +187,7 @@ class Fit:
 
     def __repr__(self) -> str:
         d_y, d_phi = self.W.shape
-        return f"Fit({self.label}, {self.method}, n={self.moments.n:,}, W {d_y} x {d_phi})"
+        return f"Fit({self.label}, {self.method}, n={self.estimate.n:,}, W {d_y} x {d_phi})"
 
 
 def estimate(  # noqa: PLR0913
@@ -236,6 +230,12 @@ def estimate(  # noqa: PLR0913
         Compute the moments with Dask: a number of local processes, the address of a
         scheduler, or a `distributed.Client`.
 
+    Returns
+    -------
+    Fit
+        A `LightFit`, which has no `baseline`, `diagnostics` and `moments`, where `SGDA` works
+        with memory of order d.
+
     Examples
     --------
     >>> import ivvi
@@ -254,7 +254,12 @@ def estimate(  # noqa: PLR0913
         log = logs if isinstance(logs, Log) else read_logs(logs)
         layout = build_layout(log, phi, psi, seed)
         if checkpoint is not None:
-            checkpoint.open(_key(log, layout, chosen, episodes=episodes))
+            checkpoint.open(run_key(log, layout, chosen, episodes=episodes))
+        if isinstance(chosen, SGDA) and chosen.is_linear(layout):
+            if cluster is not None:
+                raise InputError("memory of order d uses no moments for a cluster to compute")
+            # it has what a Fit has, but for what needs moments
+            return light_fit(log, layout, chosen, checkpoint, progress)  # type: ignore[return-value]
         walk = partial(compute_moments, checkpoint=checkpoint)
         if cluster is not None:
             walk = _on_cluster(cluster, checkpoint)
@@ -292,32 +297,3 @@ def _on_cluster(cluster: Any, checkpoint: Checkpoint | None) -> Any:
     if checkpoint is not None:
         raise InputError("a checkpoint is for one process; a cluster needs none")
     return partial(compute_moments_on, cluster)
-
-
-def settings_of(method: Method) -> dict[str, Any]:
-    """Return the settings of a method as JSON values."""
-    found = {f.name: getattr(method, f.name) for f in dataclasses.fields(method)}  # type: ignore[arg-type]
-    return {name: _plain(value) for name, value in found.items()}
-
-
-def _key(log: Log, layout: Layout, method: Method, *, episodes: bool) -> dict[str, Any]:
-    """Say which run a checkpoint belongs to."""
-    if not log.table.files:
-        raise InputError(f"a checkpoint needs a log in files; {log.label} has none")
-    about = [(file.resolve(), file.stat()) for file in log.table.files]
-    return {
-        "files": [[str(path), stat.st_size, stat.st_mtime_ns] for path, stat in about],
-        "columns": [dataclasses.asdict(log.roles), log.drop_missing],
-        "features": [layout.phi.to_json(), layout.psi.to_json()],
-        "options": [method.name, settings_of(method), episodes],
-    }
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
-
-
-def _nulls(values: np.ndarray) -> list[list[float | None]]:
-    return [[float(v) if np.isfinite(v) else None for v in row] for row in values]

@@ -6,6 +6,7 @@ the feature maps, the names and the columns, and evaluates v for a batch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -146,7 +147,18 @@ class Layout:
 def build_layout(
     log: Log, phi: FeatureMap | str, psi: FeatureMap | str | None = None, seed: int = 0
 ) -> Layout:
-    """Resolve feature words, fit what depends on data to the first rows, and lay out."""
+    """Lay out feature words or maps for a log, fitted to its first rows where they need it."""
+    return fitted_layout(log.roles, log.head, phi, psi, seed)
+
+
+def fitted_layout(
+    roles: Roles,
+    head: Callable[[], Batch],
+    phi: FeatureMap | str,
+    psi: FeatureMap | str | None = None,
+    seed: int = 0,
+) -> Layout:
+    """Resolve feature words, fit what depends on data to the rows that `head` gives."""
     if psi is None:
         if not isinstance(phi, str):
             raise InputError("psi is wanted beside a feature map phi that is not a word")
@@ -154,6 +166,6 @@ def build_layout(
     first = parse_features(phi, seed)[0] if isinstance(phi, str) else phi
     second = parse_features(psi, seed)[1] if isinstance(psi, str) else psi
     if first.needs_data or second.needs_data:
-        head = log.head()
-        first, second = first.fitted(head.x, head.a), second.fitted(head.x, head.z)
-    return Layout.build(first, second, log.roles)
+        rows = head()
+        first, second = first.fitted(rows.x, rows.a), second.fitted(rows.x, rows.z)
+    return Layout.build(first, second, roles)

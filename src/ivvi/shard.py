@@ -101,13 +101,10 @@ class Shard:
 
     def saved(self) -> Saved:
         """Return everything as JSON values and arrays."""
-        layout = self.moments.layout
         facts, arrays = self.moments.saved()
         return {
             "moments": facts,
-            "phi": layout.phi.to_json(),
-            "psi": layout.psi.to_json(),
-            "roles": dataclasses.asdict(self.roles),
+            **design_facts(self.moments.layout, self.roles),
             "counts": dataclasses.asdict(self.counts),
             "files": list(self.files),
             "label": self.label,
@@ -116,10 +113,7 @@ class Shard:
     @classmethod
     def restore(cls, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Shard:
         """Rebuild a shard from what `saved` returned."""
-        roles = Roles(**{k: _tuple(v) for k, v in facts["roles"].items()})
-        layout = Layout.build(
-            FeatureMap.from_json(facts["phi"]), FeatureMap.from_json(facts["psi"]), roles
-        )
+        layout, roles = restore_design(facts)
         return cls(
             Moments.restore(layout, facts["moments"], arrays),
             Counts(**facts["counts"]),
@@ -150,6 +144,23 @@ class Shard:
             return cls.restore(document["shard"], unnest("shard", arrays))
         except (KeyError, TypeError, AttributeError) as error:
             raise FileError(f"{path} is not a complete moments file: {error}") from error
+
+
+def design_facts(layout: Layout, roles: Roles) -> dict[str, Any]:
+    """Return columns and feature maps as JSON values."""
+    maps = {"phi": layout.phi.to_json(), "psi": layout.psi.to_json()}
+    return {**maps, "roles": dataclasses.asdict(roles)}
+
+
+def restore_design(facts: Mapping[str, Any]) -> tuple[Layout, Roles]:
+    """Rebuild columns and feature maps from `design_facts`."""
+    columns: dict[str, Any] = {
+        role: tuple(names) if isinstance(names, list) else names
+        for role, names in facts["roles"].items()
+    }
+    roles = Roles(**columns)
+    phi, psi = (FeatureMap.from_json(facts[name]) for name in ("phi", "psi"))
+    return Layout.build(phi, psi, roles), roles
 
 
 def kept_in_model(shard: Shard) -> Saved:
@@ -185,7 +196,3 @@ def check_same(wanted: Layout, found: Layout, label: str) -> None:
             f"{label} has features with other knots, scales or categories; take them from one "
             "moments file (ivvi moments --like)"
         )
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from ivvi.diagnostics import Diagnostics, Statistic
 from ivvi.estimators import Estimate
 
@@ -90,3 +92,8 @@ def _number(value: float) -> str:
     if value != 0 and not 1e-3 <= abs(value) < 1e4:
         return f"{value:9.2e}"
     return f"{value:9.4f}"
+
+
+def with_nulls(values: np.ndarray) -> list[list[float | None]]:
+    """Return the rows of a matrix as JSON values, null for what is not finite."""
+    return [[float(v) if np.isfinite(v) else None for v in row] for row in values]

@@ -53,8 +53,16 @@ def fit(  # noqa: PLR0913
     schedule: Annotated[
         str, typer.Option(help="Steps of sgda: auto, paper-linear, constant:0.05, decay:0.1,0.5.")
     ] = "auto",
-    batch: Annotated[int, typer.Option(help="Rows of a mini-batch of sgda.")] = 32,
+    batch: Annotated[
+        str, typer.Option(help="Rows of a mini-batch of sgda, or episode for whole ones.")
+    ] = "32",
     passes: Annotated[int, typer.Option(help="Passes of sgda over the rows.")] = 1,
+    order: Annotated[
+        str, typer.Option(help="Rows of sgda: auto, shuffled, iid (draws) or stream.")
+    ] = "auto",
+    memory: Annotated[
+        str, typer.Option(help="Memory of sgda in features: auto, quadratic or linear.")
+    ] = "auto",
     ridge: Annotated[
         float, typer.Option(help="Penalty, in units of the features' variances.")
     ] = 0.0,
@@ -94,7 +102,9 @@ def fit(  # noqa: PLR0913
         raise InputError(f"standard errors {se!r} are not available; unadjusted is")
     settings: dict[str, Any] = {"ridge": ridge, "debiased": debiased}
     if method == "sgda":
-        settings = {"schedule": schedule, "batch": batch, "passes": passes, "seed": seed}
+        size = int(batch) if batch.isdecimal() else batch
+        settings = {"schedule": schedule, "batch": size, "passes": passes, "order": order}
+        settings |= {"memory": memory, "seed": seed}
     chosen = make_method(method, **settings)
     logs = _open(log, moments, locals())
     with progress("reading", getattr(logs, "num_rows", None)) as bar:

@@ -62,7 +62,12 @@ class Estimate:
 
     @property
     def se(self) -> Floats:
-        """Homoskedastic standard errors, (d_y, d_phi); NaN where W is not identified."""
+        """Homoskedastic standard errors, (d_y, d_phi); NaN where W is not identified.
+
+        NaN throughout where the bread is empty: it was not computed.
+        """
+        if not self.bread.size:
+            return np.full(self.W.shape, np.nan)
         se: Floats = np.sqrt(
             np.outer(np.diag(self.noise_cov), np.maximum(np.diag(self.bread), 0.0))
         )

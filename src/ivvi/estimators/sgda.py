@@ -12,37 +12,60 @@ L^-1 A = P S Q^T from a burn-in, psi~ = P^T L^-1 psi and phi~ = S^-1 Q^T phi hav
 E[psi~ psi~^T] = I and E[psi~ phi~^T] = I. The iterates start at the burn-in's closed form
 and are averaged from the first step; by Polyak and Ruppert's argument the average has the
 variance of the closed form on all rows.
+
+Where the features are many, the moments (d x d) are not formed: the features are centred
+and scaled one by one, the steps stay below the inverse of the largest eigenvalue, and the
+result is judged by the moment conditions (`SGDA.solve_wide`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ivvi.checkpoint import Checkpoint
 from ivvi.errors import DataError, InputError
-from ivvi.estimators.descent import State, advance
+from ivvi.estimators.conditions import Conditions
+from ivvi.estimators.coordinates import Scaled
 from ivvi.estimators.estimate import Estimate, Floats, with_weights
 from ivvi.estimators.exact import Exact
-from ivvi.estimators.rows import RowSource, Shuffled, Streamed
-from ivvi.estimators.schedules import Decay, Schedule, parse_schedule
-from ivvi.estimators.trace import Trace, judge, log_points
+from ivvi.estimators.passes import CHUNK, Descent, chosen_weights, piece_rows, pieces
+from ivvi.estimators.plain import State
+from ivvi.estimators.plans import (
+    Plan,
+    Start,
+    automatic_plan,
+    diagonal_plan,
+    mean_length,
+    plain_plan,
+    stable_step,
+)
+from ivvi.estimators.rows import (
+    Place,
+    RowSource,
+    Shuffled,
+    Streamed,
+    evaluate,
+    survey,
+    take_rows,
+)
+from ivvi.estimators.schedules import Schedule, parse_schedule
+from ivvi.estimators.trace import Trace, judge, judge_conditions, log_points
+from ivvi.layout import Layout
+from ivvi.logs import Batch, Counts, Log
 from ivvi.moments import Moments
 
-CHUNK = 1 << 14
-"""Rows that one compiled call takes, and within which a stream is shuffled."""
 BURN_IN = 0.1
 """Share of the rows from which the automatic schedule takes coordinates and a start."""
-LEAST_BURN_IN = 1000
-MOST_STEP, SAFETY, POWER, DELAY = 0.5, 0.2, 0.35, 50.0
-"""The automatic steps: min(MOST_STEP, SAFETY batch / E|phi~|^2) / (1 + t / DELAY)^POWER."""
+LEAST_BURN_IN, MOST_BURN_IN = 1000, 1 << 16
+WIDE = 3000
+"""Columns of (phi, psi, y) from which on the moments are not formed unless asked for."""
 AVERAGES = ("auto", "last", "tail", "full")
-ORDERS = ("auto", "shuffled", "stream")
+ORDERS = ("auto", "shuffled", "stream", "iid")
+MEMORIES = ("auto", "quadratic", "linear")
 
 
 @dataclass(frozen=True)
@@ -55,18 +78,24 @@ class SGDA:
         A `Schedule`, its word (``paper-linear``, ``constant:0.05``, ``decay:0.1,0.5``), or
         ``auto``, which needs no tuning.
     batch
-        Rows of a mini-batch; 1 for per-sample steps.
+        Rows of a mini-batch; 1 for per-sample steps; ``episode`` for one step an episode,
+        with the average 1/H over its rows.
     passes
         Passes over the rows.
     average
         ``last`` iterate, ``tail`` (second half) or ``full`` average; ``auto`` is full with
-        the automatic schedule and last with others, as the paper does.
+        the automatic schedule (tail in linear memory) and last with others, as the paper does.
     order
-        ``shuffled``: a new random order each pass, all rows in memory; ``stream``: the log's
-        own order, shuffled within chunks of rows, in bounded memory; ``auto`` is the former
-        for tables in memory.
-    start
-        W_0: a number for every entry, or an array (d_y, d_phi). K_0 is zero.
+        ``shuffled``: a new random order each pass, all rows in memory; ``iid``: as many
+        draws with replacement, from the average visitation distribution of the log;
+        ``stream``: the log's own order, shuffled within chunks of rows, in bounded memory;
+        ``auto`` is shuffled for tables in memory, else stream.
+    start, start_K
+        W_0 and K_0: a number for every entry, or an array (d_y, d_phi), (d_y, d_psi). Without
+        them, zero; with the automatic schedule, W_0 is the burn-in's closed form.
+    memory
+        ``quadratic`` forms the moments, d x d, for coordinates, standard errors and a
+        verdict; ``linear`` does not; ``auto`` is linear for thousands of features.
     seed
         Seed of the order of the rows.
     target
@@ -77,25 +106,30 @@ class SGDA:
     """
 
     schedule: Schedule | str = "auto"
-    batch: int = 32
+    batch: int | str = 32
     passes: int = 1
     average: str = "auto"
     order: str = "auto"
-    start: float | Any = 0.0
+    start: float | Any = None
+    start_K: float | Any = None
+    memory: str = "auto"
     seed: int = 0
     target: Any = None
     flip_dual: bool = False
 
     def __post_init__(self) -> None:
-        if self.batch < 1 or self.passes < 1:
-            raise InputError(f"batch {self.batch} and passes {self.passes} must be at least 1")
-        if self.average not in AVERAGES:
-            raise InputError(f"unknown average {self.average!r}; one of {', '.join(AVERAGES)}")
-        if self.order not in ORDERS:
-            raise InputError(f"unknown order {self.order!r}; one of {', '.join(ORDERS)}")
-        self._schedule()
+        if self.batch != "episode" and (isinstance(self.batch, str) or self.batch < 1):
+            raise InputError(f"batch {self.batch!r} must be at least 1, or the word episode")
+        if self.passes < 1:
+            raise InputError(f"passes {self.passes} must be at least 1")
+        for name, known in (("average", AVERAGES), ("order", ORDERS), ("memory", MEMORIES)):
+            if (word := getattr(self, name)) not in known:
+                raise InputError(f"unknown {name} {word!r}; one of {', '.join(known)}")
+        if isinstance(self.schedule, str):
+            parse_schedule(self.schedule)
 
-    def _schedule(self) -> Schedule | None:
+    @property
+    def given_schedule(self) -> Schedule | None:
         """Return the schedule, None for the automatic one."""
         return parse_schedule(self.schedule) if isinstance(self.schedule, str) else self.schedule
 
@@ -104,108 +138,152 @@ class SGDA:
         """The word by which the command line knows it."""
         return "sgda"
 
+    @property
+    def rows_of_batch(self) -> int | None:
+        """Rows of a mini-batch, None for whole episodes."""
+        return None if isinstance(self.batch, str) else self.batch
+
+    def is_linear(self, layout: Layout) -> bool:
+        """Whether memory of order d is asked for, or advisable for these features."""
+        return self.memory == "linear" or (self.memory == "auto" and layout.width > WIDE)
+
     def solve(
-        self, moments: Moments, log: Any = None, checkpoint: Checkpoint | None = None
+        self, moments: Moments, log: Log | None = None, checkpoint: Checkpoint | None = None
     ) -> Estimate:
         """Estimate W by passing over the rows of `log`; the moments judge the result."""
         if log is None:
             raise InputError("SGDA needs the rows of a log, not their moments alone")
         exact = Exact().solve(moments)
-        if moments.n < self.batch:
-            raise DataError(f"{moments.n} rows are fewer than one mini-batch of {self.batch}")
-        in_memory = self.order == "shuffled" or (self.order == "auto" and log.table.in_memory)
-        rows = Shuffled(log, moments) if in_memory else Streamed(log, moments)
-        schedule = self._schedule()
-        plan = self._automatic(rows) if schedule is None else self._plain(moments, schedule)
-        with jax.enable_x64(True):
-            state, points, kept = self._descend(plan, rows)
-            W = np.asarray(self._chosen(state, plan)) @ plan.to_phi
-        K = np.asarray(state.K) @ plan.to_psi
-        path = [w @ plan.to_phi for w in kept]
+        rows = self._rows(log, moments.n)
+        mean_weight = moments.weight / moments.n
+        given, layout = self.given_schedule, moments.layout
+        if given is not None:
+            plan = plain_plan(layout, Start(self.start, self.start_K), given)
+        else:
+            burn_in = self._burn_in(rows, layout)
+            plan, _ = self.make_plan(burn_in, layout, mean_weight, linear=False)
+        descent = self._descent(plan, rows, layout, mean_weight)
+        state = descent.run(rows, checkpoint)
+        path = [plan.phi.weights(w) for w in state.path[: state.reached]]
+        return self.judged(state, plan, moments, exact, descent.points[: state.reached], path)
+
+    def judged(
+        self,
+        state: State,
+        plan: Plan,
+        moments: Moments,
+        exact: Estimate,
+        points: Sequence[int],
+        path: Sequence[Floats],
+    ) -> Estimate:
+        """Return the weights that were reached, with a verdict from the closed form."""
+        W = plan.phi.weights(self.chosen(state, plan))
         target = exact.W if self.target is None else np.asarray(self.target, dtype=np.float64)
-        trace = judge(Trace.of(points, path, moments, target), W, exact.W, exact.se, moments)
-        return replace(with_weights(moments, exact, W, K), trace=trace)
+        trace = Trace.of(points, path, moments, target)
+        trace = judge(trace, W, exact.W, exact.se, moments)
+        return replace(with_weights(moments, exact, W, plan.psi.weights(state.K)), trace=trace)
 
-    def _descend(self, plan: _Plan, rows: RowSource) -> tuple[State, list[int], list[np.ndarray]]:
-        """Run all passes; returns the last state and the iterates at logarithmic points."""
-        steps = self.passes * (rows.n // self.batch)
-        points = log_points(steps)
-        take = partial(
-            advance,
-            schedule=plan.schedule,
+    def solve_wide(
+        self,
+        log: Log,
+        layout: Layout,
+        checkpoint: Checkpoint | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> tuple[Estimate, Counts]:
+        """Estimate W with memory of order d; there are no standard errors (`bread` is empty).
+
+        One pass counts the rows and takes a sample of them, from which come centres, scales
+        and the largest stable step; the last one checks the moment conditions.
+        """
+        about = survey(log, self.seed, progress)
+        rows = self._rows(log, about.n)
+        plan, stable = self.make_plan(about.sample, layout, about.mean_weight, linear=True)
+        descent = self._descent(plan, rows, layout, about.mean_weight, wide=True)
+        state = descent.run(rows, checkpoint)
+        W = plan.phi.weights(self.chosen(state, plan))
+        found = _conditions(rows, layout, W, about.mean_weight)
+        return self.judged_by_conditions(state, plan, layout, found, stable), about.counts
+
+    def judged_by_conditions(
+        self, state: State, plan: Plan, layout: Layout, found: Conditions, stable: float
+    ) -> Estimate:
+        """Return the weights that were reached, with a verdict from the moment conditions."""
+        W, K = plan.phi.weights(self.chosen(state, plan)), plan.psi.weights(state.K)
+        far = float("nan") if self.target is None else float(np.linalg.norm(W - self.target))
+        trace = Trace((max(state.t, 1),), (float("nan"),), (far,))
+        trace = judge_conditions(trace, W, found, stable)
+        nothing, null = np.empty((0, 0)), np.empty((0, W.shape[1]))
+        spread = plan.phi.scale if isinstance(plan.phi, Scaled) else np.ones(W.shape[1])
+        return Estimate(layout, W, K, found.noise_cov, nothing, null, spread, found.n, trace)
+
+    def _rows(self, log: Log, n: int) -> RowSource:
+        """Choose the order of the rows."""
+        whole = self.batch == "episode"
+        in_memory = self.order in ("shuffled", "iid")
+        if in_memory or (self.order == "auto" and log.table.in_memory):
+            return Shuffled(log, draws=self.order == "iid", whole=whole)
+        return Streamed(log, n, whole=whole)
+
+    def _descent(
+        self,
+        plan: Plan,
+        rows: RowSource,
+        layout: Layout,
+        mean_weight: float,
+        *,
+        wide: bool = False,
+    ) -> Descent:
+        size = self.rows_of_batch
+        if size is not None and rows.n < size:
+            raise DataError(f"{rows.n} rows are fewer than one mini-batch of {size}")
+        steps = self.passes * (rows.episodes if size is None else rows.n // size)
+        return Descent(
+            plan=plan,
+            layout=layout,
+            batch=size,
+            passes=self.passes,
+            seed=self.seed,
+            steps=steps,
+            points=[] if wide else log_points(steps),
+            mean_weight=mean_weight,
             sign=-1.0 if self.flip_dual else 1.0,
-            tail=steps // 2,
-            points=jnp.asarray(points),
+            compiled=size is not None and not wide,
         )
-        state = State.begin(plan.W0, len(plan.to_psi), len(points))
-        rng = np.random.default_rng(self.seed)
-        size = max(self.batch, CHUNK // self.batch * self.batch)
-        for Phi, Psi, Y in (c for _ in range(self.passes) for c in rows.chunks(size, rng)):
-            whole = len(Y) // self.batch * self.batch
-            if not whole:
-                continue
-            shape = (whole // self.batch, self.batch, -1)
-            parts = Phi[:whole] @ plan.to_phi.T, Psi[:whole] @ plan.to_psi.T, Y[:whole]
-            state = take(state, *(part.reshape(shape) for part in parts))
-            if not np.isfinite(np.asarray(state.W)).all():
-                break  # there is no way back from infinity
-        reached = int(state.reached)
-        return state, points[:reached], [np.asarray(w) for w in state.path[:reached]]
 
-    def _chosen(self, state: State, plan: _Plan) -> Any:
-        average = self.average if self.average != "auto" else plan.average
-        if average == "last":
-            return state.W
-        if average == "tail":
-            return state.tail_sum / jnp.maximum(state.tail_count, 1)
-        return state.full_sum / jnp.maximum(state.t, 1)
+    def chosen(self, state: State, plan: Plan) -> Floats:
+        """Return the iterate or the average of them that is asked for."""
+        return chosen_weights(state, plan.average if self.average == "auto" else self.average)
 
-    def _plain(self, moments: Moments, schedule: Schedule) -> _Plan:
-        """Raw features and the schedule as it is given."""
-        d_y, d_phi = len(moments.layout.outputs), len(moments.layout.phi_names)
-        W0 = np.broadcast_to(np.asarray(self.start, dtype=np.float64), (d_y, d_phi)).copy()
-        d_psi = len(moments.layout.psi_names)
-        return _Plan(W0, np.eye(d_phi), np.eye(d_psi), schedule, "last")
+    def make_plan(
+        self, burn_in: Batch, layout: Layout, mean_weight: float, *, linear: bool
+    ) -> tuple[Plan, float]:
+        """Return coordinates, start and steps from a burn-in, and the largest stable step."""
+        given = self.given_schedule
+        rows = evaluate(layout, burn_in, mean_weight)
+        start = Start(self.start, self.start_K)
+        if given is not None:
+            plan = plain_plan(layout, start, given)
+            return plan, stable_step(*rows[:2]) if linear else float("nan")
+        size = self.rows_of_batch or mean_length(burn_in)
+        make = diagonal_plan if linear else automatic_plan
+        return make(rows, layout, start, size)
 
-    def _automatic(self, rows: RowSource) -> _Plan:
-        """Coordinates, start and steps from a burn-in: a few rows, or the first of a stream.
+    def _burn_in(self, rows: RowSource, layout: Layout) -> Batch:
+        """Return a few rows, or the first of a stream.
 
-        Its order is not that of the first pass: there the start would fit the first rows
+        Their order is not that of the first pass: there the start would fit the first rows
         already and learn nothing from them.
         """
-        rng = np.random.default_rng([self.seed, 1])
-        need = max(int(BURN_IN * rows.n), 20 * rows.d_psi, LEAST_BURN_IN)
-        Phi, Psi, Y = next(iter(rows.chunks(min(need, rows.n), rng)))
-        to_psi, to_phi = _coordinates(Phi, Psi)
-        Phi, Psi = Phi @ to_phi.T, Psi @ to_psi.T
-        fitted = Psi @ (Psi.T @ Phi / len(Y))
-        W0 = np.asarray(np.linalg.lstsq(fitted, Y, rcond=None)[0].T, dtype=np.float64)
-        step = min(MOST_STEP, SAFETY * self.batch / float(np.mean(np.sum(Phi**2, axis=1))))
-        return _Plan(W0, to_phi, to_psi, Decay(step, power=POWER, delay=DELAY), "full")
+        need = max(int(BURN_IN * rows.n), LEAST_BURN_IN)
+        need = max(min(need, MOST_BURN_IN), 20 * len(layout.psi_names))
+        return next(rows.sweep(min(need, rows.n), self.seed, Place(self.passes)))[0]
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """Where to start and in which coordinates to walk: phi~ = to_phi phi, psi~ = to_psi psi."""
-
-    W0: Floats
-    to_phi: Floats
-    to_psi: Floats
-    schedule: Schedule
-    average: str
-
-
-def _coordinates(Phi: Floats, Psi: Floats) -> tuple[Floats, Floats]:
-    """Return to_psi and to_phi that make B and A identities on these rows."""
-    n = len(Phi)
-    unit_phi, unit_psi = (np.sqrt(np.mean(V**2, axis=0)) for V in (Phi, Psi))
-    unit_phi[unit_phi == 0], unit_psi[unit_psi == 0] = 1.0, 1.0
-    values, vectors = np.linalg.eigh((Psi / unit_psi).T @ (Psi / unit_psi) / n)
-    keep = values > 1e-10 * values[-1]
-    white = (vectors[:, keep] / np.sqrt(values[keep])).T / unit_psi
-    left, size, right = np.linalg.svd(white @ (Psi.T @ (Phi / unit_phi)) / n)
-    rank = int(np.sum(size > 1e-6))
-    to_phi = np.zeros((len(right), len(right)))
-    to_phi[:rank] = right[:rank] / size[:rank, None]
-    to_phi[rank:] = right[rank:]
-    return left.T @ white, to_phi / unit_phi
+def _conditions(rows: RowSource, layout: Layout, W: Floats, mean_weight: float) -> Conditions:
+    """Check the moment conditions by one more pass."""
+    found = Conditions.empty(len(layout.outputs), len(layout.psi_names))
+    if np.isfinite(W).all():
+        for chunk, _ in rows.sweep(CHUNK, 0, Place()):
+            for part, _ in pieces(chunk, 1, piece_rows(layout)):
+                found.add(W, *evaluate(layout, take_rows(chunk, part), mean_weight))
+    return found

@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from ivvi.estimators.conditions import Conditions
 from ivvi.layout import Floats
 from ivvi.moments import Moments
 
 STALLED = 3.0
 """Root mean square distance from the closed form, in standard errors, that counts as a stall."""
+
+EXPLODED = 1e3
+"""Ratio of squared residuals to squared outputs that counts as divergence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,10 @@ class Trace:
     advice
         What happened and what to do, in a sentence.
     error
-        Root mean square of (W - closed form) / standard error over the coefficients.
+        Root mean square of (W - closed form) / standard error over the coefficients, or of
+        the moment conditions E[(y - W phi) psi^T] = 0 in their standard errors.
+    measure
+        What `error` is about: ``closed form`` or ``moment conditions``.
     """
 
     t: tuple[int, ...]
@@ -38,6 +45,7 @@ class Trace:
     status: str = "converged"
     advice: str = ""
     error: float = 0.0
+    measure: str = "closed form"
 
     @classmethod
     def of(
@@ -60,6 +68,7 @@ class Trace:
             "status": self.status,
             "advice": self.advice,
             "error_in_se": _finite([self.error])[0],
+            "error_of": self.measure,
             "t": list(self.t),
             "loss": _finite(self.loss),
             "distance": _finite(self.distance),
@@ -69,7 +78,9 @@ class Trace:
 def judge(trace: Trace, W: Floats, goal: Floats, se: Floats, moments: Moments) -> Trace:
     """Tell convergence to the closed form `goal` from stalling and divergence, with advice."""
     largest = float(np.linalg.eigvalsh(moments.B)[-1])
-    if not np.isfinite(W).all() or np.linalg.norm(W) > 1e3 * (1 + np.linalg.norm(goal)):
+    with np.errstate(over="ignore"):
+        far = np.linalg.norm(W) > 1e3 * (1 + np.linalg.norm(goal))
+    if far or not np.isfinite(W).all():
         advice = (
             f"diverged: the dual step must stay below 2 / lambda_max(B) = {2 / largest:.2g} for "
             "these features; use the schedule auto, or smaller steps"
@@ -85,6 +96,25 @@ def judge(trace: Trace, W: Floats, goal: Floats, se: Floats, moments: Moments) -
         )
         return replace(trace, status="stalled", advice=advice, error=error)
     return replace(trace, error=error)
+
+
+def judge_conditions(trace: Trace, W: Floats, found: Conditions, stable: float) -> Trace:
+    """Tell the same from the moment conditions alone; `stable` is the largest stable step."""
+    gap = found.gap
+    trace = replace(trace, measure="moment conditions", error=gap)
+    if not (np.isfinite(W).all() and np.isfinite(gap) and found.growth < EXPLODED):
+        advice = (
+            f"diverged: the steps must stay below about {stable:.2g} for these features; use "
+            "the schedule auto, or smaller steps"
+        )
+        return replace(trace, status="diverged", advice=advice, error=float("inf"))
+    if gap > STALLED:
+        advice = (
+            f"stalled: after {trace.t[-1]} steps the moment conditions are {gap:.1f} standard "
+            "errors from zero; use more passes, or fewer features and the exact method"
+        )
+        return replace(trace, status="stalled", advice=advice)
+    return trace
 
 
 def log_points(steps: int, per_decade: int = 8) -> list[int]:

@@ -174,11 +174,15 @@ class Pass:
         """Where the pass stands: after the batch that it has just yielded."""
         return self._walk.position(self._watch.alike, self._weight)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def unchecked(self) -> Iterator[Batch]:
+        """Pass over rows that are not a whole log yet: perhaps none has its next state."""
         for batch in self._walk:
             self._watch.look(batch)
             self._weight += len(batch) if batch.weight is None else float(batch.weight.sum())
             yield batch
+
+    def __iter__(self) -> Iterator[Batch]:
+        yield from self.unchecked()
         check_finished(self._log, self.position)
 
 

@@ -23,8 +23,10 @@ from ivvi.errors import ColumnError, DataError, FileError, InputError
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 PARQUET_SUFFIXES = (".parquet", ".pq")
-WHOLE_ROW_GROUP = 64 << 20
+WHOLE_ROW_GROUP = 16 << 20
 """Bytes up to which a row group is decoded at once."""
+READ_BUFFER = 1 << 16
+"""Bytes that are read of a column at a time: whole columns would be in memory twice."""
 ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
 
 
@@ -276,7 +278,7 @@ def _open_path(path: str) -> Table:
 def _opened_parquet(file: Path) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file; what Arrow says about it becomes a sentence of ours."""
     try:
-        with pq.ParquetFile(file, pre_buffer=False) as parquet:
+        with pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_BUFFER) as parquet:
             yield parquet
     except (pa.ArrowException, OSError) as error:
         raise FileError(f"{file} cannot be read as Parquet: {_first_line(error)}") from error

@@ -1,0 +1,42 @@
+"""Which run a checkpoint belongs to: the files, columns, features and options of a fit."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from ivvi.errors import InputError
+from ivvi.estimators import Method
+from ivvi.layout import Layout
+from ivvi.logs import Log
+
+
+def run_key(log: Log, layout: Layout, method: Method, **options: bool) -> dict[str, Any]:
+    """Describe a run with JSON values; a checkpoint of another run is refused by them.
+
+    Files are told by path, size and time of change: reading them whole would cost as much
+    as the work that a checkpoint saves.
+    """
+    if not log.table.files:
+        raise InputError(f"a checkpoint needs a log in files; {log.label} has none")
+    about = [(file.resolve(), file.stat()) for file in log.table.files]
+    return {
+        "files": [[str(path), stat.st_size, stat.st_mtime_ns] for path, stat in about],
+        "columns": [dataclasses.asdict(log.roles), log.drop_missing],
+        "features": [layout.phi.to_json(), layout.psi.to_json()],
+        "options": [method.name, settings_of(method), options],
+    }
+
+
+def settings_of(method: Method) -> dict[str, Any]:
+    """Return the settings of a method as JSON values."""
+    found = {f.name: getattr(method, f.name) for f in dataclasses.fields(method)}  # type: ignore[arg-type]
+    return {name: _plain(value) for name, value in found.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)

@@ -1,0 +1,201 @@
+"""Sums instead of rows: moments as files, merged and fitted."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, write_table
+from ivvi import Exact, Shard, estimate, load_model, read_logs
+from ivvi.errors import FileError, InputError
+from ivvi.layout import build_layout
+from ivvi.moments import Moments
+
+
+@pytest.fixture
+def shards(tmp_path):
+    """Write three logs and their moments."""
+    paths = []
+    for i in range(3):
+        log = write_table(make_rows(15 + i, 20, seed=i), tmp_path / f"log{i}.parquet")
+        result = run("moments", log, *OPTIONS, "--out", tmp_path / f"m{i}")
+        assert (result.code, result.err) == (0, ""), result
+        assert f"sums of {(15 + i) * 19} transitions" in result.out
+        paths.append(tmp_path / f"m{i}")
+    return paths
+
+
+def joined_rows(seeds):
+    parts = [make_rows(15 + i, 20, seed=i) for i in seeds]
+    for i, part in enumerate(parts):
+        part["episode"] = part["episode"] + 100 * i
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+@pytest.mark.parametrize("method", ["exact", "least-squares"])
+def test_the_fit_of_merged_sums_is_that_of_all_rows(shards, method, tmp_path):
+    merged = tmp_path / "merged"
+    result = run("merge", *shards, "--out", merged, "--json", "-")
+    assert result.code == 0, result
+    facts = json.loads(result.out)
+    assert (facts["n"], facts["episodes"]) == (48 * 19, 48)
+    assert len(set(facts["files"])) == 3
+    options = ("--moments", merged, "--method", method, "--json", "-")
+    result = run("fit", *options, "--out", tmp_path / "model")
+    assert result.code == 0, result
+    found = json.loads(result.out)
+    whole = estimate(read_logs(joined_rows(range(3)), **ROLES), method=method)
+    np.testing.assert_allclose(found["W"], whole.W, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(found["se"], whole.se, rtol=1e-10)
+    assert found["n"] == whole.moments.n
+    assert found["dropped"] == whole.dropped
+    np.testing.assert_array_equal(load_model(tmp_path / "model").W, found["W"])
+    assert run("update", tmp_path / "model", tmp_path / "log0.parquet").code == 2  # seen
+
+
+def test_the_same_shard_twice_is_refused(shards, tmp_path):
+    out = ("--out", tmp_path / "merged")
+    assert_refused(run("merge", shards[0], shards[0], *out), "the same file", "twice")
+    assert run("merge", shards[0], shards[1], *out).code == 0
+    again = ("--out", tmp_path / "again")
+    assert_refused(run("merge", tmp_path / "merged", shards[1], *again), "log1.parquet")
+    assert not (tmp_path / "again").exists()
+
+
+def test_sums_of_other_columns_or_features_are_refused(shards, tmp_path):
+    source = tmp_path / "log0.parquet"
+    others = {
+        "reward": (("--reward", "reward"), "other outputs"),
+        "poly": (("--features", "poly2"), "other features phi"),
+        "psi": (("--psi", "poly2"), "other features psi"),
+    }
+    for name, (options, words) in others.items():
+        assert run("moments", source, *OPTIONS, *options, "--out", tmp_path / name).code == 0
+        merged = run("merge", shards[1], tmp_path / name, "--out", tmp_path / "merged")
+        assert_refused(merged, words)
+
+
+@pytest.mark.parametrize("features", ["spline:4", "fourier:10"])
+def test_features_with_knots_are_taken_from_one_place(shards, features, tmp_path):
+    logs = [tmp_path / f"log{i}.parquet" for i in range(2)]
+    options = (*OPTIONS, "--features", features)
+    for i, log in enumerate(logs):
+        assert run("moments", log, *options, "--out", tmp_path / f"own{i}").code == 0
+    merged = ("--out", tmp_path / "merged")
+    assert_refused(run("merge", tmp_path / "own0", tmp_path / "own1", *merged), "--like")
+    like = ("--like", tmp_path / "own0", "--out", tmp_path / "like")
+    assert run("moments", logs[1], *like).code == 0
+    assert run("merge", tmp_path / "own0", tmp_path / "like", *merged).code == 0
+    layout = Shard.load(tmp_path / "own0").moments.layout
+    both = sum(Shard.of(read_logs(log, **ROLES), layout) for log in logs)
+    loaded = Shard.load(tmp_path / "merged")
+    np.testing.assert_allclose(loaded.moments.scatter, both.moments.scatter, rtol=1e-12, atol=1e-9)
+
+
+def test_few_rows_are_refused_and_not_many_are_warned_about(tmp_path):
+    few = write_table(make_rows(1, 8), tmp_path / "few.parquet")  # 7 transitions, 9 columns
+    result = run("moments", few, *OPTIONS, "--out", tmp_path / "m")
+    assert_refused(result, "7 rows", "9 columns", "taken apart")
+    assert not (tmp_path / "m").exists()
+    some = write_table(make_rows(2, 20), tmp_path / "some.parquet")
+    result = run("moments", some, *OPTIONS, "--out", tmp_path / "m")
+    assert result.code == 0
+    assert "few" in result.err
+    enough = write_table(make_rows(6, 20), tmp_path / "enough.parquet")
+    by_episode = ("--by-episode", "--out", tmp_path / "e")
+    assert "episode" in run("moments", enough, *OPTIONS, *by_episode).err
+
+
+def test_why_few_rows_are_refused():
+    """The mean and scatter of one row are the row; of two, both of them."""
+    log = read_logs(make_rows(1, 3), **ROLES)  # two transitions
+    moments = Shard.of(log, build_layout(log, "linear")).moments
+    V = moments.layout.rows(log.to_batch())
+    values, vectors = np.linalg.eigh(moments.scatter[1:, 1:])
+    half = vectors[:, -1] * np.sqrt(values[-1] / 2)
+    found = np.sort(moments.mean[1:] + np.outer([1, -1], half), axis=0)
+    np.testing.assert_allclose(found, np.sort(V, axis=0), atol=1e-9)
+
+
+def test_more_rows_than_columns_are_not_determined_by_their_sums(confounded, moments_of):
+    """Other rows, none of them an original, have the same sums to the last digits."""
+    x, a, z, y = confounded(0, n=60)
+    V = np.hstack([x, a, z, y])
+    centred = V - V.mean(axis=0)
+    rng = np.random.default_rng(1)
+    ones = np.ones((60, 1)) / np.sqrt(60)
+    basis = np.linalg.qr(np.hstack([ones, rng.normal(size=(60, 59))]))[0][:, 1:]
+    turn = np.linalg.qr(rng.normal(size=(59, 59)))[0]
+    other = V.mean(axis=0) + basis @ turn @ basis.T @ centred
+    split = np.split(other, np.cumsum([x.shape[1], a.shape[1], z.shape[1]]), axis=1)
+    one, two = moments_of(x, a, z, y), moments_of(*split)
+    np.testing.assert_allclose(one.mean, two.mean, atol=1e-12)
+    np.testing.assert_allclose(one.scatter, two.scatter, atol=1e-9)
+    assert np.abs(V[:, None] - other[None]).max(axis=2).min() > 1e-3
+
+
+def test_episodes_of_different_shards_are_renumbered(tmp_path):
+    for i in range(2):
+        log = write_table(make_rows(15, 20, seed=i), tmp_path / f"log{i}.parquet")
+        assert run("moments", log, *OPTIONS, "--by-episode", "--out", tmp_path / f"m{i}").code == 0
+    assert run("merge", tmp_path / "m0", tmp_path / "m1", "--out", tmp_path / "m").code == 0
+    moments = Shard.load(tmp_path / "m").moments
+    assert sorted(moments.episodes.number.tolist()) == list(range(30))
+    np.testing.assert_allclose(moments.episodes.weight, 19)
+    weights = moments.episodes.weight[:, None]
+    np.testing.assert_allclose((weights * moments.episodes.mean).sum(0) / 570, moments.mean)
+
+
+@given(cuts=st.lists(st.integers(1, 39), unique=True, max_size=4).map(sorted))
+def test_any_split_adds_up(cuts):
+    rows = make_rows(40, 6, seed=8)
+    log = read_logs(rows, **ROLES)
+    layout = build_layout(log, "poly2")
+    edges = [0, *cuts, 40]
+    parts = [
+        {name: values[6 * i : 6 * j] for name, values in rows.items()}
+        for i, j in itertools.pairwise(edges)
+    ]
+    total = sum(Shard.of(read_logs(part, **ROLES), layout) for part in parts)
+    whole = Shard.of(log, layout)
+    assert total.counts == whole.counts
+    np.testing.assert_allclose(
+        Exact().solve(total.moments).W, Exact().solve(whole.moments).W, rtol=1e-9, atol=1e-11
+    )
+
+
+def test_a_saved_shard_is_itself_again(tmp_path):
+    log = read_logs(write_table(make_rows(15, 20), tmp_path / "log.csv"), **ROLES)
+    shard = Shard.of(log, build_layout(log, "spline:4"), episodes=True)
+    shard.save(tmp_path / "m")
+    loaded = Shard.load(tmp_path / "m")
+    for name in ("counts", "roles", "files", "label"):
+        assert getattr(loaded, name) == getattr(shard, name)
+    assert loaded.moments.layout == shard.moments.layout
+    for name in ("mean", "scatter"):
+        np.testing.assert_array_equal(getattr(loaded.moments, name), getattr(shard.moments, name))
+    np.testing.assert_array_equal(loaded.moments.episodes.scatter, shard.moments.episodes.scatter)
+
+
+def test_what_is_no_shard_is_refused(shards, tmp_path):
+    with pytest.raises(FileError, match="not a saved moments"):
+        Shard.load(tmp_path)
+    with pytest.raises(TypeError):
+        _ = 1 + Shard.load(shards[0])
+    with pytest.raises(InputError, match="rows of a log"):
+        estimate(Shard.load(shards[0]), method="sgda")
+    with pytest.raises(FileError, match="columns are wanted"):
+        Moments.restore(
+            Shard.load(shards[0]).moments.layout,
+            {"n": 1, "weight": 1.0},
+            {"mean": np.zeros(3), "scatter": np.zeros((3, 3))},
+        )
+    out = ("--out", tmp_path / "model")
+    log = tmp_path / "log0.parquet"
+    assert_refused(run("fit", *out), "either a log or --moments")
+    assert_refused(run("fit", log, "--moments", shards[0], *out), "either a log or --moments")
+    state = ("--checkpoint", tmp_path / "state")
+    assert_refused(run("fit", "--moments", shards[0], *out, *state), "--checkpoint is for logs")

@@ -1,0 +1,178 @@
+"""New rows for a saved model, without the old ones."""
+
+import json
+
+import numpy as np
+import pytest
+
+from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, write_table
+from ivvi import SGDA, Exact, estimate, load_model, read_logs, update_model
+from ivvi.errors import FileError, InputError
+from ivvi.shard import Shard
+
+
+@pytest.fixture
+def halves(tmp_path):
+    """Write one log whole and in two files, cut between episodes."""
+    rows = make_rows(40, 20, seed=5)
+    cut = {name: values[:300] for name, values in rows.items()}
+    rest = {name: values[300:] for name, values in rows.items()}
+    return [
+        write_table(part, tmp_path / f"{name}.parquet")
+        for name, part in (("whole", rows), ("old", cut), ("new", rest))
+    ]
+
+
+def fit(source, out, *options):
+    result = run("fit", source, *OPTIONS, *options, "--out", out)
+    assert result.code == 0, result
+
+
+METHODS = {
+    "exact": (),
+    "ridge": ("--ridge", 0.3, "--debiased"),
+    "least-squares": ("--method", "least-squares", "--ridge", 0.1),
+    "poly2": ("--features", "poly2"),
+    "reward": ("--reward", "reward"),
+}
+
+
+@pytest.mark.parametrize("options", METHODS.values(), ids=METHODS)
+def test_an_updated_model_is_the_fit_of_both_logs(halves, options, tmp_path):
+    whole, old, new = halves
+    fit(whole, tmp_path / "wanted", *options)
+    fit(old, tmp_path / "model", *options)
+    result = run("update", tmp_path / "model", new, "--json", tmp_path / "facts.json")
+    assert result.code == 0, result
+    assert "475 transitions added" in result.out
+    wanted, found = (load_model(tmp_path / name) for name in ("wanted", "model"))
+    for name in ("W", "noise_cov", "bread"):
+        one, two = getattr(wanted, name), getattr(found, name)
+        np.testing.assert_allclose(two, one, rtol=1e-10, atol=1e-12)
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    assert (facts["n"], facts["episodes"], facts["added"]) == (760, 40, 475)
+    assert facts["dropped"] == {"without next state": 40, "with missing values": 0}
+
+
+def test_the_old_model_stays_when_another_name_is_given(halves, tmp_path):
+    _, old, new = halves
+    fit(old, tmp_path / "model")
+    before = (tmp_path / "model" / "model.json").read_bytes()
+    assert run("update", tmp_path / "model", new, "--out", tmp_path / "second").code == 0
+    assert (tmp_path / "model" / "model.json").read_bytes() == before
+    assert Shard.load(tmp_path / "second").moments.n == 760
+    assert_refused(run("update", tmp_path / "model", new, "--out", tmp_path / "second"), "exists")
+    assert run("update", tmp_path / "second", old, "--again").code == 0  # and again, in place
+    shard = Shard.load(tmp_path / "second")
+    assert shard.moments.n == 760 + 285
+    assert len(shard.files) == 2
+
+
+def test_a_file_is_refused_the_second_time(halves, tmp_path):
+    _, old, new = halves
+    fit(old, tmp_path / "model")
+    before = (tmp_path / "model" / "model.json").read_bytes()
+    copy = tmp_path / "copy.parquet"
+    copy.write_bytes(old.read_bytes())
+    for source in (old, copy):
+        assert_refused(run("update", tmp_path / "model", source), source.name, "--again")
+    assert (tmp_path / "model" / "model.json").read_bytes() == before
+    assert run("update", tmp_path / "model", new).code == 0
+    assert_refused(run("update", tmp_path / "model", new), "new.parquet", "already")
+
+
+def test_columns_and_features_must_match(halves, tmp_path):
+    _, old, _ = halves
+    fit(old, tmp_path / "model", "--reward", "reward")
+    rows = make_rows(seed=9)
+    other = write_table({n: v for n, v in rows.items() if n != "x1"}, tmp_path / "other.parquet")
+    assert_refused(run("update", tmp_path / "model", other), "'x1'")
+    log = read_logs(write_table(rows, tmp_path / "rows.parquet"), **ROLES)
+    with pytest.raises(InputError, match="other outputs: 2 instead of 3"):
+        update_model(tmp_path / "model", log)
+
+
+def test_what_cannot_be_updated(halves, tmp_path):
+    _, old, new = halves
+    fit(old, tmp_path / "bare", "--without-moments")
+    assert_refused(run("update", tmp_path / "bare", new), "bare", "keeps no moments")
+    assert_refused(run("update", tmp_path / "nothing", new), "nothing")
+    (tmp_path / "folder").mkdir()
+    assert_refused(run("update", tmp_path / "folder", new), "not a saved moments")
+
+
+def test_a_model_of_descent_becomes_the_closed_form(halves, tmp_path):
+    whole, old, new = halves
+    logs = [read_logs(source, **ROLES) for source in (whole, old)]
+    estimate(logs[1], method=SGDA(batch=8)).save(tmp_path / "model")
+    found = update_model(tmp_path / "model", new)
+    assert found.method == "exact"
+    np.testing.assert_allclose(found.W, estimate(logs[0]).W, rtol=1e-10, atol=1e-12)
+    light = estimate(logs[1], method=SGDA(batch=8, memory="linear"))
+    light.save(tmp_path / "light")
+    with pytest.raises(FileError, match="keeps no moments"):
+        update_model(tmp_path / "light", new)
+
+
+def test_features_that_were_fitted_stay_as_they_are(halves, tmp_path):
+    """Knots come from the first log; the second does not move them."""
+    _, old, new = halves
+    logs = [read_logs(source, **ROLES) for source in (old, new)]
+    first = estimate(logs[0], "spline:4")
+    first.save(tmp_path / "model")
+    found = update_model(tmp_path / "model", new)
+    assert found.estimate.layout == first.estimate.layout
+    shard = first.shard + Shard.of(logs[1], first.estimate.layout)
+    np.testing.assert_array_equal(found.W, Exact().solve(shard.moments).W)
+
+
+def test_tables_in_memory_have_no_hash(tmp_path):
+    rows = make_rows(40, 20)
+    estimate(read_logs(rows)).save(tmp_path / "model")
+    found = update_model(tmp_path / "model", rows)
+    assert found.moments.n == 2 * 760
+    assert found.shard.files == ()
+
+
+def test_missing_rows_are_dropped_when_asked(halves, tmp_path):
+    _, old, _ = halves
+    fit(old, tmp_path / "model")
+    rows = make_rows(seed=2)
+    rows["x0"][7] = np.nan
+    bad = write_table(rows, tmp_path / "bad.parquet")
+    assert_refused(run("update", tmp_path / "model", bad), "missing")
+    assert run("update", tmp_path / "model", bad, "--drop-missing").code == 0
+    assert Shard.load(tmp_path / "model").counts.missing == 1
+
+
+def test_a_damaged_model_is_refused(halves, tmp_path):
+    _, old, new = halves
+    fit(old, tmp_path / "model")
+    described = tmp_path / "model" / "model.json"
+    described.write_text(described.read_text().replace('"n": 285', '"n": 286'))
+    assert_refused(run("update", tmp_path / "model", new), "altered or damaged")
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("update", {"--out", "--again", "--drop-missing", "--allow-unidentified"}),
+        ("moments", {"--out", "--state", "--instrument", "--features", "--like", "--by-episode"}),
+        ("merge", {"--out"}),
+        ("fit", {"--moments", "--checkpoint", "--checkpoint-every", "--memory", "--order"}),
+    ],
+)
+def test_help_names_the_options(command, options):
+    said = run(command, "--help")
+    assert said.code == 0
+    assert {option for option in options | {"--json", "--force"} if option not in said.out} == set()
+    assert f"\n  {command} " in run("--help").out
+
+
+def test_a_file_that_is_gone_has_no_hash(halves, tmp_path):
+    _, old, new = halves
+    fit_ = estimate(read_logs(old, **ROLES))
+    old.unlink()
+    fit_.save(tmp_path / "model")
+    assert Shard.load(tmp_path / "model").files == ()
+    assert update_model(tmp_path / "model", new).moments.n == 760
