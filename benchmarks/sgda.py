@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi.estimators.descent import State, advance, advance_many, begin_many
-from ivvi.estimators.schedules import Decay
 from ivvi.estimators.passes import CHUNK
+from ivvi.estimators.schedules import Decay
 from ivvi.estimators.trace import log_points
 
 SCHEDULE = Decay(0.005, power=0.35, delay=50.0)

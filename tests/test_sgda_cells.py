@@ -24,9 +24,10 @@ LINEAR = list(product((5, 10, 20), ("I", "II", "III", "IV", "V", "VI")))
 
 def but_quick(cells, *quick):
     """Mark all cells but the quick ones as slow."""
-    for cell in cells:
-        marks = () if cell in quick else pytest.mark.slow
-        yield pytest.param(*cell, marks=marks, id="-".join(map(str, cell)))
+    return [
+        pytest.param(*cell, marks=() if cell in quick else pytest.mark.slow, id=f"{cell}")
+        for cell in cells
+    ]
 
 
 def moments_of_log(log):
