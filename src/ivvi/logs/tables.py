@@ -130,7 +130,8 @@ class ParquetPiece:
     def __init__(
         self, source: Path | RemoteFile, groups: range, rows: int, whole: ParquetTable
     ) -> None:
-        self.source, self.files = source, whole.files
+        self.source = source
+        self.files: Sequence[Path] = [source] if isinstance(source, Path) else []
         self.groups = groups
         self.num_rows: int | None = rows
         self.label, self.schema = whole.label, whole.schema
