@@ -24,6 +24,10 @@ class DataError(InputError):
     """The values themselves cannot be used: missing, duplicated, constant, empty."""
 
 
+class MissingError(DataError):
+    """Values are missing or infinite."""
+
+
 class IdentificationError(DataError):
     """The instruments do not identify the dynamics (rank of A below d_phi)."""
 

@@ -264,6 +264,8 @@ def estimate(  # noqa: PLR0913
         if checkpoint is not None:
             checkpoint.open(run_key(log, layout, chosen, episodes=episodes))
         if isinstance(chosen, SGDA) and chosen.is_linear(layout):
+            if cluster is not None:
+                raise InputError("memory of order d uses no moments for a cluster to compute")
             # it has what a Fit has, but for what needs moments
             return light_fit(log, layout, chosen, checkpoint, progress)  # type: ignore[return-value]
         walk = partial(compute_moments, checkpoint=checkpoint)

@@ -60,7 +60,8 @@ class State:
 
 
 def _sum(count: Any, W: Any, drift: Any) -> Floats:
-    total: Floats = np.asarray(count) * np.asarray(W) + np.asarray(drift)
+    with np.errstate(over="ignore", invalid="ignore"):  # where it diverged
+        total: Floats = np.asarray(count) * np.asarray(W) + np.asarray(drift)
     return total
 
 

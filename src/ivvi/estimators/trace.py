@@ -78,7 +78,9 @@ class Trace:
 def judge(trace: Trace, W: Floats, goal: Floats, se: Floats, moments: Moments) -> Trace:
     """Tell convergence to the closed form `goal` from stalling and divergence, with advice."""
     largest = float(np.linalg.eigvalsh(moments.B)[-1])
-    if not np.isfinite(W).all() or np.linalg.norm(W) > 1e3 * (1 + np.linalg.norm(goal)):
+    with np.errstate(over="ignore"):
+        far = np.linalg.norm(W) > 1e3 * (1 + np.linalg.norm(goal))
+    if far or not np.isfinite(W).all():
         advice = (
             f"diverged: the dual step must stay below 2 / lambda_max(B) = {2 / largest:.2g} for "
             "these features; use the schedule auto, or smaller steps"

@@ -17,14 +17,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ivvi.errors import DataError, InputError
+from ivvi.errors import DataError, InputError, MissingError
 from ivvi.logs.batch import Batch
 from ivvi.logs.log import Log, batch_rows, check_finished
 from ivvi.logs.order import check_no_duplicates, is_ordered, ordered_ends
 from ivvi.logs.position import Counts, Position
 from ivvi.logs.schema import Roles
 from ivvi.logs.tables import ArrowTable, ParquetPiece, ParquetTable, Table
-from ivvi.logs.transitions import Transitions
+from ivvi.logs.transitions import Transitions, missing_error
 from ivvi.logs.watch import CopyWatch
 
 Ints = NDArray[np.int64]
@@ -73,7 +73,7 @@ class ClusterPass:
     def __iter__(self) -> Iterator[tuple[Any, Ints]]:
         ordered = self._is_ordered()
         log = self._log
-        settings = _Settings(log.roles, log.table, ordered, log.drop_missing, self._episodes)
+        settings = _Settings(log.roles, ordered, log.drop_missing, self._episodes)
         parts = self._in_order(partial(_walk, settings, self._fold), self._pieces)
         for piece, part in zip(self._pieces, parts, strict=True):
             number = self.counts.episodes - 1
@@ -130,6 +130,8 @@ class ClusterPass:
                 f"worker after worker died on piece {i} of {len(pieces)} of {self._log.label}; "
                 "more memory for each worker is wanted"
             ) from error
+        except MissingError as error:  # one piece has told of itself alone
+            raise missing_error(self._log.table, self._log.roles) from error
         except CancelledError as error:
             raise InputError("the Dask scheduler went away before the work was done") from error
         finally:
@@ -177,7 +179,6 @@ class _Settings:
     """How the rows of a piece become transitions; see `Transitions`."""
 
     roles: Roles
-    source: Table
     ordered: bool
     drop_missing: bool
     episodes: bool
@@ -187,7 +188,7 @@ class _Settings:
         return Transitions(
             table,
             self.roles,
-            source=self.source,
+            source=table,
             size=batch_rows(self.roles),
             ordered=self.ordered,
             drop_missing=self.drop_missing,

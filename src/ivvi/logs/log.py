@@ -236,9 +236,9 @@ def read_logs(
     Parameters
     ----------
     source
-        A Parquet, CSV or Arrow file, a folder or glob of Parquet files, an Arrow,
-        pandas or polars table, a dict of arrays, or a Minari data set
-        (``minari:NAME`` or the data set itself).
+        A Parquet, CSV or Arrow file, a folder or glob of Parquet files (which may be a URL
+        such as ``s3://bucket/logs``), an Arrow, pandas or polars table, a dict of arrays, or
+        a Minari data set (``minari:NAME`` or the data set itself).
     state, action, instrument, next_state
         Columns by name, glob (``x*``) or range (``x0:x4``). When state, action and
         instrument are all left out, the columns x0.., a0.. and z0.. are taken, and

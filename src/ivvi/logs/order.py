@@ -132,8 +132,8 @@ def _ascends(episode: pa.Array, step: pa.Array) -> bool:
 def _as_parquet(
     table: Table, columns: Sequence[str], numeric: Sequence[str], folder: Path
 ) -> list[str]:
-    """Return Parquet files that hold the table, writing one when it is not Parquet."""
-    if isinstance(table, ParquetTable):
+    """Return Parquet files that hold the table, writing one when it is elsewhere."""
+    if isinstance(table, ParquetTable) and table.files:
         return [str(file) for file in table.files]
     spool = folder / "spool.parquet"
     writer: pq.ParquetWriter | None = None

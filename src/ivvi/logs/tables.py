@@ -20,6 +20,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from ivvi.errors import ColumnError, DataError, FileError, InputError
+from ivvi.logs.remote import RemoteFile, find_remote
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 PARQUET_SUFFIXES = (".parquet", ".pq")
@@ -76,19 +77,20 @@ class ParquetTable:
 
     in_memory = False
 
-    def __init__(self, files: Sequence[Path], label: str) -> None:
-        self.files: Sequence[Path] = list(files)
+    def __init__(self, sources: Sequence[Path | RemoteFile], label: str) -> None:
+        self.sources = list(sources)
+        self.files: Sequence[Path] = [file for file in sources if isinstance(file, Path)]
         self.num_rows: int | None = 0
         schemas: list[pa.Schema] = []
-        for file in self.files:
+        for file in self.sources:
             with _opened_parquet(file) as parquet:
                 schemas.append(parquet.schema_arrow)
                 self.num_rows += parquet.metadata.num_rows
         self.schema = schemas[0]
         source = (self.schema.metadata or {}).get(SOURCE_KEY.encode(), b"").decode()
         self.label = f"{label}, {source}" if source else label
-        for file, schema in zip(self.files[1:], schemas[1:], strict=True):
-            _check_same_schema(self.files[0], self.schema, file, schema)
+        for file, schema in zip(self.sources[1:], schemas[1:], strict=True):
+            _check_same_schema(self.sources[0], self.schema, file, schema)
 
     def batches(
         self, columns: Sequence[str], numeric: Sequence[str], size: int, start: int = 0
@@ -98,7 +100,7 @@ class ParquetTable:
         They begin at row `start`; row groups before it are not decoded.
         """
         check_numeric(self.schema, numeric, self.label)
-        for file in self.files:
+        for file in self.sources:
             with _opened_parquet(file) as parquet:
                 groups = range(parquet.num_row_groups)
                 yield from map(_plain, _decoded(parquet, groups, list(columns), size, start))
@@ -107,7 +109,7 @@ class ParquetTable:
     def pieces(self, rows: int) -> list[ParquetPiece]:
         """Cut the table between row groups into pieces of at least `rows` rows, in order."""
         pieces: list[ParquetPiece] = []
-        for file in self.files:
+        for file in self.sources:
             with _opened_parquet(file) as parquet:
                 about, count = parquet.metadata, parquet.num_row_groups
             first = have = 0
@@ -125,8 +127,11 @@ class ParquetPiece:
 
     in_memory = False
 
-    def __init__(self, file: Path, groups: range, rows: int, whole: ParquetTable) -> None:
-        self.files: Sequence[Path] = [file]
+    def __init__(
+        self, source: Path | RemoteFile, groups: range, rows: int, whole: ParquetTable
+    ) -> None:
+        self.source = source
+        self.files: Sequence[Path] = [source] if isinstance(source, Path) else []
         self.groups = groups
         self.num_rows: int | None = rows
         self.label, self.schema = whole.label, whole.schema
@@ -136,7 +141,7 @@ class ParquetPiece:
     ) -> Iterator[pa.RecordBatch]:
         """Yield decoded rows."""
         check_numeric(self.schema, numeric, self.label)
-        with _opened_parquet(self.files[0]) as parquet:
+        with _opened_parquet(self.source) as parquet:
             yield from map(_plain, _decoded(parquet, self.groups, list(columns), size))
 
 
@@ -247,6 +252,8 @@ def check_numeric(schema: pa.Schema, names: Sequence[str], label: str) -> None:
 
 
 def _open_path(path: str) -> Table:
+    if "://" in path:
+        return ParquetTable(find_remote(path), path)
     if os.path.isdir(path):
         files = sorted(
             file
@@ -275,11 +282,13 @@ def _open_path(path: str) -> Table:
 
 
 @contextlib.contextmanager
-def _opened_parquet(file: Path) -> Iterator[pq.ParquetFile]:
+def _opened_parquet(file: Path | RemoteFile) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file; what Arrow says about it becomes a sentence of ours."""
     try:
-        with pq.ParquetFile(file, pre_buffer=False) as parquet:
-            yield parquet
+        with contextlib.ExitStack() as stack:
+            source = file if isinstance(file, Path) else stack.enter_context(file.open())
+            settings = {"pre_buffer": False, "buffer_size": READ_BUFFER}
+            yield stack.enter_context(pq.ParquetFile(source, **settings))
     except (pa.ArrowException, OSError) as error:
         raise FileError(f"{file} cannot be read as Parquet: {_first_line(error)}") from error
 
@@ -351,7 +360,7 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return pa.large_binary() if pa.types.is_binary_view(kind) else kind
 
 
-def _check_same_schema(first: Path, wanted: pa.Schema, file: Path, found: pa.Schema) -> None:
+def _check_same_schema(first: Any, wanted: pa.Schema, file: Any, found: pa.Schema) -> None:
     _check_same_names(first, wanted, file, found)
     for name in wanted.names:
         one, other = (_plain_type(schema.field(name).type) for schema in (wanted, found))
@@ -361,7 +370,7 @@ def _check_same_schema(first: Path, wanted: pa.Schema, file: Path, found: pa.Sch
             )
 
 
-def _check_same_names(first: Path, wanted: pa.Schema, file: Path, found: pa.Schema) -> None:
+def _check_same_names(first: Any, wanted: pa.Schema, file: Any, found: pa.Schema) -> None:
     missing = [name for name in wanted.names if name not in found.names]
     extra = [name for name in found.names if name not in wanted.names]
     if missing or extra:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ivvi.errors import DataError
+from ivvi.errors import DataError, MissingError
 from ivvi.logs.batch import Batch, Floats
 from ivvi.logs.order import duplicate_error
 from ivvi.logs.position import Counts, Position, batches_from
@@ -243,7 +243,7 @@ def _steps(column: pa.Array) -> NDArray[Any]:
     return step if step.dtype.kind == "f" else step.astype(np.int64, copy=False)
 
 
-def missing_error(table: Table, roles: Roles) -> DataError:
+def missing_error(table: Table, roles: Roles) -> MissingError:
     """Count the missing values of the whole table and name the first."""
     total, bad_rows, row, first = 0, 0, 0, ""
     for block in table.batches(roles.columns, roles.numeric, 1 << 16):
@@ -254,7 +254,7 @@ def missing_error(table: Table, roles: Roles) -> DataError:
             name = block.schema.names[int(np.flatnonzero(masks[:, at])[0])]
             first = f"the first in column {name!r}, row {row + at} (from 0)"
         row += block.num_rows
-    return DataError(
+    return MissingError(
         f"{table.label} has {total} missing or infinite values in {bad_rows} of {row} rows, "
         f"{first}; drop those rows with drop_missing (--drop-missing) or repair them"
     )

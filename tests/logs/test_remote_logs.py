@@ -1,0 +1,68 @@
+"""Logs by URL, through fsspec."""
+
+import numpy as np
+import pytest
+
+import ivvi
+from helpers import assert_refused, make_rows, run, take, write_table
+from ivvi.errors import FileError, InputError
+
+fsspec = pytest.importorskip("fsspec")
+
+
+@pytest.fixture
+def bucket(tmp_path):
+    """Put a log in two files into fsspec's file system in memory; returns its URL."""
+    columns = make_rows(12, 10)
+    store = fsspec.filesystem("memory")
+    for i, rows in enumerate((range(50), range(50, 120))):
+        local = write_table(take(columns, rows), tmp_path / "local" / f"part-{i}.parquet")
+        store.pipe(f"/bucket/logs/part-{i}.parquet", local.read_bytes())
+    store.pipe("/bucket/logs/_SUCCESS", b"")
+    yield "memory://bucket/logs"
+    store.rm("/bucket", recursive=True)
+
+
+@pytest.mark.parametrize("ending", ["", "/*.parquet"])
+def test_a_url_is_read_like_a_folder(ending, bucket, tmp_path):
+    one, other = ivvi.estimate(tmp_path / "local"), ivvi.estimate(bucket + ending)
+    np.testing.assert_array_equal(other.W, one.W)
+    assert other.counts == one.counts
+    other.save(tmp_path / "model")
+    np.testing.assert_array_equal(ivvi.load_model(tmp_path / "model").W, one.W)
+
+
+def test_rows_in_no_order_are_sorted(tmp_path):
+    columns = make_rows(12, 10)
+    mixed = take(columns, np.random.default_rng(0).permutation(120))
+    path = write_table(mixed, tmp_path / "log.parquet")
+    found = ivvi.estimate(f"file://{path}")
+    np.testing.assert_allclose(found.W, ivvi.estimate(columns).W, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("memory://bucket/nothing.parquet", "cannot be read as Parquet"),
+        ("memory://bucket/logs/none-*.parquet", "names no Parquet file"),
+        ("memory://bucket/logs/_SUCCESS", "names no Parquet file"),
+        ("nosuch://bucket/log.parquet", "cannot be opened"),
+    ],
+)
+def test_urls_that_name_nothing(url, words, bucket):
+    with pytest.raises(FileError, match=words):
+        ivvi.read_logs(url)
+    assert_refused(run("diagnose", url), words)
+
+
+def test_without_fsspec(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "fsspec.core", None)
+    with pytest.raises(InputError, match="needs fsspec"):
+        ivvi.read_logs("s3://bucket/log.parquet")
+
+
+def test_a_checkpoint_needs_files_on_this_machine(bucket, tmp_path):
+    from ivvi.checkpoint import Checkpoint
+
+    with pytest.raises(InputError, match="a checkpoint needs a log in files"):
+        ivvi.estimate(bucket, checkpoint=Checkpoint(tmp_path / "state"))
