@@ -346,6 +346,20 @@ def test_rows_without_order_are_no_sequence(log_of, confounded):
         ivvi.check_sequence(ivvi.read_logs(few))
 
 
+def test_questions_that_a_log_cannot_answer_say_why():
+    named = columns(0)
+    apart = ivvi.check_sequence(ivvi.read_logs(named | {"step": 2 * named["step"]}, **_roles()))
+    assert apart.global_instruments == ()
+    for name in (BALANCE, PLACEBO, SERIAL_Z, SERIAL_E):
+        assert apart[name].passed is None
+        assert apart[name].reason == "no episode has two consecutive steps"
+        assert apart[name].reason in str(apart)
+    assert apart[STEPS].passed is not None
+    stateless = ivvi.check_sequence(ivvi.read_logs(named, **(_roles() | {"state": ()})))
+    assert stateless[PLACEBO].reason == "the log has no state"
+    assert stateless[BALANCE].passed is not None
+
+
 def test_the_order_of_the_rows_in_the_file_does_not_matter():
     named = columns(6)
     order = np.random.default_rng(0).permutation(1000)
