@@ -15,11 +15,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ivvi.estimators.estimate import Floats
 from ivvi.layout import Layout
 from ivvi.logs import Batch, Counts, Log
-from ivvi.moments import Ints, few_threads
+from ivvi.moments import few_threads
+
+Ints = NDArray[np.int64]
 
 MOST_BYTES = 128 << 20
 MOST_BLOCKS = 1024
@@ -168,9 +171,8 @@ def compute_sequence_moments(
             for sums, chosen in ((whole, slice(None)), (late, place >= half), (first, place == 0)):
                 weights = None if root is None else root[chosen]
                 _add(sums, number[chosen], U[chosen], weights)
-    return SequenceMoments(
-        vector, whole, late, first, pairs, n_pairs, counts.episodes, tuple(still.tolist())
-    )
+    fixed = tuple(bool(flag and n_pairs) for flag in still)
+    return SequenceMoments(vector, whole, late, first, pairs, n_pairs, counts.episodes, fixed)
 
 
 class _Walker:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ivvi.checkpoint import Checkpoint
 from ivvi.errors import InputError, nearest
@@ -22,7 +23,9 @@ from ivvi.estimators.estimate import RANK_TOLERANCE, Estimate, Floats, Rows, wit
 from ivvi.estimators.exact import Exact, orthonormal
 from ivvi.estimators.folds import fold_moments, others
 from ivvi.logs import Log
-from ivvi.moments import Ints, Moments
+from ivvi.moments import Moments
+
+Ints = NDArray[np.int64]
 
 KINDS = ("ridge", "lasso")
 GRID = 40
