@@ -16,15 +16,22 @@ TOLERANCE = 1e-9
 FIRST_DAMPING, CALMER, WILDER = 1e-3, 0.2, 8.0
 
 
-def maximise(
-    value: Callable[[Array], Array], start: Array, low: np.ndarray, high: np.ndarray
+def maximise(  # noqa: PLR0913
+    value: Callable[[Array], Array],
+    start: Array,
+    low: np.ndarray,
+    high: np.ndarray,
+    *,
+    steps: int = STEPS,
+    hessian: Callable[[Array], Array] | None = None,
 ) -> tuple[Array, Array]:
     """Maximise `value`, (n, L, d) to (n,), row by row over low <= u <= high, (d,).
 
     Each row takes damped Newton steps in the coordinates that no bound holds (Bertsekas,
     1982); a step that gains nothing is not taken, and the damping grows until one does.
     Returns the points (n, L, d) and their values (n,). All rows stop together, when none
-    of them moves any more.
+    of them moves any more, and after `steps` at the latest. `hessian`, (n, L, d) to
+    (n, L d, L d), is the second derivative of `value` where it is known.
     """
     n, *shape = start.shape
     width = int(np.prod(shape))
@@ -38,6 +45,8 @@ def maximise(
 
     def curvature(flat: Array) -> Array:
         """Hessian of each row, (n, D, D): the rows are separate, so one pass for each column."""
+        if hessian is not None:
+            return -hessian((lows + flat * scale).reshape(n, *shape)) * scale[:, None] * scale
         along = lambda e: jax.jvp(slope, (flat,), (jnp.broadcast_to(e, flat.shape),))[1]  # noqa: E731
         return jnp.moveaxis(jax.vmap(along)(jnp.eye(width)), 0, -1)
 
@@ -64,5 +73,5 @@ def maximise(
 
     first = jnp.clip((start.reshape(n, width) - lows) / scale, 0.0, 1.0)
     begun = (0, first, cost(first), jnp.full(n, FIRST_DAMPING), jnp.asarray(False))
-    _, u, f, _, _ = jax.lax.while_loop(lambda c: (c[0] < STEPS) & ~c[4], step, begun)
+    _, u, f, _, _ = jax.lax.while_loop(lambda c: (c[0] < steps) & ~c[4], step, begun)
     return (lows + u * scale).reshape(start.shape), -f

@@ -1,0 +1,121 @@
+"""The best action for a value function that is linear in spectral features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi.blocks import Array
+from ivvi.planners.newton import maximise
+from ivvi.planners.problem import Problem
+from ivvi.planners.rewards import Function
+from ivvi.planners.spectral import Spectral
+
+NOISE_PAIRS = 16
+"""Antithetic pairs of draws over which a reward of (x, a, x') is averaged."""
+ROWS_AT_ONCE = 1 << 14
+
+
+@dataclass(frozen=True, eq=False)
+class Greedy:
+    """argmax_a Q(x, a), Q(x, a) = E r(x, a, x') + discount w . E features(x').
+
+    A finite set is searched whole. Over a box, the best of `starts` points, one of them a
+    guess, takes projected Newton steps; in a product this is done for every choice.
+    """
+
+    problem: Problem
+    starts: int
+    seed: int
+
+    def q(self, x: Array, a: Array, h: Array, features: Spectral, w: Array) -> Array:
+        """Value actions (n, d_a) in states (n, d_x) at step h; returns (n,)."""
+        ahead = features.expected(self.problem.model.mean(x, a), w)
+        return self.reward(x, a, h) + self.problem.discount * ahead
+
+    def reward(self, x: Array, a: Array, h: Array) -> Array:
+        """E r(x, a, x') over the noise, (n,); only a user's function can depend on x'."""
+        problem, m = self.problem, self.problem.model.mean(x, a)
+        if not isinstance(problem.reward, Function) or problem.reward.arguments < 3:  # noqa: PLR2004
+            return problem.reward(x, a, m, h)
+        drawn = jax.vmap(lambda e: problem.reward(x, a, m + e, h))(jnp.asarray(self._noise))
+        return jnp.mean(drawn, axis=0)
+
+    def best(  # noqa: PLR0913
+        self, x: Array, h: Array, features: Spectral, w: Array, guess: Array, steps: int
+    ) -> tuple[Array, Array]:
+        """Return the best actions (n, d_a) and their values (n,), from a guess (n, d_a)."""
+        actions = self.problem.actions
+        near = guess[:, list(actions.continuous)]
+
+        def with_choice(choice: Array) -> tuple[Array, Array]:
+            q = lambda box: self.q(x, actions.join(box, choice), h, features, w)  # noqa: E731
+            if actions.is_finite:
+                return near, q(near)
+            start = self._screened(q, near)
+            bend = lambda box: self._hessian(x, box[:, 0], choice, h, features, w)  # noqa: E731
+            found, value = maximise(
+                lambda box: q(box[:, 0]),
+                start[:, None],
+                actions.low,
+                actions.high,
+                steps=steps,
+                hessian=bend,
+            )
+            return found[:, 0], value
+
+        choices = jnp.asarray(actions.choices)
+        at_once = max(1, min(len(choices), ROWS_AT_ONCE // len(x)))
+        boxes, values = jax.lax.map(with_choice, choices, batch_size=at_once)
+        pick = jnp.argmax(values, axis=0)
+        rows = jnp.arange(len(x))
+        return actions.join(boxes[pick, rows], choices[pick]), values[pick, rows]
+
+    def _screened(self, q: object, near: Array) -> Array:
+        """Return the best of the guess and points spread over the box, (n, d_c)."""
+        low, high = self.problem.actions.low, self.problem.actions.high
+        rng = np.random.default_rng(self.seed)
+        spread = jnp.asarray(rng.uniform(low, high, (self.starts - 1, len(low))))
+        points = jnp.concatenate(
+            [near[None], jnp.broadcast_to(spread[:, None], (self.starts - 1, *near.shape))]
+        )
+        best = jnp.argmax(jax.lax.map(q, points), axis=0)  # type: ignore[arg-type]
+        return points[best, jnp.arange(len(near))]
+
+    def _hessian(  # noqa: PLR0913
+        self, x: Array, box: Array, choice: Array, h: Array, features: Spectral, w: Array
+    ) -> Array:
+        """Second derivatives of Q in the continuous coordinates, (n, d_c, d_c).
+
+        With m = W phi(x, a) and its Jacobian J: J^T G'' J from the features, and the second
+        derivatives of r + discount G' . m with G' held.
+        """
+        join, discount = self.problem.actions.join, self.problem.discount
+        mean = lambda u: self.problem.model.mean(x, join(u, choice))  # noqa: E731
+        m = mean(box)
+        slope = jax.grad(lambda m: jnp.sum(features.expected(m, w)))(m)
+
+        def rest(u: Array) -> Array:
+            ahead = jnp.sum(slope * mean(u), axis=1)
+            return jnp.sum(self.reward(x, join(u, choice), h) + discount * ahead)
+
+        def along(e: Array) -> tuple[Array, Array]:
+            push = (jnp.broadcast_to(e, box.shape),)
+            return jax.jvp(mean, (box,), push)[1], jax.jvp(jax.grad(rest), (box,), push)[1]
+
+        J, bend = jax.vmap(along)(jnp.eye(box.shape[1]))  # (d_c, n, d_x), (d_c, n, d_c)
+        curved = jnp.einsum("ink,nkl,jnl->nij", J, features.hessian(m, w), J, optimize="optimal")
+        return discount * curved + jnp.moveaxis(bend, 0, 1)
+
+    @cached_property
+    def _noise(self) -> np.ndarray:
+        """Antithetic draws of the noise, (2 NOISE_PAIRS, d_x)."""
+        d = self.problem.model.d_next
+        values, vectors = np.linalg.eigh(self.problem.model.noise_cov[:d, :d])
+        draws = np.random.default_rng(self.seed).normal(size=(NOISE_PAIRS, d))
+        draws = draws * np.sqrt(np.clip(values, 0, None)) @ vectors.T
+        return np.concatenate([draws, -draws])
