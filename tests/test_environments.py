@@ -402,7 +402,7 @@ def noise_of(states, policy, world):
 
 def test_rollout_shapes_and_rewards(simulator):
     env = simulator("linear", 2)
-    run = env.rollout(push, episodes=8, horizon=20, keep_states=True)
+    run = env.rollout(push, episodes=8, horizon=20, keep=True)
     assert run.rewards.shape == (8, 20)
     assert run.states.shape == (8, 21, 2)
     assert (run.states[:, 0] == 10.0).all()
@@ -415,7 +415,7 @@ def test_rollout_shapes_and_rewards(simulator):
 
 def test_rollout_moves_by_the_unconfounded_dynamics(simulator):
     env = simulator("linear", 2, "IV")
-    states = env.rollout(push, episodes=300, horizon=10, keep_states=True).states
+    states = env.rollout(push, episodes=300, horizon=10, keep=True).states
     noise = noise_of(states, push, env.world).reshape(-1, 2)
     x = states[:, :-1].reshape(-1, 2)
     assert_covariance(noise, np.array([[1.0, 0.3], [0.3, 1.0]]))
@@ -425,7 +425,7 @@ def test_rollout_moves_by_the_unconfounded_dynamics(simulator):
 def test_common_random_numbers(simulator):
     """Policies that agree meet the same noise; a policy that differs meets it too."""
     env = simulator("linear", 2)
-    settings = {"episodes": 8, "horizon": 20, "keep_states": True}
+    settings = {"episodes": 8, "horizon": 20, "keep": True}
     one, same = env.rollout(push, **settings), env.rollout(lambda x: push(x) + 0.0, **settings)
     np.testing.assert_array_equal(one.states, same.states)
     np.testing.assert_array_equal(one.rewards, same.rewards)
@@ -446,7 +446,7 @@ def test_rollout_of_fewer_episodes_is_the_beginning(simulator):
 def test_steps_and_rollouts_agree_without_noise():
     world = dataclasses.replace(linear_world(2), noise=lambda key: jnp.zeros(2), horizon=12)
     env = ConfoundedEnv(world)
-    run = env.rollout(push, episodes=2, keep_states=True)
+    run = env.rollout(push, episodes=2, keep=True)
     x, _ = env.reset(seed=0)
     states, rewards = [x], []
     for _ in range(12):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from ivvi.actions import Actions
     from ivvi.dynamics import Dynamics, load_model
     from ivvi.environments import ConfoundedEnv, World
     from ivvi.errors import InputError
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from ivvi.logs import Log, Schema, read_logs
     from ivvi.moments import Moments, compute_moments
     from ivvi.planners import MPC
-    from ivvi.planners.actions import Actions
     from ivvi.planning import plan
     from ivvi.policy import Policy, load_policy
     from ivvi.simulators import make_env
@@ -57,7 +57,7 @@ _HOME = {
     "ivvi.logs": ("Log", "Schema", "read_logs"),
     "ivvi.moments": ("Moments", "compute_moments"),
     "ivvi.planners": ("MPC",),
-    "ivvi.planners.actions": ("Actions",),
+    "ivvi.actions": ("Actions",),
     "ivvi.planning": ("plan",),
     "ivvi.policy": ("Policy", "load_policy"),
     "ivvi.simulators": ("make_env",),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from ivvi.blocks import Array
 from ivvi.errors import FileError, InputError
 from ivvi.features import FeatureMap
 from ivvi.files import load_folder, save_folder
+
+if TYPE_CHECKING:
+    from ivvi.model_env import ModelEnv
 
 KIND = "model"
 NAMES = ("state", "action", "outputs", "unidentified")
@@ -88,6 +91,21 @@ class Dynamics:
 
             draws = jax.random.normal(rng, mean.shape, mean.dtype)
         return mean + draws @ factor.T
+
+    def as_env(self, reward: Any, actions: Any, **settings: Any) -> ModelEnv:
+        """Return the estimated world as a Gymnasium environment (`ivvi.model_env.ModelEnv`).
+
+        Parameters
+        ----------
+        reward, actions
+            As for `ivvi.plan`.
+        settings
+            `starts` (m, d_x), first states, by default the model's sample of the log's;
+            `horizon`, 100 by default; `terminal`, which tells the states that end an episode.
+        """
+        from ivvi.model_env import ModelEnv
+
+        return ModelEnv(self, reward, actions, **settings)
 
     def _outputs(self, x: Array, a: Array) -> Array:
         x, a = _as_array(x), _as_array(a)

@@ -41,7 +41,7 @@ def plan(  # noqa: PLR0913
         Dynamics (`fit.model`, `ivvi.load_model`).
     reward
         A reward word (``quadratic:weight=0.05,target=0``, ``linear:..``, ``learned``,
-        ``module:function``), a reward of `ivvi.planners.rewards`, or a function of (x, a),
+        ``module:function``), a reward of `ivvi.rewards`, or a function of (x, a),
         (x, a, x') or (x, a, x', h) on batches, written for JAX.
     actions
         (low, high) of a box, the rows of a finite set, or `ivvi.Actions`.

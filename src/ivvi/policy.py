@@ -13,14 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi.actions import Actions
 from ivvi.blocks import Array, import_function
 from ivvi.dynamics import Dynamics
 from ivvi.errors import FileError, InputError
 from ivvi.files import load_folder, save_folder
 from ivvi.planners import RULES
-from ivvi.planners.actions import Actions
 from ivvi.planners.problem import Problem, Rule
-from ivvi.planners.rewards import reward_from_json, reward_to_json
+from ivvi.rewards import reward_from_json, reward_to_json
 
 KIND = "policy"
 

@@ -1,14 +1,15 @@
 """Confounded simulators: watch a behaviour policy, or intervene with one of your own."""
 
-from ivvi.environments.env import ConfoundedEnv, Rollout
+from ivvi.environments.behaviour import Behaviour
+from ivvi.environments.env import ConfoundedEnv
 from ivvi.environments.recommender import recommender_world
 from ivvi.environments.synthetic import SETTINGS, linear_world, nonlinear_world
 from ivvi.environments.world import World, gaussian
 
 __all__ = [
     "SETTINGS",
+    "Behaviour",
     "ConfoundedEnv",
-    "Rollout",
     "World",
     "gaussian",
     "linear_world",

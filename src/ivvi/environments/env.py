@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, ClassVar
 
@@ -19,31 +18,11 @@ from ivvi.environments.world import World
 from ivvi.errors import InputError
 from ivvi.files import atomic_file
 from ivvi.logs import SOURCE_KEY, ArrowTable, Log, Schema
+from ivvi.rewards import Function, Reward, is_reward
+from ivvi.rollouts import Rollout, roll_out
 
 ROWS_AT_ONCE = 1 << 18
 """Rows simulated in one call; bounds the memory of a long simulation."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rollout:
-    """Episodes under a policy.
-
-    Attributes
-    ----------
-    rewards
-        (episodes, horizon).
-    states
-        (episodes, horizon + 1, d_x), or None when they were not asked for.
-    """
-
-    rewards: np.ndarray
-    states: np.ndarray | None = None
-
-    @property
-    def returns(self) -> np.ndarray:
-        """Sum of rewards of each episode, (episodes,)."""
-        total: np.ndarray = self.rewards.sum(axis=1)
-        return total
 
 
 class ConfoundedEnv(gymnasium.Env[np.ndarray, np.ndarray]):
@@ -63,10 +42,17 @@ class ConfoundedEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self.action_space = world.actions
         self._observe = lru_cache(maxsize=8)(self._compile_observe)
         self._step = jax.jit(world.intervene)
-        self._steps = jax.jit(_batched(world))
         self._state: np.ndarray | None = None
         self._key: Any = None
         self._time = 0
+
+    @property
+    def reward(self) -> Reward:
+        """The reward as planners take it: of batches of states and actions."""
+        given = self.world.reward
+        if is_reward(given):
+            return given
+        return Function.of(jnp.vectorize(given, signature="(x),(a)->()"))
 
     # observe
 
@@ -165,56 +151,28 @@ class ConfoundedEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         with jax.enable_x64(True):
             key = jax.random.fold_in(self._key, self._time)
             x_next, r = self._step(key, self._state, jnp.asarray(action, dtype=jnp.float64))
+            ended = bool(self.world.ended(x_next))
         self._state = np.asarray(x_next)
-        return self._state, float(r), False, self._time >= self.world.horizon, {}
+        return self._state, float(r), ended, self._time >= self.world.horizon, {}
 
     def rollout(
         self,
-        policy: Callable[[np.ndarray], np.ndarray],
+        policy: Any,
         *,
         episodes: int = 64,
         horizon: int | None = None,
         seed: int = 0,
-        keep_states: bool = False,
+        keep: bool = False,
     ) -> Rollout:
         """Run `policy`, (n, d_x) states to (n, d_a) actions, in all episodes side by side.
 
         The noise of (seed, episode, step) is the same for every policy: differences
         between policies are differences of the policies (common random numbers).
         """
-        episodes = _positive("episodes", episodes)
-        horizon = _positive("horizon", self.world.horizon if horizon is None else horizon)
-        rewards = np.empty((episodes, horizon))
-        states = np.empty((episodes, horizon + 1, self.world.d_x)) if keep_states else None
-        with jax.enable_x64(True):
-            keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(jnp.arange(episodes))
-            x = np.asarray(jax.vmap(lambda k: self.world.initial(jax.random.fold_in(k, 0)))(keys))
-            for h in range(horizon):
-                if states is not None:
-                    states[:, h] = x
-                actions = self._checked_actions(policy(x), episodes)
-                x_next, r = self._steps(keys, h + 1, x, actions)
-                rewards[:, h], x = np.asarray(r), np.asarray(x_next)
-        if states is not None:
-            states[:, horizon] = x
-        return Rollout(rewards, states)
-
-    def _checked_actions(self, actions: Any, episodes: int) -> np.ndarray:
-        checked: np.ndarray = np.asarray(actions, dtype=np.float64)
-        if checked.shape != (episodes, self.world.d_a):
-            wanted = (episodes, self.world.d_a)
-            raise InputError(
-                f"the policy returned actions of shape {checked.shape}; {wanted} is wanted"
-            )
-        return checked
-
-
-def _batched(world: World) -> Callable[..., Any]:
-    def steps(keys: Any, time: Any, x: Any, a: Any) -> Any:
-        now = jax.vmap(lambda key: jax.random.fold_in(key, time))(keys)
-        return jax.vmap(world.intervene)(now, x, a)
-
-    return steps
+        horizon = self.world.horizon if horizon is None else horizon
+        return roll_out(
+            self.world, policy, episodes=episodes, horizon=horizon, seed=seed, keep=keep
+        )
 
 
 def _columns(name: str, values: np.ndarray) -> dict[str, np.ndarray]:

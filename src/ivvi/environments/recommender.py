@@ -9,9 +9,11 @@ import numpy as np
 
 from ivvi.environments.world import Array, World, gaussian
 from ivvi.errors import InputError
+from ivvi.rewards import Ratings
 
 RECOMMENDATIONS = 10
 """Recommendations made at each step, the total of the multinomial instrument."""
+RATINGS = (0.0, 5.0)
 ORIGINAL = {
     "I": [1 / 5] * 4 + [1 / 30] * 6,
     "II": [1 / 5] * 2 + [1 / 10] * 4 + [1 / 20] * 4,
@@ -58,7 +60,7 @@ def recommender_world(
     weights, users = V_tilde * singular_values, np.ascontiguousarray(U)
 
     def ratings(x: Array) -> Array:
-        return jnp.clip(jnp.asarray(weights) @ x, 0.0, 5.0)
+        return jnp.clip(jnp.asarray(weights) @ x, *RATINGS)
 
     def instrument(key: Array, x: Array, history: Array) -> Array:
         p = jnp.asarray(chances)
@@ -83,7 +85,7 @@ def recommender_world(
         d_z=movies,
         actions=gymnasium.spaces.MultiBinary(movies),
         transition=lambda x, a: x + jnp.asarray(V_tilde).T @ a,
-        reward=lambda x, a: jnp.sum(ratings(x)),
+        reward=Ratings(tuple(map(tuple, weights.tolist())), *RATINGS),
         initial=initial,
         confounder=gaussian(np.eye(categories)),
         instrument=instrument,

@@ -10,6 +10,7 @@ import numpy as np
 
 from ivvi.environments.world import Array, World, gaussian, toeplitz, tridiagonal
 from ivvi.errors import InputError
+from ivvi.rewards import Quadratic
 
 SETTINGS = ("I", "II", "III", "IV", "V", "VI")
 LINEAR_Z = {"I": 0.7, "II": 1.0, "III": 1.5, "IV": 0.7, "V": 1.0, "VI": 1.5}
@@ -37,7 +38,7 @@ def linear_world(dim: int = 5, setting: str = "I") -> World:
         d_z=dim,
         actions=_unit_box(dim),
         transition=lambda x, a: jnp.asarray(P) @ x - jnp.asarray(Q) @ a,
-        reward=_distance_reward,
+        reward=Quadratic((REWARD_WEIGHT,)),
         initial=lambda key: jnp.full(dim, 10.0),
         confounder=gaussian(cov_e),
         instrument=_independent(gaussian(LINEAR_Z[setting] * np.eye(dim))),
@@ -69,7 +70,7 @@ def nonlinear_world(dim: int = 1, setting: str = "I") -> World:
         d_z=dim,
         actions=_unit_box(dim),
         transition=lambda x, a: jnp.log(jnp.abs(x - 1) + 1) - a / 2,
-        reward=_distance_reward,
+        reward=Quadratic((REWARD_WEIGHT,)),
         initial=lambda key: jnp.zeros(dim),
         confounder=gaussian(cov_e),
         instrument=_independent(gaussian(NONLINEAR_Z[setting] * identity)),
@@ -90,10 +91,6 @@ def _check(dim: int, setting: str) -> None:
 
 def _unit_box(dim: int) -> gymnasium.spaces.Box:
     return gymnasium.spaces.Box(-1.0, 1.0, (dim,), np.float64)
-
-
-def _distance_reward(x: Array, a: Array) -> Array:
-    return -REWARD_WEIGHT * jnp.sum(x**2)
 
 
 def _independent(draw: Callable[[Array], Array]) -> Callable[[Array, Array, Array], Array]:

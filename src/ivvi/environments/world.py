@@ -18,10 +18,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError
+from ivvi.features import custom, linear
+from ivvi.rewards import is_reward
 
 Array = Any
 SCOPES = ("step", "episode")
+DRAWS = 100_000
+"""Draws from which the covariance of a noise of unknown law is taken."""
 
 
 def last_instrument(history: Array, x: Array, z: Array) -> Array:
@@ -29,7 +34,7 @@ def last_instrument(history: Array, x: Array, z: Array) -> Array:
     return z
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class World:
     """A confounded Markov decision process with an instrument (the paper's CMDP-IV).
 
@@ -44,7 +49,7 @@ class World:
     transition
         F(x, a), the mean of the next state.
     reward
-        r(x, a), a scalar.
+        r(x, a), a scalar, or a reward of `ivvi.rewards`, which planners know better.
     initial
         Draws x_0 from a key.
     confounder
@@ -63,6 +68,8 @@ class World:
         relaxation of Assumption 2.1); by default the last z, and zeros at the start.
     history
         The history at the start, when it is not zeros of the shape of z.
+    done
+        Tells whether a state ends the episode, when acting; None when none does.
     horizon, episodes
         Size of a log unless asked otherwise.
     W_star
@@ -76,7 +83,7 @@ class World:
     d_z: int
     actions: gymnasium.Space[Any]
     transition: Callable[[Array, Array], Array]
-    reward: Callable[[Array, Array], Array]
+    reward: Callable[..., Array]
     initial: Callable[[Array], Array]
     confounder: Callable[[Array], Array]
     instrument: Callable[[Array, Array, Array], Array]
@@ -85,6 +92,7 @@ class World:
     scope: str = "step"
     remember: Callable[[Array, Array, Array], Array] = last_instrument
     history: Array = None
+    done: Callable[[Array], Array] | None = None
     horizon: int = 100
     episodes: int = 100
     W_star: np.ndarray | None = None
@@ -118,21 +126,72 @@ class World:
             e = self.confounder(for_e)
             a = self.behaviour(for_a, x, z, e)
             x_next = self.transition(x, a) + e
-            return (x_next, self.remember(history, x, z)), (x, a, z, self.reward(x, a), x_next)
+            return (x_next, self.remember(history, x, z)), (
+                x,
+                a,
+                z,
+                self.gain(x, a, x_next),
+                x_next,
+            )
 
         _, logged = jax.lax.scan(step, (x0, history0), jax.random.split(steps, horizon))
         return logged  # type: ignore[no-any-return]
 
     def intervene(self, key: Array, x: Array, a: Array) -> tuple[Array, Array]:
         """Take action a in state x with nobody's hidden help; returns x' and r."""
+        x_next = self.transition(x, a) + (self.noise or self.confounder)(key)
+        return x_next, self.gain(x, a, x_next)
+
+    def gain(self, x: Array, a: Array, x_next: Array) -> Array:
+        """Return the reward of a step."""
+        return self.reward(x, a, x_next, 0) if is_reward(self.reward) else self.reward(x, a)
+
+    def ended(self, x: Array) -> Array:
+        """Tell whether state x ends the episode."""
+        return jnp.asarray(False) if self.done is None else self.done(x)
+
+    @property
+    def noise_cov(self) -> np.ndarray:
+        """Covariance of the noise when we intervene, (d_x, d_x); of many draws if need be."""
         noise = self.noise or self.confounder
-        return self.transition(x, a) + noise(key), self.reward(x, a)
+        if isinstance(noise, Gaussian):
+            return noise.covariance
+        with jax.enable_x64(True):
+            draws = jax.vmap(noise)(jax.random.split(jax.random.key(0), DRAWS))
+        return np.atleast_2d(np.cov(np.asarray(draws).T, bias=True))
+
+    def true_model(self) -> Dynamics:
+        """Return the truth as a model, to plan with and to compare with."""
+        state, action = (tuple(f"{c}{i}" for i in range(d)) for c, d in self._widths)
+        if self.W_star is not None:
+            phi, W = linear(), self.W_star
+        else:
+            mean = jnp.vectorize(self.transition, signature="(x),(a)->(x)")
+            phi, W = custom(mean, [f"F{i}" for i in range(self.d_x)]), np.eye(self.d_x)
+        bread = np.zeros((W.shape[1], W.shape[1]))
+        outputs = tuple(f"next_{name}" for name in state)
+        return Dynamics(phi, W, self.noise_cov, bread, state, action, outputs)
+
+    @property
+    def _widths(self) -> tuple[tuple[str, int], tuple[str, int]]:
+        return ("x", self.d_x), ("a", self.d_a)
 
 
-def gaussian(covariance: Any) -> Callable[[Array], Array]:
+@dataclass(frozen=True, eq=False)
+class Gaussian:
+    """A sampler of N(0, covariance)."""
+
+    covariance: np.ndarray
+
+    def __call__(self, key: Array) -> Array:
+        """Draw one vector."""
+        factor = np.linalg.cholesky(self.covariance)
+        return jnp.asarray(factor) @ jax.random.normal(key, (len(factor),), jnp.float64)
+
+
+def gaussian(covariance: Any) -> Gaussian:
     """Return a sampler of N(0, covariance)."""
-    factor = np.linalg.cholesky(np.asarray(covariance, dtype=np.float64))
-    return lambda key: jnp.asarray(factor) @ jax.random.normal(key, (len(factor),), jnp.float64)
+    return Gaussian(np.asarray(covariance, dtype=np.float64))
 
 
 def tridiagonal(k: int, diagonal: float, beside: float) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ivvi.blocks import Array
 from ivvi.planners.problem import Problem
-from ivvi.planners.rewards import Linear, Quadratic, Ratings
+from ivvi.rewards import Linear, Quadratic, Ratings
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ def quadratic_form(problem: Problem, steps: int) -> tuple[np.ndarray, np.ndarray
         u^T H u / 2 + (F x + f) . u  and what does not depend on u,
 
     from x_l = G_l x + c_l + T_l u and a_l = E_l u.
-    """  # noqa: D205
+    """
     c, P, Q = problem.affine  # type: ignore[misc]
     d_x, d_a = Q.shape
     width = steps * d_a

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ivvi.actions import Actions, make_actions
 from ivvi.blocks import Array, Constant, Power
 from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError, PlanningWarning
-from ivvi.planners.actions import Actions, make_actions
-from ivvi.planners.rewards import Reward, make_reward
+from ivvi.rewards import Reward, make_reward
 
 MOST_STATES = 4096
 EXPLODING = 1e3

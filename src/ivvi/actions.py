@@ -113,6 +113,24 @@ class Actions:
             return cls.finite(np.arange(space.start, space.start + space.n))
         raise InputError(f"the action space {space} is not known; a Box or MultiBinary is wanted")
 
+    def to_space(self) -> Any:
+        """Return the Gymnasium space: a Box, the number of a choice, or both.
+
+        `from_space` turns an element of it into an action.
+        """
+        from gymnasium.spaces import Box, Discrete, Tuple
+
+        box = Box(self.low, self.high, dtype=np.float64) if len(self.low) else None
+        number = Discrete(len(self.choices)) if self.choices.size else None
+        return Tuple((box, number)) if box and number else box or number
+
+    def from_space(self, element: Any) -> np.ndarray:
+        """Return the action (d_a,) that an element of `to_space` stands for."""
+        box, number = element if self.choices.size and len(self.low) else (element, element)
+        continuous = np.asarray(box, dtype=np.float64) if len(self.low) else np.zeros(0)
+        choice = self.choices[int(number) if self.choices.size else 0]
+        return np.asarray(self.join(continuous, choice))
+
     @property
     def dim(self) -> int:
         """Number of coordinates of an action."""

@@ -153,6 +153,11 @@ class Function:
 KINDS: dict[Any, Any] = {c.kind: c for c in (Quadratic, Linear, Ratings, Learned, Function)}
 
 
+def is_reward(value: Any) -> bool:
+    """Tell a reward of this module from any other function."""
+    return isinstance(value, tuple(KINDS.values()))
+
+
 def make_reward(reward: Any, model: Any) -> Reward:
     """Return a reward for a word, a function, or a reward that is one already."""
     if isinstance(reward, str):
@@ -163,10 +168,9 @@ def make_reward(reward: Any, model: Any) -> Reward:
         return Learned(model)
     if isinstance(reward, Quadratic | Linear):
         _check_widths(reward, len(model.state), len(model.action))
-    known = isinstance(reward, tuple(KINDS.values()))
-    if not known and not callable(reward):
+    if not callable(reward):
         raise InputError(f"the reward is {reward!r}; a word or a function of (x, a) is wanted")
-    return reward if known else Function.of(reward)
+    return reward if is_reward(reward) else Function.of(reward)
 
 
 def parse_reward(word: str) -> Reward:
