@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi.planners.greedy import Greedy
-from ivvi.planners.rewards import Function
+from ivvi.rewards import Function
 from ivvi.planners.spectral import Spectral
 
 HELD_OUT = 5

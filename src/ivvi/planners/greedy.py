@@ -12,7 +12,7 @@ import numpy as np
 from ivvi.blocks import Array
 from ivvi.planners.newton import maximise
 from ivvi.planners.problem import Problem
-from ivvi.planners.rewards import Function
+from ivvi.rewards import Function
 from ivvi.planners.spectral import Spectral
 
 NOISE_PAIRS = 16

@@ -140,12 +140,11 @@ class MPCRule:
         )
         choices = jnp.asarray(actions.choices)
         # one row for each (start, choice, state)
-        rows = jnp.broadcast_to(plans[:, None], (s, m, *memory.shape)).reshape(
-            -1, *memory.shape[1:]
-        )
+        rows = jnp.broadcast_to(plans[:, None], (s, m, *memory.shape))
+        rows = rows.reshape(s * m * n, *memory.shape[1:])
         held = jnp.broadcast_to(choices[None, :, None], (s, m, n, choices.shape[1]))
-        held = held.reshape(-1, choices.shape[1])
-        states = jnp.broadcast_to(x, (s, m, *x.shape)).reshape(-1, x.shape[1])
+        held = held.reshape(s * m * n, choices.shape[1])
+        states = jnp.broadcast_to(x, (s, m, *x.shape)).reshape(s * m * n, x.shape[1])
 
         def value(plans: Array) -> Array:
             taken = actions.join(plans, jnp.repeat(held[:, None], plans.shape[1], axis=1))
