@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ivvi.fitting import Fit, estimate
     from ivvi.logs import Log, Schema, read_logs
     from ivvi.moments import Moments, compute_moments
-    from ivvi.planners import MPC
+    from ivvi.planners import MPC, SPEDE
     from ivvi.planning import plan
     from ivvi.policy import Policy, load_policy
     from ivvi.simulators import make_env
@@ -56,7 +56,7 @@ _HOME = {
     "ivvi.fitting": ("Fit", "estimate"),
     "ivvi.logs": ("Log", "Schema", "read_logs"),
     "ivvi.moments": ("Moments", "compute_moments"),
-    "ivvi.planners": ("MPC",),
+    "ivvi.planners": ("MPC", "SPEDE"),
     "ivvi.actions": ("Actions",),
     "ivvi.planning": ("plan",),
     "ivvi.policy": ("Policy", "load_policy"),
@@ -67,6 +67,7 @@ _MODULE = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "MPC",
     "SGDA",
+    "SPEDE",
     "Actions",
     "ConfoundedEnv",
     "Dynamics",

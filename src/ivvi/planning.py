@@ -6,10 +6,10 @@ from typing import Any
 
 from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError, nearest
-from ivvi.planners import MPC, Planner, Problem
+from ivvi.planners import MPC, SPEDE, Planner, Problem
 from ivvi.policy import Policy
 
-PLANNERS: dict[str, type[Any]] = {"mpc": MPC}
+PLANNERS: dict[str, type[Any]] = {"mpc": MPC, "spede": SPEDE}
 
 
 def make_planner(word: str, **settings: Any) -> Planner:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,20 +27,39 @@ class Greedy:
 
     A finite set is searched whole. Over a box, the best of `starts` points, one of them a
     guess, takes projected Newton steps; in a product this is done for every choice.
+
+    Attributes
+    ----------
+    trusted
+        Lowest and highest state at which the model is believed, (2, d_x): beyond, its mean
+        is that of the nearest state inside.
+    seed
+        Seed of the points and of the noise in rewards of (x, a, x').
     """
 
     problem: Problem
     starts: int
+    trusted: np.ndarray
     seed: int
+
+    def mean(self, x: Array, a: Array) -> Array:
+        """Return E[x' | x, do(a)], (n, d_x), as far as the model is believed."""
+        return self.problem.model.mean(jnp.clip(x, *self.trusted), a)
+
+    @property
+    def noise_cov(self) -> np.ndarray:
+        """Covariance of the next state around its mean, (d_x, d_x)."""
+        d = self.problem.model.d_next
+        return self.problem.model.noise_cov[:d, :d]
 
     def q(self, x: Array, a: Array, h: Array, features: Spectral, w: Array) -> Array:
         """Value actions (n, d_a) in states (n, d_x) at step h; returns (n,)."""
-        ahead = features.expected(self.problem.model.mean(x, a), w)
+        ahead = features.expected(self.mean(x, a), w)
         return self.reward(x, a, h) + self.problem.discount * ahead
 
     def reward(self, x: Array, a: Array, h: Array) -> Array:
         """E r(x, a, x') over the noise, (n,); only a user's function can depend on x'."""
-        problem, m = self.problem, self.problem.model.mean(x, a)
+        problem, m = self.problem, self.mean(x, a)
         if not isinstance(problem.reward, Function) or problem.reward.arguments < 3:  # noqa: PLR2004
             return problem.reward(x, a, m, h)
         drawn = jax.vmap(lambda e: problem.reward(x, a, m + e, h))(jnp.asarray(self._noise))
@@ -75,7 +95,7 @@ class Greedy:
         rows = jnp.arange(len(x))
         return actions.join(boxes[pick, rows], choices[pick]), values[pick, rows]
 
-    def _screened(self, q: object, near: Array) -> Array:
+    def _screened(self, q: Callable[[Array], Array], near: Array) -> Array:
         """Return the best of the guess and points spread over the box, (n, d_c)."""
         low, high = self.problem.actions.low, self.problem.actions.high
         rng = np.random.default_rng(self.seed)
@@ -83,7 +103,7 @@ class Greedy:
         points = jnp.concatenate(
             [near[None], jnp.broadcast_to(spread[:, None], (self.starts - 1, *near.shape))]
         )
-        best = jnp.argmax(jax.lax.map(q, points), axis=0)  # type: ignore[arg-type]
+        best = jnp.argmax(jax.lax.map(q, points), axis=0)
         return points[best, jnp.arange(len(near))]
 
     def _hessian(  # noqa: PLR0913
@@ -95,7 +115,7 @@ class Greedy:
         derivatives of r + discount G' . m with G' held.
         """
         join, discount = self.problem.actions.join, self.problem.discount
-        mean = lambda u: self.problem.model.mean(x, join(u, choice))  # noqa: E731
+        mean = lambda u: self.mean(x, join(u, choice))  # noqa: E731
         m = mean(box)
         slope = jax.grad(lambda m: jnp.sum(features.expected(m, w)))(m)
 
@@ -114,8 +134,15 @@ class Greedy:
     @cached_property
     def _noise(self) -> np.ndarray:
         """Antithetic draws of the noise, (2 NOISE_PAIRS, d_x)."""
-        d = self.problem.model.d_next
-        values, vectors = np.linalg.eigh(self.problem.model.noise_cov[:d, :d])
-        draws = np.random.default_rng(self.seed).normal(size=(NOISE_PAIRS, d))
+        values, vectors = np.linalg.eigh(self.noise_cov)
+        draws = np.random.default_rng(self.seed).normal(size=(NOISE_PAIRS, len(values)))
         draws = draws * np.sqrt(np.clip(values, 0, None)) @ vectors.T
         return np.concatenate([draws, -draws])
+
+
+def trusted_range(problem: Problem, inside: float) -> np.ndarray:
+    """Return the range of a share of the sampled states, (2, d_x); all, if the model is linear."""
+    if problem.affine is not None:
+        return np.array([[-np.inf], [np.inf]]) * np.ones(len(problem.model.state))
+    outside = (1 - inside) / 2
+    return np.quantile(problem.support, [outside, 1 - outside], axis=0)
