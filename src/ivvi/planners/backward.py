@@ -69,7 +69,7 @@ class Backward:
     def run(self, x: np.ndarray, features: Spectral, ridge: float) -> Plan:
         """Plan on states x (n, d_x)."""
         problem = self.greedy.problem
-        regression = Regression(self.columns(x, features), features.polynomials, ridge)
+        regression = Regression.of(self.columns(x, features), features.polynomials, ridge)
         weights, improved, spreads = [np.zeros(features.width)], [], [0.0]
         a, v = self._middle(len(x)), np.zeros(len(x))
         hold, held, moved, mean, reward = 1, 0, np.inf, None, None
@@ -85,7 +85,7 @@ class Backward:
                 v, held = self._evaluate(features, weights[-1], mean, reward), held - 1
             v = np.asarray(v) * self._alive(x)
             spreads.append(float(v.std()))
-            if not np.isfinite(spreads[-1]) or spreads[-1] > DIVERGED * max(spreads[:10] + [1e-300]):
+            if not spreads[-1] <= DIVERGED * max(spreads[:10]):  # not a number, or too large
                 return Plan(np.array(weights), np.asarray(a), np.inf, tuple(improved[:-1]), True)
             weights.append(regression.fit(v))
             if self.progress:
@@ -110,7 +110,7 @@ class Backward:
     def timed(self) -> bool:
         """Whether the reward depends on the step."""
         reward = self.greedy.problem.reward
-        return isinstance(reward, Function) and reward.arguments == 4  # noqa: PLR2004
+        return isinstance(reward, Function) and reward.arguments == 4
 
     def _middle(self, n: int) -> Any:
         middle = jnp.asarray(self.greedy.problem.actions.middle)

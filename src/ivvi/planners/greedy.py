@@ -13,8 +13,8 @@ import numpy as np
 from ivvi.blocks import Array
 from ivvi.planners.newton import maximise
 from ivvi.planners.problem import Problem
-from ivvi.rewards import Function
 from ivvi.planners.spectral import Spectral
+from ivvi.rewards import Function
 
 NOISE_PAIRS = 16
 """Antithetic pairs of draws over which a reward of (x, a, x') is averaged."""
@@ -60,22 +60,24 @@ class Greedy:
     def reward(self, x: Array, a: Array, h: Array) -> Array:
         """E r(x, a, x') over the noise, (n,); only a user's function can depend on x'."""
         problem, m = self.problem, self.mean(x, a)
-        if not isinstance(problem.reward, Function) or problem.reward.arguments < 3:  # noqa: PLR2004
+        if not isinstance(problem.reward, Function) or problem.reward.arguments < 3:
             return problem.reward(x, a, m, h)
         drawn = jax.vmap(lambda e: problem.reward(x, a, m + e, h))(jnp.asarray(self._noise))
         return jnp.mean(drawn, axis=0)
 
-    def best(  # noqa: PLR0913
+    def best(
         self, x: Array, h: Array, features: Spectral, w: Array, guess: Array, steps: int
     ) -> tuple[Array, Array]:
         """Return the best actions (n, d_a) and their values (n,), from a guess (n, d_a)."""
         actions = self.problem.actions
+        if actions.is_finite:
+            return self._best_choice(x, h, features, w)
         near = guess[:, list(actions.continuous)]
 
         def with_choice(choice: Array) -> tuple[Array, Array]:
-            q = lambda box: self.q(x, actions.join(box, choice), h, features, w)  # noqa: E731
-            if actions.is_finite:
-                return near, q(near)
+            def q(box: Array) -> Array:
+                return self.q(x, actions.join(box, choice), h, features, w)
+
             start = self._screened(q, near)
             bend = lambda box: self._hessian(x, box[:, 0], choice, h, features, w)  # noqa: E731
             found, value = maximise(
@@ -89,11 +91,22 @@ class Greedy:
             return found[:, 0], value
 
         choices = jnp.asarray(actions.choices)
-        at_once = max(1, min(len(choices), ROWS_AT_ONCE // len(x)))
-        boxes, values = jax.lax.map(with_choice, choices, batch_size=at_once)
+        boxes, values = jax.lax.map(with_choice, choices)
         pick = jnp.argmax(values, axis=0)
         rows = jnp.arange(len(x))
         return actions.join(boxes[pick, rows], choices[pick]), values[pick, rows]
+
+    def _best_choice(self, x: Array, h: Array, features: Spectral, w: Array) -> tuple[Array, Array]:
+        """Search a finite set whole, some choices at a time."""
+        choices = jnp.asarray(self.problem.actions.choices)
+
+        def value(choice: Array) -> Array:
+            return self.q(x, jnp.broadcast_to(choice, (len(x), len(choice))), h, features, w)
+
+        at_once = max(1, min(len(choices), ROWS_AT_ONCE // len(x)))
+        values = jax.lax.map(value, choices, batch_size=at_once)
+        pick = jnp.argmax(values, axis=0)
+        return choices[pick], values[pick, jnp.arange(len(x))]
 
     def _screened(self, q: Callable[[Array], Array], near: Array) -> Array:
         """Return the best of the guess and points spread over the box, (n, d_c)."""
@@ -106,7 +119,7 @@ class Greedy:
         best = jnp.argmax(jax.lax.map(q, points), axis=0)
         return points[best, jnp.arange(len(near))]
 
-    def _hessian(  # noqa: PLR0913
+    def _hessian(
         self, x: Array, box: Array, choice: Array, h: Array, features: Spectral, w: Array
     ) -> Array:
         """Second derivatives of Q in the continuous coordinates, (n, d_c, d_c).
@@ -115,7 +128,10 @@ class Greedy:
         derivatives of r + discount G' . m with G' held.
         """
         join, discount = self.problem.actions.join, self.problem.discount
-        mean = lambda u: self.mean(x, join(u, choice))  # noqa: E731
+
+        def mean(u: Array) -> Array:
+            return self.mean(x, join(u, choice))
+
         m = mean(box)
         slope = jax.grad(lambda m: jnp.sum(features.expected(m, w)))(m)
 
@@ -145,4 +161,4 @@ def trusted_range(problem: Problem, inside: float) -> np.ndarray:
     if problem.affine is not None:
         return np.array([[-np.inf], [np.inf]]) * np.ones(len(problem.model.state))
     outside = (1 - inside) / 2
-    return np.quantile(problem.support, [outside, 1 - outside], axis=0)
+    return np.asarray(np.quantile(problem.support, [outside, 1 - outside], axis=0))

@@ -16,7 +16,7 @@ TOLERANCE = 1e-9
 FIRST_DAMPING, CALMER, WILDER = 1e-3, 0.2, 8.0
 
 
-def maximise(  # noqa: PLR0913
+def maximise(
     value: Callable[[Array], Array],
     start: Array,
     low: np.ndarray,

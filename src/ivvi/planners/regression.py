@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -30,42 +30,46 @@ class Regression:
         Features of the sampled states, (n, p); every fifth row is held out.
     polynomials
         How many columns, the first ones, are polynomials.
+    gram
+        F^T F over the rows that are not held out, (p, p).
     """
 
     F: np.ndarray
     polynomials: int
     ridge: float
+    gram: np.ndarray
+
+    @classmethod
+    def of(cls, F: np.ndarray, polynomials: int, ridge: float) -> Regression:
+        """Prepare a regression on features (n, p)."""
+        used = F[_used(len(F))]
+        return cls(F, polynomials, ridge, used.T @ used)
+
+    def part(self, width: int, ridge: float) -> Regression:
+        """Return the regression on the first columns alone."""
+        F, gram = self.F[:, :width], self.gram[:width, :width]
+        return Regression(F, self.polynomials, ridge, gram)
 
     def fit(self, v: np.ndarray) -> np.ndarray:
         """Return weights (p,) for values (n,), or (p, m) for (n, m)."""
         import scipy.linalg
 
-        centre = v.mean(axis=0)
-        w = scipy.linalg.cho_solve(self._factor, self.F[self.used].T @ (v - centre)[self.used])
+        used, centre = _used(len(v)), v.mean(axis=0)
+        w = scipy.linalg.cho_solve(self._factor, self.F[used].T @ (v - centre)[used])
         w[0] += centre
         return np.asarray(w)
 
     def residual(self, w: np.ndarray, v: np.ndarray) -> float:
         """Root mean square of v - F w on the held-out states over the spread of v there."""
-        error = (v - self.F @ w)[~self.used]
-        return float(np.sqrt(np.mean(error**2)) / max(float(v[~self.used].std()), 1e-300))
-
-    @cached_property
-    def used(self) -> np.ndarray:
-        """Which states are not held out, (n,)."""
-        return np.arange(len(self.F)) % HELD_OUT != HELD_OUT - 1
-
-    @cached_property
-    def gram(self) -> np.ndarray:
-        """F^T F over the states used, (p, p)."""
-        F = self.F[self.used]
-        return np.asarray(F.T @ F)
+        held = ~_used(len(v))
+        error = v[held] - self.F[held] @ w
+        return float(np.sqrt(np.mean(error**2)) / max(float(v[held].std()), 1e-300))
 
     @cached_property
     def _factor(self) -> Any:
         import scipy.linalg
 
-        n = int(self.used.sum())
+        n = int(_used(len(self.F)).sum())
         penalty = np.full(self.F.shape[1], self.ridge * n)
         penalty[: self.polynomials] = 1e-9 * n  # keeps the matrix definite
         return scipy.linalg.cho_factor(self.gram + np.diag(penalty))
@@ -118,17 +122,20 @@ class Contest:
         """Draw frequencies once and try every number of them with every penalty."""
         most = max(self.counts)
         drawn = Spectral.draw(self.x, self.noise_cov, most, bandwidth, rng, quadratic=quadratic)
-        whole = Regression(self.columns(self.x, drawn), drawn.polynomials, 0.0)
+        whole = Regression.of(self.columns(self.x, drawn), drawn.polynomials, 0.0)
         found = []
         for count in self.counts:
             features = drawn.first(count)
-            p = features.width
             for ridge in self.ridges:
-                part = replace(whole, F=whole.F[:, :p], ridge=ridge)
-                part.__dict__["gram"] = whole.gram[:p, :p]
+                part = whole.part(features.width, ridge)
                 residual = part.residual(part.fit(self.v), self.v)
                 found.append((features, Choice(count, bandwidth, ridge, quadratic, residual)))
         return found
+
+
+def _used(n: int) -> np.ndarray:
+    """Tell which of n states are not held out."""
+    return np.asarray(np.arange(n) % HELD_OUT != HELD_OUT - 1)
 
 
 def _least(tried: list[tuple[Spectral, Choice]]) -> tuple[Spectral, Choice]:

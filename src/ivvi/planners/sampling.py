@@ -63,7 +63,7 @@ def model_returns(
         begun = (starts, jnp.ones(EPISODES))
         return jnp.sum(jax.lax.scan(step, begun, (jnp.arange(steps), noise))[1]) / EPISODES
 
-    return np.asarray(jax.jit(jax.vmap(run))(jnp.asarray(weights)))
+    return np.asarray(jax.jit(lambda rows: jax.lax.map(run, rows))(jnp.asarray(weights)))
 
 
 def _next(greedy: Greedy, x: np.ndarray, a: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -28,11 +27,6 @@ ARRAYS = ("centre", "scale", "noise", "omega", "phase", "pairs")
 TERMS = 14
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["centre", "scale", "noise", "omega", "phase"],
-    meta_fields=["pairs"],
-)
 @dataclass(frozen=True, eq=False)
 class Spectral:
     """1, s, s_i s_j and sqrt(2) cos(omega . s + phase) of whitened states s.
@@ -57,7 +51,7 @@ class Spectral:
     pairs: tuple[tuple[int, int], ...]
 
     @classmethod
-    def draw(  # noqa: PLR0913
+    def draw(
         cls,
         states: np.ndarray,
         noise_cov: np.ndarray,
@@ -98,12 +92,12 @@ class Spectral:
     @property
     def width(self) -> int:
         """Number of features."""
-        return self.polynomials + self.omega.shape[1]
+        return self.polynomials + int(self.omega.shape[1])
 
     @property
     def polynomials(self) -> int:
         """Number of features that are polynomials; they come first."""
-        return 1 + self.omega.shape[0] + len(self.pairs)
+        return 1 + int(self.omega.shape[0]) + len(self.pairs)
 
     def first(self, count: int) -> Spectral:
         """Return the features with the first `count` waves only."""
@@ -150,8 +144,11 @@ class Spectral:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Spectral:
         """Make the features again."""
-        *data, pairs = (arrays[name] for name in ARRAYS)
-        return cls(*data, tuple((int(i), int(j)) for i, j in pairs.reshape(-1, 2)))
+        pairs = tuple((int(i), int(j)) for i, j in arrays["pairs"].reshape(-1, 2))
+        return cls(**{name: arrays[name] for name in ARRAYS[:-1]}, pairs=pairs)
+
+
+jax.tree_util.register_dataclass(Spectral, list(ARRAYS[:-1]), list(ARRAYS[-1:]))
 
 
 def cosine(u: Array) -> Array:
@@ -160,9 +157,17 @@ def cosine(u: Array) -> Array:
     On a CPU, XLA evaluates its own cosine one number at a time; this one is a dozen times
     as fast, and planning is little else.
     """
+    return _cosine(u)
+
+
+def _series(u: Array) -> Array:
     turns = u / (2 * math.pi)
     square = (2 * math.pi * (turns - jnp.round(turns))) ** 2
     total = jnp.zeros_like(u)
     for k in reversed(range(TERMS)):
         total = total * square + (-1) ** k / math.factorial(2 * k)
     return total
+
+
+_cosine = jax.custom_jvp(_series)
+_cosine.defjvps(lambda tangent, _, u: -_cosine(u - math.pi / 2) * tangent)

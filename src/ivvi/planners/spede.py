@@ -29,7 +29,7 @@ from ivvi.planners.regression import BANDWIDTHS, COUNTS, RIDGES, Choice, Contest
 from ivvi.planners.sampling import first_states, model_returns, reached_states
 from ivvi.planners.spectral import Spectral
 
-STATES = 4000
+STATES = 3000
 PILOT = Choice(features=256, bandwidth=1.0, ridge=1e-4)
 """The usual settings: good enough to say which others are better."""
 GUIDE_RIDGE = 1e-4
@@ -129,7 +129,7 @@ class SPEDE:
                     PlanningWarning,
                     stacklevel=4,
                 )
-            known = Regression(backward.columns(x, features), features.polynomials, GUIDE_RIDGE)
+            known = Regression.of(backward.columns(x, features), features.polynomials, GUIDE_RIDGE)
             guide = known.fit(plan.actions)
             curve = model_returns(greedy, features, plan.weights[[0, *plan.improved]], guide)
         settings = {**asdict(choice), "residual": plan.residual}
