@@ -17,9 +17,10 @@ from ivvi.planners.spectral import Spectral
 from ivvi.rewards import Function
 
 NEWTON_STEPS = 3
-LONGEST_HOLD = 16
+ALWAYS_ANEW, LONGEST_HOLD = 10, 16
+"""Steps from the end at which actions are never held, and for how many they may be later."""
 SETTLED = 1e-3
-"""Change of the greedy actions, in units of the box, below which they may be held."""
+"""Change of the greedy actions, in units of their spread, below which they may be held."""
 CONVERGED = 1e-4
 """Change of the relative values, in units of their spread, at which they are stationary."""
 DIVERGED = 1e6
@@ -56,11 +57,11 @@ class Plan:
 class Backward:
     """Step back from the end of the horizon: v = max_a Q(x, a), then w from a regression on v.
 
-    While the greedy actions at the sampled states change, each step maximises anew. Once
-    they have settled they are held for one step, then two, then four: such a step is a
-    matrix-vector product. When neither actions nor relative values change any more, the
-    weights serve for all earlier steps (relative value iteration; the constant feature
-    carries the level). A reward that depends on the step is followed to the first step.
+    While the greedy actions at the sampled states change, and always near the end, each step
+    maximises anew. Once they have settled they are held for one step, then two, then four:
+    such a step is a matrix-vector product. When neither actions nor relative values change
+    any more, the weights serve for all earlier steps (relative value iteration; the constant
+    feature carries the level). A reward that depends on the step is followed to the first.
     """
 
     greedy: Greedy
@@ -75,7 +76,7 @@ class Backward:
         hold, held, moved, mean, reward = 1, 0, np.inf, None, None
         for to_go in range(1, problem.horizon):
             before = v
-            if held == 0 or self.timed:
+            if held == 0 or self.timed or to_go <= ALWAYS_ANEW:
                 last, h = a, problem.horizon - to_go
                 a, v, mean, reward = self._improve(features, weights[-1], x, a, h)
                 moved = self._moved(last, a)
@@ -122,10 +123,11 @@ class Backward:
         return 1.0 if terminal is None else 1.0 - np.asarray(terminal(jnp.asarray(x)), float)
 
     def _moved(self, before: Any, now: Any) -> float:
-        """Root mean square change of actions in units of the box; of choices, share changed."""
-        actions = self.greedy.problem.actions
-        change = np.asarray(now) - np.asarray(before)
-        box = change[:, list(actions.continuous)] / (actions.high - actions.low)
+        """Root mean square change of actions over their spread; of choices, share changed."""
+        actions, now = self.greedy.problem.actions, np.asarray(now)
+        change = now - np.asarray(before)
+        spread = np.minimum(now.std(axis=0)[list(actions.continuous)], actions.high - actions.low)
+        box = change[:, list(actions.continuous)] / np.maximum(spread, 1e-300)
         choice = np.any(change[:, list(actions.discrete)] != 0, axis=1)
         return float(np.sqrt(np.mean(np.sum(box**2, axis=1) + choice)))
 
