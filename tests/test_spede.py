@@ -7,6 +7,7 @@ import pytest
 
 import ivvi
 from ivvi.dynamics import Dynamics
+from ivvi.errors import InputError
 from ivvi.planners import Problem
 from ivvi.planners.greedy import Greedy, trusted_range
 from ivvi.planners.spectral import Spectral, cosine
@@ -73,10 +74,12 @@ def test_expected_features_are_their_integral_over_the_noise(plane, quadratic):
     m = np.array([[1.0, -2.0], [4.0, 0.5]])
     with jax.enable_x64(True):
         x = m[:, None] + e @ np.linalg.cholesky(plane.noise_cov).T
-        integral = (features.of_states(x.reshape(-1, 2)) @ w).reshape(2, -1) @ chance
-        np.testing.assert_allclose(features.expected(m, w), integral, rtol=1e-9)
+        at_nodes = jax.jit(features.of_states)(x.reshape(-1, 2)) @ w
+        integral = at_nodes.reshape(2, -1) @ chance
+        np.testing.assert_allclose(jax.jit(features.expected)(m, w), integral, rtol=1e-9)
         one = lambda m: features.expected(m[None], w)[0]  # noqa: E731
-        np.testing.assert_allclose(features.hessian(m, w), jax.vmap(jax.hessian(one))(m), atol=1e-9)
+        wanted = jax.jit(jax.vmap(jax.hessian(one)))(m)
+        np.testing.assert_allclose(jax.jit(features.hessian)(m, w), wanted, atol=1e-9)
 
 
 def test_hessian_of_q_is_that_of_automatic_differentiation():
@@ -90,9 +93,10 @@ def test_hessian_of_q_is_that_of_automatic_differentiation():
     w = np.random.default_rng(3).normal(size=features.width)
     x, a = np.array([[0.3], [-0.8]]), np.array([[0.2], [0.9]])
     with jax.enable_x64(True):
-        found = greedy._hessian(x, jnp.asarray(a), jnp.zeros(0), 0, features, w)
+        hessian = jax.jit(lambda a: greedy._hessian(x, a, jnp.zeros(0), 0, features, w))
+        found = hessian(jnp.asarray(a))
         one = lambda x, a: greedy.q(x[None], a[None], 0, features, w)[0]  # noqa: E731
-        wanted = jax.vmap(jax.hessian(one, argnums=1))(jnp.asarray(x), jnp.asarray(a))
+        wanted = jax.jit(jax.vmap(jax.hessian(one, argnums=1)))(jnp.asarray(x), jnp.asarray(a))
     np.testing.assert_allclose(found, wanted, rtol=1e-9)
 
 
@@ -143,7 +147,14 @@ def grid_values(reward, discount, actions, *, bound=12.0):
     return x, Q
 
 
-@pytest.mark.parametrize("kind", ["finite", "box", "mixed"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "finite",
+        pytest.param("box", marks=pytest.mark.slow),
+        pytest.param("mixed", marks=pytest.mark.slow),
+    ],
+)
 def test_bent_dynamics_are_planned_as_on_a_fine_grid(kind):
     states = np.random.default_rng(0).uniform(-5, 5, size=(500, 1))
     phi = ivvi.custom(bent, ["f"])
@@ -191,3 +202,101 @@ def bent_by_two(x, u):
 def peak(x, a):
     """Pay for being near 1, which the dynamics are not."""
     return 1 / (1 + (x[..., 0] - 1) ** 2)
+
+
+@pytest.fixture(scope="module")
+def line():
+    """Return x' = x + a + N(0, 1 / 4) on a line."""
+    states = np.random.default_rng(0).uniform(-4, 4, size=(300, 1))
+    return linear_model(np.eye(1), np.eye(1), np.eye(1) / 4, states)
+
+
+def test_same_seed_same_plan_and_another_seed_another(line):
+    steps = ivvi.Actions.finite([-1.0, 0.0, 1.0])
+    plans = [
+        ivvi.plan(line, "quadratic", steps, horizon=5, method=ivvi.SPEDE(**QUICK), seed=seed)
+        for seed in (0, 0, 1)
+    ]
+    weights = [policy.rule.weights for policy in plans]
+    np.testing.assert_array_equal(weights[0], weights[1])
+    assert not np.array_equal(weights[0], weights[2])
+    x = np.linspace(-4, 4, 41)[:, None]
+    np.testing.assert_array_equal(plans[0](x)[:, 0], np.clip(-np.round(x[:, 0]), -1, 1))
+    np.testing.assert_array_equal(plans[2](x)[:, 0], np.clip(-np.round(x[:, 0]), -1, 1))
+
+
+def test_reward_of_the_next_state_and_the_step(line):
+    steps = ivvi.Actions.finite([-1.0, 0.0, 1.0])
+    policy = ivvi.plan(line, late_reward, steps, horizon=4, method=ivvi.SPEDE(**QUICK))
+    assert len(policy.rule.weights) == 4
+    x = np.array([[-3.3], [-0.2], [0.9], [2.2], [3.9]])
+    # at the last steps the next state should be 1; at the first, three moves lead to it
+    for step in (2, 3):
+        assert policy(x, step)[:, 0].tolist() == [1.0, 1.0, 0.0, -1.0, -1.0]
+    assert policy(x, 0)[[0, -1], 0].tolist() == [1.0, -1.0]
+
+
+def test_an_end_with_nothing_to_gain_is_avoided_or_sought(line):
+    steps = ivvi.Actions.finite([-1.0, 0.0, 1.0])
+    x = np.array([[-2.4], [2.4]])
+    for pay, towards_the_end in (("linear:constant=1", False), ("linear:constant=-1", True)):
+        method = ivvi.SPEDE(**{**QUICK, "features": 128, "bandwidth": 0.5, "ridge": 1e-6})
+        policy = ivvi.plan(line, pay, steps, horizon=20, terminal=far, method=method)
+        outwards = policy(x)[:, 0] * np.sign(x[:, 0])
+        assert (outwards == (1.0 if towards_the_end else -1.0)).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "fact"),
+    [
+        ({"features": 0}, "features=0"),
+        ({"features": 10.5}, "features=10.5"),
+        ({"states": 5}, "states=5; a whole number from 20 on"),
+        ({"seeds": 0}, "seeds=0"),
+        ({"starts": -1}, "starts=-1"),
+        ({"bandwidth": 0.0}, "bandwidth=0.0"),
+        ({"ridge": float("nan")}, "ridge=nan"),
+        ({"inside": 0.0}, "inside=0.0"),
+        ({"inside": 1.5}, "inside=1.5"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_sentence(settings, fact):
+    with pytest.raises(InputError, match=fact) as refused:
+        ivvi.SPEDE(**settings)
+    assert "\n" not in str(refused.value)
+    assert str(refused.value).startswith("SPEDE was given")
+
+
+def true_bend(x, u):
+    """Be the paper's nonlinear transition."""
+    xp = u.__array_namespace__()
+    return xp.log(xp.abs(x - 1) + 1) - u / 2
+
+
+def regret(simulator, simulated, name, dim, seeds=(0,)):
+    """Return the return of MPC in the true model minus that of SPEDE with the exact fit."""
+    env, log = simulator(name, dim), simulated(name, dim)
+    word = "linear" if name == "linear" else "poly2"
+    fit = ivvi.estimate(log, word)
+    phi = ivvi.linear() if name == "linear" else ivvi.custom(true_bend, fit.model.state)
+    W = env.world.W_star if name == "linear" else np.eye(dim)
+    names = (fit.model.state, fit.model.action, fit.model.outputs)
+    bread = np.zeros((W.shape[1],) * 2)
+    truth = Dynamics(phi, W, fit.model.noise_cov, bread, *names, states=fit.model.states)
+    settings = {"reward": "quadratic:weight=0.05", "actions": (-1, 1), "horizon": env.world.horizon}
+    best = env.rollout(ivvi.plan(truth, **settings, method=ivvi.MPC(lookahead=3)), seed=1000)
+    plans = [ivvi.plan(fit.model, **settings, method="spede", seed=seed) for seed in seeds]
+    found = [env.rollout(policy, seed=1000).returns.mean() for policy in plans]
+    return best.returns.mean() - np.array(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dim", "most"), [(5, 0.3), (10, 1.5), (20, 6.0)])
+def test_regret_in_the_linear_experiment(simulator, simulated, dim, most):
+    assert regret(simulator, simulated, "linear", dim).max() < most
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dim", "most"), [(1, 0.6), (3, 2.5)])
+def test_regret_in_the_nonlinear_experiment_whatever_the_seed(simulator, simulated, dim, most):
+    assert regret(simulator, simulated, "nonlinear", dim, seeds=range(10)).max() < most
