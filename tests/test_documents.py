@@ -10,9 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-SNIPPETS = {
-    page.name: re.findall(r"```python\n(.*?)```", page.read_text(), re.S) for page in PAGES
-}
+SNIPPETS = {page.name: re.findall(r"```python\n(.*?)```", page.read_text(), re.S) for page in PAGES}
 
 
 @pytest.mark.parametrize("page", [name for name, snippets in SNIPPETS.items() if snippets])

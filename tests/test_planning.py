@@ -18,7 +18,7 @@ from ivvi.planners.box_qp import BoxQP
 from ivvi.planners.lookahead import Lookahead, quadratic_form
 from ivvi.planners.newton import maximise
 from ivvi.planners.problem import Problem
-from ivvi.planners.rewards import (
+from ivvi.rewards import (
     Linear,
     Quadratic,
     Ratings,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ivvi.intervals import confidence_set
     from ivvi.logs import Log, Schema, read_logs
     from ivvi.moments import Moments, compute_moments
-    from ivvi.planners import MPC, ValueIteration
+    from ivvi.planners import MPC, SPEDE, ValueIteration
     from ivvi.planning import plan
     from ivvi.policy import Policy, load_policy
     from ivvi.sequences import check_sequence
@@ -72,7 +72,7 @@ _HOME = {
     "ivvi.intervals": ("confidence_set",),
     "ivvi.logs": ("Log", "Schema", "read_logs"),
     "ivvi.moments": ("Moments", "compute_moments"),
-    "ivvi.planners": ("MPC", "ValueIteration"),
+    "ivvi.planners": ("MPC", "SPEDE", "ValueIteration"),
     "ivvi.actions": ("Actions",),
     "ivvi.planning": ("plan",),
     "ivvi.policy": ("Policy", "load_policy"),
@@ -87,6 +87,7 @@ _MODULE = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "MPC",
     "SGDA",
+    "SPEDE",
     "Actions",
     "Checkpoint",
     "ConfoundedEnv",

@@ -6,10 +6,14 @@ from typing import Any
 
 from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError, nearest
-from ivvi.planners import MPC, Planner, Problem, ValueIteration
+from ivvi.planners import MPC, SPEDE, Planner, Problem, ValueIteration
 from ivvi.policy import Policy
 
-PLANNERS: dict[str, type[Any]] = {"mpc": MPC, "value-iteration": ValueIteration}
+PLANNERS: dict[str, type[Any]] = {
+    "mpc": MPC,
+    "value-iteration": ValueIteration,
+    "spede": SPEDE,
+}
 
 
 def make_planner(word: str, **settings: Any) -> Planner:

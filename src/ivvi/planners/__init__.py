@@ -9,12 +9,14 @@ import numpy as np
 
 from ivvi.planners.mpc import MPC, MPCRule
 from ivvi.planners.problem import Planner, Problem, Rule
+from ivvi.planners.spede import SPEDE, SPEDERule
 from ivvi.planners.value_iteration import ValueIteration, ValueRule
 
 RULES: dict[Any, Callable[[Problem, Mapping[str, Any], Mapping[str, np.ndarray]], Rule]] = {
     "mpc": MPCRule.from_parts,
+    "spede": SPEDERule.from_parts,
     "value-iteration": ValueRule.from_parts,
 }
 """How each planner's saved rule is made again."""
 
-__all__ = ["MPC", "RULES", "Planner", "Problem", "Rule", "ValueIteration"]
+__all__ = ["MPC", "RULES", "SPEDE", "Planner", "Problem", "Rule", "ValueIteration"]

@@ -24,12 +24,14 @@ def maximise(
     high: np.ndarray,
     *,
     residuals: Callable[[Array], Array] | None = None,
+    hessian: Callable[[Array], Array] | None = None,
     steps: int = STEPS,
 ) -> tuple[Array, Array]:
     """Maximise `value`, (n, L, d) to (n,), row by row over low <= u <= high, (d,).
 
     With `residuals`, (n, L, d) to (n, m), the value is minus their sum of squares up to a
-    constant, and Gauss and Newton's matrix, which is never indefinite, stands for the Hessian.
+    constant, and Gauss and Newton's matrix, which is never indefinite, stands for the Hessian;
+    `hessian`, (n, L, d) to (n, L d, L d), is that of `value` where it is known.
     Each row takes damped Newton steps in the coordinates that no bound holds (Bertsekas,
     1982); a step that gains nothing is not taken, and the damping grows until one does.
     Returns the points (n, L, d) and their values (n,). All rows stop together, when none
@@ -58,6 +60,8 @@ def maximise(
         """Gradient (n, D) and Hessian, or Gauss and Newton's matrix, (n, D, D), of the cost."""
         if residuals is None:
             slope = jax.grad(lambda v: jnp.sum(cost(v)))
+            if hessian is not None:
+                return slope(flat), -hessian(inside(flat)) * scale[:, None] * scale
             return slope(flat), jacobian(slope, flat)
         J = jacobian(parts, flat)
         slopes = 2 * jnp.einsum("nr,nri->ni", parts(flat), J)

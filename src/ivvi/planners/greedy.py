@@ -1,0 +1,164 @@
+"""The best action for a value function that is linear in spectral features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi.blocks import Array
+from ivvi.planners.newton import maximise
+from ivvi.planners.problem import Problem
+from ivvi.planners.spectral import Spectral
+from ivvi.rewards import Function
+
+NOISE_PAIRS = 16
+"""Antithetic pairs of draws over which a reward of (x, a, x') is averaged."""
+ROWS_AT_ONCE = 1 << 14
+
+
+@dataclass(frozen=True, eq=False)
+class Greedy:
+    """argmax_a Q(x, a), Q(x, a) = E r(x, a, x') + discount w . E features(x').
+
+    A finite set is searched whole. Over a box, the best of `starts` points, one of them a
+    guess, takes projected Newton steps; in a product this is done for every choice.
+
+    Attributes
+    ----------
+    trusted
+        Lowest and highest state at which the model is believed, (2, d_x): beyond, its mean
+        is that of the nearest state inside.
+    seed
+        Seed of the points and of the noise in rewards of (x, a, x').
+    """
+
+    problem: Problem
+    starts: int
+    trusted: np.ndarray
+    seed: int
+
+    def mean(self, x: Array, a: Array) -> Array:
+        """Return E[x' | x, do(a)], (n, d_x), as far as the model is believed."""
+        return self.problem.model.mean(jnp.clip(x, *self.trusted), a)
+
+    @property
+    def noise_cov(self) -> np.ndarray:
+        """Covariance of the next state around its mean, (d_x, d_x)."""
+        d = self.problem.model.d_next
+        return self.problem.model.noise_cov[:d, :d]
+
+    def q(self, x: Array, a: Array, h: Array, features: Spectral, w: Array) -> Array:
+        """Value actions (n, d_a) in states (n, d_x) at step h; returns (n,)."""
+        ahead = features.expected(self.mean(x, a), w)
+        return self.reward(x, a, h) + self.problem.discount * ahead
+
+    def reward(self, x: Array, a: Array, h: Array) -> Array:
+        """E r(x, a, x') over the noise, (n,); only a user's function can depend on x'."""
+        problem, m = self.problem, self.mean(x, a)
+        if not isinstance(problem.reward, Function) or problem.reward.arguments < 3:
+            return problem.reward(x, a, m, h)
+        drawn = jax.vmap(lambda e: problem.reward(x, a, m + e, h))(jnp.asarray(self._noise))
+        return jnp.mean(drawn, axis=0)
+
+    def best(
+        self, x: Array, h: Array, features: Spectral, w: Array, guess: Array, steps: int
+    ) -> tuple[Array, Array]:
+        """Return the best actions (n, d_a) and their values (n,), from a guess (n, d_a)."""
+        actions = self.problem.actions
+        if actions.is_finite:
+            return self._best_choice(x, h, features, w)
+        near = guess[:, list(actions.continuous)]
+
+        def with_choice(choice: Array) -> tuple[Array, Array]:
+            def q(box: Array) -> Array:
+                return self.q(x, actions.join(box, choice), h, features, w)
+
+            start = self._screened(q, near)
+            bend = lambda box: self._hessian(x, box[:, 0], choice, h, features, w)  # noqa: E731
+            found, value = maximise(
+                lambda box: q(box[:, 0]),
+                start[:, None],
+                actions.low,
+                actions.high,
+                steps=steps,
+                hessian=bend,
+            )
+            return found[:, 0], value
+
+        choices = jnp.asarray(actions.choices)
+        boxes, values = jax.lax.map(with_choice, choices)
+        pick = jnp.argmax(values, axis=0)
+        rows = jnp.arange(len(x))
+        return actions.join(boxes[pick, rows], choices[pick]), values[pick, rows]
+
+    def _best_choice(self, x: Array, h: Array, features: Spectral, w: Array) -> tuple[Array, Array]:
+        """Search a finite set whole, some choices at a time."""
+        choices = jnp.asarray(self.problem.actions.choices)
+
+        def value(choice: Array) -> Array:
+            return self.q(x, jnp.broadcast_to(choice, (len(x), len(choice))), h, features, w)
+
+        at_once = max(1, min(len(choices), ROWS_AT_ONCE // len(x)))
+        values = jax.lax.map(value, choices, batch_size=at_once)
+        pick = jnp.argmax(values, axis=0)
+        return choices[pick], values[pick, jnp.arange(len(x))]
+
+    def _screened(self, q: Callable[[Array], Array], near: Array) -> Array:
+        """Return the best of the guess and points spread over the box, (n, d_c)."""
+        low, high = self.problem.actions.low, self.problem.actions.high
+        rng = np.random.default_rng(self.seed)
+        spread = jnp.asarray(rng.uniform(low, high, (self.starts - 1, len(low))))
+        points = jnp.concatenate(
+            [near[None], jnp.broadcast_to(spread[:, None], (self.starts - 1, *near.shape))]
+        )
+        best = jnp.argmax(jax.lax.map(q, points), axis=0)
+        return points[best, jnp.arange(len(near))]
+
+    def _hessian(
+        self, x: Array, box: Array, choice: Array, h: Array, features: Spectral, w: Array
+    ) -> Array:
+        """Second derivatives of Q in the continuous coordinates, (n, d_c, d_c).
+
+        With m = W phi(x, a) and its Jacobian J: J^T G'' J from the features, and the second
+        derivatives of r + discount G' . m with G' held.
+        """
+        join, discount = self.problem.actions.join, self.problem.discount
+
+        def mean(u: Array) -> Array:
+            return self.mean(x, join(u, choice))
+
+        m = mean(box)
+        slope = jax.grad(lambda m: jnp.sum(features.expected(m, w)))(m)
+
+        def rest(u: Array) -> Array:
+            ahead = jnp.sum(slope * mean(u), axis=1)
+            return jnp.sum(self.reward(x, join(u, choice), h) + discount * ahead)
+
+        def along(e: Array) -> tuple[Array, Array]:
+            push = (jnp.broadcast_to(e, box.shape),)
+            return jax.jvp(mean, (box,), push)[1], jax.jvp(jax.grad(rest), (box,), push)[1]
+
+        J, bend = jax.vmap(along)(jnp.eye(box.shape[1]))  # (d_c, n, d_x), (d_c, n, d_c)
+        curved = jnp.einsum("ink,nkl,jnl->nij", J, features.hessian(m, w), J, optimize="optimal")
+        return discount * curved + jnp.moveaxis(bend, 0, 1)
+
+    @cached_property
+    def _noise(self) -> np.ndarray:
+        """Antithetic draws of the noise, (2 NOISE_PAIRS, d_x)."""
+        values, vectors = np.linalg.eigh(self.noise_cov)
+        draws = np.random.default_rng(self.seed).normal(size=(NOISE_PAIRS, len(values)))
+        draws = draws * np.sqrt(np.clip(values, 0, None)) @ vectors.T
+        return np.concatenate([draws, -draws])
+
+
+def trusted_range(problem: Problem, inside: float) -> np.ndarray:
+    """Return the range of a share of the sampled states, (2, d_x); all, if the model is linear."""
+    if problem.affine is not None:
+        return np.array([[-np.inf], [np.inf]]) * np.ones(len(problem.model.state))
+    outside = (1 - inside) / 2
+    return np.asarray(np.quantile(problem.support, [outside, 1 - outside], axis=0))

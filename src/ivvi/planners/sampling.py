@@ -1,0 +1,76 @@
+"""Where a plan is fitted, and what it earns: states reached in the model, and returns there."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi.blocks import Array
+from ivvi.planners.greedy import Greedy
+from ivvi.planners.spectral import Spectral
+from ivvi.planners.spectral_iteration import NEWTON_STEPS, Backward, Plan
+
+REACHED_STEPS = 3
+EPISODES, STEPS = 32, 50
+
+
+def first_states(greedy: Greedy, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Return states of the log, and one random action away from them, (count, d_x)."""
+    support = greedy.problem.support
+    own = support[rng.permutation(len(support))[: (count + 1) // 2]]
+    x = support[rng.integers(len(support), size=count - len(own))]
+    a = greedy.problem.actions.sample(len(x), rng)
+    return _shuffled([own, _next(greedy, x, a, rng)], count, rng)
+
+
+def reached_states(
+    backward: Backward, x: np.ndarray, features: Spectral, plan: Plan, rng: np.random.Generator
+) -> np.ndarray:
+    """Mix states with those that the plan reaches from them in the model, (n, d_x)."""
+    parts, now, a = [x], x, plan.actions
+    for step in range(1, REACHED_STEPS + 1):
+        now = _next(backward.greedy, now, a, rng)
+        parts.append(now)
+        if step < REACHED_STEPS:
+            a, _ = backward.act(now, features, plan.weights[-1], step)
+    return _shuffled(parts, len(x), rng)
+
+
+def model_returns(
+    greedy: Greedy, features: Spectral, weights: np.ndarray, guide: np.ndarray
+) -> np.ndarray:
+    """Return what being greedy for each row of weights (T, p) earns in the model, (T,).
+
+    The mean of a few short episodes from states of the log, in the same noise for all.
+    """
+    problem, d = greedy.problem, greedy.problem.model.d_next
+    rng = np.random.default_rng(greedy.seed)
+    starts = jnp.asarray(problem.support[rng.integers(len(problem.support), size=EPISODES)])
+    steps = min(problem.horizon, STEPS)
+    noise = jnp.asarray(rng.multivariate_normal(np.zeros(d), greedy.noise_cov, (steps, EPISODES)))
+
+    def run(w: Array) -> Array:
+        def step(carry: tuple[Array, Array], given: tuple[Array, Array]) -> tuple[object, Array]:
+            (x, alive), (h, e) = carry, given
+            a, _ = greedy.best(x, h, features, w, features.of_states(x) @ guide, NEWTON_STEPS)
+            x_next = greedy.mean(x, a) + e
+            gained = problem.discount**h * alive * problem.reward(x, a, x_next, h)
+            if problem.terminal is not None:
+                alive = alive * (1.0 - problem.terminal(x_next))
+            return (x_next, alive), gained
+
+        begun = (starts, jnp.ones(EPISODES))
+        return jnp.sum(jax.lax.scan(step, begun, (jnp.arange(steps), noise))[1]) / EPISODES
+
+    return np.asarray(jax.jit(lambda rows: jax.lax.map(run, rows))(jnp.asarray(weights)))
+
+
+def _next(greedy: Greedy, x: np.ndarray, a: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    noise = rng.multivariate_normal(np.zeros(x.shape[1]), greedy.noise_cov, len(x))
+    return np.asarray(greedy.mean(jnp.asarray(x), jnp.asarray(a))) + noise
+
+
+def _shuffled(parts: list[np.ndarray], count: int, rng: np.random.Generator) -> np.ndarray:
+    x = np.concatenate(parts)
+    return x[rng.permutation(len(x))[:count]]
