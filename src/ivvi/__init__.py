@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ivvi.dynamics import Dynamics, load_model
     from ivvi.environments import ConfoundedEnv, World
     from ivvi.errors import InputError
-    from ivvi.estimators import Exact, LeastSquares
+    from ivvi.estimators import GMM, LIML, Exact, Fuller, KClass, LeastSquares, StandardErrors
     from ivvi.estimators.sgda import SGDA
     from ivvi.features import (
         FeatureMap,
@@ -37,7 +37,15 @@ _HOME = {
     "ivvi.dynamics": ("Dynamics", "load_model"),
     "ivvi.environments": ("ConfoundedEnv", "World"),
     "ivvi.errors": ("InputError",),
-    "ivvi.estimators": ("Exact", "LeastSquares"),
+    "ivvi.estimators": (
+        "GMM",
+        "LIML",
+        "Exact",
+        "Fuller",
+        "KClass",
+        "LeastSquares",
+        "StandardErrors",
+    ),
     "ivvi.estimators.sgda": ("SGDA",),
     "ivvi.features": (
         "FeatureMap",
@@ -57,17 +65,22 @@ _HOME = {
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "GMM",
+    "LIML",
     "SGDA",
     "ConfoundedEnv",
     "Dynamics",
     "Exact",
     "FeatureMap",
     "Fit",
+    "Fuller",
     "InputError",
+    "KClass",
     "LeastSquares",
     "Log",
     "Moments",
     "Schema",
+    "StandardErrors",
     "World",
     "compute_moments",
     "custom",

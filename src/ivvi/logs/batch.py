@@ -28,6 +28,8 @@ class Batch:
         Row weights (n,), or None for ones.
     episode
         Number of the episode of each row (n,), or None when it was not asked for.
+    clusters
+        Number of the cluster of each row (n,), for each of the log's cluster columns.
     table
         [x, a, z, y] side by side (n, d), of which the four are views, where there is one.
     """
@@ -38,6 +40,7 @@ class Batch:
     y: Floats
     weight: Floats | None = None
     episode: NDArray[np.int64] | None = None
+    clusters: tuple[NDArray[np.int64], ...] = ()
     table: Floats | None = None
 
     def __len__(self) -> int:
@@ -52,4 +55,5 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
         return None if parts[0] is None else np.concatenate(parts)
 
     names = ("x", "a", "z", "y", "weight", "episode")
-    return Batch(**{name: join(name) for name in names})  # type: ignore[arg-type]
+    clusters = tuple(map(np.concatenate, zip(*(batch.clusters for batch in batches), strict=True)))
+    return Batch(**{name: join(name) for name in names}, clusters=clusters)  # type: ignore[arg-type]
