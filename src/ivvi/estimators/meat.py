@@ -17,13 +17,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ivvi.layout import Floats
-
-Ints = NDArray[np.int64]
-LONG_RUN = 24
-"""Rows of a cluster from which one matrix product each beats sums of all products."""
+from ivvi.runs import Ints, run_products, run_starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +80,13 @@ class ClusterMeat:
         if np.any(codes[1:] < codes[:-1]):
             order = np.argsort(codes, kind="stable")
             E, Z, codes = E[:, order], Z[:, order], codes[order]
-        starts = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
-        self.add_sums(codes[starts], [run_sums(E[group], Z, starts) for group in self._groups])
+        starts = run_starts(codes)
+        sums = run_products(E, Z, starts)
+        self.add_sums(codes[starts], sums)
 
-    def add_sums(self, codes: Ints, sums: Sequence[Floats]) -> None:
-        """Add sums over parts of clusters: codes (c,) in order, and (c, k) for each group."""
+    def add_sums(self, codes: Ints, whole: Floats) -> None:
+        """Add sums over parts of clusters, codes (c,) in order and sums (c, d_e, r)."""
+        sums = [whole[:, group].reshape(len(codes), -1) for group in self._groups]
         if not self._ordered:
             self._hold(codes, sums)
             return
@@ -161,19 +159,6 @@ class HacMeat:
 def products(E: Floats, Z: Floats) -> Floats:
     """Return the scores e_i (x) psi~_i, (d_e r, n)."""
     return (E[:, None] * Z).reshape(len(E) * len(Z), -1)
-
-
-def run_sums(E: Floats, Z: Floats, starts: Ints) -> Floats:
-    """Sum the scores over runs of rows that begin at `starts`, (runs, d_e r)."""
-    n = E.shape[1]
-    if n < LONG_RUN * len(starts):
-        parts = [np.add.reduceat(e * Z, starts, axis=1) for e in E]
-        return np.concatenate(parts).T
-    stops = np.append(starts[1:], n)
-    sums = np.empty((len(starts), len(E), len(Z)))
-    for out, start, stop in zip(sums, starts.tolist(), stops.tolist(), strict=True):
-        np.matmul(E[:, start:stop], Z[:, start:stop].T, out=out)
-    return sums.reshape(len(starts), -1)
 
 
 def kernel_weights(kernel: str, bandwidth: int) -> Floats:

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ivvi.estimators.covariance import MOST_JOINT
-from ivvi.estimators.meat import ClusterMeat, HacMeat, Ints, Meat, Piece, RowMeat, kernel_weights
+from ivvi.estimators.meat import ClusterMeat, HacMeat, Meat, Piece, RowMeat, kernel_weights
 from ivvi.estimators.standard_errors import Resolved
 from ivvi.estimators.whitening import Whitened
 from ivvi.layout import Floats, Layout
 from ivvi.logs import Batch, Log
 from ivvi.moments import Moments, few_threads
+from ivvi.runs import Ints
 
 CHUNK_BYTES = 16 << 20
 """Size of the scores that are formed at once."""
@@ -137,8 +138,7 @@ def _of_episodes(one: Score, moments: Moments) -> Piece:
     sums = np.einsum("ep,cpq,qr->cer", one.R, held.scatter, one.space.T, optimize=True)
     sums += (offset @ one.R.T + one.R @ one.space.shift)[:, :, None] * linear[:, None, :]
     meat = ClusterMeat(one.groups, ordered=True)
-    codes = np.arange(len(held), dtype=np.int64)
-    meat.add_sums(codes, [sums[:, group].reshape(len(held), -1) for group in one.groups])
+    meat.add_sums(np.arange(len(held), dtype=np.int64), sums)
     return meat.piece()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ivvi.errors import DataError, InputError, nearest
+from ivvi.errors import DataError, InputError
 from ivvi.logs import Counts, Log
 
 KINDS = ("auto", "unadjusted", "robust", "clustered", "hac")
@@ -45,8 +45,9 @@ class StandardErrors:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            hint = nearest(self.kind, KINDS) or f"; {', '.join(KINDS)} are known"
-            raise InputError(f"unknown standard errors {self.kind!r}{hint}")
+            raise InputError(
+                f"unknown standard errors {self.kind!r}; {', '.join(KINDS)} are known"
+            )
         if self.kernel not in KERNELS:
             raise InputError(f"unknown kernel {self.kernel!r}; {' or '.join(KERNELS)} is wanted")
         if self.bandwidth is not None and self.bandwidth < 0:
@@ -95,9 +96,9 @@ class Resolved:
 
     wanted: StandardErrors
     kind: str
-    clusters: tuple[str, ...]
-    bandwidth: int
-    note: str
+    clusters: tuple[str, ...] = ()
+    bandwidth: int = 0
+    note: str = ""
 
 
 def check_clusters(column: str, clusters: int, d_phi: int) -> None:
