@@ -131,7 +131,7 @@ def dependent_rows(seed, n=1200, *, d_x=2, d_a=1, d_z=2, d_y=2, episodes=60, fir
     e = rng.normal(size=(n, d_y)) * (1 + z[:, :1] ** 2)
     e = e + rng.normal(size=(episodes, d_y))[episode] + rng.normal(size=(firms, d_y))[firm]
     reach = np.eye(d_z, d_a) + 0.3 * rng.normal(size=(d_z, d_a))
-    a = z @ reach + 0.3 * x[:, :1] + e[:, :1] + rng.normal(size=(n, d_a))
+    a = z @ reach + 0.3 * x.sum(axis=1, keepdims=True) + e[:, :1] + rng.normal(size=(n, d_a))
     y = 1 + x @ rng.normal(size=(d_x, d_y)) + a @ rng.normal(size=(d_a, d_y)) + e
     return x, a, z, y, episode, firm
 
@@ -147,4 +147,5 @@ def dependent_log(data, weight=None):
         columns |= {f"{letter}{i}": part[:, i].copy() for i in range(part.shape[1])}
     if weight is not None:
         columns["w"] = weight
-    return read_logs(columns, **ROLES, next_state="y*", weight=None if weight is None else "w")
+    roles = ROLES | ({} if x.shape[1] else {"state": ()})
+    return read_logs(columns, **roles, next_state="y*", weight=None if weight is None else "w")
