@@ -14,8 +14,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any
+from functools import cache, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,8 @@ from ivvi.layout import Floats, Layout
 from ivvi.logs import Batch, Counts, Log
 from ivvi.runs import Ints, run_products, run_starts
 
+P = ParamSpec("P")
+T = TypeVar("T")
 FIELDS = ("number", "weight", "mean", "scatter")
 SMALL_WIDTH = 512
 """Below this width a second BLAS thread costs more processor time than it saves."""
@@ -43,7 +46,7 @@ class EpisodeMoments:
         return len(self.number)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Moments:
     """Count, mean and scatter of v, and the paper's matrices as blocks of them.
 
@@ -171,6 +174,23 @@ def compute_moments(
     return replace(total, episodes=_merge_episodes(blocks) if blocks else None), walk.counts
 
 
+def remembered(
+    function: Callable[Concatenate[Moments, P], T],
+) -> Callable[Concatenate[Moments, P], T]:
+    """Compute a function of moments (and of words) once, as long as the moments live."""
+    found: WeakKeyDictionary[Moments, dict[Any, T]] = WeakKeyDictionary()
+
+    @wraps(function)
+    def once(moments: Moments, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        known, key = found.setdefault(moments, {}), (args, tuple(kwargs.items()))
+        if key not in known:
+            known[key] = function(moments, *args, **kwargs)
+        return known[key]
+
+    return once
+
+
+@remembered
 def compress(moments: Moments) -> Floats:
     """Return at most p rows R with R^T R = scatter / weight, (m, p).
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ivvi.diagnostics.first_stage import Partialled, denominator, residual
+from ivvi.diagnostics.first_stage import denominator, partial_out, residual
 from ivvi.diagnostics.statistic import Statistic, quadratic
 from ivvi.diagnostics.validity import ratio
 from ivvi.estimators import Estimate, LeastSquares
@@ -18,7 +18,7 @@ from ivvi.estimators.estimate import RANK_TOLERANCE, Rows
 from ivvi.estimators.scores import Score, Scored
 from ivvi.estimators.whitening import Whitened, orthonormal, whiten
 from ivvi.layout import Floats
-from ivvi.moments import Moments
+from ivvi.moments import Moments, remembered
 
 NULL = "the actions are not confounded (least squares would do)"
 
@@ -47,35 +47,36 @@ class Augmented:
     R: Floats
     freedom: int
 
-    @classmethod
-    def of(cls, moments: Moments) -> Augmented | None:
-        """Add the residuals; None when they add fewer columns than there are actions."""
-        rows, parts = Rows.of(moments), Partialled.of(moments)
-        phi = whiten(moments, rows, of="phi")
-        rest = residual(parts.basis, parts.X)
-        scale = np.linalg.norm(rest, axis=0)
-        if not len(scale) or (scale == 0).any():
-            return None
-        inside = phi.basis.T @ rest
-        new, size, right = np.linalg.svd((rest - phi.basis @ inside) / scale, full_matrices=False)
-        freedom = moments.n - phi.rank - len(scale)
-        if size[-1] < RANK_TOLERANCE or freedom <= 0:
-            return None
-        to_new = right.T / size / scale[:, None]
-        T = parts.space.residual_map(moments, parts.select).T
-        if moments.layout.constant is not None:
-            T[moments.layout.constant] = 0.0  # the residuals have mean zero
-        slopes = phi.T[:, phi.rank - len(inside) :]
-        space = Whitened(phi.shift, (T - slopes @ inside) @ to_new, new, 0)
-        both = Whitened(phi.shift, np.hstack([phi.T, space.T]), phi.basis, phi.rank)
-        outputs = np.eye(moments.layout.width)[list(moments.layout.y_columns)]
-        gamma = rows.Y.T @ new
-        left = rows.Y - phi.basis @ (phi.basis.T @ rows.Y) - new @ gamma.T
-        return cls(space, gamma, left.T @ left, both.residual_map(moments, outputs), freedom)
-
     def score(self, *, joint: bool = False) -> Score:
         """Return what to add up over the rows for a robust test."""
         return Score(self.R, self.space, joint)
+
+
+@remembered
+def augment(moments: Moments) -> Augmented | None:
+    """Add the residuals; None when they add fewer columns than there are actions."""
+    rows, parts = Rows.of(moments), partial_out(moments)
+    phi = whiten(moments, "phi")
+    rest = residual(parts.basis, parts.X)
+    scale = np.linalg.norm(rest, axis=0)
+    if not len(scale) or (scale == 0).any():
+        return None
+    inside = phi.basis.T @ rest
+    new, size, right = np.linalg.svd((rest - phi.basis @ inside) / scale, full_matrices=False)
+    freedom = moments.n - phi.rank - len(scale)
+    if size[-1] < RANK_TOLERANCE or freedom <= 0:
+        return None
+    to_new = right.T / size / scale[:, None]
+    T = parts.space.residual_map(moments, parts.select).T
+    if moments.layout.constant is not None:
+        T[moments.layout.constant] = 0.0  # the residuals have mean zero
+    slopes = phi.T[:, phi.rank - len(inside) :]
+    space = Whitened(phi.shift, (T - slopes @ inside) @ to_new, new, 0)
+    both = Whitened(phi.shift, np.hstack([phi.T, space.T]), phi.basis, phi.rank)
+    outputs = np.eye(moments.layout.width)[list(moments.layout.y_columns)]
+    gamma = rows.Y.T @ new
+    left = rows.Y - phi.basis @ (phi.basis.T @ rows.Y) - new @ gamma.T
+    return Augmented(space, gamma, left.T @ left, both.residual_map(moments, outputs), freedom)
 
 
 def wu_hausman(moments: Moments) -> tuple[Statistic, ...] | None:
@@ -84,7 +85,7 @@ def wu_hausman(moments: Moments) -> tuple[Statistic, ...] | None:
     The F test of the first stages' residuals in the regression of y on phi and them. None
     when nothing is endogenous or too little is identified to ask.
     """
-    found = Augmented.of(moments)
+    found = augment(moments)
     if found is None:
         return None
     q = found.gamma.shape[1]
@@ -96,7 +97,7 @@ def wu_hausman(moments: Moments) -> tuple[Statistic, ...] | None:
 
 def joint_wu_hausman(moments: Moments) -> Statistic | None:
     """The same for all outputs together, a Wald test: (n - k) tr(S^-1 gamma gamma^T)."""
-    found = Augmented.of(moments)
+    found = augment(moments)
     if found is None or np.linalg.cond(found.noise) > 1e12:
         return None
     value = found.freedom * float(
@@ -107,7 +108,7 @@ def joint_wu_hausman(moments: Moments) -> Statistic | None:
 
 def robust_wu_hausman(moments: Moments, scored: Scored) -> tuple[Statistic, ...] | None:
     """The same test under the standard errors asked for, one for each output."""
-    found = Augmented.of(moments)
+    found = augment(moments)
     if found is None:
         return None
     q = found.gamma.shape[1]
@@ -125,7 +126,7 @@ def durbin(moments: Moments, estimate: Estimate) -> tuple[Statistic, ...] | None
     What psi and phi explain of the least-squares residuals, less what psi explains of the
     two-stage ones, in units of the former; chi-squared with one degree an action.
     """
-    rows, parts = Rows.of(moments), Partialled.of(moments)
+    rows, parts = Rows.of(moments), partial_out(moments)
     plain = LeastSquares().solve(moments)
     if not (estimate.identified and parts.names and plain.identified):
         return None

@@ -12,7 +12,7 @@ from ivvi.estimators.estimate import RANK_TOLERANCE, Rows
 from ivvi.estimators.scores import Scored
 from ivvi.estimators.whitening import Whitened, whiten
 from ivvi.layout import Floats
-from ivvi.moments import Moments
+from ivvi.moments import Moments, remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,6 @@ class Partialled:
         The endogenous features, those of phi that psi does not have.
     X
         Their residual rows (m, d_endogenous).
-    Y
-        Residual rows of the outputs (m, d_y).
     basis
         Orthonormal basis (m, q) of the excluded instruments' residuals.
     space
@@ -75,27 +73,27 @@ class Partialled:
 
     names: tuple[str, ...]
     X: Floats
-    Y: Floats
     basis: Floats
     space: Whitened
     select: Floats
     freedom: int
 
-    @classmethod
-    def of(cls, moments: Moments) -> Partialled:
-        """Partial the shared features out of the others."""
-        layout, rows = moments.layout, Rows.of(moments)
-        space = whiten(moments, rows)
-        inside = [i for i, c in enumerate(rows.phi_kept) if c not in set(layout.shared)]
-        names = tuple(layout.phi_names[rows.phi_kept[i]] for i in inside)
-        X, Y = (residual(space.included, part) for part in (rows.Phi[:, inside], rows.Y))
-        select = np.eye(layout.width)[rows.phi_kept[inside]]
-        return cls(names, X, Y, space.excluded.basis, space, select, moments.n - space.rank)
-
     @property
     def count(self) -> int:
         """Number of excluded instruments, collinear ones counted once."""
         return int(self.basis.shape[1])
+
+
+@remembered
+def partial_out(moments: Moments) -> Partialled:
+    """Partial the shared features out of the others."""
+    layout, rows, space = moments.layout, Rows.of(moments), whiten(moments)
+    shared = set(layout.shared)
+    inside = [i for i, c in enumerate(rows.phi_kept) if c not in shared]
+    names = tuple(layout.phi_names[rows.phi_kept[i]] for i in inside)
+    X = residual(space.included, rows.Phi[:, inside])
+    select = np.eye(layout.width)[rows.phi_kept[inside]]
+    return Partialled(names, X, space.excluded.basis, space, select, moments.n - space.rank)
 
 
 def first_stage(moments: Moments, scored: Scored | None = None) -> tuple[FirstStage, ...]:
@@ -104,7 +102,7 @@ def first_stage(moments: Moments, scored: Scored | None = None) -> tuple[FirstSt
     `scored` are the first stages' residuals times the excluded instruments, for the robust
     F. Empty when nothing is endogenous or there are no more rows than instruments.
     """
-    parts = Partialled.of(moments)
+    parts = partial_out(moments)
     if parts.freedom <= 0:
         return ()
     explained = np.sum((parts.basis.T @ parts.X) ** 2, axis=0)
@@ -181,7 +179,7 @@ def cragg_donald(moments: Moments) -> float | None:
     None when nothing is endogenous, the order condition fails, or some combination is an
     exact function of the instruments or of the exogenous features.
     """
-    parts = Partialled.of(moments)
+    parts = partial_out(moments)
     q, m = parts.count, len(parts.names)
     if not m or q < m or parts.freedom <= 0:
         return None

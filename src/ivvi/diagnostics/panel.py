@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ivvi.diagnostics import confounding, validity
-from ivvi.diagnostics.first_stage import FirstStage, Partialled, cragg_donald, first_stage
+from ivvi.diagnostics.first_stage import FirstStage, cragg_donald, first_stage, partial_out
 from ivvi.diagnostics.rank import (
     EffectiveF,
     RankTest,
@@ -51,7 +51,7 @@ def diagnose(
         exact = "an action is an exact function of the instruments and the state"
         found.reasons["cragg_donald"] = found.general or found.reasons.get("first_stage", exact)
     rank_test, effective = found.rank_test(donald), found.effective(donald)
-    parts = Partialled.of(moments)
+    parts = partial_out(moments)
     m, q = len(parts.names), parts.count
     values = {"bias": bias_values(m, q), "size": size_values(m, q)}
     name, f = "the Cragg-Donald F", donald
@@ -113,7 +113,7 @@ class _Panel:
 
     def effective(self, donald: float | None) -> EffectiveF | None:
         """Compute the effective F of a single endogenous feature."""
-        endogenous = len(Partialled.of(self.moments).names)
+        endogenous = len(partial_out(self.moments).names)
         if donald is None:
             self.reasons["effective_f"] = self.reasons["cragg_donald"]
         elif endogenous != 1:

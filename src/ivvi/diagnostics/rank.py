@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.diagnostics.first_stage import Partialled
+from ivvi.diagnostics.first_stage import partial_out
 from ivvi.diagnostics.statistic import Statistic, quadratic
 from ivvi.diagnostics.tails import noncentral_quantile, noncentral_tail
 from ivvi.estimators.scores import Scored
@@ -80,7 +80,7 @@ class EffectiveF:
 
 def cragg_donald_test(value: float, moments: Moments) -> Statistic:
     """Return the test of full rank that Cragg and Donald's F is, under homoskedastic errors."""
-    parts = Partialled.of(moments)
+    parts = partial_out(moments)
     q, m = parts.count, len(parts.names)
     return Statistic(value * q * moments.n / parts.freedom, (q - m + 1,), _null(m))
 
@@ -92,7 +92,7 @@ def kleibergen_paap(moments: Moments, scored: Scored) -> RankTest:
     U S V^T its singular values, lambda = U_2^T Theta v_m, where U_2 leaves out the first
     m - 1 left vectors and v_m is the last right one; rk = n lambda^T Var(lambda)^-1 lambda.
     """
-    parts = Partialled.of(moments)
+    parts = partial_out(moments)
     q, m = parts.count, len(parts.names)
     omega = scored.joint()
     if omega is None:
@@ -121,7 +121,7 @@ def effective_f(moments: Moments, scored: Scored | None = None) -> EffectiveF:
     weighted sum of noncentral chi-squareds is matched by one with K_eff degrees of freedom
     (Patnaik).
     """
-    parts = Partialled.of(moments)
+    parts = partial_out(moments)
     pi = parts.space.excluded.means(moments, parts.select)[0]
     if scored is None:
         rest = parts.X - parts.basis @ (parts.basis.T @ parts.X)

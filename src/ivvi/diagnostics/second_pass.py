@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from ivvi.diagnostics.confounding import Augmented
-from ivvi.diagnostics.first_stage import Partialled
+from ivvi.diagnostics.confounding import augment
+from ivvi.diagnostics.first_stage import partial_out
 from ivvi.diagnostics.validity import degrees_over
 from ivvi.estimators import Estimate, Exact
 from ivvi.estimators.inference import residual_score
@@ -43,6 +44,8 @@ def second_pass(
             wanted[name] = wanted["exact"]
         elif np.isfinite(one.W).all():  # descent-ascent may have diverged
             wanted[name] = residual_score(one, moments, errors, count)
+            if one.instruments == "phi":  # a baseline: nobody asks how its outputs covary
+                wanted[name] = replace(wanted[name], joint=False)
     return score(wanted, errors, moments, log, progress=progress)
 
 
@@ -50,7 +53,7 @@ def _diagnostic_scores(
     moments: Moments, exact: Estimate, errors: Resolved, count: int
 ) -> dict[str, Score]:
     wanted: dict[str, Score] = {}
-    parts = Partialled.of(moments)
+    parts = partial_out(moments)
     q, m = parts.count, len(parts.names)
     if not exact.identified or parts.freedom <= 0:
         return wanted
@@ -59,6 +62,6 @@ def _diagnostic_scores(
     if m and q:
         R = parts.space.residual_map(moments, parts.select)
         wanted["first_stage"] = Score(R, parts.space.excluded, worth_joining(m, q, count))
-    if (added := Augmented.of(moments)) is not None:
+    if (added := augment(moments)) is not None:
         wanted["augmented"] = added.score()
     return wanted

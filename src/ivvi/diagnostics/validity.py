@@ -126,7 +126,7 @@ def _projected(moments: Moments, estimate: Estimate) -> tuple[Floats, Floats]:
     """U' P U and U' U of the residuals per row, (d_y, d_y) each."""
     rows = Rows.of(moments)
     rest = rows.Y - rows.Phi @ estimate.W[:, rows.phi_kept].T
-    inside = whiten(moments, rows).basis.T @ rest
+    inside = whiten(moments).basis.T @ rest
     return inside.T @ inside, rest.T @ rest
 
 

@@ -39,4 +39,4 @@ class Exact:
     def solve(self, moments: Moments, log: Log | None = None) -> Estimate:
         """Estimate W from moments."""
         rows = Rows.of(moments)
-        return solve_rows(moments, rows, whiten(moments, rows).basis, ridge=self.ridge)
+        return solve_rows(moments, rows, whiten(moments).basis, ridge=self.ridge)

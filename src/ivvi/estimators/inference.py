@@ -22,7 +22,7 @@ def residual_score(estimate: Estimate, moments: Moments, errors: Resolved, count
     `count` is the number of rows or clusters, which decides whether the covariance between
     outputs is worth its time.
     """
-    space = whiten(moments, of=estimate.instruments)
+    space = whiten(moments, estimate.instruments)
     joint = worth_joining(len(estimate.W), space.rank, count, asked=errors.wanted.joint)
     return Score(estimate.residual_map, space, joint)
 

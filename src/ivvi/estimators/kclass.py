@@ -83,7 +83,7 @@ def liml_k(moments: Moments) -> Floats:
     the exogenous features leave to what all of psi leaves; 1 when just identified.
     """
     layout, rows = moments.layout, Rows.of(moments)
-    space = whiten(moments, rows)
+    space = whiten(moments)
     if moments.n <= space.rank + 1:
         raise DataError(f"{moments.n} rows are too few for {space.rank} instrument features")
     inside = [i for i, c in enumerate(rows.phi_kept) if c not in set(layout.shared)]
@@ -107,7 +107,7 @@ def liml_k(moments: Moments) -> Floats:
 def _solve(moments: Moments, ks: Floats, name: str) -> Estimate:
     """Solve for each output with its own k."""
     rows = Rows.of(moments)
-    basis = whiten(moments, rows).basis
+    basis = whiten(moments).basis
     first = solve_rows(moments, rows, basis)
     if not first.identified:
         raise IdentificationError(

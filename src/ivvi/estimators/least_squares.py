@@ -36,5 +36,5 @@ class LeastSquares:
     def solve(self, moments: Moments, log: Log | None = None) -> Estimate:
         """Estimate W from moments."""
         rows = Rows.of(moments)
-        basis = whiten(moments, rows, of="phi").basis
+        basis = whiten(moments, "phi").basis
         return replace(solve_rows(moments, rows, basis, ridge=self.ridge), instruments="phi")

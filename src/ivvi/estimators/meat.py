@@ -140,12 +140,13 @@ class HacMeat:
             E, Z = (np.hstack(pair) for pair in zip(self._before[:2], (E, Z), strict=True))
             codes = np.append(self._before[2], codes)
         first = 0 if self._before is None else len(self._before[2])
+        reach = range(1, min(lags, len(codes) - 1) + 1)
+        weights = [self._weights[lag] * (codes[lag:] == codes[:-lag]) for lag in reach]
         for i, group in enumerate(self._groups):
             g = products(E[group], Z)
-            k = 0.5 * self._weights[0] * g
-            for lag in range(1, min(lags, g.shape[1] - 1) + 1):
-                same = codes[lag:] == codes[:-lag]
-                k[:, lag:] += (self._weights[lag] * same) * g[:, :-lag]
+            k, part = 0.5 * g, np.empty_like(g)
+            for lag, weight in zip(reach, weights, strict=True):
+                k[:, lag:] += np.multiply(g[:, :-lag], weight, out=part[:, lag:])
             cross = g[:, first:] @ k[:, first:].T
             self._sums[i] = self._sums[i] + cross + cross.T
         keep = slice(max(0, len(codes) - lags), None)

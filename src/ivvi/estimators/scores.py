@@ -21,8 +21,8 @@ from ivvi.logs import Batch, Log
 from ivvi.moments import Moments, few_threads
 from ivvi.runs import Ints
 
-CHUNK_BYTES = 16 << 20
-"""Size of the scores that are formed at once."""
+CHUNK_BYTES = 2 << 20
+"""Size of the scores that are formed at once: about what the processor's cache holds."""
 MOST_WORK = 2e11
 """Products of scores up to which the covariance between outputs is worth its time."""
 

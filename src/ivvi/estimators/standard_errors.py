@@ -45,9 +45,7 @@ class StandardErrors:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise InputError(
-                f"unknown standard errors {self.kind!r}; {', '.join(KINDS)} are known"
-            )
+            raise InputError(f"unknown standard errors {self.kind!r}; {', '.join(KINDS)} are known")
         if self.kernel not in KERNELS:
             raise InputError(f"unknown kernel {self.kernel!r}; {' or '.join(KERNELS)} is wanted")
         if self.bandwidth is not None and self.bandwidth < 0:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ivvi.estimators.estimate import RANK_TOLERANCE, Rows
 from ivvi.layout import Floats
-from ivvi.moments import Moments
+from ivvi.moments import Moments, remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,10 @@ class Whitened:
         return int(self.exogenous - (self.rank - self.basis.shape[1]))
 
 
-def whiten(moments: Moments, rows: Rows | None = None, *, of: str = "psi") -> Whitened:
-    """Return the coordinates of psi, or with ``of="phi"`` of phi."""
-    rows = Rows.of(moments) if rows is None else rows
-    layout = moments.layout
+@remembered
+def whiten(moments: Moments, of: str = "psi") -> Whitened:
+    """Return the coordinates of psi, or of phi."""
+    layout, rows = moments.layout, Rows.of(moments)
     if of == "phi":
         columns, values = rows.phi_kept, rows.Phi
         shared = np.ones(len(columns), dtype=bool)
