@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ivvi.dynamics import Dynamics, load_model
     from ivvi.environments import ConfoundedEnv, World
     from ivvi.errors import InputError
-    from ivvi.estimators import Exact, LeastSquares
+    from ivvi.estimators import GMM, LIML, Exact, Fuller, KClass, LeastSquares, StandardErrors
     from ivvi.estimators.penalised import Penalised
     from ivvi.estimators.sgda import SGDA
     from ivvi.estimators.sieve import choose_features
@@ -43,7 +43,15 @@ _HOME = {
     "ivvi.dynamics": ("Dynamics", "load_model"),
     "ivvi.environments": ("ConfoundedEnv", "World"),
     "ivvi.errors": ("InputError",),
-    "ivvi.estimators": ("Exact", "LeastSquares"),
+    "ivvi.estimators": (
+        "GMM",
+        "LIML",
+        "Exact",
+        "Fuller",
+        "KClass",
+        "LeastSquares",
+        "StandardErrors",
+    ),
     "ivvi.estimators.penalised": ("Penalised",),
     "ivvi.estimators.sgda": ("SGDA",),
     "ivvi.estimators.sieve": ("choose_features",),
@@ -67,6 +75,8 @@ _HOME = {
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "GMM",
+    "LIML",
     "SGDA",
     "ConfoundedEnv",
     "Curve",
@@ -74,12 +84,15 @@ __all__ = [
     "Exact",
     "FeatureMap",
     "Fit",
+    "Fuller",
     "InputError",
+    "KClass",
     "LeastSquares",
     "Log",
     "Moments",
     "Penalised",
     "Schema",
+    "StandardErrors",
     "World",
     "check_sequence",
     "choose_features",

@@ -40,6 +40,10 @@ class Dynamics:
         Whether the last output is a reward.
     unidentified
         Directions of W that the log does not identify, in words.
+    W_cov
+        Covariance of W under the standard errors asked for: of its rows one after another,
+        (d_y d_phi, d_y d_phi), or of each row, (d_y, d_phi, d_phi), where W is wide. None
+        stands for noise_cov and bread.
     """
 
     phi: FeatureMap
@@ -51,6 +55,7 @@ class Dynamics:
     outputs: tuple[str, ...]
     has_reward: bool = False
     unidentified: tuple[str, ...] = ()
+    W_cov: np.ndarray | None = None
 
     @property
     def d_next(self) -> int:
@@ -122,6 +127,7 @@ class Dynamics:
             "facts": dict(facts or {}),
         }
         arrays = {"W": self.W, "noise_cov": self.noise_cov, "bread": self.bread}
+        arrays |= {} if self.W_cov is None else {"W_cov": self.W_cov}
         return save_folder(path, KIND, document, arrays, force=force)
 
 
@@ -134,6 +140,7 @@ def load_model(path: str | os.PathLike[str]) -> Dynamics:
             W=arrays["W"],
             noise_cov=arrays["noise_cov"],
             bread=arrays["bread"],
+            W_cov=arrays.get("W_cov"),
             has_reward=bool(document["has_reward"]),
             **{name: tuple(document[name]) for name in NAMES},
         )
@@ -144,6 +151,12 @@ def load_model(path: str | os.PathLike[str]) -> Dynamics:
     for name, shape in wanted.items():
         if (found := getattr(model, name).shape) != shape:
             raise FileError(f"{path} is not a sound model: {name} is {found}; {shape} is wanted")
+    shapes = ((d_y * d_phi,) * 2, (d_y, d_phi, d_phi))
+    if model.W_cov is not None and model.W_cov.shape not in shapes:
+        raise FileError(
+            f"{path} is not a sound model: W_cov is {model.W_cov.shape}; {shapes[0]} or "
+            f"{shapes[1]} is wanted"
+        )
     return model
 
 

@@ -1,4 +1,8 @@
-"""`estimate`: from a log to weights, diagnostics and a model, in one pass over the rows."""
+"""`estimate`: from a log to weights, their standard errors, diagnostics and a model.
+
+One pass over the rows gives the moments, and with them W and everything that takes the
+errors to be homoskedastic; a second one the rest.
+"""
 
 from __future__ import annotations
 
@@ -6,37 +10,36 @@ import os
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ivvi.diagnostics import Diagnostics, diagnose
+from ivvi.diagnostics import Diagnostics, Statistic, diagnose, difference, strength
+from ivvi.diagnostics.hypotheses import combination, wald
 from ivvi.diagnostics.identification import explain_unidentified
+from ivvi.diagnostics.second_pass import second_pass
 from ivvi.dynamics import Dynamics
-from ivvi.errors import IdentificationError, InputError, IvviWarning, nearest
-from ivvi.estimators import Estimate, Exact, LeastSquares, Method
+from ivvi.errors import IdentificationError, InputError, IvviWarning
+from ivvi.estimators import GMM, Estimate, LeastSquares, Method, StandardErrors, parse_method
+from ivvi.estimators.inference import with_errors
+from ivvi.estimators.scores import Scored
+from ivvi.estimators.standard_errors import Resolved
 from ivvi.features import FeatureMap, parse_features
 from ivvi.layout import Layout
 from ivvi.logs import Counts, Log, Roles, read_logs
 from ivvi.moments import Moments, compute_moments
 from ivvi.summary import WIDTH, coefficient_table, diagnostics_table
 
-METHODS = ("exact", "sgda", "least-squares")
-
 
 def make_method(word: str, **settings: Any) -> Method:
-    """Return the method of a word (``exact``, ``sgda``, ``least-squares``) with settings."""
+    """Return the method of a word, such as ``exact``, ``sgda`` or ``fuller:4``."""
     if word == "sgda":
         from ivvi.estimators.sgda import SGDA  # brings JAX
 
         return SGDA(**settings)
-    closed: dict[str, Callable[..., Method]] = {"exact": Exact, "least-squares": LeastSquares}
-    if word not in closed:
-        hint = nearest(word, METHODS) or f"; {', '.join(METHODS)} are known"
-        raise InputError(f"unknown method {word!r}{hint}")
-    return closed[word](**settings)
+    return parse_method(word, **settings)
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,10 @@ class Fit:
         All that the data said; add those of another log to go on.
     counts
         Rows, transitions, episodes and what was dropped.
+    scored
+        Variances of residuals times instruments, from the second pass; empty without one.
+    errors
+        What the standard errors asked for came to.
     roles, label, method, seconds
         Columns, source, method's name and time taken.
     """
@@ -62,6 +69,8 @@ class Fit:
     diagnostics: Diagnostics
     moments: Moments
     counts: Counts
+    scored: dict[str, Scored]
+    errors: Resolved
     roles: Roles
     label: str
     method: str
@@ -103,7 +112,30 @@ class Fit:
             outputs=roles.outputs,
             has_reward=roles.reward is not None,
             unidentified=e.unidentified,
+            W_cov=e.W_cov.blocks if e.W_cov.joint is None else e.W_cov.joint,
         )
+
+    def wald(self, R: Any, r: Any = 0.0) -> Statistic:
+        """Test hypotheses about W, all together.
+
+        Parameters
+        ----------
+        R
+            Words such as ``"next_x0: a0 = a1"`` (about every output without its name), a
+            sequence of them, or an array (q, d_y d_phi) for R vec(W) = r, where vec(W) are
+            the rows of W one after another.
+        r
+            Right-hand side (q,) of an array R.
+        """
+        return wald(self.estimate, R, r)
+
+    def combination(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return a linear combination of W in words, and its standard error, by output."""
+        return combination(self.estimate, text)
+
+    def difference_in_sargan(self, *suspects: str) -> tuple[Statistic, ...]:
+        """Test whether some instrument features are valid, given that the others are."""
+        return difference(self.moments, suspects, self.scored.get("exact"))
 
     def summary(self, *, most_outputs: int | None = 6) -> str:
         """Return the result as text: coefficients with least squares beside, diagnostics."""
@@ -126,7 +158,8 @@ class Fit:
         if (trace := self.estimate.trace) is not None:
             far = f"{trace.error:.2f} standard errors from the closed form"
             lines.append(f"descent-ascent    {trace.status} after {trace.t[-1]} steps, {far}")
-        lines.append("standard errors are unadjusted (homoskedastic); LS ignores the instrument")
+        lines.append(f"standard errors   {self.estimate.W_cov}; LS ignores the instrument")
+        lines += [f"                  {self.errors.note}"] if self.errors.note else []
         return "\n".join(lines)
 
     @property
@@ -153,7 +186,8 @@ class Fit:
             "episodes": self.counts.episodes,
             "dropped": self.dropped,
             "method": self.method,
-            "se_kind": "unadjusted",
+            **e.W_cov.to_json(),
+            "se_note": self.errors.note or None,
             "seconds": self.seconds,
             "warnings": list(self.warnings),
             "trace": None if e.trace is None else e.trace.to_json(),
@@ -172,12 +206,13 @@ class Fit:
         return f"Fit({self.label}, {self.method}, n={self.moments.n:,}, W {d_y} x {d_phi})"
 
 
-def estimate(
+def estimate(  # noqa: PLR0913
     logs: Any,
     phi: FeatureMap | str = "linear",
     psi: FeatureMap | str | None = None,
     *,
     method: Method | str = "exact",
+    se: StandardErrors | str = "auto",
     allow_unidentified: bool = False,
     episodes: bool = False,
     seed: int = 0,
@@ -193,11 +228,15 @@ def estimate(
         Feature maps of (x, a) and of (x, z), or a feature word (``linear``, ``poly2``,
         ``spline:5``, ``fourier:200``). Without `psi`, the one that goes with the word.
     method
-        `Exact`, `SGDA`, `LeastSquares`, or their words.
+        `Exact`, `SGDA`, `LeastSquares`, `LIML`, `Fuller`, `KClass`, `GMM`, or their words.
+    se
+        `StandardErrors`, or their kind: ``unadjusted``, ``robust``, ``clustered``, ``hac``, or
+        ``auto``, which clusters logs of more than one step an episode by episode.
     allow_unidentified
         Return the minimum-norm solution when the instruments do not identify W.
     episodes
-        Keep per-episode moments, for clustered inference and the bootstrap.
+        Keep per-episode moments: clustering by episode then needs no second pass, and the
+        bootstrap none at all.
     seed
         Seed of random features.
     progress
@@ -213,20 +252,27 @@ def estimate(
     """
     started = time.perf_counter()
     log = logs if isinstance(logs, Log) else read_logs(logs)
+    wanted = StandardErrors(se) if isinstance(se, str) else se
+    log = log.clustered(wanted.columns) if wanted.columns else log
     chosen = make_method(method) if isinstance(method, str) else method
     layout = Layout.build(*_feature_maps(log, phi, psi, seed), log.roles)
     moments, counts = compute_moments(log, layout, episodes=episodes, progress=progress)
-    diagnostics = diagnose(moments)
-    if not (
-        diagnostics.strength.identified or allow_unidentified or chosen.name == "least-squares"
-    ):
-        raise IdentificationError(explain_unidentified(moments, diagnostics.strength, log.roles))
+    strong = strength(moments)
+    if not (strong.identified or allow_unidentified or chosen.name == "least-squares"):
+        raise IdentificationError(explain_unidentified(moments, strong, log.roles))
+    errors = wanted.resolve(log, counts, strong.d_phi)
+    if isinstance(chosen, GMM) and chosen.weight is None:
+        chosen = replace(chosen, weight=errors)
+    estimates = {"estimate": chosen.solve(moments, log), "baseline": LeastSquares().solve(moments)}
+    scored = second_pass(estimates, moments, errors, log, counts, progress)
     fit = Fit(
-        estimate=chosen.solve(moments, log),
-        baseline=LeastSquares().solve(moments),
-        diagnostics=diagnostics,
+        estimate=with_errors(estimates["estimate"], errors, scored.get("estimate")),
+        baseline=with_errors(estimates["baseline"], errors, scored.get("baseline")),
+        diagnostics=diagnose(moments, scored),
         moments=moments,
         counts=counts,
+        scored=scored,
+        errors=errors,
         roles=log.roles,
         label=log.label,
         method=chosen.name,

@@ -14,8 +14,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any
+from functools import cache, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,11 @@ from numpy.typing import NDArray
 from ivvi.errors import InputError
 from ivvi.layout import Floats, Layout
 from ivvi.logs import Batch, Counts, Log
+from ivvi.runs import Ints, run_products, run_starts
 
-Ints = NDArray[np.int64]
+P = ParamSpec("P")
+T = TypeVar("T")
+FIELDS = ("number", "weight", "mean", "scatter")
 SMALL_WIDTH = 512
 """Below this width a second BLAS thread costs more processor time than it saves."""
 
@@ -42,7 +46,7 @@ class EpisodeMoments:
         return len(self.number)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Moments:
     """Count, mean and scatter of v, and the paper's matrices as blocks of them.
 
@@ -170,6 +174,23 @@ def compute_moments(
     return replace(total, episodes=_merge_episodes(blocks) if blocks else None), walk.counts
 
 
+def remembered(
+    function: Callable[Concatenate[Moments, P], T],
+) -> Callable[Concatenate[Moments, P], T]:
+    """Compute a function of moments (and of words) once, as long as the moments live."""
+    found: WeakKeyDictionary[Moments, dict[Any, T]] = WeakKeyDictionary()
+
+    @wraps(function)
+    def once(moments: Moments, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        known, key = found.setdefault(moments, {}), (args, tuple(kwargs.items()))
+        if key not in known:
+            known[key] = function(moments, *args, **kwargs)
+        return known[key]
+
+    return once
+
+
+@remembered
 def compress(moments: Moments) -> Floats:
     """Return at most p rows R with R^T R = scatter / weight, (m, p).
 
@@ -232,27 +253,35 @@ def _by_episode(
     V: Floats, weight: Floats | None, episode: Ints
 ) -> tuple[Ints, Floats, Floats, Floats]:
     """Return numbers (E,), weights (E,), means (E, p) and scatters (E, p, p) of the episodes."""
-    order = np.argsort(episode, kind="stable")
-    numbers, starts = np.unique(episode[order], return_index=True)
-    stops = np.append(starts[1:], len(order))
-    parts = [
-        _scatter(V[rows], None if weight is None else weight[rows])
-        for rows in (order[i:j] for i, j in zip(starts, stops, strict=True))
-    ]
-    weights, means, scatters = (np.array(part) for part in zip(*parts, strict=True))
-    return numbers, weights, means, scatters
+    if np.any(episode[1:] < episode[:-1]):
+        order = np.argsort(episode, kind="stable")
+        V, episode = V[order], episode[order]
+        weight = None if weight is None else weight[order]
+    starts, rows = run_starts(episode), V.T
+    lengths = np.diff(np.append(starts, len(episode)))
+    weights = lengths.astype(np.float64)
+    weighted = rows
+    if weight is not None:
+        weights, weighted = np.add.reduceat(weight, starts), rows * weight
+    safe = np.where(weights > 0, weights, 1.0)
+    means = np.add.reduceat(weighted, starts, axis=1) / safe
+    centred = rows - np.repeat(means, lengths, axis=1)
+    left = centred if weight is None else centred * weight
+    return episode[starts], weights, means.T, run_products(left, centred, starts)
 
 
 def _merge_episodes(parts: Sequence[EpisodeMoments]) -> EpisodeMoments:
     """Join per-episode moments, adding those of an episode that stands in several parts."""
-    total: dict[int, tuple[float, Floats, Floats]] = {}
-    for part in parts:
-        for i, number in enumerate(part.number.tolist()):
-            added = (float(part.weight[i]), part.mean[i], part.scatter[i])
-            total[number] = _merge(total[number], added) if number in total else added
-    weights, means, scatters = zip(*total.values(), strict=True)
-    numbers = np.array(list(total), dtype=np.int64)
-    return EpisodeMoments(numbers, np.array(weights), np.array(means), np.array(scatters))
+    every = [np.concatenate([getattr(part, name) for part in parts]) for name in FIELDS]
+    numbers, first, place = np.unique(every[0], return_index=True, return_inverse=True)
+    weight, mean, scatter = (values[first] for values in every[1:])
+    again = np.ones(len(place), dtype=bool)
+    again[first] = False
+    for i in np.flatnonzero(again):
+        at = place[i]
+        one = float(weight[at]), mean[at], scatter[at]
+        weight[at], mean[at], scatter[at] = _merge(one, tuple(v[i] for v in every[1:]))
+    return EpisodeMoments(numbers, weight, mean, scatter)
 
 
 @contextlib.contextmanager

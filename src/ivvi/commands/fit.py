@@ -9,6 +9,9 @@ import typer
 
 from ivvi.commands.options import (
     Action,
+    Bandwidth,
+    Cluster,
+    Debiased,
     DropMissing,
     Episode,
     Features,
@@ -19,12 +22,14 @@ from ivvi.commands.options import (
     Phi,
     Psi,
     Reward,
+    Se,
     Seed,
     Source,
     State,
     Step,
     Weight,
     open_log,
+    standard_errors,
 )
 from ivvi.errors import InputError
 from ivvi.terminal import check_json_target, emit_json, progress, say, warn
@@ -45,7 +50,10 @@ def fit(  # noqa: PLR0913
     features: Features = "linear",
     phi: Phi = None,
     psi: Psi = None,
-    method: Annotated[str, typer.Option(help="exact, sgda or least-squares.")] = "exact",
+    method: Annotated[
+        str,
+        typer.Option(help="exact, sgda, least-squares, liml, fuller:1, kclass:0.5 or gmm."),
+    ] = "exact",
     schedule: Annotated[
         str, typer.Option(help="Steps of sgda: auto, paper-linear, constant:0.05, decay:0.1,0.5.")
     ] = "auto",
@@ -54,8 +62,10 @@ def fit(  # noqa: PLR0913
     ridge: Annotated[
         float, typer.Option(help="Penalty, in units of the features' variances.")
     ] = 0.0,
-    se: Annotated[str, typer.Option(help="Standard errors: unadjusted.")] = "unadjusted",
-    debiased: Annotated[bool, typer.Option(help="Small-sample correction of variances.")] = False,
+    se: Se = "auto",
+    cluster: Cluster = None,
+    debiased: Debiased = False,
+    bandwidth: Bandwidth = None,
     allow_unidentified: Annotated[
         bool, typer.Option(help="Accept the minimum-norm solution.")
     ] = False,
@@ -70,9 +80,12 @@ def fit(  # noqa: PLR0913
 
     checked_output(out, force=force)
     check_json_target(json, force=force, out=out)
-    if se != "unadjusted":
-        raise InputError(f"standard errors {se!r} are not available; unadjusted is")
-    settings: dict[str, Any] = {"ridge": ridge, "debiased": debiased}
+    errors = standard_errors(locals())
+    settings: dict[str, Any] = {}
+    if method in ("exact", "least-squares"):
+        settings = {"ridge": ridge}
+    elif ridge:
+        raise InputError(f"--ridge is for exact and least-squares; the method is {method}")
     if method == "sgda":
         settings = {"schedule": schedule, "batch": batch, "passes": passes, "seed": seed}
     chosen = make_method(method, **settings)
@@ -83,6 +96,7 @@ def fit(  # noqa: PLR0913
             phi or features,
             psi or features,
             method=chosen,
+            se=errors,
             allow_unidentified=allow_unidentified,
             seed=seed,
             progress=bar,

@@ -26,8 +26,28 @@ Step = Annotated[str | None, typer.Option(help="Step column. [default: step, if 
 Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
 DropMissing = Annotated[bool, typer.Option(help="Drop rows with missing or infinite values.")]
 Features = Annotated[str, typer.Option(help="linear, poly2, poly2:cross, spline:5, fourier:200.")]
+Se = Annotated[
+    str, typer.Option(help="Standard errors: auto, unadjusted, robust, clustered or hac.")
+]
+Cluster = Annotated[
+    str | None, typer.Option(help="One or two columns to cluster by. [default: the episode]")
+]
+Debiased = Annotated[bool, typer.Option(help="Small-sample correction of variances.")]
+Bandwidth = Annotated[int | None, typer.Option(help="Largest lag of hac.")]
 Phi = Annotated[str | None, typer.Option(help="Feature word for phi(x, a) alone.")]
 Psi = Annotated[str | None, typer.Option(help="Feature word for psi(x, z) alone.")]
+
+
+def standard_errors(options: dict[str, Any]) -> Any:
+    """Return the standard errors that the options of a command ask for."""
+    from ivvi.estimators import StandardErrors
+
+    return StandardErrors(
+        options["se"],
+        options["cluster"] or (),
+        options["debiased"],
+        bandwidth=options["bandwidth"],
+    )
 
 
 def open_log(log: str, options: dict[str, Any]) -> Any:

@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ivvi.diagnostics.effects import Effect
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.estimate import Floats
 from ivvi.logs import Batch, Log
-from ivvi.moments import Ints, Moments, few_threads
+from ivvi.moments import Moments, few_threads
+
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

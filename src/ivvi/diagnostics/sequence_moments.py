@@ -15,11 +15,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ivvi.estimators.estimate import Floats
 from ivvi.layout import Layout
 from ivvi.logs import Batch, Counts, Log
-from ivvi.moments import Ints, few_threads
+from ivvi.moments import few_threads
+
+Ints = NDArray[np.int64]
 
 MOST_BYTES = 128 << 20
 MOST_BLOCKS = 1024

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ivvi.estimators.estimate import Estimate, Rows, check_ridge, solve_rows
+from ivvi.estimators.whitening import whiten
 from ivvi.logs import Log
 from ivvi.moments import Moments
 
@@ -18,12 +19,11 @@ class LeastSquares:
 
     Parameters
     ----------
-    ridge, debiased
+    ridge
         As for `Exact`.
     """
 
     ridge: float = 0.0
-    debiased: bool = False
 
     def __post_init__(self) -> None:
         check_ridge(self.ridge)
@@ -36,4 +36,5 @@ class LeastSquares:
     def solve(self, moments: Moments, log: Log | None = None) -> Estimate:
         """Estimate W from moments."""
         rows = Rows.of(moments)
-        return solve_rows(moments, rows, None, ridge=self.ridge, debiased=self.debiased)
+        basis = whiten(moments, "phi").basis
+        return replace(solve_rows(moments, rows, basis, ridge=self.ridge), instruments="phi")

@@ -15,13 +15,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ivvi.errors import InputError, nearest
 from ivvi.estimators.estimate import RANK_TOLERANCE, Estimate, Floats, Rows, with_weights
-from ivvi.estimators.exact import Exact, orthonormal
+from ivvi.estimators.exact import Exact
 from ivvi.estimators.folds import fold_moments, others
+from ivvi.estimators.whitening import orthonormal
 from ivvi.logs import Log
-from ivvi.moments import Ints, Moments
+from ivvi.moments import Moments
+
+Ints = NDArray[np.int64]
 
 KINDS = ("ridge", "lasso")
 GRID = 40

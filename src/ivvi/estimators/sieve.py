@@ -17,8 +17,9 @@ import numpy as np
 
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.estimate import Floats, Rows
-from ivvi.estimators.exact import Exact, orthonormal
+from ivvi.estimators.exact import Exact
 from ivvi.estimators.folds import fold_moments_of_log, others
+from ivvi.estimators.whitening import orthonormal
 from ivvi.layout import Layout
 from ivvi.logs import Log
 from ivvi.moments import Moments
