@@ -298,6 +298,22 @@ def test_contradictory_instruments_empty_the_set(confounded, moments_of):
     assert conditional_likelihood_ratio(reduced).kind == "bounded"
 
 
+@pytest.mark.parametrize("d_a", [1, 2])
+def test_a_perfect_fit_leaves_one_value(d_a, confounded, moments_of):
+    x, a, z, _ = confounded(8, 300, 1, d_a, 3)
+    y = 1 + 2 * a[:, :1] + x
+    moments = moments_of(x, a, z, y, episode=EPISODES)
+    reduced = Effect.of(moments, "y0", "a0")
+    scores = EffectScores.of_episodes(moments, reduced)
+    for found in (anderson_rubin(reduced), robust_anderson_rubin(reduced, scores, se="clustered")):
+        assert len(found.intervals) == 1
+        np.testing.assert_allclose(found.intervals[0], 2.0, rtol=1e-5)
+    with pytest.raises(DataError, match="no likelihood ratio: the output is an exact function"):
+        conditional_likelihood_ratio(reduced)
+    still = Effect.of(moments_of(x, a, z, np.ones_like(y)), "y0", "a0")
+    assert anderson_rubin(still).intervals == ((0.0, 0.0),)
+
+
 def test_what_is_not_identified_has_the_whole_line(confounded, moments_of):
     x, a, z, y = confounded(9, 200, 1, 2, 1)
     moments = moments_of(x, a, z, y, episode=np.arange(200) // 4)

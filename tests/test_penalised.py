@@ -9,7 +9,6 @@ import ivvi
 from ivvi.errors import DataError, InputError
 from ivvi.estimators import Exact
 from ivvi.estimators.estimate import Rows
-from ivvi.estimators.exact import instrument_basis
 from ivvi.estimators.folds import fold_moments, fold_moments_of_log, others
 from ivvi.estimators.penalised import Penalised, coordinate_descent
 
@@ -19,7 +18,7 @@ EPISODES = np.arange(300) // 10
 def projected(moments):
     """Rows of P phi / spread and P y / spread, with the spreads."""
     rows = Rows.of(moments)
-    basis = instrument_basis(rows)
+    basis = np.linalg.qr(rows.Psi)[0]
     scale, scale_y = (np.linalg.norm(part, axis=0) for part in (rows.Phi, rows.Y))
     return basis.T @ rows.Phi / scale, basis.T @ rows.Y / scale_y, scale, scale_y
 

@@ -28,11 +28,13 @@ from ivvi.diagnostics.quantiles import (
     solve_decreasing,
 )
 from ivvi.errors import DataError
-from ivvi.estimators.estimate import Floats
+from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
 
 Intervals = tuple[tuple[float, float], ...]
 LINE: Intervals = ((-math.inf, math.inf),)
 NODES = 256
+TOUCHING = 1e-13
+"""Rounding error of a discriminant, relative to its terms."""
 TITLES = {"ar": "Anderson-Rubin", "clr": "conditional likelihood ratio"}
 
 
@@ -177,13 +179,12 @@ def _nodes() -> tuple[Floats, Floats]:
 
 def smallest_roots(effect: Effect) -> tuple[float, float]:
     """Return the two smallest eigenvalues of M^-1 P."""
-    try:
-        factor = np.linalg.cholesky(effect.M)
-    except np.linalg.LinAlgError:
+    if np.linalg.eigvalsh(effect.M)[0] <= RANK_TOLERANCE**2:
         raise DataError(
-            f"the {effect.label} has no likelihood: the output or an action is an exact "
-            "function of the instruments"
-        ) from None
+            f"the {effect.label} has no likelihood ratio: the output is an exact function of the "
+            "features, or an action one of the instruments"
+        )
+    factor = np.linalg.cholesky(effect.M)
     half = np.linalg.solve(factor, np.linalg.solve(factor, effect.P).T)
     roots = np.maximum(np.linalg.eigvalsh((half + half.T) / 2), 0.0)
     return float(roots[0]), float(roots[1])
@@ -201,9 +202,11 @@ def level_set(effect: Effect, q: float) -> Intervals:
 
 
 def _quadratic(R: Floats) -> Intervals:
-    """Solve R_yy - 2 R_yx theta + R_xx theta^2 <= 0."""
+    """Solve R_yy - 2 R_yx theta + R_xx theta^2 <= 0; one point when the fit is perfect."""
     c, b, a = float(R[0, 0]), float(R[0, 1]), float(R[1, 1])
     inside = b * b - a * c
+    if a > 0 and abs(inside) <= TOUCHING * (b * b + a * a):
+        return ((b / a, b / a),)
     if inside <= 0:
         return LINE if a < 0 or (a == 0 and c <= 0) else ()
     far = b + math.copysign(math.sqrt(inside), b)  # the root without cancellation

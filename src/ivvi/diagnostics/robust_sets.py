@@ -34,6 +34,9 @@ def robust_anderson_rubin(
     check_level(level)
     if effect.k <= effect.nuisance or not effect.moves:
         found = LINE
+    elif _is_perfect(scores):
+        theta = -float(_estimate(scores)[1])
+        found = ((theta, theta),)
     elif effect.nuisance:
         found = _projected(effect, scores, chi2_quantile(level, effect.k))
     else:
@@ -117,6 +120,12 @@ def _projected(effect: Effect, scores: EffectScores, q: float) -> Intervals:
         ends.append(centre + scale * math.tan((low + high) / 2))
     borders = [-math.inf, *ends, math.inf] if verdicts[0] else ends
     return tuple(zip(borders[::2], borders[1::2], strict=True))
+
+
+def _is_perfect(scores: EffectScores) -> bool:
+    """Whether the residual at the estimate is nothing but rounding error."""
+    typical = np.einsum("iaia->a", scores.H)
+    return bool(np.trace(scores.variance(_estimate(scores))) <= 1e-13 * typical.max())
 
 
 def _estimate(scores: EffectScores) -> Floats:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ivvi.diagnostics.check import Check
-from ivvi.diagnostics.cluster_tests import Comparison, cumulative, t_values, zero_mean
+from ivvi.diagnostics.cluster_tests import BLOCKS_EACH, Comparison, cumulative, t_values, zero_mean
 from ivvi.diagnostics.sequence_scores import Scores
 from ivvi.estimators.estimate import Floats
 
@@ -165,7 +165,7 @@ def _associated(
     blocks = len(found)
     flat = found.reshape(blocks, -1)
     groups = {"": flat}
-    if 3 * flat.shape[1] > blocks:
+    if BLOCKS_EACH * flat.shape[1] > blocks:
         groups = {z: found[:, i] for i, z in enumerate(instruments)}
     labels = [f"{z} with {other}" for z in instruments for other in earlier]
     return _check(name, zero_mean(groups, null), _largest(flat, labels), advice, level)
