@@ -11,6 +11,7 @@ from ivvi.estimators import Exact
 from ivvi.estimators.estimate import Rows
 from ivvi.estimators.folds import fold_moments, fold_moments_of_log, others
 from ivvi.estimators.penalised import Penalised, coordinate_descent
+from ivvi.experiments.checks import draw_log
 
 EPISODES = np.arange(300) // 10
 
@@ -83,8 +84,8 @@ def test_a_large_penalty_leaves_the_mean(confounded, moments_of):
     np.testing.assert_allclose(W[:, 0], y.mean(axis=0))
 
 
-def test_folds_hold_each_episode_once(simulated):
-    log = simulated("linear", 2, episodes=11, horizon=20)
+def test_folds_hold_each_episode_once():
+    log = draw_log("rules kept", 0, 11, 20)
     kept = ivvi.estimate(log, episodes=True).moments
     streamed = fold_moments(kept.without_episodes(), log, 4)
     held = fold_moments(kept, None, 4)
@@ -126,33 +127,40 @@ def test_rules_for_the_penalty(confounded, moments_of):
     assert len(set(common.chosen.tolist())) == 1
 
 
-def sparse_errors(env, seed, horizon):
-    log = env.collect(80, horizon, seed)
-    moments = ivvi.estimate(log, episodes=True).moments
-    truth = env.world.W_star
+def sparse_errors(moments, truth):
     methods = (Exact(), Penalised("ridge"), Penalised(), Penalised(adaptive=True))
     return [np.linalg.norm(method.solve(moments).W - truth) for method in methods]
 
 
-def test_a_sparse_truth_is_found_with_less_error(simulator):
-    """Two thirds of the entries at k = 10 are zero; seeds give 0.73-0.92 and 0.50-0.86."""
-    exact, ridge, lasso, adaptive = sparse_errors(simulator("linear", 10), 0, 200)
-    assert ridge < 1.05 * exact
+def test_a_sparse_truth_is_found_with_less_error(moments_of):
+    """One state and one action in eight matter for each output; over ten seeds the ridge has
+    1.0 to 1.13 of the error, the lasso 0.66 to 0.87, the adaptive one 0.43 to 0.66.
+    """
+    rng = np.random.default_rng(0)
+    n, k = 4000, 8
+    x, z, e, noise = rng.normal(size=(4, n, k))
+    a = z + e + noise
+    truth = np.hstack([np.zeros((k, 1)), 0.5 * np.eye(k), -0.5 * np.eye(k)])
+    moments = moments_of(x, a, z, 0.5 * x - 0.5 * a + e, episode=np.arange(n) // 50)
+    exact, ridge, lasso, adaptive = sparse_errors(moments, truth)
+    assert ridge < 1.25 * exact
     assert lasso < exact
-    assert adaptive < 0.95 * exact
+    assert adaptive < 0.8 * exact
 
 
 @pytest.mark.slow
 def test_the_lasso_has_a_quarter_less_error_at_dimension_20(simulator):
-    errors = np.array([sparse_errors(simulator("linear", 20), seed, 1000) for seed in range(3)])
+    env = simulator("linear", 20)
+    kept = [ivvi.estimate(env.collect(seed=seed), episodes=True).moments for seed in range(3)]
+    errors = np.array([sparse_errors(moments, env.world.W_star) for moments in kept])
     exact, ridge, lasso, adaptive = errors.mean(axis=0)
     assert ridge < exact
     assert lasso < 0.75 * exact
     assert adaptive < 0.55 * exact
 
 
-def test_a_log_gives_what_kept_episodes_give(simulated):
-    log = simulated("linear", 2, episodes=20, horizon=50)
+def test_a_log_gives_what_kept_episodes_give():
+    log = draw_log("rules kept", 1, 20, 50)
     one = ivvi.estimate(log, method=Penalised())
     other = ivvi.estimate(log, method=Penalised(), episodes=True)
     np.testing.assert_allclose(one.W, other.W, rtol=1e-5, atol=1e-7)

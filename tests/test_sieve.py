@@ -23,9 +23,9 @@ def rows(seed, episodes=60, steps=20, bend=0.0):
 
 def test_the_smallest_sufficient_size_is_chosen(simulated):
     words = ["linear", "spline:4", "spline:8", "spline:12"]
-    straight = ivvi.choose_features(simulated("linear", 1, episodes=40, horizon=50), words)
+    straight = ivvi.choose_features(ivvi.read_logs(rows(1)), words)
     assert straight.word == "linear"
-    bent = ivvi.choose_features(simulated("nonlinear", 1, episodes=80, horizon=500), words)
+    bent = ivvi.choose_features(simulated("nonlinear", 1, episodes=60, horizon=500), words)
     assert bent.word in ("spline:8", "spline:12")
     assert bent.candidates[0].worse > 5 * bent.candidates[0].spread
     assert f"{bent.word:<14}" in str(bent)

@@ -171,13 +171,12 @@ def check_sequence(
     word = richer or richer_word(phi)
     checks += approximation_checks(log, layout, word, level=level, seed=seed, progress=progress)
     still = [name for name, fixed in zip(roles.instrument, sequence.still, strict=True) if fixed]
-    single = counts.episodes == counts.transitions
     return SequenceChecks(
         label=log.label,
         checks=tuple(checks),
         n=counts.transitions,
         episodes=counts.episodes,
         blocks=len(sequence.whole),
-        global_instruments=() if single else tuple(still),
-        all_global=not single and all(sequence.still),
+        global_instruments=tuple(still),
+        all_global=all(sequence.still),
     )

@@ -17,6 +17,7 @@ from ivvi.diagnostics.sequence_scores import Scores
 from ivvi.estimators.estimate import Floats
 
 FEWEST_BLOCKS = 8
+NO_PAIRS = "no episode has two consecutive steps"
 Names = dict[str, tuple[str, ...]]
 """Names of the states (x), actions (a), instruments (z), outputs (y) and features (phi)."""
 
@@ -41,7 +42,7 @@ def balance(scores: Scores, names: Names, level: float) -> Check:
         earlier = [f"first {name}" for name in names["x"]]
         return _associated("balance on the start", found, names["z"], earlier, null, advice, level)
     if not m.n_pairs:
-        return _without("balance on the past", level, "no episode has two consecutive steps")
+        return _without("balance on the past", level, NO_PAIRS)
     moving = [j for j, fixed in enumerate(m.still) if not fixed]
     given = np.hstack([m.now(scores.state), m.before(v.z)])
     past = np.hstack([m.before(v.x), m.before(v.a), m.before(scores.e)])
@@ -62,7 +63,7 @@ def placebo(scores: Scores, names: Names, level: float) -> Check:
     m, v = scores.moments, scores.moments.vector
     name = "placebo: z against realised x"
     if all(m.still) or not m.n_pairs:
-        why = "the instrument is the same in the step before" if m.n_pairs else "no earlier step"
+        why = "the instrument is the same in the step before" if m.n_pairs else NO_PAIRS
         return _without(name, level, why)
     moving = [j for j, fixed in enumerate(m.still) if not fixed]
     given = np.hstack([m.before(v.phi), m.before(v.z)])
@@ -82,7 +83,7 @@ def serial_z(scores: Scores, names: Names, level: float) -> Check:
     m, v = scores.moments, scores.moments.vector
     name = "serial dependence of z"
     if all(m.still) or not m.n_pairs:
-        why = "constant within episodes: dependence is total" if m.n_pairs else "no earlier step"
+        why = "constant within episodes: dependence is total" if m.n_pairs else NO_PAIRS
         return _without(name, level, why)
     z, lag = m.now(v.z), m.before(v.z)
     found = _diagonal(scores.association(z, lag, m.now(scores.state)))
@@ -100,7 +101,7 @@ def serial_residuals(scores: Scores, names: Names, level: float) -> Check:
     m, v = scores.moments, scores.moments.vector
     name = "serial dependence of residuals"
     if not m.n_pairs:
-        return _without(name, level, "no episode has two consecutive steps")
+        return _without(name, level, NO_PAIRS)
     e, lag = m.now(scores.e), m.before(scores.e)
     found = _diagonal(scores.products(m.pairs, e, lag))
     slope = -(m.now(v.phi).T @ scores.total @ lag + m.before(v.phi).T @ scores.total @ e)
@@ -162,6 +163,8 @@ def _associated(
     advice: str,
     level: float,
 ) -> Check:
+    if not earlier:
+        return _without(name, level, "the log has no state")
     blocks = len(found)
     flat = found.reshape(blocks, -1)
     groups = {"": flat}

@@ -171,9 +171,8 @@ def compute_sequence_moments(
             for sums, chosen in ((whole, slice(None)), (late, place >= half), (first, place == 0)):
                 weights = None if root is None else root[chosen]
                 _add(sums, number[chosen], U[chosen], weights)
-    return SequenceMoments(
-        vector, whole, late, first, pairs, n_pairs, counts.episodes, tuple(still.tolist())
-    )
+    fixed = tuple(bool(flag and n_pairs) for flag in still)
+    return SequenceMoments(vector, whole, late, first, pairs, n_pairs, counts.episodes, fixed)
 
 
 class _Walker:
