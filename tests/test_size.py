@@ -28,7 +28,7 @@ def test_ignoring_the_clusters_is_caught():
         def draw(self, rng):
             return design.draw(rng)
 
-    wrong = Careless("careless", StandardErrors("robust", debiased=True), 200, 5)
+    wrong = Careless("careless", StandardErrors("robust", debiased=True), 400, 5)
     (wald,) = [r for r in measure(wrong, 60) if r.test == "Wald, 2SLS"]
     assert wald.deviation > 3
     assert "careless" in table([wald])
