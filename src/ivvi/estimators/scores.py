@@ -23,7 +23,7 @@ from ivvi.runs import Ints
 
 CHUNK_BYTES = 2 << 20
 """Size of the scores that are formed at once: about what the processor's cache holds."""
-MOST_WORK = 2e11
+MOST_WORK = 2e10
 """Products of scores up to which the covariance between outputs is worth its time."""
 
 

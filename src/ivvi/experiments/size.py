@@ -66,8 +66,9 @@ class Design:
         return read_logs(columns, state="x0", action="a*", instrument="z*", next_state="y*")
 
     def _shared(self, rng: np.random.Generator, width: int) -> Floats:
-        """Draw columns of unit variance: rows of an episode share half of it, or those next to
-        each other two fifths, where the errors under test allow for it.
+        """Draw columns of unit variance, as dependent as the errors under test allow.
+
+        Rows of an episode share half of it, or those next to each other two fifths.
         """
         own = rng.normal(size=(self.episodes, self.horizon + 1, width))
         if self.errors.kind == "clustered":
