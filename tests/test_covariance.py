@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import ivvi
 from helpers import (
     OPTIONS,
+    ROLES,
     assert_refused,
     dependent_log,
     dependent_rows,
@@ -200,17 +201,15 @@ def test_automatic_choice():
     assert firms.to_json()["clusters"] == {"firm": 25}
 
 
-def test_derived_next_states_are_clustered_by_their_own_row(simulated):
+def test_derived_next_states_are_clustered_by_their_own_row(monkeypatch):
     """The cluster of a transition is that of its first row, also across batches."""
-    log = simulated("linear", 2, episodes=20, horizon=50)
-    by_episode, by_step = (
-        ivvi.estimate(log, se=StandardErrors("clustered", column)) for column in ("episode", "step")
-    )
-    g = influence_rows(by_step, [getattr(log.to_batch(), name) for name in "xazy"])
-    step = np.tile(np.arange(len(g) // 20), 20)
-    sums = np.array([g[step == s].sum(axis=0) for s in np.unique(step)])
-    np.testing.assert_allclose(by_step.estimate.covariance.joint, sums.T @ sums, rtol=1e-6)
-    assert by_episode.to_json()["clusters"] == {"episode": 20}
+    monkeypatch.setattr("ivvi.logs.log.BATCH_BYTES", 1)  # 1,024 rows
+    log = ivvi.read_logs(make_rows(60, 50), **ROLES)
+    fit = ivvi.estimate(log, se=StandardErrors("clustered", "step"))
+    g = influence_rows(fit, [getattr(log.to_batch(), name) for name in "xazy"])
+    sums = g.reshape(60, 49, -1).sum(axis=0)  # the last step has no next state
+    np.testing.assert_allclose(fit.estimate.covariance.joint, sums.T @ sums, rtol=1e-6, atol=1e-14)
+    assert fit.to_json()["clusters"] == {"step": 49}
 
 
 @pytest.mark.parametrize(

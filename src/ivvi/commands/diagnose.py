@@ -28,6 +28,7 @@ from ivvi.commands.options import (
     Step,
     Weight,
     open_log,
+    rows_to_read,
     standard_errors,
 )
 from ivvi.terminal import check_json_target, emit_json, progress, say, warn
@@ -81,7 +82,7 @@ def diagnose(  # noqa: PLR0913
     check_json_target(json, force=force)
     errors = standard_errors(locals())
     logs = open_log(log, locals())
-    with progress("reading", logs.num_rows) as bar:
+    with progress("reading", rows_to_read(logs, errors)) as bar:
         found = estimate(
             logs,
             phi or features,

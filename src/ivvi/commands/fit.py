@@ -29,6 +29,7 @@ from ivvi.commands.options import (
     Step,
     Weight,
     open_log,
+    rows_to_read,
     standard_errors,
 )
 from ivvi.errors import InputError
@@ -90,7 +91,7 @@ def fit(  # noqa: PLR0913
         settings = {"schedule": schedule, "batch": batch, "passes": passes, "seed": seed}
     chosen = make_method(method, **settings)
     logs = open_log(log, locals())
-    with progress("reading", logs.num_rows) as bar:
+    with progress("reading", rows_to_read(logs, errors)) as bar:
         found = estimate(
             logs,
             phi or features,

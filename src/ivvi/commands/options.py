@@ -50,6 +50,13 @@ def standard_errors(options: dict[str, Any]) -> Any:
     )
 
 
+def rows_to_read(log: Any, errors: Any) -> int | None:
+    """Return the rows that a progress bar counts: standard errors read them a second time."""
+    if log.num_rows is None:
+        return None
+    return int(log.num_rows) * (1 if errors.kind == "unadjusted" else 2)
+
+
 def open_log(log: str, options: dict[str, Any]) -> Any:
     """Open the log with the column options of a command."""
     from ivvi.logs import read_logs

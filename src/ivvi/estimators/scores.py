@@ -23,7 +23,7 @@ from ivvi.runs import Ints
 
 CHUNK_BYTES = 2 << 20
 """Size of the scores that are formed at once: about what the processor's cache holds."""
-MOST_WORK = 2e11
+MOST_WORK = 2e10
 """Products of scores up to which the covariance between outputs is worth its time."""
 
 
@@ -216,12 +216,13 @@ class _Rows:
         residual = np.concatenate(
             [np.repeat([1.0, 0.0], [len(one.R), one.space.rank]) for one in scores]
         )
-        self._map = maps[:, varying]
-        self._add = maps[:, constant].sum(axis=1) + residual * (self._map @ self._shift)
+        add = maps[:, constant].sum(axis=1) + residual * (maps[:, varying] @ self._shift)
+        self._map = np.column_stack([maps[:, varying], add])
         sizes = [size for one in scores for size in (len(one.R), one.space.rank)]
         self._bounds = np.cumsum([0, *sizes]).tolist()
         widest = max(one.width if one.joint else one.space.rank for one in scores)
         self._chunk = max(256, CHUNK_BYTES // (8 * max(widest, 1)))
+        self._centred = np.ones((len(varying) + 1, self._chunk))  # the last row stays one
 
     def chunks(self, batch: Batch) -> Iterator[tuple[Ints, list[tuple[Floats, Floats]]]]:
         """Yield the positions of some rows in the batch and, for each score, E and Z."""
@@ -230,7 +231,9 @@ class _Rows:
         for start in range(0, len(used), self._chunk):
             part = used[start : start + self._chunk]
             some = V[:, part] if len(used) < len(batch) else V[:, start : start + self._chunk]
-            values = self._map @ (some - self._shift[:, None]) + self._add[:, None]
+            centred = self._centred[:, : len(part)]
+            np.subtract(some, self._shift[:, None], out=centred[:-1])
+            values = self._map @ centred
             pairs = []
             for i in range(0, len(self._bounds) - 1, 2):
                 E, Z = (values[self._bounds[j] : self._bounds[j + 1]] for j in (i, i + 1))

@@ -55,7 +55,7 @@ class Design:
             noise = noise * np.sqrt(0.5 + 0.5 * z[:, :1] ** 2)
         e, other, v, w = noise.T
         x = rng.normal(size=n)
-        a = z @ np.array([0.6, 0.4, 0.4]) + 0.3 * x + e + v
+        a = z @ np.array([0.8, 0.6, 0.6]) + 0.3 * x + e + v
         y = np.column_stack([EFFECT * a + x + e, EFFECT * a - x + other])
         t = np.arange(n)
         columns = {"episode": t // self.horizon, "step": t % self.horizon, "x0": x, "a0": a}
@@ -66,25 +66,26 @@ class Design:
         return read_logs(columns, state="x0", action="a*", instrument="z*", next_state="y*")
 
     def _shared(self, rng: np.random.Generator, width: int) -> Floats:
-        """Draw columns of which rows of an episode share half, or each half of the one before."""
-        shape = (self.episodes, self.horizon, width)
-        own = rng.normal(size=shape)
+        """Draw columns of unit variance, as dependent as the errors under test allow.
+
+        Rows of an episode share half of it, or those next to each other two fifths.
+        """
+        own = rng.normal(size=(self.episodes, self.horizon + 1, width))
         if self.errors.kind == "clustered":
             own = (own + rng.normal(size=(self.episodes, 1, width))) / math.sqrt(2)
         elif self.errors.kind == "hac":
-            own[:, 1:] = (own[:, 1:] + 0.5 * rng.normal(size=shape)[:, :-1]) / math.sqrt(1.25)
-            own[:, 1:] += 0.5 * own[:, :-1]
-        return own.reshape(-1, width)
+            own[:, 1:] = (own[:, 1:] + 0.5 * own[:, :-1]) / math.sqrt(1.25)
+        return own[:, 1:].reshape(-1, width)
 
 
 DESIGNS = (
-    Design("homoskedastic", StandardErrors("unadjusted", debiased=True), 500, 1),
-    Design("homoskedastic", StandardErrors("unadjusted", debiased=True), 500, 1, rank_null=True),
-    Design("heteroskedastic", StandardErrors("robust", debiased=True), 1000, 1),
-    Design("heteroskedastic", StandardErrors("robust", debiased=True), 1000, 1, rank_null=True),
-    Design("clustered", StandardErrors("clustered", debiased=True), 200, 5),
-    Design("clustered", StandardErrors("clustered", debiased=True), 200, 5, rank_null=True),
-    Design("serial", StandardErrors("hac", debiased=True), 20, 60),
+    Design("homoskedastic", StandardErrors("unadjusted", debiased=True), 1000, 1),
+    Design("homoskedastic", StandardErrors("unadjusted", debiased=True), 1000, 1, rank_null=True),
+    Design("heteroskedastic", StandardErrors("robust", debiased=True), 2000, 1),
+    Design("heteroskedastic", StandardErrors("robust", debiased=True), 2000, 1, rank_null=True),
+    Design("clustered", StandardErrors("clustered", debiased=True), 400, 5),
+    Design("clustered", StandardErrors("clustered", debiased=True), 400, 5, rank_null=True),
+    Design("serial", StandardErrors("hac", debiased=True), 20, 100),
 )
 
 
