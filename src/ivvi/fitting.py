@@ -26,7 +26,7 @@ from ivvi.estimators import GMM, Estimate, LeastSquares, Method, StandardErrors,
 from ivvi.estimators.inference import with_errors
 from ivvi.estimators.scores import Scored
 from ivvi.estimators.standard_errors import Resolved
-from ivvi.features import FeatureMap, parse_features
+from ivvi.features import FeatureMap
 from ivvi.layout import Layout
 from ivvi.logs import Counts, Log, Roles, read_logs
 from ivvi.moments import Moments, compute_moments
@@ -255,7 +255,7 @@ def estimate(  # noqa: PLR0913
     wanted = StandardErrors(se) if isinstance(se, str) else se
     log = log.clustered(wanted.columns) if wanted.columns else log
     chosen = make_method(method) if isinstance(method, str) else method
-    layout = Layout.build(*_feature_maps(log, phi, psi, seed), log.roles)
+    layout = Layout.of_log(log, phi, psi, seed)
     moments, counts = compute_moments(log, layout, episodes=episodes, progress=progress)
     strong = strength(moments)
     if not (strong.identified or allow_unidentified or chosen.name == "least-squares"):
@@ -281,22 +281,6 @@ def estimate(  # noqa: PLR0913
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=2)
     return fit
-
-
-def _feature_maps(
-    log: Log, phi: FeatureMap | str, psi: FeatureMap | str | None, seed: int
-) -> tuple[FeatureMap, FeatureMap]:
-    """Resolve words, and fit what depends on data to the first rows of the log."""
-    if psi is None:
-        if not isinstance(phi, str):
-            raise InputError("psi is wanted beside a feature map phi that is not a word")
-        psi = phi
-    first = parse_features(phi, seed)[0] if isinstance(phi, str) else phi
-    second = parse_features(psi, seed)[1] if isinstance(psi, str) else psi
-    if first.needs_data or second.needs_data:
-        head = log.head()
-        first, second = first.fitted(head.x, head.a), second.fitted(head.x, head.z)
-    return first, second
 
 
 def _nulls(values: np.ndarray) -> list[list[float | None]]:
