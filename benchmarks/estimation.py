@@ -24,8 +24,15 @@ from pathlib import Path
 
 import numpy as np
 
-TOOLS = ("ivvi", "everything", "gemm", "econml", "ivmodels", "linearmodels")
-REPEATS = {"ivvi": 7, "everything": 7, "gemm": 7, "econml": 3, "ivmodels": 1, "linearmodels": 1}
+REPEATS = {
+    "ivvi": 7,
+    "everything": 7,
+    "robust": 3,
+    "gemm": 7,
+    "econml": 3,
+    "ivmodels": 1,
+    "linearmodels": 1,
+}
 
 
 def prepare_ivvi(x, a, z, y):
@@ -48,14 +55,22 @@ def fit_ivvi(log):
     return estimate.W, estimate.se
 
 
-prepare_everything = prepare_ivvi
+prepare_everything = prepare_robust = prepare_ivvi
 
 
 def fit_everything(log):
     """All that `ivvi.estimate` does: least squares beside, strength, first stages, tests."""
     import ivvi
 
-    fit = ivvi.estimate(log)
+    fit = ivvi.estimate(log, se="unadjusted")
+    return fit.W, fit.se
+
+
+def fit_robust(log):
+    """The same with robust standard errors and tests: a second pass over the rows."""
+    import ivvi
+
+    fit = ivvi.estimate(log, se="robust")
     return fit.W, fit.se
 
 
@@ -138,7 +153,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dims", default="5,10,20")
     parser.add_argument("--episodes", type=int, default=80)
-    parser.add_argument("--tools", default=",".join(TOOLS))
+    parser.add_argument("--tools", default=",".join(REPEATS))
     parser.add_argument("--econml", default=sys.executable, help="interpreter that has econml")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     parser.add_argument("--data", help=argparse.SUPPRESS)

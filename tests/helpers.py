@@ -116,3 +116,36 @@ def waves(x, u):
     """Be a user's feature function, importable: [x0 u0, sin-like x0^3]."""
     xp = u.__array_namespace__()
     return xp.stack([x[..., 0] * u[..., 0], x[..., 0] ** 3], axis=-1)
+
+
+def dependent_rows(seed, n=1200, *, d_x=2, d_a=1, d_z=2, d_y=2, episodes=60, firms=25):
+    """Draw x, a, z, y with episode and firm of each row; errors differ in size and hang together.
+
+    Episodes are of uneven length and stand in order; firms do not.
+    """
+    rng = np.random.default_rng(seed)
+    episode = np.sort(np.append(np.arange(episodes), rng.integers(0, episodes, n - episodes)))
+    firm = np.append(np.arange(firms), rng.integers(0, firms, n - firms))
+    x, z = 5 + rng.normal(size=(n, d_x)), rng.normal(size=(n, d_z))
+    z = z + rng.normal(size=(episodes, d_z))[episode]
+    e = rng.normal(size=(n, d_y)) * (1 + z[:, :1] ** 2)
+    e = e + rng.normal(size=(episodes, d_y))[episode] + rng.normal(size=(firms, d_y))[firm]
+    reach = np.eye(d_z, d_a) + 0.3 * rng.normal(size=(d_z, d_a))
+    a = z @ reach + 0.3 * x.sum(axis=1, keepdims=True) + e[:, :1] + rng.normal(size=(n, d_a))
+    y = 1 + x @ rng.normal(size=(d_x, d_y)) + a @ rng.normal(size=(d_a, d_y)) + e
+    return x, a, z, y, episode, firm
+
+
+def dependent_log(data, weight=None):
+    """Return the log of `dependent_rows`: next-state columns y*, firms by name."""
+    from ivvi import read_logs
+
+    x, a, z, y, episode, firm = data
+    columns = {"episode": episode, "step": np.arange(len(episode))}
+    columns["firm"] = [f"firm {i}" for i in firm]
+    for letter, part in zip("xazy", (x, a, z, y), strict=True):
+        columns |= {f"{letter}{i}": part[:, i].copy() for i in range(part.shape[1])}
+    if weight is not None:
+        columns["w"] = weight
+    roles = ROLES | ({} if x.shape[1] else {"state": ()})
+    return read_logs(columns, **roles, next_state="y*", weight=None if weight is None else "w")

@@ -74,9 +74,10 @@ def test_help_of_each_command_names_its_options(command):
     wanted |= {"--out"} if command != "diagnose" else set()
     if command in ("fit", "diagnose"):
         wanted |= {"--state", "--action", "--instrument", "--next-state", "--reward", "--episode"}
+        wanted |= {"--se", "--cluster", "--debiased", "--bandwidth"}
         wanted |= {"--step", "--features", "--phi", "--psi", "--drop-missing", "--weight"}
     if command == "fit":
-        wanted |= {"--method", "--se", "--debiased", "--allow-unidentified", "--ridge"}
+        wanted |= {"--method", "--allow-unidentified", "--ridge"}
     if command == "simulate":
         wanted |= {"--dim", "--setting", "--episodes", "--horizon"}
     assert {option for option in wanted if option not in said} == set()
@@ -265,6 +266,18 @@ def test_warnings_go_to_standard_error_and_into_the_json(tmp_path):
     assert result.err == f"ivvi: warning: {warning}\n"
 
 
+def hac(bandwidth):
+    return ivvi.StandardErrors("hac", bandwidth=bandwidth)
+
+
+def poly(method):
+    return {"method": method, "psi": "poly2"}
+
+
+def two_way(*columns):
+    return ivvi.StandardErrors("clustered", columns)
+
+
 @pytest.mark.parametrize(
     ("options", "shape", "settings"),
     [
@@ -275,7 +288,18 @@ def test_warnings_go_to_standard_error_and_into_the_json(tmp_path):
         (("--psi", "poly2"), (2, 5), {"psi": "poly2"}),
         (("--features", "poly2", "--phi", "linear"), (2, 5), {"psi": "poly2"}),
         (("--ridge", "0.5"), (2, 5), {"method": ivvi.Exact(ridge=0.5)}),
-        (("--debiased",), (2, 5), {"method": ivvi.Exact(debiased=True)}),
+        (("--debiased",), (2, 5), {"se": ivvi.StandardErrors(debiased=True)}),
+        (("--se", "robust"), (2, 5), {"se": "robust"}),
+        (("--se", "hac", "--bandwidth", "3"), (2, 5), {"se": hac(3)}),
+        (("--cluster", "step"), (2, 5), {"se": ivvi.StandardErrors(cluster="step")}),
+        (("--cluster", "episode,step"), (2, 5), {"se": two_way("episode", "step")}),
+        (("--method", "liml", "--psi", "poly2"), (2, 5), poly("liml")),
+        (
+            ("--method", "fuller:4", "--psi", "poly2"),
+            (2, 5),
+            poly("fuller:4"),
+        ),
+        (("--method", "gmm", "--psi", "poly2"), (2, 5), poly("gmm")),
         (("--weight", "reward2"), (2, 5), {}),
     ],
 )

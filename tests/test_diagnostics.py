@@ -283,7 +283,7 @@ def test_first_stage_of_no_instrument_to_speak_of(moments_of):
     assert stage.partial_f.p_value > 1e-4
     assert cragg_donald(m) == pytest.approx(stage.partial_f.value)
     (warning,) = diagnose(m).warnings
-    assert warning.startswith("weak instruments: Cragg-Donald F is")
+    assert warning.startswith("weak instruments: the effective F is")
 
 
 def test_size_and_power_of_the_specification_tests(moments_of):

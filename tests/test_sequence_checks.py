@@ -20,7 +20,7 @@ from ivvi.environments.world import gaussian
 from ivvi.errors import InputError
 from ivvi.experiments.checks import draw, measure, table
 from ivvi.features import parse_features
-from ivvi.layout import Layout
+from ivvi.layout import Layout, build_layout
 from ivvi.moments import compute_moments
 from ivvi.nested import restrict
 
@@ -199,7 +199,7 @@ def test_residual_dependence_and_stability_allow_for_the_estimation_of_w():
 
 def test_batch_borders_do_not_matter(monkeypatch):
     log = ivvi.read_logs(columns(2, episodes=150, gaps=True))
-    layout = Layout.of_log(log, "poly2")
+    layout = build_layout(log, "poly2")
     _, counts = compute_moments(log, layout)
     whole = compute_sequence_moments(log, layout, counts)
     monkeypatch.setattr(ivvi.logs.log, "BATCH_BYTES", 1)  # 1024 rows at a time
@@ -314,7 +314,7 @@ def test_eta_2_is_what_psi_misses(confounded, moments_of):
 
 def test_restricted_moments_are_those_of_the_smaller_features():
     log = ivvi.read_logs(columns(0))
-    small = Layout.of_log(log, "spline:4")
+    small = build_layout(log, "spline:4")
     large = Layout.build(
         small.phi + parse_features("poly2")[0], small.psi + parse_features("poly2")[1], log.roles
     )

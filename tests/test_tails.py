@@ -82,6 +82,7 @@ def test_a_statistic_knows_its_distribution(df, words, p_value):
     assert statistic.to_json() == {
         "value": 3.1,
         "distribution": words,
+        "df": list(df),
         "p_value": statistic.p_value,
         "null": "nothing happens",
     }

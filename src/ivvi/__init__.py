@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ivvi.dynamics import Dynamics, load_model
     from ivvi.environments import ConfoundedEnv, World
     from ivvi.errors import InputError
-    from ivvi.estimators import Exact, LeastSquares
+    from ivvi.estimators import GMM, LIML, Exact, Fuller, KClass, LeastSquares, StandardErrors
     from ivvi.estimators.penalised import Penalised
     from ivvi.estimators.sgda import SGDA
     from ivvi.estimators.sieve import choose_features
@@ -53,7 +53,15 @@ _HOME = {
     "ivvi.dynamics": ("Dynamics", "load_model"),
     "ivvi.environments": ("ConfoundedEnv", "World"),
     "ivvi.errors": ("InputError",),
-    "ivvi.estimators": ("Exact", "LeastSquares"),
+    "ivvi.estimators": (
+        "GMM",
+        "LIML",
+        "Exact",
+        "Fuller",
+        "KClass",
+        "LeastSquares",
+        "StandardErrors",
+    ),
     "ivvi.estimators.penalised": ("Penalised",),
     "ivvi.estimators.sgda": ("SGDA",),
     "ivvi.evaluation": ("Evaluation", "decompose", "evaluate"),
@@ -85,6 +93,8 @@ _HOME = {
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "GMM",
+    "LIML",
     "MPC",
     "SGDA",
     "SPEDE",
@@ -97,7 +107,9 @@ __all__ = [
     "Exact",
     "FeatureMap",
     "Fit",
+    "Fuller",
     "InputError",
+    "KClass",
     "LeastSquares",
     "Log",
     "Moments",
@@ -105,6 +117,7 @@ __all__ = [
     "Policy",
     "Schema",
     "Shard",
+    "StandardErrors",
     "Stream",
     "ValueIteration",
     "World",

@@ -50,6 +50,10 @@ class Dynamics:
         Directions of W that the log does not identify, in words.
     states
         A few states of the log, (m, d_x): where a planner should be good.
+    W_cov
+        Covariance of W under the standard errors asked for: of its rows one after another,
+        (d_y d_phi, d_y d_phi), or of each row, (d_y, d_phi, d_phi), where W is wide. None
+        stands for noise_cov and bread.
     """
 
     phi: FeatureMap
@@ -62,10 +66,12 @@ class Dynamics:
     has_reward: bool = False
     unidentified: tuple[str, ...] = ()
     states: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
+    W_cov: np.ndarray | None = None
 
     @classmethod
     def of(cls, estimate: Estimate, roles: Roles, states: np.ndarray | None = None) -> Dynamics:
         """Return the dynamics with the weights of an estimate, and some states of the log."""
+        held = estimate.covariance
         return cls(
             phi=estimate.layout.phi,
             W=estimate.W,
@@ -77,6 +83,7 @@ class Dynamics:
             has_reward=roles.reward is not None,
             unidentified=estimate.unidentified,
             states=np.empty((0, 0)) if states is None else states,
+            W_cov=None if held is None else held.blocks if held.joint is None else held.joint,
         )
 
     @property
@@ -172,7 +179,8 @@ class Dynamics:
             **{name: list(getattr(self, name)) for name in NAMES},
             "has_reward": self.has_reward,
         }
-        return document, {name: getattr(self, name) for name in ARRAYS}
+        arrays = {name: getattr(self, name) for name in ARRAYS}
+        return document, arrays if self.W_cov is None else {**arrays, "W_cov": self.W_cov}
 
     @classmethod
     def from_parts(cls, document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Dynamics:
@@ -181,16 +189,25 @@ class Dynamics:
             parts: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
             parts |= {name: tuple(document[name]) for name in NAMES}
             phi, has_reward = FeatureMap.from_json(document["phi"]), bool(document["has_reward"])
-            model = cls(phi=phi, has_reward=has_reward, **parts)
+            model = cls(phi=phi, has_reward=has_reward, W_cov=arrays.get("W_cov"), **parts)
         except (KeyError, TypeError, AttributeError) as error:
             raise FileError(f"not a complete model: {error}") from error
-        d_y, d_phi = len(model.outputs), len(model.phi.names(model.state, model.action))
-        wanted = {"W": (d_y, d_phi), "noise_cov": (d_y, d_y), "bread": (d_phi, d_phi)}
-        wanted["states"] = (len(model.states), len(model.state) if len(model.states) else 0)
-        for name, shape in wanted.items():
-            if (found := getattr(model, name).shape) != shape and (name, found) != UNKNOWN:
-                raise FileError(f"not a sound model: {name} is {found}; {shape} is wanted")
+        model._check_shapes()
         return model
+
+    def _check_shapes(self) -> None:
+        d_y, d_phi = len(self.outputs), len(self.phi.names(self.state, self.action))
+        wanted = {"W": (d_y, d_phi), "noise_cov": (d_y, d_y), "bread": (d_phi, d_phi)}
+        wanted["states"] = (len(self.states), len(self.state) if len(self.states) else 0)
+        for name, shape in wanted.items():
+            if (found := getattr(self, name).shape) != shape and (name, found) != UNKNOWN:
+                raise FileError(f"not a sound model: {name} is {found}; {shape} is wanted")
+        shapes = ((d_y * d_phi,) * 2, (d_y, d_phi, d_phi))
+        if self.W_cov is not None and self.W_cov.shape not in shapes:
+            raise FileError(
+                f"not a sound model: W_cov is {self.W_cov.shape}; {shapes[0]} or {shapes[1]} "
+                "is wanted"
+            )
 
 
 def load_model(path: str | os.PathLike[str]) -> Dynamics:

@@ -1,4 +1,8 @@
-"""`estimate`: from a log to weights, diagnostics and a model, in one pass over the rows."""
+"""`estimate`: from a log to weights, their standard errors, diagnostics and a model.
+
+One pass over the rows gives the moments, and with them W and everything that takes the
+errors to be homoskedastic; a second one the rest.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,12 +19,17 @@ from typing import Any
 import numpy as np
 
 from ivvi.checkpoint import Checkpoint
-from ivvi.diagnostics import Diagnostics, diagnose
+from ivvi.diagnostics import Diagnostics, Statistic, diagnose, difference, strength
+from ivvi.diagnostics.hypotheses import combination, wald
 from ivvi.diagnostics.identification import explain_unidentified
+from ivvi.diagnostics.second_pass import second_pass
 from ivvi.dynamics import Dynamics
-from ivvi.errors import IdentificationError, InputError, IvviWarning, nearest
-from ivvi.estimators import Estimate, Exact, LeastSquares, Method
+from ivvi.errors import IdentificationError, InputError, IvviWarning
+from ivvi.estimators import GMM, Estimate, LeastSquares, Method, StandardErrors, parse_method
+from ivvi.estimators.inference import with_errors
+from ivvi.estimators.scores import Scored
 from ivvi.estimators.sgda import SGDA
+from ivvi.estimators.standard_errors import Resolved
 from ivvi.features import FeatureMap
 from ivvi.files import content_hash
 from ivvi.layout import build_layout
@@ -33,16 +42,8 @@ from ivvi.summary import WIDTH, coefficient_table, diagnostics_table, with_nulls
 
 
 def make_method(word: str, **settings: Any) -> Method:
-    """Return the method of a word (``exact``, ``sgda``, ``least-squares``) with settings."""
-    known: dict[str, Callable[..., Method]] = {
-        "exact": Exact,
-        "sgda": SGDA,
-        "least-squares": LeastSquares,
-    }
-    if word not in known:
-        hint = nearest(word, known) or f"; {', '.join(known)} are known"
-        raise InputError(f"unknown method {word!r}{hint}")
-    return known[word](**settings)
+    """Return the method of a word, such as ``exact``, ``sgda`` or ``fuller:4``."""
+    return SGDA(**settings) if word == "sgda" else parse_method(word, **settings)
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,10 @@ class Fit:
         All that the data said; add those of another log to go on.
     counts
         Rows, transitions, episodes and what was dropped.
+    scored
+        Variances of residuals times instruments, from the second pass; empty without one.
+    errors
+        What the standard errors asked for came to.
     roles, label, method, seconds
         Columns, source, method's name and time taken.
     settings
@@ -74,6 +79,8 @@ class Fit:
     diagnostics: Diagnostics
     moments: Moments
     counts: Counts
+    scored: dict[str, Scored]
+    errors: Resolved
     roles: Roles
     label: str
     method: str
@@ -114,6 +121,28 @@ class Fit:
         """The dynamics that least squares believes in."""
         return Dynamics.of(self.baseline, self.roles, self.states)
 
+    def wald(self, R: Any, r: Any = 0.0) -> Statistic:
+        """Test hypotheses about W, all together.
+
+        Parameters
+        ----------
+        R
+            Words such as ``"next_x0: a0 = a1"`` (about every output without its name), a
+            sequence of them, or an array (q, d_y d_phi) for R vec(W) = r, where vec(W) are
+            the rows of W one after another.
+        r
+            Right-hand side (q,) of an array R.
+        """
+        return wald(self.estimate, R, r)
+
+    def combination(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return a linear combination of W in words, and its standard error, by output."""
+        return combination(self.estimate, text)
+
+    def difference_in_sargan(self, *suspects: str) -> tuple[Statistic, ...]:
+        """Test whether some instrument features are valid, given that the others are."""
+        return difference(self.moments, suspects, self.scored.get("exact"))
+
     def summary(self, *, most_outputs: int | None = 6) -> str:
         """Return the result as text: coefficients with least squares beside, diagnostics."""
         c, outputs = self.counts, self.roles.outputs
@@ -135,7 +164,8 @@ class Fit:
         if (trace := self.estimate.trace) is not None:
             far = f"{trace.error:.2f} standard errors from the closed form"
             lines.append(f"descent-ascent    {trace.status} after {trace.t[-1]} steps, {far}")
-        lines.append("standard errors are unadjusted (homoskedastic); LS ignores the instrument")
+        lines.append(f"standard errors   {self.estimate.W_cov}; LS ignores the instrument")
+        lines += [f"                  {self.errors.note}"] if self.errors.note else []
         return "\n".join(lines)
 
     @property
@@ -156,14 +186,18 @@ class Fit:
             "W": with_nulls(e.W),
             "K": with_nulls(e.K),
             "se": with_nulls(e.se),
-            "least_squares": {"W": self.baseline.W.tolist(), "se": with_nulls(self.baseline.se)},
+            "least_squares": {
+                "W": self.baseline.W.tolist(),
+                "se": with_nulls(self.baseline.se),
+            },
             "noise_cov": with_nulls(e.noise_cov),
             "n": self.moments.n,
             "episodes": self.counts.episodes,
             "dropped": self.dropped,
             "method": self.method,
             "settings": self.settings,
-            "se_kind": "unadjusted",
+            **e.W_cov.to_json(),
+            "se_note": self.errors.note or None,
             "seconds": self.seconds,
             "warnings": list(self.warnings),
             "trace": None if e.trace is None else e.trace.to_json(),
@@ -204,12 +238,13 @@ def estimate(  # noqa: PLR0913
     psi: FeatureMap | str | None = None,
     *,
     method: Method | str = "exact",
+    se: StandardErrors | str = "auto",
     allow_unidentified: bool = False,
     episodes: bool = False,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
     checkpoint: Checkpoint | None = None,
-    cluster: Any = None,
+    client: Any = None,
 ) -> Fit:
     """Estimate y = W phi(x, a) + noise from a confounded log with instruments.
 
@@ -222,11 +257,15 @@ def estimate(  # noqa: PLR0913
         Feature maps of (x, a) and of (x, z), or a feature word (``linear``, ``poly2``,
         ``spline:5``, ``fourier:200``). Without `psi`, the one that goes with the word.
     method
-        `Exact`, `SGDA`, `LeastSquares`, or their words.
+        `Exact`, `SGDA`, `LeastSquares`, `LIML`, `Fuller`, `KClass`, `GMM`, or their words.
+    se
+        `StandardErrors`, or their kind: ``unadjusted``, ``robust``, ``clustered``, ``hac``, or
+        ``auto``, which clusters logs of more than one step an episode by episode.
     allow_unidentified
         Return the minimum-norm solution when the instruments do not identify W.
     episodes
-        Keep per-episode moments, for clustered inference and the bootstrap.
+        Keep per-episode moments: clustering by episode then needs no second pass, and the
+        bootstrap none at all.
     seed
         Seed of random features.
     progress
@@ -234,7 +273,7 @@ def estimate(  # noqa: PLR0913
     checkpoint
         Where to keep the state, so that a run that was killed goes on and ends with the
         same bits; `Checkpoint.remove` it when the result is safe.
-    cluster
+    client
         Compute the moments with Dask: a number of local processes, the address of a
         scheduler, or a `distributed.Client`.
 
@@ -254,38 +293,48 @@ def estimate(  # noqa: PLR0913
     """
     started = time.perf_counter()
     chosen = make_method(method) if isinstance(method, str) else method
+    wanted = StandardErrors(se) if isinstance(se, str) else se
     log: Log | None = None
     files: tuple[Path | str, ...]
     if isinstance(logs, Shard):
         shard, files = logs, logs.files
     else:
         log = logs if isinstance(logs, Log) else read_logs(logs)
+        log = log.clustered(wanted.columns) if wanted.columns else log
         layout = build_layout(log, phi, psi, seed)
         if checkpoint is not None:
             checkpoint.open(run_key(log, layout, chosen, episodes=episodes))
         if isinstance(chosen, SGDA) and chosen.is_linear(layout):
-            if cluster is not None:
+            if client is not None:
                 raise InputError("memory of order d uses no moments for a cluster to compute")
             # it has what a Fit has, but for what needs moments
             return light_fit(log, layout, chosen, checkpoint, progress)  # type: ignore[return-value]
         walk = partial(compute_moments, checkpoint=checkpoint)
-        if cluster is not None:
-            walk = _on_cluster(cluster, checkpoint)
+        if client is not None:
+            walk = _on_cluster(client, checkpoint)
         moments, counts = walk(log, layout, episodes=episodes, progress=progress)
         shard, files = Shard(moments, counts, log.roles, label=log.label), tuple(log.table.files)
-    diagnostics = diagnose(shard.moments)
-    if not (
-        diagnostics.strength.identified or allow_unidentified or chosen.name == "least-squares"
-    ):
-        raise IdentificationError(
-            explain_unidentified(shard.moments, diagnostics.strength, shard.roles)
-        )
+    moments, counts, strong = shard.moments, shard.counts, strength(shard.moments)
+    if not (strong.identified or allow_unidentified or chosen.name == "least-squares"):
+        raise IdentificationError(explain_unidentified(moments, strong, shard.roles))
+    errors = wanted.for_sums() if log is None else wanted.resolve(log, counts, strong.d_phi)
+    if isinstance(chosen, GMM) and chosen.weight is None:
+        chosen = replace(chosen, weight=errors)
+    estimates = {
+        "estimate": chosen.solve(moments, log, checkpoint),
+        "baseline": LeastSquares().solve(moments),
+    }
+    scored: dict[str, Scored] = {}
+    if log is not None:
+        scored = second_pass(estimates, moments, errors, log, counts, progress)
     fit = Fit(
-        estimate=chosen.solve(shard.moments, log, checkpoint),
-        baseline=LeastSquares().solve(shard.moments),
-        diagnostics=diagnostics,
-        moments=shard.moments,
-        counts=shard.counts,
+        estimate=with_errors(estimates["estimate"], errors, scored.get("estimate")),
+        baseline=with_errors(estimates["baseline"], errors, scored.get("baseline")),
+        diagnostics=diagnose(moments, scored),
+        moments=moments,
+        counts=counts,
+        scored=scored,
+        errors=errors,
         roles=shard.roles,
         label=shard.label,
         method=chosen.name,
@@ -299,10 +348,10 @@ def estimate(  # noqa: PLR0913
     return fit
 
 
-def _on_cluster(cluster: Any, checkpoint: Checkpoint | None) -> Any:
+def _on_cluster(client: Any, checkpoint: Checkpoint | None) -> Any:
     """Return `compute_moments` as the cluster does it."""
     from ivvi.distributed import compute_moments_on
 
     if checkpoint is not None:
         raise InputError("a checkpoint is for one process; a cluster needs none")
-    return partial(compute_moments_on, cluster)
+    return partial(compute_moments_on, client)

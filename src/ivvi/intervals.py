@@ -16,7 +16,7 @@ from ivvi.diagnostics.robust_sets import robust_anderson_rubin
 from ivvi.errors import InputError, nearest
 from ivvi.features import FeatureMap
 from ivvi.fitting import Fit
-from ivvi.layout import Layout
+from ivvi.layout import build_layout
 from ivvi.logs import Log, read_logs
 from ivvi.moments import Moments, compute_moments
 
@@ -108,7 +108,7 @@ def _open(
         blocks = source.episodes
         return source, log, blocks is not None and len(blocks) < source.n
     opened = source if isinstance(source, Log) else read_logs(source)
-    layout = Layout.of_log(opened, phi, psi, seed)
+    layout = build_layout(opened, phi, psi, seed)
     moments, counts = compute_moments(opened, layout, progress=progress)
     return moments, opened, counts.episodes < counts.transitions
 

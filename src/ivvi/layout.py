@@ -79,22 +79,6 @@ class Layout:
             tuple(pieces),
         )
 
-    @classmethod
-    def of_log(
-        cls, log: Log, phi: FeatureMap | str, psi: FeatureMap | str | None = None, seed: int = 0
-    ) -> Layout:
-        """Lay out feature maps or words, fitting what depends on data to the first rows."""
-        if psi is None:
-            if not isinstance(phi, str):
-                raise InputError("psi is wanted beside a feature map phi that is not a word")
-            psi = phi
-        first = parse_features(phi, seed)[0] if isinstance(phi, str) else phi
-        second = parse_features(psi, seed)[1] if isinstance(psi, str) else psi
-        if first.needs_data or second.needs_data:
-            head = log.head()
-            first, second = first.fitted(head.x, head.a), second.fitted(head.x, head.z)
-        return cls.build(first, second, log.roles)
-
     @property
     def phi_columns(self) -> tuple[int, ...]:
         """Positions of phi in v."""

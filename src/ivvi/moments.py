@@ -14,8 +14,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache
-from typing import Any
+from functools import cache, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +26,12 @@ from ivvi.errors import FileError, InputError
 from ivvi.files import Saved, nest, unnest
 from ivvi.layout import Floats, Layout
 from ivvi.logs import Batch, Counts, Log, Pass, Position
+from ivvi.runs import Ints
 from ivvi.scatter import merge, scatter_by_group, scatter_of
 
-Ints = NDArray[np.int64]
+P = ParamSpec("P")
+T = TypeVar("T")
+FIELDS = ("number", "weight", "mean", "scatter")
 SMALL_WIDTH = 512
 """Below this width a second BLAS thread costs more processor time than it saves."""
 
@@ -49,7 +53,7 @@ class EpisodeMoments:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Moments:
     """Count, mean and scatter of v, and the paper's matrices as blocks of them.
 
@@ -229,6 +233,23 @@ def _with_position(moments: Moments, walk: Pass) -> Saved:
     return {**facts, "position": where}, {**arrays, **nest("position", rows)}
 
 
+def remembered(
+    function: Callable[Concatenate[Moments, P], T],
+) -> Callable[Concatenate[Moments, P], T]:
+    """Compute a function of moments (and of words) once, as long as the moments live."""
+    found: WeakKeyDictionary[Moments, dict[Any, T]] = WeakKeyDictionary()
+
+    @wraps(function)
+    def once(moments: Moments, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        known, key = found.setdefault(moments, {}), (args, tuple(kwargs.items()))
+        if key not in known:
+            known[key] = function(moments, *args, **kwargs)
+        return known[key]
+
+    return once
+
+
+@remembered
 def compress(moments: Moments) -> Floats:
     """Return at most p rows R with R^T R = scatter / weight, (m, p).
 
@@ -262,14 +283,16 @@ def is_constant(moments: Moments) -> NDArray[np.bool_]:
 
 def merge_episodes(parts: Sequence[EpisodeMoments]) -> EpisodeMoments:
     """Join per-episode moments, adding those of an episode that stands in several parts."""
-    total: dict[int, tuple[float, Floats, Floats]] = {}
-    for part in parts:
-        for i, number in enumerate(part.number.tolist()):
-            added = (float(part.weight[i]), part.mean[i], part.scatter[i])
-            total[number] = merge(total[number], added) if number in total else added
-    weights, means, scatters = zip(*total.values(), strict=True)
-    numbers = np.array(list(total), dtype=np.int64)
-    return EpisodeMoments(numbers, np.array(weights), np.array(means), np.array(scatters))
+    every = [np.concatenate([getattr(part, name) for part in parts]) for name in FIELDS]
+    numbers, first, place = np.unique(every[0], return_index=True, return_inverse=True)
+    weight, mean, scatter = (values[first] for values in every[1:])
+    again = np.ones(len(place), dtype=bool)
+    again[first] = False
+    for i in np.flatnonzero(again):
+        at = place[i]
+        one = float(weight[at]), mean[at], scatter[at]
+        weight[at], mean[at], scatter[at] = merge(one, tuple(v[i] for v in every[1:]))
+    return EpisodeMoments(numbers, weight, mean, scatter)
 
 
 @contextlib.contextmanager

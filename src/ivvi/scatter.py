@@ -7,10 +7,8 @@ large against its spread.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from ivvi.runs import Floats, Ints, run_products, run_starts
 
 
 def scatter_of(V: Floats, weight: Floats | None) -> tuple[float, Floats, Floats]:
@@ -44,12 +42,18 @@ def scatter_by_group(
     V: Floats, weight: Floats | None, group: Ints
 ) -> tuple[Ints, Floats, Floats, Floats]:
     """Return numbers (E,), weights (E,), means (E, p) and scatters (E, p, p) of groups of rows."""
-    order = np.argsort(group, kind="stable")
-    numbers, starts = np.unique(group[order], return_index=True)
-    stops = np.append(starts[1:], len(order))
-    parts = [
-        scatter_of(V[rows], None if weight is None else weight[rows])
-        for rows in (order[i:j] for i, j in zip(starts, stops, strict=True))
-    ]
-    weights, means, scatters = (np.array(part) for part in zip(*parts, strict=True))
-    return numbers, weights, means, scatters
+    if np.any(group[1:] < group[:-1]):
+        order = np.argsort(group, kind="stable")
+        V, group = V[order], group[order]
+        weight = None if weight is None else weight[order]
+    starts, rows = run_starts(group), V.T
+    lengths = np.diff(np.append(starts, len(group)))
+    weights = lengths.astype(np.float64)
+    weighted = rows
+    if weight is not None:
+        weights, weighted = np.add.reduceat(weight, starts), rows * weight
+    safe = np.where(weights > 0, weights, 1.0)
+    means = np.add.reduceat(weighted, starts, axis=1) / safe
+    centred = rows - np.repeat(means, lengths, axis=1)
+    left = centred if weight is None else centred * weight
+    return group[starts], weights, means.T, run_products(left, centred, starts)

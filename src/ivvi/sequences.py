@@ -15,7 +15,7 @@ from ivvi.diagnostics.sequence_scores import Scores
 from ivvi.errors import DataError, InputError
 from ivvi.estimators import Exact
 from ivvi.features import FeatureMap
-from ivvi.layout import Layout
+from ivvi.layout import build_layout
 from ivvi.logs import Log, read_logs
 from ivvi.moments import compute_moments
 
@@ -149,7 +149,7 @@ def check_sequence(
         missing = "episode" if log.roles.episode is None else "step"
         raise InputError(f"{log.label} has no {missing} column, so that its rows are no sequence")
     log = log.in_order()
-    layout = Layout.of_log(log, phi, psi, seed)
+    layout = build_layout(log, phi, psi, seed)
     moments, counts = compute_moments(log, layout, progress=progress)
     sequence = compute_sequence_moments(log, layout, counts, progress)
     if len(sequence.whole) < FEWEST_BLOCKS:

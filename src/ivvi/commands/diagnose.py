@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from ivvi.commands.options import (
     Action,
+    Bandwidth,
+    Cluster,
+    Debiased,
     DropMissing,
     Episode,
     Features,
@@ -15,6 +22,7 @@ from ivvi.commands.options import (
     Psi,
     Reward,
     Scheduler,
+    Se,
     Seed,
     Source,
     State,
@@ -23,8 +31,25 @@ from ivvi.commands.options import (
     Workers,
     chosen_cluster,
     open_log,
+    rows_to_read,
+    standard_errors,
 )
 from ivvi.terminal import check_json_target, emit_json, progress, say, warn
+
+KEPT = (
+    "n",
+    "episodes",
+    "dropped",
+    "phi",
+    "psi",
+    "outputs",
+    "se_kind",
+    "clusters",
+    "debiased",
+    "bandwidth",
+    "warnings",
+    "diagnostics",
+)
 
 
 def diagnose(  # noqa: PLR0913
@@ -43,30 +68,42 @@ def diagnose(  # noqa: PLR0913
     psi: Psi = None,
     scheduler: Scheduler = None,
     workers: Workers = None,
+    se: Se = "auto",
+    cluster: Cluster = None,
+    debiased: Debiased = False,
+    bandwidth: Bandwidth = None,
+    suspect: Annotated[
+        str | None, typer.Option(help="Instrument features to test, given the others.")
+    ] = None,
     seed: Seed = 0,
     json: Json = None,
     force: Force = False,
 ) -> None:
-    """Say how strong the instruments of a log are and what they identify."""
+    """Say how strong the instruments of a log are, what they identify and if they are valid."""
+    from ivvi.diagnostics import diagnose as panel
     from ivvi.fitting import estimate
-    from ivvi.summary import diagnostics_table
+    from ivvi.summary import panel_table
 
-    cluster = chosen_cluster(scheduler, workers)
+    client = chosen_cluster(scheduler, workers)
     check_json_target(json, force=force)
+    errors = standard_errors(locals())
     logs = open_log(log, locals())
-    with progress("reading", logs.num_rows) as bar:
+    with progress("reading", rows_to_read(logs, errors)) as bar:
         found = estimate(
             logs,
             phi or features,
             psi or features,
+            se=errors,
             allow_unidentified=True,
             seed=seed,
             progress=bar,
-            cluster=cluster,
+            client=client,
         )
     for text in found.warnings:
         warn(text)
-    say(diagnostics_table(found.diagnostics), quiet=json == "-")
-    whole = found.to_json()
-    kept = ("n", "episodes", "dropped", "phi", "psi", "outputs", "warnings", "diagnostics")
-    emit_json({name: whole[name] for name in kept}, json, force=force)
+    suspects = [part.strip() for part in (suspect or "").split(",") if part.strip()]
+    diagnostics = panel(found.moments, found.scored, suspects) if suspects else found.diagnostics
+    say(panel_table(diagnostics), quiet=json == "-")
+    say(f"\nerrors            {found.estimate.W_cov}", quiet=json == "-")
+    whole = found.to_json() | {"diagnostics": diagnostics.to_json()}
+    emit_json({name: whole[name] for name in KEPT}, json, force=force)

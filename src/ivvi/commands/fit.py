@@ -9,6 +9,9 @@ import typer
 
 from ivvi.commands.options import (
     Action,
+    Bandwidth,
+    Cluster,
+    Debiased,
     DropMissing,
     Episode,
     Features,
@@ -21,6 +24,7 @@ from ivvi.commands.options import (
     Psi,
     Reward,
     Scheduler,
+    Se,
     Seed,
     State,
     Step,
@@ -29,6 +33,8 @@ from ivvi.commands.options import (
     Workers,
     chosen_cluster,
     open_log,
+    rows_to_read,
+    standard_errors,
 )
 from ivvi.errors import InputError
 from ivvi.terminal import check_json_target, emit_json, progress, say, warn
@@ -49,7 +55,10 @@ def fit(  # noqa: PLR0913
     features: Features = "linear",
     phi: Phi = None,
     psi: Psi = None,
-    method: Annotated[str, typer.Option(help="exact, sgda or least-squares.")] = "exact",
+    method: Annotated[
+        str,
+        typer.Option(help="exact, sgda, least-squares, liml, fuller:1, kclass:0.5 or gmm."),
+    ] = "exact",
     schedule: Annotated[
         str, typer.Option(help="Steps of sgda: auto, paper-linear, constant:0.05, decay:0.1,0.5.")
     ] = "auto",
@@ -66,8 +75,10 @@ def fit(  # noqa: PLR0913
     ridge: Annotated[
         float, typer.Option(help="Penalty, in units of the features' variances.")
     ] = 0.0,
-    se: Annotated[str, typer.Option(help="Standard errors: unadjusted.")] = "unadjusted",
-    debiased: Annotated[bool, typer.Option(help="Small-sample correction of variances.")] = False,
+    se: Se = "auto",
+    cluster: Cluster = None,
+    debiased: Debiased = False,
+    bandwidth: Bandwidth = None,
     allow_unidentified: Unidentified = False,
     moments: Annotated[
         Path | None, typer.Option(help="Fit to sums that `ivvi moments` wrote, not to a log.")
@@ -96,27 +107,31 @@ def fit(  # noqa: PLR0913
     state_file = None if checkpoint is None else Checkpoint(checkpoint, checkpoint_every)
     force = force or (state_file is not None and state_file.exists)  # what that run wrote
     checked_output(out, force=force)
-    cluster = chosen_cluster(scheduler, workers)
+    client = chosen_cluster(scheduler, workers)
     check_json_target(json, force=force, out=out)
-    if se != "unadjusted":
-        raise InputError(f"standard errors {se!r} are not available; unadjusted is")
-    settings: dict[str, Any] = {"ridge": ridge, "debiased": debiased}
+    errors = standard_errors(locals())
+    settings: dict[str, Any] = {}
+    if method in ("exact", "least-squares"):
+        settings = {"ridge": ridge}
+    elif ridge:
+        raise InputError(f"--ridge is for exact and least-squares; the method is {method}")
     if method == "sgda":
         size = int(batch) if batch.isdecimal() else batch
         settings = {"schedule": schedule, "batch": size, "passes": passes, "order": order}
         settings |= {"memory": memory, "seed": seed}
     chosen = make_method(method, **settings)
     logs = _open(log, moments, locals())
-    with progress("reading", getattr(logs, "num_rows", None)) as bar:
+    with progress("reading", rows_to_read(logs, errors)) as bar:
         found = estimate(
             logs,
             phi or features,
             psi or features,
             method=chosen,
+            se=errors,
             allow_unidentified=allow_unidentified,
             seed=seed,
             progress=bar,
-            cluster=cluster,
+            client=client,
             checkpoint=state_file,
         )
     found.save(out, moments=not without_moments, force=force)
@@ -139,6 +154,6 @@ def _open(log: str | None, moments: Path | None, options: dict[str, Any]) -> Any
 
     if options["checkpoint"] is not None:
         raise InputError("--checkpoint is for logs; moments are read at once")
-    if options["cluster"] is not None:
+    if options["client"] is not None:
         raise InputError("--scheduler and --workers are for logs; moments are read at once")
     return Shard.load(moments)

@@ -28,6 +28,14 @@ Step = Annotated[str | None, typer.Option(help="Step column. [default: step, if 
 Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
 DropMissing = Annotated[bool, typer.Option(help="Drop rows with missing or infinite values.")]
 Features = Annotated[str, typer.Option(help="linear, poly2, poly2:cross, spline:5, fourier:200.")]
+Se = Annotated[
+    str, typer.Option(help="Standard errors: auto, unadjusted, robust, clustered or hac.")
+]
+Cluster = Annotated[
+    str | None, typer.Option(help="One or two columns to cluster by. [default: the episode]")
+]
+Debiased = Annotated[bool, typer.Option(help="Small-sample correction of variances.")]
+Bandwidth = Annotated[int | None, typer.Option(help="Largest lag of hac.")]
 Phi = Annotated[str | None, typer.Option(help="Feature word for phi(x, a) alone.")]
 Psi = Annotated[str | None, typer.Option(help="Feature word for psi(x, z) alone.")]
 Unidentified = Annotated[
@@ -45,6 +53,25 @@ def chosen_cluster(scheduler: str | None, workers: int | None) -> str | int | No
     if scheduler is not None and workers is not None:
         raise InputError("--scheduler and --workers exclude each other; one is wanted")
     return scheduler if workers is None else workers
+
+
+def standard_errors(options: dict[str, Any]) -> Any:
+    """Return the standard errors that the options of a command ask for."""
+    from ivvi.estimators import StandardErrors
+
+    return StandardErrors(
+        options["se"],
+        options["cluster"] or (),
+        options["debiased"],
+        bandwidth=options["bandwidth"],
+    )
+
+
+def rows_to_read(log: Any, errors: Any) -> int | None:
+    """Return the rows that a progress bar counts: standard errors read them a second time."""
+    if log.num_rows is None:
+        return None
+    return int(log.num_rows) * (1 if errors.kind == "unadjusted" else 2)
 
 
 def open_log(log: str, options: dict[str, Any]) -> Any:

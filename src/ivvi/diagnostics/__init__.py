@@ -1,18 +1,33 @@
-"""Is the instrument any good: strength, identification and specification tests."""
+"""Is the instrument any good: strength, identification, validity, confounding."""
 
-from ivvi.diagnostics.panel import Diagnostics, diagnose
-from ivvi.diagnostics.specification import sargan, wu_hausman
+from ivvi.diagnostics.confounding import durbin, robust_wu_hausman, wu_hausman
+from ivvi.diagnostics.first_stage import FirstStage, cragg_donald, first_stage
+from ivvi.diagnostics.panel import diagnose
+from ivvi.diagnostics.rank import EffectiveF, RankTest, effective_f, kleibergen_paap
+from ivvi.diagnostics.results import Diagnostics
 from ivvi.diagnostics.statistic import Statistic
-from ivvi.diagnostics.strength import FirstStage, Strength, cragg_donald, first_stage, strength
+from ivvi.diagnostics.strength import Strength, strength
+from ivvi.diagnostics.validity import basmann, difference, hansen_j, sargan
+from ivvi.diagnostics.verdict import Verdict
 
 __all__ = [
     "Diagnostics",
+    "EffectiveF",
     "FirstStage",
+    "RankTest",
     "Statistic",
     "Strength",
+    "Verdict",
+    "basmann",
     "cragg_donald",
     "diagnose",
+    "difference",
+    "durbin",
+    "effective_f",
     "first_stage",
+    "hansen_j",
+    "kleibergen_paap",
+    "robust_wu_hausman",
     "sargan",
     "strength",
     "wu_hausman",

@@ -21,7 +21,7 @@ from ivvi.diagnostics.cluster_tests import Comparison
 from ivvi.diagnostics.statistic import Statistic
 from ivvi.estimators import Exact
 from ivvi.estimators.estimate import RANK_TOLERANCE, Floats, Rows
-from ivvi.estimators.exact import orthonormal
+from ivvi.estimators.whitening import orthonormal
 from ivvi.features import FeatureMap, parse_features
 from ivvi.layout import Layout
 from ivvi.logs import Log

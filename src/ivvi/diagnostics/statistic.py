@@ -5,7 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ivvi.diagnostics.tails import chi2_tail, f_tail
+from ivvi.errors import DataError
+from ivvi.layout import Floats
+
+SINGULAR = 1e-12
+"""A covariance whose eigenvalues span more than this has no inverse to speak of."""
+
+
+class SingularError(DataError):
+    """A covariance cannot be inverted, so that the statistic that needs it does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +55,21 @@ class Statistic:
         return {
             "value": self.value,
             "distribution": self.distribution,
+            "df": list(self.df),
             "p_value": self.p_value,
             "null": self.null,
         }
+
+
+def quadratic(g: Floats, covariance: Floats, what: str) -> float:
+    """Return g^T covariance^-1 g, refusing a singular covariance of `what`."""
+    scale = np.sqrt(np.diag(covariance).clip(min=0))
+    if not (scale > 0).all():
+        raise SingularError(f"the covariance of {what} has no variance in some direction")
+    values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
+    if values[0] <= SINGULAR * values[-1]:
+        raise SingularError(
+            f"the covariance of {what} is singular ({len(g)} moments): more rows or clusters, or "
+            "fewer instruments, are wanted"
+        )
+    return float(np.sum((vectors.T @ (g / scale)) ** 2 / values))

@@ -1,7 +1,24 @@
-"""From moments to W: the exact saddle point, and the confounded baseline."""
+"""From moments to W and its covariance: the saddle point, the k-class, GMM, least squares."""
 
+from ivvi.estimators.covariance import Covariance
 from ivvi.estimators.estimate import Estimate, Method
 from ivvi.estimators.exact import Exact
+from ivvi.estimators.gmm import GMM
+from ivvi.estimators.kclass import LIML, Fuller, KClass
 from ivvi.estimators.least_squares import LeastSquares
+from ivvi.estimators.standard_errors import StandardErrors
+from ivvi.estimators.words import parse_method
 
-__all__ = ["Estimate", "Exact", "LeastSquares", "Method"]
+__all__ = [
+    "GMM",
+    "LIML",
+    "Covariance",
+    "Estimate",
+    "Exact",
+    "Fuller",
+    "KClass",
+    "LeastSquares",
+    "Method",
+    "StandardErrors",
+    "parse_method",
+]

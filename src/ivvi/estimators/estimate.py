@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ivvi.checkpoint import Checkpoint
 from ivvi.errors import DataError, InputError
+from ivvi.estimators.covariance import Covariance, homoskedastic
 from ivvi.estimators.trace import Trace
 from ivvi.features import describe_direction
 from ivvi.layout import Layout
@@ -39,10 +40,17 @@ class Estimate:
         Orthonormal directions of a row of W that the data do not identify, (m, d_phi).
     spread
         Standard deviation of each feature, (d_phi,).
+    influence
+        L, (d_phi, r): row i moves W_j. by u_ij L psi~_i / n, with psi~ the whitened features
+        of `instruments` (`whitening.whiten`); (d_y, d_phi, r) where it differs by output.
     n
         Rows.
+    instruments
+        ``psi``, or ``phi`` for least squares.
     trace
         How an iterative method got there; None for closed forms.
+    covariance
+        Covariance of W; None stands for the unadjusted one, noise_cov and bread.
     """
 
     layout: Layout
@@ -52,8 +60,11 @@ class Estimate:
     bread: Floats
     null: Floats
     spread: Floats
+    influence: Floats
     n: int
+    instruments: str = "psi"
     trace: Trace | None = None
+    covariance: Covariance | None = None
 
     @property
     def identified(self) -> bool:
@@ -62,21 +73,35 @@ class Estimate:
 
     @property
     def se(self) -> Floats:
-        """Homoskedastic standard errors, (d_y, d_phi); NaN where W is not identified.
+        """Standard errors, (d_y, d_phi); NaN where W is not identified.
 
         NaN throughout where the bread is empty: it was not computed.
         """
         if not self.bread.size:
             return np.full(self.W.shape, np.nan)
-        se: Floats = np.sqrt(
-            np.outer(np.diag(self.noise_cov), np.maximum(np.diag(self.bread), 0.0))
-        )
+        if self.covariance is not None:
+            se = self.covariance.se
+        else:
+            se = np.sqrt(np.outer(np.diag(self.noise_cov), np.maximum(np.diag(self.bread), 0.0)))
         part = np.abs(self.null) * self._units
         constant = self.layout.constant
         slopes = part if constant is None else np.delete(part, constant, axis=1)
         free = part > 1e-6 * slopes.max(axis=1, keepdims=True, initial=0.0)
         se[:, free.any(axis=0)] = np.nan
         return se
+
+    @property
+    def W_cov(self) -> Covariance:  # noqa: N802
+        """Covariance of W, the unadjusted one unless another was computed."""
+        return self.covariance or homoskedastic(self.noise_cov, self.bread)
+
+    @property
+    def residual_map(self) -> Floats:
+        """R (d_y, p) with y - W phi = R v for the rows v of the layout."""
+        R = np.zeros((len(self.W), self.layout.width))
+        R[:, list(self.layout.y_columns)] = np.eye(len(self.W))
+        R[:, list(self.layout.phi_columns)] -= self.W
+        return R
 
     @property
     def _units(self) -> Floats:
@@ -136,16 +161,14 @@ class Rows:
         return cls(Phi, Psi, R[:, list(layout.y_columns)], phi_kept, psi_kept)
 
 
-def solve_rows(
-    moments: Moments, rows: Rows, basis: Floats | None, *, ridge: float, debiased: bool
-) -> Estimate:
-    """Least squares of Y on Phi after projecting both on `basis` (m, r); None: no projection.
+def solve_rows(moments: Moments, rows: Rows, basis: Floats, *, ridge: float = 0.0) -> Estimate:
+    """Least squares of Y on Phi after projecting both on an orthonormal `basis` (m, r).
 
-    The projection on the span of psi makes this 2SLS, W_sad = C B^-1 A (A^T B^-1 A)^-1.
-    The ridge penalty is `ridge` times the sum of w_j^2 var(phi_j), so that it does not
-    depend on units and leaves the constant alone.
+    The projection on the span of psi makes this 2SLS, W_sad = C B^-1 A (A^T B^-1 A)^-1;
+    that on the span of phi changes nothing. The ridge penalty is `ridge` times the sum of
+    w_j^2 var(phi_j), so that it does not depend on units and leaves the constant alone.
     """
-    Phi, Y = (rows.Phi, rows.Y) if basis is None else (basis.T @ rows.Phi, basis.T @ rows.Y)
+    Phi, Y = basis.T @ rows.Phi, basis.T @ rows.Y
     scale = np.linalg.norm(rows.Phi, axis=0)
     scale[scale == 0] = 1.0
     left, size, right = np.linalg.svd(Phi / scale, full_matrices=False)
@@ -155,37 +178,41 @@ def solve_rows(
     strong = size > RANK_TOLERANCE
     shrink = size[strong] / (size[strong] ** 2 + ridge)
     kept = right[: len(size)][strong] / scale
-    slopes = (left[:, strong].T @ Y).T * shrink @ kept
+    influence = (kept.T * shrink) @ left[:, strong].T
     bread = (kept.T * shrink**2) @ kept / moments.n
     lost = np.vstack([right[: len(size)][~strong], right[len(size) :]]) / scale
-    return _finish(moments, rows, slopes, bread, lost, debiased=debiased)
+    return finish(moments, rows, (influence @ Y).T, influence, bread, lost)
 
 
-def _finish(
-    moments: Moments, rows: Rows, slopes: Floats, bread: Floats, lost: Floats, *, debiased: bool
+def finish(
+    moments: Moments, rows: Rows, slopes: Floats, influence: Floats, bread: Floats, lost: Floats
 ) -> Estimate:
-    """Put the constant back, take the minimum-norm solution, and measure the noise."""
+    """Put the constant back, take the minimum-norm solution, and measure the noise.
+
+    Influence and bread may be one for each output, (d_y, ...); `lost` (m, ...) are the
+    directions of the slopes that are not identified.
+    """
     layout = moments.layout
-    extend = _extension(moments, rows)
+    extend = extension(moments, rows)
     null = np.linalg.qr((lost @ extend).T)[0].T
     keep = np.eye(extend.shape[1]) - null.T @ null
     W = slopes @ extend
     if layout.constant is not None:
         W[:, layout.constant] += moments.mean[list(layout.y_columns)]
         bread = extend.T @ bread @ extend
-        bread[layout.constant, layout.constant] += 1 / moments.n
+        bread[..., layout.constant, layout.constant] += 1 / moments.n
+    L = keep @ with_constant(extend.T @ influence, layout.constant)
     W = W @ keep
     residual = rows.Y - rows.Phi @ W[:, rows.phi_kept].T
     if moments.n <= W.shape[1]:
         raise DataError(
             f"{moments.n} rows cannot estimate {W.shape[1]} coefficients; more rows are wanted"
         )
-    freedom = moments.n - W.shape[1] if debiased else moments.n
-    noise_cov = residual.T @ residual * (moments.n / freedom)
-    K = _dual(moments, rows, residual)
+    noise_cov = residual.T @ residual
+    K = dual(moments, rows, residual)
     spread = np.where(is_constant(moments), 0.0, np.sqrt(np.diag(moments.scatter) / moments.weight))
     spread = spread[list(layout.phi_columns)]
-    return Estimate(layout, W, K, noise_cov, keep @ bread @ keep, null, spread, moments.n)
+    return Estimate(layout, W, K, noise_cov, keep @ bread @ keep, null, spread, L, moments.n)
 
 
 def check_ridge(ridge: float) -> None:
@@ -202,7 +229,16 @@ def with_weights(moments: Moments, exact: Estimate, W: Floats, K: Floats) -> Est
         return replace(exact, W=W, K=K, noise_cov=residual.T @ residual)
 
 
-def _extension(moments: Moments, rows: Rows) -> Floats:
+def with_constant(influence: Floats, constant: int | None) -> Floats:
+    """Put the constant's coordinate before those of the slopes, (..., d_phi, r)."""
+    if constant is None:
+        return influence
+    first = np.zeros((*influence.shape[:-1], 1))
+    first[..., constant, 0] = 1.0
+    return np.concatenate([first, influence], axis=-1)
+
+
+def extension(moments: Moments, rows: Rows) -> Floats:
     """Map slopes to full rows of W, (d_phi - 1, d_phi): the constant is -slopes . mean."""
     constant, d_phi = moments.layout.constant, len(moments.layout.phi_names)
     extend = np.eye(d_phi)[rows.phi_kept]
@@ -211,7 +247,7 @@ def _extension(moments: Moments, rows: Rows) -> Floats:
     return extend
 
 
-def _dual(moments: Moments, rows: Rows, residual: Floats) -> Floats:
+def dual(moments: Moments, rows: Rows, residual: Floats) -> Floats:
     """K = (W A^T - C) B^-1: minus the regression of the residual on psi, (d_y, d_psi)."""
     scale = np.linalg.norm(rows.Psi, axis=0)
     scale[scale == 0] = 1.0

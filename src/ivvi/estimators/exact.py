@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from ivvi.checkpoint import Checkpoint
-from ivvi.estimators.estimate import (
-    RANK_TOLERANCE,
-    Estimate,
-    Floats,
-    Rows,
-    check_ridge,
-    solve_rows,
-)
+from ivvi.estimators.estimate import Estimate, Rows, check_ridge, solve_rows
+from ivvi.estimators.whitening import whiten
 from ivvi.logs import Log
 from ivvi.moments import Moments
 
@@ -33,12 +25,9 @@ class Exact:
     ----------
     ridge
         Penalty on the squared coefficients in units of the features' variances.
-    debiased
-        Divide the residual sum of squares by n - d_phi instead of n.
     """
 
     ridge: float = 0.0
-    debiased: bool = False
 
     def __post_init__(self) -> None:
         check_ridge(self.ridge)
@@ -53,26 +42,4 @@ class Exact:
     ) -> Estimate:
         """Estimate W from moments."""
         rows = Rows.of(moments)
-        basis = instrument_basis(rows)
-        return solve_rows(moments, rows, basis, ridge=self.ridge, debiased=self.debiased)
-
-
-def instrument_basis(rows: Rows) -> Floats:
-    """Return an orthonormal basis (m, rank) of the span of the columns of Psi."""
-    return orthonormal(rows.Psi)
-
-
-def orthonormal(V: Floats, *, rescale: bool = True) -> Floats:
-    """Return an orthonormal basis (m, rank) of the columns of V, ignoring their units.
-
-    With `rescale` off, columns that are small against 1 count as zero.
-    """
-    scale = np.linalg.norm(V, axis=0)
-    V = V / np.where(scale > 0, scale, 1.0) if rescale else V
-    if 0 < V.shape[1] <= V.shape[0]:
-        Q, R = np.linalg.qr(V)
-        if np.abs(np.diag(R)).min() > RANK_TOLERANCE:
-            return Q
-    left, size, _ = np.linalg.svd(V, full_matrices=False)
-    basis: Floats = left[:, size > RANK_TOLERANCE]
-    return basis
+        return solve_rows(moments, rows, whiten(moments).basis, ridge=self.ridge)

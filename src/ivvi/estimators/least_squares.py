@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ivvi.checkpoint import Checkpoint
 from ivvi.estimators.estimate import Estimate, Rows, check_ridge, solve_rows
+from ivvi.estimators.whitening import whiten
 from ivvi.logs import Log
 from ivvi.moments import Moments
 
@@ -19,12 +20,11 @@ class LeastSquares:
 
     Parameters
     ----------
-    ridge, debiased
+    ridge
         As for `Exact`.
     """
 
     ridge: float = 0.0
-    debiased: bool = False
 
     def __post_init__(self) -> None:
         check_ridge(self.ridge)
@@ -39,4 +39,5 @@ class LeastSquares:
     ) -> Estimate:
         """Estimate W from moments."""
         rows = Rows.of(moments)
-        return solve_rows(moments, rows, None, ridge=self.ridge, debiased=self.debiased)
+        basis = whiten(moments, "phi").basis
+        return replace(solve_rows(moments, rows, basis, ridge=self.ridge), instruments="phi")

@@ -17,9 +17,10 @@ import numpy as np
 
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.estimate import Floats, Rows
-from ivvi.estimators.exact import Exact, orthonormal
+from ivvi.estimators.exact import Exact
 from ivvi.estimators.folds import fold_moments_of_log, others
-from ivvi.layout import Layout
+from ivvi.estimators.whitening import orthonormal
+from ivvi.layout import Layout, build_layout
 from ivvi.logs import Log
 from ivvi.moments import Moments
 from ivvi.nested import psi_positions, restrict
@@ -90,7 +91,7 @@ def choose_features(
         raise InputError(f"{', '.join(words) or 'no'} features to choose from; two or more differ")
     if folds < 2:
         raise InputError(f"{folds} folds were asked for; at least 2 are wanted")
-    small = [Layout.of_log(log, word, seed=seed) for word in words]
+    small = [build_layout(log, word, seed=seed) for word in words]
     rich = small[-1].psi
     large = [Layout.build(one.phi, one.psi + rich, log.roles) for one in small]
     sums = fold_moments_of_log(log, large, folds, progress)

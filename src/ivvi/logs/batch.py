@@ -31,6 +31,8 @@ class Batch:
         Number of the episode of each row (n,), or None when it was not asked for.
     step
         Number of the step of each row (n,), where the log has one and episodes were asked for.
+    clusters
+        Number of the cluster of each row (n,), for each of the log's cluster columns.
     table
         [x, a, z, y] side by side (n, d), of which the four are views, where there is one.
     """
@@ -42,6 +44,7 @@ class Batch:
     weight: Floats | None = None
     episode: NDArray[np.int64] | None = None
     step: NDArray[Any] | None = None
+    clusters: tuple[NDArray[np.int64], ...] = ()
     table: Floats | None = None
 
     def __len__(self) -> int:
@@ -56,4 +59,5 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
         return None if parts[0] is None else np.concatenate(parts)
 
     names = ("x", "a", "z", "y", "weight", "episode", "step")
-    return Batch(**{name: join(name) for name in names})  # type: ignore[arg-type]
+    clusters = tuple(map(np.concatenate, zip(*(batch.clusters for batch in batches), strict=True)))
+    return Batch(**{name: join(name) for name in names}, clusters=clusters)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +19,7 @@ from ivvi.logs.batch import Batch, concatenate
 from ivvi.logs.minari import is_minari, open_minari, write_minari
 from ivvi.logs.order import check_no_duplicates, is_ordered, sort_table
 from ivvi.logs.position import Counts, Position
-from ivvi.logs.schema import Columns, Roles, Schema
+from ivvi.logs.schema import Columns, Roles, Schema, match_columns
 from ivvi.logs.tables import Table, open_table
 from ivvi.logs.transitions import Transitions
 from ivvi.logs.watch import CopyWatch
@@ -104,6 +105,18 @@ class Log:
             return sort_table(self.table, roles.columns, roles.numeric, roles.keys), True
         check_no_duplicates(self.table, roles.keys)
         return self.table, False
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the rows of an episode come one after another (found by one pass)."""
+        return self.roles.episode is None or self._readable[1]
+
+    def clustered(self, columns: Columns) -> Log:
+        """Return the log with these columns read as clusters (the episode needs no reading)."""
+        names = match_columns(columns, list(self.table.schema.names), "cluster")
+        others = tuple(name for name in names if name != self.roles.episode)
+        roles = replace(self.roles, cluster=others)
+        return Log(self.table, roles, drop_missing=self.drop_missing)
 
     def in_order(self) -> Log:
         """Return the log with the rows of an episode together, in the order of their steps."""

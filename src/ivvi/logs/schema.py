@@ -64,7 +64,11 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """The resolved columns of a log, by role."""
+    """The resolved columns of a log, by role.
+
+    `cluster` columns say which rows belong together in standard errors; they may have
+    another role too (`Log.clustered`).
+    """
 
     state: tuple[str, ...]
     action: tuple[str, ...]
@@ -74,6 +78,7 @@ class Roles:
     episode: str | None
     step: str | None
     weight: str | None
+    cluster: tuple[str, ...] = ()
 
     @property
     def derived(self) -> bool:
@@ -100,7 +105,7 @@ class Roles:
     @property
     def columns(self) -> tuple[str, ...]:
         """Every column that is read, once each."""
-        return tuple(dict.fromkeys(self.keys + self.numeric))
+        return tuple(dict.fromkeys(self.keys + self.numeric + self.cluster))
 
     def check(self, available: Sequence[str]) -> None:
         """Refuse a schema with a role left out or a column in two roles."""

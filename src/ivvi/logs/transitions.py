@@ -8,7 +8,7 @@ column-major buffer; memory is bounded by the size of a record batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -78,12 +78,14 @@ class Transitions:
         self._last: dict[str, float] = {}  # the last row's numbers
         self._last_step: Any = 0
         self._step_before: Any = 0  # the same, whether or not next states are derived
-        self._numbers: dict[Any, int] = {}
+        self._numbers = Numbers()
+        self._clusters = [(name, Numbers()) for name in roles.cluster]
+        self._last_clusters = np.zeros(len(roles.cluster), dtype=np.int64)
 
     def go_on(self, start: Position) -> None:
         """Begin where an earlier pass stood."""
         self.counts = replace(start.counts)
-        self._numbers = {value: i for i, value in enumerate(start.numbers)}
+        self._numbers = Numbers(start.numbers)
         self._carry = start.carry
         if start.carry is not None:
             row = start.carry
@@ -93,7 +95,7 @@ class Transitions:
 
     def position(self, alike: tuple[tuple[int, int], ...], weight: float) -> Position:
         """Return where the pass stands, after the batch that it has just yielded."""
-        return Position(replace(self.counts), self._carry, tuple(self._numbers), alike, weight)
+        return Position(replace(self.counts), self._carry, self._numbers.values, alike, weight)
 
     def _parts(self) -> tuple[tuple[str, ...], ...]:
         """Columns of x, a, z and y in the buffer; a derived x' is the state, one row on."""
@@ -126,7 +128,7 @@ class Transitions:
         """Return the usable rows of `block`, and their numeric columns as arrays."""
         values = {name: as_numpy(block.column(name)) for name in self._roles.numeric}
         if all(map(_is_finite, values.values())) and all(
-            _is_present(block.column(name)) for name in self._roles.keys
+            _is_present(block.column(name)) for name in self._roles.keys + self._roles.cluster
         ):
             return block, values
         if not self._drop_missing:
@@ -149,14 +151,21 @@ class Transitions:
             if first:
                 buffer[i, 0] = values[name][0] if i in shifted else self._last[name]
             rows.copy(values[name], int(i in shifted), buffer[i, int(first) :])
-        chosen = np.append(first, linked)
-        numbers = None if episode is None else episode[chosen]
+        kept = np.append(first, linked)
+        numbers = None if episode is None else episode[kept]
+        clusters = tuple(codes[kept] for codes in self._number_clusters(block))
         step = self._steps(block)
         self._carry = block.slice(block.num_rows - 1)
         self._last = {name: column[-1] for name, column in values.items()}
-        return self._split(buffer, numbers, None if step is None else step[chosen])
+        return self._split(buffer, numbers, None if step is None else step[kept], clusters)
 
-    def _split(self, buffer: Floats, episode: Ints | None, step: NDArray[Any] | None) -> Batch:
+    def _split(
+        self,
+        buffer: Floats,
+        episode: Ints | None,
+        step: NDArray[Any] | None,
+        clusters: tuple[Ints, ...],
+    ) -> Batch:
         x, a, z, y, _, w, end = self._offsets
         return Batch(
             x=buffer[x:a].T,
@@ -166,6 +175,7 @@ class Transitions:
             weight=_checked_weight(buffer[w], self._roles.weight) if end > w else None,
             episode=episode,
             step=step,
+            clusters=clusters,
             table=buffer[x:w].T,
         )
 
@@ -209,16 +219,41 @@ class Transitions:
         """Count the episodes and, if asked for, number those of [carried row, block's rows]."""
         before = self.counts.episodes - 1
         if self._roles.episode is not None and not self._ordered:
-            return np.append(before, self._look_up(block.column(self._roles.episode)))
+            numbers = self._numbers.of(block.column(self._roles.episode))
+            self.counts.episodes = len(self._numbers)
+            return np.append(before, numbers)
         self.counts.episodes += int(starts.sum())
         return np.append(before, before + np.cumsum(starts)) if self._episodes else None
 
-    def _look_up(self, column: pa.Array) -> Ints:
+    def _number_clusters(self, block: pa.RecordBatch) -> list[Ints]:
+        """Number the clusters of [carried row, block's rows], for each cluster column."""
+        codes = [
+            np.append(last, numbers.of(block.column(name)))
+            for last, (name, numbers) in zip(self._last_clusters, self._clusters, strict=True)
+        ]
+        self._last_clusters = np.array([column[-1] for column in codes], dtype=np.int64)
+        return codes
+
+
+class Numbers:
+    """Numbers the values of a column in the order in which they are met."""
+
+    def __init__(self, values: Iterable[Any] = ()) -> None:
+        self._known: dict[Any, int] = {value: i for i, value in enumerate(values)}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The values in the order of their numbers."""
+        return tuple(self._known)
+
+    def of(self, column: pa.Array) -> Ints:
+        """Return the number of each value, (n,)."""
         encoded = column.dictionary_encode()
-        for value in encoded.dictionary.to_pylist():
-            self._numbers.setdefault(value, len(self._numbers))
-        self.counts.episodes = len(self._numbers)
-        known = np.array([self._numbers[v] for v in encoded.dictionary.to_pylist()], np.int64)
+        values = encoded.dictionary.to_pylist()
+        known = np.array([self._known.setdefault(v, len(self._known)) for v in values], np.int64)
         numbers: Ints = known[as_numpy(encoded.indices)]
         return numbers
 

@@ -1,0 +1,67 @@
+"""One word on the instruments, and the rule behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ivvi.diagnostics.rank import BIASES, EffectiveF
+from ivvi.diagnostics.stock_yogo import bias_values, size_values
+from ivvi.diagnostics.strength import Strength
+
+STRONG_F, WEAK_F = 10.0, 5.0
+"""Staiger and Stock's rule of thumb, and half of it, where no critical value is tabulated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``strong``, ``doubtful``, ``weak`` or ``not identified``, with the rule that says so.
+
+    `word` is empty where the question does not arise: nothing is endogenous, or nothing is
+    left of the actions for a confounder.
+    """
+
+    word: str
+    rule: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the verdict with JSON values."""
+        return {"verdict": self.word or None, "rule": self.rule}
+
+
+def judge(
+    found: Strength,
+    effective: EffectiveF | None,
+    name: str,
+    f: float | None,
+    endogenous: int,
+    instruments: int,
+) -> Verdict:
+    """Judge by the best statistic that there is.
+
+    One endogenous feature: the effective F, against its critical values for a bias of 10%
+    (strong) and 30% (doubtful) of the worst case. Several: the rank test's F (`name` says
+    which), against Stock and Yogo's for a bias of 10% and 30% of least squares', for a size
+    of 10% and 25% where no bias is tabulated, else against 10 and 5.
+    """
+    if not found.identified:
+        return Verdict("not identified", f"the rank of A is {found.rank} of {found.d_phi}")
+    if effective is not None:
+        at = dict(zip(BIASES, effective.critical, strict=True))
+        source = "Montiel Olea and Pflueger's critical values for a bias of 10% and 30%"
+        return _compare("the effective F", effective.value, at[0.10], at[0.30], source)
+    if f is None:
+        return Verdict("", "no feature is endogenous beyond what the instruments determine")
+    bias, size = bias_values(endogenous, instruments), size_values(endogenous, instruments)
+    if bias is not None:
+        source = "Stock and Yogo's critical values for a bias of 10% and 30%"
+        return _compare(name, f, bias[0.10], bias[0.30], source)
+    if size is not None:
+        source = "Stock and Yogo's critical values for a size of 10% and 25%"
+        return _compare(name, f, size[0.10], size[0.25], source)
+    return _compare(name, f, STRONG_F, WEAK_F, "the rule of thumb of 10, and half of it")
+
+
+def _compare(name: str, value: float, strong: float, weak: float, source: str) -> Verdict:
+    word = "strong" if value >= strong else "doubtful" if value >= weak else "weak"
+    return Verdict(word, f"{name} is {value:.4g}, against {strong:.4g} and {weak:.4g}: {source}")

@@ -1,0 +1,170 @@
+"""Adding up products of residuals and instruments, in bounded memory.
+
+The score of row i is g_i = e_i (x) psi~_i, residuals times whitened instruments. What
+standard errors need is the variance of its sum, under one of three readings:
+
+    rows       sum_i g_i g_i^T
+    clusters   sum_c G_c G_c^T,  G_c = sum of g_i over the rows of cluster c
+    HAC        sum_i g_i k_i^T + k_i g_i^T - g_i g_i^T,  k_i = sum_l w_l g_{i-l}
+
+with lags inside an episode. Rows arrive in chunks, transposed: E (d_e, n), Z (r, n).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ivvi.layout import Floats
+from ivvi.runs import Ints, run_products, run_starts
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One sum of squares: for each group of residuals (k, k), and how many clusters it has."""
+
+    groups: tuple[Floats, ...]
+    clusters: int | None = None
+    sign: float = 1.0
+
+
+class Meat(Protocol):
+    """Something to which chunks of rows are added."""
+
+    def add(self, E: Floats, Z: Floats, codes: Ints) -> None:
+        """Add rows; `codes` (n,) are their clusters or episodes."""
+        ...
+
+    def piece(self) -> Piece:
+        """Return the sum so far."""
+        ...
+
+
+class RowMeat:
+    """Every row for itself: White's sum."""
+
+    def __init__(self, groups: Sequence[slice]) -> None:
+        self._groups, self._sums = groups, [np.zeros((1, 1))] * len(groups)
+
+    def add(self, E: Floats, Z: Floats, codes: Ints) -> None:
+        """Add rows, whatever their codes."""
+        for i, group in enumerate(self._groups):
+            g = products(E[group], Z)
+            self._sums[i] = self._sums[i] + g @ g.T
+
+    def piece(self) -> Piece:
+        """Return the sum so far."""
+        return Piece(tuple(self._sums))
+
+
+class ClusterMeat:
+    """Clusters of rows.
+
+    Where the rows of a cluster are known to stand together (`ordered`), only the last one
+    is open at any time; otherwise one sum is held for each cluster.
+    """
+
+    def __init__(self, groups: Sequence[slice], *, ordered: bool) -> None:
+        self._groups, self._ordered = groups, ordered
+        self._sums = [np.zeros((1, 1))] * len(groups)
+        self._held: list[Floats] | None = None  # for each group (clusters, k)
+        self._seen = np.zeros(0, dtype=bool)  # which clusters, when not ordered
+        self._open = -1  # code of the cluster that is held, when ordered
+        self._count = 0
+
+    def add(self, E: Floats, Z: Floats, codes: Ints) -> None:
+        """Add rows."""
+        if np.any(codes[1:] < codes[:-1]):
+            order = np.argsort(codes, kind="stable")
+            E, Z, codes = E[:, order], Z[:, order], codes[order]
+        starts = run_starts(codes)
+        sums = run_products(E, Z, starts)
+        self.add_sums(codes[starts], sums)
+
+    def add_sums(self, codes: Ints, whole: Floats) -> None:
+        """Add sums over parts of clusters, codes (c,) in order and sums (c, d_e, r)."""
+        sums = [whole[:, group].reshape(len(codes), -1) for group in self._groups]
+        if not self._ordered:
+            self._hold(codes, sums)
+            return
+        self._count += len(codes)
+        if self._held is not None and codes[0] == self._open:
+            self._count -= 1
+            for held, new in zip(self._held, sums, strict=True):
+                new[0] += held[0]
+        elif self._held is not None:
+            self._square(self._held)
+        self._square([part[:-1] for part in sums])
+        self._held, self._open = [part[-1:] for part in sums], int(codes[-1])
+
+    def _hold(self, codes: Ints, sums: Sequence[Floats]) -> None:
+        size = int(codes.max()) + 1
+        if self._held is None:
+            self._held = [np.zeros((0, part.shape[1])) for part in sums]
+        if size > len(self._held[0]):
+            more = max(size, 2 * len(self._held[0])) - len(self._held[0])
+            self._held = [np.pad(part, ((0, more), (0, 0))) for part in self._held]
+            self._seen = np.pad(self._seen, (0, more))
+        for held, new in zip(self._held, sums, strict=True):
+            held[codes] += new
+        self._seen[codes] = True
+        self._count = int(self._seen.sum())
+
+    def _square(self, sums: Sequence[Floats]) -> None:
+        for i, part in enumerate(sums):
+            self._sums[i] = self._sums[i] + part.T @ part
+
+    def piece(self) -> Piece:
+        """Return the sum so far."""
+        if self._held is not None:
+            self._square(self._held)
+            self._held = None
+        return Piece(tuple(self._sums), self._count)
+
+
+class HacMeat:
+    """Rows of an episode that depend on those just before them."""
+
+    def __init__(self, groups: Sequence[slice], weights: Floats) -> None:
+        self._groups, self._weights = groups, weights
+        self._sums = [np.zeros((1, 1))] * len(groups)
+        self._before: tuple[Floats, Floats, Ints] | None = None
+
+    def add(self, E: Floats, Z: Floats, codes: Ints) -> None:
+        """Add rows in the order of their episodes."""
+        lags = len(self._weights) - 1
+        if self._before is not None:
+            E, Z = (np.hstack(pair) for pair in zip(self._before[:2], (E, Z), strict=True))
+            codes = np.append(self._before[2], codes)
+        first = 0 if self._before is None else len(self._before[2])
+        reach = range(1, min(lags, len(codes) - 1) + 1)
+        weights = [self._weights[lag] * (codes[lag:] == codes[:-lag]) for lag in reach]
+        for i, group in enumerate(self._groups):
+            g = products(E[group], Z)
+            k, part = 0.5 * g, np.empty_like(g)
+            for lag, weight in zip(reach, weights, strict=True):
+                k[:, lag:] += np.multiply(g[:, :-lag], weight, out=part[:, lag:])
+            cross = g[:, first:] @ k[:, first:].T
+            self._sums[i] = self._sums[i] + cross + cross.T
+        keep = slice(max(0, len(codes) - lags), None)
+        self._before = E[:, keep], Z[:, keep], codes[keep]
+
+    def piece(self) -> Piece:
+        """Return the sum so far."""
+        return Piece(tuple(self._sums))
+
+
+def products(E: Floats, Z: Floats) -> Floats:
+    """Return the scores e_i (x) psi~_i, (d_e r, n)."""
+    return (E[:, None] * Z).reshape(len(E) * len(Z), -1)
+
+
+def kernel_weights(kernel: str, bandwidth: int) -> Floats:
+    """Return the weights of lags 0, ..., bandwidth: ``bartlett`` or ``parzen``."""
+    u = np.arange(bandwidth + 1) / (bandwidth + 1)
+    if kernel == "bartlett":
+        return 1 - u
+    return np.where(u <= 0.5, 1 - 6 * u**2 + 6 * u**3, 2 * (1 - u) ** 3)

@@ -1,0 +1,134 @@
+"""Features in coordinates without units: orthonormal, and the exogenous ones first.
+
+Inference is about products of residuals and instruments. In the coordinates
+
+    psi~ = (v - shift) T,   E[psi~ psi~^T] = I
+
+those products keep their digits whatever the units and means of the columns, collinear
+columns drop out, and what the excluded instruments add is a block of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ivvi.estimators.estimate import RANK_TOLERANCE, Rows
+from ivvi.layout import Floats
+from ivvi.moments import Moments, remembered
+
+
+@dataclass(frozen=True, slots=True)
+class Whitened:
+    """An orthonormal basis of the span of psi (or of phi).
+
+    Attributes
+    ----------
+    shift, T
+        psi~ = (v - shift) T, with v (p,) and T (p, r). The constant, when phi and psi share
+        it, is the first coordinate, and the others are centred.
+    basis
+        psi~ of the compressed rows (`Rows`) without the constant, (m, r) or (m, r - 1).
+    exogenous
+        How many coordinates, the constant among them, span what phi and psi share.
+    """
+
+    shift: Floats
+    T: Floats
+    basis: Floats
+    exogenous: int
+
+    @property
+    def rank(self) -> int:
+        """Number of coordinates, the constant's included."""
+        return int(self.T.shape[1])
+
+    def means(self, moments: Moments, R: Floats) -> Floats:
+        """Return E[(R v) psi~^T], (d, r), for a map R (d, p) of the rows v."""
+        offset = moments.mean - self.shift
+        second = moments.scatter / moments.weight + np.outer(offset, offset)
+        means: Floats = R @ second @ self.T + np.outer(R @ self.shift, offset @ self.T)
+        return means
+
+    def residual_map(self, moments: Moments, R: Floats) -> Floats:
+        """Return the map of v to what the regression of R v on psi~ leaves, (d, p)."""
+        fitted = self.means(moments, R) @ self.T.T
+        rest: Floats = R - fitted
+        if moments.layout.constant is not None:
+            rest[:, moments.layout.constant] += fitted @ self.shift
+        return rest
+
+    @property
+    def included(self) -> Floats:
+        """The part of the basis that the exogenous features span, without the constant."""
+        return self.basis[:, : self._slopes]
+
+    @property
+    def excluded(self) -> Whitened:
+        """What the excluded instruments add."""
+        T, basis = self.T[:, self.exogenous :], self.basis[:, self._slopes :]
+        return Whitened(self.shift, T, basis, 0)
+
+    @property
+    def _slopes(self) -> int:
+        return int(self.exogenous - (self.rank - self.basis.shape[1]))
+
+
+@remembered
+def whiten(moments: Moments, of: str = "psi") -> Whitened:
+    """Return the coordinates of psi, or of phi."""
+    layout, rows = moments.layout, Rows.of(moments)
+    if of == "phi":
+        columns, values = rows.phi_kept, rows.Phi
+        shared = np.ones(len(columns), dtype=bool)
+    else:
+        columns, values = np.array(layout.psi_columns)[rows.psi_kept], rows.Psi
+        shared = np.isin(columns, layout.shared)
+    order = np.concatenate([np.flatnonzero(shared), np.flatnonzero(~shared)])
+    basis, back, first = _orthonormal(values[:, order], int(shared.sum()))
+    constant = layout.constant
+    ahead = int(constant is not None)
+    T = np.zeros((layout.width, basis.shape[1] + ahead))
+    T[columns[order], ahead:] = back
+    shift = np.zeros(layout.width)
+    if constant is not None:
+        shift = moments.mean.copy()
+        shift[constant], T[constant, 0] = 0.0, 1.0
+    return Whitened(shift, T, basis, first + ahead)
+
+
+def orthonormal(V: Floats) -> Floats:
+    """Return an orthonormal basis (m, rank) of the columns of V, whatever their units."""
+    return _orthonormal(V, 0)[0]
+
+
+def _orthonormal(V: Floats, first: int) -> tuple[Floats, Floats, int]:
+    """Return an orthonormal basis Q = V T of the columns of V, T, and the rank of the `first`.
+
+    The first columns of Q span the first columns of V. Columns are brought to one scale,
+    so that the rank does not depend on units.
+    """
+    scale = np.linalg.norm(V, axis=0)
+    scale[scale == 0] = 1.0
+    V = V / scale
+    if 0 < V.shape[1] <= V.shape[0]:
+        Q, triangle = np.linalg.qr(V)
+        if np.abs(np.diag(triangle)).min() > RANK_TOLERANCE:
+            return Q, np.linalg.inv(triangle) / scale[:, None], first
+    Q1, T1 = _principal(V[:, :first])
+    inside = Q1.T @ V[:, first:]
+    rest = V[:, first:] - Q1 @ inside
+    Q2, T2 = _principal(rest)
+    T = np.zeros((V.shape[1], Q1.shape[1] + Q2.shape[1]))
+    T[:first, : Q1.shape[1]] = T1
+    T[:first, Q1.shape[1] :] = -T1 @ inside @ T2
+    T[first:, Q1.shape[1] :] = T2
+    return np.hstack([Q1, Q2]), T / scale[:, None], Q1.shape[1]
+
+
+def _principal(V: Floats) -> tuple[Floats, Floats]:
+    """Return the principal axes Q = V T that are not numerically zero."""
+    left, size, right = np.linalg.svd(V, full_matrices=False)
+    keep = size > RANK_TOLERANCE
+    return left[:, keep], right[keep].T / size[keep]

