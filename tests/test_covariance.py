@@ -121,6 +121,15 @@ def test_joint_covariance_between_outputs():
     np.testing.assert_allclose(fit.estimate.covariance.joint, sums.T @ sums, rtol=1e-7)
 
 
+@pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")  # one short pass may stall
+def test_descent_ascent_has_the_covariance_of_its_own_residuals():
+    data = dependent_rows(17)
+    fit = ivvi.estimate(dependent_log(data), method="sgda")
+    g = influence_rows(fit, data)
+    sums = np.array([g[data[4] == e].sum(axis=0) for e in np.unique(data[4])])
+    np.testing.assert_allclose(fit.estimate.covariance.joint, sums.T @ sums, rtol=1e-6)
+
+
 @pytest.mark.parametrize("choice", [*CHOICES, "hac"])
 def test_batches_and_chunks_change_nothing(choice, monkeypatch):
     """Clusters and lags may be spread over batches of rows, and these over chunks."""

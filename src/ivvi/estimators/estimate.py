@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -40,15 +40,15 @@ class Estimate:
         Orthonormal directions of a row of W that the data do not identify, (m, d_phi).
     spread
         Standard deviation of each feature, (d_phi,).
+    n
+        Rows.
+    trace
+        How an iterative method got there; None for closed forms.
     influence
         L, (d_phi, r): row i moves W_j. by u_ij L psi~_i / n, with psi~ the whitened features
         of `instruments` (`whitening.whiten`); (d_y, d_phi, r) where it differs by output.
-    n
-        Rows.
     instruments
         ``psi``, or ``phi`` for least squares.
-    trace
-        How an iterative method got there; None for closed forms.
     covariance
         Covariance of W; None stands for the unadjusted one, noise_cov and bread.
     """
@@ -60,10 +60,10 @@ class Estimate:
     bread: Floats
     null: Floats
     spread: Floats
-    influence: Floats
     n: int
-    instruments: str = "psi"
     trace: Trace | None = None
+    influence: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    instruments: str = "psi"
     covariance: Covariance | None = None
 
     @property
@@ -212,7 +212,8 @@ def finish(
     K = dual(moments, rows, residual)
     spread = np.where(is_constant(moments), 0.0, np.sqrt(np.diag(moments.scatter) / moments.weight))
     spread = spread[list(layout.phi_columns)]
-    return Estimate(layout, W, K, noise_cov, keep @ bread @ keep, null, spread, L, moments.n)
+    bread = keep @ bread @ keep
+    return Estimate(layout, W, K, noise_cov, bread, null, spread, moments.n, influence=L)
 
 
 def check_ridge(ridge: float) -> None:

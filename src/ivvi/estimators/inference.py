@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-
-import numpy as np
 
 from ivvi.estimators.covariance import Covariance, sandwich
 from ivvi.estimators.estimate import Estimate
-from ivvi.estimators.scores import Score, Scored, score, worth_joining
+from ivvi.estimators.scores import Score, Scored, worth_joining
 from ivvi.estimators.standard_errors import Resolved, check_clusters
 from ivvi.estimators.whitening import whiten
-from ivvi.logs import Log
 from ivvi.moments import Moments
 
 
@@ -43,23 +39,6 @@ def with_errors(estimate: Estimate, errors: Resolved, scored: Scored | None) -> 
         bandwidth = errors.bandwidth if errors.kind == "hac" else None
         covariance = Covariance(errors.kind, blocks, joint, clusters, debiased, bandwidth)
     return replace(estimate, noise_cov=factor * estimate.noise_cov, covariance=covariance)
-
-
-def estimate_with_errors(
-    estimate: Estimate,
-    errors: Resolved,
-    moments: Moments,
-    log: Log | None = None,
-    *,
-    progress: Callable[[int], None] | None = None,
-) -> Estimate:
-    """Pass over the rows once for one estimate alone; see `fitting.estimate` for several."""
-    if errors.kind == "unadjusted" or not np.isfinite(estimate.W).all():
-        return with_errors(estimate, errors, None)
-    wanted = {"W": residual_score(estimate, moments, errors, moments.n)}
-    return with_errors(
-        estimate, errors, score(wanted, errors, moments, log, progress=progress)["W"]
-    )
 
 
 def _named_clusters(errors: Resolved, scored: Scored, d_phi: int) -> tuple[tuple[str, int], ...]:

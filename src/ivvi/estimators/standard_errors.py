@@ -9,6 +9,8 @@ from ivvi.logs import Counts, Log
 
 KINDS = ("auto", "unadjusted", "robust", "clustered", "hac")
 KERNELS = ("bartlett", "parzen")
+FEW_CLUSTERS = 30
+"""Below this number of episodes the user is told that clustered errors tend to be too small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,8 @@ class StandardErrors:
                     f"{episodes} episodes are too few to cluster {d_phi} coefficients by: the "
                     f"standard errors are {kind.replace('hac', 'HAC along the episodes')}"
                 )
+            elif kind == "clustered" and not self.columns and episodes < FEW_CLUSTERS:
+                note = f"{episodes} clusters are few: the standard errors tend to be too small"
         if kind == "hac" and not (log.roles.episode and log.ordered):
             raise DataError(
                 "HAC standard errors need the rows of an episode in order: an episode and a step "
