@@ -214,9 +214,7 @@ class SGDA:
         trace = judge_conditions(trace, W, found, stable)
         nothing, null = np.empty((0, 0)), np.empty((0, W.shape[1]))
         spread = plan.phi.scale if isinstance(plan.phi, Scaled) else np.ones(W.shape[1])
-        return Estimate(
-            layout, W, K, found.noise_cov, nothing, null, spread, nothing, found.n, trace=trace
-        )
+        return Estimate(layout, W, K, found.noise_cov, nothing, null, spread, found.n, trace)
 
     def _rows(self, log: Log, n: int) -> RowSource:
         """Choose the order of the rows."""
