@@ -377,15 +377,15 @@ def told(tmp_path_factory):
     return succeed("demo", "--out", folder).out, folder
 
 
-def test_the_demo_writes_four_things(told):
+def test_the_demo_writes_its_files(told):
     text, folder = told
     assert sorted(file.name for file in folder.iterdir()) == [
-        *("coefficients.png", "demo.json", "log.parquet", "model"),
+        *("coefficients.png", "demo.json", "log.parquet", "model", "policies.png", "policy"),
     ]
     assert pq.read_metadata(folder / "log.parquet").num_rows == 80_000
     assert (folder / "coefficients.png").read_bytes().startswith(b"\x89PNG")
     assert (folder / "coefficients.png").stat().st_size > 20_000
-    assert f"Written to {folder}: log.parquet, model/, coefficients.png, demo.json" in text
+    assert f"Written to {folder}: log.parquet, model/, policy/" in text
 
 
 def test_the_numbers_of_the_demo_are_those_of_its_files(told):
@@ -424,7 +424,7 @@ def test_the_demo_shows_what_it_claims(told):
 def test_the_commands_that_the_demo_suggests_work(told, tmp_path):
     text, folder = told
     suggested = [line.strip() for line in text.splitlines() if line.startswith("  ivvi ")]
-    assert [line.split()[1] for line in suggested] == ["diagnose", "fit"]
+    assert [line.split()[1] for line in suggested] == ["diagnose", "fit", "act"]
     for line in suggested:
         arguments = [word.strip("'") for word in line.split()[1:]]
         if "--out" in arguments:

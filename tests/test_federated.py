@@ -47,9 +47,11 @@ def test_the_fit_of_merged_sums_is_that_of_all_rows(shards, method, tmp_path):
     result = run("fit", *options, "--out", tmp_path / "model")
     assert result.code == 0, result
     found = json.loads(result.out)
-    whole = estimate(read_logs(joined_rows(range(3)), **ROLES), method=method)
+    rows = read_logs(joined_rows(range(3)), **ROLES)
+    whole = estimate(rows, method=method, se="unadjusted")
     np.testing.assert_allclose(found["W"], whole.W, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(found["se"], whole.se, rtol=1e-10)
+    assert "unadjusted" in found["se_note"]  # sums hold no rows to cluster
     assert found["n"] == whole.moments.n
     assert found["dropped"] == whole.dropped
     np.testing.assert_array_equal(load_model(tmp_path / "model").W, found["W"])

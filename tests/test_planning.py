@@ -15,6 +15,7 @@ import ivvi
 from ivvi import MPC, Actions, load_policy, plan
 from ivvi.errors import FileError, InputError, PlanningWarning
 from ivvi.planners.box_qp import BoxQP
+from ivvi.planners.choices import best_choice
 from ivvi.planners.lookahead import Lookahead, quadratic_form
 from ivvi.planners.newton import maximise
 from ivvi.planners.problem import Problem
@@ -398,7 +399,7 @@ def test_longer_plans_of_choices_are_no_worse_than_held_ones(linear_model):
     plans = np.array(list(itertools.product(choices, repeat=3)))
     with jax.enable_x64(True):
         ahead = Lookahead(problem, 3)
-        first = np.asarray(ahead.best_choice(jnp.asarray(x), 0))
+        first = np.asarray(best_choice(ahead, jnp.asarray(x), 0))
         for state, a in zip(x, first, strict=True):
             many = jnp.broadcast_to(jnp.asarray(state), (len(plans), 2))
             scores = np.asarray(ahead(many, jnp.asarray(plans), 0))

@@ -69,9 +69,8 @@ def standard_errors(options: dict[str, Any]) -> Any:
 
 def rows_to_read(log: Any, errors: Any) -> int | None:
     """Return the rows that a progress bar counts: standard errors read them a second time."""
-    if log.num_rows is None:
-        return None
-    return int(log.num_rows) * (1 if errors.kind == "unadjusted" else 2)
+    rows = getattr(log, "num_rows", None)  # sums have none
+    return None if rows is None else int(rows) * (1 if errors.kind == "unadjusted" else 2)
 
 
 def open_log(log: str, options: dict[str, Any]) -> Any:

@@ -55,7 +55,12 @@ def ordered_ends(table: Table, episode: str, step: str) -> list[pa.RecordBatch] 
         last = batch.slice(batch.num_rows - 1)
         rows += batch.num_rows
     ends = [] if first is None else [first, last][: min(rows, 2)]
-    return [end.take(pa.array([0])) for end in ends]  # copies: a slice keeps its whole batch
+    return [end.take(_first_row()) for end in ends]  # copies: a slice keeps its whole batch
+
+
+def _first_row() -> pa.Array:
+    """Return the indices [0]; made of a list, Arrow would import pandas."""
+    return pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(bytes(8))])
 
 
 def sort_table(
