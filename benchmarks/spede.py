@@ -39,17 +39,21 @@ def main() -> None:
     parser.add_argument("name", choices=["linear", "nonlinear"])
     parser.add_argument("dim", type=int)
     parser.add_argument("--logs", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first log")
+    parser.add_argument("--noise", type=int, default=1000, help="seed of the evaluation")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--inside", type=float, default=0.98)
     given = parser.parse_args()
     env = ivvi.make_env(given.name, dim=given.dim)
     task = {"reward": "quadratic:weight=0.05", "actions": (-1, 1), "horizon": env.world.horizon}
 
     def earned(policy):
-        return env.rollout(policy, episodes=64, seed=1000).returns.mean()
+        return env.rollout(policy, episodes=64, seed=given.noise).returns.mean()
 
+    method = ivvi.SPEDE(inside=given.inside)
     best = None
     print("log seed   regret      mpc  features  width  ridge  residual  plan s  act s")
-    for log in range(given.logs):
+    for log in range(given.first, given.first + given.logs):
         features = "linear" if given.name == "linear" else "poly2"
         model = ivvi.estimate(env.collect(seed=log), features).model
         if best is None:
@@ -57,7 +61,7 @@ def main() -> None:
         usual = best - earned(ivvi.plan(model, **task))
         for seed in range(given.seeds):
             began = time.process_time()
-            policy = ivvi.plan(model, **task, method="spede", seed=seed)
+            policy = ivvi.plan(model, **task, method=method, seed=seed)
             planned = time.process_time()
             lost, acted = best - earned(policy), time.process_time()
             c = policy.rule.choice
