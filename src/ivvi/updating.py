@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ivvi.dynamics import KIND
 from ivvi.errors import DataError
-from ivvi.estimators import Method
+from ivvi.estimators import Method, StandardErrors
 from ivvi.files import load_folder
 from ivvi.fitting import Fit, estimate, make_method
 from ivvi.layout import Layout
@@ -43,7 +43,8 @@ def update_model(
     Notes
     -----
     The method is that of the model with its settings; one that was fitted by descent-ascent
-    becomes the closed form, because its old rows are not there to pass over. An episode
+    becomes the closed form, because its old rows are not there to pass over; for the same
+    reason the standard errors are unadjusted. An episode
     that goes on from one log into the next is two episodes.
     """
     known = Shard.load(path)
@@ -59,13 +60,18 @@ def update_model(
     moments, counts = compute_moments(log, layout, progress=progress)
     fresh = tuple(seen for seen in files if seen not in known.files)
     added = Shard(moments, counts, log.roles, fresh, log.label)
-    fit = estimate(known + added, method=_method(path), allow_unidentified=allow_unidentified)
+    facts = load_folder(path, KIND)[0]["facts"]
+    fit = estimate(
+        known + added,
+        method=_method(facts),
+        se=StandardErrors(debiased=bool(facts["debiased"])),
+        allow_unidentified=allow_unidentified,
+    )
     return replace(fit, states=log.some_states())
 
 
-def _method(path: str | os.PathLike[str]) -> Method:
+def _method(facts: Mapping[str, Any]) -> Method:
     """Return the method of a saved model; the closed form for one of descent-ascent."""
-    facts = load_folder(path, KIND)[0]["facts"]
     if facts["method"] == "sgda":
         return make_method("exact")
     return make_method(facts["method"], **facts["settings"])
