@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from ivvi.blocks import Power, Spline
+from ivvi.canvas import check_figure, new_figure, save_figure
 from ivvi.diagnostics.quantiles import check_level
 from ivvi.errors import InputError, nearest
 from ivvi.estimators.estimate import RANK_TOLERANCE, Estimate, Floats, Rows
-from ivvi.files import atomic_file
 from ivvi.fitting import Fit
 from ivvi.moments import Moments
 
@@ -58,9 +58,8 @@ class Curve:
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
         """Draw the curve with its band; with `path`, save it (SVG, PNG or PDF by the ending)."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(6, 4), layout="constrained")
+        check_figure(path, force=force)
+        figure = new_figure(6, 4)
         axes = figure.add_subplot()
         label = f"{100 * self.level:g}% band for the whole curve"
         axes.fill_between(self.x, self.lower, self.upper, alpha=0.25, lw=0, label=label)
@@ -69,9 +68,7 @@ class Curve:
         axes.legend(frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
         if path is not None:
-            with atomic_file(path, force=force) as temporary:
-                ending = os.fspath(path).rpartition(".")[2]
-                figure.savefig(temporary, format=ending, dpi=150)
+            save_figure(figure, path, force=force)
         return figure
 
 

@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from ivvi.canvas import new_figure, save_figure
 from ivvi.environments import ConfoundedEnv
-from ivvi.errors import InputError
 from ivvi.evaluation import NORMAL_95, Evaluation
-from ivvi.files import atomic_file
 
 COLOURS = ("#222222", "#1b7f79", "#c8553d", "#5b6c8f", "#b08900", "#8e5ea2")
 BLUE, RED = "#1d6fb8", "#c1121f"
 WALK = 60
 """Steps of a walk that is drawn."""
-FORMATS = (".png", ".svg", ".pdf")
 
 
 def draw_rewards(
@@ -103,22 +101,3 @@ def draw_walks(
     for axes in (walks, costs):
         axes.spines[["top", "right"]].set_visible(False)
     save_figure(figure, path, force=force)
-
-
-def new_figure(width: float, height: float) -> Any:
-    """Return an empty figure that draws without a display."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def save_figure(figure: Any, path: str | os.PathLike[str], *, force: bool = False) -> None:
-    """Write a figure in the format of its name, atomically."""
-    ending = os.path.splitext(path)[1].lower()
-    if ending not in FORMATS:
-        raise InputError(f"{path} is not the name of a picture; {', '.join(FORMATS)} are known")
-    with atomic_file(path, force=force) as temporary:
-        figure.savefig(temporary, format=ending[1:], dpi=150)

@@ -34,14 +34,13 @@ def evaluate(  # noqa: PLR0913
     force: Force = False,
 ) -> None:
     """Run policies in a simulator with the same noise and compare what they earn."""
+    from ivvi.canvas import check_figure
     from ivvi.evaluation import evaluate as evaluate_policies
     from ivvi.figures import draw_rewards
-    from ivvi.files import checked_output
     from ivvi.policy import load_policy
     from ivvi.simulators import make_env
 
-    if plot is not None:
-        checked_output(plot, force=force)
+    check_figure(plot, force=force)
     check_json_target(json, force=force, out=plot)
     loaded = {path.name or str(path): load_policy(path) for path in policies}
     world = make_env(env, dim=dim, setting=setting, ratings=ratings)

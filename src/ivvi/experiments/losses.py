@@ -18,12 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 import typer
 
+from ivvi.canvas import check_figure, make_axes, save_figure
 from ivvi.errors import InputError
 from ivvi.estimators.descent import State, advance
 from ivvi.estimators.exact import Exact
 from ivvi.estimators.schedules import PAPER, Constant, Schedule
 from ivvi.estimators.trace import log_points
-from ivvi.experiments.figures import check_figure, make_axes, save_figure
 from ivvi.experiments.strength import DIMENSIONS
 from ivvi.features import parse_features
 from ivvi.layout import Layout

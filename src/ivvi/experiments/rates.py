@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import typer
 
+from ivvi.canvas import check_figure, make_axes, save_figure
 from ivvi.diagnostics import strength
 from ivvi.environments import ConfoundedEnv, World
 from ivvi.environments.world import tridiagonal
@@ -28,7 +29,6 @@ from ivvi.errors import InputError
 from ivvi.estimators.descent import State, advance_many, begin_many
 from ivvi.estimators.schedules import Theorem
 from ivvi.estimators.trace import log_points
-from ivvi.experiments.figures import check_figure, make_axes, save_figure
 from ivvi.features import linear
 from ivvi.layout import Layout
 from ivvi.moments import compute_moments

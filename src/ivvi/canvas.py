@@ -1,4 +1,4 @@
-"""Figures of experiments, written like every other output: whole or not at all."""
+"""Figures, drawn without a display and written like every other output: whole or not at all."""
 
 from __future__ import annotations
 
@@ -21,11 +21,16 @@ def check_figure(path: str | os.PathLike[str] | None, *, force: bool) -> None:
         raise InputError(f"the figure {path} has no known ending; {', '.join(FORMATS)} are known")
 
 
-def make_axes(rows: int, columns: int, **settings: Any) -> tuple[Any, Any]:
-    """Return a figure and its axes (rows, columns)."""
+def new_figure(width: float, height: float) -> Any:
+    """Return an empty figure of this size in inches."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(3.4 * columns, 2.9 * rows), layout="constrained")
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def make_axes(rows: int, columns: int, **settings: Any) -> tuple[Any, Any]:
+    """Return a figure and its axes (rows, columns)."""
+    figure = new_figure(3.4 * columns, 2.9 * rows)
     axes = figure.subplots(rows, columns, squeeze=False, **settings)
     for ax in axes.ravel():
         ax.grid(visible=True, which="major", linewidth=0.4, alpha=0.5)
