@@ -49,6 +49,9 @@ def assert_arrives(log):
     assert len(exact.null) == 1  # the instrument's total is fixed
     one, five = (SGDA(passes=passes).solve(moments, log) for passes in (1, 5))
     assert (one.trace.status, five.trace.status) == ("converged", "converged")
+    for found in (one, five):
+        assert found.trace.error == pytest.approx(identified_error(found.W, exact), rel=1e-6)
+        assert np.abs(found.W @ exact.null.T).max() < 1e-9  # minimum norm, as the closed form
     assert identified_error(one.W, exact) <= 1.0
     assert identified_error(five.W, exact) <= 0.3
 

@@ -260,3 +260,21 @@ def dual(moments: Moments, rows: Rows, residual: Floats) -> Floats:
         psi = np.array(moments.layout.psi_columns)[rows.psi_kept]
         K[:, at] = -slopes @ moments.mean[psi]
     return K
+
+
+def distance_in_se(W: Floats, exact: Estimate) -> float:
+    """Return the root mean square of W - exact.W, in unadjusted standard errors.
+
+    Over the coefficients; where some directions of W are free, over the eigenvectors of the
+    bread, in units of the features' spreads, that are not.
+    """
+    gap, noise = W - exact.W, np.diag(exact.noise_cov)
+    if exact.identified:
+        se = np.sqrt(np.outer(noise, np.maximum(np.diag(exact.bread), 0.0)))
+        known = se > 0
+        return float(np.sqrt(np.mean((gap[known] / se[known]) ** 2))) if known.any() else 0.0
+    units = np.where(exact.spread > 0, exact.spread, 1.0)
+    size, vectors = np.linalg.eigh(exact.bread * np.outer(units, units))
+    known = size > RANK_TOLERANCE**2 * size[-1]
+    along = (gap * units) @ vectors[:, known]
+    return float(np.sqrt(np.mean(along**2 / np.outer(noise, size[known]))))

@@ -30,7 +30,7 @@ from ivvi.checkpoint import Checkpoint
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.conditions import Conditions
 from ivvi.estimators.coordinates import Scaled
-from ivvi.estimators.estimate import Estimate, Floats, with_weights
+from ivvi.estimators.estimate import Estimate, Floats, distance_in_se, with_weights
 from ivvi.estimators.exact import Exact
 from ivvi.estimators.passes import CHUNK, Descent, chosen_weights, piece_rows, pieces
 from ivvi.estimators.plain import State
@@ -176,11 +176,17 @@ class SGDA:
         points: Sequence[int],
         path: Sequence[Floats],
     ) -> Estimate:
-        """Return the weights that were reached, with a verdict from the closed form."""
+        """Return the weights that were reached, with a verdict from the closed form.
+
+        Where the instruments leave directions free, W has the smallest norm, as the closed form.
+        """
         W = plan.phi.weights(self.chosen(state, plan))
+        with np.errstate(over="ignore", invalid="ignore"):
+            W = W - (W @ exact.null.T) @ exact.null
+            error = distance_in_se(W, exact)
         target = exact.W if self.target is None else np.asarray(self.target, dtype=np.float64)
         trace = Trace.of(points, path, moments, target)
-        trace = judge(trace, W, exact.W, exact.se, moments)
+        trace = judge(trace, W, exact.W, error, moments)
         return replace(with_weights(moments, exact, W, plan.psi.weights(state.K)), trace=trace)
 
     def solve_wide(

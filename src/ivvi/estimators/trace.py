@@ -75,8 +75,11 @@ class Trace:
         }
 
 
-def judge(trace: Trace, W: Floats, goal: Floats, se: Floats, moments: Moments) -> Trace:
-    """Tell convergence to the closed form `goal` from stalling and divergence, with advice."""
+def judge(trace: Trace, W: Floats, goal: Floats, error: float, moments: Moments) -> Trace:
+    """Tell convergence to the closed form `goal` from stalling and divergence, with advice.
+
+    `error` is the distance of W from it, in standard errors.
+    """
     largest = float(np.linalg.eigvalsh(moments.B)[-1])
     with np.errstate(over="ignore"):
         far = np.linalg.norm(W) > 1e3 * (1 + np.linalg.norm(goal))
@@ -86,8 +89,6 @@ def judge(trace: Trace, W: Floats, goal: Floats, se: Floats, moments: Moments) -
             "these features; use the schedule auto, or smaller steps"
         )
         return replace(trace, status="diverged", advice=advice, error=float("inf"))
-    known = se > 0
-    error = float(np.sqrt(np.mean(((W - goal)[known] / se[known]) ** 2))) if known.any() else 0.0
     if error > STALLED:
         advice = (
             f"stalled: after {trace.t[-1]} steps W is {error:.1f} standard errors from the saddle "
