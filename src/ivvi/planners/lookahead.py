@@ -63,7 +63,7 @@ class Lookahead:
         return reward(x, a, x_next, h)
 
     @cached_property
-    def _spreads(self) -> np.ndarray | None:
+    def _spreads(self) -> Array | None:
         """Covariance of x_l around its mean, (L + 1, d_x, d_x), in linear dynamics."""
         if self.problem.affine is None:
             return None
@@ -72,7 +72,7 @@ class Lookahead:
         spreads = [np.zeros((d, d))]
         for _ in range(self.steps):
             spreads.append(P @ spreads[-1] @ P.T + noise)
-        return np.array(spreads)
+        return jnp.stack(spreads)
 
 
 def is_quadratic(problem: Problem) -> bool:
