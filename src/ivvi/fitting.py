@@ -274,8 +274,8 @@ def estimate(  # noqa: PLR0913
         Where to keep the state, so that a run that was killed goes on and ends with the
         same bits; `Checkpoint.remove` it when the result is safe.
     client
-        Compute the moments with Dask: a number of local processes, the address of a
-        scheduler, or a `distributed.Client`.
+        Read the rows with Dask: a number of local processes, the address of a scheduler, or
+        a `distributed.Client`.
 
     Returns
     -------
@@ -326,7 +326,7 @@ def estimate(  # noqa: PLR0913
     }
     scored: dict[str, Scored] = {}
     if log is not None:
-        scored = second_pass(estimates, moments, errors, log, counts, progress)
+        scored = second_pass(estimates, moments, errors, log, counts, progress, client)
     fit = Fit(
         estimate=with_errors(estimates["estimate"], errors, scored.get("estimate")),
         baseline=with_errors(estimates["baseline"], errors, scored.get("baseline")),
