@@ -39,12 +39,13 @@ class BoxQP:
     momentum: Array
 
     @classmethod
-    def of(cls, H: np.ndarray, low: np.ndarray, high: np.ndarray) -> BoxQP:
+    def of(cls, H: Array, low: np.ndarray, high: np.ndarray) -> BoxQP:
         """Return the program with the steps that its eigenvalues allow."""
-        values = np.linalg.eigvalsh(H)
-        most = max(float(values[-1]), 1e-300)
-        root = np.sqrt(max(float(values[0]), 0.0) / most)
-        return cls(H, low, high, np.array(most), np.array((1 - root) / (1 + root)))
+        xp = H.__array_namespace__()
+        values = xp.linalg.eigvalsh(H)
+        most = xp.maximum(values[-1], 1e-300)
+        root = xp.sqrt(xp.maximum(values[0], 0.0) / most)
+        return cls(H, low, high, most, (1 - root) / (1 + root))
 
     def __call__(self, g: Array, start: Array) -> Array:
         """Solve for gradients g (n, D) from `start` (n, D); returns (n, D)."""
