@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ivvi.simulators import make_env
     from ivvi.streaming import Stream
     from ivvi.updating import update_model
+    from ivvi.valuation import Valuation, value
 
 _HOME = {
     "ivvi.checkpoint": ("Checkpoint",),
@@ -89,6 +90,7 @@ _HOME = {
     "ivvi.simulators": ("make_env",),
     "ivvi.streaming": ("Stream",),
     "ivvi.updating": ("update_model",),
+    "ivvi.valuation": ("Valuation", "value"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
@@ -119,6 +121,7 @@ __all__ = [
     "Shard",
     "StandardErrors",
     "Stream",
+    "Valuation",
     "ValueIteration",
     "World",
     "check_sequence",
@@ -142,6 +145,7 @@ __all__ = [
     "read_logs",
     "spline",
     "update_model",
+    "value",
 ]
 
 

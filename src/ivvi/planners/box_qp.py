@@ -10,6 +10,7 @@ optimality decide whether to go on.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -25,18 +26,27 @@ STEPS, ROUNDS = 40, 50
 
 @dataclass(frozen=True, eq=False)
 class BoxQP:
-    """The program for one H (D, D), symmetric and positive semidefinite, and one box (D,)."""
+    """The program for one H (D, D), symmetric and positive semidefinite, and one box (D,).
 
-    H: np.ndarray
+    H may be a JAX array: a program of its own for each of many models.
+    """
+
+    H: Array
     low: np.ndarray
     high: np.ndarray
 
+    @cached_property
+    def pace(self) -> tuple[Array, Array]:
+        """The largest eigenvalue of H, and the momentum that its condition allows."""
+        xp = self.H.__array_namespace__()
+        values = xp.linalg.eigvalsh(self.H)
+        most = xp.maximum(values[-1], 1e-300)
+        root = xp.sqrt(xp.maximum(values[0], 0.0) / most)
+        return most, (1 - root) / (1 + root)
+
     def __call__(self, g: Array, start: Array) -> Array:
         """Solve for gradients g (n, D) from `start` (n, D); returns (n, D)."""
-        values = np.linalg.eigvalsh(self.H)
-        most = max(float(values[-1]), 1e-300)
-        root = np.sqrt(max(float(values[0]), 0.0) / most)
-        momentum = (1 - root) / (1 + root)
+        most, momentum = self.pace
         move = jnp.asarray(np.eye(len(self.H)) - self.H / most)
         shift = g / most
         tolerance = TOLERANCE * float(np.max(self.high - self.low))
@@ -61,7 +71,7 @@ class BoxQP:
     def _clip(self, u: Array) -> Array:
         return jnp.clip(u, self.low, self.high)
 
-    def _polish(self, u: Array, g: Array, most: float) -> Array:
+    def _polish(self, u: Array, g: Array, most: Array) -> Array:
         """Solve exactly for the coordinates that are free; keep u where that is no better."""
         H = jnp.asarray(self.H)
         slope = u @ H + g

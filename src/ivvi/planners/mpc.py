@@ -65,10 +65,13 @@ class MPC:
         return "mpc"
 
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> MPCRule:
-        """Return the rule; all its work is done when it acts."""
+        """Return the rule; nearly all its work is done when it acts."""
         smooth = QUADRATIC if is_quadratic(problem) else SMOOTH
         usual = FINITE if problem.actions.is_finite else smooth
-        return MPCRule(problem, min(self.lookahead or usual, problem.horizon), self.starts, seed)
+        rule = MPCRule(problem, min(self.lookahead or usual, problem.horizon), self.starts, seed)
+        if rule.program is not None:  # now, and not inside a loop that JAX traces
+            _ = rule.program[0].pace
+        return rule
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +108,7 @@ class MPCRule:
     def act(self, x: Array, h: Array, memory: Array) -> tuple[Array, Array]:
         """Plan from x (n, d_x) and return the first actions; the plans, shifted, are remembered."""
         actions = self.problem.actions
-        if self._program is not None:
+        if self.program is not None:
             boxes, choices = self._quadratic(x, memory), jnp.zeros((len(x), 0))
         elif actions.is_finite:
             boxes, choices = memory, best_choice(self._ahead, x, h)
@@ -119,7 +122,7 @@ class MPCRule:
         return Lookahead(self.problem, self.lookahead)
 
     @cached_property
-    def _program(self) -> tuple[BoxQP, np.ndarray, np.ndarray] | None:
+    def program(self) -> tuple[BoxQP, Array, Array] | None:
         """H, and the gradient F x + f, of the quadratic program; None if it is not one."""
         actions = self.problem.actions
         if not is_quadratic(self.problem) or len(actions.choices) > 1 or actions.choices.size:
@@ -129,7 +132,7 @@ class MPCRule:
         return BoxQP(H, low, high), F, f
 
     def _quadratic(self, x: Array, memory: Array) -> Array:
-        program, F, f = self._program  # type: ignore[misc]
+        program, F, f = self.program  # type: ignore[misc]
         flat = program(x @ F.T + f, memory.reshape(len(x), -1))
         return flat.reshape(memory.shape)
 
