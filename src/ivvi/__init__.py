@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ivvi.simulators import make_env
     from ivvi.streaming import Stream
     from ivvi.updating import update_model
+    from ivvi.valuation import Valuation, value
 
 _HOME = {
     "ivvi.checkpoint": ("Checkpoint",),
@@ -91,6 +92,7 @@ _HOME = {
     "ivvi.simulators": ("make_env",),
     "ivvi.streaming": ("Stream",),
     "ivvi.updating": ("update_model",),
+    "ivvi.valuation": ("Valuation", "value"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
@@ -122,6 +124,7 @@ __all__ = [
     "Shrunk",
     "StandardErrors",
     "Stream",
+    "Valuation",
     "ValueIteration",
     "World",
     "check_sequence",
@@ -145,6 +148,7 @@ __all__ = [
     "read_logs",
     "spline",
     "update_model",
+    "value",
 ]
 
 

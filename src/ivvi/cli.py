@@ -22,6 +22,7 @@ from ivvi.commands.moments import merge, moments
 from ivvi.commands.plan import plan
 from ivvi.commands.simulate import simulate
 from ivvi.commands.update import update
+from ivvi.commands.value import value
 from ivvi.terminal import run_app
 
 app = typer.Typer(
@@ -33,7 +34,7 @@ app = typer.Typer(
 )
 VERBS = (
     *(demo, simulate, diagnose, check, fit, interval, update, moments, merge),
-    *(plan, act, evaluate),
+    *(plan, act, evaluate, value),
 )
 for verb in VERBS:
     app.command()(verb)

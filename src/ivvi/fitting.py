@@ -34,7 +34,7 @@ from ivvi.features import FeatureMap
 from ivvi.files import content_hash
 from ivvi.layout import build_layout
 from ivvi.light import light_fit
-from ivvi.logs import Counts, Log, Roles, read_logs
+from ivvi.logs import Counts, Log, Roles, Sample, read_logs
 from ivvi.moments import Moments, compute_moments
 from ivvi.resume import run_key, settings_of
 from ivvi.shard import Shard, kept_in_model
@@ -70,8 +70,8 @@ class Fit:
         Settings of the method, as JSON values.
     files
         The files that were read, or the hashes of those that are known by it alone.
-    states
-        A few of the log's states, (m, d_x), on which planners plan.
+    sample
+        A few of the log's rows, on which planners plan and from which values start.
     """
 
     estimate: Estimate
@@ -87,7 +87,7 @@ class Fit:
     seconds: float
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     files: tuple[Path | str, ...] = ()
-    states: np.ndarray | None = None
+    sample: Sample | None = None
 
     @property
     def W(self) -> np.ndarray:  # noqa: N802
@@ -114,12 +114,12 @@ class Fit:
     @property
     def model(self) -> Dynamics:
         """The estimated dynamics, to plan with."""
-        return Dynamics.of(self.estimate, self.roles, self.states)
+        return Dynamics.of(self.estimate, self.roles, self.sample)
 
     @property
     def baseline_model(self) -> Dynamics:
         """The dynamics that least squares believes in."""
-        return Dynamics.of(self.baseline, self.roles, self.states)
+        return Dynamics.of(self.baseline, self.roles, self.sample)
 
     def wald(self, R: Any, r: Any = 0.0) -> Statistic:
         """Test hypotheses about W, all together.
@@ -215,16 +215,22 @@ class Fit:
         return Shard(self.moments, self.counts, self.roles, seen, self.label)
 
     def save(
-        self, path: str | os.PathLike[str], *, moments: bool = True, force: bool = False
+        self,
+        path: str | os.PathLike[str],
+        *,
+        moments: bool = True,
+        episodes: bool = False,
+        force: bool = False,
     ) -> Path:
         """Save the model, with the whole of `to_json` beside it; not one that diverged.
 
-        Without its `moments` it cannot be updated with new rows.
+        Without its `moments` it cannot be updated with new rows; with those of single
+        `episodes`, if the fit has them, values can be bootstrapped.
         """
         trace = self.estimate.trace
         if trace is not None and trace.status == "diverged":
             raise InputError(f"{path} is not written: {trace.advice}")
-        beside = kept_in_model(self.shard) if moments else ({}, {})
+        beside = kept_in_model(self.shard, episodes=episodes) if moments else ({}, {})
         return self.model.save(path, facts=self.to_json(), beside=beside, force=force)
 
     def __repr__(self) -> str:
@@ -341,7 +347,7 @@ def estimate(  # noqa: PLR0913
         seconds=time.perf_counter() - started,
         settings=settings_of(chosen),
         files=files,
-        states=None if log is None else log.some_states(),
+        sample=None if log is None else log.sample(),
     )
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=2)

@@ -95,6 +95,10 @@ def fit(  # noqa: PLR0913
     without_moments: Annotated[
         bool, typer.Option("--without-moments", help="Save a model that cannot be updated.")
     ] = False,
+    keep_episodes: Annotated[
+        bool,
+        typer.Option("--keep-episodes", help="Keep moments of episodes, to bootstrap values."),
+    ] = False,
     all_outputs: Annotated[bool, typer.Option(help="Print the table of every output.")] = False,
     scheduler: Scheduler = None,
     workers: Workers = None,
@@ -132,12 +136,13 @@ def fit(  # noqa: PLR0913
             method=chosen,
             se=errors,
             allow_unidentified=allow_unidentified,
+            episodes=keep_episodes,
             seed=seed,
             progress=bar,
             client=client,
             checkpoint=state_file,
         )
-    found.save(out, moments=not without_moments, force=force)
+    found.save(out, moments=not without_moments, episodes=keep_episodes, force=force)
     for text in found.warnings:
         warn(text)
     say(found.summary(most_outputs=None if all_outputs else 6), quiet=json == "-")

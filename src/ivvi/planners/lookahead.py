@@ -90,7 +90,7 @@ def _is_concave(reward: Any) -> bool:
     return isinstance(reward, Quadratic) and min(reward.weight + reward.action_weight) >= 0
 
 
-def quadratic_form(problem: Problem, steps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def quadratic_form(problem: Problem, steps: int) -> tuple[Array, Array, Array]:
     """Return H (D, D), F (D, d_x), f (D,), D = L d_a: minus the lookahead of a plan u is
 
         u^T H u / 2 + (F x + f) . u  and what does not depend on u,
@@ -103,14 +103,15 @@ def quadratic_form(problem: Problem, steps: int) -> tuple[np.ndarray, np.ndarray
     weight, target, cost, slope, pull = _coefficients(problem, d_x, d_a)
     G, shift, T = np.eye(d_x), np.zeros(d_x), np.zeros((d_x, width))
     H, F, f = np.zeros((width, width)), np.zeros((width, d_x)), np.zeros(width)
+    # nothing in place below: W may be traced by JAX
     for step in range(steps + 1):
         at = min(step, steps - 1) * d_a
         E = np.zeros((d_a, width))
         E[:, at : at + d_a] = np.eye(d_a)
         share = problem.discount**step
-        H += 2 * share * ((T.T * weight) @ T + (E.T * cost) @ E)
-        F += 2 * share * (T.T * weight) @ G
-        f += share * (2 * (T.T * weight) @ (shift - target) - T.T @ slope - E.T @ pull)
+        H = H + 2 * share * ((T.T * weight) @ T + (E.T * cost) @ E)
+        F = F + 2 * share * (T.T * weight) @ G
+        f = f + share * (2 * (T.T * weight) @ (shift - target) - T.T @ slope - E.T @ pull)
         G, shift, T = P @ G, P @ shift + c, P @ T + Q @ E
     return (H + H.T) / 2, F, f
 

@@ -65,10 +65,12 @@ class MPC:
         return "mpc"
 
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> MPCRule:
-        """Return the rule; all its work is done when it acts."""
+        """Return the rule; nearly all its work is done when it acts."""
         smooth = QUADRATIC if is_quadratic(problem) else SMOOTH
         usual = FINITE if problem.actions.is_finite else smooth
-        return MPCRule(problem, min(self.lookahead or usual, problem.horizon), self.starts, seed)
+        rule = MPCRule(problem, min(self.lookahead or usual, problem.horizon), self.starts, seed)
+        _ = rule.numbers  # now, and not inside a loop that JAX traces
+        return rule
 
 
 @dataclass(frozen=True, eq=False)
