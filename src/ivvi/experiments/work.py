@@ -1,0 +1,251 @@
+"""From a unit of work to its result: simulate, estimate, plan, evaluate.
+
+A result depends on nothing but the unit and the options: not on what ran before it in the
+same process, nor on which process it was.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ivvi.actions import Actions
+from ivvi.blocks import Array
+from ivvi.datasets import Factors
+from ivvi.environments import ConfoundedEnv
+from ivvi.errors import IvviWarning
+from ivvi.estimators import Method
+from ivvi.estimators.sgda import SGDA
+from ivvi.evaluation import optimal_policy
+from ivvi.experiments.specs import Column, Experiment, read_experiment
+from ivvi.experiments.units import Unit
+from ivvi.fitting import Fit, estimate, make_method
+from ivvi.planners.spede import ACT_STEPS, SPEDERule
+from ivvi.planning import make_planner, plan
+from ivvi.simulators import load_factors, make_env
+
+EVALUATION_SEED = 1_000_003
+BLOCKS = 50
+"""Points of a curve of rewards along an episode."""
+DIGITS = 8
+"""Significant digits that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a whole run shares: how much is computed, and the ratings of the recommenders."""
+
+    quick: bool = False
+    ratings: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a unit gives: a result that does not change, and the CPU seconds of its parts."""
+
+    result: dict[str, Any]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def run_unit(unit: Unit, options: Options) -> Outcome:
+    """Do one unit of work."""
+    experiment = read_experiment(unit.experiment, quick=options.quick)
+    env = _env(unit.experiment, unit.variant, unit.setting, options.ratings)
+    clock = Clock()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IvviWarning)
+        if unit.who == "optimal":
+            result = _of_optimal(unit, experiment, env, clock)
+        else:
+            result = _of_log(unit, experiment, env, clock)
+    return Outcome(result | {"data": env.world.label}, clock.seconds)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """CPU seconds of named parts."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Time a part."""
+        began = time.process_time()
+        yield
+        self.seconds[name] = round(time.process_time() - began, 4)
+
+
+def _of_optimal(
+    unit: Unit, experiment: Experiment, env: ConfoundedEnv, clock: Clock
+) -> dict[str, Any]:
+    with clock.part("planning"):
+        policy = optimal_policy(env, _planner(experiment.columns[unit.column]))
+    return _evaluated(policy, experiment, env, clock)
+
+
+def _of_log(unit: Unit, experiment: Experiment, env: ConfoundedEnv, clock: Clock) -> dict[str, Any]:
+    column = experiment.columns[unit.column]
+    with clock.part("simulation"):
+        log = env.collect(seed=unit.seed)
+    method = _method(unit, experiment, env)
+    settings: dict[str, Any] = {"allow_unidentified": True, "se": "unadjusted"}
+    if isinstance(method, SGDA):
+        _warm_up(unit.group, log, column, method)
+    with clock.part("estimation"):
+        fit = estimate(log, column.features, method=method, **settings)
+    result = {"strength": _strength(fit), **_progress(fit, env.world.W_star)}
+    if result["status"] == "diverged":
+        return result | {"returns": None}
+    with clock.part("planning"):
+        actions = Actions.of_space(env.world.actions)
+        horizon, planner = env.world.horizon, _planner(column)
+        policy = plan(fit.model, env.reward, actions, horizon=horizon, method=planner)
+    return result | _evaluated(policy, experiment, env, clock)
+
+
+@lru_cache(maxsize=8)
+def _env(experiment: str, variant: str, setting: str, ratings: str | None) -> ConfoundedEnv:
+    chosen = read_experiment(experiment).variant(variant)
+    factors = _factors(ratings) if experiment == "movielens" else None
+    return make_env(chosen.simulator, dim=chosen.dim, setting=setting, ratings=factors)
+
+
+@lru_cache(maxsize=1)
+def _factors(ratings: str | None) -> Factors:
+    return load_factors(ratings)
+
+
+def _method(unit: Unit, experiment: Experiment, env: ConfoundedEnv) -> Method:
+    """Return least squares, the column's method, or descent-ascent with the paper's steps."""
+    column = experiment.columns[unit.column]
+    if unit.who == "baseline":
+        return make_method("least-squares")
+    if column.method != "sgda":
+        return make_method(column.method)
+    rows = env.world.episodes * env.world.horizon
+    return SGDA(
+        schedule=experiment.variant(unit.variant).schedule,
+        batch=column.batch,
+        passes=math.ceil(column.steps / (rows // column.batch)),
+        start=column.start,
+        target=env.world.W_star,
+        seed=unit.seed,
+    )
+
+
+_warm: set[Any] = set()
+
+
+def _warm_up(group: tuple[str, str, str], log: Any, column: Column, method: SGDA) -> None:
+    """Compile descent-ascent once, so that the time of an estimate is not the compiler's."""
+    if group not in _warm:
+        once = SGDA(schedule=method.schedule, batch=method.batch, start=method.start)
+        estimate(log, column.features, method=once, allow_unidentified=True, se="unadjusted")
+        _warm.add(group)
+
+
+def _planner(column: Column) -> Any:
+    return make_planner(column.planner, **(column.spede if column.planner == "spede" else {}))
+
+
+def _strength(fit: Fit) -> dict[str, float | None]:
+    found = fit.diagnostics.strength
+    return {
+        "mu_iv": _short(found.mu_iv),
+        "smallest": _short(found.mean_smallest(5)),
+        "smallest_nonzero": _short(found.mean_smallest(5, with_zeros=False)),
+    }
+
+
+def _progress(fit: Fit, truth: np.ndarray | None) -> dict[str, Any]:
+    """Say how far the weights are from the truth, and how an iterative estimate got there."""
+    far = None
+    if truth is not None and truth.shape == fit.W.shape:
+        with np.errstate(over="ignore", invalid="ignore"):
+            far = _short(float(np.linalg.norm(fit.W - truth)))
+    trace = fit.estimate.trace
+    if trace is None:
+        return {"status": "closed form", "distance": far}
+    told = trace.to_json()
+    loss = {"t": told["t"], "distance": [_short(v) for v in told["distance"]]}
+    return {
+        "status": trace.status,
+        "steps": trace.t[-1],
+        "error_in_se": _short(told["error_in_se"]),
+        "distance": far,
+        "loss": loss,
+    }
+
+
+def _evaluated(
+    policy: Any, experiment: Experiment, env: ConfoundedEnv, clock: Clock
+) -> dict[str, Any]:
+    """Run the policy: return of each episode, rewards along it, and return while planning."""
+    with clock.part("evaluation"):
+        rewards = _rewards(env, policy, experiment.episodes)
+        result: dict[str, Any] = {"returns": _shorts(rewards.sum(axis=1))}
+        blocks = np.array_split(rewards.mean(axis=0), BLOCKS)
+        result["rewards"] = _shorts([block.sum() for block in blocks])
+        if isinstance(policy.rule, SPEDERule):
+            few = experiment.curve_episodes
+            iterates = [Iterate.of(policy.rule, i) for i in experiment.iterations]
+            earned = [_rewards(env, iterate, few).sum(axis=1).mean() for iterate in iterates]
+            result["planning"] = _shorts(earned)
+    return result
+
+
+def _rewards(env: ConfoundedEnv, policy: Any, episodes: int) -> np.ndarray:
+    return env.rollout(policy, episodes=episodes, seed=EVALUATION_SEED).rewards
+
+
+@dataclass(frozen=True, eq=False)
+class Iterate:
+    """Be greedy for the values after a number of iterations of planning, w (p,)."""
+
+    plan: SPEDERule
+    numbers: np.ndarray
+
+    @classmethod
+    def of(cls, rule: SPEDERule, iterations: int) -> Iterate:
+        """Take the values with this many steps to go, or the last ones."""
+        return cls(rule, rule.weights[min(iterations, len(rule.weights) - 1)])
+
+    @property
+    def shape(self) -> SPEDERule:
+        """All iterates of one plan share a compiled program."""
+        return self.plan
+
+    def begin(self, n: int) -> tuple[()]:
+        """Remember nothing."""
+        return ()
+
+    def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
+        """Return the best actions (n, d_a) for states (n, d_x)."""
+        return self.decide(self.numbers, x, h, memory)
+
+    def decide(self, w: Array, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
+        """Return the best actions for the values w."""
+        features = self.plan.features
+        guess = features.of_states(x) @ self.plan.guide
+        return self.plan.greedy.best(x, h, features, w, guess, ACT_STEPS)[0], memory
+
+
+def _short(value: float | None) -> float | None:
+    """Keep some digits; what is not finite is None."""
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _shorts(values: Any) -> list[float] | None:
+    """Keep some digits of each; None where one is not finite."""
+    found = [_short(float(value)) for value in values]
+    return None if None in found else found  # type: ignore[return-value]
