@@ -29,6 +29,9 @@ def reproduce(  # noqa: PLR0913
     ratings: Annotated[
         str | None, typer.Option(help="MovieLens 1M; left out, a synthetic stand-in.")
     ] = None,
+    specs: Annotated[
+        str | None, typer.Option(help="Folder of specs to run in place of the paper's.")
+    ] = None,
     json: Json = None,
     force: Force = False,
 ) -> None:
@@ -43,7 +46,7 @@ def reproduce(  # noqa: PLR0913
         results = run(
             out,
             experiment,
-            options=Options(quick, ratings),
+            options=Options(quick, ratings, specs),
             seeds=(1 if quick else 5) if seeds is None else seeds,
             jobs=jobs,
             scheduler=scheduler,

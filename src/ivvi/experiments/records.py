@@ -21,7 +21,6 @@ from typing import Any
 
 from ivvi import __version__
 from ivvi.errors import FileError
-from ivvi.experiments.specs import read_experiment
 from ivvi.experiments.units import Unit
 from ivvi.experiments.work import Options, Outcome
 from ivvi.files import write_json
@@ -85,7 +84,7 @@ class Records:
 
     def write(self, unit: Unit, options: Options, outcome: Outcome) -> None:
         """Write a record, with what is needed to do the same again."""
-        experiment = read_experiment(unit.experiment, quick=options.quick)
+        experiment = options.experiment(unit.experiment)
         record = {
             **unit.to_json(),
             "settings": asdict(experiment.columns[unit.column]),
@@ -133,9 +132,9 @@ def commit() -> str | None:
 
 
 def _settings(name: str, options: Options, data: str | None) -> dict[str, Any]:
-    experiment = read_experiment(name, quick=options.quick)
+    experiment = options.experiment(name)
     settings = {"quick": options.quick, "spec": experiment.digest}
-    return settings | ({"data": data} if name == "movielens" else {})
+    return settings | ({"data": data} if experiment.needs_ratings else {})
 
 
 def _known_runs(folder: Path) -> dict[str, dict[str, Any]]:

@@ -20,10 +20,8 @@ from ivvi.experiments.plots import make_figures
 from ivvi.experiments.records import Record, Records
 from ivvi.experiments.results import ResultFigure, Results, ResultTable
 from ivvi.experiments.specs import (
-    EXPERIMENTS,
     chosen_experiments,
     names,
-    read_experiment,
     read_figure,
     read_table,
 )
@@ -70,13 +68,14 @@ def reproduce(
     for name, value in (("seeds", seeds), ("jobs", jobs)):
         if value < 1:
             raise InputError(f"--{name} is {value}; at least 1 is wanted")
-    chosen = chosen_experiments(experiment)
-    data = load_factors(options.ratings).label if "movielens" in chosen else None
+    chosen = chosen_experiments(experiment, options.specs)
+    needed = any(options.experiment(name).needs_ratings for name in chosen)
+    data = load_factors(options.ratings).label if needed else None
     records = Records.begin(out, chosen, options, data=data, force=force)
     units = [
         unit
         for name in chosen
-        for unit in list_units(read_experiment(name, quick=options.quick), seeds)
+        for unit in list_units(options.experiment(name), seeds)
         if unit not in records
     ]
     if units:
@@ -84,7 +83,7 @@ def reproduce(
             run_all(
                 units, lanes, partial(run_unit, options=options), _keeper(records, options), look
             )
-    return read_results(out)
+    return read_results(out, options.specs)
 
 
 def _lanes(scheduler: str | None, jobs: int) -> AbstractContextManager[list[Executor]]:
@@ -98,25 +97,25 @@ def _keeper(records: Records, options: Options) -> Callable[[Unit, Outcome], Non
     return keep
 
 
-def read_results(folder: str | os.PathLike[str]) -> Results:
+def read_results(folder: str | os.PathLike[str], specs: str | None = None) -> Results:
     """Read the records of a folder as the paper's tables and figures, with ours beside."""
     records = Records.open(folder)
     tables: list[ResultTable] = []
     figures: list[ResultFigure] = []
     everything: list[Record] = []
-    for name in [name for name in EXPERIMENTS if name in records.runs]:
-        experiment = read_experiment(name, quick=bool(records.runs[name]["quick"]))
-        found = list(records.read(name))
+    for name in [name for name in names("experiments", specs=specs) if name in records.runs]:
+        options = Options(bool(records.runs[name]["quick"]), specs=specs)
+        experiment, found = options.experiment(name), list(records.read(name))
         if not found:
             continue
         everything += found
         measures, command = Measures(found), _command(name, records, found)
         tables += [
-            make_table(read_table(table), experiment, measures, command)
-            for table in names("tables", name)
+            make_table(read_table(table, specs), experiment, measures, command)
+            for table in names("tables", name, specs)
         ]
-        for figure in names("figures", name):
-            figures += make_figures(read_figure(figure), experiment, measures, command)
+        for figure in names("figures", name, specs):
+            figures += make_figures(read_figure(figure, specs), experiment, measures, command)
     title = "The paper's experiments, reproduced"
     return Results(title, tuple(tables), tuple(figures), _facts(records, everything))
 

@@ -8,17 +8,17 @@ Everything that a table or a figure shows is made from their records.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from ivvi.experiments.specs import COLUMNS, Experiment, read_experiment
+from ivvi.experiments.specs import COLUMNS, Experiment
 
 WHO = ("optimal", "baseline", "ivvi")
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class Unit:
-    """One record's worth of work."""
+    """One record's worth of work; `seconds` is what it takes, about."""
 
     experiment: str
     variant: str
@@ -26,6 +26,7 @@ class Unit:
     setting: str
     who: str
     seed: int
+    seconds: float = field(default=1.0, compare=False)
 
     @property
     def name(self) -> str:
@@ -37,29 +38,25 @@ class Unit:
         """Units of one group share compiled programs, and so run in one process if possible."""
         return self.experiment, self.variant, self.column
 
-    @property
-    def seconds(self) -> float:
-        """What it takes, about."""
-        return read_experiment(self.experiment).variant(self.variant).seconds[self.column]
-
     def __str__(self) -> str:
-        label = read_experiment(self.experiment).variant(self.variant).label
         way = "as the paper" if self.column == "paper" else "at best"
-        return f"{self.experiment}, {label}, {self.setting}, {way}, {self.who}, log {self.seed}"
+        parts = (self.experiment, self.variant, self.setting, way, self.who, f"log {self.seed}")
+        return ", ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
         """Describe with JSON values."""
-        return asdict(self)
+        names = ("experiment", "variant", "column", "setting", "who", "seed")
+        return {name: getattr(self, name) for name in names}
 
 
 def list_units(experiment: Experiment, seeds: int) -> Iterator[Unit]:
     """List the work of an experiment, units of one group and setting together."""
     for variant in experiment.variants:
         for column in COLUMNS:
-            group = (experiment.name, variant.key, column)
-            yield Unit(*group, experiment.baseline, "optimal", 0)
+            group, cost = (experiment.name, variant.key, column), variant.seconds[column]
+            yield Unit(*group, experiment.baseline, "optimal", 0, cost)
             for seed in range(seeds):
-                yield Unit(*group, experiment.baseline, "baseline", seed)
+                yield Unit(*group, experiment.baseline, "baseline", seed, cost)
             for setting in experiment.settings:
                 for seed in range(seeds):
-                    yield Unit(*group, setting, "ivvi", seed)
+                    yield Unit(*group, setting, "ivvi", seed, cost)

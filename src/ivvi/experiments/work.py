@@ -41,10 +41,15 @@ DIGITS = 8
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a whole run shares: how much is computed, and the ratings of the recommenders."""
+    """What a whole run shares: how much is computed, the ratings, a folder of other specs."""
 
     quick: bool = False
     ratings: str | None = None
+    specs: str | None = None
+
+    def experiment(self, name: str) -> Experiment:
+        """Return how an experiment is run."""
+        return read_experiment(name, quick=self.quick, specs=self.specs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +62,13 @@ class Outcome:
 
 def run_unit(unit: Unit, options: Options) -> Outcome:
     """Do one unit of work."""
-    experiment = read_experiment(unit.experiment, quick=options.quick)
-    env = _env(unit.experiment, unit.variant, unit.setting, options.ratings)
+    experiment = options.experiment(unit.experiment)
+    env = _env(
+        experiment.variant(unit.variant).simulator,
+        experiment.variant(unit.variant).dim,
+        unit.setting,
+        options.ratings,
+    )
     clock = Clock()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IvviWarning)
@@ -87,14 +97,15 @@ def _of_optimal(
     unit: Unit, experiment: Experiment, env: ConfoundedEnv, clock: Clock
 ) -> dict[str, Any]:
     with clock.part("planning"):
-        policy = optimal_policy(env, _planner(experiment.columns[unit.column]))
+        planner = _planner(experiment.columns[unit.column])
+        policy = optimal_policy(env, planner, experiment.horizon)
     return _evaluated(policy, experiment, env, clock)
 
 
 def _of_log(unit: Unit, experiment: Experiment, env: ConfoundedEnv, clock: Clock) -> dict[str, Any]:
     column = experiment.columns[unit.column]
     with clock.part("simulation"):
-        log = env.collect(seed=unit.seed)
+        log = env.collect(experiment.log_episodes, experiment.horizon, seed=unit.seed)
     method = _method(unit, experiment, env)
     settings: dict[str, Any] = {"allow_unidentified": True, "se": "unadjusted"}
     if isinstance(method, SGDA):
@@ -106,16 +117,15 @@ def _of_log(unit: Unit, experiment: Experiment, env: ConfoundedEnv, clock: Clock
         return result | {"returns": None}
     with clock.part("planning"):
         actions = Actions.of_space(env.world.actions)
-        horizon, planner = env.world.horizon, _planner(column)
+        horizon, planner = experiment.horizon or env.world.horizon, _planner(column)
         policy = plan(fit.model, env.reward, actions, horizon=horizon, method=planner)
     return result | _evaluated(policy, experiment, env, clock)
 
 
 @lru_cache(maxsize=8)
-def _env(experiment: str, variant: str, setting: str, ratings: str | None) -> ConfoundedEnv:
-    chosen = read_experiment(experiment).variant(variant)
-    factors = _factors(ratings) if experiment == "movielens" else None
-    return make_env(chosen.simulator, dim=chosen.dim, setting=setting, ratings=factors)
+def _env(simulator: str, dim: int | None, setting: str, ratings: str | None) -> ConfoundedEnv:
+    factors = _factors(ratings) if simulator.startswith("recommender") else None
+    return make_env(simulator, dim=dim, setting=setting, ratings=factors)
 
 
 @lru_cache(maxsize=1)
@@ -130,7 +140,8 @@ def _method(unit: Unit, experiment: Experiment, env: ConfoundedEnv) -> Method:
         return make_method("least-squares")
     if column.method != "sgda":
         return make_method(column.method)
-    rows = env.world.episodes * env.world.horizon
+    episodes, horizon = experiment.log_episodes, experiment.horizon
+    rows = (episodes or env.world.episodes) * (horizon or env.world.horizon)
     return SGDA(
         schedule=experiment.variant(unit.variant).schedule,
         batch=column.batch,
@@ -147,8 +158,7 @@ _warm: set[Any] = set()
 def _warm_up(group: tuple[str, str, str], log: Any, column: Column, method: SGDA) -> None:
     """Compile descent-ascent once, so that the time of an estimate is not the compiler's."""
     if group not in _warm:
-        once = SGDA(schedule=method.schedule, batch=method.batch, start=method.start)
-        estimate(log, column.features, method=once, allow_unidentified=True, se="unadjusted")
+        estimate(log, column.features, method=method, allow_unidentified=True, se="unadjusted")
         _warm.add(group)
 
 
@@ -190,20 +200,17 @@ def _evaluated(
 ) -> dict[str, Any]:
     """Run the policy: return of each episode, rewards along it, and return while planning."""
     with clock.part("evaluation"):
-        rewards = _rewards(env, policy, experiment.episodes)
+        settings: dict[str, Any] = {"horizon": experiment.horizon, "seed": EVALUATION_SEED}
+        rewards = env.rollout(policy, episodes=experiment.episodes, **settings).rewards
         result: dict[str, Any] = {"returns": _shorts(rewards.sum(axis=1))}
         blocks = np.array_split(rewards.mean(axis=0), BLOCKS)
         result["rewards"] = _shorts([block.sum() for block in blocks])
         if isinstance(policy.rule, SPEDERule):
-            few = experiment.curve_episodes
+            settings["episodes"] = experiment.curve_episodes
             iterates = [Iterate.of(policy.rule, i) for i in experiment.iterations]
-            earned = [_rewards(env, iterate, few).sum(axis=1).mean() for iterate in iterates]
+            earned = [env.rollout(iterate, **settings).returns.mean() for iterate in iterates]
             result["planning"] = _shorts(earned)
     return result
-
-
-def _rewards(env: ConfoundedEnv, policy: Any, episodes: int) -> np.ndarray:
-    return env.rollout(policy, episodes=episodes, seed=EVALUATION_SEED).rewards
 
 
 @dataclass(frozen=True, eq=False)

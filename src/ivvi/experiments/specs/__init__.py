@@ -1,7 +1,8 @@
 """The paper's experiment section as values, one TOML file for each table and figure.
 
 `experiments/*.toml` say how an experiment is run, in two columns: as the paper does, and at
-our best. `tables/*.toml` hold the paper's own numbers, `figures/*.toml` what it draws.
+our best. `tables/*.toml` hold the paper's own numbers, `figures/*.toml` what it draws. A folder
+of the same form can be given in their place.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-from ivvi.errors import InputError, nearest
+from ivvi.errors import FileError, InputError, nearest
 
-EXPERIMENTS = ("linear", "nonlinear", "movielens")
+PAPER = str(Path(__file__).parent)
+"""The folder of the paper's specs."""
+ORDER = ("linear", "nonlinear", "movielens")
 COLUMNS = ("paper", "best")
 """Ours as the paper does, and ours at our best."""
 TABLES = ("strength", "seconds", "regret")
@@ -72,6 +75,8 @@ class Experiment:
         What a quick run does otherwise.
     episodes, curve_episodes
         Episodes of an evaluation, and of one point of a reward curve.
+    log_episodes, horizon
+        Episodes of a log and their steps; the simulator's own where left out.
     """
 
     name: str
@@ -85,10 +90,17 @@ class Experiment:
     quick: Mapping[str, Any]
     episodes: int = 64
     curve_episodes: int = 8
+    log_episodes: int | None = None
+    horizon: int | None = None
 
     def variant(self, key: str) -> Variant:
         """Return the variant of a key."""
         return next(v for v in self.variants if v.key == key)
+
+    @property
+    def needs_ratings(self) -> bool:
+        """Whether its simulators are made from ratings."""
+        return any(v.simulator.startswith("recommender") for v in self.variants)
 
     @property
     def digest(self) -> str:
@@ -126,9 +138,9 @@ class FigureSpec:
 
 
 @lru_cache(maxsize=8)
-def read_experiment(name: str, *, quick: bool = False) -> Experiment:
+def read_experiment(name: str, *, quick: bool = False, specs: str | None = None) -> Experiment:
     """Return an experiment of the paper; `quick` plans and evaluates less."""
-    facts = _read("experiments", name)
+    facts = _read(specs, "experiments", name)
     short = facts["quick"] if quick else {}
     columns = {key: Column(**value) for key, value in facts.pop("columns").items()}
     if "spede" in short:
@@ -147,34 +159,39 @@ def read_experiment(name: str, *, quick: bool = False) -> Experiment:
 
 
 @lru_cache(maxsize=16)
-def read_table(name: str) -> TableSpec:
+def read_table(name: str, specs: str | None = None) -> TableSpec:
     """Return a table of the paper, such as ``linear-regret``."""
-    return TableSpec(**_read("tables", name))
+    return TableSpec(**_read(specs, "tables", name))
 
 
 @lru_cache(maxsize=16)
-def read_figure(name: str) -> FigureSpec:
+def read_figure(name: str, specs: str | None = None) -> FigureSpec:
     """Return a figure of the paper, such as ``linear-loss``."""
-    facts = _read("figures", name)
+    facts = _read(specs, "figures", name)
     facts |= {key: tuple(facts[key]) for key in ("measures", "settings", "baseline")}
     return FigureSpec(**facts)
 
 
-def names(kind: str, experiment: str) -> list[str]:
-    """List the ``tables`` or ``figures`` of an experiment."""
-    found = sorted(f.name.removesuffix(".toml") for f in (files(__name__) / kind).iterdir())
+def names(kind: str, experiment: str = "", specs: str | None = None) -> list[str]:
+    """List the ``experiments``, or the ``tables`` or ``figures`` of one of them."""
+    found = sorted(file.stem for file in (Path(specs or PAPER) / kind).glob("*.toml"))
+    if kind == "experiments":
+        return sorted(found, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
     chosen = [name for name in found if name.startswith(f"{experiment}-")]
-    return sorted(chosen, key=lambda name: (_rank(name), name))
+    return sorted(chosen, key=_rank)
 
 
-def chosen_experiments(word: str) -> tuple[str, ...]:
+def chosen_experiments(word: str, specs: str | None = None) -> list[str]:
     """Return the experiments that a word asks for."""
+    known = names("experiments", specs=specs)
+    if not known:
+        raise InputError(f"{specs} holds no experiments/*.toml; specs such as ours are wanted")
     if word == "all":
-        return EXPERIMENTS
-    if word not in EXPERIMENTS:
-        hint = nearest(word, ("all", *EXPERIMENTS)) or f"; all, {', '.join(EXPERIMENTS)} are known"
+        return known
+    if word not in known:
+        hint = nearest(word, ("all", *known)) or f"; all, {', '.join(known)} are known"
         raise InputError(f"unknown experiment {word!r}{hint}")
-    return (word,)
+    return [word]
 
 
 def _rank(name: str) -> int:
@@ -182,8 +199,11 @@ def _rank(name: str) -> int:
     return TABLES.index(measure) if measure in TABLES else 0
 
 
-def _read(kind: str, name: str) -> dict[str, Any]:
-    file = files(__name__) / kind / f"{name}.toml"
-    if not file.is_file():
-        raise InputError(f"the paper has no {kind.removesuffix('s')} {name!r} that we know of")
-    return tomllib.loads(file.read_text(encoding="utf-8"))
+def _read(specs: str | None, kind: str, name: str) -> dict[str, Any]:
+    file = Path(specs or PAPER) / kind / f"{name}.toml"
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"there is no spec {kind}/{name}.toml in {specs or PAPER}") from error
+    except (OSError, ValueError) as error:
+        raise FileError(f"{file} cannot be read as TOML: {error}") from error
