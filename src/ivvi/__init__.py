@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ivvi.estimators import GMM, LIML, Exact, Fuller, KClass, LeastSquares, StandardErrors
     from ivvi.estimators.penalised import Penalised
     from ivvi.estimators.sgda import SGDA
+    from ivvi.estimators.shrunk import Shrunk
     from ivvi.estimators.sieve import choose_features
     from ivvi.evaluation import Evaluation, decompose, evaluate
     from ivvi.features import (
@@ -63,6 +64,7 @@ _HOME = {
         "StandardErrors",
     ),
     "ivvi.estimators.penalised": ("Penalised",),
+    "ivvi.estimators.shrunk": ("Shrunk",),
     "ivvi.estimators.sgda": ("SGDA",),
     "ivvi.evaluation": ("Evaluation", "decompose", "evaluate"),
     "ivvi.estimators.sieve": ("choose_features",),
@@ -117,6 +119,7 @@ __all__ = [
     "Policy",
     "Schema",
     "Shard",
+    "Shrunk",
     "StandardErrors",
     "Stream",
     "ValueIteration",

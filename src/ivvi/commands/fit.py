@@ -57,7 +57,10 @@ def fit(  # noqa: PLR0913
     psi: Psi = None,
     method: Annotated[
         str,
-        typer.Option(help="exact, sgda, least-squares, liml, fuller:1, kclass:0.5 or gmm."),
+        typer.Option(
+            help="exact, sgda, least-squares, liml, fuller:1, kclass:0.5, gmm, ridge, lasso, "
+            "adaptive-lasso or shrunk."
+        ),
     ] = "exact",
     schedule: Annotated[
         str, typer.Option(help="Steps of sgda: auto, paper-linear, constant:0.05, decay:0.1,0.5.")

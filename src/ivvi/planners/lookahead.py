@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax.numpy as jnp
@@ -24,6 +23,11 @@ class Lookahead:
 
     problem: Problem
     steps: int
+    spreads: Array | None = field(init=False)
+    """Covariance of x_l around its mean, (L + 1, d_x, d_x); None unless the model is linear."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spreads", _spreads(self.problem, self.steps))
 
     def __call__(self, x: Array, plans: Array, h: Array) -> Array:
         """Value states (n, d_x) with plans (n, L, d_a) from step h on; returns (n,)."""
@@ -58,21 +62,21 @@ class Lookahead:
 
     def _reward(self, x: Array, a: Array, x_next: Array, h: Array, step: int) -> Array:
         reward: Any = self.problem.reward
-        if isinstance(reward, Ratings) and self._spreads is not None:
-            return reward.expected(x, self._spreads[step])
+        if isinstance(reward, Ratings) and self.spreads is not None:
+            return reward.expected(x, self.spreads[step])
         return reward(x, a, x_next, h)
 
-    @cached_property
-    def _spreads(self) -> Array | None:
-        """Covariance of x_l around its mean, (L + 1, d_x, d_x), in linear dynamics."""
-        if self.problem.affine is None:
-            return None
-        P, d = self.problem.affine[1], self.problem.model.d_next
-        noise = self.problem.model.noise_cov[:d, :d]
-        spreads = [np.zeros((d, d))]
-        for _ in range(self.steps):
-            spreads.append(P @ spreads[-1] @ P.T + noise)
-        return jnp.stack(spreads)
+
+def _spreads(problem: Problem, steps: int) -> Array | None:
+    """Return the covariance of x_l, l = 0, ..., L: C_l+1 = P C_l P^T + noise, C_0 = 0."""
+    if problem.affine is None:
+        return None
+    P, d = problem.affine[1], problem.model.d_next
+    noise = problem.model.noise_cov[:d, :d]
+    spreads = [np.zeros((d, d))]
+    for _ in range(steps):
+        spreads.append(P @ spreads[-1] @ P.T + noise)
+    return jnp.stack(spreads)
 
 
 def is_quadratic(problem: Problem) -> bool:
