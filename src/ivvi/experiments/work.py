@@ -11,14 +11,13 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from ivvi.actions import Actions
-from ivvi.blocks import Array
 from ivvi.datasets import Factors
 from ivvi.environments import ConfoundedEnv
 from ivvi.errors import IvviWarning
@@ -28,7 +27,7 @@ from ivvi.evaluation import optimal_policy
 from ivvi.experiments.specs import Column, Experiment, read_experiment
 from ivvi.experiments.units import Unit
 from ivvi.fitting import Fit, estimate, make_method
-from ivvi.planners.spede import ACT_STEPS, SPEDERule
+from ivvi.planners.spede import SPEDERule
 from ivvi.planning import make_planner, plan
 from ivvi.simulators import load_factors, make_env
 
@@ -207,42 +206,15 @@ def _evaluated(
         result["rewards"] = _shorts([block.sum() for block in blocks])
         if isinstance(policy.rule, SPEDERule):
             settings["episodes"] = experiment.curve_episodes
-            iterates = [Iterate.of(policy.rule, i) for i in experiment.iterations]
-            earned = [env.rollout(iterate, **settings).returns.mean() for iterate in iterates]
+            iterates = [_after(policy.rule, i) for i in experiment.iterations]
+            earned = [env.rollout(rule, **settings).returns.mean() for rule in iterates]
             result["planning"] = _shorts(earned)
     return result
 
 
-@dataclass(frozen=True, eq=False)
-class Iterate:
-    """Be greedy for the values after a number of iterations of planning, w (p,)."""
-
-    plan: SPEDERule
-    numbers: np.ndarray
-
-    @classmethod
-    def of(cls, rule: SPEDERule, iterations: int) -> Iterate:
-        """Take the values with this many steps to go, or the last ones."""
-        return cls(rule, rule.weights[min(iterations, len(rule.weights) - 1)])
-
-    @property
-    def shape(self) -> SPEDERule:
-        """All iterates of one plan share a compiled program."""
-        return self.plan
-
-    def begin(self, n: int) -> tuple[()]:
-        """Remember nothing."""
-        return ()
-
-    def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
-        """Return the best actions (n, d_a) for states (n, d_x)."""
-        return self.decide(self.numbers, x, h, memory)
-
-    def decide(self, w: Array, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
-        """Return the best actions for the values w."""
-        features = self.plan.features
-        guess = features.of_states(x) @ self.plan.guide
-        return self.plan.greedy.best(x, h, features, w, guess, ACT_STEPS)[0], memory
+def _after(rule: SPEDERule, iterations: int) -> SPEDERule:
+    """Be greedy for the value after a number of iterations of planning."""
+    return replace(rule, weights=rule.weights[[min(iterations, len(rule.weights) - 1)]])
 
 
 def _short(value: float | None) -> float | None:
