@@ -11,8 +11,15 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -123,7 +130,7 @@ def run_all(
 def _outcome(future: Future[Any], unit: Any) -> Any:
     try:
         return future.result()
-    except BrokenProcessPool as error:
+    except BrokenExecutor as error:
         raise InputError(
             f"a process died while it worked on {unit}; fewer --jobs need less memory, and the "
             "same command goes on"
@@ -132,13 +139,20 @@ def _outcome(future: Future[Any], unit: Any) -> Any:
 
 @contextmanager
 def local_lanes(jobs: int) -> Iterator[list[Executor]]:
-    """Start processes of our own, which end when we do, even if we are killed."""
+    """Start processes of our own, which end when we do, even if we are killed.
+
+    A single job runs in this process.
+    """
     context = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
-        yield [
-            stack.enter_context(_stopping(ProcessPoolExecutor(1, context, initializer=_attend)))
-            for _ in range(jobs)
-        ]
+        lanes: list[Executor] = []
+        for _ in range(jobs):
+            if jobs == 1:
+                lanes.append(ThreadPoolExecutor(1))
+            else:
+                lanes.append(ProcessPoolExecutor(1, context, initializer=_attend))
+            stack.enter_context(_stopping(lanes[-1]))
+        yield lanes
 
 
 @contextmanager
@@ -147,12 +161,23 @@ def dask_lanes(address: str) -> Iterator[list[Executor]]:
     from ivvi.distributed import connected
 
     with connected(address) as client:
-        threads = client.nthreads()
-        yield [
-            client.get_executor(workers=[worker], allow_other_workers=True)
-            for worker, count in threads.items()
-            for _ in range(count)
-        ]
+        from distributed import CancelledError, KilledWorker
+
+        try:
+            yield [
+                client.get_executor(workers=[worker], allow_other_workers=True)
+                for worker, threads in client.nthreads().items()
+                for _ in range(threads)
+            ]
+        except KilledWorker as error:
+            raise InputError(
+                "worker after worker died; more memory for each is wanted, and the same command "
+                "goes on"
+            ) from error
+        except CancelledError as error:
+            raise InputError(
+                "the Dask scheduler went away before the work was done; the same command goes on"
+            ) from error
 
 
 @contextmanager
