@@ -19,16 +19,18 @@ import numpy as np
 
 from ivvi.actions import Actions
 from ivvi.datasets import Factors
+from ivvi.dynamics import Dynamics
 from ivvi.environments import ConfoundedEnv
 from ivvi.errors import IvviWarning
 from ivvi.estimators import Method
 from ivvi.estimators.sgda import SGDA
-from ivvi.evaluation import optimal_policy
 from ivvi.experiments.specs import Column, Experiment, read_experiment
 from ivvi.experiments.units import Unit
 from ivvi.fitting import Fit, estimate, make_method
+from ivvi.logs import Log
 from ivvi.planners.spede import SPEDERule
 from ivvi.planning import make_planner, plan
+from ivvi.policy import Policy
 from ivvi.simulators import load_factors, make_env
 
 EVALUATION_SEED = 1_000_003
@@ -95,16 +97,15 @@ class Clock:
 def _of_optimal(
     unit: Unit, experiment: Experiment, env: ConfoundedEnv, clock: Clock
 ) -> dict[str, Any]:
-    with clock.part("planning"):
-        planner = _planner(experiment.columns[unit.column])
-        policy = optimal_policy(env, planner, experiment.horizon)
+    log = _log(unit, experiment, env, clock)  # says where the plan should be good, and no more
+    model = replace(env.world.true_model(), states=log.some_states())
+    policy = _planned(model, experiment.columns[unit.column], experiment, env, clock)
     return _evaluated(policy, experiment, env, clock)
 
 
 def _of_log(unit: Unit, experiment: Experiment, env: ConfoundedEnv, clock: Clock) -> dict[str, Any]:
     column = experiment.columns[unit.column]
-    with clock.part("simulation"):
-        log = env.collect(experiment.log_episodes, experiment.horizon, seed=unit.seed)
+    log = _log(unit, experiment, env, clock)
     method = _method(unit, experiment, env)
     settings: dict[str, Any] = {"allow_unidentified": True, "se": "unadjusted"}
     if isinstance(method, SGDA):
@@ -114,11 +115,27 @@ def _of_log(unit: Unit, experiment: Experiment, env: ConfoundedEnv, clock: Clock
     result = {"strength": _strength(fit), **_progress(fit, env.world.W_star)}
     if result["status"] == "diverged":
         return result | {"returns": None}
-    with clock.part("planning"):
-        actions = Actions.of_space(env.world.actions)
-        horizon, planner = experiment.horizon or env.world.horizon, _planner(column)
-        policy = plan(fit.model, env.reward, actions, horizon=horizon, method=planner)
+    policy = _planned(fit.model, column, experiment, env, clock)
     return result | _evaluated(policy, experiment, env, clock)
+
+
+def _log(unit: Unit, experiment: Experiment, env: ConfoundedEnv, clock: Clock) -> Log:
+    with clock.part("simulation"):
+        return env.collect(experiment.log_episodes, experiment.horizon, seed=unit.seed)
+
+
+def _planned(
+    model: Dynamics, column: Column, experiment: Experiment, env: ConfoundedEnv, clock: Clock
+) -> Policy:
+    with clock.part("planning"):
+        settings = column.spede if column.planner == "spede" else {}
+        return plan(
+            model,
+            env.reward,
+            Actions.of_space(env.world.actions),
+            horizon=experiment.horizon or env.world.horizon,
+            method=make_planner(column.planner, **settings),
+        )
 
 
 @lru_cache(maxsize=8)
@@ -159,10 +176,6 @@ def _warm_up(group: tuple[str, str, str], log: Any, column: Column, method: SGDA
     if group not in _warm:
         estimate(log, column.features, method=method, allow_unidentified=True, se="unadjusted")
         _warm.add(group)
-
-
-def _planner(column: Column) -> Any:
-    return make_planner(column.planner, **(column.spede if column.planner == "spede" else {}))
 
 
 def _strength(fit: Fit) -> dict[str, float | None]:
