@@ -82,7 +82,7 @@ class Measures:
     def descent(self, key: Key) -> str:
         """Say how descent-ascent ended: in one word, or how often which."""
         words: Counter[str] = Counter(self.values(key, of="status"))
-        words["no finite return"] += sum(
+        words["leads to no policy"] += sum(
             result.get("returns") is None and result.get("status") != "diverged"
             for result in self.results(key)
         )

@@ -71,7 +71,7 @@ def run_unit(unit: Unit, options: Options) -> Outcome:
         options.ratings,
     )
     clock = Clock()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), np.errstate(over="ignore", invalid="ignore"):
         warnings.simplefilter("ignore", IvviWarning)
         if unit.who == "optimal":
             result = _of_optimal(unit, experiment, env, clock)
@@ -115,7 +115,13 @@ def _of_log(unit: Unit, experiment: Experiment, env: ConfoundedEnv, clock: Clock
     result = {"strength": _strength(fit), **_progress(fit, env.world.W_star)}
     if result["status"] == "diverged":
         return result | {"returns": None}
-    policy = _planned(fit.model, column, experiment, env, clock)
+    try:
+        policy = _planned(fit.model, column, experiment, env, clock)
+    except (ValueError, np.linalg.LinAlgError) as error:
+        if result["status"] != "stalled":
+            raise
+        # an iterate far from any model may be one in which nothing can be planned
+        return result | {"returns": None, "failure": str(error)}
     return result | _evaluated(policy, experiment, env, clock)
 
 
