@@ -34,9 +34,10 @@ from ivvi.features import FeatureMap
 from ivvi.files import content_hash
 from ivvi.layout import build_layout
 from ivvi.light import light_fit
-from ivvi.logs import Counts, Log, Roles, read_logs
+from ivvi.logs import Batch, Counts, Log, Roles, read_logs
 from ivvi.moments import Moments, compute_moments
 from ivvi.resume import run_key, settings_of
+from ivvi.sample import kept_rows, states_of
 from ivvi.shard import Shard, kept_in_model
 from ivvi.summary import WIDTH, coefficient_table, diagnostics_table, with_nulls
 
@@ -70,8 +71,10 @@ class Fit:
         Settings of the method, as JSON values.
     files
         The files that were read, or the hashes of those that are known by it alone.
-    states
-        A few of the log's states, (m, d_x), on which planners plan.
+    sample
+        A few of the log's rows: planners plan on their states, reports draw them.
+    command
+        What was typed to make the fit, when that was a command.
     """
 
     estimate: Estimate
@@ -87,7 +90,8 @@ class Fit:
     seconds: float
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     files: tuple[Path | str, ...] = ()
-    states: np.ndarray | None = None
+    sample: Batch | None = None
+    command: str = ""
 
     @property
     def W(self) -> np.ndarray:  # noqa: N802
@@ -114,12 +118,12 @@ class Fit:
     @property
     def model(self) -> Dynamics:
         """The estimated dynamics, to plan with."""
-        return Dynamics.of(self.estimate, self.roles, self.states)
+        return Dynamics.of(self.estimate, self.roles, states_of(self.sample))
 
     @property
     def baseline_model(self) -> Dynamics:
         """The dynamics that least squares believes in."""
-        return Dynamics.of(self.baseline, self.roles, self.states)
+        return Dynamics.of(self.baseline, self.roles, states_of(self.sample))
 
     def wald(self, R: Any, r: Any = 0.0) -> Statistic:
         """Test hypotheses about W, all together.
@@ -194,6 +198,9 @@ class Fit:
             "n": self.moments.n,
             "episodes": self.counts.episodes,
             "dropped": self.dropped,
+            "log": self.label,
+            "columns": dataclasses.asdict(self.roles),
+            "command": self.command or None,
             "method": self.method,
             "settings": self.settings,
             **e.W_cov.to_json(),
@@ -217,14 +224,15 @@ class Fit:
     def save(
         self, path: str | os.PathLike[str], *, moments: bool = True, force: bool = False
     ) -> Path:
-        """Save the model, with the whole of `to_json` beside it; not one that diverged.
+        """Save the model, with `to_json` and the `sample` beside it; not one that diverged.
 
         Without its `moments` it cannot be updated with new rows.
         """
         trace = self.estimate.trace
         if trace is not None and trace.status == "diverged":
             raise InputError(f"{path} is not written: {trace.advice}")
-        beside = kept_in_model(self.shard) if moments else ({}, {})
+        facts, arrays = kept_in_model(self.shard) if moments else ({}, {})
+        beside = facts, arrays | kept_rows(self.sample)
         return self.model.save(path, facts=self.to_json(), beside=beside, force=force)
 
     def __repr__(self) -> str:
@@ -341,7 +349,7 @@ def estimate(  # noqa: PLR0913
         seconds=time.perf_counter() - started,
         settings=settings_of(chosen),
         files=files,
-        states=None if log is None else log.some_states(),
+        sample=None if log is None else log.some_rows(),
     )
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 import warnings
@@ -17,9 +18,11 @@ from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError, IvviWarning
 from ivvi.estimators import Estimate
 from ivvi.estimators.sgda import SGDA
+from ivvi.files import Saved
 from ivvi.layout import Layout
-from ivvi.logs import Counts, Log, Roles
+from ivvi.logs import Batch, Counts, Log, Roles
 from ivvi.resume import settings_of
+from ivvi.sample import kept_rows, states_of
 from ivvi.summary import WIDTH, with_nulls
 
 REASON = (
@@ -40,7 +43,7 @@ class LightFit:
     ----------
     estimate
         Weights and noise; `bread` is empty.
-    counts, roles, label, method, seconds, settings, states
+    counts, roles, label, method, seconds, settings, sample, command
         As in `Fit`.
     """
 
@@ -51,7 +54,8 @@ class LightFit:
     method: str
     seconds: float
     settings: dict[str, Any]
-    states: np.ndarray | None = None
+    sample: Batch | None = None
+    command: str = ""
 
     @property
     def W(self) -> np.ndarray:  # noqa: N802
@@ -71,7 +75,7 @@ class LightFit:
     @property
     def model(self) -> Dynamics:
         """The estimated dynamics, to plan with."""
-        return Dynamics.of(self.estimate, self.roles, self.states)
+        return Dynamics.of(self.estimate, self.roles, states_of(self.sample))
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -117,6 +121,9 @@ class LightFit:
                 "without next state": self.counts.without_next,
                 "with missing values": self.counts.missing,
             },
+            "log": self.label,
+            "columns": dataclasses.asdict(self.roles),
+            "command": self.command or None,
             "method": self.method,
             "settings": self.settings,
             "se_kind": None,
@@ -134,7 +141,8 @@ class LightFit:
         trace = self.estimate.trace
         if trace is not None and trace.status == "diverged":
             raise InputError(f"{path} is not written: {trace.advice}")
-        return self.model.save(path, facts=self.to_json(), force=force)
+        beside: Saved = ({}, kept_rows(self.sample))
+        return self.model.save(path, facts=self.to_json(), beside=beside, force=force)
 
     def __repr__(self) -> str:
         d_y, d_phi = self.W.shape
@@ -159,7 +167,7 @@ def light_fit(
         method=method.name,
         seconds=time.perf_counter() - started,
         settings=settings_of(method),
-        states=log.some_states(),
+        sample=log.some_rows(),
     )
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=3)

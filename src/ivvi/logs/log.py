@@ -139,10 +139,12 @@ class Log:
                 break
         return concatenate(taken)
 
-    def some_states(self, most: int = 2048) -> np.ndarray:
-        """Return at most `most` states, (m, d_x), evenly spread over the first transitions."""
-        x = self.head().x
-        return np.ascontiguousarray(x[:: max(1, -(-len(x) // most))])
+    def some_rows(self, most: int = 2048) -> Batch:
+        """Return at most `most` transitions, evenly spread over the first of them."""
+        rows = self.head()
+        every = slice(None, None, max(1, -(-len(rows) // most)))
+        x, a, z, y = (np.ascontiguousarray(v[every]) for v in (rows.x, rows.a, rows.z, rows.y))
+        return Batch(x, a, z, y)
 
     def to_arrow(self) -> pa.Table:
         """Return the columns of the log, as they are, as one Arrow table."""
