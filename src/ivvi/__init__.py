@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ivvi.planners import MPC, SPEDE, ValueIteration
     from ivvi.planning import plan
     from ivvi.policy import Policy, load_policy
+    from ivvi.reporting import report
     from ivvi.sequences import check_sequence
     from ivvi.shard import Shard
     from ivvi.simulators import make_env
@@ -87,6 +88,7 @@ _HOME = {
     "ivvi.actions": ("Actions",),
     "ivvi.planning": ("plan",),
     "ivvi.policy": ("Policy", "load_policy"),
+    "ivvi.reporting": ("report",),
     "ivvi.shard": ("Shard",),
     "ivvi.sequences": ("check_sequence",),
     "ivvi.simulators": ("make_env",),
@@ -146,6 +148,7 @@ __all__ = [
     "plan",
     "polynomial",
     "read_logs",
+    "report",
     "spline",
     "update_model",
     "value",

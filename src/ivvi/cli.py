@@ -20,6 +20,7 @@ from ivvi.commands.fit import fit
 from ivvi.commands.interval import interval
 from ivvi.commands.moments import merge, moments
 from ivvi.commands.plan import plan
+from ivvi.commands.report import report
 from ivvi.commands.reproduce import reproduce
 from ivvi.commands.simulate import simulate
 from ivvi.commands.update import update
@@ -35,7 +36,7 @@ app = typer.Typer(
 )
 VERBS = (
     *(demo, simulate, diagnose, check, fit, interval, update, moments, merge),
-    *(plan, act, evaluate, value, reproduce),
+    *(plan, act, evaluate, value, reproduce, report),
 )
 for verb in VERBS:
     app.command()(verb)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # a model is loaded without what it takes to estimate one
 
 KIND = "model"
 NAMES = ("state", "action", "outputs", "unidentified")
-SAMPLES = ("states", "starts", "acted", "instruments")
+SAMPLES = ("states", "starts", "acted", "instruments", "followed")
 ARRAYS = ("W", "noise_cov", "bread", *SAMPLES)
 UNKNOWN = ("bread", (0, 0))
 """A model of very many features does not know how sure its weights are."""
@@ -61,8 +61,8 @@ class Dynamics:
         stands for noise_cov and bread.
     starts
         First states of some episodes of the log, (s, d_x): where values start.
-    acted, instruments
-        What was done in `states`, (m, d_a), and what moved it, (m, d_z).
+    acted, instruments, followed
+        What was done in `states`, (m, d_a), what moved it, (m, d_z), and what followed, (m, d_y).
     global_instrument
         Whether the instrument is one for each episode.
     """
@@ -81,6 +81,7 @@ class Dynamics:
     starts: np.ndarray = field(default_factory=_none)
     acted: np.ndarray = field(default_factory=_none)
     instruments: np.ndarray = field(default_factory=_none)
+    followed: np.ndarray = field(default_factory=_none)
     global_instrument: bool = False
 
     @classmethod
@@ -89,7 +90,7 @@ class Dynamics:
         held = estimate.covariance
         rows: dict[str, Any] = {}
         if sample is not None:
-            parts = (sample.x, sample.starts, sample.a, sample.z)
+            parts = (sample.x, sample.starts, sample.a, sample.z, sample.y)
             rows = dict(zip(SAMPLES, parts, strict=True))
             rows["global_instrument"] = sample.global_instrument
         return cls(
@@ -220,7 +221,12 @@ class Dynamics:
     def _check_shapes(self) -> None:
         d_y, d_phi = len(self.outputs), len(self.phi.names(self.state, self.action))
         wanted = {"W": (d_y, d_phi), "noise_cov": (d_y, d_y), "bread": (d_phi, d_phi)}
-        width = {"states": len(self.state), "starts": len(self.state), "acted": len(self.action)}
+        width = {
+            "states": len(self.state),
+            "starts": len(self.state),
+            "acted": len(self.action),
+            "followed": d_y,
+        }
         for name, wide in width.items():
             rows = len(getattr(self, name))
             wanted[name] = (rows, wide if rows else 0)

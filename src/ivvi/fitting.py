@@ -71,7 +71,9 @@ class Fit:
     files
         The files that were read, or the hashes of those that are known by it alone.
     sample
-        A few of the log's rows, on which planners plan and from which values start.
+        A few of the log's rows: planners plan on them, values start there, reports draw them.
+    command
+        What was typed to make the fit, when that was a command.
     """
 
     estimate: Estimate
@@ -88,6 +90,7 @@ class Fit:
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     files: tuple[Path | str, ...] = ()
     sample: Sample | None = None
+    command: str = ""
 
     @property
     def W(self) -> np.ndarray:  # noqa: N802
@@ -194,6 +197,9 @@ class Fit:
             "n": self.moments.n,
             "episodes": self.counts.episodes,
             "dropped": self.dropped,
+            "log": self.label,
+            "columns": dataclasses.asdict(self.roles),
+            "command": self.command or None,
             "method": self.method,
             "settings": self.settings,
             **e.W_cov.to_json(),
@@ -222,7 +228,7 @@ class Fit:
         episodes: bool = False,
         force: bool = False,
     ) -> Path:
-        """Save the model, with the whole of `to_json` beside it; not one that diverged.
+        """Save the model, with `to_json` and the `sample` beside it; not one that diverged.
 
         Without its `moments` it cannot be updated with new rows; with those of single
         `episodes`, if the fit has them, values can be bootstrapped.

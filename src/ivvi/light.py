@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 import warnings
@@ -40,7 +41,7 @@ class LightFit:
     ----------
     estimate
         Weights and noise; `bread` is empty.
-    counts, roles, label, method, seconds, settings, sample
+    counts, roles, label, method, seconds, settings, sample, command
         As in `Fit`.
     """
 
@@ -52,6 +53,7 @@ class LightFit:
     seconds: float
     settings: dict[str, Any]
     sample: Sample | None = None
+    command: str = ""
 
     @property
     def W(self) -> np.ndarray:  # noqa: N802
@@ -117,6 +119,9 @@ class LightFit:
                 "without next state": self.counts.without_next,
                 "with missing values": self.counts.missing,
             },
+            "log": self.label,
+            "columns": dataclasses.asdict(self.roles),
+            "command": self.command or None,
             "method": self.method,
             "settings": self.settings,
             "se_kind": None,

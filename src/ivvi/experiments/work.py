@@ -98,7 +98,7 @@ def _of_optimal(
     unit: Unit, experiment: Experiment, env: ConfoundedEnv, clock: Clock
 ) -> dict[str, Any]:
     log = _log(unit, experiment, env, clock)  # says where the plan should be good, and no more
-    model = replace(env.world.true_model(), states=log.some_states())
+    model = replace(env.world.true_model(), states=log.sample().x)
     policy = _planned(model, experiment.columns[unit.column], experiment, env, clock)
     return _evaluated(policy, experiment, env, clock)
 

@@ -21,8 +21,8 @@ class Sample:
 
     Attributes
     ----------
-    x, a, z
-        State (m, d_x), action (m, d_a) and instrument (m, d_z) of the same rows.
+    x, a, z, y
+        State (m, d_x), action (m, d_a), instrument (m, d_z) and output (m, d_y) of the same rows.
     starts
         First states of episodes, (s, d_x).
     global_instrument
@@ -32,6 +32,7 @@ class Sample:
     x: Floats
     a: Floats
     z: Floats
+    y: Floats
     starts: Floats
     global_instrument: bool = False
 
@@ -40,8 +41,9 @@ class Sample:
         """Look at the first transitions of a log."""
         head = log.head(episodes=True)
         rows = slice(None, None, max(1, -(-len(head) // most)))
-        x, a, z = (np.ascontiguousarray(part[rows]) for part in (head.x, head.a, head.z))
-        return cls(x, a, z, head.x[_firsts(head)[:most]], _is_global(head))
+        parts = (head.x, head.a, head.z, head.y)
+        x, a, z, y = (np.ascontiguousarray(part[rows]) for part in parts)
+        return cls(x, a, z, y, head.x[_firsts(head)[:most]], _is_global(head))
 
 
 def _firsts(head: Batch) -> np.ndarray:
