@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from ivvi.fitting import Fit, estimate
     from ivvi.intervals import confidence_set
+    from ivvi.invalidity import Sensitivity, sensitivity
     from ivvi.logs import Log, Schema, read_logs
     from ivvi.moments import Moments, compute_moments
     from ivvi.planners import MPC, SPEDE, ValueIteration
@@ -78,6 +79,7 @@ _HOME = {
     ),
     "ivvi.fitting": ("Fit", "estimate"),
     "ivvi.intervals": ("confidence_set",),
+    "ivvi.invalidity": ("Sensitivity", "sensitivity"),
     "ivvi.logs": ("Log", "Schema", "read_logs"),
     "ivvi.moments": ("Moments", "compute_moments"),
     "ivvi.planners": ("MPC", "SPEDE", "ValueIteration"),
@@ -116,6 +118,7 @@ __all__ = [
     "Penalised",
     "Policy",
     "Schema",
+    "Sensitivity",
     "Shard",
     "StandardErrors",
     "Stream",
@@ -140,6 +143,7 @@ __all__ = [
     "plan",
     "polynomial",
     "read_logs",
+    "sensitivity",
     "spline",
     "update_model",
 ]
