@@ -20,6 +20,7 @@ from ivvi.commands.fit import fit
 from ivvi.commands.interval import interval
 from ivvi.commands.moments import merge, moments
 from ivvi.commands.plan import plan
+from ivvi.commands.sensitivity import sensitivity
 from ivvi.commands.simulate import simulate
 from ivvi.commands.update import update
 from ivvi.terminal import run_app
@@ -33,7 +34,7 @@ app = typer.Typer(
 )
 VERBS = (
     *(demo, simulate, diagnose, check, fit, interval, update, moments, merge),
-    *(plan, act, evaluate),
+    *(plan, act, evaluate, sensitivity),
 )
 for verb in VERBS:
     app.command()(verb)

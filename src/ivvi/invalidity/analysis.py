@@ -16,7 +16,14 @@ from ivvi.errors import InputError, nearest
 from ivvi.files import load_folder
 from ivvi.fitting import Fit
 from ivvi.invalidity.flips import Replanned
-from ivvi.invalidity.gains import ANCHORS, BAND, Gain, crossing, deviations, first_loss
+from ivvi.invalidity.gains import (
+    ANCHORS,
+    BAND,
+    Gain,
+    deviations,
+    smallest_crossing,
+    smallest_loss,
+)
 from ivvi.invalidity.results import Band, Breakdown, EffectBand, Sensitivity
 from ivvi.invalidity.violations import WORST, Exclusion, Violation
 from ivvi.invalidity.worlds import Worlds, constant
@@ -65,7 +72,7 @@ def sensitivity(  # noqa: PLR0913
     violations
         Directions: ``worst``, any direct effect of the instruments on every output, in the
         direction that costs the gain most; an instrument such as ``z0``, on every output;
-        ``z0:x1``, on one.
+        ``z0:x1``, on one; with a sign, ``+z0:x1``, direct effects of that sign alone.
     states
         States (k, d_x) whose recommended action is planned again under doubt.
     problem, planner
@@ -93,7 +100,11 @@ def sensitivity(  # noqa: PLR0913
     True
     """
     check_level(level)
-    for name, value, least in (("most", most, 0.0), ("episodes", episodes, 0), ("draws", draws, -1)):
+    for name, value, least in (
+        ("most", most, 0.0),
+        ("episodes", episodes, 0),
+        ("draws", draws, -1),
+    ):
         if not value > least:
             raise InputError(f"{name} is {value}; a number above {least} is wanted")
     exclusion = _opened(fit)
@@ -132,9 +143,8 @@ def _gain_lost(
     critical: float,
 ) -> tuple[Breakdown, Band]:
     """Find where a gain is gone, and its band on both sides of there."""
-    size = lambda t: None if t is None else gain.exclusion.size(violation, t)  # noqa: E731
-    lost = first_loss(lambda t: gain.at(violation, t), most)
-    reach = most if not lost else min(1.5 * lost, most)
+    lost = smallest_loss(gain, violation, most)
+    reach = most if not lost else min(1.5 * abs(lost), most)
     t = np.linspace(-reach, reach, BAND)
     gains, se = gain.at(violation, t), np.full(BAND, np.nan)
     if around is not None:
@@ -144,11 +154,11 @@ def _gain_lost(
     share = np.sign(t) * [s.most_share for s in sizes]
     correlation = np.sign(t) * [s.most_correlation for s in sizes]
     band = Band(rival, violation.name, t, share, correlation, gains, se, critical)
-    unsure = None if around is None else crossing(t, band.lower)
+    unsure = None if around is None else smallest_crossing(t, band.lower, violation.signs)
     limit = gain.exclusion.size(violation, most)
-    sizes_lost = size(lost), size(unsure)
+    gone, doubted = gain.size(violation, lost), gain.size(violation, unsure)
     asked = around is not None
-    return Breakdown(f"gain over {rival}", violation.name, *sizes_lost, limit, asked), band
+    return Breakdown(f"gain over {rival}", violation.name, gone, doubted, limit, asked), band
 
 
 def _flips(again: Replanned, most: float) -> list[Breakdown]:
@@ -175,7 +185,7 @@ def _effects(
     layout, model, L = exclusion.moments.layout, exclusion.model, exclusion.influence
     se = _standard_errors(model)
     found = []
-    for i in np.flatnonzero(np.linalg.norm(violation.G, axis=1)):
+    for i in np.flatnonzero(np.linalg.norm(violation.G, axis=1)).tolist():
         for j in sorted(set(layout.phi_columns) - set(layout.shared)):
             own = exclusion.against(i, j) if violation.name == WORST else violation
             slope = float(exclusion.noise[i] * own.G[i] @ L[j])
@@ -191,11 +201,15 @@ def _standard_errors(model: Dynamics) -> Floats:
     """Standard errors of W, (d_y, d_phi); NaN where they are not known."""
     if model.bread.size == 0:
         return np.full(model.W.shape, np.nan)
+    variance: Any
     if model.W_cov is None:
-        return np.sqrt(np.outer(np.diag(model.noise_cov), np.diag(model.bread)))
-    if model.W_cov.ndim == 2:
-        return np.sqrt(np.diag(model.W_cov)).reshape(model.W.shape)
-    return np.sqrt(np.diagonal(model.W_cov, axis1=1, axis2=2))
+        variance = np.outer(np.diag(model.noise_cov), np.diag(model.bread))
+    elif model.W_cov.ndim == 2:
+        variance = np.diag(model.W_cov).reshape(model.W.shape)
+    else:
+        variance = np.diagonal(model.W_cov, axis1=1, axis2=2)
+    se: Floats = np.sqrt(np.maximum(variance, 0.0))
+    return se
 
 
 def _opened(source: Any) -> Exclusion:
@@ -230,13 +244,17 @@ def _problem(policy: Any, problem: Problem | None, model: Dynamics, horizon: int
 
 
 def _rivals(against: Any, model: Dynamics) -> dict[str, Any]:
-    if isinstance(against, Mapping):
-        return dict(against)
-    for word in against:
-        if word not in RIVALS:
-            hint = nearest(word, RIVALS) or f"; {', '.join(RIVALS)} is known, or give policies"
-            raise InputError(f"unknown rival {word!r}{hint}")
-    return {word: constant(np.zeros(len(model.action))) for word in against}
+    """Return the rivals by name; a word stands for a policy."""
+    named = dict(against) if isinstance(against, Mapping) else {word: word for word in against}
+    if not named:
+        raise InputError("no rival was given; a gain is over somebody, such as zero")
+    for name, rival in named.items():
+        if isinstance(rival, str):
+            if rival not in RIVALS:
+                hint = nearest(rival, RIVALS) or f"; {', '.join(RIVALS)} is known, or a policy"
+                raise InputError(f"unknown rival {rival!r}{hint}")
+            named[name] = constant(np.zeros(len(model.action)))
+    return named
 
 
 def _starts(starts: Any, model: Dynamics, episodes: int, seed: int) -> np.ndarray:

@@ -16,7 +16,7 @@ from ivvi.layout import Floats
 from ivvi.planners.problem import Planner, Problem
 from ivvi.policy import Policy
 
-FIRST, POINTS, HALVINGS = 0.02, 9, 6
+FIRST, POINTS, HALVINGS = 0.03, 6, 5
 
 
 @dataclass(eq=False)
@@ -48,18 +48,18 @@ class Replanned:
         return self._known[t]
 
     def first_flip(self, row: int, most: float) -> tuple[float, int] | None:
-        """Return the smallest size, of either sign, at which the action of a state flips.
+        """Return the smallest size, of a sign allowed, at which the action of a state flips.
 
         Also the coordinate that flips; None if none does up to `most`.
         """
         start = self(0.0)[row]
 
-        def flipped(t: float) -> Floats:
+        def flipped(t: float) -> Any:
             return has_flipped(self.problem.actions, start, self(t)[row])
 
         before = 0.0
         for size in np.geomspace(FIRST * most, most, POINTS):
-            for sign in (1.0, -1.0):
+            for sign in self.violation.signs:
                 if not flipped(sign * size).any():
                     continue
                 low, high = before, float(size)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.invalidity.violations import Exclusion, Violation
+from ivvi.invalidity.violations import Exclusion, Size, Violation
 from ivvi.invalidity.worlds import Worlds
 from ivvi.layout import Floats
 
@@ -34,7 +34,8 @@ class Gain:
         known = self.exclusion.noise_cov
         noise_cov = model.noise_cov + known(W) - known(model.W)
         own, other = (self.worlds.returns(p, W, noise_cov) for p in (self.policy, self.rival))
-        return own - other
+        gains: Floats = own - other
+        return gains
 
     def gradient(self) -> Floats:
         """Return its derivative in the coordinates of `Violation.G`, (d_y, r)."""
@@ -49,6 +50,10 @@ class Gain:
         """Return the gains for sizes t (m,)."""
         return self(self.exclusion.W_at(violation, t))
 
+    def size(self, violation: Violation, t: float | None) -> Size | None:
+        """Return a size that may not exist in a reader's units."""
+        return None if t is None else self.exclusion.size(violation, t)
+
     def se(self, violation: Violation, t: Floats, draws: Floats) -> Floats:
         """Standard errors for sizes t (m,), from deviations of W, (draws, d_y, d_phi).
 
@@ -62,7 +67,8 @@ class Gain:
         ratio = np.sqrt(np.maximum(variance - explained, 0.0)) / exclusion.noise
         around = W[:, None] + ratio[:, None, :, None] * draws
         gains = self(around.reshape(-1, *W.shape[1:])).reshape(len(t), len(draws))
-        return gains.std(axis=1, ddof=1)
+        se: Floats = gains.std(axis=1, ddof=1)
+        return se
 
 
 def first_loss(gain: Callable[[Floats], Floats], most: float) -> float | None:
@@ -89,13 +95,27 @@ def interpolated(t: Floats, values: Floats, at: int) -> float:
     return float(t[at - 1] + (t[at] - t[at - 1]) * before / (before - after))
 
 
-def crossing(t: Floats, values: Floats) -> float | None:
-    """Return the first t >= 0 where values given on a grid fall to zero, None if nowhere."""
-    ahead = t >= 0
-    at = _crossing(values[ahead])
-    if at is None or at == 0:
-        return None if at is None else 0.0
-    return interpolated(t[ahead], values[ahead], at)
+def smallest_loss(gain: Gain, violation: Violation, most: float) -> float | None:
+    """Return the size, of the smallest amount and any sign allowed, where a gain is gone."""
+    found = [
+        (lost, sign)
+        for sign in violation.signs
+        if (lost := first_loss(lambda t, s=sign: gain.at(violation, s * t), most)) is not None  # type: ignore[misc]
+    ]
+    return np.prod(min(found)).item() if found else None
+
+
+def smallest_crossing(t: Floats, values: Floats, signs: tuple[float, ...]) -> float | None:
+    """Return the t nearest to 0 where values on a grid -T .. T fall to zero; None if nowhere."""
+    found = []
+    for sign in signs:
+        order = np.argsort(sign * t)
+        size, ahead = (sign * t)[order], values[order]
+        at = _crossing(ahead[size >= 0])
+        if at is not None:
+            lost = interpolated(size[size >= 0], ahead[size >= 0], at) if at else 0.0
+            found.append((lost, sign))
+    return np.prod(min(found)).item() if found else None
 
 
 def _crossing(values: Floats) -> int | None:

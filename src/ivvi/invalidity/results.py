@@ -208,7 +208,12 @@ class Sensitivity:
             for b in self.breakdowns:
                 same = b.violation == band.violation and b.question == f"gain over {band.rival}"
                 if same and b.size is not None:
-                    ax.axvline(100 * b.size.most_share, color="#c1121f", lw=1.2, ls="--")
+                    ax.axvline(
+                        100 * np.sign(b.size.t) * b.size.most_share,
+                        color="#c1121f",
+                        lw=1.2,
+                        ls="--",
+                    )
             ax.set_title(f"{band.violation}, over {band.rival}", loc="left", fontsize=9)
             ax.set(xlabel="direct effect, % of that through the action", ylabel="gain")
         if path is not None:

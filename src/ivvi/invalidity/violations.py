@@ -43,10 +43,13 @@ class Violation:
     G
         Direct effects (d_y, r) of psi~ in units of the noise's standard deviation: rows of
         length 1, or 0 for outputs that are not touched.
+    signs
+        Whether sizes of both signs are to be thought of, or positive ones alone.
     """
 
     name: str
     G: Floats
+    signs: tuple[float, ...] = (1.0, -1.0)
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,9 @@ class Exclusion:
                 f"{len(layout.phi_names)}; a model and its own moments are wanted"
             )
         if not self.names:
-            raise InputError("the log has no instrument beside the state: there is nothing to doubt")
+            raise InputError(
+                "the log has no instrument beside the state: there is nothing to doubt"
+            )
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -191,7 +196,8 @@ class Exclusion:
         ----------
         name
             ``worst``, any direct effect that the features of z can express; an excluded
-            feature, such as ``z0``, on every output; or ``z0:next_x1`` on one.
+            feature, such as ``z0``, on every output; or ``z0:next_x1`` on one. With a sign,
+            ``+z0``, direct effects of that sign alone.
         gradient
             Derivative of what is to be kept, (d_y, r), in the coordinates of G.
         """
@@ -201,17 +207,20 @@ class Exclusion:
             if not length.any():
                 raise InputError("nothing that the policy earns depends on the instrument")
             return Violation(WORST, G)
-        feature, _, output = name.partition(":")
+        fixed = {"+": 1.0, "-": -1.0}.get(name[:1])
+        feature, _, output = (name if fixed is None else name[1:]).partition(":")
         if feature not in self.names:
             known = ("worst", *self.names)
             hint = nearest(feature, known) or f"; {', '.join(known)} are known"
             raise InputError(f"there is no instrument {feature!r}{hint}")
         direction = self._direction(feature)
-        sign = -np.sign(gradient @ direction)
-        sign[sign == 0] = 1.0
+        sign = np.where(gradient @ direction > 0, -1.0, 1.0)
+        if fixed is not None:
+            sign = np.full(len(sign), fixed)
         if output:
             sign = np.where(np.arange(len(sign)) == self._output(output), sign, 0.0)
-        return Violation(name, np.outer(sign, direction))
+        both = Violation.signs if fixed is None else (1.0,)
+        return Violation(name, np.outer(sign, direction), both)
 
     def against(self, output: int, feature: int) -> Violation:
         """Return the violation that moves one coefficient most, towards zero."""

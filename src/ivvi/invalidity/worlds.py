@@ -101,7 +101,7 @@ class Worlds:
         x = jnp.broadcast_to(jnp.asarray(self.starts), (m, *self.starts.shape))
         return x, jnp.ones(shape), jnp.zeros(shape)
 
-    def _step(  # noqa: PLR0913
+    def _step(
         self,
         x: Array,
         a: Array,
@@ -144,10 +144,11 @@ def _roots(covariance: np.ndarray) -> np.ndarray:
     """Symmetric square roots of covariances (m, d, d)."""
     values, vectors = np.linalg.eigh(covariance)
     scaled = vectors * np.sqrt(np.clip(values, 0, None))[:, None, :]
-    return scaled @ np.swapaxes(vectors, -1, -2)
+    return np.asarray(scaled @ np.swapaxes(vectors, -1, -2))
 
 
 def _padded(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Repeat the last row up to a power of two, so that few shapes are compiled."""
-    missing = (1 << (len(arrays[0]) - 1).bit_length()) - len(arrays[0])
+    """Repeat the last row up to a power of eight, so that few shapes are compiled."""
+    bits = (len(arrays[0]) - 1).bit_length()
+    missing = (1 << 3 * -(-bits // 3)) - len(arrays[0])
     return tuple(np.concatenate([a, np.repeat(a[-1:], missing, axis=0)]) for a in arrays)
