@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     )
     from ivvi.fitting import Fit, estimate
     from ivvi.intervals import confidence_set
+    from ivvi.invalidity import Sensitivity, sensitivity
     from ivvi.logs import Log, Schema, read_logs
     from ivvi.moments import Moments, compute_moments
     from ivvi.planners import MPC, SPEDE, ValueIteration
@@ -82,6 +83,7 @@ _HOME = {
     ),
     "ivvi.fitting": ("Fit", "estimate"),
     "ivvi.intervals": ("confidence_set",),
+    "ivvi.invalidity": ("Sensitivity", "sensitivity"),
     "ivvi.logs": ("Log", "Schema", "read_logs"),
     "ivvi.moments": ("Moments", "compute_moments"),
     "ivvi.planners": ("MPC", "SPEDE", "ValueIteration"),
@@ -122,6 +124,7 @@ __all__ = [
     "Penalised",
     "Policy",
     "Schema",
+    "Sensitivity",
     "Shard",
     "Shrunk",
     "StandardErrors",
@@ -149,6 +152,7 @@ __all__ = [
     "polynomial",
     "read_logs",
     "report",
+    "sensitivity",
     "spline",
     "update_model",
     "value",

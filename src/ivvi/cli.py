@@ -22,6 +22,7 @@ from ivvi.commands.moments import merge, moments
 from ivvi.commands.plan import plan
 from ivvi.commands.report import report
 from ivvi.commands.reproduce import reproduce
+from ivvi.commands.sensitivity import sensitivity
 from ivvi.commands.simulate import simulate
 from ivvi.commands.update import update
 from ivvi.commands.value import value
@@ -36,7 +37,7 @@ app = typer.Typer(
 )
 VERBS = (
     *(demo, simulate, diagnose, check, fit, interval, update, moments, merge),
-    *(plan, act, evaluate, value, reproduce, report),
+    *(plan, act, evaluate, value, sensitivity, reproduce, report),
 )
 for verb in VERBS:
     app.command()(verb)
