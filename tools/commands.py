@@ -49,8 +49,10 @@ def _usage(parameter: Any) -> str:
 
 def _row(parameter: Any) -> str:
     is_argument = parameter.param_type_name == "argument"
-    name = _usage(parameter).strip("[]") if is_argument else ", ".join(
-        (*parameter.opts, *parameter.secondary_opts)
+    name = (
+        _usage(parameter).strip("[]")
+        if is_argument
+        else ", ".join((*parameter.opts, *parameter.secondary_opts))
     )
     said = (parameter.help or "").replace("|", "\\|").replace("*", "\\*")
     said, _, told = said.partition(" [default: ")

@@ -28,7 +28,13 @@ def card(width: float, height: float, parts: Iterable[str], title: str) -> str:
 
 
 def text(
-    x: float, y: float, said: str, *, size: float = 14, colour: str = INK, anchor: str = "middle",
+    x: float,
+    y: float,
+    said: str,
+    *,
+    size: float = 14,
+    colour: str = INK,
+    anchor: str = "middle",
     bold: bool = False,
 ) -> str:
     """Return a line of text, centred at (x, y) unless another anchor is asked for."""
@@ -59,7 +65,11 @@ def box(
 
 
 def arrow(
-    start: tuple[float, float], end: tuple[float, float], *, gap: float = 24, bend: float = 0,
+    start: tuple[float, float],
+    end: tuple[float, float],
+    *,
+    gap: float = 24,
+    bend: float = 0,
     hidden: bool = False,
 ) -> str:
     """Return an arrow between two discs; `bend` pushes its middle aside, `hidden` dashes it."""
@@ -69,8 +79,10 @@ def arrow(
     cx, cy = (x0 + x1) / 2 - uy * bend, (y0 + y1) / 2 + ux * bend
     ax, ay = _towards((x0, y0), (cx, cy) if bend else (x1, y1), gap)
     bx, by = _towards((x1, y1), (cx, cy) if bend else (x0, y0), gap)
-    path = f"M{ax:.1f} {ay:.1f}Q{cx:.1f} {cy:.1f} {bx:.1f} {by:.1f}" if bend else (
-        f"M{ax:.1f} {ay:.1f}L{bx:.1f} {by:.1f}"
+    path = (
+        f"M{ax:.1f} {ay:.1f}Q{cx:.1f} {cy:.1f} {bx:.1f} {by:.1f}"
+        if bend
+        else (f"M{ax:.1f} {ay:.1f}L{bx:.1f} {by:.1f}")
     )
     colour, name = (RED, "red") if hidden else (INK, "ink")
     dash = " stroke-dasharray='5 4'" if hidden else ""

@@ -11,6 +11,7 @@ import configparser
 from pathlib import Path
 
 import grimp
+
 from drawing import GREY, INK, box, card, text
 
 ROOT = Path(__file__).parents[1]

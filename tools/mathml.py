@@ -1,7 +1,7 @@
-"""MkDocs hooks: formulas become MathML when the site is built, with no script in the page.
+r"""MkDocs hooks: formulas become MathML when the site is built, with no script in the page.
 
 A page whose front matter says ``math: true`` may hold ``$inline$`` and ``$$displayed$$``
-formulas; ``\\tag{3}`` numbers a displayed one and makes it the target of ``#eq-3``.
+formulas; ``\tag{3}`` numbers a displayed one and makes it the target of ``#eq-3``.
 """
 
 from __future__ import annotations

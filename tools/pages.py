@@ -1,7 +1,7 @@
 """Write the pages and drawings that are made from the code; CI checks that they are current.
 
-    python tools/pages.py            write what has changed
-    python tools/pages.py --check    say what has changed, and end with code 1 if anything has
+python tools/pages.py            write what has changed
+python tools/pages.py --check    say what has changed, and end with code 1 if anything has
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ from ivvi.commands.options import (
     open_log,
     rows_to_read,
     standard_errors,
+    words,
 )
 from ivvi.errors import InputError
 from ivvi.terminal import check_json_target, emit_json, progress, say, warn
@@ -57,7 +58,10 @@ def fit(  # noqa: PLR0913
     psi: Psi = None,
     method: Annotated[
         str,
-        typer.Option(help="exact, sgda, least-squares, liml, fuller:1, kclass:0.5 or gmm."),
+        typer.Option(
+            help="exact, sgda, least-squares, liml, fuller:1, kclass:0.5 or gmm.",
+            autocompletion=words("exact", "sgda", "least-squares", "liml", "fuller:1", "gmm"),
+        ),
     ] = "exact",
     schedule: Annotated[
         str, typer.Option(help="Steps of sgda: auto, paper-linear, constant:0.05, decay:0.1,0.5.")
