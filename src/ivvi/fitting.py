@@ -7,6 +7,7 @@ errors to be homoskedastic; a second one the rest.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import time
 import warnings
@@ -39,6 +40,8 @@ from ivvi.moments import Moments, compute_moments
 from ivvi.resume import run_key, settings_of
 from ivvi.shard import Shard, kept_in_model
 from ivvi.summary import WIDTH, coefficient_table, diagnostics_table, with_nulls
+
+logger = logging.getLogger(__name__)
 
 
 def make_method(word: str, **settings: Any) -> Method:
@@ -327,6 +330,10 @@ def estimate(  # noqa: PLR0913
         moments, counts = walk(log, layout, episodes=episodes, progress=progress)
         shard, files = Shard(moments, counts, log.roles, label=log.label), tuple(log.table.files)
     moments, counts, strong = shard.moments, shard.counts, strength(shard.moments)
+    logger.info(
+        "%s: moments of %s transitions, %d features phi, %d psi, rank of A %d",
+        *(shard.label, f"{moments.n:,}", strong.d_phi, len(moments.layout.psi_names), strong.rank),
+    )
     if not (strong.identified or allow_unidentified or chosen.name == "least-squares"):
         raise IdentificationError(explain_unidentified(moments, strong, shard.roles))
     errors = wanted.for_sums() if log is None else wanted.resolve(log, counts, strong.d_phi)
@@ -336,6 +343,7 @@ def estimate(  # noqa: PLR0913
         "estimate": chosen.solve(moments, log, checkpoint),
         "baseline": LeastSquares().solve(moments),
     }
+    logger.info("weights by %s; standard errors %s", chosen.name, errors.kind)
     scored: dict[str, Scored] = {}
     if log is not None:
         scored = second_pass(estimates, moments, errors, log, counts, progress, client)

@@ -37,6 +37,7 @@ from ivvi.commands.options import (
     open_log,
     rows_to_read,
     standard_errors,
+    words,
 )
 from ivvi.errors import InputError
 from ivvi.terminal import check_json_target, emit_json, progress, say, warn
@@ -62,7 +63,11 @@ def fit(  # noqa: PLR0913
         str,
         typer.Option(
             help="exact, sgda, least-squares, liml, fuller:1, kclass:0.5, gmm, ridge, lasso, "
-            "adaptive-lasso or shrunk."
+            "adaptive-lasso or shrunk.",
+            autocompletion=words(
+                *("exact", "sgda", "least-squares", "liml", "fuller:1", "kclass:0.5", "gmm"),
+                *("ridge", "lasso", "adaptive-lasso", "shrunk"),
+            ),
         ),
     ] = "exact",
     schedule: Annotated[

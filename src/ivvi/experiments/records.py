@@ -19,11 +19,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ivvi import __version__
 from ivvi.errors import FileError
 from ivvi.experiments.units import Unit
 from ivvi.experiments.work import Options, Outcome
 from ivvi.files import write_json
+from ivvi.version import __version__
 
 LIBRARIES = ("numpy", "scipy", "jax")
 Record = dict[str, Any]
