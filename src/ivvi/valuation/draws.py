@@ -18,6 +18,7 @@ from ivvi.errors import InputError
 from ivvi.estimators import Exact
 from ivvi.estimators.whitening import whiten
 from ivvi.moments import Moments
+from ivvi.planners.problem import affine_part
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.habit import RAW, Habit, coefficients
 
@@ -28,13 +29,23 @@ class Worlds(NamedTuple):
     """A stack of B estimated worlds.
 
     W (B, d_y, d_phi); a square root of the noise covariance (B, d_x, d_x); the behaviour
-    policy's G (B, d_a, d_psi) and C (B, d_z, d_f), of width 0 where it is not known.
+    policy's G (B, d_a, d_psi) and C (B, d_z, d_f), of width 0 where it is not known; the range
+    of states (B, 2, d_x) within which the dynamics are believed: beyond it the mean is that of
+    the nearest state inside.
     """
 
     W: np.ndarray
     factor: np.ndarray
     G: np.ndarray
     C: np.ndarray
+    trusted: np.ndarray
+
+
+def trusted_range(model: Dynamics) -> np.ndarray:
+    """Return the range of the log's states, (2, d_x); everything where the model is linear."""
+    if affine_part(model) is not None or len(model.states) == 0:
+        return np.array([[-np.inf], [np.inf]]) * np.ones(len(model.state))
+    return np.array([model.states.min(axis=0), model.states.max(axis=0)])
 
 
 def point(evidence: Evidence) -> Worlds:
@@ -42,7 +53,8 @@ def point(evidence: Evidence) -> Worlds:
     model, habit = evidence.model, evidence.habit
     d = model.d_next
     G, C = (np.zeros((0, 0)),) * 2 if habit is None else (habit.G, habit.C)
-    return Worlds(model.W[None], _roots(model.noise_cov[None, :d, :d]), G[None], C[None])
+    root = _roots(model.noise_cov[None, :d, :d])
+    return Worlds(model.W[None], root, G[None], C[None], trusted_range(model)[None])
 
 
 def asymptotic(evidence: Evidence, count: int, rng: np.random.Generator) -> Worlds:
@@ -50,15 +62,13 @@ def asymptotic(evidence: Evidence, count: int, rng: np.random.Generator) -> Worl
     model, moments, habit = evidence.model, evidence.moments, evidence.habit
     dW = rng.normal(size=(count, model.W.size)) @ weight_factor(model).T
     dW = dW.reshape(count, *model.W.shape)
-    d = model.d_next
+    d, same = model.d_next, repeated(point(evidence), count)
     if moments is None:
-        rest = point(evidence)
-        factor, G, C = (np.repeat(part, count, axis=0) for part in rest[1:])
-        return Worlds(model.W + dW, factor, G, C)
+        return same._replace(W=model.W + dW)
     noise = model.noise_cov + _left_noise(moments, model.W + dW) - _left_noise(moments, model.W)
     noise = _with_sampling_error(noise[:, :d, :d], moments.n, rng)
     G, C = _habits(moments, habit, model, dW, rng)
-    return Worlds(model.W + dW, _roots(noise), G, C)
+    return Worlds(model.W + dW, _roots(noise), G, C, same.trusted)
 
 
 def bootstrap(
@@ -92,7 +102,8 @@ def bootstrap(
         if progress:
             progress(1)
     W, noise, G, C = (np.array(part) for part in zip(*found, strict=True))
-    return Worlds(W, _roots(noise), G, C), weights
+    trusted = repeated(point(evidence), count).trusted
+    return Worlds(W, _roots(noise), G, C, trusted), weights
 
 
 def reweighted(moments: Moments, weights: np.ndarray) -> Moments:
@@ -229,8 +240,3 @@ def _roots(covariance: np.ndarray) -> np.ndarray:
 def repeated(worlds: Worlds, count: int) -> Worlds:
     """Return a stack of one `count` times."""
     return Worlds(*(np.repeat(part[:1], count, axis=0) for part in worlds))
-
-
-def taken(worlds: Worlds, rows: slice) -> Worlds:
-    """Return some of the worlds."""
-    return Worlds(*(part[rows] for part in worlds))
