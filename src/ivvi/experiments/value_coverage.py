@@ -38,8 +38,8 @@ from ivvi.valuation.simulation import Episodes, Task, returns, with_weights
 
 EPISODES, HORIZON = 80, 50
 LEVEL, DRAWS = 0.95, 200
-TRUE_EPISODES = 4000
-COUNT = 8
+TRUE_EPISODES = 2000
+COUNT = 4
 """Episodes simulated in each draw."""
 WEAK = 0.01
 """What the variance of the instruments, and mu_iv with it, is multiplied with."""

@@ -60,7 +60,7 @@ def point(evidence: Evidence) -> Worlds:
 def asymptotic(evidence: Evidence, count: int, rng: np.random.Generator) -> Worlds:
     """Draw W from N(W, W_cov), and the rest given W."""
     model, moments, habit = evidence.model, evidence.moments, evidence.habit
-    dW = rng.normal(size=(count, model.W.size)) @ weight_factor(model).T
+    dW = rng.normal(size=(count, model.W.size)) @ model.weight_root.T
     dW = dW.reshape(count, *model.W.shape)
     d, same = model.d_next, repeated(point(evidence), count)
     if moments is None:
@@ -118,26 +118,6 @@ def reweighted(moments: Moments, weights: np.ndarray) -> Moments:
     scatter = np.einsum("e,eij->ij", weights, held.scatter) + (share * offset.T) @ offset
     n = max(1, round(moments.n * total / moments.weight))
     return Moments(moments.layout, n, total, mean, scatter)
-
-
-def weight_factor(model: Dynamics) -> np.ndarray:
-    """Return a square root of the covariance of vec(W), (d_y d_phi, d_y d_phi).
-
-    Outputs are drawn independently where only the covariance of each row of W is kept.
-    """
-    held = model.W_cov
-    if held is None:
-        if not model.bread.size:
-            raise InputError("this model does not know how sure its weights are; fit with moments")
-        held = np.kron(model.noise_cov, model.bread)
-    if held.ndim == 2:
-        return np.asarray(_roots(held[None])[0])
-    d_y, d_phi = model.W.shape
-    blocks = _roots(held)
-    whole = np.zeros((d_y, d_phi, d_y, d_phi))
-    for i in range(d_y):
-        whole[i, :, i] = blocks[i]
-    return whole.reshape(d_y * d_phi, d_y * d_phi)
 
 
 def _left_noise(moments: Moments, W: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ from ivvi.actions import Actions
 from ivvi.errors import InputError, PlanningWarning, nearest
 from ivvi.logs import Log
 from ivvi.planners import MPC, Problem
+from ivvi.planners.cautious import CautiousRule
 from ivvi.planners.mpc import MPCRule
 from ivvi.planning import make_planner
 from ivvi.policy import Policy
@@ -164,6 +165,8 @@ def planner_of(policy: Any) -> Any:
     if not isinstance(policy, Policy):
         raise InputError("planning again needs a policy that ivvi.plan made")
     rule = policy.rule
+    if isinstance(rule, CautiousRule):
+        raise InputError("a cautious policy is not planned again; value it as it is")
     if isinstance(rule, MPCRule):
         return MPC(lookahead=rule.lookahead, starts=rule.starts)
     return make_planner(rule.kind)
