@@ -92,6 +92,13 @@ def fit(  # noqa: PLR0913
     without_moments: Annotated[
         bool, typer.Option("--without-moments", help="Save a model that cannot be updated.")
     ] = False,
+    difference: Annotated[
+        bool,
+        typer.Option(
+            "--difference",
+            help="Estimate from differences between steps: for confounders that last an episode.",
+        ),
+    ] = False,
     all_outputs: Annotated[bool, typer.Option(help="Print the table of every output.")] = False,
     scheduler: Scheduler = None,
     workers: Workers = None,
@@ -129,6 +136,7 @@ def fit(  # noqa: PLR0913
             method=chosen,
             se=errors,
             allow_unidentified=allow_unidentified,
+            difference=difference,
             seed=seed,
             progress=bar,
             client=client,
