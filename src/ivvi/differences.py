@@ -193,8 +193,9 @@ def _names(block: Any, roles: Roles) -> tuple[str, ...]:
 def _row(batch: Batch, at: int) -> Batch:
     """Return a copy of one row as a batch."""
     names = ("x", "a", "z", "y", "weight", "episode", "step")
-    parts: Any = {name: getattr(batch, name) for name in names}
-    return Batch(**{k: None if v is None else v[at : at + 1].copy() for k, v in parts.items()})
+    values: dict[str, Any] = {name: getattr(batch, name) for name in names}
+    kept: Any = {k: None if v is None else v[at : at + 1].copy() for k, v in values.items()}
+    return Batch(**kept)
 
 
 def _joined(first: Batch, second: Batch) -> Batch:
