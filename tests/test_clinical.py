@@ -8,7 +8,7 @@ import pytest
 
 import ivvi
 from ivvi.environments import ConfoundedEnv, gaussian, linear_world
-from ivvi.environments.clinical import CARE_COST, MOST_DOSE, delivery_reward
+from ivvi.environments.clinical import CARE_COST, delivery_reward
 from ivvi.errors import InputError
 
 CASES = {"nicu": {"episodes": 4000}, "sepsis": {"episodes": 400}}
@@ -55,7 +55,7 @@ def test_sepsis_has_one_physician_a_stay(simulated):
     assert (z == z[:, :1]).all()
     assert len(np.unique(z[:, 0, 0])) == 400
     assert batch.a.min() == 0.0
-    assert batch.a.max() == MOST_DOSE
+    assert batch.a.max() == 1.0
 
 
 def test_the_frailty_of_a_mother_lasts(simulator):
@@ -72,7 +72,7 @@ def test_the_frailty_of_a_mother_lasts(simulator):
 def test_planning_in_the_clinic_beats_behaviour(simulator, simulated):
     fit = ivvi.estimate(simulated("sepsis", seed=1, **CASES["sepsis"]))
     env = simulator("sepsis")
-    policy = ivvi.plan(fit.model, env.reward, (0, MOST_DOSE), horizon=12)
+    policy = ivvi.plan(fit.model, env.reward, (0, 1), horizon=12)
     found = ivvi.evaluate(policy, env, against=("behaviour",), episodes=64)
     assert found.value("policy").interval[0] > found.value("behaviour").interval[1]
 

@@ -24,9 +24,8 @@ CARE_COST = 0.3
 SEPSIS_P = np.array(
     [[0.7, 0.1, -0.1, 0.1], [0.2, 0.6, 0.0, 0.1], [0.0, 0.0, 0.8, 0.1], [0.2, 0.2, 0.1, 0.6]]
 )
-SEPSIS_Q = np.array([[-0.3, -0.5], [-0.2, 0.1], [0.4, 0.0], [0.0, -0.1]])
+SEPSIS_Q = np.array([[-0.9, -1.5], [-0.6, 0.3], [1.2, 0.0], [0.0, -0.3]])
 SEPSIS_START = np.array([2.0, 1.5, 0.0, 2.0])
-MOST_DOSE = 3.0
 
 
 def nicu_world(setting: str = "I") -> World:
@@ -76,24 +75,24 @@ def sepsis_world() -> World:
 
     The state is the deficit of blood pressure (x0), lactate (x1), fluid balance (x2) and organ
     failure (x3), standardised. The actions are doses of fluids (a0) and of vasopressors (a1),
-    from 0 to 3. The instruments are the physician's liking for each (z0, z1), which is the same
-    for the whole stay. What the physician sees at the bedside is not recorded.
+    as shares of the largest. The instruments are the physician's liking for each (z0, z1), the
+    same for the whole stay. What the physician sees at the bedside is not recorded.
     """
-    draw = gaussian(0.25 * np.eye(2))
-    lean = np.array([[0.3, 0.2, -0.3, 0.0], [0.4, 0.0, 0.0, 0.2]])
+    draw = gaussian(0.03 * np.eye(2))
+    lean = np.array([[0.1, 0.07, -0.1, 0.0], [0.13, 0.0, 0.0, 0.07]])
 
     def behaviour(key: Array, x: Array, z: Array, e: Array) -> Array:
-        wanted = 1.0 + z + jnp.asarray(lean) @ x + 0.5 * jnp.stack([e[0] + e[1], e[0] + e[3]])
-        return jnp.clip(wanted + draw(key), 0.0, MOST_DOSE)
+        seen = 0.17 * jnp.stack([e[0] + e[1], e[0] + e[3]])
+        return jnp.clip(0.33 + z + jnp.asarray(lean) @ x + seen + draw(key), 0.0, 1.0)
 
-    likings = gaussian(0.5 * np.eye(2))
+    likings = gaussian(0.06 * np.eye(2))
     return World(
         name="sepsis",
         d_x=4,
         d_z=2,
-        actions=gymnasium.spaces.Box(0.0, MOST_DOSE, (2,), np.float64),
+        actions=gymnasium.spaces.Box(0.0, 1.0, (2,), np.float64),
         transition=lambda x, a: jnp.asarray(SEPSIS_P) @ x + jnp.asarray(SEPSIS_Q) @ a,
-        reward=Quadratic((1.0, 0.5, 0.2, 1.0), (0.0,), (0.05, 0.1)),
+        reward=Quadratic((1.0, 0.5, 0.2, 1.0), (0.0,), (0.5, 1.0)),
         initial=lambda key: jnp.asarray(SEPSIS_START) + gaussian(0.5 * np.eye(4))(key),
         confounder=gaussian(0.2 * np.eye(4)),
         instrument=lambda key, x, history: likings(key),
