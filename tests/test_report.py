@@ -42,8 +42,8 @@ def test_a_report_of_a_saved_model_is_that_of_the_fit(model, log):
     place = f"<div><dt>model</dt><dd>{model}</dd></div>\n"
     assert place in second
     assert second.replace(place, "") == first
-    assert f"ivvi fit {log} --state &#39;x*&#39;" in first
-    assert f"--instrument &#39;z*&#39; --out {model}<" in first
+    assert f"<span>fit</span> <span>{log}</span> <span>--state</span> <span>&#39;x*&#39;" in first
+    assert f"<span>--out</span> <span>{model}</span></code>" in first
 
 
 def test_a_page_stands_alone(model):

@@ -33,8 +33,12 @@ def report(
 
     check_page(target, force=force)
     check_json_target(json, force=force, out=target)
-    write = {"model": _of_model}[kind]
-    write(folder, target, policy, force=force)
+    if kind == "model":
+        _of_model(folder, target, policy, force=force)
+    elif policy is not None:
+        raise InputError(f"--policy is for the report of a model; {folder} is a {kind}")
+    else:
+        _of_demo(folder, target, force=force)
     say(f"report: {target}", quiet=json == "-")
     facts = {"report": str(target), "of": str(folder), "kind": kind}
     emit_json({**facts, "bytes": target.stat().st_size}, json, force=force)
@@ -44,11 +48,13 @@ def _kind(folder: Path) -> str:
     """Tell what a folder holds by the file that only this kind has."""
     if (folder / "model.json").is_file():
         return "model"
+    if (folder / "demo.json").is_file():
+        return "demo"
     if (folder / "policy.json").is_file():
         raise InputError(f"{folder} is a policy; name its model, and the policy with --policy")
     if not folder.is_dir():
         raise FileError(f"{folder} is not a folder that exists")
-    raise FileError(f"{folder} holds nothing to report: a saved model is wanted")
+    raise FileError(f"{folder} holds nothing to report: a saved model or a demo is wanted")
 
 
 def _of_model(folder: Path, target: Path, policy: Path | None, *, force: bool) -> None:
@@ -60,3 +66,10 @@ def _of_model(folder: Path, target: Path, policy: Path | None, *, force: bool) -
 
         loaded = load_policy(policy)
     write_report(folder, target, policy=loaded, force=force)
+
+
+def _of_demo(folder: Path, target: Path, *, force: bool) -> None:
+    from ivvi.reporting.story_page import load_story
+    from ivvi.reporting.write import write_page
+
+    write_page(load_story(folder), target, force=force)

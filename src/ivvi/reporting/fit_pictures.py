@@ -90,7 +90,7 @@ def _first_stage(
         ax.plot(predicted[some], actual[some], ".", color=MUTED, ms=4.5, mew=0, alpha=0.6)
         ends = np.array([predicted.min(), predicted.max()])
         ax.plot(ends, ends, color=INK, lw=1)
-        _binned(ax, predicted, actual, IV, "o")
+        binned(ax, predicted, actual, IV, "o")
         ax.set_title(_short(name, 40))
         ax.set_xlabel("what the instruments predict")
         ax.set_ylabel("what happened")
@@ -123,7 +123,7 @@ def _residual(fit: Fitted, i: int, output: str, action: str, predicted: np.ndarr
     def paint(ax: Any) -> None:
         ax.axhline(0, color=MUTED, lw=0.8)
         for kind, left in fit.residuals.items():
-            _binned(ax, predicted, left[:, i], *LOOK[kind][:2])
+            binned(ax, predicted, left[:, i], *LOOK[kind][:2])
         ax.set_title(_short(output, 40))
         ax.set_xlabel(f"{_short(action)}, as the instruments predict it")
         ax.set_ylabel("mean residual")
@@ -195,7 +195,7 @@ def _slice(number: int, action: str, curves: list[tuple[str, np.ndarray, np.ndar
     return draw(f"policy-{number}", alt, paint, height=220)
 
 
-def _binned(ax: Any, x: np.ndarray, y: np.ndarray, colour: str, marker: str) -> None:
+def binned(ax: Any, x: np.ndarray, y: np.ndarray, colour: str, marker: str) -> None:
     """Draw the mean of y with its 95% interval in bins of x of equal size."""
     parts = [p for p in np.array_split(np.argsort(x, kind="stable"), BINS) if len(p) > 1]
     means = [(x[p].mean(), y[p].mean(), y[p].std(ddof=1) / np.sqrt(len(p))) for p in parts]

@@ -168,8 +168,10 @@ def format_cell(cell: Cell, decimals: int = 3) -> str:
     if isinstance(cell, float):
         if math.isinf(cell):
             text = f"{cell:+}"[0].replace("+", "") + "\N{INFINITY}"
-        elif cell != 0 and not 10.0 ** -(decimals + 1) <= abs(cell) < 1e7:
+        elif cell != 0 and not 1e-4 <= abs(cell) < 1e7:
             text = f"{cell:.1e}"
+        elif cell != 0 and abs(cell) < 0.5 * 10.0**-decimals:  # it would be written as zero
+            text = f"{cell:.2g}"
         else:
             text = f"{cell:,.{decimals}f}"
     else:

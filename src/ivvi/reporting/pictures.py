@@ -113,6 +113,8 @@ def _inline(svg: bytes, name: str, alt: str) -> str:
         kept = {key: value for key, value in node.attrib.items() if key not in ("id", LINK)}
         node_id, target = node.get("id", ""), node.get(LINK)
         node.attrib = {key: _restyled(value, name) for key, value in kept.items()}
+        if node_id.startswith("walk-"):
+            node.set("class", node_id)
         if node_id in used:
             node.set("id", f"{name}-{node_id}")
         if target is not None:

@@ -69,4 +69,4 @@ def _curves(figure: ResultFigure, colours: list[str]) -> Picture:
         ax.set_ylabel(figure.y_label)
         ax.grid(visible=True, axis="y")
 
-    return draw(f"results-{figure.name}", figure.alt, paint, width=440, height=290)
+    return draw(f"results-{figure.name}", figure.alt, paint, width=390, height=270)
