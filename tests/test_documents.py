@@ -1,7 +1,14 @@
-"""README, docs and examples are executed."""
+"""README, docs, examples and docstrings are executed.
 
+Of a page, ``python`` and ``sh`` blocks run in their order, in one folder that is empty at first;
+``text`` blocks are shown only.
+"""
+
+import doctest
+import importlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,15 +17,47 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-SNIPPETS = {page.name: re.findall(r"```python\n(.*?)```", page.read_text(), re.S) for page in PAGES}
+BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```", re.S | re.M)
+SNIPPETS = {page.name: BLOCK.findall(page.read_text()) for page in PAGES}
+SNIPPETS["README.md"] = [block for block in SNIPPETS["README.md"] if block[0] == "python"]
+DOCUMENTED = sorted(
+    ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+    for path in (ROOT / "src").rglob("*.py")
+    if ">>> " in path.read_text()
+)
 
 
 @pytest.mark.parametrize("page", [name for name, snippets in SNIPPETS.items() if snippets])
 def test_snippets_of_a_page_run_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "snippet"}
-    for i, code in enumerate(SNIPPETS[page]):
-        exec(compile(code, f"{page}, snippet {i + 1}", "exec"), names)
+    for i, (kind, code) in enumerate(SNIPPETS[page]):
+        if kind == "python":
+            exec(compile(code, f"{page}, snippet {i + 1}", "exec"), names)
+        else:
+            run_in_shell(code, f"{page}, snippet {i + 1}")
+
+
+def run_in_shell(code, where):
+    """Run commands in bash with the `ivvi` of this Python; the first that fails ends them."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        [shutil.which("bash"), "-euo", "pipefail", "-c", code],
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{where}\n{done.stdout}{done.stderr}"
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("module", DOCUMENTED)
+def test_examples_in_docstrings_hold(module):
+    """At least one each, because a module is listed for having one."""
+    found = doctest.testmod(importlib.import_module(module))
+    assert found.attempted > 0
+    assert found.failed == 0
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)

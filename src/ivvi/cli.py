@@ -1,7 +1,8 @@
 """The command line: `ivvi VERB`, where each verb is a module of `ivvi.commands`.
 
-Exit codes: 0 when all went well; 2 for input that cannot be used, with one sentence on
-standard error; 130 when interrupted. Nothing is ever left half-written.
+Exit codes: 0 when all went well; 1 when the machine failed (a full disk, no memory, a reader
+that went away) or `ivvi doctor` found a fault; 2 for input that cannot be used, with one
+sentence on standard error; 130 when interrupted. Nothing is ever left half-written.
 """
 
 from __future__ import annotations
@@ -10,20 +11,24 @@ from typing import Annotated
 
 import typer
 
-from ivvi import __version__
 from ivvi.commands.act import act
 from ivvi.commands.check import check
 from ivvi.commands.demo import demo
 from ivvi.commands.diagnose import diagnose
+from ivvi.commands.doctor import doctor
 from ivvi.commands.evaluate import evaluate
 from ivvi.commands.fit import fit
 from ivvi.commands.interval import interval
 from ivvi.commands.moments import merge, moments
 from ivvi.commands.plan import plan
 from ivvi.commands.report import report
+from ivvi.commands.reproduce import reproduce
+from ivvi.commands.sensitivity import sensitivity
 from ivvi.commands.simulate import simulate
 from ivvi.commands.update import update
-from ivvi.terminal import run_app
+from ivvi.commands.value import value
+from ivvi.terminal import run_app, with_verbose
+from ivvi.version import __version__
 
 app = typer.Typer(
     name="ivvi",
@@ -34,10 +39,11 @@ app = typer.Typer(
 )
 VERBS = (
     *(demo, simulate, diagnose, check, fit, interval, update, moments, merge),
-    *(plan, act, evaluate, report),
+    *(plan, act, evaluate, value, sensitivity, reproduce, report),
+    doctor,
 )
 for verb in VERBS:
-    app.command()(verb)
+    app.command()(with_verbose(verb))
 
 
 @app.callback(invoke_without_command=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from ivvi.rollouts import roll_out
 
 AGAINST = ("optimal", "zero", "random", "behaviour")
 NORMAL_95 = 1.959963984540054
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,7 @@ def evaluate(
         raise InputError("no policy was given to evaluate")
     steps = env.world.horizon if horizon is None else horizon
     everyone = {word: _baseline(word, env, planner, steps) for word in against} | named
+    logger.info("running %s for %d episodes of %d steps", ", ".join(everyone), episodes, steps)
     rewards = {
         name: env.rollout(policy, episodes=episodes, horizon=steps, seed=seed).rewards
         for name, policy in everyone.items()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import shutil
 import tempfile
@@ -29,6 +30,7 @@ FORMAT = 1
 """Version of the saved folders; a folder of another version is refused."""
 Saved = tuple[dict[str, Any], dict[str, np.ndarray]]
 """What can be saved: JSON values, and arrays by name."""
+logger = logging.getLogger(__name__)
 
 
 def checked_output(path: str | os.PathLike[str], *, force: bool = False) -> Path:
@@ -61,6 +63,7 @@ def atomic_file(path: str | os.PathLike[str], *, force: bool = False) -> Iterato
         yield Path(name)
         _set_default_mode(Path(name), 0o666)
         os.replace(name, target)
+        logger.info("wrote %s", target)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
@@ -85,6 +88,7 @@ def atomic_folder(path: str | os.PathLike[str], *, force: bool = False) -> Itera
             _exchange(folder, target)
         else:
             os.replace(folder, target)
+        logger.info("wrote %s", target)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

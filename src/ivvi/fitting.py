@@ -7,6 +7,7 @@ errors to be homoskedastic; a second one the rest.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import time
 import warnings
@@ -34,12 +35,13 @@ from ivvi.features import FeatureMap
 from ivvi.files import content_hash
 from ivvi.layout import build_layout
 from ivvi.light import light_fit
-from ivvi.logs import Batch, Counts, Log, Roles, read_logs
+from ivvi.logs import Counts, Log, Roles, Sample, read_logs
 from ivvi.moments import Moments, compute_moments
 from ivvi.resume import run_key, settings_of
-from ivvi.sample import kept_rows, states_of
 from ivvi.shard import Shard, kept_in_model
 from ivvi.summary import WIDTH, coefficient_table, diagnostics_table, with_nulls
+
+logger = logging.getLogger(__name__)
 
 
 def make_method(word: str, **settings: Any) -> Method:
@@ -72,7 +74,7 @@ class Fit:
     files
         The files that were read, or the hashes of those that are known by it alone.
     sample
-        A few of the log's rows: planners plan on their states, reports draw them.
+        A few of the log's rows: planners plan on them, values start there, reports draw them.
     command
         What was typed to make the fit, when that was a command.
     """
@@ -90,7 +92,7 @@ class Fit:
     seconds: float
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     files: tuple[Path | str, ...] = ()
-    sample: Batch | None = None
+    sample: Sample | None = None
     command: str = ""
 
     @property
@@ -118,12 +120,12 @@ class Fit:
     @property
     def model(self) -> Dynamics:
         """The estimated dynamics, to plan with."""
-        return Dynamics.of(self.estimate, self.roles, states_of(self.sample))
+        return Dynamics.of(self.estimate, self.roles, self.sample)
 
     @property
     def baseline_model(self) -> Dynamics:
         """The dynamics that least squares believes in."""
-        return Dynamics.of(self.baseline, self.roles, states_of(self.sample))
+        return Dynamics.of(self.baseline, self.roles, self.sample)
 
     def wald(self, R: Any, r: Any = 0.0) -> Statistic:
         """Test hypotheses about W, all together.
@@ -222,17 +224,22 @@ class Fit:
         return Shard(self.moments, self.counts, self.roles, seen, self.label)
 
     def save(
-        self, path: str | os.PathLike[str], *, moments: bool = True, force: bool = False
+        self,
+        path: str | os.PathLike[str],
+        *,
+        moments: bool = True,
+        episodes: bool = False,
+        force: bool = False,
     ) -> Path:
         """Save the model, with `to_json` and the `sample` beside it; not one that diverged.
 
-        Without its `moments` it cannot be updated with new rows.
+        Without its `moments` it cannot be updated with new rows; with those of single
+        `episodes`, if the fit has them, values can be bootstrapped.
         """
         trace = self.estimate.trace
         if trace is not None and trace.status == "diverged":
             raise InputError(f"{path} is not written: {trace.advice}")
-        facts, arrays = kept_in_model(self.shard) if moments else ({}, {})
-        beside = facts, arrays | kept_rows(self.sample)
+        beside = kept_in_model(self.shard, episodes=episodes) if moments else ({}, {})
         return self.model.save(path, facts=self.to_json(), beside=beside, force=force)
 
     def __repr__(self) -> str:
@@ -282,8 +289,8 @@ def estimate(  # noqa: PLR0913
         Where to keep the state, so that a run that was killed goes on and ends with the
         same bits; `Checkpoint.remove` it when the result is safe.
     client
-        Compute the moments with Dask: a number of local processes, the address of a
-        scheduler, or a `distributed.Client`.
+        Read the rows with Dask: a number of local processes, the address of a scheduler, or
+        a `distributed.Client`.
 
     Returns
     -------
@@ -323,6 +330,10 @@ def estimate(  # noqa: PLR0913
         moments, counts = walk(log, layout, episodes=episodes, progress=progress)
         shard, files = Shard(moments, counts, log.roles, label=log.label), tuple(log.table.files)
     moments, counts, strong = shard.moments, shard.counts, strength(shard.moments)
+    logger.info(
+        "%s: moments of %s transitions, %d features phi, %d psi, rank of A %d",
+        *(shard.label, f"{moments.n:,}", strong.d_phi, len(moments.layout.psi_names), strong.rank),
+    )
     if not (strong.identified or allow_unidentified or chosen.name == "least-squares"):
         raise IdentificationError(explain_unidentified(moments, strong, shard.roles))
     errors = wanted.for_sums() if log is None else wanted.resolve(log, counts, strong.d_phi)
@@ -332,9 +343,10 @@ def estimate(  # noqa: PLR0913
         "estimate": chosen.solve(moments, log, checkpoint),
         "baseline": LeastSquares().solve(moments),
     }
+    logger.info("weights by %s; standard errors %s", chosen.name, errors.kind)
     scored: dict[str, Scored] = {}
     if log is not None:
-        scored = second_pass(estimates, moments, errors, log, counts, progress)
+        scored = second_pass(estimates, moments, errors, log, counts, progress, client)
     fit = Fit(
         estimate=with_errors(estimates["estimate"], errors, scored.get("estimate")),
         baseline=with_errors(estimates["baseline"], errors, scored.get("baseline")),
@@ -349,7 +361,7 @@ def estimate(  # noqa: PLR0913
         seconds=time.perf_counter() - started,
         settings=settings_of(chosen),
         files=files,
-        sample=None if log is None else log.some_rows(),
+        sample=None if log is None else log.sample(),
     )
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=2)

@@ -18,11 +18,9 @@ from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError, IvviWarning
 from ivvi.estimators import Estimate
 from ivvi.estimators.sgda import SGDA
-from ivvi.files import Saved
 from ivvi.layout import Layout
-from ivvi.logs import Batch, Counts, Log, Roles
+from ivvi.logs import Counts, Log, Roles, Sample
 from ivvi.resume import settings_of
-from ivvi.sample import kept_rows, states_of
 from ivvi.summary import WIDTH, with_nulls
 
 REASON = (
@@ -54,7 +52,7 @@ class LightFit:
     method: str
     seconds: float
     settings: dict[str, Any]
-    sample: Batch | None = None
+    sample: Sample | None = None
     command: str = ""
 
     @property
@@ -75,7 +73,7 @@ class LightFit:
     @property
     def model(self) -> Dynamics:
         """The estimated dynamics, to plan with."""
-        return Dynamics.of(self.estimate, self.roles, states_of(self.sample))
+        return Dynamics.of(self.estimate, self.roles, self.sample)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -135,14 +133,18 @@ class LightFit:
         }
 
     def save(
-        self, path: str | os.PathLike[str], *, moments: bool = False, force: bool = False
+        self,
+        path: str | os.PathLike[str],
+        *,
+        moments: bool = False,
+        episodes: bool = False,
+        force: bool = False,
     ) -> Path:
-        """Save the model; there are no `moments` to keep."""
+        """Save the model; there are no `moments` to keep, of `episodes` or any."""
         trace = self.estimate.trace
         if trace is not None and trace.status == "diverged":
             raise InputError(f"{path} is not written: {trace.advice}")
-        beside: Saved = ({}, kept_rows(self.sample))
-        return self.model.save(path, facts=self.to_json(), beside=beside, force=force)
+        return self.model.save(path, facts=self.to_json(), force=force)
 
     def __repr__(self) -> str:
         d_y, d_phi = self.W.shape
@@ -167,7 +169,7 @@ def light_fit(
         method=method.name,
         seconds=time.perf_counter() - started,
         settings=settings_of(method),
-        sample=log.some_rows(),
+        sample=log.sample(),
     )
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=3)

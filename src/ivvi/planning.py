@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from ivvi.dynamics import Dynamics
@@ -14,6 +15,8 @@ PLANNERS: dict[str, type[Any]] = {
     "value-iteration": ValueIteration,
     "spede": SPEDE,
 }
+
+logger = logging.getLogger(__name__)
 
 
 def make_planner(word: str, **settings: Any) -> Planner:
@@ -78,4 +81,5 @@ def plan(  # noqa: PLR0913
         states=states,
         terminal=terminal,
     )
+    logger.info("planning %d steps with %s in %s", horizon, planner, problem.actions)
     return Policy(problem, planner.solve(problem, seed=seed, progress=progress))

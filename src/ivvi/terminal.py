@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import json
+import logging
 import os
+import shutil
 import sys
+import textwrap
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -40,6 +46,68 @@ def progress(what: str, total: int | None) -> Iterator[Callable[[int], None] | N
         yield lambda rows: bar.advance(task, rows)
 
 
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Say each step on standard error, and where errors arise.")
+]
+
+
+def with_verbose(verb: Callable[..., None]) -> Callable[..., None]:
+    """Return the verb with an option ``--verbose``, which shows what `ivvi` logs meanwhile."""
+    signature = inspect.signature(verb, eval_str=True)
+
+    @functools.wraps(verb)
+    def run(*, verbose: bool = False, **options: Any) -> None:
+        if not verbose:
+            return verb(**options)
+        with _steps_shown() as logger:
+            verb(**options)
+            logger.info("done%s", _peak_memory())
+
+    added = inspect.Parameter(
+        "verbose", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Verbose
+    )
+    parameters = [
+        p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in signature.parameters.values()
+    ]
+    changed = signature.replace(parameters=[*parameters, added])
+    run.__signature__ = changed  # type: ignore[attr-defined]
+    run.__annotations__ = {name: p.annotation for name, p in changed.parameters.items()}
+    return run
+
+
+@contextlib.contextmanager
+def _steps_shown() -> Iterator[logging.Logger]:
+    """Show what the package logs on standard error, with the seconds since the start."""
+    logger = logging.getLogger("ivvi")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Seconds())
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield logger
+    except (InputError, OSError):
+        traceback.print_exc()
+        raise
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+class _Seconds(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return f"ivvi: {record.relativeCreated / 1000:7.2f} s  {record.getMessage()}"
+
+
+def _peak_memory() -> str:
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return ""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return f", {peak / (1024 if sys.platform != 'darwin' else 1024**2):,.0f} MiB at most"
+
+
 def say(text: str, *, quiet: bool = False) -> None:
     """Print a line for people."""
     if not quiet:
@@ -48,7 +116,17 @@ def say(text: str, *, quiet: bool = False) -> None:
 
 def warn(text: str) -> None:
     """Print a warning on standard error."""
-    print(f"ivvi: warning: {text}", file=sys.stderr)
+    _complain(f"ivvi: warning: {text}")
+
+
+def _complain(sentence: str) -> None:
+    """Print a sentence on standard error: one line, or folded to the width of a terminal."""
+    if sys.stderr.isatty():
+        width = max(20, shutil.get_terminal_size().columns)
+        sentence = textwrap.fill(
+            sentence, width, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
+        )
+    print(sentence, file=sys.stderr)
 
 
 def check_json_target(target: str | None, *, force: bool, out: Path | None = None) -> None:
@@ -97,5 +175,5 @@ def run_app(app: typer.Typer, arguments: list[str] | None = None) -> None:
 
 
 def _stop(sentence: str, code: int) -> None:
-    print(f"ivvi: {' '.join(sentence.split())}", file=sys.stderr)
+    _complain(f"ivvi: {' '.join(sentence.split())}")
     raise SystemExit(code)

@@ -37,6 +37,7 @@ from ivvi.commands.options import (
     open_log,
     rows_to_read,
     standard_errors,
+    words,
 )
 from ivvi.errors import InputError
 from ivvi.terminal import check_json_target, emit_json, progress, say, warn
@@ -60,7 +61,14 @@ def fit(  # noqa: PLR0913
     psi: Psi = None,
     method: Annotated[
         str,
-        typer.Option(help="exact, sgda, least-squares, liml, fuller:1, kclass:0.5 or gmm."),
+        typer.Option(
+            help="exact, sgda, least-squares, liml, fuller:1, kclass:0.5, gmm, ridge, lasso, "
+            "adaptive-lasso or shrunk.",
+            autocompletion=words(
+                *("exact", "sgda", "least-squares", "liml", "fuller:1", "kclass:0.5", "gmm"),
+                *("ridge", "lasso", "adaptive-lasso", "shrunk"),
+            ),
+        ),
     ] = "exact",
     schedule: Annotated[
         str, typer.Option(help="Steps of sgda: auto, paper-linear, constant:0.05, decay:0.1,0.5.")
@@ -94,6 +102,10 @@ def fit(  # noqa: PLR0913
     ] = 30.0,
     without_moments: Annotated[
         bool, typer.Option("--without-moments", help="Save a model that cannot be updated.")
+    ] = False,
+    keep_episodes: Annotated[
+        bool,
+        typer.Option("--keep-episodes", help="Keep moments of episodes, to bootstrap values."),
     ] = False,
     report: Annotated[
         Path | None, typer.Option(help="Write a report of the fit too, one HTML file.")
@@ -140,13 +152,14 @@ def fit(  # noqa: PLR0913
             method=chosen,
             se=errors,
             allow_unidentified=allow_unidentified,
+            episodes=keep_episodes,
             seed=seed,
             progress=bar,
             client=client,
             checkpoint=state_file,
         )
     found = replace(found, command=typed)
-    found.save(out, moments=not without_moments, force=force)
+    found.save(out, moments=not without_moments, episodes=keep_episodes, force=force)
     for text in found.warnings:
         warn(text)
     say(found.summary(most_outputs=None if all_outputs else 6), quiet=json == "-")

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 from ivvi.errors import InputError
+
+
+def words(*known: str) -> Callable[[str], list[str]]:
+    """Return a completion of these words for the shell."""
+    return lambda incomplete: [word for word in known if word.startswith(incomplete)]
+
 
 Json = Annotated[str | None, typer.Option("--json", help="Write JSON to this file; - is stdout.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")]
@@ -30,9 +37,19 @@ Episode = Annotated[str | None, typer.Option(help="Episode column. [default: epi
 Step = Annotated[str | None, typer.Option(help="Step column. [default: step, if present]")]
 Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
 DropMissing = Annotated[bool, typer.Option(help="Drop rows with missing or infinite values.")]
-Features = Annotated[str, typer.Option(help="linear, poly2, poly2:cross, spline:5, fourier:200.")]
+Features = Annotated[
+    str,
+    typer.Option(
+        help="linear, poly2, poly2:cross, spline:5, fourier:200.",
+        autocompletion=words("linear", "poly2", "poly2:cross", "spline:5", "fourier:200"),
+    ),
+]
 Se = Annotated[
-    str, typer.Option(help="Standard errors: auto, unadjusted, robust, clustered or hac.")
+    str,
+    typer.Option(
+        help="Standard errors: auto, unadjusted, robust, clustered or hac.",
+        autocompletion=words("auto", "unadjusted", "robust", "clustered", "hac"),
+    ),
 ]
 Cluster = Annotated[
     str | None, typer.Option(help="One or two columns to cluster by. [default: the episode]")

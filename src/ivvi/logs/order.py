@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import logging
 import tempfile
 import weakref
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from ivvi.logs.tables import ArrowTable, ParquetTable, Table
 
 KEY_BATCH = 1 << 18
 SORT_MEMORY = "1GB"
+logger = logging.getLogger(__name__)
 
 
 def is_ordered(table: Table, episode: str, step: str) -> bool:
@@ -67,6 +69,8 @@ def sort_table(
     table: Table, columns: Sequence[str], numeric: Sequence[str], keys: Sequence[str]
 ) -> Table:
     """Return the `columns` of the table in the order of the `keys`."""
+    in_memory = isinstance(table, ArrowTable)
+    logger.info("%s is sorted by %s %s", table.label, keys, "in memory" if in_memory else "on disk")
     if isinstance(table, ArrowTable):
         ordered = table.table.select(list(columns)).sort_by([(key, "ascending") for key in keys])
         return ArrowTable(ordered, table.label)

@@ -16,7 +16,6 @@ from ivvi.errors import FileError
 from ivvi.files import load_folder, unnest
 from ivvi.logs import Batch
 from ivvi.moments import Moments
-from ivvi.sample import restore_rows
 from ivvi.shard import Shard
 
 Floats = np.ndarray
@@ -32,8 +31,6 @@ class Fitted:
         `Fit.to_json`.
     model
         The estimated dynamics.
-    sample
-        A few rows of the log; None for a fit to sums.
     moments
         Sums over all rows; None where they were not formed or not kept.
     place
@@ -42,14 +39,13 @@ class Fitted:
 
     facts: dict[str, Any]
     model: Dynamics
-    sample: Batch | None
     moments: Moments | None
     place: str = ""
 
     @classmethod
     def of(cls, fit: Any) -> Fitted:
         """Look at a `Fit` or a `LightFit`."""
-        return cls(fit.to_json(), fit.model, fit.sample, getattr(fit, "moments", None))
+        return cls(fit.to_json(), fit.model, getattr(fit, "moments", None))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Fitted:
@@ -61,11 +57,18 @@ class Fitted:
             model = Dynamics.from_parts(document, arrays)
             kept = document.get("shard")
             shard = None if kept is None else Shard.restore(kept, unnest("shard", arrays))
-            sample = restore_rows(model.states, arrays)
             moments = None if shard is None else shard.moments
-            return cls(document["facts"], model, sample, moments, str(Path(path)))
+            return cls(document["facts"], model, moments, str(Path(path)))
         except (KeyError, TypeError, AttributeError) as error:
             raise FileError(f"{path} is not a complete model: {error}") from error
+
+    @cached_property
+    def sample(self) -> Batch | None:
+        """A few rows of the log; None for a fit to sums."""
+        model = self.model
+        if not len(model.followed):
+            return None
+        return Batch(model.states, model.acted, model.instruments, model.followed)
 
     @cached_property
     def estimates(self) -> dict[str, tuple[Floats, Floats]]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, ClassVar
 
-from ivvi import __version__
+from ivvi.version import __version__
 
 MINUS = "\N{MINUS SIGN}"
 PROSE = 48

@@ -1,0 +1,48 @@
+"""What is shipped: a wheel and an sdist that install and work, with one version everywhere."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import ivvi
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_version_stands_in_one_place_and_is_repeated_faithfully():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]
+    assert project["tool"]["hatch"]["version"]["path"] == "src/ivvi/version.py"
+    assert f"\nversion: {ivvi.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    changes = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert changes[0] == ivvi.__version__
+
+
+def test_no_dependency_has_a_ceiling():
+    """A ceiling blocks the upgrades of others; lower bounds are enough."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].values()
+    bounds = [*project["dependencies"], *(name for extra in extras for name in extra)]
+    assert [name for name in bounds if re.search(r"[<~!]|==", name)] == []
+
+
+def test_the_package_is_typed():
+    assert (Path(ivvi.__file__).parent / "py.typed").is_file()
+
+
+def test_wheel_and_sdist_are_built_clean_and_work(tmp_path):
+    """About 15 s: built, looked into, installed into an empty folder, tried."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "package.py", tmp_path / "dist"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("installed and tried: all is well\n")
+    assert {path.name for path in (tmp_path / "dist").iterdir()} == {
+        f"ivvi-{ivvi.__version__}-py3-none-any.whl",
+        f"ivvi-{ivvi.__version__}.tar.gz",
+    }

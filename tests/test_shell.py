@@ -1,0 +1,196 @@
+"""What the shell sees: the doctor, --verbose, completion, narrow terminals, colours, exit codes."""
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ivvi
+from helpers import OPTIONS, make_rows, run, write_table
+from ivvi import doctor
+from ivvi.cli import VERBS
+from ivvi.terminal import progress
+
+SGR = re.compile(r"\x1b\[(?!0m)[0-9;]*m")  # a change of colour or weight; 0 ends one
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def screen(monkeypatch):
+    """Make standard error a terminal of the width asked for."""
+
+    def narrow(columns):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setenv("TERM", "xterm-256color")
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        shown = Terminal()
+        monkeypatch.setattr(sys, "stderr", shown)
+        return shown
+
+    return narrow
+
+
+@pytest.fixture
+def small(tmp_path):
+    return write_table(make_rows(), tmp_path / "small.parquet")
+
+
+# The doctor
+
+
+def test_the_doctor_finds_this_installation_sound(tmp_path):
+    result = run("doctor", "--json", tmp_path / "doctor.json")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.endswith("all is well\n")
+    found = json.loads((tmp_path / "doctor.json").read_text())
+    assert found["sound"] is True
+    assert found["ivvi"] == ivvi.__version__
+    assert [step["passed"] for step in found["self_check"]] == [True] * 4
+    assert all(found["versions"].values())
+
+
+def test_the_doctor_says_what_is_wrong_and_fails(monkeypatch):
+    def broken(known):
+        """Add one and one."""
+        raise ZeroDivisionError("no\nway")
+
+    monkeypatch.setattr(doctor, "STEPS", (broken, doctor._simulate))
+    result = run("doctor")
+    assert result.code == 1
+    assert "FAILED: ZeroDivisionError: no way" in result.out
+    assert "Simulate" not in result.out  # stops there
+    assert result.out.endswith("something is wrong; see above\n")
+
+
+def test_the_doctor_knows_what_is_not_installed(monkeypatch):
+    monkeypatch.setattr(doctor, "STEPS", ())
+    monkeypatch.setattr(doctor, "CORE", ("numpy", "no-such-library"))
+    monkeypatch.setattr(doctor, "OPTIONAL", {"no-such-part": ("nothing", "pip install nothing")})
+    report = doctor.examine()
+    assert not report.sound
+    assert re.search(r"no-such-library *MISSING", str(report))
+    assert "nothing: pip install nothing" in str(report)
+
+
+def test_the_doctor_lists_every_dependency():
+    import tomllib
+
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    needed = {re.split(r"[<>=]", name)[0] for name in project["dependencies"]}
+    assert needed <= set(doctor.CORE)
+
+
+# --verbose
+
+
+def test_verbose_says_each_step_on_standard_error(small, tmp_path):
+    quiet = run("fit", small, *OPTIONS, "--out", tmp_path / "quiet")
+    loud = run("fit", small, *OPTIONS, "--out", tmp_path / "loud", "--verbose")
+    assert quiet.err == ""
+    assert loud.out.replace("loud", "quiet") == quiet.out
+    steps = loud.err.splitlines()
+    assert all(re.match(r"ivvi: +\d+\.\d\d s  ", step) for step in steps)
+    assert "moments of 54 transitions" in loud.err
+    assert f"wrote {tmp_path / 'loud'}" in loud.err
+    assert re.search(r"done, [\d,]+ MiB at most$", steps[-1])
+    assert run("fit", small, *OPTIONS, "--out", tmp_path / "again").err == ""
+
+
+def test_verbose_shows_where_an_error_arose(small, tmp_path):
+    result = run("fit", small, "--state", "y0", "--action", "a0", "--instrument", "z0",
+                 "--out", tmp_path / "model", "--verbose")  # fmt: skip
+    assert result.code == 2
+    assert "Traceback" in result.err
+    assert result.err.splitlines()[-1].startswith("ivvi: state column 'y0' is not in the log")
+
+
+@pytest.mark.parametrize("verb", [verb.__name__ for verb in VERBS])
+def test_every_verb_has_the_common_options(verb):
+    said = run(verb, "--help").out
+    assert {"--json", "--force", "--verbose"} - set(re.findall(r"--[a-z]+", said)) == set()
+
+
+# Completion
+
+
+def complete(*words):
+    """Return what bash would offer after these words."""
+    done = subprocess.run(
+        [Path(sys.executable).with_name("ivvi")],
+        env=os.environ
+        | {"_IVVI_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(["ivvi", *words])}
+        | {"COMP_CWORD": str(len(words))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (("dia",), ["diagnose"]),
+        (("fit", "--meth"), ["--method"]),
+        (("fit", "--se", "c"), ["clustered"]),
+        (("fit", "--method", "le"), ["least-squares"]),
+        (("diagnose", "--features", "poly2:"), ["poly2:cross"]),
+    ],
+)
+def test_the_shell_completes_verbs_options_and_words(words, offered):
+    assert complete(*words) == offered
+
+
+# Terminals
+
+
+def test_errors_are_folded_to_a_narrow_terminal(screen, small):
+    shown = screen(40)
+    with pytest.raises(SystemExit) as stop:
+        ivvi_main("fit", small, "--state", "y0", "--action", "a0", "--instrument", "z0",
+                  "--out", small.parent / "model")  # fmt: skip
+    assert stop.value.code == 2
+    lines = shown.getvalue().splitlines()
+    assert lines[0].startswith("ivvi: state column 'y0'")
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 40
+    assert all(line.startswith("  ") for line in lines[1:])
+
+
+def test_elsewhere_an_error_is_one_line(small, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    result = run("fit", small, "--state", "y0", "--action", "a0", "--instrument", "z0",
+                 "--out", small.parent / "model")  # fmt: skip
+    assert result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("no_color", [False, True])
+def test_no_color_is_obeyed_by_the_bar(screen, monkeypatch, no_color):
+    shown = screen(80)
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", "1")
+    with progress("reading", 10) as advance:
+        advance(5)
+    assert "reading" in shown.getvalue()
+    assert bool(SGR.search(shown.getvalue())) is not no_color
+
+
+def test_help_fits_a_narrow_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "50")
+    said = run("plan", "--help").out
+    assert max(map(len, said.splitlines())) <= 60  # a word alone may stick out
+
+
+def ivvi_main(*arguments):
+    from ivvi.cli import main
+
+    main([str(argument) for argument in arguments])

@@ -1,0 +1,30 @@
+"""docs/api.md: the public names, in the order in which data flows, from their docstrings."""
+
+from __future__ import annotations
+
+import ivvi
+from imports import read_layers
+
+HEAD = """\
+# Python reference
+
+Generated from the docstrings by `python tools/pages.py`. All names below are attributes of `ivvi`
+and are imported when they are first used.
+"""
+OPTIONS = "    options:\n      members: [{members}]\n      show_root_heading: false\n"
+
+
+def api_reference() -> str:
+    """Return the page: one section for each module that holds public names."""
+    parts = [HEAD]
+    for module, names in sorted(ivvi._HOME.items(), key=lambda item: _place(item[0])):
+        parts.append(f"## {module}\n")
+        parts.append(f"::: {module}\n{OPTIONS.format(members=', '.join(names))}")
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _place(module: str) -> tuple[int, str]:
+    """Return where a module stands in the flow of data: lower layers come first."""
+    flow = [name for layer in reversed(read_layers()) for name in layer]
+    top = module.split(".")[1]
+    return (flow.index(top) if top in flow else len(flow), module)

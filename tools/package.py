@@ -1,0 +1,115 @@
+"""Build the wheel and the sdist, look into them, install one of them and see if it works.
+
+``python tools/package.py DIST`` builds into the folder DIST and installs the wheel beside the
+libraries of this Python; with ``--clean`` it installs the sdist and all that it needs into an
+environment of its own, from the package index.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+MOST_BYTES = 1_000_000
+DATA = (".parquet", ".csv", ".arrow", ".npz", ".npy", ".zip", ".gz", ".dat", ".h5")
+COMMANDS = (
+    "ivvi --version",
+    "ivvi doctor",
+    "ivvi simulate linear --dim 2 --episodes 20 --horizon 50 --out log.parquet",
+    "ivvi fit log.parquet --state x* --action a* --instrument z* --out model",
+    "ivvi plan model --reward quadratic:weight=1 --action-low -1 --action-high 1 --out policy",
+    "ivvi act policy --state 10,10",
+)
+
+
+def build(dist: Path) -> tuple[Path, Path]:
+    """Build both; return the wheel and the sdist."""
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(dist.resolve())]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (wheel,), (sdist,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
+    return wheel, sdist
+
+
+def faults(wheel: Path, sdist: Path) -> list[str]:
+    """Return what is wrong with the contents, in words."""
+    with tarfile.open(sdist) as archive:
+        files = {member.name: member.size for member in archive if member.isfile()}
+    with zipfile.ZipFile(wheel) as archive:
+        inside = {entry.filename: entry.file_size for entry in archive.infolist()}
+    found = [
+        f"{name} has {size:,} bytes; at most {MOST_BYTES:,} are wanted"
+        for name, size in (files | inside).items()
+        if size > MOST_BYTES
+    ]
+    found += [f"{name} is data" for name in files | inside if name.endswith(DATA)]
+    if "ivvi/py.typed" not in inside:
+        found.append("the wheel has no ivvi/py.typed")
+    others = {name.split("/")[0] for name in inside}
+    if len(others) != 2:
+        found.append(f"the wheel holds {sorted(others)}; ivvi and its metadata are wanted")
+    return found
+
+
+def install_beside(wheel: Path, folder: Path) -> dict[str, str]:
+    """Install the wheel alone into a folder; return the environment that finds it first."""
+    target = folder / "installed"
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index"]
+    subprocess.run([*command, "--target", str(target), str(wheel)], check=True)
+    path = os.pathsep.join([str(target / "bin"), os.environ["PATH"]])
+    return os.environ | {"PATH": path, "PYTHONPATH": str(target)}
+
+
+def install_clean(sdist: Path, folder: Path) -> dict[str, str]:
+    """Install the sdist and its dependencies into a new environment."""
+    home = folder / "environment"
+    venv.create(home, with_pip=True)
+    subprocess.run([home / "bin" / "pip", "install", "-q", str(sdist)], check=True)
+    kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    return kept | {"PATH": os.pathsep.join([str(home / "bin"), os.environ["PATH"]])}
+
+
+def try_out(environment: dict[str, str], folder: Path) -> None:
+    """Run a few commands in an empty folder with what was installed."""
+    empty = folder / "empty"
+    empty.mkdir()
+    for command in COMMANDS:
+        done = subprocess.run(
+            command.split(), cwd=empty, env=environment, capture_output=True, text=True
+        )
+        if done.returncode:
+            raise SystemExit(f"{command}: code {done.returncode}\n{done.stdout}{done.stderr}")
+        if command == "ivvi doctor":
+            where = done.stdout.splitlines()[0]
+            if str(folder) not in where:
+                raise SystemExit(f"another installation was found: {where}")
+            print(where)
+
+
+def main() -> None:
+    """Build, look, install, try."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("dist", type=Path)
+    parser.add_argument("--clean", action="store_true")
+    asked = parser.parse_args()
+    wheel, sdist = build(asked.dist)
+    for path in (wheel, sdist):
+        print(f"{path}: {path.stat().st_size:,} bytes")
+    if wrong := faults(wheel, sdist):
+        raise SystemExit("\n".join(wrong))
+    with tempfile.TemporaryDirectory(prefix="ivvi-package-") as name:
+        folder = Path(name).resolve()
+        install = install_clean(sdist, folder) if asked.clean else install_beside(wheel, folder)
+        try_out(install, folder)
+    print("installed and tried: all is well")
+
+
+if __name__ == "__main__":
+    main()
