@@ -5,6 +5,7 @@ Without a browser these are skipped; IVVI_BROWSER=required makes that a failure.
 
 import os
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -46,35 +47,48 @@ def pages(tmp_path_factory):
         instrument=[named["z0"], "z1"],
     )
     fit = ivvi.estimate(log)
-    ivvi.report(fit, folder / "fit.html", value={"value": 1.5, EVIL: (1.0, 2.0)})
+    ivvi.report(fit, folder / "fit.html", value=make_worth())
     ivvi.report(make_results(), folder / "results.html")
     (folder / "story.html").write_text(render(make_story(fit, folder)), encoding="utf-8")
     return folder
 
 
+def make_worth():
+    """Return the value of a policy as `ivvi value --json` writes it."""
+    amount = {"estimate": -10.0, "se": 1.0, "interval": [-12.0, -8.0]}
+    return {
+        **{"policy": EVIL, "confidence": 0.95, "replanned": True, "horizon": 20, "draws": 500},
+        **{"discount": 1.0, "starts": EVIL, "method": "asymptotic", "shown_by_the_log": -3.5},
+        **{"warning": "WEAK INSTRUMENTS: the numbers below may be far off", "notes": [EVIL]},
+        "values": {EVIL: amount, "least-squares": amount, "zero": amount},
+        "gains": {"least-squares": {**amount, "probability": 0.01}},
+    }
+
+
 def make_results():
     """Return the results of an imagined run: wide tables, missing cells, curves with bands."""
-    steps = np.arange(1, 40)
-    names = ("instrument", "least squares", "optimal", "as the paper does", "<b>bold</b>")
+    t = np.arange(1, 40)
+    names = ("instrument", "least squares", "optimal", "setting I", "closed form, I", "<b>b</b>")
     curves = tuple(
-        Curve(name, steps, 1.0 * i + 1 / steps, i + 0.5 / steps, i + 2 / steps)
-        for i, name in enumerate(names)
+        Curve(name, t, i + 1 / t, i + 0.5 / t, i + 2 / t) for i, name in enumerate(names)
     )
     command = "ivvi reproduce linear --quick --out results"
     figures = tuple(
-        ResultFigure(
-            f"loss-{log}", "Loss", "step", "loss", curves, "Losses fall.", "", command, log
-        )
-        for log in (False, True)
+        ResultFigure(f"linear-{k}", f"k = {k}: Loss", "t", "loss", curves, "It falls.", "", command)
+        for k in (5, 10, 20)
     )
+    figures += (replace(figures[0], name="other", title=EVIL, log_x=True, log_y=True),)
     rows = tuple(
-        (f"k = {k}", word, 10.0**k, None if k == 7 else -0.5 * k, "12.3 ± 4.5", EVIL)
+        (f"k = {k}", word, 2.0**k, None if k == 7 else -0.5 * k, 1.5**k, "12.3 to 4.5", EVIL)
         for k in (10, 5, 7, 20)
-        for word in ("I", "II")
+        for word in ("Baseline", "I", "II")
     )
-    columns = ("size", "setting", "the paper's", "as the paper does", "ours at our best", EVIL)
-    table = ResultTable("regret", "Regret", columns, rows, "A note.", command)
-    return Results("The paper, reproduced", (table, table), figures, {"seeds": 5, EVIL: EVIL})
+    columns = ("variant", "setting", "paper", "as the paper", "best", "in words", EVIL)
+    tables = tuple(
+        ResultTable(f"{word}-regret", f"Regret, {word}", columns, rows, "A note.", command)
+        for word in ("linear", "nonlinear")
+    )
+    return Results("The paper, reproduced", tables, figures, {"seeds": 5, EVIL: [EVIL, {"a": 1}]})
 
 
 def make_story(fit, folder):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ivvi.errors import FileError
+from ivvi.files import read_json
 from ivvi.reporting import fit_pictures
 from ivvi.reporting import story_pictures as pictures
 from ivvi.reporting.fit_page import KEY, instrument_section
@@ -30,10 +30,7 @@ TRUTH = ("truth", "truth")
 
 def load_story(folder: Path) -> Page:
     """Read the folder of a demo, and tell it."""
-    try:
-        facts = json.loads((folder / "demo.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise FileError(f"{folder / 'demo.json'} cannot be read as JSON: {error}") from error
+    facts = read_json(folder / "demo.json")
     try:
         return story_page(Fitted.load(folder / "model"), facts, folder)
     except (KeyError, TypeError, AttributeError) as error:
