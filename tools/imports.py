@@ -23,7 +23,7 @@ COLUMNS = {
     "learning": "",  # all that is named in no other column
     "planning": "actions rewards rollouts model_env dynamics planners policy planning",
     "the truth": "environments datasets simulators evaluation experiments",
-    "showing": "canvas figures terminal summary demo commands cli report",
+    "showing": "canvas figures terminal summary demo doctor commands cli report",
 }
 FILLS = ("#bbf7d0", "#bfdbfe", "#ddd6fe", "#fecaca", "#fde68a")
 
