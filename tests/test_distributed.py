@@ -129,6 +129,48 @@ def test_a_fit_is_that_of_one_process_whatever_the_cluster(client, small_pieces,
     np.testing.assert_array_equal(fits[0].W, fits[1].W)  # whoever finishes first
 
 
+def leaves(value, name=""):
+    """Return the numbers and words of nested JSON values by their path."""
+    if isinstance(value, dict | list):
+        inside = value.items() if isinstance(value, dict) else enumerate(value)
+        return {k: v for key, part in inside for k, v in leaves(part, f"{name}/{key}").items()}
+    return {name: value}
+
+
+@pytest.mark.parametrize("se", ["robust", "clustered"])
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("group", [3, 10, 64])
+def test_the_second_pass_is_that_of_one_process(
+    group, shuffled, se, client, small_pieces, tmp_path, monkeypatch
+):
+    """Episodes of 10 steps that pieces cut anywhere; the rows of the pass are read by workers."""
+    columns = make_rows(30, 10)
+    if shuffled:
+        columns |= {f"next_x{i}": columns[f"x{i}"][::-1].copy() for i in range(2)}
+        columns = take(columns, np.random.default_rng(0).permutation(300))
+    path = write_table(columns, tmp_path / "log.parquet", row_group_size=group)
+    one = ivvi.estimate(path, psi="poly2", se=se)
+    monkeypatch.setattr("ivvi.estimators.scores.sum_rows", None)
+    fit = ivvi.estimate(path, psi="poly2", se=se, client=client)
+    np.testing.assert_allclose(fit.se, one.se, rtol=1e-9)
+    np.testing.assert_allclose(
+        fit.estimate.covariance.joint, one.estimate.covariance.joint, rtol=1e-7, atol=1e-12
+    )
+    assert fit.estimate.covariance.clusters == one.estimate.covariance.clusters
+    found, wanted = (leaves(f.diagnostics.to_json()) for f in (fit, one))
+    assert found.keys() == wanted.keys()
+    assert len(wanted) > 50
+    for name, value in wanted.items():
+        close = isinstance(value, float)
+        assert found[name] == (pytest.approx(value, rel=1e-6, abs=1e-9) if close else value), name
+
+
+def test_what_crosses_pieces_is_summed_in_one_process(client, small_pieces, tmp_path):
+    path = write_table(make_rows(30, 10), tmp_path / "log.parquet", row_group_size=7)
+    fits = [ivvi.estimate(path, se="hac", client=cluster) for cluster in (None, client)]
+    np.testing.assert_allclose(fits[1].se, fits[0].se, rtol=1e-9)
+
+
 def test_a_worker_killed_in_mid_run_is_survived(small_pieces, tmp_path):
     path = write_table(make_rows(40, 25), tmp_path / "log.parquet", row_group_size=9)
     log = ivvi.read_logs(path)

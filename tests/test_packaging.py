@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 def test_the_version_stands_in_one_place_and_is_repeated_faithfully():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert project["project"]["dynamic"] == ["version"]
-    assert project["tool"]["hatch"]["version"]["path"] == "src/ivvi/__init__.py"
+    assert project["tool"]["hatch"]["version"]["path"] == "src/ivvi/version.py"
     assert f"\nversion: {ivvi.__version__}\n" in (ROOT / "CITATION.cff").read_text()
     changes = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)
     assert changes[0] == ivvi.__version__

@@ -28,6 +28,7 @@ from ivvi.rewards import (
     reward_from_json,
     reward_to_json,
 )
+from ivvi.rollouts import Decision
 
 
 @pytest.fixture(scope="module")
@@ -292,7 +293,7 @@ def test_box_programs_are_solved(seed, D, rank, spread):
     low, high = -rng.uniform(0.1, 2, D), rng.uniform(0.1, 2, D)
     H, g = M.T @ M, M.T @ b
     with jax.enable_x64(True):
-        u = np.asarray(BoxQP(H, low, high)(jnp.asarray(g[None]), jnp.zeros((1, D))))[0]
+        u = np.asarray(BoxQP.of(H, low, high)(jnp.asarray(g[None]), jnp.zeros((1, D))))[0]
     cost = lambda u: 0.5 * u @ H @ u + g @ u  # noqa: E731
     assert ((u >= low) & (u <= high)).all()
     if len(M):
@@ -312,7 +313,7 @@ def test_well_conditioned_programs_have_scipys_solution():
         b = 4 * rng.normal(size=(5, D))
         low, high = -rng.uniform(0.1, 1, D), rng.uniform(0.1, 1, D)
         with jax.enable_x64(True):
-            found = np.asarray(BoxQP(M.T @ M, low, high)(jnp.asarray(b @ M), jnp.zeros((5, D))))
+            found = np.asarray(BoxQP.of(M.T @ M, low, high)(jnp.asarray(b @ M), jnp.zeros((5, D))))
         for u, row in zip(found, b, strict=True):
             peer = lsq_linear(M, -row, (low, high), method="bvls", tol=1e-15).x
             np.testing.assert_allclose(u, peer, atol=1e-8)
@@ -345,13 +346,31 @@ def test_plans_over_a_box_are_the_best_of_a_dense_grid(linear_model, reward):
     with jax.enable_x64(True):
         ahead = Lookahead(problem, 2)
         memory = rule.begin(3)
-        flat = rule._quadratic(x, memory)
-        reached = np.asarray(ahead(x, flat, 0))
+        program, F, f = rule.numbers
+        found = program(x @ F.T + f, memory.reshape(3, -1)).reshape(memory.shape)
+        reached = np.asarray(ahead(x, found, 0))
         for i in range(3):
             states = jnp.broadcast_to(x[i], (len(plans), 2))
             best = float(jnp.max(ahead(states, jnp.asarray(plans), 0)))
             assert best <= reached[i] + 1e-9
             assert reached[i] <= best + 0.2
+
+
+@pytest.mark.parametrize("actions", [(-1, 1), [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]])
+@pytest.mark.parametrize("reward", ["quadratic:weight=1,action_weight=0.1", user_reward])
+def test_policies_of_one_shape_share_a_program(linear_model, actions, reward):
+    """Compiled for one model, right for another: the same actions as a rule run uncompiled."""
+    models = [linear_model(2, 2, seed=seed) for seed in (1, 2)]
+    policies = [plan(model, reward, actions) for model in models]
+    first, second = (Decision.of(policy) for policy in policies)
+    assert first == second
+    x = models[0].states[:20]
+    with jax.enable_x64(True), jax.disable_jit():
+        bare = [np.asarray(p.rule.act(jnp.asarray(x), 0, p.begin(20))[0]) for p in policies]
+    for policy, wanted in zip(policies, bare, strict=True):
+        np.testing.assert_allclose(policy(x), wanted, atol=1e-9)
+    assert not np.allclose(*bare)
+    assert first != Decision.of(plan(models[0], reward, actions, discount=0.9))
 
 
 # Newton, finite sets

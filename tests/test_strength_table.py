@@ -57,5 +57,5 @@ def test_the_stand_in_is_labelled_in_the_table():
 
 @pytest.mark.parametrize(("mean", "off"), [(0.1449, 0.0), (0.1351, 0.0), (0.147, 2.0)])
 def test_deviation_counts_from_the_rounding_interval(mean, off):
-    record = Record(Cell("linear", "linear", 5, "I", 0.14), mean, 0.001, mean, 5, "")
+    record = Record(Cell("linear", "linear", 5, "I", 0.14, 0.01), mean, 0.001, mean, 5, "")
     assert record.deviation == pytest.approx(off, abs=1e-9)

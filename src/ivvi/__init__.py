@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from ivvi.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from ivvi.actions import Actions
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ivvi.estimators import GMM, LIML, Exact, Fuller, KClass, LeastSquares, StandardErrors
     from ivvi.estimators.penalised import Penalised
     from ivvi.estimators.sgda import SGDA
+    from ivvi.estimators.shrunk import Shrunk
     from ivvi.estimators.sieve import choose_features
     from ivvi.evaluation import Evaluation, decompose, evaluate
     from ivvi.features import (
@@ -36,16 +37,19 @@ if TYPE_CHECKING:
     )
     from ivvi.fitting import Fit, estimate
     from ivvi.intervals import confidence_set
+    from ivvi.invalidity import Sensitivity, sensitivity
     from ivvi.logs import Log, Schema, read_logs
     from ivvi.moments import Moments, compute_moments
     from ivvi.planners import MPC, SPEDE, ValueIteration
     from ivvi.planning import plan
     from ivvi.policy import Policy, load_policy
+    from ivvi.reporting import report
     from ivvi.sequences import check_sequence
     from ivvi.shard import Shard
     from ivvi.simulators import make_env
     from ivvi.streaming import Stream
     from ivvi.updating import update_model
+    from ivvi.valuation import Valuation, value
 
 _HOME = {
     "ivvi.checkpoint": ("Checkpoint",),
@@ -63,6 +67,7 @@ _HOME = {
         "StandardErrors",
     ),
     "ivvi.estimators.penalised": ("Penalised",),
+    "ivvi.estimators.shrunk": ("Shrunk",),
     "ivvi.estimators.sgda": ("SGDA",),
     "ivvi.evaluation": ("Evaluation", "decompose", "evaluate"),
     "ivvi.estimators.sieve": ("choose_features",),
@@ -78,17 +83,20 @@ _HOME = {
     ),
     "ivvi.fitting": ("Fit", "estimate"),
     "ivvi.intervals": ("confidence_set",),
+    "ivvi.invalidity": ("Sensitivity", "sensitivity"),
     "ivvi.logs": ("Log", "Schema", "read_logs"),
     "ivvi.moments": ("Moments", "compute_moments"),
     "ivvi.planners": ("MPC", "SPEDE", "ValueIteration"),
     "ivvi.actions": ("Actions",),
     "ivvi.planning": ("plan",),
     "ivvi.policy": ("Policy", "load_policy"),
+    "ivvi.reporting": ("report",),
     "ivvi.shard": ("Shard",),
     "ivvi.sequences": ("check_sequence",),
     "ivvi.simulators": ("make_env",),
     "ivvi.streaming": ("Stream",),
     "ivvi.updating": ("update_model",),
+    "ivvi.valuation": ("Valuation", "value"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
@@ -116,9 +124,12 @@ __all__ = [
     "Penalised",
     "Policy",
     "Schema",
+    "Sensitivity",
     "Shard",
+    "Shrunk",
     "StandardErrors",
     "Stream",
+    "Valuation",
     "ValueIteration",
     "World",
     "check_sequence",
@@ -140,8 +151,11 @@ __all__ = [
     "plan",
     "polynomial",
     "read_logs",
+    "report",
+    "sensitivity",
     "spline",
     "update_model",
+    "value",
 ]
 
 

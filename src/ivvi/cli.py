@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 
-from ivvi import __version__
 from ivvi.commands.act import act
 from ivvi.commands.check import check
 from ivvi.commands.demo import demo
@@ -22,9 +21,14 @@ from ivvi.commands.fit import fit
 from ivvi.commands.interval import interval
 from ivvi.commands.moments import merge, moments
 from ivvi.commands.plan import plan
+from ivvi.commands.report import report
+from ivvi.commands.reproduce import reproduce
+from ivvi.commands.sensitivity import sensitivity
 from ivvi.commands.simulate import simulate
 from ivvi.commands.update import update
+from ivvi.commands.value import value
 from ivvi.terminal import run_app, with_verbose
+from ivvi.version import __version__
 
 app = typer.Typer(
     name="ivvi",
@@ -35,7 +39,7 @@ app = typer.Typer(
 )
 VERBS = (
     *(demo, simulate, diagnose, check, fit, interval, update, moments, merge),
-    *(plan, act, evaluate),
+    *(plan, act, evaluate, value, sensitivity, reproduce, report),
     doctor,
 )
 for verb in VERBS:

@@ -18,14 +18,19 @@ from ivvi.files import Saved, load_folder, save_folder
 
 if TYPE_CHECKING:  # a model is loaded without what it takes to estimate one
     from ivvi.estimators import Estimate
-    from ivvi.logs import Roles
+    from ivvi.logs import Roles, Sample
     from ivvi.model_env import ModelEnv
 
 KIND = "model"
 NAMES = ("state", "action", "outputs", "unidentified")
-ARRAYS = ("W", "noise_cov", "bread", "states")
+SAMPLES = ("states", "starts", "acted", "instruments", "followed")
+ARRAYS = ("W", "noise_cov", "bread", *SAMPLES)
 UNKNOWN = ("bread", (0, 0))
 """A model of very many features does not know how sure its weights are."""
+
+
+def _none() -> np.ndarray:
+    return np.empty((0, 0))
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,12 @@ class Dynamics:
         Covariance of W under the standard errors asked for: of its rows one after another,
         (d_y d_phi, d_y d_phi), or of each row, (d_y, d_phi, d_phi), where W is wide. None
         stands for noise_cov and bread.
+    starts
+        First states of some episodes of the log, (s, d_x): where values start.
+    acted, instruments, followed
+        What was done in `states`, (m, d_a), what moved it, (m, d_z), and what followed, (m, d_y).
+    global_instrument
+        Whether the instrument is one for each episode.
     """
 
     phi: FeatureMap
@@ -65,13 +76,23 @@ class Dynamics:
     outputs: tuple[str, ...]
     has_reward: bool = False
     unidentified: tuple[str, ...] = ()
-    states: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
+    states: np.ndarray = field(default_factory=_none)
     W_cov: np.ndarray | None = None
+    starts: np.ndarray = field(default_factory=_none)
+    acted: np.ndarray = field(default_factory=_none)
+    instruments: np.ndarray = field(default_factory=_none)
+    followed: np.ndarray = field(default_factory=_none)
+    global_instrument: bool = False
 
     @classmethod
-    def of(cls, estimate: Estimate, roles: Roles, states: np.ndarray | None = None) -> Dynamics:
-        """Return the dynamics with the weights of an estimate, and some states of the log."""
+    def of(cls, estimate: Estimate, roles: Roles, sample: Sample | None = None) -> Dynamics:
+        """Return the dynamics with the weights of an estimate, and some rows of the log."""
         held = estimate.covariance
+        rows: dict[str, Any] = {}
+        if sample is not None:
+            parts = (sample.x, sample.starts, sample.a, sample.z, sample.y)
+            rows = dict(zip(SAMPLES, parts, strict=True))
+            rows["global_instrument"] = sample.global_instrument
         return cls(
             phi=estimate.layout.phi,
             W=estimate.W,
@@ -82,8 +103,8 @@ class Dynamics:
             outputs=roles.outputs,
             has_reward=roles.reward is not None,
             unidentified=estimate.unidentified,
-            states=np.empty((0, 0)) if states is None else states,
             W_cov=None if held is None else held.blocks if held.joint is None else held.joint,
+            **rows,
         )
 
     @property
@@ -178,6 +199,7 @@ class Dynamics:
             "phi": self.phi.to_json(),
             **{name: list(getattr(self, name)) for name in NAMES},
             "has_reward": self.has_reward,
+            "global_instrument": self.global_instrument,
         }
         arrays = {name: getattr(self, name) for name in ARRAYS}
         return document, arrays if self.W_cov is None else {**arrays, "W_cov": self.W_cov}
@@ -188,8 +210,9 @@ class Dynamics:
         try:
             parts: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
             parts |= {name: tuple(document[name]) for name in NAMES}
-            phi, has_reward = FeatureMap.from_json(document["phi"]), bool(document["has_reward"])
-            model = cls(phi=phi, has_reward=has_reward, W_cov=arrays.get("W_cov"), **parts)
+            parts |= {name: bool(document[name]) for name in ("has_reward", "global_instrument")}
+            phi = FeatureMap.from_json(document["phi"])
+            model = cls(phi=phi, W_cov=arrays.get("W_cov"), **parts)
         except (KeyError, TypeError, AttributeError) as error:
             raise FileError(f"not a complete model: {error}") from error
         model._check_shapes()
@@ -198,7 +221,15 @@ class Dynamics:
     def _check_shapes(self) -> None:
         d_y, d_phi = len(self.outputs), len(self.phi.names(self.state, self.action))
         wanted = {"W": (d_y, d_phi), "noise_cov": (d_y, d_y), "bread": (d_phi, d_phi)}
-        wanted["states"] = (len(self.states), len(self.state) if len(self.states) else 0)
+        width = {
+            "states": len(self.state),
+            "starts": len(self.state),
+            "acted": len(self.action),
+            "followed": d_y,
+        }
+        for name, wide in width.items():
+            rows = len(getattr(self, name))
+            wanted[name] = (rows, wide if rows else 0)
         for name, shape in wanted.items():
             if (found := getattr(self, name).shape) != shape and (name, found) != UNKNOWN:
                 raise FileError(f"not a sound model: {name} is {found}; {shape} is wanted")

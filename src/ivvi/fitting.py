@@ -35,7 +35,7 @@ from ivvi.features import FeatureMap
 from ivvi.files import content_hash
 from ivvi.layout import build_layout
 from ivvi.light import light_fit
-from ivvi.logs import Counts, Log, Roles, read_logs
+from ivvi.logs import Counts, Log, Roles, Sample, read_logs
 from ivvi.moments import Moments, compute_moments
 from ivvi.resume import run_key, settings_of
 from ivvi.shard import Shard, kept_in_model
@@ -73,8 +73,10 @@ class Fit:
         Settings of the method, as JSON values.
     files
         The files that were read, or the hashes of those that are known by it alone.
-    states
-        A few of the log's states, (m, d_x), on which planners plan.
+    sample
+        A few of the log's rows: planners plan on them, values start there, reports draw them.
+    command
+        What was typed to make the fit, when that was a command.
     """
 
     estimate: Estimate
@@ -90,7 +92,8 @@ class Fit:
     seconds: float
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     files: tuple[Path | str, ...] = ()
-    states: np.ndarray | None = None
+    sample: Sample | None = None
+    command: str = ""
 
     @property
     def W(self) -> np.ndarray:  # noqa: N802
@@ -117,12 +120,12 @@ class Fit:
     @property
     def model(self) -> Dynamics:
         """The estimated dynamics, to plan with."""
-        return Dynamics.of(self.estimate, self.roles, self.states)
+        return Dynamics.of(self.estimate, self.roles, self.sample)
 
     @property
     def baseline_model(self) -> Dynamics:
         """The dynamics that least squares believes in."""
-        return Dynamics.of(self.baseline, self.roles, self.states)
+        return Dynamics.of(self.baseline, self.roles, self.sample)
 
     def wald(self, R: Any, r: Any = 0.0) -> Statistic:
         """Test hypotheses about W, all together.
@@ -197,6 +200,9 @@ class Fit:
             "n": self.moments.n,
             "episodes": self.counts.episodes,
             "dropped": self.dropped,
+            "log": self.label,
+            "columns": dataclasses.asdict(self.roles),
+            "command": self.command or None,
             "method": self.method,
             "settings": self.settings,
             **e.W_cov.to_json(),
@@ -218,16 +224,22 @@ class Fit:
         return Shard(self.moments, self.counts, self.roles, seen, self.label)
 
     def save(
-        self, path: str | os.PathLike[str], *, moments: bool = True, force: bool = False
+        self,
+        path: str | os.PathLike[str],
+        *,
+        moments: bool = True,
+        episodes: bool = False,
+        force: bool = False,
     ) -> Path:
-        """Save the model, with the whole of `to_json` beside it; not one that diverged.
+        """Save the model, with `to_json` and the `sample` beside it; not one that diverged.
 
-        Without its `moments` it cannot be updated with new rows.
+        Without its `moments` it cannot be updated with new rows; with those of single
+        `episodes`, if the fit has them, values can be bootstrapped.
         """
         trace = self.estimate.trace
         if trace is not None and trace.status == "diverged":
             raise InputError(f"{path} is not written: {trace.advice}")
-        beside = kept_in_model(self.shard) if moments else ({}, {})
+        beside = kept_in_model(self.shard, episodes=episodes) if moments else ({}, {})
         return self.model.save(path, facts=self.to_json(), beside=beside, force=force)
 
     def __repr__(self) -> str:
@@ -277,8 +289,8 @@ def estimate(  # noqa: PLR0913
         Where to keep the state, so that a run that was killed goes on and ends with the
         same bits; `Checkpoint.remove` it when the result is safe.
     client
-        Compute the moments with Dask: a number of local processes, the address of a
-        scheduler, or a `distributed.Client`.
+        Read the rows with Dask: a number of local processes, the address of a scheduler, or
+        a `distributed.Client`.
 
     Returns
     -------
@@ -334,7 +346,7 @@ def estimate(  # noqa: PLR0913
     logger.info("weights by %s; standard errors %s", chosen.name, errors.kind)
     scored: dict[str, Scored] = {}
     if log is not None:
-        scored = second_pass(estimates, moments, errors, log, counts, progress)
+        scored = second_pass(estimates, moments, errors, log, counts, progress, client)
     fit = Fit(
         estimate=with_errors(estimates["estimate"], errors, scored.get("estimate")),
         baseline=with_errors(estimates["baseline"], errors, scored.get("baseline")),
@@ -349,7 +361,7 @@ def estimate(  # noqa: PLR0913
         seconds=time.perf_counter() - started,
         settings=settings_of(chosen),
         files=files,
-        states=None if log is None else log.some_states(),
+        sample=None if log is None else log.sample(),
     )
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 import warnings
@@ -18,7 +19,7 @@ from ivvi.errors import InputError, IvviWarning
 from ivvi.estimators import Estimate
 from ivvi.estimators.sgda import SGDA
 from ivvi.layout import Layout
-from ivvi.logs import Counts, Log, Roles
+from ivvi.logs import Counts, Log, Roles, Sample
 from ivvi.resume import settings_of
 from ivvi.summary import WIDTH, with_nulls
 
@@ -40,7 +41,7 @@ class LightFit:
     ----------
     estimate
         Weights and noise; `bread` is empty.
-    counts, roles, label, method, seconds, settings, states
+    counts, roles, label, method, seconds, settings, sample, command
         As in `Fit`.
     """
 
@@ -51,7 +52,8 @@ class LightFit:
     method: str
     seconds: float
     settings: dict[str, Any]
-    states: np.ndarray | None = None
+    sample: Sample | None = None
+    command: str = ""
 
     @property
     def W(self) -> np.ndarray:  # noqa: N802
@@ -71,7 +73,7 @@ class LightFit:
     @property
     def model(self) -> Dynamics:
         """The estimated dynamics, to plan with."""
-        return Dynamics.of(self.estimate, self.roles, self.states)
+        return Dynamics.of(self.estimate, self.roles, self.sample)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -117,6 +119,9 @@ class LightFit:
                 "without next state": self.counts.without_next,
                 "with missing values": self.counts.missing,
             },
+            "log": self.label,
+            "columns": dataclasses.asdict(self.roles),
+            "command": self.command or None,
             "method": self.method,
             "settings": self.settings,
             "se_kind": None,
@@ -128,9 +133,14 @@ class LightFit:
         }
 
     def save(
-        self, path: str | os.PathLike[str], *, moments: bool = False, force: bool = False
+        self,
+        path: str | os.PathLike[str],
+        *,
+        moments: bool = False,
+        episodes: bool = False,
+        force: bool = False,
     ) -> Path:
-        """Save the model; there are no `moments` to keep."""
+        """Save the model; there are no `moments` to keep, of `episodes` or any."""
         trace = self.estimate.trace
         if trace is not None and trace.status == "diverged":
             raise InputError(f"{path} is not written: {trace.advice}")
@@ -159,7 +169,7 @@ def light_fit(
         method=method.name,
         seconds=time.perf_counter() - started,
         settings=settings_of(method),
-        states=log.some_states(),
+        sample=log.sample(),
     )
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=3)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ivvi.actions import Actions
@@ -21,6 +20,7 @@ from ivvi.files import load_folder, save_folder
 from ivvi.planners import RULES
 from ivvi.planners.problem import Problem, Rule
 from ivvi.rewards import reward_from_json, reward_to_json
+from ivvi.rollouts import Decision
 
 KIND = "policy"
 
@@ -55,12 +55,10 @@ class Policy:
         if not np.isfinite(states).all():
             raise InputError("a state holds values that are not finite numbers")
         with jax.enable_x64(True):
-            actions = np.asarray(self._act(jnp.asarray(np.atleast_2d(states)), step))
+            decision = Decision.of(self)
+            actions = _compiled(decision)(decision.numbers, np.atleast_2d(states), step)
+            actions = np.asarray(actions)
         return actions if states.ndim == 2 else actions[0]
-
-    @cached_property
-    def _act(self) -> Any:
-        return jax.jit(lambda x, h: self.rule.act(x, h, self.rule.begin(len(x)))[0])
 
     def begin(self, n: int) -> Any:
         """Return what is remembered between the steps of n episodes that run side by side."""
@@ -118,6 +116,16 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
         raise FileError(f"the policy {path} cannot be used: {error}") from error
     except (KeyError, TypeError, AttributeError) as error:
         raise FileError(f"{path} is not a complete policy: {error}") from error
+
+
+@lru_cache(maxsize=64)
+def _compiled(decision: Decision) -> Callable[..., Any]:
+    """Compile the decision for states (n, d_x) at step h, without memory."""
+
+    def act(numbers: Any, x: Array, h: Array) -> Array:
+        return decision.decide(numbers, x, h, decision.begin(len(x)))[0]
+
+    return jax.jit(act)  # type: ignore[no-any-return]
 
 
 def _under(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

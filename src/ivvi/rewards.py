@@ -80,17 +80,18 @@ class Ratings:
         xp = x.__array_namespace__()
         return xp.clip(x @ np.asarray(self.weights).T, self.low, self.high).sum(axis=-1)
 
-    def expected(self, mean: Array, covariance: np.ndarray) -> Array:
+    def expected(self, mean: Array, covariance: Array) -> Array:
         """E of the reward when x ~ N(mean, covariance), by the moments of a clipped normal.
 
         E clip(m + s N) = low + s [h((m - low) / s) - h((m - high) / s)], h(u) = u F(u) + f(u)
         with the normal's distribution F and density f.
         """
+        import jax.numpy as jnp
         from jax.scipy.stats import norm
 
         weights = np.asarray(self.weights)
-        spread = np.sqrt(np.einsum("ij,jk,ik->i", weights, covariance, weights))
-        spread = np.maximum(spread, 1e-9 * (self.high - self.low))
+        spread = jnp.sqrt(jnp.einsum("ij,jk,ik->i", weights, covariance, weights))
+        spread = jnp.maximum(spread, 1e-9 * (self.high - self.low))
         rating = mean @ weights.T
 
         def above(u: Array) -> Array:

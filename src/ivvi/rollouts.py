@@ -6,8 +6,8 @@ random numbers), in a simulator and in an estimated model alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, Protocol
 
@@ -112,8 +112,9 @@ def roll_out(
     with jax.enable_x64(True):
         keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(jnp.arange(episodes))
         if hasattr(policy, "act") and hasattr(policy, "begin"):
-            run = _compiled(simulator, policy, horizon, keep)
-            x, a, rewards = run(keys)
+            decision = Decision.of(policy)
+            run = _compiled(simulator, decision, horizon, keep)
+            x, a, rewards = run(keys, decision.numbers)
         else:
             x, a, rewards = _called(simulator, policy, keys, horizon, keep)
     if not keep:
@@ -121,20 +122,42 @@ def roll_out(
     return Rollout(np.asarray(rewards), np.asarray(x), np.asarray(a))
 
 
+@dataclass(frozen=True)
+class Decision:
+    """How a policy acts, split into what is compiled and the numbers that it is given.
+
+    Decisions of one `shape` are equal, and so share compiled programs: a policy that was
+    planned in other estimates of the same model does not wait for a compiler again.
+    """
+
+    shape: Hashable
+    begin: Callable[[int], Any] = field(compare=False)
+    decide: Callable[..., Any] = field(compare=False)
+    numbers: Any = field(compare=False)
+
+    @classmethod
+    def of(cls, policy: Any) -> Decision:
+        """Split a policy, or a rule; one that knows no shape is compiled for itself."""
+        rule = getattr(policy, "rule", policy)
+        if hasattr(rule, "shape"):
+            return cls(rule.shape, rule.begin, rule.decide, rule.numbers)
+        return cls(policy, policy.begin, lambda _, *given: policy.act(*given), ())
+
+
 @lru_cache(maxsize=64)
-def _compiled(simulator: Any, policy: Any, horizon: int, keep: bool) -> Callable[[Array], Any]:
-    """Compile whole episodes: (episodes,) keys to states, actions and rewards."""
+def _compiled(simulator: Any, decision: Decision, horizon: int, keep: bool) -> Callable[..., Any]:
+    """Compile whole episodes: (episodes,) keys and numbers to states, actions and rewards."""
     step = _stepper(simulator)
 
-    def run(keys: Array) -> Any:
+    def run(keys: Array, numbers: Any) -> Any:
         def advance(carry: Any, h: Array) -> Any:
             x, alive, memory = carry
-            a, memory = policy.act(x, h, memory)
+            a, memory = decision.decide(numbers, x, h, memory)
             x_next, r, going = step(keys, h + 1, x, a, alive)
             return (x_next, going, memory), ((x, a) if keep else ((), ()), r)
 
         x0 = _starts(simulator, keys)
-        begun = (x0, jnp.ones(len(keys)), policy.begin(len(keys)))
+        begun = (x0, jnp.ones(len(keys)), decision.begin(len(keys)))
         (last, _, _), ((x, a), rewards) = jax.lax.scan(advance, begun, jnp.arange(horizon))
         if keep:
             x = jnp.moveaxis(jnp.concatenate([x, last[None]]), 0, 1)

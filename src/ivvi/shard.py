@@ -163,10 +163,10 @@ def restore_design(facts: Mapping[str, Any]) -> tuple[Layout, Roles]:
     return Layout.build(phi, psi, roles), roles
 
 
-def kept_in_model(shard: Shard) -> Saved:
-    """Return what a saved model holds of its moments: all but single episodes."""
-    plain = dataclasses.replace(shard, moments=shard.moments.without_episodes())
-    facts, arrays = plain.saved()
+def kept_in_model(shard: Shard, *, episodes: bool = False) -> Saved:
+    """Return what a saved model holds of its moments: all but single episodes, unless asked."""
+    kept = shard.moments if episodes else shard.moments.without_episodes()
+    facts, arrays = dataclasses.replace(shard, moments=kept).saved()
     return {"shard": facts}, nest("shard", arrays)
 
 

@@ -67,7 +67,7 @@ def update_model(
         se=StandardErrors(debiased=bool(facts["debiased"])),
         allow_unidentified=allow_unidentified,
     )
-    return replace(fit, states=log.some_states())
+    return replace(fit, sample=log.sample())
 
 
 def _method(facts: Mapping[str, Any]) -> Method:

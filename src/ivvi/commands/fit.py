@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,6 +33,7 @@ from ivvi.commands.options import (
     Weight,
     Workers,
     chosen_cluster,
+    command_line,
     open_log,
     rows_to_read,
     standard_errors,
@@ -42,6 +44,7 @@ from ivvi.terminal import check_json_target, emit_json, progress, say, warn
 
 
 def fit(  # noqa: PLR0913
+    context: typer.Context,
     out: Annotated[Path, typer.Option(help="Folder for the model.")],
     log: OptionalSource = None,
     state: State = None,
@@ -59,8 +62,12 @@ def fit(  # noqa: PLR0913
     method: Annotated[
         str,
         typer.Option(
-            help="exact, sgda, least-squares, liml, fuller:1, kclass:0.5 or gmm.",
-            autocompletion=words("exact", "sgda", "least-squares", "liml", "fuller:1", "gmm"),
+            help="exact, sgda, least-squares, liml, fuller:1, kclass:0.5, gmm, ridge, lasso, "
+            "adaptive-lasso or shrunk.",
+            autocompletion=words(
+                *("exact", "sgda", "least-squares", "liml", "fuller:1", "kclass:0.5", "gmm"),
+                *("ridge", "lasso", "adaptive-lasso", "shrunk"),
+            ),
         ),
     ] = "exact",
     schedule: Annotated[
@@ -96,6 +103,13 @@ def fit(  # noqa: PLR0913
     without_moments: Annotated[
         bool, typer.Option("--without-moments", help="Save a model that cannot be updated.")
     ] = False,
+    keep_episodes: Annotated[
+        bool,
+        typer.Option("--keep-episodes", help="Keep moments of episodes, to bootstrap values."),
+    ] = False,
+    report: Annotated[
+        Path | None, typer.Option(help="Write a report of the fit too, one HTML file.")
+    ] = None,
     all_outputs: Annotated[bool, typer.Option(help="Print the table of every output.")] = False,
     scheduler: Scheduler = None,
     workers: Workers = None,
@@ -108,11 +122,16 @@ def fit(  # noqa: PLR0913
     from ivvi.files import checked_output
     from ivvi.fitting import estimate, make_method
 
+    typed = command_line(context)
     state_file = None if checkpoint is None else Checkpoint(checkpoint, checkpoint_every)
     force = force or (state_file is not None and state_file.exists)  # what that run wrote
     checked_output(out, force=force)
     client = chosen_cluster(scheduler, workers)
     check_json_target(json, force=force, out=out)
+    if report is not None:
+        from ivvi.reporting.write import check_page
+
+        check_page(report, force=force)
     errors = standard_errors(locals())
     settings: dict[str, Any] = {}
     if method in ("exact", "least-squares"):
@@ -133,16 +152,22 @@ def fit(  # noqa: PLR0913
             method=chosen,
             se=errors,
             allow_unidentified=allow_unidentified,
+            episodes=keep_episodes,
             seed=seed,
             progress=bar,
             client=client,
             checkpoint=state_file,
         )
-    found.save(out, moments=not without_moments, force=force)
+    found = replace(found, command=typed)
+    found.save(out, moments=not without_moments, episodes=keep_episodes, force=force)
     for text in found.warnings:
         warn(text)
     say(found.summary(most_outputs=None if all_outputs else 6), quiet=json == "-")
     say(f"model saved in {out}", quiet=json == "-")
+    if report is not None:
+        from ivvi.reporting import report as write_report
+
+        say(f"report: {write_report(found, report, force=force)}", quiet=json == "-")
     emit_json(found.to_json(), json, force=force)
     if state_file is not None:
         state_file.remove()

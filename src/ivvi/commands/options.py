@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -18,6 +19,8 @@ def words(*known: str) -> Callable[[str], list[str]]:
 Json = Annotated[str | None, typer.Option("--json", help="Write JSON to this file; - is stdout.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+UNTOLD = ("json", "force", "report")
+"""Options that change where results go, not what they are."""
 SOURCES = "Parquet (file, folder, glob), CSV, Arrow, or minari:NAME."
 Source = Annotated[str, typer.Argument(help=SOURCES)]
 OptionalSource = Annotated[str | None, typer.Argument(help=SOURCES)]
@@ -63,6 +66,24 @@ Scheduler = Annotated[
     typer.Option(help="Address of a Dask scheduler that reads the log, tcp://host:8786."),
 ]
 Workers = Annotated[int | None, typer.Option(help="Read the log with this many processes (Dask).")]
+
+
+def command_line(context: typer.Context) -> str:
+    """Return a command as it can be typed again: what was said, without the defaults."""
+    words = ["ivvi", str(context.info_name)]
+    place = {"argument": 0, "out": 2}  # the log first, where it goes last
+    options = context.command.params
+    for option in sorted(options, key=lambda o: place.get(o.param_type_name, place.get(o.name, 1))):
+        name, value = str(option.name), context.params.get(str(option.name))
+        if value is None or value == option.default or name in UNTOLD:
+            continue
+        if option.param_type_name == "argument":
+            words.append(str(value))
+        elif value is True:
+            words.append(option.opts[0])
+        else:
+            words += [option.opts[0], str(value)]
+    return shlex.join(words)
 
 
 def chosen_cluster(scheduler: str | None, workers: int | None) -> str | int | None:

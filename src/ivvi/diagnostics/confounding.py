@@ -15,7 +15,8 @@ from ivvi.diagnostics.statistic import Statistic, quadratic
 from ivvi.diagnostics.validity import ratio
 from ivvi.estimators import Estimate, LeastSquares
 from ivvi.estimators.estimate import RANK_TOLERANCE, Rows
-from ivvi.estimators.scores import Score, Scored
+from ivvi.estimators.score_rows import Score
+from ivvi.estimators.scores import Scored
 from ivvi.estimators.whitening import Whitened, orthonormal, whiten
 from ivvi.layout import Floats
 from ivvi.moments import Moments, remembered

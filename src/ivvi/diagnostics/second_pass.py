@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,8 @@ from ivvi.diagnostics.first_stage import partial_out
 from ivvi.diagnostics.validity import degrees_over
 from ivvi.estimators import Estimate, Exact
 from ivvi.estimators.inference import residual_score
-from ivvi.estimators.scores import Score, Scored, score, worth_joining
+from ivvi.estimators.score_rows import Score
+from ivvi.estimators.scores import Scored, score, worth_joining
 from ivvi.estimators.standard_errors import Resolved
 from ivvi.logs import Counts, Log
 from ivvi.moments import Moments
@@ -25,8 +27,11 @@ def second_pass(
     log: Log,
     counts: Counts,
     progress: Callable[[int], None] | None = None,
+    client: Any = None,
 ) -> dict[str, Scored]:
     """Score the residuals of the estimates and of the diagnostics, all in one pass.
+
+    The workers of a Dask `client` read the rows where there is one (`scores.score`).
 
     Returns
     -------
@@ -46,7 +51,7 @@ def second_pass(
             wanted[name] = residual_score(one, moments, errors, count)
             if one.instruments == "phi":  # a baseline: nobody asks how its outputs covary
                 wanted[name] = replace(wanted[name], joint=False)
-    return score(wanted, errors, moments, log, progress=progress)
+    return score(wanted, errors, moments, log, progress=progress, client=client)
 
 
 def _diagnostic_scores(

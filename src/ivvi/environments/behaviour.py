@@ -40,5 +40,5 @@ class Behaviour:
         z = world.instrument(for_z, x, history)
         if world.scope == "episode":
             z = fixed = jnp.where(h == 0, z, fixed)
-        a = world.behaviour(for_a, x, z, world.confounder(for_e))
+        a = world.behaviour(for_a, x, z, world.confounder(for_e) + world.lasting_part(key))
         return a, (key, world.remember(history, x, z), fixed)

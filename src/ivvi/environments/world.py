@@ -3,6 +3,9 @@
     z ~ instrument(x, history)      e ~ confounder        (nobody records e)
     a ~ behaviour(x, z, e)          x' = transition(x, a) + e
 
+A confounder may also last a whole episode, and an instrument may be invalid, with a direct
+effect on x': both to test what claims to deal with them.
+
 Functions take and return JAX arrays of one step of one episode; those that draw take a
 JAX random key first. Everything else (batches, seeds, logs, Gymnasium) is done for you.
 """
@@ -25,6 +28,8 @@ from ivvi.rewards import is_reward
 
 Array = Any
 SCOPES = ("step", "episode")
+LASTING = 1
+"""Tells the key of a lasting confounder from the other keys of an episode."""
 DRAWS = 100_000
 """Draws from which the covariance of a noise of unknown law is taken."""
 
@@ -68,6 +73,11 @@ class World:
         relaxation of Assumption 2.1); by default the last z, and zeros at the start.
     history
         The history at the start, when it is not zeros of the shape of z.
+    lasting
+        Draws a part of e that is the same in all steps of a logged episode (a global
+        confounder); None when there is none. Policies of ours act without it.
+    direct
+        What z does to x' by itself, (d_z,) to (d_x,); None for a valid instrument.
     done
         Tells whether a state ends the episode, when acting; None when none does.
     horizon, episodes
@@ -92,6 +102,8 @@ class World:
     scope: str = "step"
     remember: Callable[[Array, Array, Array], Array] = last_instrument
     history: Array = None
+    lasting: Callable[[Array], Array] | None = None
+    direct: Callable[[Array], Array] | None = None
     done: Callable[[Array], Array] | None = None
     horizon: int = 100
     episodes: int = 100
@@ -118,14 +130,15 @@ class World:
         x0 = self.initial(start)
         history0 = jnp.zeros(self.d_z) if self.history is None else jnp.asarray(self.history)
         fixed = self.instrument(scope, x0, history0) if self.scope == "episode" else None
+        lasting = self.lasting_part(key)
 
         def step(carry: tuple[Array, Array], key: Array) -> tuple[Any, Any]:
             x, history = carry
             for_z, for_e, for_a = jax.random.split(key, 3)
             z = self.instrument(for_z, x, history) if fixed is None else fixed
-            e = self.confounder(for_e)
+            e = self.confounder(for_e) + lasting
             a = self.behaviour(for_a, x, z, e)
-            x_next = self.transition(x, a) + e
+            x_next = self.transition(x, a) + e + (0.0 if self.direct is None else self.direct(z))
             return (x_next, self.remember(history, x, z)), (
                 x,
                 a,
@@ -136,6 +149,10 @@ class World:
 
         _, logged = jax.lax.scan(step, (x0, history0), jax.random.split(steps, horizon))
         return logged  # type: ignore[no-any-return]
+
+    def lasting_part(self, key: Array) -> Array:
+        """Draw what the confounder of an episode has in all its steps, from the episode's key."""
+        return 0.0 if self.lasting is None else self.lasting(jax.random.fold_in(key, LASTING))
 
     def intervene(self, key: Array, x: Array, a: Array) -> tuple[Array, Array]:
         """Take action a in state x with nobody's hidden help; returns x' and r."""

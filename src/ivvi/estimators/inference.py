@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from ivvi.estimators.covariance import Covariance, sandwich
 from ivvi.estimators.estimate import Estimate
-from ivvi.estimators.scores import Score, Scored, worth_joining
+from ivvi.estimators.score_rows import Score
+from ivvi.estimators.scores import Scored, worth_joining
 from ivvi.estimators.standard_errors import Resolved, check_clusters
 from ivvi.estimators.whitening import whiten
 from ivvi.moments import Moments

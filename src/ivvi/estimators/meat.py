@@ -7,7 +7,8 @@ standard errors need is the variance of its sum, under one of three readings:
     clusters   sum_c G_c G_c^T,  G_c = sum of g_i over the rows of cluster c
     HAC        sum_i g_i k_i^T + k_i g_i^T - g_i g_i^T,  k_i = sum_l w_l g_{i-l}
 
-with lags inside an episode. Rows arrive in chunks, transposed: E (d_e, n), Z (r, n).
+with lags inside an episode. Rows arrive in chunks, transposed: E (d_e, n), Z (r, n). Sums
+over rows and over clusters that several processes made, each of a stretch of the log, merge.
 """
 
 from __future__ import annotations
@@ -59,16 +60,39 @@ class RowMeat:
         """Return the sum so far."""
         return Piece(tuple(self._sums))
 
+    def part(self) -> list[Floats]:
+        """Return what `merge` takes."""
+        return self._sums
+
+    def merge(self, part: list[Floats], numbers: Ints) -> None:
+        """Add what another process has added up."""
+        self._sums = [own + new for own, new in zip(self._sums, part, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPart:
+    """Clusters of a stretch of the log: squares of those that are whole, sums of the others.
+
+    `codes` (c,) are the clusters that may go on elsewhere, `sums` theirs, (c, k) a group.
+    """
+
+    squares: list[Floats]
+    whole: int
+    codes: Ints
+    sums: list[Floats]
+
 
 class ClusterMeat:
     """Clusters of rows.
 
     Where the rows of a cluster are known to stand together (`ordered`), only the last one
-    is open at any time; otherwise one sum is held for each cluster.
+    is open at any time, and the first one too in a stretch of the log (`inside`) that may
+    begin in the middle of it; otherwise one sum is held for each cluster.
     """
 
-    def __init__(self, groups: Sequence[slice], *, ordered: bool) -> None:
-        self._groups, self._ordered = groups, ordered
+    def __init__(self, groups: Sequence[slice], *, ordered: bool, inside: bool = False) -> None:
+        self._groups, self._ordered, self._inside = groups, ordered, inside
+        self._first: tuple[int, list[Floats]] | None = None
         self._sums = [np.zeros((1, 1))] * len(groups)
         self._held: list[Floats] | None = None  # for each group (clusters, k)
         self._seen = np.zeros(0, dtype=bool)  # which clusters, when not ordered
@@ -86,7 +110,9 @@ class ClusterMeat:
 
     def add_sums(self, codes: Ints, whole: Floats) -> None:
         """Add sums over parts of clusters, codes (c,) in order and sums (c, d_e, r)."""
-        sums = [whole[:, group].reshape(len(codes), -1) for group in self._groups]
+        self._take(codes, [whole[:, group].reshape(len(codes), -1) for group in self._groups])
+
+    def _take(self, codes: Ints, sums: list[Floats]) -> None:
         if not self._ordered:
             self._hold(codes, sums)
             return
@@ -96,9 +122,17 @@ class ClusterMeat:
             for held, new in zip(self._held, sums, strict=True):
                 new[0] += held[0]
         elif self._held is not None:
-            self._square(self._held)
-        self._square([part[:-1] for part in sums])
+            self._close(self._open, self._held)
+        if len(codes) > 1:
+            self._close(int(codes[0]), [part[:1] for part in sums])
+            self._square([part[1:-1] for part in sums])
         self._held, self._open = [part[-1:] for part in sums], int(codes[-1])
+
+    def _close(self, code: int, sums: list[Floats]) -> None:
+        if self._inside and self._first is None:
+            self._first = code, sums
+        else:
+            self._square(sums)
 
     def _hold(self, codes: Ints, sums: Sequence[Floats]) -> None:
         size = int(codes.max()) + 1
@@ -123,6 +157,24 @@ class ClusterMeat:
             self._square(self._held)
             self._held = None
         return Piece(tuple(self._sums), self._count)
+
+    def part(self) -> ClusterPart:
+        """Return the squares of whole clusters, and the sums of those that may go on."""
+        if not self._ordered:
+            codes = np.flatnonzero(self._seen)
+            return ClusterPart(self._sums, 0, codes, [part[codes] for part in self._held or ()])
+        ends = [] if self._first is None else [self._first]
+        ends += [] if self._held is None else [(self._open, self._held)]
+        codes = np.array([code for code, _ in ends], dtype=np.int64)
+        sums = [np.vstack(parts) for parts in zip(*(sums for _, sums in ends), strict=True)]
+        return ClusterPart(self._sums, self._count - len(ends), codes, sums)
+
+    def merge(self, part: ClusterPart, numbers: Ints) -> None:
+        """Add a part in the order of the log; its cluster c is numbers[c] here."""
+        self._sums = [own + new for own, new in zip(self._sums, part.squares, strict=True)]
+        self._count += part.whole
+        if len(part.codes):
+            self._take(numbers[part.codes], part.sums)
 
 
 class HacMeat:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ivvi.errors import InputError, nearest
@@ -11,6 +12,8 @@ from ivvi.estimators.exact import Exact
 from ivvi.estimators.gmm import GMM
 from ivvi.estimators.kclass import LIML, Fuller, KClass
 from ivvi.estimators.least_squares import LeastSquares
+from ivvi.estimators.penalised import Penalised
+from ivvi.estimators.shrunk import Shrunk
 
 CLOSED: dict[str, Callable[..., Method]] = {
     "exact": Exact,
@@ -19,6 +22,10 @@ CLOSED: dict[str, Callable[..., Method]] = {
     "fuller": Fuller,
     "kclass": KClass,
     "gmm": GMM,
+    "ridge": partial(Penalised, "ridge"),
+    "lasso": partial(Penalised, "lasso"),
+    "adaptive-lasso": partial(Penalised, "lasso", adaptive=True),
+    "shrunk": Shrunk,
 }
 METHODS = ("exact", "sgda", *list(CLOSED)[1:])
 

@@ -24,13 +24,13 @@ from ivvi.estimators.descent import State, advance
 from ivvi.estimators.exact import Exact
 from ivvi.estimators.schedules import PAPER, Constant, Schedule
 from ivvi.estimators.trace import log_points
-from ivvi.experiments.strength import DIMENSIONS
 from ivvi.features import parse_features
 from ivvi.layout import Layout
 from ivvi.moments import compute_moments
 from ivvi.simulators import make_env
 from ivvi.terminal import check_json_target, emit_json, progress, run_app
 
+DIMENSIONS = {"linear": (5, 10, 20), "nonlinear": (1, 3, 5)}
 SETTINGS = ("I", "II", "III")
 """From the weakest instrument to the strongest."""
 STEPS = {"paper": "the paper's steps", "constant": "steps 0.05"}

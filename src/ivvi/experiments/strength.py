@@ -18,45 +18,24 @@ import typer
 from ivvi.diagnostics import strength
 from ivvi.environments import ConfoundedEnv
 from ivvi.errors import InputError
+from ivvi.experiments.specs import chosen_experiments, read_experiment, read_table
 from ivvi.features import parse_features
 from ivvi.layout import Layout
 from ivvi.moments import compute_moments
 from ivvi.simulators import load_factors, make_env
 from ivvi.terminal import check_json_target, emit_json, progress, run_app
 
-LINEAR = {
-    "I": (0.14, 0.14, 0.13),
-    "II": (0.19, 0.18, 0.17),
-    "III": (0.24, 0.24, 0.23),
-    "IV": (0.14, 0.14, 0.13),
-    "V": (0.18, 0.18, 0.18),
-    "VI": (0.24, 0.24, 0.23),
-}
-"""Table 1 of the paper, k = 5, 10, 20; smallest eigenvalue, two printed digits."""
-NONLINEAR = {
-    "I": (0.0024, 0.0015, 0.0011),
-    "II": (0.0044, 0.0027, 0.0019),
-    "III": (0.0064, 0.0038, 0.0028),
-    "IV": (0.0012, 0.0007, 0.0005),
-    "V": (0.0026, 0.0015, 0.0011),
-    "VI": (0.0041, 0.0024, 0.0017),
-}
-"""Table 4, k = 1, 3, 5; four printed digits."""
-MOVIELENS = {"I": (0.012, 0.002), "II": (0.018, 0.019), "III": (0.020, 0.021)}
-"""Table 7, original and revised model; mean of the five smallest eigenvalues."""
-DIMENSIONS = {"linear": (5, 10, 20), "nonlinear": (1, 3, 5)}
-DIGIT = {"linear": 0.01, "nonlinear": 0.0001, "movielens": 0.001}
-
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell of a table: where it stands, and what the paper prints there."""
+    """One cell of a table: where it stands, what the paper prints there, and its last digit."""
 
     experiment: str
     simulator: str
     dim: int | None
     setting: str
     paper: float
+    digit: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,23 +56,18 @@ class Record:
     @property
     def deviation(self) -> float:
         """Distance from what the paper may have rounded, in seed standard deviations."""
-        gap = abs(self.mean - self.cell.paper) - DIGIT[self.cell.experiment] / 2
+        gap = abs(self.mean - self.cell.paper) - self.cell.digit / 2
         return max(gap, 0.0) / self.sd if self.sd > 0 else math.inf
 
 
 def cells(experiment: str = "all") -> Iterator[Cell]:
     """List the cells of an experiment (``linear``, ``nonlinear``, ``movielens``, ``all``)."""
-    if experiment not in ("linear", "nonlinear", "movielens", "all"):
-        raise InputError(f"unknown experiment {experiment!r}; linear, nonlinear, movielens or all")
-    for name, table in (("linear", LINEAR), ("nonlinear", NONLINEAR)):
-        if experiment in (name, "all"):
-            for setting, row in table.items():
-                for dim, paper in zip(DIMENSIONS[name], row, strict=True):
-                    yield Cell(name, name, dim, setting, paper)
-    if experiment in ("movielens", "all"):
-        for setting, pair in MOVIELENS.items():
-            for name, paper in zip(("recommender", "recommender-revised"), pair, strict=True):
-                yield Cell("movielens", name, None, setting, paper)
+    for name in chosen_experiments(experiment):
+        table = read_table(f"{name}-strength")
+        for setting, row in table.numbers.items():
+            for variant, paper in zip(read_experiment(name).variants, row, strict=True):
+                at = (variant.simulator, variant.dim, setting)
+                yield Cell(name, *at, paper, table.digit)
 
 
 def measure(cell: Cell, seeds: Iterable[int], ratings: Any = None) -> Record:

@@ -3,6 +3,7 @@
 from ivvi.logs.batch import Batch, concatenate
 from ivvi.logs.log import Log, Pass, read_logs
 from ivvi.logs.position import Counts, Position
+from ivvi.logs.sample import Sample
 from ivvi.logs.schema import Roles, Schema
 from ivvi.logs.tables import SOURCE_KEY, ArrowTable
 
@@ -15,8 +16,8 @@ __all__ = [
     "Pass",
     "Position",
     "Roles",
+    "Sample",
     "Schema",
-    "Thinned",
     "concatenate",
     "read_logs",
 ]

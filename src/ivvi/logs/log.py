@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -19,6 +18,7 @@ from ivvi.logs.batch import Batch, concatenate
 from ivvi.logs.minari import is_minari, open_minari, write_minari
 from ivvi.logs.order import check_no_duplicates, is_ordered, sort_table
 from ivvi.logs.position import Counts, Position
+from ivvi.logs.sample import Sample
 from ivvi.logs.schema import Columns, Roles, Schema, match_columns
 from ivvi.logs.tables import Table, open_table
 from ivvi.logs.transitions import Transitions
@@ -130,19 +130,18 @@ class Log:
         """Read all transitions at once; for logs that fit in memory."""
         return concatenate(list(self.batches(episodes=episodes)))
 
-    def head(self, rows: int = 1 << 16) -> Batch:
+    def head(self, rows: int = 1 << 16, *, episodes: bool = False) -> Batch:
         """Return the first transitions, about `rows` of them (feature maps look at these)."""
         taken: list[Batch] = []
-        for batch in self.batches():
+        for batch in self.batches(episodes=episodes):
             taken.append(batch)
             if sum(map(len, taken)) >= rows:
                 break
         return concatenate(taken)
 
-    def some_states(self, most: int = 2048) -> np.ndarray:
-        """Return at most `most` states, (m, d_x), evenly spread over the first transitions."""
-        x = self.head().x
-        return np.ascontiguousarray(x[:: max(1, -(-len(x) // most))])
+    def sample(self) -> Sample:
+        """Return a few rows, spread over the first transitions, and first states of episodes."""
+        return Sample.of(self)
 
     def to_arrow(self) -> pa.Table:
         """Return the columns of the log, as they are, as one Arrow table."""

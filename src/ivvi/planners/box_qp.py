@@ -23,23 +23,36 @@ TOLERANCE = 1e-11
 STEPS, ROUNDS = 40, 50
 
 
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class BoxQP:
-    """The program for one H (D, D), symmetric and positive semidefinite, and one box (D,)."""
+    """The program for one H (D, D), symmetric and positive semidefinite, and one box (D,).
 
-    H: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
+    `most` is the largest eigenvalue of H, `momentum` (1 - r) / (1 + r) with r^2 the smallest
+    over the largest. A tree of arrays to JAX: one compiled program serves every H.
+    """
+
+    H: Array
+    low: Array
+    high: Array
+    most: Array
+    momentum: Array
+
+    @classmethod
+    def of(cls, H: Array, low: np.ndarray, high: np.ndarray) -> BoxQP:
+        """Return the program with the steps that its eigenvalues allow."""
+        xp = H.__array_namespace__()
+        values = xp.linalg.eigvalsh(H)
+        most = xp.maximum(values[-1], 1e-300)
+        root = xp.sqrt(xp.maximum(values[0], 0.0) / most)
+        return cls(H, low, high, most, (1 - root) / (1 + root))
 
     def __call__(self, g: Array, start: Array) -> Array:
         """Solve for gradients g (n, D) from `start` (n, D); returns (n, D)."""
-        values = np.linalg.eigvalsh(self.H)
-        most = max(float(values[-1]), 1e-300)
-        root = np.sqrt(max(float(values[0]), 0.0) / most)
-        momentum = (1 - root) / (1 + root)
-        move = jnp.asarray(np.eye(len(self.H)) - self.H / most)
+        most, momentum = self.most, self.momentum
+        move = jnp.eye(len(self.H)) - self.H / most
         shift = g / most
-        tolerance = TOLERANCE * float(np.max(self.high - self.low))
+        tolerance = TOLERANCE * jnp.max(self.high - self.low)
 
         def step(carry: Any) -> Any:
             i, u, before, _ = carry
@@ -52,7 +65,7 @@ class BoxQP:
             started = (0, u, u, jnp.inf)
             wanted = lambda c: (c[0] < STEPS) & (c[3] > tolerance)  # noqa: E731
             _, u, _, moved = jax.lax.while_loop(wanted, step, started)
-            u = jax.lax.cond(moved > tolerance, lambda v: self._polish(v, g, most), lambda v: v, u)
+            u = jax.lax.cond(moved > tolerance, lambda v: self._polish(v, g), lambda v: v, u)
             return i + 1, u, jnp.max(jnp.abs(u - self._clip(u @ move - shift)))
 
         going = lambda c: (c[0] < ROUNDS) & (c[2] > tolerance)  # noqa: E731
@@ -61,7 +74,7 @@ class BoxQP:
     def _clip(self, u: Array) -> Array:
         return jnp.clip(u, self.low, self.high)
 
-    def _polish(self, u: Array, g: Array, most: float) -> Array:
+    def _polish(self, u: Array, g: Array) -> Array:
         """Solve exactly for the coordinates that are free; keep u where that is no better."""
         H = jnp.asarray(self.H)
         slope = u @ H + g
@@ -69,7 +82,7 @@ class BoxQP:
 
         def solve(u: Array, g: Array, held: Array) -> Array:
             free = jnp.where(held, 0.0, 1.0)
-            system = H * free[:, None] * free + jnp.diag(1 - free + free * 1e-13 * most)
+            system = H * free[:, None] * free + jnp.diag(1 - free + free * 1e-13 * self.most)
             known = jnp.where(held, u, 0.0)
             return jnp.where(held, u, jnp.linalg.solve(system, -free * (g + H @ known)))
 

@@ -27,11 +27,9 @@ def best_choice(ahead: Lookahead, x: Array, h: Array) -> Array:
     if len(choices) <= MOST_LISTED:
         return _improved(ahead, x, h, _best_held(ahead, x, h, choices))
     values = coordinate_values(choices)
-    return (
-        _best_held(ahead, x, h, choices)
-        if values is None
-        else _by_coordinate(ahead, x, h, choices, values)
-    )
+    if values is None:
+        return _best_held(ahead, x, h, choices)
+    return _by_coordinate(ahead, x, h, values)
 
 
 def coordinate_values(choices: np.ndarray) -> np.ndarray | None:
@@ -59,26 +57,37 @@ def _improved(ahead: Lookahead, x: Array, h: Array, held: Array) -> Array:
     return plan[:, 0]
 
 
-def _by_coordinate(
-    ahead: Lookahead, x: Array, h: Array, choices: np.ndarray, values: np.ndarray
-) -> Array:
-    """Set one coordinate after the other to its best value, several times around."""
-    table = jnp.asarray(values)
-    d, v = values.shape
+def _by_coordinate(ahead: Lookahead, x: Array, h: Array, values: np.ndarray) -> Array:
+    """Set one coordinate after the other to its best value until a whole round changes none."""
+    table, (d, v) = jnp.asarray(values), values.shape
+    rows, others = jnp.arange(len(x)), jnp.arange(1, v)
 
-    def improve(i: Array, action: Array) -> Array:
-        j = i % d
-        tried = jnp.repeat(action[:, None], v, axis=1).at[:, :, j].set(table[j])
-        best = jnp.argmax(_held_values(ahead, x, h, tried), axis=1)
-        return action.at[:, j].set(table[j, best])
+    def worth(index: Array) -> Array:  # (n, m, d) numbers of values to (n, m)
+        return _held_values(ahead, x, h, table[jnp.arange(d), index])
 
-    def search(corner: np.ndarray) -> Array:
-        start = jnp.broadcast_to(jnp.asarray(corner), (len(x), d))
-        return jax.lax.fori_loop(0, SWEEPS * d, improve, start)
+    def improve(j: Array, found: tuple[Array, Array]) -> tuple[Array, Array]:
+        index, value = found
+        tried = jnp.repeat(index[:, None], v - 1, axis=1)
+        tried = tried.at[:, :, j].set((index[:, j, None] + others) % v)
+        gained = worth(tried)
+        best = jnp.argmax(gained, axis=1)
+        better = gained[rows, best] > value
+        index = jnp.where(better[:, None], tried[rows, best], index)
+        return index, jnp.where(better, gained[rows, best], value)
 
-    found = jnp.stack([search(values.min(axis=1)), search(values.max(axis=1))], axis=1)
-    best = jnp.argmax(_held_values(ahead, x, h, found), axis=1)
-    return found[jnp.arange(len(x)), best]
+    def sweep(carry: Any) -> Any:
+        i, found, _ = carry
+        new = jax.lax.fori_loop(0, d, improve, found)
+        return i + 1, new, jnp.any(new[0] != found[0])
+
+    def search(corner: int) -> tuple[Array, Array]:
+        index = jnp.full((len(x), d), corner)
+        begun = (0, (index, worth(index[:, None])[:, 0]), jnp.asarray(True))
+        return jax.lax.while_loop(lambda c: (c[0] < SWEEPS) & c[2], sweep, begun)[1]  # type: ignore[no-any-return]
+
+    low, high = search(0), search(v - 1)
+    index = jnp.where((high[1] > low[1])[:, None], high[0], low[0])
+    return table[jnp.arange(d), index]
 
 
 def _held_values(ahead: Lookahead, x: Array, h: Array, choices: Array) -> Array:

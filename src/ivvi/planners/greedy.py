@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,19 +36,39 @@ class Greedy:
         is that of the nearest state inside.
     seed
         Seed of the points and of the noise in rewards of (x, a, x').
+    draws
+        Antithetic draws of that noise, (2 NOISE_PAIRS, d_x); made when None.
     """
 
     problem: Problem
     starts: int
-    trusted: np.ndarray
+    trusted: Array
     seed: int
+    draws: Array | None = None
+
+    @property
+    def shape(self) -> Hashable:
+        """Everything but numbers: what is compiled for one serves all of the same shape."""
+        return self.problem.shape, self.starts, self.seed
+
+    @property
+    def numbers(self) -> Any:
+        """W, the covariance of the noise, the range that is trusted, draws of the noise."""
+        model = self.problem.model
+        return model.W, model.noise_cov, self.trusted, self._noise
+
+    def with_numbers(self, numbers: Any) -> Greedy:
+        """Return the same with other numbers (tracers of JAX too)."""
+        W, noise_cov, trusted, draws = numbers
+        problem = self.problem.in_model(W, noise_cov)
+        return replace(self, problem=problem, trusted=trusted, draws=draws)
 
     def mean(self, x: Array, a: Array) -> Array:
         """Return E[x' | x, do(a)], (n, d_x), as far as the model is believed."""
         return self.problem.model.mean(jnp.clip(x, *self.trusted), a)
 
     @property
-    def noise_cov(self) -> np.ndarray:
+    def noise_cov(self) -> Any:
         """Covariance of the next state around its mean, (d_x, d_x)."""
         d = self.problem.model.d_next
         return self.problem.model.noise_cov[:d, :d]
@@ -148,12 +169,27 @@ class Greedy:
         return discount * curved + jnp.moveaxis(bend, 0, 1)
 
     @cached_property
-    def _noise(self) -> np.ndarray:
+    def _noise(self) -> Array:
         """Antithetic draws of the noise, (2 NOISE_PAIRS, d_x)."""
+        if self.draws is not None:
+            return self.draws
         values, vectors = np.linalg.eigh(self.noise_cov)
         draws = np.random.default_rng(self.seed).normal(size=(NOISE_PAIRS, len(values)))
         draws = draws * np.sqrt(np.clip(values, 0, None)) @ vectors.T
         return np.concatenate([draws, -draws])
+
+
+@dataclass(frozen=True)
+class Mould:
+    """The key of compiled programs: equal for all of one shape, with one of them to trace."""
+
+    shape: Hashable
+    greedy: Greedy = field(compare=False)
+
+    @classmethod
+    def of(cls, greedy: Greedy) -> Mould:
+        """Return the key under which programs of `greedy` are kept."""
+        return cls(greedy.shape, greedy)
 
 
 def trusted_range(problem: Problem, inside: float) -> np.ndarray:

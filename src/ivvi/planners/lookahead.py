@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax.numpy as jnp
@@ -24,6 +23,11 @@ class Lookahead:
 
     problem: Problem
     steps: int
+    spreads: Array | None = field(init=False)
+    """Covariance of x_l around its mean, (L + 1, d_x, d_x); None unless the model is linear."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spreads", _spreads(self.problem, self.steps))
 
     def __call__(self, x: Array, plans: Array, h: Array) -> Array:
         """Value states (n, d_x) with plans (n, L, d_a) from step h on; returns (n,)."""
@@ -58,21 +62,21 @@ class Lookahead:
 
     def _reward(self, x: Array, a: Array, x_next: Array, h: Array, step: int) -> Array:
         reward: Any = self.problem.reward
-        if isinstance(reward, Ratings) and self._spreads is not None:
-            return reward.expected(x, self._spreads[step])
+        if isinstance(reward, Ratings) and self.spreads is not None:
+            return reward.expected(x, self.spreads[step])
         return reward(x, a, x_next, h)
 
-    @cached_property
-    def _spreads(self) -> np.ndarray | None:
-        """Covariance of x_l around its mean, (L + 1, d_x, d_x), in linear dynamics."""
-        if self.problem.affine is None:
-            return None
-        P, d = self.problem.affine[1], self.problem.model.d_next
-        noise = self.problem.model.noise_cov[:d, :d]
-        spreads = [np.zeros((d, d))]
-        for _ in range(self.steps):
-            spreads.append(P @ spreads[-1] @ P.T + noise)
-        return np.array(spreads)
+
+def _spreads(problem: Problem, steps: int) -> Array | None:
+    """Return the covariance of x_l, l = 0, ..., L: C_l+1 = P C_l P^T + noise, C_0 = 0."""
+    if problem.affine is None:
+        return None
+    P, d = problem.affine[1], problem.model.d_next
+    noise = problem.model.noise_cov[:d, :d]
+    spreads = [np.zeros((d, d))]
+    for _ in range(steps):
+        spreads.append(P @ spreads[-1] @ P.T + noise)
+    return jnp.stack(spreads)
 
 
 def is_quadratic(problem: Problem) -> bool:
@@ -86,7 +90,7 @@ def _is_concave(reward: Any) -> bool:
     return isinstance(reward, Quadratic) and min(reward.weight + reward.action_weight) >= 0
 
 
-def quadratic_form(problem: Problem, steps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def quadratic_form(problem: Problem, steps: int) -> tuple[Array, Array, Array]:
     """Return H (D, D), F (D, d_x), f (D,), D = L d_a: minus the lookahead of a plan u is
 
         u^T H u / 2 + (F x + f) . u  and what does not depend on u,
@@ -99,14 +103,15 @@ def quadratic_form(problem: Problem, steps: int) -> tuple[np.ndarray, np.ndarray
     weight, target, cost, slope, pull = _coefficients(problem, d_x, d_a)
     G, shift, T = np.eye(d_x), np.zeros(d_x), np.zeros((d_x, width))
     H, F, f = np.zeros((width, width)), np.zeros((width, d_x)), np.zeros(width)
+    # nothing in place below: W may be traced by JAX
     for step in range(steps + 1):
         at = min(step, steps - 1) * d_a
         E = np.zeros((d_a, width))
         E[:, at : at + d_a] = np.eye(d_a)
         share = problem.discount**step
-        H += 2 * share * ((T.T * weight) @ T + (E.T * cost) @ E)
-        F += 2 * share * (T.T * weight) @ G
-        f += share * (2 * (T.T * weight) @ (shift - target) - T.T @ slope - E.T @ pull)
+        H = H + 2 * share * ((T.T * weight) @ T + (E.T * cost) @ E)
+        F = F + 2 * share * (T.T * weight) @ G
+        f = f + share * (2 * (T.T * weight) @ (shift - target) - T.T @ slope - E.T @ pull)
         G, shift, T = P @ G, P @ shift + c, P @ T + Q @ E
     return (H + H.T) / 2, F, f
 

@@ -10,7 +10,7 @@ kind of problem that is decides how it is solved (`MPC.solve`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -65,10 +65,12 @@ class MPC:
         return "mpc"
 
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> MPCRule:
-        """Return the rule; all its work is done when it acts."""
+        """Return the rule; nearly all its work is done when it acts."""
         smooth = QUADRATIC if is_quadratic(problem) else SMOOTH
         usual = FINITE if problem.actions.is_finite else smooth
-        return MPCRule(problem, min(self.lookahead or usual, problem.horizon), self.starts, seed)
+        rule = MPCRule(problem, min(self.lookahead or usual, problem.horizon), self.starts, seed)
+        _ = rule.numbers  # now, and not inside a loop that JAX traces
+        return rule
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,36 +106,45 @@ class MPCRule:
 
     def act(self, x: Array, h: Array, memory: Array) -> tuple[Array, Array]:
         """Plan from x (n, d_x) and return the first actions; the plans, shifted, are remembered."""
+        return self.decide(self.numbers, x, h, memory)
+
+    @cached_property
+    def shape(self) -> Hashable:
+        """What decides how `decide` is compiled: everything but the numbers of the model."""
+        return (self.problem.shape, self._is_program, self.lookahead, self.starts, self.seed)
+
+    @cached_property
+    def numbers(self) -> Any:
+        """What the model says: the quadratic program and its F, f; else W and noise covariance."""
+        problem, actions = self.problem, self.problem.actions
+        if not self._is_program:
+            return problem.model.W, problem.model.noise_cov
+        H, F, f = quadratic_form(problem, self.lookahead)
+        low, high = (np.tile(side, self.lookahead) for side in (actions.low, actions.high))
+        return BoxQP.of(H, low, high), F, f
+
+    def decide(self, numbers: Any, x: Array, h: Array, memory: Array) -> tuple[Array, Array]:
+        """Act with the numbers of any rule of the same `shape`."""
         actions = self.problem.actions
-        if self._program is not None:
-            boxes, choices = self._quadratic(x, memory), jnp.zeros((len(x), 0))
-        elif actions.is_finite:
-            boxes, choices = memory, best_choice(self._ahead, x, h)
+        if self._is_program:
+            program, F, f = numbers
+            flat = program(x @ F.T + f, memory.reshape(len(x), -1))
+            boxes, choices = flat.reshape(memory.shape), jnp.zeros((len(x), 0))
         else:
-            boxes, choices = self._newton(x, h, memory)
+            ahead = Lookahead(self.problem.in_model(*numbers), self.lookahead)
+            if actions.is_finite:
+                boxes, choices = memory, best_choice(ahead, x, h)
+            else:
+                boxes, choices = self._newton(ahead, x, h, memory)
         shifted = jnp.concatenate([boxes[:, 1:], boxes[:, -1:]], axis=1)
         return actions.join(boxes[:, 0], choices), shifted
 
-    @cached_property
-    def _ahead(self) -> Lookahead:
-        return Lookahead(self.problem, self.lookahead)
+    @property
+    def _is_program(self) -> bool:
+        """Whether the plan is the solution of a quadratic program."""
+        return is_quadratic(self.problem) and self.problem.actions.choices.shape == (1, 0)
 
-    @cached_property
-    def _program(self) -> tuple[BoxQP, np.ndarray, np.ndarray] | None:
-        """H, and the gradient F x + f, of the quadratic program; None if it is not one."""
-        actions = self.problem.actions
-        if not is_quadratic(self.problem) or len(actions.choices) > 1 or actions.choices.size:
-            return None
-        H, F, f = quadratic_form(self.problem, self.lookahead)
-        low, high = (np.tile(side, self.lookahead) for side in (actions.low, actions.high))
-        return BoxQP(H, low, high), F, f
-
-    def _quadratic(self, x: Array, memory: Array) -> Array:
-        program, F, f = self._program  # type: ignore[misc]
-        flat = program(x @ F.T + f, memory.reshape(len(x), -1))
-        return flat.reshape(memory.shape)
-
-    def _newton(self, x: Array, h: Array, memory: Array) -> tuple[Array, Array]:
+    def _newton(self, ahead: Lookahead, x: Array, h: Array, memory: Array) -> tuple[Array, Array]:
         """Maximise over the box for every choice, from every start; keep the best plan."""
         actions, n = self.problem.actions, len(x)
         m, s = len(actions.choices), self.starts
@@ -153,7 +164,6 @@ class MPCRule:
         def taken(plans: Array) -> Array:
             return actions.join(plans, jnp.repeat(held[:, None], plans.shape[1], axis=1))
 
-        ahead = self._ahead
         found, reached = maximise(
             lambda plans: ahead(states, taken(plans), h),
             rows,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -14,7 +16,7 @@ from ivvi.actions import Actions, make_actions
 from ivvi.blocks import Array, Constant, Power
 from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError, PlanningWarning
-from ivvi.rewards import Reward, make_reward
+from ivvi.rewards import Learned, Reward, make_reward
 
 MOST_STATES = 4096
 EXPLODING = 1e3
@@ -89,6 +91,24 @@ class Problem:
     def affine(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """c, P, Q of x' = c + P x + Q a when the model is of that form, else None."""
         return affine_part(self.model)
+
+    def in_model(self, W: Array, noise_cov: Array) -> Problem:
+        """Return the same problem in a model with other numbers (tracers of JAX too)."""
+        model = dataclasses.replace(self.model, W=W, noise_cov=noise_cov)
+        return dataclasses.replace(self, model=model, reward=make_reward(self.reward, model))
+
+    @cached_property
+    def shape(self) -> Hashable:
+        """Everything but the numbers of the model: problems of one shape share programs."""
+        model, learned = self.model, isinstance(self.reward, Learned)
+        return (
+            model.phi,
+            (model.state, model.action, model.outputs),
+            "learned" if learned else self.reward,
+            json.dumps(self.actions.to_json()),
+            self.discount,
+            self.terminal,
+        )
 
     @property
     def support(self) -> np.ndarray:

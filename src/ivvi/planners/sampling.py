@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ivvi.blocks import Array
-from ivvi.planners.greedy import Greedy
+from ivvi.planners.greedy import Greedy, Mould
 from ivvi.planners.spectral import Spectral
 from ivvi.planners.spectral_iteration import NEWTON_STEPS, Backward, Plan
 
@@ -46,11 +49,19 @@ def model_returns(
     """
     problem, d = greedy.problem, greedy.problem.model.d_next
     rng = np.random.default_rng(greedy.seed)
-    starts = jnp.asarray(problem.support[rng.integers(len(problem.support), size=EPISODES)])
+    starts = problem.support[rng.integers(len(problem.support), size=EPISODES)]
     steps = min(problem.horizon, STEPS)
-    noise = jnp.asarray(rng.multivariate_normal(np.zeros(d), greedy.noise_cov, (steps, EPISODES)))
+    noise = rng.multivariate_normal(np.zeros(d), greedy.noise_cov, (steps, EPISODES))
+    run, numbers = _runner(Mould.of(greedy)), greedy.numbers
+    return np.array([run(numbers, features, w, guide, starts, noise) for w in weights])
 
-    def run(w: Array) -> Array:
+
+@lru_cache(maxsize=32)
+def _runner(mould: Mould) -> Any:
+    def run(numbers: Any, features: Spectral, w: Array, guide: Array, x: Array, e: Array) -> Array:
+        greedy = mould.greedy.with_numbers(numbers)
+        problem = greedy.problem
+
         def step(carry: tuple[Array, Array], given: tuple[Array, Array]) -> tuple[object, Array]:
             (x, alive), (h, e) = carry, given
             a, _ = greedy.best(x, h, features, w, features.of_states(x) @ guide, NEWTON_STEPS)
@@ -60,10 +71,10 @@ def model_returns(
                 alive = alive * (1.0 - problem.terminal(x_next))
             return (x_next, alive), gained
 
-        begun = (starts, jnp.ones(EPISODES))
-        return jnp.sum(jax.lax.scan(step, begun, (jnp.arange(steps), noise))[1]) / EPISODES
+        begun = (x, jnp.ones(len(x)))
+        return jnp.sum(jax.lax.scan(step, begun, (jnp.arange(len(e)), e))[1]) / len(x)
 
-    return np.asarray(jax.jit(lambda rows: jax.lax.map(run, rows))(jnp.asarray(weights)))
+    return jax.jit(run)
 
 
 def _next(greedy: Greedy, x: np.ndarray, a: np.ndarray, rng: np.random.Generator) -> np.ndarray:

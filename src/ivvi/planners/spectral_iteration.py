@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ivvi.planners.greedy import Greedy
+from ivvi.planners.greedy import Greedy, Mould
 from ivvi.planners.regression import Regression
 from ivvi.planners.spectral import Spectral
 from ivvi.rewards import Function
@@ -83,7 +83,8 @@ class Backward:
                 improved.append(to_go)
                 held, hold = (hold, min(2 * hold, LONGEST_HOLD)) if moved < SETTLED else (0, 1)
             else:
-                v, held = self._evaluate(features, weights[-1], mean, reward), held - 1
+                ahead = _expected(features, mean, weights[-1])
+                v, held = reward + problem.discount * ahead, held - 1
             v = np.asarray(v) * self._alive(x)
             spreads.append(float(v.std()))
             if not spreads[-1] <= DIVERGED * max(spreads[:10]):  # not a number, or too large
@@ -99,7 +100,7 @@ class Backward:
 
     def columns(self, x: np.ndarray, features: Spectral) -> np.ndarray:
         """Return the features of states as NumPy's, (n, p)."""
-        return np.asarray(self._of_states(features, x))
+        return np.asarray(_of_states(features, x))
 
     def act(self, x: np.ndarray, features: Spectral, w: np.ndarray, h: int) -> tuple[Any, Any]:
         """Return greedy actions (n, d_a) at states that were not planned on, and Q there."""
@@ -131,19 +132,20 @@ class Backward:
         choice = np.any(change[:, list(actions.discrete)] != 0, axis=1)
         return float(np.sqrt(np.mean(np.sum(box**2, axis=1) + choice)))
 
-    @cached_property
-    def _improve(self) -> Any:
-        def improve(features: Spectral, w: Any, x: Any, guess: Any, h: Any) -> Any:
-            a, v = self.greedy.best(x, h, features, w, guess, NEWTON_STEPS)
-            return a, v, self.greedy.mean(x, a), self.greedy.reward(x, a, h)
+    def _improve(self, features: Spectral, w: Any, x: Any, guess: Any, h: Any) -> Any:
+        """Return greedy actions, their values, the means that they lead to, the rewards."""
+        return _improver(Mould.of(self.greedy))(self.greedy.numbers, features, w, x, guess, h)
 
-        return jax.jit(improve)
 
-    @cached_property
-    def _evaluate(self) -> Any:
-        discount = self.greedy.problem.discount
-        return jax.jit(lambda features, w, m, r: r + discount * features.expected(m, w))
+@lru_cache(maxsize=32)
+def _improver(mould: Mould) -> Any:
+    def improve(numbers: Any, features: Spectral, w: Any, x: Any, guess: Any, h: Any) -> Any:
+        greedy = mould.greedy.with_numbers(numbers)
+        a, v = greedy.best(x, h, features, w, guess, NEWTON_STEPS)
+        return a, v, greedy.mean(x, a), greedy.reward(x, a, h)
 
-    @cached_property
-    def _of_states(self) -> Any:
-        return jax.jit(lambda features, x: features.of_states(x))
+    return jax.jit(improve)
+
+
+_expected = jax.jit(Spectral.expected)
+_of_states = jax.jit(Spectral.of_states)

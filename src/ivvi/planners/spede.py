@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -34,6 +34,8 @@ PILOT = Choice(features=256, bandwidth=1.0, ridge=1e-4)
 """The usual settings: good enough to say which others are better."""
 GUIDE_RIDGE = 1e-4
 ACT_STEPS = 8
+ROWS = 16
+"""Weights are filled up to a multiple of so many rows: fewer shapes to compile for."""
 
 
 @dataclass(frozen=True)
@@ -174,10 +176,28 @@ class SPEDERule:
 
     def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
         """Return the best actions (n, d_a) for states (n, d_x) at step h."""
+        return self.decide(self.numbers, x, h, memory)
+
+    @property
+    def shape(self) -> Hashable:
+        """What decides how `decide` is compiled: everything but numbers."""
+        return self.greedy.shape, self.greedy.problem.horizon
+
+    @property
+    def numbers(self) -> Any:
+        """What the model says, the features and the weights, the last row repeated."""
+        repeated = np.arange(-(-len(self.weights) // ROWS) * ROWS)
+        weights = self.weights[np.minimum(repeated, len(self.weights) - 1)]
+        return self.greedy.numbers, self.features, weights, self.guide
+
+    def decide(self, numbers: Any, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
+        """Act with the numbers of any rule of the same `shape`."""
+        model, features, weights, guide = numbers
         to_go = self.greedy.problem.horizon - 1 - h
-        w = jnp.asarray(self.weights)[jnp.clip(to_go, 0, len(self.weights) - 1)]
-        guess = self.features.of_states(x) @ self.guide
-        return self.greedy.best(x, h, self.features, w, guess, ACT_STEPS)[0], memory
+        w = jnp.asarray(weights)[jnp.clip(to_go, 0, len(weights) - 1)]
+        guess = features.of_states(x) @ guide
+        greedy = self.greedy.with_numbers(model)
+        return greedy.best(x, h, features, w, guess, ACT_STEPS)[0], memory
 
     def parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Return settings and arrays from which `from_parts` makes the rule again."""

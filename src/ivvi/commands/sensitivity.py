@@ -1,0 +1,85 @@
+"""`ivvi sensitivity`: what if the instrument is not quite valid?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ivvi.commands.options import Force, Json, Seed
+from ivvi.commands.plan import numbers, read_columns
+from ivvi.errors import InputError
+from ivvi.terminal import check_json_target, emit_json, progress, say
+
+
+def sensitivity(  # noqa: PLR0913
+    policy: Annotated[Path, typer.Argument(help="Folder of a policy that `ivvi plan` saved.")],
+    model: Annotated[Path, typer.Option(help="Folder of the model that it was planned with.")],
+    against: Annotated[
+        str, typer.Option(help="Rivals: zero, or folders of policies, with commas.")
+    ] = "zero",
+    violations: Annotated[
+        str, typer.Option(help="worst; an instrument, z0; on one output, z0:x1; a sign, +z0:x1.")
+    ] = "worst",
+    state: Annotated[
+        str | None, typer.Option(help="A state whose action is planned again: numbers.")
+    ] = None,
+    states: Annotated[Path | None, typer.Option(help="Table of such states.")] = None,
+    episodes: Annotated[int, typer.Option(help="Simulated episodes.")] = 64,
+    horizon: Annotated[int | None, typer.Option(help="Steps each. [default: the plan's]")] = None,
+    most: Annotated[
+        float, typer.Option(help="Largest direct effect, in standard deviations of the noise.")
+    ] = 1.0,
+    level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
+    draws: Annotated[int, typer.Option(help="Draws of W for the intervals; 0 for none.")] = 40,
+    plot: Annotated[Path | None, typer.Option(help="Draw the gains (PNG, SVG, PDF).")] = None,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Find how far the instrument may be invalid before gain and actions change."""
+    import numpy as np
+
+    from ivvi.canvas import check_figure
+    from ivvi.invalidity import sensitivity as analyse
+    from ivvi.policy import load_policy
+
+    check_figure(plot, force=force)
+    check_json_target(json, force=force, out=plot)
+    if state is not None and states is not None:
+        raise InputError("give --state or --states, not both")
+    loaded = load_policy(policy)
+    rows: Any = None
+    if states is not None:
+        rows = read_columns(states, loaded.problem.model.state)
+    elif state is not None:
+        rows = np.atleast_1d(numbers(state, "--state"))[None]
+    with progress("doubting", None) as bar:
+        found = analyse(
+            loaded,
+            model,
+            against=_rivals(against),
+            violations=tuple(filter(None, violations.split(","))),
+            states=rows,
+            episodes=episodes,
+            horizon=horizon,
+            most=most,
+            level=level,
+            draws=draws,
+            seed=seed,
+            progress=bar,
+        )
+    say(found.summary(), quiet=json == "-")
+    if plot is not None:
+        found.plot(plot, force=force)
+        say(f"drawn in {plot}", quiet=json == "-")
+    emit_json(found.to_json(), json, force=force)
+
+
+def _rivals(text: str) -> Any:
+    """Return the rivals that words and folders name."""
+    from ivvi.policy import load_policy
+
+    words = [word for word in text.split(",") if word]
+    return {word: load_policy(word) if Path(word).is_dir() else word for word in words}

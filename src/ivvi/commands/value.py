@@ -1,0 +1,91 @@
+"""`ivvi value`: what a policy is worth, with an interval, where there is no simulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ivvi.commands.options import Force, Json, Seed
+from ivvi.commands.plan import numbers, read_columns
+from ivvi.errors import InputError
+from ivvi.terminal import check_json_target, emit_json, progress, say
+
+
+def value(  # noqa: PLR0913
+    policy: Annotated[
+        str,
+        typer.Argument(help="Folder that `ivvi plan` saved, or behaviour, zero, least-squares."),
+    ],
+    model: Annotated[Path, typer.Option(help="Folder of the model that `ivvi fit` saved.")],
+    against: Annotated[
+        str, typer.Option(help="Rivals: behaviour, zero, least-squares, or folders of policies.")
+    ] = "behaviour,least-squares,zero",
+    method: Annotated[
+        str, typer.Option(help="auto, asymptotic, or bootstrap (after fit --keep-episodes).")
+    ] = "auto",
+    draws: Annotated[int, typer.Option(help="Worlds drawn for the intervals.")] = 500,
+    replan: Annotated[bool, typer.Option("--replan", help="Plan again in every draw.")] = False,
+    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    reward: Annotated[str | None, typer.Option(help="As for plan. [default: the policy's]")] = None,
+    horizon: Annotated[int | None, typer.Option(help="Steps. [default: the policy's]")] = None,
+    discount: Annotated[float | None, typer.Option(help="[default: the policy's]")] = None,
+    start: Annotated[str | None, typer.Option(help="One first state: numbers with commas.")] = None,
+    starts: Annotated[
+        Path | None, typer.Option(help="Table of first states. [default: those of the log]")
+    ] = None,
+    log: Annotated[
+        str | None, typer.Option(help="The log, to say what it shows of its own policy.")
+    ] = None,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Say what a policy earns in the estimated dynamics, against others, with intervals."""
+    from ivvi.dynamics import load_model
+    from ivvi.shard import Shard, open_like
+    from ivvi.valuation import value as value_policy
+
+    check_json_target(json, force=force)
+    state = load_model(model).state
+    valued = _policy(policy)
+    rivals = {Path(word).name: _policy(word) for word in filter(None, against.split(","))}
+    first = _starts(state, start, starts)
+    shown = None if log is None else open_like(log, Shard.load(model).roles)
+    worlds = draws * (1 + len(rivals) + replan)
+    with progress("worlds", worlds) as bar:
+        found = value_policy(
+            valued,
+            model,
+            reward=reward,
+            horizon=horizon,
+            discount=discount,
+            against=rivals,
+            method=method,
+            draws=draws,
+            replan=replan,
+            confidence=confidence,
+            starts=first,
+            log=shown,
+            seed=seed,
+            progress=bar,
+        )
+    say(found.summary(), quiet=json == "-")
+    emit_json(found.to_dict(), json, force=force)
+
+
+def _policy(word: str) -> Any:
+    """Return a policy from its folder, or the word of one that needs none."""
+    from ivvi.policy import load_policy
+    from ivvi.valuation.valuing import RIVALS
+
+    return word if word in RIVALS else load_policy(word)
+
+
+def _starts(names: tuple[str, ...], one: str | None, table: Path | None) -> Any:
+    if one is not None and table is not None:
+        raise InputError("give either --start or --starts")
+    if table is not None:
+        return read_columns(table, names)
+    return None if one is None else numbers(one, "--start")

@@ -1,0 +1,173 @@
+"""Breakdown points against brute force: logs with as much invalidity as they speak of.
+
+Run it with ``python -m ivvi.experiments.breakdown``. In the linear world z0 gets a direct effect
+delta on x0'. For the gain, delta is increased until the policy that is learned from such a log
+earns no more than doing nothing, in the simulator; the breakdown point is then computed from
+that log alone. For the recommended action, delta is increased until the plan of such a log has
+the other sign; the breakdown point is computed from a log without any direct effect.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from typing import Annotated, Any
+
+import jax.numpy as jnp
+import numpy as np
+import typer
+
+from ivvi.environments import ConfoundedEnv, World, linear_world
+from ivvi.errors import InputError, IvviWarning
+from ivvi.fitting import Fit, estimate
+from ivvi.invalidity import sensitivity
+from ivvi.model_env import one_of
+from ivvi.planning import plan
+from ivvi.policy import Policy
+from ivvi.rollouts import roll_out
+from ivvi.terminal import check_json_target, emit_json, progress, run_app
+
+REWARD = "quadratic:weight=0.05"
+BOX = (-4, 4)
+HORIZON, EPISODES, STEPS = 20, 40, 500
+STATE = 2.0
+"""Where the recommended action is looked at, in every coordinate."""
+CASES = tuple((q, d, s) for q in ("gain", "action") for d in (1, 2) for s in ("I", "III"))
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One comparison: the direct effect of one standard deviation of z0 at the breakdown."""
+
+    question: str
+    dim: int
+    setting: str
+    brute_force: float
+    breakdown: float
+    share: float
+    correlation: float
+
+    @property
+    def ratio(self) -> float:
+        """The breakdown point against brute force."""
+        return self.breakdown / self.brute_force
+
+
+@dataclass(frozen=True, eq=False)
+class Doubtful:
+    """The linear world with a direct effect of z0 on x0', and what is learned in it."""
+
+    dim: int
+    setting: str
+    seed: int = 0
+
+    def world(self, delta: float) -> World:
+        """Return the world; delta is the direct effect of one unit of z0 on x0'."""
+        push = np.zeros((self.dim, self.dim))
+        push[0, 0] = delta
+        usual = linear_world(self.dim, self.setting)
+        return replace(usual, direct=lambda z: jnp.asarray(push) @ z, initial=one_of(self.starts))
+
+    @property
+    def starts(self) -> np.ndarray:
+        """First states of all episodes, the same for everyone."""
+        return 2 * np.random.default_rng(1).normal(size=(256, self.dim))
+
+    def learn(self, delta: float) -> tuple[Fit, Policy]:
+        """Fit a log of this world, and plan with the fit."""
+        env = ConfoundedEnv(self.world(delta))
+        fit = estimate(env.collect(EPISODES, STEPS, self.seed))
+        return fit, plan(fit.model, REWARD, BOX, horizon=HORIZON)
+
+    def true_gain(self, delta: float) -> float:
+        """What the policy of such a log earns over doing nothing, in the simulator."""
+        policy, world = self.learn(delta)[1], self.world(0.0)
+        world = replace(world, reward=policy.problem.reward)
+        settings: dict[str, Any] = {"episodes": 512, "horizon": HORIZON, "seed": 5}
+        own, zero = (
+            roll_out(world, p, **settings).returns.mean()
+            for p in (policy, lambda x: np.zeros((len(x), self.dim)))
+        )
+        return float(own - zero)
+
+    def first_action(self, delta: float) -> float:
+        """The first coordinate of what such a log recommends."""
+        return float(self.learn(delta)[1](np.full(self.dim, STATE))[0])
+
+
+def measure(question: str, dim: int, setting: str, seed: int = 0) -> Record:
+    """Find the breakdown by brute force, and from one log."""
+    case = Doubtful(dim, setting, seed)
+    spread = np.sqrt({"I": 0.7, "II": 1.0, "III": 1.5}[setting])
+    settings: dict[str, Any] = {"draws": 0, "seed": seed}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IvviWarning)
+        if question == "gain":  # the log understates what the action does, the policy overdoes it
+            delta = root(case.true_gain, 1.0 / spread)
+            fit, policy = case.learn(delta)
+            settings |= {"violations": ("+z0:x0",), "starts": case.starts, "episodes": 256}
+            found = sensitivity(policy, fit, **settings)
+        else:
+            delta = root(case.first_action, 1.0 / spread)
+            fit, policy = case.learn(0.0)
+            settings |= {"violations": ("-z0:x0",), "states": np.full((1, dim), STATE)}
+            found = sensitivity(policy, fit, **settings)
+    size = found.breakdowns[-1].size
+    if size is None:
+        raise InputError(f"no breakdown of the {question} was found")
+    brute, unit = abs(delta) * spread, (size.direct[0], size.share[0], size.correlation[0])
+    return Record(question, dim, setting, float(brute), *unit)
+
+
+def root(function: Callable[[float], float], end: float, halvings: int = 5) -> float:
+    """Return where a function that is positive at 0 is first found negative towards `end`."""
+    known = cache(lambda share: function(share * end))
+    grid = [0.0, 0.125, 0.25, 0.5, 1.0]
+    lost = next((i for i, share in enumerate(grid) if known(share) <= 0), None)
+    if lost is None or lost == 0:
+        raise InputError("the conclusion does not change between 0 and the largest direct effect")
+    low, high = grid[lost - 1], grid[lost]
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        low, high = (middle, high) if known(middle) > 0 else (low, middle)
+    return (low + high) / 2 * end
+
+
+def table(records: Iterable[Record]) -> str:
+    """List the comparisons."""
+    lines = [
+        f"{'what is lost':<14}{'k':>3} {'setting':<9}{'brute force':>12}{'breakdown':>11}"
+        f"{'ratio':>8}{'share':>8}{'rho':>7}"
+    ]
+    for r in records:
+        lines.append(
+            f"{r.question:<14}{r.dim:>3} {r.setting:<9}{r.brute_force:>12.3f}{r.breakdown:>11.3f}"
+            f"{r.ratio:>8.3f}{r.share:>8.0%}{r.correlation:>7.2f}"
+        )
+    return "\n".join(lines)
+
+
+def command(
+    seed: Annotated[int, typer.Option(help="Seed of the logs.")] = 0,
+    json: Annotated[str | None, typer.Option("--json", help="Write JSON; - is stdout.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")] = False,
+) -> None:
+    """Compare breakdown points with brute force."""
+    check_json_target(json, force=force)
+    records = []
+    with progress("cases", len(CASES)) as bar:
+        for case in CASES:
+            records.append(measure(*case, seed))
+            if bar:
+                bar(1)
+    if json != "-":
+        print(table(records))
+    emit_json([asdict(r) | {"ratio": r.ratio} for r in records], json, force=force)
+
+
+if __name__ == "__main__":
+    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+    app.command()(command)
+    run_app(app)

@@ -1,0 +1,149 @@
+"""The paper, reproduced: do all units of work, and read what they say.
+
+`reproduce` computes records that are not there yet, `read_results` turns the records of a
+folder into the paper's tables and figures with ours beside.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+from ivvi.errors import InputError
+from ivvi.experiments.lanes import Board, dask_lanes, local_lanes, run_all
+from ivvi.experiments.measures import Measures
+from ivvi.experiments.plots import make_figures
+from ivvi.experiments.records import Record, Records
+from ivvi.experiments.results import ResultFigure, Results, ResultTable
+from ivvi.experiments.specs import (
+    chosen_experiments,
+    names,
+    read_figure,
+    read_table,
+)
+from ivvi.experiments.tables import make_table
+from ivvi.experiments.units import Unit, list_units
+from ivvi.experiments.work import Options, Outcome, run_unit
+from ivvi.simulators import load_factors
+
+
+def reproduce(
+    out: str | os.PathLike[str],
+    experiment: str = "all",
+    *,
+    options: Options | None = None,
+    seeds: int = 5,
+    jobs: int = 2,
+    scheduler: str | None = None,
+    force: bool = False,
+    look: Callable[[Board], None] | None = None,
+) -> Results:
+    """Compute the records of the paper's experiments that `out` does not hold yet.
+
+    Parameters
+    ----------
+    out
+        A folder; a run that was killed goes on from what it holds.
+    experiment
+        ``linear``, ``nonlinear``, ``movielens`` or ``all``.
+    options
+        How much is computed, and the ratings; the paper's amount by default, and a
+        synthetic stand-in for MovieLens.
+    seeds
+        Logs of each cell; the paper has five.
+    jobs
+        Processes.
+    scheduler
+        Address of a Dask scheduler whose workers do the work instead.
+    force
+        Replace records that were made with other settings.
+    look
+        Called with the state of affairs about twice a second.
+    """
+    options = options or Options()
+    for name, value in (("seeds", seeds), ("jobs", jobs)):
+        if value < 1:
+            raise InputError(f"--{name} is {value}; at least 1 is wanted")
+    chosen = chosen_experiments(experiment, options.specs)
+    needed = any(options.experiment(name).needs_ratings for name in chosen)
+    data = load_factors(options.ratings).label if needed else None
+    records = Records.begin(out, chosen, options, data=data, force=force)
+    units = [
+        unit
+        for name in chosen
+        for unit in list_units(options.experiment(name), seeds)
+        if unit not in records
+    ]
+    if units:
+        with _lanes(scheduler, min(jobs, len(units))) as lanes:
+            run_all(
+                units, lanes, partial(run_unit, options=options), _keeper(records, options), look
+            )
+    return read_results(out, options.specs)
+
+
+def _lanes(scheduler: str | None, jobs: int) -> AbstractContextManager[list[Executor]]:
+    return local_lanes(jobs) if scheduler is None else dask_lanes(scheduler)
+
+
+def _keeper(records: Records, options: Options) -> Callable[[Unit, Outcome], None]:
+    def keep(unit: Unit, outcome: Outcome) -> None:
+        records.write(unit, options, outcome)
+
+    return keep
+
+
+def read_results(folder: str | os.PathLike[str], specs: str | None = None) -> Results:
+    """Read the records of a folder as the paper's tables and figures, with ours beside."""
+    records = Records.open(folder)
+    tables: list[ResultTable] = []
+    figures: list[ResultFigure] = []
+    everything: list[Record] = []
+    for name in [name for name in names("experiments", specs=specs) if name in records.runs]:
+        options = Options(bool(records.runs[name]["quick"]), specs=specs)
+        experiment, found = options.experiment(name), list(records.read(name))
+        if not found:
+            continue
+        everything += found
+        measures, command = Measures(found), _command(name, records, found)
+        tables += [
+            make_table(read_table(table, specs), experiment, measures, command)
+            for table in names("tables", name, specs)
+        ]
+        for figure in names("figures", name, specs):
+            figures += make_figures(read_figure(figure, specs), experiment, measures, command)
+    title = "The paper's experiments, reproduced"
+    return Results(title, tuple(tables), tuple(figures), _facts(records, everything))
+
+
+def _command(name: str, records: Records, found: list[Record]) -> str:
+    words = ["ivvi", "reproduce", name]
+    words += ["--quick"] if records.runs[name]["quick"] else []
+    words += ["--seeds", str(1 + max(int(record["seed"]) for record in found))]
+    if name == "movielens" and "synthetic" not in str(records.runs[name].get("data")):
+        words += ["--ratings", "ml-1m"]
+    return " ".join([*words, "--out", "DIR"])
+
+
+def _facts(records: Records, found: list[Record]) -> dict[str, Any]:
+    """Say what stands behind the numbers."""
+    hours = sum(sum(record["seconds"].values()) for record in found) / 3600
+    versions = {json_key(record["versions"]): record["versions"] for record in found}
+    return {
+        "records": len(found),
+        "logs of a cell": 1 + max((int(record["seed"]) for record in found), default=-1),
+        "CPU hours": round(hours, 2),
+        "commits": sorted({str(record["commit"]) for record in found}),
+        "versions": list(versions.values()),
+        "quick": any(run["quick"] for run in records.runs.values()),
+        "ratings": records.runs.get("movielens", {}).get("data"),
+    }
+
+
+def json_key(value: dict[str, str]) -> str:
+    """Return a key by which equal mappings are the same."""
+    return ", ".join(f"{name} {value[name]}" for name in sorted(value))

@@ -1,0 +1,62 @@
+"""The pieces of work of a reproduction: one log of one cell, in one column.
+
+Three kinds of policies stand in each column: `ivvi` (the method) in every cell, `baseline`
+(least squares) in one setting, and `optimal` (planned with the truth) once for a variant.
+Everything that a table or a figure shows is made from their records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ivvi.experiments.specs import COLUMNS, Experiment
+
+WHO = ("optimal", "baseline", "ivvi")
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Unit:
+    """One record's worth of work; `seconds` is what it takes, about."""
+
+    experiment: str
+    variant: str
+    column: str
+    setting: str
+    who: str
+    seed: int
+    seconds: float = field(default=1.0, compare=False)
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return f"{self.variant}-{self.setting}-{self.column}-{self.who}-{self.seed}"
+
+    @property
+    def group(self) -> tuple[str, str, str]:
+        """Units of one group share compiled programs, and so run in one process if possible."""
+        return self.experiment, self.variant, self.column
+
+    def __str__(self) -> str:
+        way = "as the paper" if self.column == "paper" else "at best"
+        parts = (self.experiment, self.variant, self.setting, way, self.who, f"log {self.seed}")
+        return ", ".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe with JSON values."""
+        names = ("experiment", "variant", "column", "setting", "who", "seed")
+        return {name: getattr(self, name) for name in names}
+
+
+def list_units(experiment: Experiment, seeds: int) -> Iterator[Unit]:
+    """List the work of an experiment, units of one group and setting together."""
+    for variant in experiment.variants:
+        for column in COLUMNS:
+            group, cost = (experiment.name, variant.key, column), variant.seconds[column]
+            yield Unit(*group, experiment.baseline, "optimal", 0, cost)
+            for seed in range(seeds):
+                yield Unit(*group, experiment.baseline, "baseline", seed, cost)
+            for setting in experiment.settings:
+                for seed in range(seeds):
+                    yield Unit(*group, setting, "ivvi", seed, cost)

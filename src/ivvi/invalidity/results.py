@@ -1,0 +1,228 @@
+"""What a sensitivity analysis found: breakdown points and bands, as numbers and as a plot."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ivvi.canvas import check_figure, make_axes, save_figure
+from ivvi.invalidity.violations import Size
+from ivvi.layout import Floats
+
+MOST_EFFECTS = 6
+"""Effects that a summary shows; `to_json` has them all."""
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """How much invalidity it takes until a conclusion is gone.
+
+    Attributes
+    ----------
+    question
+        The conclusion, such as ``gain over zero``.
+    violation
+        The direction of the invalidity.
+    size
+        The smallest that does it; None if none up to `most` does.
+    unsure
+        The smallest with which the interval holds the opposite too; None if none does.
+    most
+        The largest size that was looked at.
+    has_interval
+        Whether there is an interval to ask for `unsure`.
+    """
+
+    question: str
+    violation: str
+    size: Size | None
+    unsure: Size | None
+    most: Size
+    has_interval: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe with JSON values."""
+        sizes = {"breakdown": self.size, "unsure": self.unsure, "most": self.most}
+        named = {name: None if s is None else s.to_json() for name, s in sizes.items()}
+        return {"question": self.question, "violation": self.violation, **named}
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """The gain over a rival for each size of a violation, arrays (points,).
+
+    Attributes
+    ----------
+    rival, violation
+        Against whom, and the direction.
+    t
+        Sizes, from -T to T.
+    share, correlation
+        The same in a reader's units, the largest of any output, with the sign of t.
+    gain, se
+        Gain, and its standard error from the covariance of W (NaN where it was not asked for).
+    critical
+        Standard errors on each side of an interval.
+    """
+
+    rival: str
+    violation: str
+    t: Floats
+    share: Floats
+    correlation: Floats
+    gain: Floats
+    se: Floats
+    critical: float
+
+    @property
+    def lower(self) -> Floats:
+        """Lower ends of the intervals at each size."""
+        return self.gain - self.critical * self.se
+
+    @property
+    def upper(self) -> Floats:
+        """Upper ends of the intervals at each size."""
+        return self.gain + self.critical * self.se
+
+    def union(self, t: float) -> tuple[float, float]:
+        """Interval of the gain when the violation is at most `t` in size, either way.
+
+        The union of the intervals at every size that is allowed (Conley, Hansen and Rossi,
+        2012); it covers with at least the probability of each.
+        """
+        inside = np.abs(self.t) <= abs(t) * (1 + 1e-9)
+        return float(self.lower[inside].min()), float(self.upper[inside].max())
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe with JSON values; null for what was not computed."""
+        names = ("t", "share", "correlation", "gain", "se")
+        arrays = {
+            name: [v if math.isfinite(v) else None for v in getattr(self, name).tolist()]
+            for name in names
+        }
+        return {"rival": self.rival, "violation": self.violation, **arrays}
+
+
+@dataclass(frozen=True)
+class EffectBand:
+    """One coefficient of W under a violation: estimate - t slope, in closed form.
+
+    Attributes
+    ----------
+    output, feature, violation
+        Which coefficient, and the direction.
+    estimate, se, slope
+        The coefficient at t = 0, its standard error, what a size of 1 takes from it.
+    tipping
+        The size that explains the whole of the estimate; None if none up to the largest does.
+    """
+
+    output: str
+    feature: str
+    violation: str
+    estimate: float
+    se: float
+    slope: float
+    critical: float
+    tipping: Size | None
+
+    def union(self, t: float) -> tuple[float, float]:
+        """Interval when the violation is at most `t` in size, either way."""
+        half = abs(t * self.slope) + self.critical * self.se
+        return self.estimate - half, self.estimate + half
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe with JSON values."""
+        words = {"output": self.output, "feature": self.feature, "violation": self.violation}
+        se = self.se if math.isfinite(self.se) else None
+        numbers = {"estimate": self.estimate, "se": se, "slope": self.slope}
+        tipping = None if self.tipping is None else self.tipping.to_json()
+        return {**words, **numbers, "tipping": tipping}
+
+
+@dataclass(frozen=True, eq=False)
+class Sensitivity:
+    """How far the instrument may be invalid before conclusions change.
+
+    Attributes
+    ----------
+    breakdowns
+        Gains and recommended actions, for each violation.
+    bands
+        Gains by size of the violation.
+    effects
+        Coefficients of the actions by size of the violation.
+    level
+        Probability of the intervals.
+    """
+
+    breakdowns: tuple[Breakdown, ...]
+    bands: tuple[Band, ...]
+    effects: tuple[EffectBand, ...]
+    level: float
+
+    def summary(self) -> str:
+        """Return the breakdown points as text."""
+        sure = f"unsure ({100 * self.level:g}%) from"
+        head = f"{'what is lost':<34}{'by invalidity of':<18}{'lost from':<26}{sure}"
+        lines = ["How far may the instrument be invalid?", head]
+        for b in self.breakdowns:
+            size = _words(b.size, b.most)
+            unsure = _words(b.unsure, b.most) if b.has_interval else ""
+            lines.append(f"{b.question:<34}{b.violation:<18}{size:<26}{unsure}".rstrip())
+        known = [e for e in self.effects if abs(e.estimate) > e.critical * e.se]
+        clearest = sorted(known, key=lambda e: -abs(e.estimate) / e.se if e.se else -math.inf)
+        for e in clearest[:MOST_EFFECTS]:
+            what = f"effect of {e.feature} on {e.output}"
+            size = "not in sight" if e.tipping is None else _words(e.tipping, e.tipping)
+            lines.append(f"{what:<34}{e.violation:<18}{size}")
+        lines.append(
+            "direct: a direct effect of z, against what z does through the actions; rho: a "
+            "correlation of z with the confounder"
+        )
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe with JSON values."""
+        return {
+            "level": self.level,
+            "breakdowns": [b.to_json() for b in self.breakdowns],
+            "bands": [b.to_json() for b in self.bands],
+            "effects": [e.to_json() for e in self.effects],
+        }
+
+    def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
+        """Draw the gains with their bands and breakdown points; with `path`, save the figure."""
+        check_figure(path, force=force)
+        figure, axes = make_axes(1, len(self.bands))
+        for ax, band in zip(axes[0], self.bands, strict=True):
+            x = 100 * band.share
+            ax.axhline(0, color="0.4", lw=0.8)
+            ax.axvline(0, color="0.8", lw=0.8)
+            ax.fill_between(x, band.lower, band.upper, color="#1d6fb8", alpha=0.2, lw=0)
+            ax.plot(x, band.gain, color="#1d6fb8", lw=1.6)
+            for b in self.breakdowns:
+                same = b.violation == band.violation and b.question == f"gain over {band.rival}"
+                if same and b.size is not None:
+                    ax.axvline(
+                        100 * np.sign(b.size.t) * b.size.most_share,
+                        color="#c1121f",
+                        lw=1.2,
+                        ls="--",
+                    )
+            ax.set_title(f"{band.violation}, over {band.rival}", loc="left", fontsize=9)
+            ax.set(xlabel="direct effect, % of that through the action", ylabel="gain")
+        if path is not None:
+            save_figure(figure, path, force=force)
+        return figure
+
+
+def _words(size: Size | None, most: Size) -> str:
+    """Say a size in both units, or that it is beyond what was looked at."""
+    beyond = "" if size is not None else "> "
+    shown = most if size is None else size
+    return f"{beyond}direct {100 * shown.most_share:.3g}%, rho {shown.most_correlation:.2g}"

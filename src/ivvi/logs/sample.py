@@ -1,0 +1,67 @@
+"""A few rows of a log, for those who simulate: where episodes begin, what was done there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ivvi.logs.batch import Batch, Floats
+
+if TYPE_CHECKING:
+    from ivvi.logs.log import Log
+
+MOST = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Rows spread evenly over the first transitions, and first states of episodes.
+
+    Attributes
+    ----------
+    x, a, z, y
+        State (m, d_x), action (m, d_a), instrument (m, d_z) and output (m, d_y) of the same rows.
+    starts
+        First states of episodes, (s, d_x).
+    global_instrument
+        Whether the instrument is one for each episode (the paper's global instrument).
+    """
+
+    x: Floats
+    a: Floats
+    z: Floats
+    y: Floats
+    starts: Floats
+    global_instrument: bool = False
+
+    @classmethod
+    def of(cls, log: Log, most: int = MOST) -> Sample:
+        """Look at the first transitions of a log."""
+        head = log.head(episodes=True)
+        rows = slice(None, None, max(1, -(-len(head) // most)))
+        parts = (head.x, head.a, head.z, head.y)
+        x, a, z, y = (np.ascontiguousarray(part[rows]) for part in parts)
+        return cls(x, a, z, y, head.x[_firsts(head)[:most]], _is_global(head))
+
+
+def _firsts(head: Batch) -> np.ndarray:
+    """Return the position of the first step of each episode."""
+    if head.episode is None:
+        return np.arange(len(head))
+    keys = (head.episode,) if head.step is None else (head.step, head.episode)
+    order = np.lexsort(keys)
+    first: np.ndarray = order[np.unique(head.episode[order], return_index=True)[1]]
+    return first
+
+
+def _is_global(head: Batch) -> bool:
+    """Tell whether z varies between episodes of several steps, and never within one."""
+    if head.episode is None or head.z.shape[1] == 0:
+        return False
+    order = np.argsort(head.episode, kind="stable")
+    episode, z = head.episode[order], head.z[order]
+    same = episode[1:] == episode[:-1]
+    moved = np.any(z[1:] != z[:-1], axis=1)
+    return bool(same.any() and not moved[same].any() and moved.any())

@@ -1,0 +1,217 @@
+"""Pictures of a fit: coefficients, first stages, residuals, and what a policy does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ivvi.reporting.fitted import Fitted
+from ivvi.reporting.page import Picture
+from ivvi.reporting.pictures import INK, IV, LS, MUTED, draw
+
+NORMAL_95 = 1.959963984540054
+MOST = 6
+"""Pictures of one kind; more are a table's business."""
+ROWS = 12
+"""Coefficients in one picture."""
+POINTS = 250
+"""Rows of the log that are drawn as points."""
+BINS = 12
+LOOK = {
+    "iv": (IV, "o", 0.14, "with the instrument"),
+    "ls": (LS, "X", -0.14, "by least squares"),
+}
+"""Colour, marker, place and words of the two estimates, in every picture the same."""
+
+
+def coefficients(fit: Fitted, truth: np.ndarray | None = None) -> tuple[Picture, ...]:
+    """Draw the coefficients of each output with 95% intervals, least squares beside them."""
+    return tuple(_coefficients(fit, i, truth) for i in range(min(MOST, len(fit.outputs))))
+
+
+def _coefficients(fit: Fitted, output: int, truth: np.ndarray | None) -> Picture:
+    shown = _worth_showing(fit, output)
+    names = [fit.phi[j] for j in shown]
+    at = np.arange(len(shown))[::-1]
+
+    def paint(ax: Any) -> None:
+        ax.axvline(0, color=MUTED, lw=0.8)
+        if truth is not None:
+            ax.vlines(truth[output, shown], at - 0.38, at + 0.38, color=INK, lw=1.6)
+        for kind, (W, se) in fit.estimates.items():
+            colour, marker, shift, _ = LOOK[kind]
+            w, half = W[output, shown], np.nan_to_num(NORMAL_95 * se[output, shown])
+            ax.errorbar(w, at + shift, xerr=half, fmt="none", color=colour, lw=1.6)
+            ax.plot(w, at + shift, marker, color=colour, ms=7, mew=0)
+        ax.set_yticks(at, [_short(name) for name in names])
+        ax.set_ylim(-0.7, len(shown) - 0.3)
+        ax.tick_params(axis="y", length=0)
+        ax.spines["left"].set_visible(False)
+        ax.grid(visible=True, axis="x")
+        ax.set_title(_short(fit.outputs[output], 40))
+
+    words = [
+        f"{LOOK[kind][3]}: " + ", ".join(f"{fit.phi[j]} {W[output, j]:.3g}" for j in shown)
+        for kind, (W, _) in fit.estimates.items()
+    ]
+    alt = f"Coefficients of {fit.outputs[output]} {'; '.join(words)}."
+    return draw(f"coefficients-{output}", alt, paint, height=62 + 27 * len(shown))
+
+
+def _worth_showing(fit: Fitted, output: int) -> list[int]:
+    """Return features in order, without the constant; if there are many, those in dispute."""
+    inside = set(fit.endogenous)
+    slopes = [j for j, name in enumerate(fit.phi) if name != "1"]
+    if len(slopes) > ROWS:
+        dispute = np.nan_to_num(np.abs(fit.gap[output]))
+        slopes = sorted(slopes, key=lambda j: -dispute[j])[:ROWS]
+    return sorted(slopes, key=lambda j: (j not in inside, j))
+
+
+def first_stages(fit: Fitted) -> tuple[Picture, ...]:
+    """Draw each action against what the instruments predict of it beyond the state."""
+    found = fit.facts["diagnostics"]["first_stage"] or {}
+    pictures = []
+    for k, (name, predicted, actual) in enumerate(fit.first_stages[:MOST]):
+        stage = found.get(name) or {}
+        pictures.append(_first_stage(k, name, predicted, actual, stage))
+    return tuple(pictures)
+
+
+def _first_stage(
+    number: int, name: str, predicted: np.ndarray, actual: np.ndarray, stage: dict[str, Any]
+) -> Picture:
+    share = stage.get("partial_r2")
+    told = "" if share is None else f"partial R² {share:.2f}, partial F {stage['value']:,.0f}"
+
+    def paint(ax: Any) -> None:
+        some = _spread(len(actual))
+        ax.plot(predicted[some], actual[some], ".", color=MUTED, ms=4.5, mew=0, alpha=0.6)
+        ends = np.array([predicted.min(), predicted.max()])
+        ax.plot(ends, ends, color=INK, lw=1)
+        _binned(ax, predicted, actual, IV, "o")
+        ax.set_title(_short(name, 40))
+        ax.set_xlabel("what the instruments predict")
+        ax.set_ylabel("what happened")
+        ax.text(0.02, 0.98, told, transform=ax.transAxes, va="top", fontsize=10.5)
+
+    alt = f"First stage of {name}, the exogenous features removed: {told or 'see the table'}."
+    return draw(f"first-stage-{number}", alt, paint)
+
+
+def residuals(fit: Fitted) -> tuple[Picture, ...]:
+    """Draw what each model leaves against what the instruments say about one action.
+
+    For each output the action on which the two estimates differ most.
+    """
+    stages = {name: predicted for name, predicted, _ in fit.first_stages}
+    inside = [j for j in fit.endogenous if fit.phi[j] in stages]
+    if not inside or not fit.residuals:
+        return ()
+    pictures = []
+    for i, output in enumerate(fit.outputs[:MOST]):
+        dispute = np.nan_to_num(np.abs(fit.gap[i, inside]))
+        name = fit.phi[inside[int(np.argmax(dispute))]]
+        pictures.append(_residual(fit, i, output, name, stages[name]))
+    return tuple(pictures)
+
+
+def _residual(fit: Fitted, i: int, output: str, action: str, predicted: np.ndarray) -> Picture:
+    slopes = {k: _slope(predicted, u[:, i]) for k, u in fit.residuals.items()}
+
+    def paint(ax: Any) -> None:
+        ax.axhline(0, color=MUTED, lw=0.8)
+        for kind, left in fit.residuals.items():
+            _binned(ax, predicted, left[:, i], *LOOK[kind][:2])
+        ax.set_title(_short(output, 40))
+        ax.set_xlabel(f"{_short(action)}, as the instruments predict it")
+        ax.set_ylabel("mean residual")
+
+    said = "; ".join(f"slope {slope:.3g} {LOOK[kind][3]}" for kind, slope in slopes.items())
+    alt = f"Residuals of {output} against the part of {action} that the instruments move: {said}."
+    return draw(f"residuals-{i}", alt, paint)
+
+
+def spreads(fit: Fitted) -> tuple[Picture, ...]:
+    """Draw the residuals of each output against its fitted values, as points."""
+    if not fit.residuals or fit.sample is None:
+        return ()
+    some, kind = _spread(len(fit.sample)), next(iter(fit.residuals))
+    left = fit.residuals[kind]
+    fitted = fit.sample.y - left
+    return tuple(
+        _spread_of(i, name, fitted[some, i], left[some, i], LOOK[kind][0])
+        for i, name in enumerate(fit.outputs[:MOST])
+    )
+
+
+def _spread_of(i: int, name: str, fitted: np.ndarray, left: np.ndarray, colour: str) -> Picture:
+    def paint(ax: Any) -> None:
+        ax.axhline(0, color=MUTED, lw=0.8)
+        ax.plot(fitted, left, ".", color=colour, ms=5, mew=0, alpha=0.55)
+        ax.set_title(_short(name, 40))
+        ax.set_xlabel("fitted")
+        ax.set_ylabel("residual")
+
+    alt = f"Residuals of {name} against fitted values; standard deviation {left.std():.3g}."
+    return draw(f"spread-{i}", alt, paint, height=220)
+
+
+def policy_slices(policy: Any, sample: np.ndarray) -> tuple[Picture, ...]:
+    """Draw each action along each state from its 5% to its 95% quantile, others at the median."""
+    model = policy.problem.model
+    low, middle, high = np.quantile(sample, (0.05, 0.5, 0.95), axis=0)
+    grid, curves = np.linspace(0, 1, 41), []
+    for k in range(min(MOST, len(model.state))):
+        x = np.tile(middle, (len(grid), 1))
+        x[:, k] = low[k] + grid * (high[k] - low[k])
+        curves.append((model.state[k], x[:, k], policy(x)))
+    return tuple(
+        _slice(k, name, [(s, x, a[:, k]) for s, x, a in curves])
+        for k, name in enumerate(model.action[:MOST])
+    )
+
+
+def _slice(number: int, action: str, curves: list[tuple[str, np.ndarray, np.ndarray]]) -> Picture:
+    moves = [float(np.ptp(a)) for _, _, a in curves]
+    main = int(np.argmax(moves))
+
+    def paint(ax: Any) -> None:
+        for k, (name, x, a) in enumerate(curves):
+            steady = k != main
+            ax.plot(x, a, color=MUTED if steady else IV, lw=1 if steady else 2)
+            if not steady:
+                ax.set_xlabel(f"{_short(name)} (grey: other states in turn)")
+        ax.margins(x=0.02, y=0.08)
+        ax.grid(visible=True, axis="y")
+        ax.set_title(_short(action, 40))
+
+    name, x, a = curves[main]
+    alt = (
+        f"Policy's {action}: it answers {name} most, from {a[0]:.3g} at {x[0]:.3g} "
+        f"to {a[-1]:.3g} at {x[-1]:.3g}."
+    )
+    return draw(f"policy-{number}", alt, paint, height=220)
+
+
+def _binned(ax: Any, x: np.ndarray, y: np.ndarray, colour: str, marker: str) -> None:
+    """Draw the mean of y with its 95% interval in bins of x of equal size."""
+    parts = [p for p in np.array_split(np.argsort(x, kind="stable"), BINS) if len(p) > 1]
+    means = [(x[p].mean(), y[p].mean(), y[p].std(ddof=1) / np.sqrt(len(p))) for p in parts]
+    at, mean, se = np.array(means).T
+    ax.errorbar(at, mean, yerr=NORMAL_95 * se, fmt="none", color=colour, lw=1.3)
+    ax.plot(at, mean, marker, color=colour, ms=6.5, mew=0)
+
+
+def _slope(x: np.ndarray, y: np.ndarray) -> float:
+    centred = x - x.mean()
+    return float(centred @ y / max(centred @ centred, 1e-300))
+
+
+def _spread(n: int) -> slice:
+    return slice(None, None, max(1, -(-n // POINTS)))
+
+
+def _short(name: str, most: int = 18) -> str:
+    return name if len(name) <= most else name[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"

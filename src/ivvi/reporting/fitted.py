@@ -1,0 +1,148 @@
+"""What a report shows of a fit, whether it is in memory or was saved."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ivvi.diagnostics.first_stage import partial_out
+from ivvi.dynamics import KIND, Dynamics
+from ivvi.errors import FileError
+from ivvi.files import load_folder, unnest
+from ivvi.logs import Batch
+from ivvi.moments import Moments
+from ivvi.shard import Shard
+
+Floats = np.ndarray
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fit as its reader meets it.
+
+    Attributes
+    ----------
+    facts
+        `Fit.to_json`.
+    model
+        The estimated dynamics.
+    moments
+        Sums over all rows; None where they were not formed or not kept.
+    place
+        Folder of the saved model, or nothing.
+    """
+
+    facts: dict[str, Any]
+    model: Dynamics
+    moments: Moments | None
+    place: str = ""
+
+    @classmethod
+    def of(cls, fit: Any) -> Fitted:
+        """Look at a `Fit` or a `LightFit`."""
+        return cls(fit.to_json(), fit.model, getattr(fit, "moments", None))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Fitted:
+        """Read a model that `Fit.save` or `ivvi fit` saved."""
+        document, arrays = load_folder(path, KIND)
+        if not document.get("facts"):
+            raise FileError(f"{path} was saved without its fit; save it with fit.save or ivvi fit")
+        try:
+            model = Dynamics.from_parts(document, arrays)
+            kept = document.get("shard")
+            shard = None if kept is None else Shard.restore(kept, unnest("shard", arrays))
+            moments = None if shard is None else shard.moments
+            return cls(document["facts"], model, moments, str(Path(path)))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise FileError(f"{path} is not a complete model: {error}") from error
+
+    @cached_property
+    def sample(self) -> Batch | None:
+        """A few rows of the log; None for a fit to sums."""
+        model = self.model
+        if not len(model.followed):
+            return None
+        return Batch(model.states, model.acted, model.instruments, model.followed)
+
+    @cached_property
+    def estimates(self) -> dict[str, tuple[Floats, Floats]]:
+        """W and its standard errors, (d_y, d_phi) each: ``iv``, and ``ls`` where it is known."""
+        found, own = self.facts["least_squares"], "iv"
+        if self.facts["method"] == "least-squares":
+            own, found = "ls", None
+        W = _array(self.facts["W"])
+        se = _array(self.facts["se"]) if self.facts["se"] else np.full(W.shape, np.nan)
+        beside = {"ls": (_array(found["W"]), _array(found["se"]))} if found else {}
+        return {own: (W, se), **beside}
+
+    @property
+    def compared(self) -> bool:
+        """Whether least squares stands beside an instrumented estimate."""
+        return len(self.estimates) == 2
+
+    @cached_property
+    def gap(self) -> Floats:
+        """How far least squares lies from the instrument, in the latter's standard errors."""
+        if not self.compared:
+            return np.full(self.model.W.shape, np.nan)
+        (W, se), (W_ls, _) = self.estimates["iv"], self.estimates["ls"]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gap = (W_ls - W) / se
+        return np.where(np.isfinite(gap), gap, np.nan)
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the outputs."""
+        return list(self.facts["outputs"])
+
+    @property
+    def phi(self) -> list[str]:
+        """Names of the features."""
+        return list(self.facts["phi"])
+
+    @property
+    def endogenous(self) -> list[int]:
+        """Features that may be confounded: those of phi that psi does not have."""
+        known = set(self.facts["psi"])
+        return [j for j, name in enumerate(self.phi) if name not in known]
+
+    @cached_property
+    def residuals(self) -> dict[str, Floats]:
+        """What the estimates leave of the sample: y - W phi(x, a), (m, d_y), by estimate."""
+        rows = self.sample
+        if rows is None:
+            return {}
+        Phi = self.model.phi(rows.x, rows.a)
+        return {kind: rows.y - Phi @ W.T for kind, (W, _) in self.estimates.items()}
+
+    @cached_property
+    def first_stages(self) -> tuple[tuple[str, Floats, Floats], ...]:
+        """Per endogenous feature: name, what psi adds to its prediction, and what it does.
+
+        Both (m,), of the sample, after regression on the exogenous features of all rows.
+        """
+        if self.sample is None or self.moments is None:
+            return ()
+        moments, layout = self.moments, self.moments.layout
+        parts = partial_out(moments)
+        if not parts.names or not parts.count:
+            return ()
+        V = np.ones((len(self.sample), layout.width))
+        V[:, layout.varying] = layout.rows(self.sample)
+        space, k = parts.space, parts.space.exogenous
+        coordinates = (V - space.shift) @ space.T
+        slopes = space.means(moments, parts.select)
+        predicted = coordinates[:, k:] @ slopes[:, k:].T
+        actual = V @ parts.select.T - coordinates[:, :k] @ slopes[:, :k].T
+        return tuple(zip(parts.names, predicted.T, actual.T, strict=True))
+
+
+def _array(rows: list[list[float | None]]) -> Floats:
+    """Return rows of JSON numbers as an array, NaN for null."""
+    return np.array(rows, dtype=np.float64)

@@ -1,0 +1,209 @@
+"""A page of a report as plain values, and the one HTML file that it becomes.
+
+The file stands alone: style, script and pictures are inside, and its content policy lets a
+browser run no script but ours and fetch nothing. All text is escaped by the template.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any, ClassVar
+
+from ivvi.version import __version__
+
+MINUS = "\N{MINUS SIGN}"
+PROSE = 48
+"""Letters from which a cell of text may be broken into lines."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Inline SVG that `pictures.draw` made; it is markup and is not escaped again."""
+
+    svg: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A number that is written in its own way."""
+
+    value: float
+    text: str
+
+
+Cell = str | float | int | None | Picture | Shown
+"""What a table holds; None is a cell without a value."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Pictures side by side (one below another on a narrow screen) under one caption.
+
+    `key` pairs a colour's name with what it stands for; `walk` is what `page.js` animates.
+    """
+
+    title: str
+    pictures: tuple[Picture, ...]
+    caption: str = ""
+    command: str = ""
+    key: tuple[tuple[str, str], ...] = ()
+    wide: bool = False
+    walk: Mapping[str, Any] | None = None
+    kind: ClassVar[str] = "figure"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of as many cells as there are columns; a click on a heading sorts them."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    caption: str = ""
+    command: str = ""
+    kind: ClassVar[str] = "table"
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What each column holds: ``number``, set to the right, ``prose``, or nothing special."""
+        return tuple(_kind(column) for column in self._by_column)
+
+    @property
+    def written(self) -> tuple[tuple[Any, ...], ...]:
+        """Rows of (cell, its text); the numbers of a column have as many decimals."""
+        decimals = [decimals_of(column) for column in self._by_column]
+        return tuple(
+            tuple((cell, format_cell(cell, d)) for cell, d in zip(row, decimals, strict=True))
+            for row in self.rows
+        )
+
+    @property
+    def _by_column(self) -> list[tuple[Cell, ...]]:
+        return list(zip(*self.rows, strict=True)) if self.rows else [()] * len(self.columns)
+
+
+@dataclass(frozen=True)
+class Text:
+    """Paragraphs."""
+
+    paragraphs: tuple[str, ...]
+    kind: ClassVar[str] = "text"
+
+
+@dataclass(frozen=True)
+class Points:
+    """A list of short statements, each with a few words ahead of it."""
+
+    items: tuple[tuple[str, str], ...]
+    kind: ClassVar[str] = "points"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One word that matters, in a box; `tone` is good, doubtful or bad."""
+
+    word: str
+    text: str
+    tone: str = "good"
+    kind: ClassVar[str] = "verdict"
+
+
+Part = Figure | Table | Text | Points | Verdict
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, what it says in one sentence, and its parts."""
+
+    title: str
+    lead: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Page:
+    """A whole report: `numbers` are (value, what it is), `facts` stand at the foot."""
+
+    title: str
+    lead: str
+    sections: tuple[Section, ...]
+    numbers: tuple[tuple[str, str], ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def render(page: Page) -> str:
+    """Return the page as one HTML document."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("ivvi.reporting", "assets"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["sortable"] = sort_value
+    environment.tests["picture"] = lambda cell: isinstance(cell, Picture)
+    assets = files("ivvi.reporting") / "assets"
+    style, script = ((assets / name).read_text("utf-8") for name in ("page.css", "page.js"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return environment.get_template("page.html").render(
+        page=page, style=style, script=script, digest=digest, version=__version__
+    )
+
+
+def format_cell(cell: Cell, decimals: int = 3) -> str:
+    """Write a cell for people; a dash stands for what is missing."""
+    if isinstance(cell, Shown):
+        return cell.text
+    if isinstance(cell, str):
+        return cell
+    if cell is None or isinstance(cell, Picture) or is_missing(cell):
+        return "\N{EN DASH}"
+    if isinstance(cell, float):
+        if math.isinf(cell):
+            text = f"{cell:+}"[0].replace("+", "") + "\N{INFINITY}"
+        elif cell != 0 and not 10.0 ** -(decimals + 1) <= abs(cell) < 1e7:
+            text = f"{cell:.1e}"
+        else:
+            text = f"{cell:,.{decimals}f}"
+    else:
+        text = f"{cell:,}"
+    return text.replace("-", MINUS)
+
+
+def decimals_of(column: Sequence[Cell]) -> int:
+    """Return the decimals that give three digits to a number large in its column."""
+    sizes = sorted(abs(v) for v in column if isinstance(v, float) and math.isfinite(v) and v)
+    if not sizes:
+        return 3
+    return min(4, max(0, 2 - math.floor(math.log10(sizes[3 * len(sizes) // 4]))))
+
+
+def p_value(value: float) -> Shown:
+    """Write a p-value."""
+    return Shown(value, f"{value:.3f}" if value >= 0.001 else "< 0.001")
+
+
+def is_missing(cell: Cell) -> bool:
+    """Whether there is nothing to show."""
+    return cell is None or (isinstance(cell, float) and math.isnan(cell))
+
+
+def sort_value(cell: Cell) -> str:
+    """Return what a cell is sorted by: a number in full, text as it is, nothing if missing."""
+    if is_missing(cell) or isinstance(cell, Picture):
+        return ""
+    return str(cell.value if isinstance(cell, Shown) else cell)
+
+
+def _kind(column: Sequence[Cell]) -> str:
+    if any(isinstance(cell, int | float | Shown) for cell in column):
+        return "number"
+    longest = max((len(cell) for cell in column if isinstance(cell, str)), default=0)
+    return "prose" if longest > PROSE else ""

@@ -1,0 +1,147 @@
+"""Who acts in a stack of worlds: fixed policies, the log's habits, a plan for each world.
+
+An actor acts for B worlds with n episodes each, x (B, n, d_x). What differs between calls
+of one kind is an argument of the compiled simulation and not a part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi.blocks import Array
+from ivvi.planners import Planner
+from ivvi.valuation.draws import Worlds
+from ivvi.valuation.habit import Design, Habit
+
+
+class Actor(Protocol):
+    """Acts in every world of a stack."""
+
+    def begin(self, worlds: Worlds, given: Any, count: int) -> Any:
+        """Return what is remembered between steps, for `count` episodes of each world."""
+        ...
+
+    def act(
+        self, worlds: Worlds, given: Any, x: Array, h: Array, memory: Any, keys: Array
+    ) -> tuple[Array, Any]:
+        """Return actions (B, n, d_a) for states (B, n, d_x), and what to remember."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Fixed:
+    """A policy written for JAX, the same in every world: all states in one call."""
+
+    policy: Any
+
+    def begin(self, worlds: Worlds, given: Any, count: int) -> Any:
+        """Let the policy begin once for each episode of each world."""
+        return self.policy.begin(len(worlds.W) * count)
+
+    def act(
+        self, worlds: Worlds, given: Any, x: Array, h: Array, memory: Any, keys: Array
+    ) -> tuple[Array, Any]:
+        """Ask the policy."""
+        a, memory = self.policy.act(x.reshape(-1, x.shape[-1]), h, memory)
+        return a.reshape(*x.shape[:2], -1), memory
+
+
+@dataclass(frozen=True)
+class Constant:
+    """One action, `given`, whatever the state."""
+
+    def begin(self, worlds: Worlds, given: Any, count: int) -> Any:
+        """Nothing is remembered."""
+        return ()
+
+    def act(
+        self, worlds: Worlds, given: Array, x: Array, h: Array, memory: Any, keys: Array
+    ) -> tuple[Array, Any]:
+        """Return the action."""
+        return jnp.broadcast_to(given, (*x.shape[:2], len(given))), memory
+
+
+class Rows(NamedTuple):
+    """Rows of the log from which habits draw (`Habit`), and the range of the actions."""
+
+    eta: np.ndarray
+    zeta: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    levels: np.ndarray
+
+    @classmethod
+    def of(cls, habit: Habit) -> Rows:
+        """Return what of a habit is the same in every world."""
+        return cls(habit.eta, habit.zeta, habit.low, habit.high, habit.levels)
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """The log's own policy without the confounder, with each world's G and C; given `Rows`."""
+
+    design: Design
+
+    def begin(self, worlds: Worlds, given: Rows, count: int) -> Any:
+        """Remember which row's instrument an episode has, where it has one."""
+        return jnp.zeros((len(worlds.W), count), int)
+
+    def act(
+        self, worlds: Worlds, given: Rows, x: Array, h: Array, memory: Array, keys: Array
+    ) -> tuple[Array, Any]:
+        """Draw rows, and do in x what was done there."""
+        for_row, for_z, for_level = jnp.moveaxis(_each(jax.random.split, keys, 3), -1, 0)
+        row = _each(jax.random.randint, for_row, (), 0, len(given.eta))
+        if self.design.by_episode:
+            drawn = _each(jax.random.randint, for_z, (), 0, len(given.eta))
+            memory = jnp.where(h == 0, drawn, memory)
+        else:
+            memory = row
+        F = self.design.f(x, x)
+        Psi = F
+        if self.design.psi is not None:
+            z = jnp.einsum("bnf,bzf->bnz", F, worlds.C) + jnp.asarray(given.zeta)[memory]
+            Psi = self.design.psi(x, z)
+        mean = jnp.einsum("bnp,bap->bna", Psi, worlds.G)
+        a = jnp.clip(mean + jnp.asarray(given.eta)[row], given.low, given.high)
+        u = _each(jax.random.uniform, for_level, (len(given.low),))
+        return _on_levels(a, mean, u, jnp.asarray(given.levels)), memory
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan for each world: the planner solves for weights `given` (B, d_y, d_phi).
+
+    Given the world's own W this is planning again; given one W, a policy as an argument.
+    Only planners whose work is done when they act can be traced (`MPC`).
+    """
+
+    planner: Planner
+    make: Callable[[Array], Any]
+    """From weights (d_y, d_phi) to the problem."""
+
+    def rule(self, W: Array) -> Any:
+        """Return the rule for one set of weights."""
+        return self.planner.solve(self.make(W))
+
+
+def _each(draw: Callable[..., Array], keys: Array, *settings: Any) -> Array:
+    """Call a function of one key for keys (B, n)."""
+    return jax.vmap(jax.vmap(lambda key: draw(key, *settings)))(keys)
+
+
+def _on_levels(a: Array, mean: Array, u: Array, levels: Array) -> Array:
+    """Round discrete coordinates up or down at random, so that their mean is kept."""
+    wanted = jnp.clip(mean, levels[:, 0], levels[:, -1])
+    below = jnp.sum(levels <= wanted[..., None], axis=-1) - 1
+    at = jnp.arange(levels.shape[0])
+    low = levels[at, jnp.clip(below, 0, levels.shape[1] - 1)]
+    high = levels[at, jnp.clip(below + 1, 0, levels.shape[1] - 1)]
+    share = jnp.where(high > low, (wanted - low) / jnp.where(high > low, high - low, 1.0), 0.0)
+    return jnp.where(jnp.isnan(levels[:, 0]), a, jnp.where(u < share, high, low))

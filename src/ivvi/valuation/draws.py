@@ -1,0 +1,236 @@
+"""Worlds that the log allows: draws of everything that was estimated, together.
+
+Two ways. *Asymptotic*: W from its (clustered) normal law; the noise covariance that W leaves
+in the moments, with its own sampling error; the behaviour policy given W, through the scores
+that both share. *Bootstrap*: every episode counts a Poisson number of times in the moments,
+and all is estimated again; the rows are not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ivvi.dynamics import Dynamics
+from ivvi.errors import InputError
+from ivvi.estimators import Exact
+from ivvi.estimators.whitening import whiten
+from ivvi.moments import Moments
+from ivvi.valuation.evidence import Evidence
+from ivvi.valuation.habit import RAW, Habit, coefficients
+
+FEW_EPISODES = 10
+
+
+class Worlds(NamedTuple):
+    """A stack of B estimated worlds.
+
+    W (B, d_y, d_phi); a square root of the noise covariance (B, d_x, d_x); the behaviour
+    policy's G (B, d_a, d_psi) and C (B, d_z, d_f), of width 0 where it is not known.
+    """
+
+    W: np.ndarray
+    factor: np.ndarray
+    G: np.ndarray
+    C: np.ndarray
+
+
+def point(evidence: Evidence) -> Worlds:
+    """Return the estimate itself as a stack of one."""
+    model, habit = evidence.model, evidence.habit
+    d = model.d_next
+    G, C = (np.zeros((0, 0)),) * 2 if habit is None else (habit.G, habit.C)
+    return Worlds(model.W[None], _roots(model.noise_cov[None, :d, :d]), G[None], C[None])
+
+
+def asymptotic(evidence: Evidence, count: int, rng: np.random.Generator) -> Worlds:
+    """Draw W from N(W, W_cov), and the rest given W."""
+    model, moments, habit = evidence.model, evidence.moments, evidence.habit
+    dW = rng.normal(size=(count, model.W.size)) @ weight_factor(model).T
+    dW = dW.reshape(count, *model.W.shape)
+    d = model.d_next
+    if moments is None:
+        rest = point(evidence)
+        factor, G, C = (np.repeat(part, count, axis=0) for part in rest[1:])
+        return Worlds(model.W + dW, factor, G, C)
+    noise = model.noise_cov + _left_noise(moments, model.W + dW) - _left_noise(moments, model.W)
+    noise = _with_sampling_error(noise[:, :d, :d], moments.n, rng)
+    G, C = _habits(moments, habit, model, dW, rng)
+    return Worlds(model.W + dW, _roots(noise), G, C)
+
+
+def bootstrap(
+    evidence: Evidence,
+    count: int,
+    rng: np.random.Generator,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[Worlds, np.ndarray]:
+    """Estimate again with episodes counted Poisson(1) times; returns the weights too, (B, E)."""
+    model, moments, habit = evidence.model, evidence.moments, evidence.habit
+    if moments is None or moments.episodes is None:
+        raise InputError(
+            "the bootstrap needs per-episode moments: fit with episodes=True (ivvi fit "
+            "--keep-episodes), or ask for the asymptotic method"
+        )
+    if len(moments.episodes) < FEW_EPISODES:
+        raise InputError(
+            f"the bootstrap of {len(moments.episodes)} episodes says little; at least "
+            f"{FEW_EPISODES} are wanted: ask for the asymptotic method"
+        )
+    weights = rng.poisson(1.0, size=(count, len(moments.episodes))).astype(float)
+    d, found = model.d_next, []
+    excess = model.noise_cov - evidence.method.solve(moments.without_episodes()).noise_cov
+    for row in weights:
+        again = reweighted(moments, row)
+        estimate = evidence.method.solve(again)
+        GC = None if habit is None else coefficients(again, habit.design, model)
+        if GC is None:
+            GC = point(evidence)[2][0], point(evidence)[3][0]
+        found.append((estimate.W, (estimate.noise_cov + excess)[:d, :d], *GC))
+        if progress:
+            progress(1)
+    W, noise, G, C = (np.array(part) for part in zip(*found, strict=True))
+    return Worlds(W, _roots(noise), G, C), weights
+
+
+def reweighted(moments: Moments, weights: np.ndarray) -> Moments:
+    """Return the moments in which episode e counts `weights[e]` times."""
+    held = moments.episodes
+    if held is None:
+        raise ValueError("the moments hold no episodes")
+    share = weights * held.weight
+    total = float(share.sum())
+    mean = share @ held.mean / total
+    offset = held.mean - mean
+    scatter = np.einsum("e,eij->ij", weights, held.scatter) + (share * offset.T) @ offset
+    n = max(1, round(moments.n * total / moments.weight))
+    return Moments(moments.layout, n, total, mean, scatter)
+
+
+def weight_factor(model: Dynamics) -> np.ndarray:
+    """Return a square root of the covariance of vec(W), (d_y d_phi, d_y d_phi).
+
+    Outputs are drawn independently where only the covariance of each row of W is kept.
+    """
+    held = model.W_cov
+    if held is None:
+        if not model.bread.size:
+            raise InputError("this model does not know how sure its weights are; fit with moments")
+        held = np.kron(model.noise_cov, model.bread)
+    if held.ndim == 2:
+        return np.asarray(_roots(held[None])[0])
+    d_y, d_phi = model.W.shape
+    blocks = _roots(held)
+    whole = np.zeros((d_y, d_phi, d_y, d_phi))
+    for i in range(d_y):
+        whole[i, :, i] = blocks[i]
+    return whole.reshape(d_y * d_phi, d_y * d_phi)
+
+
+def _left_noise(moments: Moments, W: np.ndarray) -> np.ndarray:
+    """E[(y - W phi)(y - W phi)^T] for weights (..., d_y, d_phi)."""
+    layout = moments.layout
+    R = np.zeros((*W.shape[:-1], layout.width))
+    R[..., list(layout.y_columns)] = np.eye(W.shape[-2])
+    R[..., list(layout.phi_columns)] -= W
+    return _second(moments, R)
+
+
+def _second(moments: Moments, R: np.ndarray) -> np.ndarray:
+    """E[(R v)(R v)^T] for maps R (..., d, p)."""
+    mean = R @ moments.mean
+    second: np.ndarray = R @ (moments.scatter / moments.weight) @ np.swapaxes(R, -1, -2)
+    return second + mean[..., :, None] * mean[..., None, :]
+
+
+def _with_sampling_error(noise: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Multiply covariances (B, d, d) by Wishart matrices of n degrees of freedom over n."""
+    count, d = noise.shape[:2]
+    bartlett = np.tril(rng.normal(size=(count, d, d)), -1)
+    freedom = np.maximum(n - np.arange(d), 1)
+    bartlett[:, range(d), range(d)] = np.sqrt(rng.chisquare(freedom, size=(count, d)))
+    root = _roots(noise) @ bartlett / np.sqrt(n)
+    drawn: np.ndarray = root @ np.swapaxes(root, 1, 2)
+    return drawn
+
+
+def _habits(
+    moments: Moments,
+    habit: Habit | None,
+    model: Dynamics,
+    dW: np.ndarray,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw G and C given the draws of W.
+
+    With psi~ the whitened instruments, dW = S_u L^T and dG = S_eta T^T for the scores
+    S = mean of (residual psi~^T), whose covariance is Omega (x) I / n. S_u follows from dW up
+    to what overidentification leaves free, and S_eta from S_u by regression.
+    """
+    count, n = len(dW), moments.n
+    if habit is None:
+        return (np.zeros((count, 0, 0)),) * 2
+    fitted = coefficients(moments, habit.design, model)
+    if fitted is None:
+        return tuple(np.repeat(part[None], count, axis=0) for part in (habit.G, habit.C))  # type: ignore[return-value]
+    layout, space = moments.layout, whiten(moments)
+    exact = Exact().solve(moments)
+    place = {argument: at for block, argument, at in layout.pieces if block == RAW}
+    d_a, psi = len(model.action), list(layout.psi_columns)
+    R = np.zeros((len(exact.W) + d_a, layout.width))
+    R[: len(exact.W)] = exact.residual_map
+    R[len(exact.W) :, place["action"] : place["action"] + d_a] = np.eye(d_a)
+    R[len(exact.W) :, psi] -= habit.G
+    Omega, d_y = _second(moments, R), len(exact.W)
+    back = np.linalg.pinv(exact.influence.T)
+    free = np.eye(space.rank) - exact.influence.T @ back
+    S_u = dW @ back + _scaled(Omega[:d_y, :d_y], (count, d_y, space.rank), rng) @ free / np.sqrt(n)
+    slope = Omega[d_y:, :d_y] @ np.linalg.pinv(Omega[:d_y, :d_y])
+    rest = Omega[d_y:, d_y:] - slope @ Omega[:d_y, d_y:]
+    S_eta = slope @ S_u + _scaled(rest, (count, d_a, space.rank), rng) / np.sqrt(n)
+    T = space.T[psi].copy()
+    if layout.constant is not None:
+        T[psi.index(layout.constant)] -= space.shift @ space.T
+    G = habit.G + S_eta @ T.T
+    return G, _instruments(moments, habit, rng, count)
+
+
+def _instruments(
+    moments: Moments, habit: Habit, rng: np.random.Generator, count: int
+) -> np.ndarray:
+    """Draw C with its own, homoskedastic, sampling error."""
+    columns = np.array(moments.layout.psi_columns)[list(habit.design.of_state)]
+    gram = moments.second[np.ix_(columns, columns)]
+    root = _roots(np.linalg.pinv(gram)[None])[0] / np.sqrt(moments.n)
+    spread = habit.zeta.T @ habit.zeta / len(habit.zeta)
+    drawn: np.ndarray = habit.C + _scaled(spread, (count, *habit.C.shape), rng) @ root.T
+    return drawn
+
+
+def _scaled(
+    covariance: np.ndarray, shape: tuple[int, int, int], rng: np.random.Generator
+) -> np.ndarray:
+    """Draw matrices (B, d, r) whose columns have this covariance (d, d)."""
+    drawn: np.ndarray = _roots(covariance[None])[0] @ rng.normal(size=shape)
+    return drawn
+
+
+def _roots(covariance: np.ndarray) -> np.ndarray:
+    """Return square roots of covariances (B, d, d): Cholesky's where there is one."""
+    try:
+        return np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(covariance)
+        return np.asarray(vectors * np.sqrt(np.clip(values, 0, None))[:, None, :])
+
+
+def repeated(worlds: Worlds, count: int) -> Worlds:
+    """Return a stack of one `count` times."""
+    return Worlds(*(np.repeat(part[:1], count, axis=0) for part in worlds))
+
+
+def taken(worlds: Worlds, rows: slice) -> Worlds:
+    """Return some of the worlds."""
+    return Worlds(*(part[rows] for part in worlds))

@@ -1,0 +1,96 @@
+"""What a fit knows of a log that values need: dynamics, moments, strength, behaviour."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from ivvi.diagnostics.verdict import Verdict
+from ivvi.dynamics import Dynamics, load_model
+from ivvi.errors import InputError
+from ivvi.estimators import Exact, LeastSquares, Method
+from ivvi.estimators.words import CLOSED
+from ivvi.files import load_folder
+from ivvi.fitting import Fit
+from ivvi.moments import Moments
+from ivvi.shard import Shard
+from ivvi.valuation.habit import Habit
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that is known without the rows.
+
+    Attributes
+    ----------
+    model
+        Estimated dynamics with the covariance of W.
+    moments
+        Moments of the log, perhaps by episode; None when they were not kept.
+    method
+        How W is estimated again from other moments.
+    verdict
+        One word on the instruments, and the rule behind it; None when it is not known.
+    habit
+        The behaviour policy; None when no rows of the log are at hand.
+    length
+        Mean number of steps of an episode of the log.
+    """
+
+    model: Dynamics
+    moments: Moments | None
+    method: Method
+    verdict: Verdict | None
+    habit: Habit | None
+    length: float | None = None
+
+    @classmethod
+    def of(cls, source: Any) -> Evidence:
+        """Take a `Fit`, a saved model's folder, or bare dynamics."""
+        if isinstance(source, Fit):
+            chosen = _method(source.method, source.settings)
+            counts, model = source.counts, source.model
+            habit = Habit.of(model, source.moments)
+            length = counts.transitions / counts.episodes
+            return cls(model, source.moments, chosen, source.diagnostics.verdict, habit, length)
+        if isinstance(source, str | os.PathLike):
+            return cls._saved(source)
+        if isinstance(source, Dynamics):
+            return cls(source, None, Exact(), None, Habit.of(source, None))
+        raise InputError(
+            f"values need a fit, a saved model or dynamics; {type(source).__name__} was given"
+        )
+
+    @classmethod
+    def _saved(cls, path: str | os.PathLike[str]) -> Evidence:
+        model, document = load_model(path), load_folder(path, "model")[0]
+        facts = document["facts"]
+        known = facts.get("diagnostics") or {}
+        verdict = Verdict(known.get("verdict") or "", known["rule"]) if "rule" in known else None
+        if document.get("shard") is None:
+            return cls(model, None, Exact(), verdict, Habit.of(model, None))
+        shard = Shard.load(path)
+        chosen = _method(facts["method"], facts["settings"])
+        length = shard.counts.transitions / shard.counts.episodes
+        habit = Habit.of(model, shard.moments)
+        return cls(model, shard.moments, chosen, verdict, habit, length)
+
+    @property
+    def baseline(self) -> Dynamics:
+        """The dynamics that confounded least squares believes in."""
+        if self.moments is None:
+            raise InputError(
+                "the least-squares policy needs the moments of the log, which this model does "
+                "not keep; fit it again without --without-moments"
+            )
+        from dataclasses import replace
+
+        found = LeastSquares().solve(self.moments)
+        return replace(self.model, W=found.W, noise_cov=found.noise_cov, bread=found.bread)
+
+
+def _method(name: str, settings: dict[str, Any]) -> Method:
+    """Return a method that needs moments alone: the closed form for all that need rows."""
+    word = name.partition(":")[0]
+    return Exact() if word not in CLOSED or word == "gmm" else CLOSED[word](**settings)

@@ -1,0 +1,195 @@
+"""What a policy is worth, in numbers with intervals and in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ivvi.diagnostics.verdict import Verdict
+
+INTERVALS = ("percentile", "basic", "bias-corrected")
+SAID = {
+    "doubtful": "DOUBTFUL INSTRUMENTS: the intervals below may be too short",
+    "weak": "WEAK INSTRUMENTS: the numbers below may be far off, and their intervals too short",
+    "not identified": "NOT IDENTIFIED: along free directions the numbers below rest on a guess",
+}
+"""What stands before the numbers, by the verdict on the instruments."""
+
+
+@dataclass(frozen=True, eq=False)
+class Amount:
+    """A number estimated from the log.
+
+    Attributes
+    ----------
+    estimate
+        In the estimated world.
+    draws
+        In worlds that the log allows, (B,).
+    confidence
+        Of the interval.
+    """
+
+    estimate: float
+    draws: np.ndarray
+    confidence: float = 0.95
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The interval that the documentation's coverage table is of."""
+        return self.interval_of("percentile")
+
+    def interval_of(self, kind: str) -> tuple[float, float]:
+        """Return an interval: ``percentile``, ``basic`` or ``bias-corrected``.
+
+        Quantiles of the draws; those of 2 estimate - draws; quantiles moved by the share of
+        draws below the estimate (Efron's BC).
+        """
+        tails = np.array([0.5 - self.confidence / 2, 0.5 + self.confidence / 2])
+        if kind == "basic":
+            high, low = 2 * self.estimate - np.quantile(self.draws, tails)
+            return float(low), float(high)
+        if kind == "bias-corrected":
+            from scipy.stats import norm
+
+            below = (np.sum(self.draws < self.estimate) + 0.5) / (len(self.draws) + 1)
+            tails = norm.cdf(2 * norm.ppf(below) + norm.ppf(tails))
+        low, high = np.quantile(self.draws, tails)
+        return float(low), float(high)
+
+    @property
+    def se(self) -> float:
+        """Half of the middle 68% of the draws: one standard error that tails do not move."""
+        low, high = np.quantile(self.draws, [0.1587, 0.8413])
+        return float(high - low) / 2
+
+    @property
+    def probability(self) -> float:
+        """Share of the draws above zero."""
+        return float(np.mean(self.draws > 0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Describe with JSON values, without the draws."""
+        return {"estimate": self.estimate, "se": self.se, "interval": list(self.interval)}
+
+
+@dataclass(frozen=True, eq=False)
+class Valuation:
+    """What a policy earns in the estimated dynamics, and how much more than others.
+
+    Attributes
+    ----------
+    values
+        V of the policy, and of each rival, by name.
+    gains
+        V of the policy minus that of each rival.
+    verdict
+        One word on the instruments; None where the model does not say.
+    shown
+        Mean return that the log itself shows for the behaviour policy, with the confounder's
+        help; None where it cannot be had, with the reason in `notes`.
+    horizon, discount
+        Steps of an episode, and the weight of a later one.
+    starts
+        What the values start from, in words.
+    method, replanned
+        How the draws were made, and whether each has a plan of its own.
+    simulation_error
+        Standard error that is due to the number of simulated episodes; it is in the intervals.
+    notes
+        What else to know.
+    """
+
+    values: dict[str, Amount]
+    gains: dict[str, Amount]
+    verdict: Verdict | None
+    shown: float | None
+    horizon: int
+    discount: float
+    starts: str
+    method: str
+    replanned: bool = False
+    simulation_error: float = 0.0
+    notes: tuple[str, ...] = field(default_factory=tuple)
+
+    @property
+    def name(self) -> str:
+        """Name of the policy that is valued."""
+        return next(iter(self.values))
+
+    @property
+    def value(self) -> Amount:
+        """V of the policy."""
+        return self.values[self.name]
+
+    @property
+    def warning(self) -> str:
+        """What is to be said before any number; empty for strong instruments."""
+        if self.verdict is None:
+            return "STRENGTH UNKNOWN: this model does not say how strong its instruments are"
+        return SAID.get(self.verdict.word, "")
+
+    def summary(self) -> str:
+        """Return a table, after the word on the instruments."""
+        draws, level = len(self.value.draws), f"{self.value.confidence:.0%} interval"
+        plans = "; each draw has a plan of its own" if self.replanned else ""
+        lines = [self.warning] if self.warning else []
+        lines += [] if self.verdict is None else [f"instruments: {self.verdict.rule}"]
+        lines += [
+            f"value of {self.horizon:,} steps from {self.starts}, discount {self.discount:g}; "
+            f"{draws:,} {self.method} draws{plans}",
+            "",
+            f"{'policy':<18}{'value':>12}  {level:<26}{'gain of ' + self.name:>18}  {level:<26}"
+            "P(gain)",
+        ]
+        for name, amount in self.values.items():
+            line = f"{name:<18}{amount.estimate:>12.5g}  {_pair(amount):<26}"
+            if (gain := self.gains.get(name)) is not None:
+                line += f"{gain.estimate:>18.5g}  {_pair(gain):<26}{gain.probability:.3f}"
+            lines.append(line.rstrip())
+        if "behaviour" in self.values and self.shown is not None:
+            lines.append(
+                f"the log shows {self.shown:.5g} for its own policy; without the confounder's "
+                f"help that policy earns {self.values['behaviour'].estimate:.5g}"
+            )
+        return "\n".join([*lines, *(f"note: {text}" for text in self.notes)])
+
+    def to_dict(self, *, draws: bool = False) -> dict[str, Any]:
+        """Describe with JSON values; with `draws`, the value in each of them too."""
+        verdict = (
+            {"verdict": None, "rule": None} if self.verdict is None else self.verdict.to_json()
+        )
+        found: dict[str, Any] = {
+            **verdict,
+            "warning": self.warning or None,
+            "policy": self.name,
+            "values": {name: amount.to_dict() for name, amount in self.values.items()},
+            "gains": {
+                name: {**gain.to_dict(), "probability": gain.probability}
+                for name, gain in self.gains.items()
+            },
+            "shown_by_the_log": self.shown,
+            "confidence": self.value.confidence,
+            "horizon": self.horizon,
+            "discount": self.discount,
+            "starts": self.starts,
+            "method": self.method,
+            "replanned": self.replanned,
+            "draws": len(self.value.draws),
+            "simulation_error": self.simulation_error,
+            "notes": list(self.notes),
+        }
+        if draws:
+            found["by_draw"] = {name: a.draws.tolist() for name, a in self.values.items()}
+        return found
+
+    def __repr__(self) -> str:
+        v = self.value
+        return f"Valuation({self.name} {v.estimate:.5g} {_pair(v)})"
+
+
+def _pair(amount: Amount) -> str:
+    low, high = amount.interval
+    return f"[{low:.5g}, {high:.5g}]"

@@ -1,0 +1,319 @@
+"""`value`: what a policy is worth in the estimated dynamics, with an interval."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ivvi.actions import Actions
+from ivvi.errors import InputError, PlanningWarning, nearest
+from ivvi.logs import Log
+from ivvi.planners import MPC, Problem
+from ivvi.planners.mpc import MPCRule
+from ivvi.planning import make_planner
+from ivvi.policy import Policy
+from ivvi.rewards import Learned, make_reward
+from ivvi.valuation import draws as drawn
+from ivvi.valuation.actors import Behaviour, Constant, Fixed, Planned, Rows
+from ivvi.valuation.draws import Worlds
+from ivvi.valuation.evidence import Evidence
+from ivvi.valuation.luck import Luck
+from ivvi.valuation.result import Amount, Valuation
+from ivvi.valuation.shown import from_log, from_moments
+from ivvi.valuation.simulation import Episodes, Task, in_chunks, returns, with_weights
+
+RIVALS = ("behaviour", "zero", "least-squares")
+METHODS = ("auto", "bootstrap", "asymptotic")
+
+
+def value(  # noqa: PLR0913
+    policy: Any,
+    source: Any,
+    *,
+    reward: Any = None,
+    actions: Any = None,
+    horizon: int | None = None,
+    discount: float | None = None,
+    against: Sequence[str] | Mapping[str, Any] = RIVALS,
+    method: str = "auto",
+    draws: int = 500,
+    replan: bool = False,
+    confidence: float = 0.95,
+    starts: Any = None,
+    log: Log | None = None,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> Valuation:
+    """Say what a policy earns in the estimated dynamics, and how sure that is.
+
+    The value is the expected return of an episode from the log's first states (or from
+    `starts`), when nobody acts on what was not recorded. The interval carries the errors of W,
+    of the noise, of the behaviour policy, of the sampled first states and of the simulation.
+
+    Parameters
+    ----------
+    policy
+        A `Policy`, a function of states (n, d_x), one action (d_a,), or ``behaviour``, ``zero``
+        or ``least-squares``.
+    source
+        A `Fit`, the folder of a saved model, or `Dynamics`.
+    reward, actions, horizon, discount
+        As for `ivvi.plan`; those of the policy by default.
+    against
+        Rivals: ``behaviour`` (the log's own policy, once the confounder no longer helps it),
+        ``zero`` (does nothing), ``least-squares`` (planned alike in the confounded dynamics);
+        or policies by name.
+    method
+        ``bootstrap`` (episodes, needs `estimate(episodes=True)`), ``asymptotic`` (the normal
+        law of W), or ``auto``: the bootstrap where there are per-episode moments.
+    draws
+        Number of worlds.
+    replan
+        Plan again in every draw: the interval then carries the optimism of a plan that was
+        chosen and is valued by the same log.
+    confidence
+        Of the intervals.
+    starts
+        First states, (m, d_x), to value the policy from just these; by default those of the
+        log's episodes, as a sample of what may come.
+    log
+        The log, to read from it what it shows of its own policy where moments do not say.
+    seed, progress
+        Seed of everything random; called with the number of worlds just done.
+
+    Examples
+    --------
+    >>> import ivvi
+    >>> env = ivvi.make_env("linear", dim=2)
+    >>> fit = ivvi.estimate(env.collect(episodes=40, horizon=50, seed=1), episodes=True)
+    >>> policy = ivvi.plan(fit.model, "quadratic:weight=0.05", (-1, 1), horizon=50)
+    >>> worth = ivvi.value(policy, fit, against=("zero",), draws=200)
+    >>> worth.gains["zero"].interval[0] > 0
+    True
+    """
+    evidence = Evidence.of(source)
+    problem = _problem(policy, evidence, reward, actions, horizon, discount)
+    _check(evidence, method, draws, confidence)
+    rng = np.random.default_rng(seed)
+    if method == "auto":
+        kept = evidence.moments is not None and evidence.moments.episodes is not None
+        method = "bootstrap" if kept else "asymptotic"
+    if method == "bootstrap":
+        worlds, weights = drawn.bootstrap(evidence, draws, rng)
+    else:
+        worlds, weights = drawn.asymptotic(evidence, draws, rng), None
+    luck = Luck.of(problem, starts, draws, seed)
+    named = {_name(policy): policy}
+    rivals = dict(against) if isinstance(against, Mapping) else {word: word for word in against}
+    sets = {
+        name: _simulated(who, evidence, problem, worlds, luck, progress)
+        for name, who in {**named, **rivals}.items()
+    }
+    if replan:
+        sets[_name(policy)] = _replanned(policy, problem, evidence, worlds, luck, progress)
+    share = luck.shares(len(worlds.W), weights, rng)
+    values = {n: Amount(*luck.combine(*parts, share), confidence) for n, parts in sets.items()}
+    own = values[_name(policy)]
+    gains = {
+        name: Amount(own.estimate - v.estimate, own.draws - v.draws, confidence)
+        for name, v in values.items()
+        if name != _name(policy)
+    }
+    shown = from_moments(evidence, problem) if log is None else from_log(log, problem)
+    first = sets[_name(policy)][0]
+    return Valuation(
+        values,
+        gains,
+        evidence.verdict,
+        shown,
+        problem.horizon,
+        problem.discount,
+        luck.words,
+        method,
+        replan,
+        float(first.std() / np.sqrt(first.size)),
+        _notes(evidence, problem, method, shown),
+    )
+
+
+def _name(policy: Any) -> str:
+    return policy if isinstance(policy, str) else "policy"
+
+
+def _simulated(
+    who: Any,
+    evidence: Evidence,
+    problem: Problem,
+    worlds: Worlds,
+    luck: Luck,
+    progress: Callable[[int], None] | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the returns of many episodes in the estimate, (N,), of a few in each draw, (B, n)."""
+    task = Task.of(problem)
+    actor, given = _actor(who, evidence, problem)
+    one = drawn.repeated(drawn.point(evidence), luck.size)
+    first = [returns(task, actor, given, one, some).ravel() for some in luck.episodes()]
+    rest = in_chunks(task, actor, given, worlds, luck.few, luck.size, progress)
+    return np.concatenate(first), rest
+
+
+def _replanned(
+    policy: Any,
+    problem: Problem,
+    evidence: Evidence,
+    worlds: Worlds,
+    luck: Luck,
+    progress: Callable[[int], None] | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Do the same with a plan for each draw.
+
+    How much too good a plan looks to the world that it was made for, V_b(pi_b) - V(pi_b), is
+    how much too good the estimate's own plan looks; the draws are the value less that.
+    """
+    task, few, one = Task.of(problem), luck.few, drawn.point(evidence)
+    actor, given = _actor(policy, evidence, problem)
+    same = drawn.repeated(one, luck.size)
+    first = [returns(task, actor, given, same, some).ravel() for some in luck.episodes()]
+    planner = planner_of(policy)
+    both = worlds, drawn.repeated(one, len(worlds.W))
+    if isinstance(planner, MPC):
+        again = Planned(planner, partial(with_weights, problem))
+        own, here = (
+            in_chunks(task, again, worlds.W, some, few, luck.size, progress) for some in both
+        )
+    else:
+        own, here = _planned_one_by_one(planner, problem, task, both, few, progress)
+    start = np.concatenate(first)
+    return start, start[: luck.count] - (own - here)
+
+
+def _planned_one_by_one(
+    planner: Any,
+    problem: Problem,
+    task: Task,
+    both: tuple[Worlds, Worlds],
+    few: Episodes,
+    progress: Callable[[int], None] | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    found: list[list[np.ndarray]] = [[], []]
+    alone = Episodes(few.starts[:1], few.numbers[:1], few.seed)
+    for b, W in enumerate(both[0].W):
+        again = with_weights(problem, W)
+        actor = Fixed(Policy(again, planner.solve(again)))
+        for worlds, kept in zip(both, found, strict=True):
+            some = Worlds(*(part[b : b + 1] for part in worlds))
+            kept.append(returns(task, actor, (), some, alone)[0])
+        if progress:
+            progress(1)
+    return np.array(found[0]), np.array(found[1])
+
+
+def _actor(who: Any, evidence: Evidence, problem: Problem) -> tuple[Any, Any]:
+    """Return who acts, and what it is given, for a policy in any of its forms."""
+    width = len(problem.model.action)
+    if isinstance(who, str):
+        if who == "zero":
+            return Constant(), np.zeros(width)
+        if who == "behaviour":
+            if evidence.habit is None:
+                raise InputError(
+                    "the behaviour policy is not known: this model was fitted from moments and "
+                    "holds no rows of the log"
+                )
+            return Behaviour(evidence.habit.design), Rows.of(evidence.habit)
+        if who == "least-squares":
+            return Fixed(_least_squares(evidence, problem)), ()
+        hint = nearest(who, RIVALS) or f"; {', '.join(RIVALS)} are known"
+        raise InputError(f"unknown policy {who!r}{hint}")
+    if hasattr(who, "begin") and hasattr(who, "act"):
+        return Fixed(who), ()
+    if callable(who):
+        return who, ()
+    try:
+        action = np.asarray(who, dtype=np.float64)
+    except (TypeError, ValueError):
+        action = np.zeros(0)
+    if action.shape != (width,) or not np.isfinite(action).all():
+        raise InputError(
+            f"a policy is a function of states, one action of {width} numbers "
+            f"({', '.join(problem.model.action)}), or a word; {who!r} was given"
+        )
+    return Constant(), action
+
+
+def _least_squares(evidence: Evidence, problem: Problem) -> Policy:
+    """Plan in the confounded dynamics as the policy was planned."""
+    model = evidence.baseline
+    reward = Learned(model) if isinstance(problem.reward, Learned) else problem.reward
+    believed = replace(problem, model=model, reward=reward)
+    return Policy(believed, MPC().solve(believed))
+
+
+def planner_of(policy: Any) -> Any:
+    """Return a planner like the one that made a policy, with its default settings but for MPC."""
+    if not isinstance(policy, Policy):
+        raise InputError("planning again needs a policy that ivvi.plan made")
+    rule = policy.rule
+    if isinstance(rule, MPCRule):
+        return MPC(lookahead=rule.lookahead, starts=rule.starts)
+    return make_planner(rule.kind)
+
+
+def _problem(
+    policy: Any,
+    evidence: Evidence,
+    reward: Any,
+    actions: Any,
+    horizon: int | None,
+    discount: float | None,
+) -> Problem:
+    """Return what is to be valued, in the estimated dynamics; the policy says what is not given."""
+    model = evidence.model
+    known = policy.problem if isinstance(policy, Policy) else None
+    if known is not None:
+        for what in ("state", "action"):
+            asked, has = getattr(known.model, what), getattr(model, what)
+            if asked != has:
+                raise InputError(
+                    f"the policy's {what} columns are {', '.join(asked)}; those of the model "
+                    f"are {', '.join(has)}"
+                )
+    if reward is None and known is None:
+        raise InputError("a reward is wanted for a policy that ivvi.plan did not make")
+    if actions is None:
+        actions = Actions.box(-1e6, 1e6, dim=len(model.action)) if known is None else known.actions
+    wanted = make_reward(reward if reward is not None else known.reward, model)  # type: ignore[union-attr]
+    settings: dict[str, Any] = {"horizon": 100, "discount": 1.0, "terminal": None}
+    if known is not None:
+        settings = {name: getattr(known, name) for name in settings}
+    settings |= {"horizon": horizon} if horizon is not None else {}
+    settings |= {"discount": discount} if discount is not None else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PlanningWarning)
+        return Problem.of(model, wanted, actions, **settings)
+
+
+def _check(evidence: Evidence, method: str, draws: int, confidence: float) -> None:
+    if method not in METHODS:
+        hint = nearest(method, METHODS) or f"; {', '.join(METHODS)} are known"
+        raise InputError(f"unknown method {method!r} of drawing worlds{hint}")
+    if draws < 20:
+        raise InputError(f"{draws} draws; at least 20 are wanted for an interval")
+    if not 0 < confidence < 1:
+        raise InputError(f"the confidence is {confidence:g}; a number in (0, 1) is wanted")
+
+
+def _notes(
+    evidence: Evidence, problem: Problem, method: str, shown: float | None
+) -> tuple[str, ...]:
+    notes = list(problem.doubts)
+    if evidence.moments is None:
+        notes.append("without moments the noise and the behaviour policy are taken as known")
+    if shown is None and evidence.habit is not None:
+        notes.append("what the log shows of its own policy takes the log: pass it (--log)")
+    return tuple(notes)

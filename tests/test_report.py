@@ -1,0 +1,227 @@
+"""Reports as text: what they hold, what they escape, what they refuse."""
+
+import re
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import ivvi
+from helpers import OPTIONS, assert_refused, make_rows, run, write_table
+from ivvi.errors import IvviWarning
+from ivvi.reporting.fitted import Fitted
+from ivvi.reporting.page import Picture, decimals_of, format_cell, sort_value
+from ivvi.reporting.pictures import INK, draw
+from page_checks import EVIL, ids_of, parse
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    return write_table(make_rows(40, 25), tmp_path_factory.mktemp("log") / "log.parquet")
+
+
+@pytest.fixture(scope="module")
+def model(log, tmp_path_factory):
+    out = tmp_path_factory.mktemp("fit") / "model"
+    result = run("fit", log, *OPTIONS, "--out", out, "--report", out.with_name("fit.html"))
+    assert result.code == 0, result
+    assert f"report: {out.with_name('fit.html')}" in result.out
+    return out
+
+
+@pytest.fixture(scope="module")
+def fit(log):
+    return ivvi.estimate(ivvi.read_logs(log, state="x*", action="a*", instrument="z*"))
+
+
+def test_a_report_of_a_saved_model_is_that_of_the_fit(model, log):
+    made = model.with_name("again.html")
+    assert run("report", model, "--out", made).code == 0
+    first, second = (page.read_text() for page in (model.with_name("fit.html"), made))
+    place = f"<div><dt>model</dt><dd>{model}</dd></div>\n"
+    assert place in second
+    assert second.replace(place, "") == first
+    assert f"ivvi fit {log} --state &#39;x*&#39;" in first
+    assert f"--instrument &#39;z*&#39; --out {model}<" in first
+
+
+def test_a_page_stands_alone(model):
+    text = model.with_name("fit.html").read_text()
+    assert text.startswith("<!doctype html>")
+    assert not re.search(r"(src|href)=\"(?!#)", text)
+    assert "url(" not in re.sub(r"url\(#[\w.-]+\)", "", text)
+    assert "@import" not in text
+    assert len(text) < 400_000
+
+
+def test_ids_are_unique_and_references_lead_somewhere(model):
+    text = model.with_name("fit.html").read_text()
+    ids = ids_of(text)
+    assert len(ids) == len(set(ids))
+    used = set(re.findall(r"href=\"#([^\"]+)\"", text)) | set(re.findall(r"url\(#([^)]+)\)", text))
+    assert used
+    assert used <= set(ids)
+
+
+def test_every_picture_says_what_it_shows(model):
+    pictures = [tag for tag in parse(model.with_name("fit.html").read_text()) if tag[0] == "svg"]
+    drawn = [attributes for _, attributes in pictures if "aria-hidden" not in attributes]
+    assert len(drawn) >= 8
+    for attributes in drawn:
+        assert attributes["role"] == "img"
+        assert len(attributes["aria-label"]) > 20
+
+
+def test_the_numbers_of_the_page_are_those_of_the_fit(fit, tmp_path):
+    text = ivvi.report(fit, tmp_path / "fit.html").read_text()
+    for value in (*fit.W.ravel(), *fit.se.ravel(), *fit.baseline.W.ravel()):
+        assert f'data-value="{float(value)}"' in text
+    for stage in fit.diagnostics.first_stage:
+        assert f'data-value="{stage.partial_f.value}"' in text
+    assert fit.diagnostics.verdict.word.capitalize() in text
+
+
+def test_first_stages_of_the_sample_are_those_of_all_rows(fit):
+    """The sample holds all rows here, so that its regression is the log's."""
+    seen = Fitted.of(fit)
+    batch = seen.sample
+    assert len(batch) == fit.moments.n
+    ones = np.ones((len(batch), 1))
+    inside, psi = np.hstack([ones, batch.x]), np.hstack([ones, batch.x, batch.z])
+
+    def project(basis, y):
+        return basis @ np.linalg.lstsq(basis, y, rcond=None)[0]
+
+    for k, (name, predicted, actual) in enumerate(seen.first_stages):
+        a = batch.a[:, k]
+        assert name == f"a{k}"
+        np.testing.assert_allclose(actual, a - project(inside, a), atol=1e-9)
+        np.testing.assert_allclose(predicted, project(psi, a) - project(inside, a), atol=1e-9)
+    left = seen.residuals["iv"]
+    np.testing.assert_allclose(psi.T @ left, 0, atol=1e-7)
+
+
+def test_names_of_columns_are_text_and_nothing_else(tmp_path):
+    rows = make_rows(20, 20)
+    columns = {EVIL if name == "x0" else name: values for name, values in rows.items()}
+    columns["$a_{0}$"] = columns.pop("a0")
+    log = ivvi.read_logs(columns, state=[EVIL, "x1"], action=["$a_{0}$", "a1"], instrument="z*")
+    text = ivvi.report(ivvi.estimate(log), tmp_path / "evil.html").read_text()
+    assert "&lt;script&gt;" in text
+    assert "$a_{0}$" in text
+    assert len([tag for tag in parse(text) if tag[0] == "script"]) == 1
+    assert not [tag for tag in parse(text) if any(name.startswith("on") for name in tag[1])]
+
+
+def test_least_squares_alone_is_reported_as_such(log, tmp_path):
+    read = ivvi.read_logs(log, state="x*", action="a*", instrument="z*")
+    fit = ivvi.estimate(read, method="least-squares")
+    text = ivvi.report(fit, tmp_path / "ls.html").read_text()
+    assert "with the instrument, 95% interval" not in text
+    assert set(Fitted.of(fit).estimates) == {"ls"}
+
+
+def test_sums_and_models_without_moments_have_shorter_reports(log, tmp_path):
+    done = run("fit", log, *OPTIONS, "--out", tmp_path / "model", "--without-moments")
+    assert done.code == 0
+    assert run("report", tmp_path / "model").code == 0
+    text = (tmp_path / "model.html").read_text()
+    assert "Do the instruments move the actions?" not in text
+    assert "Residuals against fitted values" in text
+    assert run("moments", log, *OPTIONS, "--out", tmp_path / "sums").code == 0
+    done = run("fit", "--moments", tmp_path / "sums", "--out", tmp_path / "model2")
+    assert done.code == 0
+    assert run("report", tmp_path / "model2").code == 0
+    text = (tmp_path / "model2.html").read_text()
+    assert "Residuals against fitted values" not in text
+    assert "Coefficients" in text
+
+
+def test_a_light_fit_says_what_it_does_not_know(log, tmp_path):
+    read = ivvi.read_logs(log, state="x*", action="a*", instrument="z*")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IvviWarning)
+        fit = ivvi.estimate(read, method=ivvi.SGDA(memory="linear"))
+    text = ivvi.report(fit, tmp_path / "light.html").read_text()
+    assert "With memory of order d the moments are not formed" in text
+
+
+@dataclass
+class Worth:
+    """Stands for what a policy is worth."""
+
+    def to_dict(self):
+        return {"value": -12.5, "interval": (-14.0, -11.0), "by": {"method": "model"}}
+
+
+def test_a_policy_and_its_value_have_their_places(fit, tmp_path):
+    policy = ivvi.plan(fit.model, "quadratic:weight=0.05", (-1, 1), horizon=20)
+    text = ivvi.report(fit, tmp_path / "all.html", policy=policy, value=Worth()).read_text()
+    for said in ("What the policy does", "weight 0.05", "each of 2 between -1 and 1", "20 steps"):
+        assert said in text
+    assert "[-14, -11]" in text
+    assert "by method" in text
+
+
+@pytest.mark.parametrize(
+    ("cell", "text", "sorted_by"),
+    [
+        (None, "\N{EN DASH}", ""),
+        (float("nan"), "\N{EN DASH}", ""),
+        (3, "3", "3"),
+        (-1234567, "\N{MINUS SIGN}1,234,567", "-1234567"),
+        (1234.5678, "1,234.568", "1234.5678"),
+        (1e-9, "1.0e\N{MINUS SIGN}09", "1e-09"),
+        (0.0, "0.000", "0.0"),
+        (float("-inf"), "\N{MINUS SIGN}\N{INFINITY}", "-inf"),
+        ("<b>", "<b>", "<b>"),
+        (Picture("<svg></svg>"), "\N{EN DASH}", ""),
+    ],
+)
+def test_cells(cell, text, sorted_by):
+    assert format_cell(cell) == text
+    assert sort_value(cell) == sorted_by
+
+
+def test_a_column_has_as_many_decimals_as_its_large_numbers_need():
+    assert decimals_of([0.1, 0.2, 0.3]) == 3
+    assert decimals_of([150.0, 0.001, 220.0, 130.0]) == 0
+    assert decimals_of(["a", None, float("nan")]) == 3
+
+
+def test_a_picture_keeps_its_words_and_follows_the_page():
+    def paint(ax):
+        ax.plot([0, 1], [0, 1], color=INK)
+        ax.set_title("$x$ & <y>")
+
+    svg = draw("name", 'alt "quoted" <b>', paint).svg
+    assert "$x$ &amp; &lt;y&gt;" in svg
+    assert "currentColor" in svg
+    assert INK not in svg
+    assert "DejaVu" not in svg
+    assert 'aria-label="alt &quot;quoted&quot; &lt;b&gt;"' in svg
+    assert draw("name", "a", paint).svg == draw("name", "a", paint).svg
+
+
+# refusals
+
+
+def test_what_cannot_be_reported_is_refused(model, tmp_path):
+    assert_refused(run("report", tmp_path / "absent"), "absent", "not a folder that exists")
+    assert_refused(run("report", tmp_path), "holds nothing to report")
+    assert_refused(run("report", model, "--out", tmp_path / "page.pdf"), "page.pdf", "no .html")
+    (tmp_path / "there.html").write_text("mine")
+    assert_refused(run("report", model, "--out", tmp_path / "there.html"), "exists already")
+    assert (tmp_path / "there.html").read_text() == "mine"
+    ivvi.load_model(model).save(tmp_path / "bare")
+    assert_refused(run("report", tmp_path / "bare"), "saved without its fit")
+    with pytest.raises(ivvi.InputError, match="a report of int was asked for"):
+        ivvi.report(3, tmp_path / "three.html")
+
+
+def test_fit_refuses_a_report_that_cannot_be_written_before_it_reads(tmp_path):
+    words = ("fit", "absent.parquet", *OPTIONS, "--out", tmp_path / "model")
+    assert_refused(run(*words, "--report", tmp_path / "none" / "a.html"), "cannot be written")
+    assert_refused(run(*words, "--report", tmp_path / "a.txt"), "a.txt", "no .html file")
+    assert list(tmp_path.iterdir()) == []
