@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ivvi.errors import InputError
-from ivvi.reporting.page import Cell, Figure, Part, Picture, Section, Shown, Table, Text, Verdict
+from ivvi.reporting.cells import Cell, Picture, Shown
+from ivvi.reporting.page import Figure, Part, Section, Table, Text, Verdict
 from ivvi.reporting.pictures import IV, LS, MUTED, draw
 
 
