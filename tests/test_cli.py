@@ -85,7 +85,7 @@ def test_help_of_each_command_names_its_options(command):
 
 def test_the_program_is_installed_and_runs_as_a_module(tmp_path):
     program = os.path.join(os.path.dirname(sys.executable), "ivvi")
-    for start in ([program], [sys.executable, "-m", "ivvi.cli"]):
+    for start in ([program], [sys.executable, "-m", "ivvi"]):
         done = subprocess.run([*start, "--version"], capture_output=True, text=True, check=True)
         assert done.stdout == f"ivvi {ivvi.__version__}\n"
 
