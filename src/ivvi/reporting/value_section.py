@@ -12,6 +12,8 @@ from ivvi.reporting.cells import Cell, Picture, Shown
 from ivvi.reporting.page import Figure, Part, Section, Table, Text, Verdict
 from ivvi.reporting.pictures import IV, LS, MUTED, draw
 
+COMMAND = "ivvi value POLICY --model MODEL"
+
 
 def value_section(value: Any) -> Section:
     """Show the values of a policy and of its rivals, with intervals.
@@ -45,10 +47,10 @@ def _section(found: Mapping[str, Any]) -> Section:
     pictures = [_amounts("value", "value", found["values"], name)]
     if found["gains"]:
         pictures.append(_amounts("gain", f"gain of {name} over", found["gains"], name))
-    parts.append(Figure("Values side by side", tuple(pictures), caption, wide=True))
+    parts.append(Figure("Values side by side", tuple(pictures), caption, COMMAND))
     rows = tuple(_row(policy, found) for policy in found["values"])
     columns = ("policy", "value", "std.err.", level, f"gain of {name}", level, "P(gain)")
-    parts.append(Table("Values and gains", columns, rows))
+    parts.append(Table("Values and gains", columns, rows, command=COMMAND))
     said = tuple(found["notes"])
     if found["shown_by_the_log"] is not None:
         said += (f"The log shows {found['shown_by_the_log']:.5g} for its own policy.",)
