@@ -206,7 +206,7 @@ class Fit:
             "episodes": self.counts.episodes,
             "dropped": self.dropped,
             "log": self.label,
-            "columns": dataclasses.asdict(self.roles),
+            "columns": self.roles.to_json(),
             "command": self.command or None,
             "method": self.method,
             "settings": self.settings,
