@@ -33,9 +33,9 @@ from ivvi.planning import plan
 from ivvi.simulators import make_env
 from ivvi.terminal import check_json_target, emit_json, progress, run_app
 
-BATCHES = (16, 32, 64, 128, 256, 512, 1000)
-STEPS = (1000, 2500, 5000, 10_000, 20_000, 40_000)
-MOST_PASSES = 64
+BATCHES = (16, 40, 80, 160, 400, 800)
+STEPS = (1000, 2000, 5000, 10_000, 20_000)
+MOST_PASSES = 25
 EPISODES, EVALUATION_SEED = 8, 1_000_003
 CHUNK = 2_000_000
 """Numbers in one piece of features."""
