@@ -5,7 +5,8 @@ neither T nor the size of its mini-batches. For each pair, the last iterate with
 steps in each of the 18 linear cells is planned with (the default planner), and its regret
 compared with the printed one: the score of a pair is the mean over cells of
 |log10(regret / paper)|, where a cell that diverges counts as a factor of 1000. The pair with
-the smallest score stands in the specs, for all experiments.
+the smallest score stands in the specs, for all experiments. Batch sizes divide the rows of all
+logs, so that T is a whole number of passes.
 """
 
 from __future__ import annotations
