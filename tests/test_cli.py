@@ -85,7 +85,7 @@ def test_help_of_each_command_names_its_options(command):
 
 def test_the_program_is_installed_and_runs_as_a_module(tmp_path):
     program = os.path.join(os.path.dirname(sys.executable), "ivvi")
-    for start in ([program], [sys.executable, "-m", "ivvi.cli"]):
+    for start in ([program], [sys.executable, "-m", "ivvi"]):
         done = subprocess.run([*start, "--version"], capture_output=True, text=True, check=True)
         assert done.stdout == f"ivvi {ivvi.__version__}\n"
 
@@ -381,6 +381,7 @@ def test_the_demo_writes_its_files(told):
     text, folder = told
     assert sorted(file.name for file in folder.iterdir()) == [
         *("coefficients.png", "demo.json", "log.parquet", "model", "policies.png", "policy"),
+        *("policy-least-squares", "report.html"),
     ]
     assert pq.read_metadata(folder / "log.parquet").num_rows == 80_000
     assert (folder / "coefficients.png").read_bytes().startswith(b"\x89PNG")

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -31,11 +32,12 @@ DOCUMENTED = sorted(
 def test_snippets_of_a_page_run_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "snippet"}
-    for i, (kind, code) in enumerate(SNIPPETS[page]):
-        if kind == "python":
-            exec(compile(code, f"{page}, snippet {i + 1}", "exec"), names)
-        else:
-            run_in_shell(code, f"{page}, snippet {i + 1}")
+    with mock.patch.dict(os.environ):  # what a page sets ends with it
+        for i, (kind, code) in enumerate(SNIPPETS[page]):
+            if kind == "python":
+                exec(compile(code, f"{page}, snippet {i + 1}", "exec"), names)
+            else:
+                run_in_shell(code, f"{page}, snippet {i + 1}")
 
 
 def run_in_shell(code, where):

@@ -16,14 +16,14 @@ from drawing import GREY, INK, box, card, text
 
 ROOT = Path(__file__).parents[1]
 STEP, ROW, WIDE, HIGH, TOP = 152, 29, 124, 22, 74
-EVERYWHERE = {"errors", "files"}
+EVERYWHERE = {"errors", "files", "version"}
 COLUMNS = {
     "data": "logs blocks splines scatter features layout moments nested shard distributed runs "
-    "checkpoint files errors",
+    "checkpoint files errors version",
     "learning": "",  # all that is named in no other column
     "planning": "actions rewards rollouts model_env dynamics planners policy planning",
     "the truth": "environments datasets simulators evaluation experiments",
-    "showing": "canvas figures terminal summary demo commands cli report",
+    "showing": "canvas figures terminal summary demo doctor commands cli reporting",
 }
 FILLS = ("#bbf7d0", "#bfdbfe", "#ddd6fe", "#fecaca", "#fde68a")
 
