@@ -381,6 +381,7 @@ def test_the_demo_writes_its_files(told):
     text, folder = told
     assert sorted(file.name for file in folder.iterdir()) == [
         *("coefficients.png", "demo.json", "log.parquet", "model", "policies.png", "policy"),
+        *("policy-least-squares", "report.html"),
     ]
     assert pq.read_metadata(folder / "log.parquet").num_rows == 80_000
     assert (folder / "coefficients.png").read_bytes().startswith(b"\x89PNG")

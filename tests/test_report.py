@@ -1,8 +1,9 @@
 """Reports as text: what they hold, what they escape, what they refuse."""
 
+import json
 import re
+import shutil
 import warnings
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -10,9 +11,11 @@ import pytest
 import ivvi
 from helpers import OPTIONS, assert_refused, make_rows, run, write_table
 from ivvi.errors import IvviWarning
+from ivvi.experiments.results import Curve, ResultFigure, Results, ResultTable
 from ivvi.reporting.fitted import Fitted
 from ivvi.reporting.page import Picture, decimals_of, format_cell, sort_value
 from ivvi.reporting.pictures import INK, draw
+from ivvi.valuation.result import Amount, Valuation
 from page_checks import EVIL, ids_of, parse
 
 
@@ -42,8 +45,8 @@ def test_a_report_of_a_saved_model_is_that_of_the_fit(model, log):
     place = f"<div><dt>model</dt><dd>{model}</dd></div>\n"
     assert place in second
     assert second.replace(place, "") == first
-    assert f"ivvi fit {log} --state &#39;x*&#39;" in first
-    assert f"--instrument &#39;z*&#39; --out {model}<" in first
+    assert f"<span>fit</span> <span>{log}</span> <span>--state</span> <span>&#39;x*&#39;" in first
+    assert f"<span>--out</span> <span>{model}</span></code>" in first
 
 
 def test_a_page_stands_alone(model):
@@ -147,21 +150,28 @@ def test_a_light_fit_says_what_it_does_not_know(log, tmp_path):
     assert "With memory of order d the moments are not formed" in text
 
 
-@dataclass
-class Worth:
-    """Stands for what a policy is worth."""
-
-    def to_dict(self):
-        return {"value": -12.5, "interval": (-14.0, -11.0), "by": {"method": "model"}}
-
-
-def test_a_policy_and_its_value_have_their_places(fit, tmp_path):
+def test_a_policy_and_its_value_have_their_places(fit, model, tmp_path):
     policy = ivvi.plan(fit.model, "quadratic:weight=0.05", (-1, 1), horizon=20)
-    text = ivvi.report(fit, tmp_path / "all.html", policy=policy, value=Worth()).read_text()
+    policies = {name: Amount(-10.0 - i, np.arange(40.0) - i) for i, name in enumerate("abc")}
+    gains = {"b": Amount(2.5, np.arange(40.0))}
+    verdict = fit.diagnostics.verdict
+    worth = Valuation(policies, gains, verdict, -4.5, 20, 1.0, "the log's starts", "asymptotic")
+    text = ivvi.report(fit, tmp_path / "all.html", policy=policy, value=worth).read_text()
     for said in ("What the policy does", "weight 0.05", "each of 2 between -1 and 1", "20 steps"):
         assert said in text
-    assert "[-14, -11]" in text
-    assert "by method" in text
+    for amount in (*worth.values.values(), *worth.gains.values()):
+        assert f'data-value="{amount.estimate}"' in text
+        assert "[{:.4g}, {:.4g}]".format(*amount.interval) in text
+    policy.save(tmp_path / "policy")
+    (tmp_path / "worth.json").write_text(json.dumps(worth.to_dict()))
+    words = ("--policy", tmp_path / "policy", "--value", tmp_path / "worth.json")
+    done = run("report", model, *words, "--out", tmp_path / "same.html", "--json", "-")
+    assert done.code == 0
+    assert json.loads(done.out)["bytes"] == (tmp_path / "same.html").stat().st_size
+    assert "What the policy is worth" in (tmp_path / "same.html").read_text()
+    (tmp_path / "other.json").write_text("{}")
+    words = ("--value", tmp_path / "other.json", "--out", tmp_path / "other.html")
+    assert_refused(run("report", model, *words), "the value of a policy", "is wanted")
 
 
 @pytest.mark.parametrize(
@@ -186,7 +196,11 @@ def test_cells(cell, text, sorted_by):
 
 def test_a_column_has_as_many_decimals_as_its_large_numbers_need():
     assert decimals_of([0.1, 0.2, 0.3]) == 3
-    assert decimals_of([150.0, 0.001, 220.0, 130.0]) == 0
+    assert decimals_of([150.0, 130.0, 220.0, 0.001]) == 0
+    assert decimals_of([0.5, 1.5, 40.0, 5000.0]) is None
+    assert [format_cell(v, None) for v in (0.512, 1.52, 41.2, 5000.0)] == [
+        *("0.512", "1.52", "41.2", "5,000"),
+    ]
     assert decimals_of(["a", None, float("nan")]) == 3
 
 
@@ -225,3 +239,48 @@ def test_fit_refuses_a_report_that_cannot_be_written_before_it_reads(tmp_path):
     assert_refused(run(*words, "--report", tmp_path / "none" / "a.html"), "cannot be written")
     assert_refused(run(*words, "--report", tmp_path / "a.txt"), "a.txt", "no .html file")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_of_experiments_counts_its_cells_and_gives_its_commands(tmp_path):
+    columns = ("variant", "setting", "paper", "as the paper", "best")
+    rows = (
+        *(("k = 5", "Baseline", 600.0, 700.0, 500.0), ("k = 5", "I", 15.0, 16.0, 1.0)),
+        *(("k = 5", "II", 4.0, "diverges", 5.0), ("k = 5", "III", 2.0, None, None)),
+    )
+    table = ResultTable(
+        "linear-regret", "Regret", columns, rows, "A note.", "ivvi reproduce linear"
+    )
+    x = np.array([1.0, 10.0, 100.0])
+    curves = tuple(Curve(label, x, 1 / x) for label in ("setting I", "closed form, I"))
+    panels = tuple(
+        ResultFigure(f"linear-{k}", f"k = {k}: Loss", "t", "|W|", curves, "It falls.", log_y=True)
+        for k in (5, 10)
+    )
+    results = Results("Reproduced", (table,), panels, {"commits": ["abc"], "quick": False})
+    text = ivvi.report(results, tmp_path / "run.html").read_text()
+    assert "Our best number is below the paper&#39;s in 1 of 2 cells." in text
+    assert "<dd>1 of 2</dd>" in text
+    assert text.count("<h3>Loss</h3>") == 1  # panels of one kind share a figure
+    assert "diverges</td>" in text
+    assert "dotted: closed form" in text
+    assert "mathdefault" not in text
+    assert text.count("<span>reproduce</span> <span>linear</span>") == 2
+
+
+def test_a_demo_or_a_run_that_is_not_whole_is_refused(tmp_path, model):
+    for name, text, said in (
+        ("demo.json", "{", "cannot be read as JSON"),
+        ("demo.json", "[]", "is not a JSON object"),
+        ("demo.json", "{}", "is not a saved model"),
+        ("run.json", "{}", "does not describe a reproduction"),
+    ):
+        folder = tmp_path / f"folder{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        (folder / name).write_text(text)
+        assert_refused(run("report", folder), said)
+        assert [file.name for file in folder.iterdir()] == [name]
+    shutil.copytree(model, tmp_path / "half" / "model")
+    (tmp_path / "half" / "demo.json").write_text("{}")
+    assert_refused(run("report", tmp_path / "half"), "half", "is not a complete demo")
+    words = ("--policy", model)
+    assert_refused(run("report", tmp_path / "half", *words), "are for models", "is a demo")

@@ -168,6 +168,7 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_records(whole, tmp_path):
     assert counts == [1, 3, 5]
     reproduce(out, "linear", options=SMALL, seeds=1, jobs=1)
     assert results_of(out) == results_of(whole)
+    assert not list((out / "records").rglob(".*"))
 
 
 def test_dask_gives_the_same_records(whole, tmp_path):

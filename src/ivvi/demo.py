@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import warnings
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,15 @@ from ivvi.fitting import Fit, estimate
 from ivvi.logs import read_logs
 from ivvi.planning import plan
 from ivvi.policy import Policy
+from ivvi.reporting.story_page import WORDS, load_story
+from ivvi.reporting.write import write_page
+from ivvi.rollouts import Rollout
 from ivvi.simulators import make_env
 
 DIM, SETTING, HORIZON = 5, "I", 200
 REWARD = "quadratic:weight=0.05"
+WALKS, WALK = 12, 60
+"""Walks that are drawn, and their steps."""
 AGAINST = ("optimal", "zero", "behaviour")
 
 
@@ -37,8 +44,8 @@ def run_demo(out: Path, *, seed: int = 0, force: bool = False) -> Story:
     """Simulate a confounded log, fit it both ways, and show what confounding did.
 
     Then plan with both, and let both policies walk from the same start with the same noise.
-    Writes ``log.parquet``, ``model/``, ``policy/``, ``coefficients.png``, ``policies.png`` and
-    ``demo.json`` into `out`.
+    Writes ``log.parquet``, ``model/``, ``policy/``, ``policy-least-squares/``,
+    ``coefficients.png``, ``policies.png``, ``demo.json`` and ``report.html`` into `out`.
     """
     _prepare(out, force=force)
     env = make_env("linear", dim=DIM, setting=SETTING)
@@ -48,17 +55,43 @@ def run_demo(out: Path, *, seed: int = 0, force: bool = False) -> Story:
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IvviWarning)
-        fit = estimate(log)
+        fit = replace(estimate(log), command=_fit_command(out))
     truth = env.world.W_star
     fit.save(out / "model", force=True)
     draw_effects(fit, truth, out / "coefficients.png", force=True)
     policies = {"instrument": _plan(fit.model), "least squares": _plan(fit.baseline_model)}
     policies["instrument"].save(out / "policy", force=True)
+    policies["least squares"].save(out / "policy-least-squares", force=True)
     bill = evaluate(policies, env, against=AGAINST, horizon=HORIZON, seed=seed)
-    draw_walks(policies, env, out / "policies.png", bill=bill, seed=seed, force=True)
-    facts = _facts(fit, truth, seed) | {"evaluation": bill.to_json()}
+    walks = {
+        name: env.rollout(policy, episodes=WALKS, horizon=WALK, seed=seed, keep=True)
+        for name, policy in policies.items()
+    }
+    draw_walks(walks, out / "policies.png", bill=bill, force=True)
+    facts = _facts(fit, truth, seed) | {"evaluation": bill.to_json(), "walks": _walked(walks)}
     write_json(out / "demo.json", facts, force=True)
+    write_page(load_story(out), out / "report.html", force=True)
     return Story(_tell(fit, truth, bill, out, seed), facts)
+
+
+def _walked(walks: Mapping[str, Rollout]) -> dict[str, Any]:
+    """Keep of each policy one walk, what it had cost by each step, and all distances."""
+    found = {}
+    for name, run in walks.items():
+        states = np.asarray(run.states)
+        parts = {
+            "states": states[0],
+            "cost": np.concatenate([[0.0], np.cumsum(-run.rewards[0])]),
+            "distance": np.linalg.norm(states, axis=-1),
+        }
+        found[name] = {part: values.round(3).tolist() for part, values in parts.items()}
+    return found
+
+
+def _fit_command(out: Path) -> str:
+    log, model = (shlex.quote(str(out / name)) for name in ("log.parquet", "model"))
+    columns = "--state 'x*' --action 'a*' --instrument 'z*' --next-state 'next_x*'"
+    return f"ivvi fit {log} {columns} --out {model}"
 
 
 def _plan(model: Dynamics) -> Policy:
@@ -82,6 +115,7 @@ def _facts(fit: Fit, truth: Any, seed: int) -> dict[str, Any]:
     iv, ls = fit.W, fit.baseline.W
     return {
         "simulator": f"linear k={DIM} setting {SETTING}",
+        "world": f"--env linear --dim {DIM} --setting {SETTING} --horizon {HORIZON}",
         "seed": seed,
         "n": fit.moments.n,
         "mu_iv": fit.diagnostics.strength.mu_iv,
@@ -97,15 +131,8 @@ def _facts(fit: Fit, truth: Any, seed: int) -> dict[str, Any]:
 
 
 def _bill_lines(bill: Evaluation) -> list[str]:
-    said = {
-        "optimal": "plans with the truth",
-        "instrument": "plans with the instrumented model",
-        "zero": "does nothing",
-        "behaviour": "wrote the log (without its hidden help)",
-        "least squares": "plans with the least-squares model",
-    }
-    costs = [(name, -bill.value(name).mean) for name in said]
-    return [f"  {said[name]:<42} costs {cost:9.1f}" for name, cost in costs]
+    costs = [(name, -bill.value(name).mean) for name in WORDS]
+    return [f"  {WORDS[name]:<42} costs {cost:9.1f}" for name, cost in costs]
 
 
 def _wrong_signs(W: Any, truth: Any) -> int:
@@ -145,6 +172,7 @@ def _tell(fit: Fit, truth: Any, bill: Evaluation, out: Path, seed: int) -> str:
         *_bill_lines(bill),
         "",
         f"Written to {out}: log.parquet, model/, policy/, two pictures (.png), demo.json",
+        f"The whole story with its pictures: {out}/report.html",
         "Next:",
         f"  ivvi diagnose {out}/log.parquet --state 'x*' --action 'a*' --instrument 'z*'",
         f"  ivvi fit {out}/log.parquet --state 'x*' --action 'a*' --instrument 'z*' --out my-model",

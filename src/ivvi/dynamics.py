@@ -171,6 +171,25 @@ class Dynamics:
         return self.phi(x, a) @ self.W.T
 
     @cached_property
+    def weight_root(self) -> np.ndarray:
+        """A square root of the covariance of W, its rows one after another.
+
+        (d_y d_phi, d_y d_phi); rows are independent where only the covariance of each is kept.
+        """
+        held = self.W_cov
+        if held is None:
+            if not self.bread.size:
+                raise InputError("this model does not know how sure its weights are")
+            held = np.kron(self.noise_cov, self.bread)
+        if held.ndim == 3:
+            d_y, d_phi = self.W.shape
+            whole = np.zeros((d_y, d_phi, d_y, d_phi))
+            whole[range(d_y), :, range(d_y)] = held
+            held = whole.reshape(d_y * d_phi, -1)
+        values, vectors = np.linalg.eigh(held)
+        return np.asarray(vectors * np.sqrt(np.clip(values, 0, None)))
+
+    @cached_property
     def _noise_factor(self) -> np.ndarray:
         values, vectors = np.linalg.eigh(self.noise_cov[: self.d_next, : self.d_next])
         return vectors * np.sqrt(np.clip(values, 0, None))  # type: ignore[no-any-return]

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 
 from ivvi.canvas import new_figure, save_figure
-from ivvi.environments import ConfoundedEnv
 from ivvi.evaluation import NORMAL_95, Evaluation
+from ivvi.rollouts import Rollout
 
 COLOURS = ("#222222", "#1b7f79", "#c8553d", "#5b6c8f", "#b08900", "#8e5ea2")
 BLUE, RED = "#1d6fb8", "#c1121f"
-WALK = 60
-"""Steps of a walk that is drawn."""
 
 
 def draw_rewards(
@@ -71,25 +69,22 @@ def draw_effects(fit: Any, truth: Any, path: str | os.PathLike[str], *, force: b
 
 
 def draw_walks(
-    policies: Mapping[str, Any],
-    env: ConfoundedEnv,
+    walks: Mapping[str, Rollout],
     path: str | os.PathLike[str],
     *,
     bill: Evaluation,
-    seed: int = 0,
     force: bool = False,
 ) -> None:
     """Draw two policies walking from the same start, and what each cost."""
     figure = new_figure(9, 4.2)
-    walks, costs = figure.subplots(1, 2, width_ratios=(1.35, 1))
-    for colour, (name, policy) in zip((BLUE, RED), policies.items(), strict=True):
-        run = env.rollout(policy, episodes=12, horizon=WALK, seed=seed, keep=True)
+    paths, costs = figure.subplots(1, 2, width_ratios=(1.35, 1))
+    for colour, (name, run) in zip((BLUE, RED), walks.items(), strict=True):
         far = np.linalg.norm(np.asarray(run.states), axis=-1)
-        walks.plot(far.T, color=colour, lw=0.7, alpha=0.35)
-        walks.plot(far.mean(axis=0), color=colour, lw=2.2, label=f"planned with {name}")
-    walks.set(xlabel="step", ylabel="distance from the target")
-    walks.set_title("Two policies, one log, the same noise", loc="left", fontsize=11)
-    walks.legend(frameon=False, fontsize=9)
+        paths.plot(far.T, color=colour, lw=0.7, alpha=0.35)
+        paths.plot(far.mean(axis=0), color=colour, lw=2.2, label=f"planned with {name}")
+    paths.set(xlabel="step", ylabel="distance from the target")
+    paths.set_title("Two policies, one log, the same noise", loc="left", fontsize=11)
+    paths.legend(frameon=False, fontsize=9)
     names = sorted(bill.rewards, key=lambda name: bill.value(name).mean)
     cost = [-bill.value(name).mean for name in names]
     colours = [{"instrument": BLUE, "least squares": RED}.get(name, "0.6") for name in names]
@@ -98,6 +93,6 @@ def draw_walks(
         costs.text(value, i, f" {value:,.0f}", va="center", fontsize=9)
     costs.set_xlim(0, 1.2 * max(cost))
     costs.set_title("The bill", loc="left", fontsize=11)
-    for axes in (walks, costs):
+    for axes in (paths, costs):
         axes.spines[["top", "right"]].set_visible(False)
     save_figure(figure, path, force=force)

@@ -101,6 +101,17 @@ def write_json(path: str | os.PathLike[str], value: Any, *, force: bool = False)
         temporary.write_text(text, encoding="utf-8")
 
 
+def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a file that holds one JSON object."""
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FileError(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise FileError(f"{path} is not a JSON object")
+    return found
+
+
 def save_folder(
     path: str | os.PathLike[str],
     kind: str,

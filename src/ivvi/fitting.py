@@ -24,6 +24,7 @@ from ivvi.diagnostics import Diagnostics, Statistic, diagnose, difference, stren
 from ivvi.diagnostics.hypotheses import combination, wald
 from ivvi.diagnostics.identification import explain_unidentified
 from ivvi.diagnostics.second_pass import second_pass
+from ivvi.differences import MAP, Levels, difference_log
 from ivvi.dynamics import Dynamics
 from ivvi.errors import IdentificationError, InputError, IvviWarning
 from ivvi.estimators import GMM, Estimate, LeastSquares, Method, StandardErrors, parse_method
@@ -77,6 +78,9 @@ class Fit:
         A few of the log's rows: planners plan on them, values start there, reports draw them.
     command
         What was typed to make the fit, when that was a command.
+    differenced
+        Whether it comes from differences between steps; `moments` and `diagnostics` are then
+        those of the differences.
     """
 
     estimate: Estimate
@@ -94,6 +98,7 @@ class Fit:
     files: tuple[Path | str, ...] = ()
     sample: Sample | None = None
     command: str = ""
+    differenced: bool = False
 
     @property
     def W(self) -> np.ndarray:  # noqa: N802
@@ -205,6 +210,7 @@ class Fit:
             "command": self.command or None,
             "method": self.method,
             "settings": self.settings,
+            "difference": self.differenced,
             **e.W_cov.to_json(),
             "se_note": self.errors.note or None,
             "seconds": self.seconds,
@@ -239,7 +245,8 @@ class Fit:
         trace = self.estimate.trace
         if trace is not None and trace.status == "diverged":
             raise InputError(f"{path} is not written: {trace.advice}")
-        beside = kept_in_model(self.shard, episodes=episodes) if moments else ({}, {})
+        kept = moments and not self.differenced
+        beside = kept_in_model(self.shard, episodes=episodes) if kept else ({}, {})
         return self.model.save(path, facts=self.to_json(), beside=beside, force=force)
 
     def __repr__(self) -> str:
@@ -256,6 +263,7 @@ def estimate(  # noqa: PLR0913
     se: StandardErrors | str = "auto",
     allow_unidentified: bool = False,
     episodes: bool = False,
+    difference: bool = False,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
     checkpoint: Checkpoint | None = None,
@@ -281,6 +289,9 @@ def estimate(  # noqa: PLR0913
     episodes
         Keep per-episode moments: clustering by episode then needs no second pass, and the
         bootstrap none at all.
+    difference
+        Estimate from differences between the steps of an episode, in which a confounder that
+        lasts the whole episode drops out (`ivvi.differences` says what must hold).
     seed
         Seed of random features.
     progress
@@ -306,6 +317,9 @@ def estimate(  # noqa: PLR0913
     >>> bool(abs(fit.W[0, 3] - -0.5) < 4 * fit.se[0, 3])     # the true effect of a0 is -0.5
     True
     """
+    if difference:
+        run = partial(estimate, method=method, se=se, allow_unidentified=allow_unidentified)
+        return _from_differences(logs, phi, psi, seed, run, (checkpoint, client), progress)
     started = time.perf_counter()
     chosen = make_method(method) if isinstance(method, str) else method
     wanted = StandardErrors(se) if isinstance(se, str) else se
@@ -334,11 +348,10 @@ def estimate(  # noqa: PLR0913
         "%s: moments of %s transitions, %d features phi, %d psi, rank of A %d",
         *(shard.label, f"{moments.n:,}", strong.d_phi, len(moments.layout.psi_names), strong.rank),
     )
-    if not (strong.identified or allow_unidentified or chosen.name == "least-squares"):
-        raise IdentificationError(explain_unidentified(moments, strong, shard.roles))
+    if not (allow_unidentified or chosen.name == "least-squares"):
+        _check_identified(shard)
     errors = wanted.for_sums() if log is None else wanted.resolve(log, counts, strong.d_phi)
-    if isinstance(chosen, GMM) and chosen.weight is None:
-        chosen = replace(chosen, weight=errors)
+    chosen = _weighted(chosen, errors)
     estimates = {
         "estimate": chosen.solve(moments, log, checkpoint),
         "baseline": LeastSquares().solve(moments),
@@ -366,6 +379,48 @@ def estimate(  # noqa: PLR0913
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=2)
     return fit
+
+
+def _weighted(method: Method, errors: Resolved) -> Method:
+    """Let GMM weigh by the variance that the standard errors assume, unless it has its own."""
+    if isinstance(method, GMM) and method.weight is None:
+        return replace(method, weight=errors)
+    return method
+
+
+def _check_identified(shard: Shard) -> None:
+    """Refuse moments whose instruments do not identify W, naming the free directions."""
+    strong = strength(shard.moments)
+    if not strong.identified:
+        raise IdentificationError(explain_unidentified(shard.moments, strong, shard.roles))
+
+
+def _from_differences(
+    logs: Any,
+    phi: FeatureMap | str,
+    psi: FeatureMap | str | None,
+    seed: int,
+    run: Callable[..., Fit],
+    unsuited: tuple[Any, ...],
+    progress: Callable[[int], None] | None,
+) -> Fit:
+    """Estimate from differences between steps; what comes back speaks of levels again."""
+    if isinstance(logs, Shard) or any(thing is not None for thing in unsuited):
+        raise InputError("differences are taken between the rows of a log, in one process")
+    log = logs if isinstance(logs, Log) else read_logs(logs)
+    layout = build_layout(log, phi, psi, seed)
+    differenced = difference_log(log, layout)
+    moments, counts = compute_moments(log, layout, progress=progress)
+    found = run(differenced, MAP, MAP)
+    levels = Levels(layout, moments, counts.episodes)
+    return replace(
+        found,
+        estimate=levels.restore(found.estimate),
+        baseline=levels.restore(found.baseline),
+        roles=log.roles,
+        sample=log.sample(),
+        differenced=True,
+    )
 
 
 def _on_cluster(client: Any, checkpoint: Checkpoint | None) -> Any:

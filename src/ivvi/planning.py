@@ -7,7 +7,7 @@ from typing import Any
 
 from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError, nearest
-from ivvi.planners import MPC, SPEDE, Planner, Problem, ValueIteration
+from ivvi.planners import MPC, SPEDE, Cautious, Planner, Problem, ValueIteration
 from ivvi.policy import Policy
 
 PLANNERS: dict[str, type[Any]] = {
@@ -35,6 +35,8 @@ def plan(  # noqa: PLR0913
     horizon: int = 100,
     discount: float = 1.0,
     method: Planner | str = "mpc",
+    caution: float = 0.0,
+    abstain: float | None = None,
     states: Any = None,
     terminal: Any = None,
     seed: int = 0,
@@ -56,6 +58,12 @@ def plan(  # noqa: PLR0913
         Length of an episode and the weight of a later step.
     method
         ``mpc`` (the default), ``value-iteration``, ``spede``, or a planner with settings.
+    caution
+        From 0 (none) to a confidence below 1: the plan leaves what was usual in the log only
+        as far as its gain has a lower bound above zero (`ivvi.planners.cautious`).
+    abstain
+        Share of the log's rows that count as supported, such as 0.99: where state and action
+        lie outside, what was usual is done.
     states
         States where the plan should be good, (n, d_x); by default a sample of the log's.
     terminal
@@ -72,6 +80,8 @@ def plan(  # noqa: PLR0913
     [1.0, 1.0]
     """
     planner = make_planner(method) if isinstance(method, str) else method
+    if caution or abstain is not None:
+        planner = Cautious(planner, caution, abstain)
     problem = Problem.of(
         model,
         reward,

@@ -5,11 +5,20 @@ from __future__ import annotations
 import os
 
 from ivvi.datasets import Factors, factorize, read_ratings, synthetic_ratings
-from ivvi.environments import ConfoundedEnv, linear_world, nonlinear_world, recommender_world
+from ivvi.environments import (
+    ConfoundedEnv,
+    World,
+    linear_world,
+    nicu_world,
+    nonlinear_world,
+    recommender_world,
+    sepsis_world,
+)
 from ivvi.errors import InputError, nearest
 
-NAMES = ("linear", "nonlinear", "recommender", "recommender-revised")
+NAMES = ("linear", "nonlinear", "recommender", "recommender-revised", "nicu", "sepsis")
 DEFAULT_DIM = {"linear": 5, "nonlinear": 1}
+CLINICAL = {"nicu": 2, "sepsis": 4}
 
 
 def make_env(
@@ -19,16 +28,17 @@ def make_env(
     setting: str = "I",
     ratings: str | os.PathLike[str] | Factors | None = None,
 ) -> ConfoundedEnv:
-    """Return a simulator of the paper.
+    """Return a simulator of the paper, or one in the shape of its motivating examples.
 
     Parameters
     ----------
     name
-        ``linear``, ``nonlinear``, ``recommender`` or ``recommender-revised``.
+        ``linear``, ``nonlinear``, ``recommender``, ``recommender-revised``, ``nicu``, ``sepsis``.
     dim
         Dimension k of the synthetic ones (5 for linear, 1 for nonlinear).
     setting
-        ``I`` to ``VI`` (recommenders ``I`` to ``III``).
+        ``I`` to ``VI`` (recommenders ``I`` to ``III``; nicu ``I`` and ``II``, where a confounder
+        lasts; sepsis ``I``).
     ratings
         Ratings for the recommenders (`ivvi.datasets.read_ratings`) or their factors; left
         out, a synthetic stand-in for MovieLens is used and labelled as such.
@@ -46,6 +56,8 @@ def make_env(
     if name in DEFAULT_DIM:
         world = linear_world if name == "linear" else nonlinear_world
         return ConfoundedEnv(world(DEFAULT_DIM[name] if dim is None else dim, setting))
+    if name in CLINICAL:
+        return ConfoundedEnv(_clinical(name, dim, setting))
     if dim not in (None, 10):
         raise InputError(f"the recommenders have 10 categories; --dim {dim} does not apply")
     factors = ratings if isinstance(ratings, Factors) else load_factors(ratings)
@@ -60,6 +72,17 @@ def make_env(
             label=factors.label,
         )
     )
+
+
+def _clinical(name: str, dim: int | None, setting: str) -> World:
+    """Return one of the clinical worlds, whose dimensions are given."""
+    if dim not in (None, CLINICAL[name]):
+        raise InputError(f"{name} has {CLINICAL[name]} states; --dim {dim} does not apply")
+    if name == "nicu":
+        return nicu_world(setting)
+    if setting != "I":
+        raise InputError(f"sepsis has one setting, I; {setting!r} was asked for")
+    return sepsis_world()
 
 
 def load_factors(path: str | os.PathLike[str] | None = None) -> Factors:

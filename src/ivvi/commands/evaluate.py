@@ -15,7 +15,7 @@ def evaluate(  # noqa: PLR0913
     policies: Annotated[
         list[Path], typer.Argument(help="Folders of policies that `ivvi plan` saved.")
     ],
-    env: Annotated[str, typer.Option(help="linear, nonlinear, recommender, recommender-revised.")],
+    env: Annotated[str, typer.Option(help="linear, nonlinear, recommender, nicu, sepsis.")],
     dim: Annotated[int | None, typer.Option(help="Dimension of the synthetic ones.")] = None,
     setting: Annotated[str, typer.Option(help="Setting of the paper, I to VI.")] = "I",
     ratings: Annotated[

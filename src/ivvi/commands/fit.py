@@ -110,6 +110,13 @@ def fit(  # noqa: PLR0913
     report: Annotated[
         Path | None, typer.Option(help="Write a report of the fit too, one HTML file.")
     ] = None,
+    difference: Annotated[
+        bool,
+        typer.Option(
+            "--difference",
+            help="Estimate from differences between steps: for confounders that last an episode.",
+        ),
+    ] = False,
     all_outputs: Annotated[bool, typer.Option(help="Print the table of every output.")] = False,
     scheduler: Scheduler = None,
     workers: Workers = None,
@@ -153,6 +160,7 @@ def fit(  # noqa: PLR0913
             se=errors,
             allow_unidentified=allow_unidentified,
             episodes=keep_episodes,
+            difference=difference,
             seed=seed,
             progress=bar,
             client=client,

@@ -37,6 +37,14 @@ def plan(  # noqa: PLR0913
     lookahead: Annotated[
         int | None, typer.Option(help="Steps that mpc plans ahead. [default: by problem]")
     ] = None,
+    caution: Annotated[
+        float,
+        typer.Option(help="From 0 to a confidence below 1: how sure a gain over what was usual."),
+    ] = 0.0,
+    abstain: Annotated[
+        float | None,
+        typer.Option(help="Do what was usual outside this share of the log's rows, as 0.99."),
+    ] = None,
     seed: Seed = 0,
     json: Json = None,
     force: Force = False,
@@ -62,6 +70,8 @@ def plan(  # noqa: PLR0913
             horizon=horizon,
             discount=discount,
             method=planner,
+            caution=caution,
+            abstain=abstain,
             seed=seed,
             progress=bar,
         )
@@ -76,6 +86,8 @@ def plan(  # noqa: PLR0913
         "reward": reward,
         "horizon": horizon,
         "discount": discount,
+        "caution": caution,
+        "abstain": abstain,
         "state": list(loaded.state),
         "action": list(loaded.action),
         "rule": policy.rule.parts()[0],

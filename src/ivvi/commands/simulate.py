@@ -13,7 +13,8 @@ from ivvi.terminal import check_json_target, emit_json, progress, say
 
 def simulate(  # noqa: PLR0913
     name: Annotated[
-        str, typer.Argument(help="linear, nonlinear, recommender, recommender-revised.")
+        str,
+        typer.Argument(help="linear, nonlinear, recommender, recommender-revised, nicu, sepsis."),
     ],
     out: Annotated[Path, typer.Option(help="Parquet file to write.")],
     dim: Annotated[int | None, typer.Option(help="Dimension of the synthetic ones.")] = None,

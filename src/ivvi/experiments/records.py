@@ -65,6 +65,8 @@ class Records:
         except OSError as error:
             reason = error.strerror or error
             raise FileError(f"{folder} cannot be made a folder: {reason}") from error
+        for half in (records.folder / "records").glob("*/.*"):  # of a run that was killed
+            half.unlink()
         write_json(records.folder / "run.json", {"experiments": known}, force=True)
         return records
 

@@ -215,6 +215,8 @@ def _standard_errors(model: Dynamics) -> Floats:
 def _opened(source: Any) -> Exclusion:
     """Return moments and model of a fit, or of a saved model."""
     if isinstance(source, Fit):
+        if source.differenced:
+            raise InputError("a fit from differences has no moments of its levels to doubt")
         method, moments, model = source.method, source.moments, source.model
     elif isinstance(source, str | os.PathLike):
         model, moments = load_model(source), Shard.load(source).moments

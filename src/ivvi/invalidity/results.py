@@ -215,7 +215,7 @@ class Sensitivity:
                         ls="--",
                     )
             ax.set_title(f"{band.violation}, over {band.rival}", loc="left", fontsize=9)
-            ax.set(xlabel="direct effect, % of that through the action", ylabel="gain")
+            ax.set(xlabel="direct effect, % of the indirect", ylabel="gain")
         if path is not None:
             save_figure(figure, path, force=force)
         return figure

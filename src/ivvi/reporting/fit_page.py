@@ -22,7 +22,8 @@ from ivvi.reporting.page import (
     p_value,
 )
 from ivvi.reporting.pictures import sparkline
-from ivvi.reporting.policy_section import policy_section, value_section
+from ivvi.reporting.policy_section import policy_section
+from ivvi.reporting.value_section import value_section
 
 KEY = {"iv": ("iv", "with the instrument, 95% interval"), "ls": ("ls", "least squares")}
 TONES = {"strong": "good", "doubtful": "doubtful", "weak": "bad", "not identified": "bad"}

@@ -49,14 +49,14 @@ def _coefficients(fit: Fitted, output: int, truth: np.ndarray | None) -> Picture
         ax.tick_params(axis="y", length=0)
         ax.spines["left"].set_visible(False)
         ax.grid(visible=True, axis="x")
-        ax.set_title(_short(fit.outputs[output], 40))
 
     words = [
         f"{LOOK[kind][3]}: " + ", ".join(f"{fit.phi[j]} {W[output, j]:.3g}" for j in shown)
         for kind, (W, _) in fit.estimates.items()
     ]
     alt = f"Coefficients of {fit.outputs[output]} {'; '.join(words)}."
-    return draw(f"coefficients-{output}", alt, paint, height=62 + 27 * len(shown))
+    title, height = fit.outputs[output], 40 + 27 * len(shown)
+    return draw(f"coefficients-{output}", alt, paint, title=title, height=height)
 
 
 def _worth_showing(fit: Fitted, output: int) -> list[int]:
@@ -90,14 +90,13 @@ def _first_stage(
         ax.plot(predicted[some], actual[some], ".", color=MUTED, ms=4.5, mew=0, alpha=0.6)
         ends = np.array([predicted.min(), predicted.max()])
         ax.plot(ends, ends, color=INK, lw=1)
-        _binned(ax, predicted, actual, IV, "o")
-        ax.set_title(_short(name, 40))
+        binned(ax, predicted, actual, IV, "o")
         ax.set_xlabel("what the instruments predict")
         ax.set_ylabel("what happened")
         ax.text(0.02, 0.98, told, transform=ax.transAxes, va="top", fontsize=10.5)
 
     alt = f"First stage of {name}, the exogenous features removed: {told or 'see the table'}."
-    return draw(f"first-stage-{number}", alt, paint)
+    return draw(f"first-stage-{number}", alt, paint, title=name)
 
 
 def residuals(fit: Fitted) -> tuple[Picture, ...]:
@@ -123,14 +122,13 @@ def _residual(fit: Fitted, i: int, output: str, action: str, predicted: np.ndarr
     def paint(ax: Any) -> None:
         ax.axhline(0, color=MUTED, lw=0.8)
         for kind, left in fit.residuals.items():
-            _binned(ax, predicted, left[:, i], *LOOK[kind][:2])
-        ax.set_title(_short(output, 40))
+            binned(ax, predicted, left[:, i], *LOOK[kind][:2])
         ax.set_xlabel(f"{_short(action)}, as the instruments predict it")
         ax.set_ylabel("mean residual")
 
     said = "; ".join(f"slope {slope:.3g} {LOOK[kind][3]}" for kind, slope in slopes.items())
     alt = f"Residuals of {output} against the part of {action} that the instruments move: {said}."
-    return draw(f"residuals-{i}", alt, paint)
+    return draw(f"residuals-{i}", alt, paint, title=output)
 
 
 def spreads(fit: Fitted) -> tuple[Picture, ...]:
@@ -150,12 +148,11 @@ def _spread_of(i: int, name: str, fitted: np.ndarray, left: np.ndarray, colour: 
     def paint(ax: Any) -> None:
         ax.axhline(0, color=MUTED, lw=0.8)
         ax.plot(fitted, left, ".", color=colour, ms=5, mew=0, alpha=0.55)
-        ax.set_title(_short(name, 40))
         ax.set_xlabel("fitted")
         ax.set_ylabel("residual")
 
     alt = f"Residuals of {name} against fitted values; standard deviation {left.std():.3g}."
-    return draw(f"spread-{i}", alt, paint, height=220)
+    return draw(f"spread-{i}", alt, paint, title=name, height=210)
 
 
 def policy_slices(policy: Any, sample: np.ndarray) -> tuple[Picture, ...]:
@@ -185,17 +182,16 @@ def _slice(number: int, action: str, curves: list[tuple[str, np.ndarray, np.ndar
                 ax.set_xlabel(f"{_short(name)} (grey: other states in turn)")
         ax.margins(x=0.02, y=0.08)
         ax.grid(visible=True, axis="y")
-        ax.set_title(_short(action, 40))
 
     name, x, a = curves[main]
     alt = (
         f"Policy's {action}: it answers {name} most, from {a[0]:.3g} at {x[0]:.3g} "
         f"to {a[-1]:.3g} at {x[-1]:.3g}."
     )
-    return draw(f"policy-{number}", alt, paint, height=220)
+    return draw(f"policy-{number}", alt, paint, title=action, height=210)
 
 
-def _binned(ax: Any, x: np.ndarray, y: np.ndarray, colour: str, marker: str) -> None:
+def binned(ax: Any, x: np.ndarray, y: np.ndarray, colour: str, marker: str) -> None:
     """Draw the mean of y with its 95% interval in bins of x of equal size."""
     parts = [p for p in np.array_split(np.argsort(x, kind="stable"), BINS) if len(p) > 1]
     means = [(x[p].mean(), y[p].mean(), y[p].std(ddof=1) / np.sqrt(len(p))) for p in parts]

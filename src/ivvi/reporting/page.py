@@ -17,15 +17,18 @@ from typing import Any, ClassVar
 from ivvi.version import __version__
 
 MINUS = "\N{MINUS SIGN}"
+WIDE = 8.0
+"""Ratio of sizes in a column from which its numbers are written one by one."""
 PROSE = 48
 """Letters from which a cell of text may be broken into lines."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """Inline SVG that `pictures.draw` made; it is markup and is not escaped again."""
+    """Inline SVG that `pictures.draw` made: markup, not escaped again; its title is text."""
 
     svg: str
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -157,8 +160,11 @@ def render(page: Page) -> str:
     )
 
 
-def format_cell(cell: Cell, decimals: int = 3) -> str:
-    """Write a cell for people; a dash stands for what is missing."""
+def format_cell(cell: Cell, decimals: int | None = 3) -> str:
+    """Write a cell for people: with so many decimals, or with three digits of its own.
+
+    A dash stands for what is missing.
+    """
     if isinstance(cell, Shown):
         return cell.text
     if isinstance(cell, str):
@@ -168,8 +174,10 @@ def format_cell(cell: Cell, decimals: int = 3) -> str:
     if isinstance(cell, float):
         if math.isinf(cell):
             text = f"{cell:+}"[0].replace("+", "") + "\N{INFINITY}"
-        elif cell != 0 and not 10.0 ** -(decimals + 1) <= abs(cell) < 1e7:
+        elif cell != 0 and not 1e-4 <= abs(cell) < 1e7:
             text = f"{cell:.1e}"
+        elif decimals is None or (cell != 0 and abs(cell) < 0.5 * 10.0**-decimals):
+            text = f"{cell:,.{_places(abs(cell))}f}"
         else:
             text = f"{cell:,.{decimals}f}"
     else:
@@ -177,12 +185,21 @@ def format_cell(cell: Cell, decimals: int = 3) -> str:
     return text.replace("-", MINUS)
 
 
-def decimals_of(column: Sequence[Cell]) -> int:
-    """Return the decimals that give three digits to a number large in its column."""
+def decimals_of(column: Sequence[Cell]) -> int | None:
+    """Return the decimals that give three digits to a number large in its column.
+
+    None where the numbers differ so much in size that each needs its own.
+    """
     sizes = sorted(abs(v) for v in column if isinstance(v, float) and math.isfinite(v) and v)
     if not sizes:
         return 3
-    return min(4, max(0, 2 - math.floor(math.log10(sizes[3 * len(sizes) // 4]))))
+    small, large = sizes[len(sizes) // 4], sizes[3 * len(sizes) // 4]
+    return None if large > WIDE * small and large > 1 else min(4, _places(large))
+
+
+def _places(size: float) -> int:
+    """Return the decimals that give a number three digits."""
+    return max(0, 2 - math.floor(math.log10(size))) if size > 0 else 0
 
 
 def p_value(value: float) -> Shown:

@@ -20,7 +20,7 @@ from ivvi.reporting.page import Picture
 
 INK, MUTED, GRID = "#111213", "#8a8b8c", "#dadbdc"
 IV, LS = "#1d6fb8", "#c1121f"
-EXTRA = ("#7a5195", "#b07a00", "#2a8c6a", "#6b7280")
+EXTRA = ("#7a5195", "#b07a00", "#2a8c6a", "#6b7280", "#a8447b", "#4d7c0f")
 """Further colours, where neither the instrument nor least squares is meant."""
 VARIABLES = {
     INK: "currentColor",
@@ -36,9 +36,6 @@ STYLE = {
     "svg.fonttype": "none",
     "text.parse_math": False,
     "font.size": 11.0,
-    "axes.titlesize": 12.5,
-    "axes.titlelocation": "left",
-    "axes.titleweight": "bold",
     "axes.labelsize": 11.0,
     "axes.edgecolor": MUTED,
     "axes.linewidth": 0.8,
@@ -58,6 +55,7 @@ STYLE = {
     "lines.solid_capstyle": "round",
     "path.simplify": False,
 }
+SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 SVG = "{http://www.w3.org/2000/svg}"
 LINK = "{http://www.w3.org/1999/xlink}href"
 REFERENCE = re.compile(r"url\(#([^)]+)\)")
@@ -66,7 +64,13 @@ NO_TURN, LONG = re.compile(r"rotate\(-?0 [^)]*\)"), re.compile(r"-?\d+\.\d{3,}")
 
 
 def draw(
-    name: str, alt: str, paint: Callable[[Any], None], *, width: float = 350, height: float = 250
+    name: str,
+    alt: str,
+    paint: Callable[[Any], None],
+    *,
+    title: str = "",
+    width: float = 350,
+    height: float = 250,
 ) -> Picture:
     """Let `paint` draw on axes of this size in pixels, and return the picture.
 
@@ -76,16 +80,23 @@ def draw(
         Unlike that of any other picture of the page: ids inside begin with it.
     alt
         What the picture shows, for those who do not see it.
+    title
+        What the page writes above it.
     """
     from matplotlib import rc_context
 
     with rc_context({**STYLE, "svg.hashsalt": name}):
         figure = new_figure(width / PIXELS, height / PIXELS)
-        paint(figure.subplots())
+        axes = figure.subplots()
+        paint(axes)
+        for axis in (axes.xaxis, axes.yaxis):
+            if axis.get_scale() == "log":  # matplotlib's own labels are formulas
+                axis.set_major_formatter(lambda value, _: power(value))
+                axis.set_minor_formatter(lambda *_: "")
         buffer = io.BytesIO()
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
-    return Picture(_inline(buffer.getvalue(), name, alt))
+    return Picture(_inline(buffer.getvalue(), name, alt), title)
 
 
 def sparkline(values: np.ndarray, bins: int = 18) -> Picture:
@@ -102,6 +113,14 @@ def sparkline(values: np.ndarray, bins: int = 18) -> Picture:
     return Picture(f'<svg class="spark" {size} aria-hidden="true">{bars}</svg>')
 
 
+def power(value: float) -> str:
+    """Write a power of ten: 0.01, 1, 100, then 10⁴ and so on."""
+    size = round(np.log10(value))
+    if -2 <= size <= 3:
+        return f"{value:g}"
+    return "10" + str(size).translate(SUPERSCRIPT)
+
+
 def _inline(svg: bytes, name: str, alt: str) -> str:
     """Strip a file of matplotlib to what a page needs, with ids of its own."""
     root = ElementTree.fromstring(svg)
@@ -113,6 +132,8 @@ def _inline(svg: bytes, name: str, alt: str) -> str:
         kept = {key: value for key, value in node.attrib.items() if key not in ("id", LINK)}
         node_id, target = node.get("id", ""), node.get(LINK)
         node.attrib = {key: _restyled(value, name) for key, value in kept.items()}
+        if node_id.startswith("walk-"):
+            node.set("class", node_id)
         if node_id in used:
             node.set("id", f"{name}-{node_id}")
         if target is not None:

@@ -1,8 +1,7 @@
-"""The parts of a report that are about acting: a policy, and what it is worth."""
+"""The part of a report that shows a policy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from ivvi.reporting.fit_pictures import policy_slices
 from ivvi.reporting.fitted import Fitted
-from ivvi.reporting.page import Cell, Figure, Part, Points, Section, Table
+from ivvi.reporting.page import Figure, Part, Points, Section
 
 
 def policy_section(policy: Any, fit: Fitted) -> Section:
@@ -40,36 +39,11 @@ def policy_section(policy: Any, fit: Fitted) -> Section:
     return Section("The policy", "Planned with the instrumented model.", tuple(parts))
 
 
-def value_section(value: Any) -> Section:
-    """Show what a policy is worth.
-
-    Parameters
-    ----------
-    value
-        Anything with `to_dict` or `to_json`: a mapping of names to numbers, pairs of numbers
-        (intervals) or further mappings; or a sequence of mappings with the same keys, one a row.
-    """
-    found = value
-    for name in ("to_dict", "to_json"):
-        if hasattr(value, name):
-            found = getattr(value, name)()
-            break
-    if isinstance(found, Mapping):
-        columns: tuple[str, ...] = ("quantity", "value")
-        rows = tuple(_flat(found))
-    else:
-        listed = [dict(row) for row in found]
-        columns = tuple(listed[0]) if listed else ()
-        rows = tuple(tuple(_cell(row.get(name)) for name in columns) for row in listed)
-    table = Table("Value", columns, rows)
-    return Section("What the policy is worth", "With the interval that the log allows.", (table,))
-
-
 def _words(reward: Any) -> str:
     """Write a reward as its name and settings."""
     known = is_dataclass(reward) and not isinstance(reward, type)
     settings = asdict(reward) if known else {}
-    said = [f"{name.replace('_', ' ')} {_cell(value)}" for name, value in settings.items()]
+    said = [f"{name.replace('_', ' ')} {_setting(value)}" for name, value in settings.items()]
     return f"{type(reward).__name__.lower()}: {', '.join(said)}" if said else str(reward)
 
 
@@ -80,21 +54,7 @@ def _allowed(actions: Any) -> str:
     return str(actions).removeprefix("Actions(").removesuffix(")")
 
 
-def _flat(values: Mapping[str, Any], lead: str = "") -> Iterator[tuple[Cell, ...]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{lead}{name} ")
-        else:
-            yield f"{lead}{name}".replace("_", " "), _cell(value)
-
-
-def _cell(value: Any) -> Cell:
-    if isinstance(value, str | int | float | None):
-        return value
-    if isinstance(value, np.generic):
-        return _cell(value.item())
-    if isinstance(value, tuple) and len(value) == 1:
-        return _cell(value[0])
-    if isinstance(value, Sequence | np.ndarray):
-        return "[" + ", ".join(f"{v:.4g}" if isinstance(v, float) else str(v) for v in value) + "]"
-    return str(value)
+def _setting(value: Any) -> str:
+    """Write a setting: a tuple of one as its number."""
+    values = value if isinstance(value, tuple) else (value,)
+    return ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in values)

@@ -37,7 +37,7 @@ def report(
     policy
         A policy planned with the fit (`ivvi.plan`), to be shown too.
     value
-        What the policy is worth: anything with `to_dict`, see `policy_section.value_section`.
+        What the policy is worth (`ivvi.value`).
     force
         Replace a file that exists.
 

@@ -116,9 +116,9 @@ class Behaviour:
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan for each world: the planner solves for weights `given` (B, d_y, d_phi).
+    """A plan made inside the simulation, for the weights `given`.
 
-    Given the world's own W this is planning again; given one W, a policy as an argument.
+    Weights (B, d_y, d_phi) give each world a plan of its own, (d_y, d_phi) one plan to all.
     Only planners whose work is done when they act can be traced (`MPC`).
     """
 

@@ -18,6 +18,7 @@ from ivvi.errors import InputError
 from ivvi.estimators import Exact
 from ivvi.estimators.whitening import whiten
 from ivvi.moments import Moments
+from ivvi.planners.problem import affine_part
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.habit import RAW, Habit, coefficients
 
@@ -28,13 +29,23 @@ class Worlds(NamedTuple):
     """A stack of B estimated worlds.
 
     W (B, d_y, d_phi); a square root of the noise covariance (B, d_x, d_x); the behaviour
-    policy's G (B, d_a, d_psi) and C (B, d_z, d_f), of width 0 where it is not known.
+    policy's G (B, d_a, d_psi) and C (B, d_z, d_f), of width 0 where it is not known; the range
+    of states (B, 2, d_x) within which the dynamics are believed: beyond it the mean is that of
+    the nearest state inside.
     """
 
     W: np.ndarray
     factor: np.ndarray
     G: np.ndarray
     C: np.ndarray
+    trusted: np.ndarray
+
+
+def trusted_range(model: Dynamics) -> np.ndarray:
+    """Return the range of the log's states, (2, d_x); everything where the model is linear."""
+    if affine_part(model) is not None or len(model.states) == 0:
+        return np.array([[-np.inf], [np.inf]]) * np.ones(len(model.state))
+    return np.array([model.states.min(axis=0), model.states.max(axis=0)])
 
 
 def point(evidence: Evidence) -> Worlds:
@@ -42,23 +53,22 @@ def point(evidence: Evidence) -> Worlds:
     model, habit = evidence.model, evidence.habit
     d = model.d_next
     G, C = (np.zeros((0, 0)),) * 2 if habit is None else (habit.G, habit.C)
-    return Worlds(model.W[None], _roots(model.noise_cov[None, :d, :d]), G[None], C[None])
+    root = _roots(model.noise_cov[None, :d, :d])
+    return Worlds(model.W[None], root, G[None], C[None], trusted_range(model)[None])
 
 
 def asymptotic(evidence: Evidence, count: int, rng: np.random.Generator) -> Worlds:
     """Draw W from N(W, W_cov), and the rest given W."""
     model, moments, habit = evidence.model, evidence.moments, evidence.habit
-    dW = rng.normal(size=(count, model.W.size)) @ weight_factor(model).T
+    dW = rng.normal(size=(count, model.W.size)) @ model.weight_root.T
     dW = dW.reshape(count, *model.W.shape)
-    d = model.d_next
+    d, same = model.d_next, repeated(point(evidence), count)
     if moments is None:
-        rest = point(evidence)
-        factor, G, C = (np.repeat(part, count, axis=0) for part in rest[1:])
-        return Worlds(model.W + dW, factor, G, C)
+        return same._replace(W=model.W + dW)
     noise = model.noise_cov + _left_noise(moments, model.W + dW) - _left_noise(moments, model.W)
     noise = _with_sampling_error(noise[:, :d, :d], moments.n, rng)
     G, C = _habits(moments, habit, model, dW, rng)
-    return Worlds(model.W + dW, _roots(noise), G, C)
+    return Worlds(model.W + dW, _roots(noise), G, C, same.trusted)
 
 
 def bootstrap(
@@ -92,7 +102,8 @@ def bootstrap(
         if progress:
             progress(1)
     W, noise, G, C = (np.array(part) for part in zip(*found, strict=True))
-    return Worlds(W, _roots(noise), G, C), weights
+    trusted = repeated(point(evidence), count).trusted
+    return Worlds(W, _roots(noise), G, C, trusted), weights
 
 
 def reweighted(moments: Moments, weights: np.ndarray) -> Moments:
@@ -107,26 +118,6 @@ def reweighted(moments: Moments, weights: np.ndarray) -> Moments:
     scatter = np.einsum("e,eij->ij", weights, held.scatter) + (share * offset.T) @ offset
     n = max(1, round(moments.n * total / moments.weight))
     return Moments(moments.layout, n, total, mean, scatter)
-
-
-def weight_factor(model: Dynamics) -> np.ndarray:
-    """Return a square root of the covariance of vec(W), (d_y d_phi, d_y d_phi).
-
-    Outputs are drawn independently where only the covariance of each row of W is kept.
-    """
-    held = model.W_cov
-    if held is None:
-        if not model.bread.size:
-            raise InputError("this model does not know how sure its weights are; fit with moments")
-        held = np.kron(model.noise_cov, model.bread)
-    if held.ndim == 2:
-        return np.asarray(_roots(held[None])[0])
-    d_y, d_phi = model.W.shape
-    blocks = _roots(held)
-    whole = np.zeros((d_y, d_phi, d_y, d_phi))
-    for i in range(d_y):
-        whole[i, :, i] = blocks[i]
-    return whole.reshape(d_y * d_phi, d_y * d_phi)
 
 
 def _left_noise(moments: Moments, W: np.ndarray) -> np.ndarray:
@@ -229,8 +220,3 @@ def _roots(covariance: np.ndarray) -> np.ndarray:
 def repeated(worlds: Worlds, count: int) -> Worlds:
     """Return a stack of one `count` times."""
     return Worlds(*(np.repeat(part[:1], count, axis=0) for part in worlds))
-
-
-def taken(worlds: Worlds, rows: slice) -> Worlds:
-    """Return some of the worlds."""
-    return Worlds(*(part[rows] for part in worlds))

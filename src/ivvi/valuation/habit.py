@@ -18,6 +18,7 @@ from ivvi.dynamics import Dynamics
 from ivvi.features import FeatureMap
 from ivvi.layout import Layout
 from ivvi.moments import Moments, compress
+from ivvi.planners.usual import state_features
 
 MOST_LEVELS = 12
 """Distinct values up to which a column of actions is taken to be discrete."""
@@ -50,7 +51,7 @@ class Design:
         """Take psi from the layout of the moments; without one, the states' features of phi."""
         z = model.instruments
         source = model.phi if layout is None else layout.psi
-        f = FeatureMap(tuple(block for block in source.blocks if block.of == "state"))
+        f = state_features(source)
         if layout is None or z.ndim < 2 or z.shape[1] == 0:
             return cls(f, None)
         x, at = model.states[:1], 0

@@ -75,9 +75,9 @@ class Luck:
     @property
     def words(self) -> str:
         """What the values start from."""
-        many = "s" if len(self.starts) > 1 else ""
-        whose = "the log's" if self.sampled else "the given"
-        return f"{whose} {len(self.starts):,} first state{many}"
+        if len(self.starts) == 1:
+            return "the log's first state" if self.sampled else "a given state"
+        return f"{len(self.starts):,} first states {'of the log' if self.sampled else 'given'}"
 
     def episodes(self) -> Iterator[Episodes]:
         """Yield the chunks of episodes for the estimate itself, each with its own luck."""

@@ -30,11 +30,15 @@ class Amount:
         In worlds that the log allows, (B,).
     confidence
         Of the interval.
+    simulation_error
+        Standard error of the estimate that is due to the number of simulated episodes; the
+        draws hold it too.
     """
 
     estimate: float
     draws: np.ndarray
     confidence: float = 0.95
+    simulation_error: float = 0.0
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -96,8 +100,6 @@ class Valuation:
         What the values start from, in words.
     method, replanned
         How the draws were made, and whether each has a plan of its own.
-    simulation_error
-        Standard error that is due to the number of simulated episodes; it is in the intervals.
     notes
         What else to know.
     """
@@ -111,7 +113,6 @@ class Valuation:
     starts: str
     method: str
     replanned: bool = False
-    simulation_error: float = 0.0
     notes: tuple[str, ...] = field(default_factory=tuple)
 
     @property
@@ -136,7 +137,9 @@ class Valuation:
         draws, level = len(self.value.draws), f"{self.value.confidence:.0%} interval"
         plans = "; each draw has a plan of its own" if self.replanned else ""
         lines = [self.warning] if self.warning else []
-        lines += [] if self.verdict is None else [f"instruments: {self.verdict.rule}"]
+        if self.verdict is not None:
+            word = self.verdict.word.upper() or "none"
+            lines.append(f"instruments: {word}, {self.verdict.rule}")
         lines += [
             f"value of {self.horizon:,} steps from {self.starts}, discount {self.discount:g}; "
             f"{draws:,} {self.method} draws{plans}",
@@ -178,7 +181,7 @@ class Valuation:
             "method": self.method,
             "replanned": self.replanned,
             "draws": len(self.value.draws),
-            "simulation_error": self.simulation_error,
+            "simulation_error": self.value.simulation_error,
             "notes": list(self.notes),
         }
         if draws:
@@ -188,6 +191,15 @@ class Valuation:
     def __repr__(self) -> str:
         v = self.value
         return f"Valuation({self.name} {v.estimate:.5g} {_pair(v)})"
+
+
+def gains_of(values: dict[str, Amount]) -> dict[str, Amount]:
+    """Return how much more the first of several earns than each of the others."""
+    (_, own), *others = values.items()
+    return {
+        name: Amount(own.estimate - v.estimate, own.draws - v.draws, own.confidence)
+        for name, v in others
+    }
 
 
 def _pair(amount: Amount) -> str:

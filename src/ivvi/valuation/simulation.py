@@ -55,7 +55,8 @@ class Task:
         self, worlds: Worlds, x: Array, a: Array, noise: Array, h: Array
     ) -> tuple[Array, Array]:
         """Return the next states (B, n, d_x) and the rewards (B, n)."""
-        y = jnp.einsum("bnf,byf->bny", self.phi(x, a), worlds.W)
+        inside = jnp.clip(x, worlds.trusted[:, :1], worlds.trusted[:, 1:])
+        y = jnp.einsum("bnf,byf->bny", self.phi(inside, a), worlds.W)
         x_next = y[..., : self.d_x] + jnp.einsum("bnd,bkd->bnk", noise, worlds.factor)
         x_next = jnp.clip(x_next, -FAR, FAR)
         if isinstance(self.reward, Learned):
@@ -103,7 +104,7 @@ def in_chunks(
     found, count = [], len(worlds.W)
     for first in range(0, count, size):
         rows = np.minimum(np.arange(first, first + size), count - 1)
-        own = given[rows] if isinstance(actor, Planned) and len(given) == count else given
+        own = given[rows] if isinstance(actor, Planned) and given.ndim == 3 else given
         some = Worlds(*(part[rows] for part in worlds))
         found.append(returns(task, actor, own, some, episodes)[: count - first])
         if progress:
@@ -120,7 +121,12 @@ def _compiled(task: Task, actor: Any) -> Callable[..., Array]:
         alone = Worlds(*(part[None] for part in world))
         return _run(task, Fixed(actor.rule(W)), alone, (), starts[None], keys[None])[0]
 
-    return jax.jit(lambda worlds, W, x, k: jax.vmap(one)(tuple(worlds), W, x, k))  # type: ignore[no-any-return]
+    def all_of(worlds: Worlds, W: Array, starts: Array, keys: Array) -> Array:
+        if W.ndim == 2:
+            return _run(task, Fixed(actor.rule(W)), worlds, (), starts, keys)
+        return jax.vmap(one)(tuple(worlds), W, starts, keys)
+
+    return jax.jit(all_of)  # type: ignore[no-any-return]
 
 
 def _run(task: Task, actor: Actor, worlds: Worlds, given: Any, starts: Array, keys: Array) -> Array:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,21 +13,19 @@ from ivvi.actions import Actions
 from ivvi.errors import InputError, PlanningWarning, nearest
 from ivvi.logs import Log
 from ivvi.planners import MPC, Problem
+from ivvi.planners.cautious import CautiousRule
 from ivvi.planners.mpc import MPCRule
 from ivvi.planning import make_planner
 from ivvi.policy import Policy
 from ivvi.rewards import Learned, make_reward
-from ivvi.valuation import draws as drawn
-from ivvi.valuation.actors import Behaviour, Constant, Fixed, Planned, Rows
-from ivvi.valuation.draws import Worlds
+from ivvi.valuation.actors import Behaviour, Constant, Fixed, Rows
 from ivvi.valuation.evidence import Evidence
+from ivvi.valuation.inquiry import METHODS, Inquiry
 from ivvi.valuation.luck import Luck
-from ivvi.valuation.result import Amount, Valuation
+from ivvi.valuation.result import Valuation, gains_of
 from ivvi.valuation.shown import from_log, from_moments
-from ivvi.valuation.simulation import Episodes, Task, in_chunks, returns, with_weights
 
 RIVALS = ("behaviour", "zero", "least-squares")
-METHODS = ("auto", "bootstrap", "asymptotic")
 
 
 def value(  # noqa: PLR0913
@@ -98,119 +95,28 @@ def value(  # noqa: PLR0913
     """
     evidence = Evidence.of(source)
     problem = _problem(policy, evidence, reward, actions, horizon, discount)
-    _check(evidence, method, draws, confidence)
-    rng = np.random.default_rng(seed)
-    if method == "auto":
-        kept = evidence.moments is not None and evidence.moments.episodes is not None
-        method = "bootstrap" if kept else "asymptotic"
-    if method == "bootstrap":
-        worlds, weights = drawn.bootstrap(evidence, draws, rng)
-    else:
-        worlds, weights = drawn.asymptotic(evidence, draws, rng), None
-    luck = Luck.of(problem, starts, draws, seed)
-    named = {_name(policy): policy}
+    _check(method, draws, confidence)
     rivals = dict(against) if isinstance(against, Mapping) else {word: word for word in against}
-    sets = {
-        name: _simulated(who, evidence, problem, worlds, luck, progress)
-        for name, who in {**named, **rivals}.items()
+    name = policy if isinstance(policy, str) else "policy"
+    actors = {
+        who: _actor(what, evidence, problem) for who, what in {name: policy, **rivals}.items()
     }
-    if replan:
-        sets[_name(policy)] = _replanned(policy, problem, evidence, worlds, luck, progress)
-    share = luck.shares(len(worlds.W), weights, rng)
-    values = {n: Amount(*luck.combine(*parts, share), confidence) for n, parts in sets.items()}
-    own = values[_name(policy)]
-    gains = {
-        name: Amount(own.estimate - v.estimate, own.draws - v.draws, confidence)
-        for name, v in values.items()
-        if name != _name(policy)
-    }
+    luck = Luck.of(problem, starts, draws, seed)
+    inquiry = Inquiry(evidence, problem, luck, method, draws, confidence, seed, progress)
+    values = inquiry.values(actors, planner_of(policy) if replan else None)
     shown = from_moments(evidence, problem) if log is None else from_log(log, problem)
-    first = sets[_name(policy)][0]
     return Valuation(
         values,
-        gains,
+        gains_of(values),
         evidence.verdict,
         shown,
         problem.horizon,
         problem.discount,
         luck.words,
-        method,
+        inquiry.way,
         replan,
-        float(first.std() / np.sqrt(first.size)),
-        _notes(evidence, problem, method, shown),
+        _notes(evidence, problem, shown),
     )
-
-
-def _name(policy: Any) -> str:
-    return policy if isinstance(policy, str) else "policy"
-
-
-def _simulated(
-    who: Any,
-    evidence: Evidence,
-    problem: Problem,
-    worlds: Worlds,
-    luck: Luck,
-    progress: Callable[[int], None] | None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the returns of many episodes in the estimate, (N,), of a few in each draw, (B, n)."""
-    task = Task.of(problem)
-    actor, given = _actor(who, evidence, problem)
-    one = drawn.repeated(drawn.point(evidence), luck.size)
-    first = [returns(task, actor, given, one, some).ravel() for some in luck.episodes()]
-    rest = in_chunks(task, actor, given, worlds, luck.few, luck.size, progress)
-    return np.concatenate(first), rest
-
-
-def _replanned(
-    policy: Any,
-    problem: Problem,
-    evidence: Evidence,
-    worlds: Worlds,
-    luck: Luck,
-    progress: Callable[[int], None] | None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Do the same with a plan for each draw.
-
-    How much too good a plan looks to the world that it was made for, V_b(pi_b) - V(pi_b), is
-    how much too good the estimate's own plan looks; the draws are the value less that.
-    """
-    task, few, one = Task.of(problem), luck.few, drawn.point(evidence)
-    actor, given = _actor(policy, evidence, problem)
-    same = drawn.repeated(one, luck.size)
-    first = [returns(task, actor, given, same, some).ravel() for some in luck.episodes()]
-    planner = planner_of(policy)
-    both = worlds, drawn.repeated(one, len(worlds.W))
-    if isinstance(planner, MPC):
-        again = Planned(planner, partial(with_weights, problem))
-        own, here = (
-            in_chunks(task, again, worlds.W, some, few, luck.size, progress) for some in both
-        )
-    else:
-        own, here = _planned_one_by_one(planner, problem, task, both, few, progress)
-    start = np.concatenate(first)
-    return start, start[: luck.count] - (own - here)
-
-
-def _planned_one_by_one(
-    planner: Any,
-    problem: Problem,
-    task: Task,
-    both: tuple[Worlds, Worlds],
-    few: Episodes,
-    progress: Callable[[int], None] | None,
-) -> tuple[np.ndarray, np.ndarray]:
-    found: list[list[np.ndarray]] = [[], []]
-    alone = Episodes(few.starts[:1], few.numbers[:1], few.seed)
-    for b, W in enumerate(both[0].W):
-        again = with_weights(problem, W)
-        actor = Fixed(Policy(again, planner.solve(again)))
-        for worlds, kept in zip(both, found, strict=True):
-            some = Worlds(*(part[b : b + 1] for part in worlds))
-            kept.append(returns(task, actor, (), some, alone)[0])
-        if progress:
-            progress(1)
-    return np.array(found[0]), np.array(found[1])
 
 
 def _actor(who: Any, evidence: Evidence, problem: Problem) -> tuple[Any, Any]:
@@ -259,6 +165,8 @@ def planner_of(policy: Any) -> Any:
     if not isinstance(policy, Policy):
         raise InputError("planning again needs a policy that ivvi.plan made")
     rule = policy.rule
+    if isinstance(rule, CautiousRule):
+        raise InputError("a cautious policy is not planned again; value it as it is")
     if isinstance(rule, MPCRule):
         return MPC(lookahead=rule.lookahead, starts=rule.starts)
     return make_planner(rule.kind)
@@ -298,7 +206,7 @@ def _problem(
         return Problem.of(model, wanted, actions, **settings)
 
 
-def _check(evidence: Evidence, method: str, draws: int, confidence: float) -> None:
+def _check(method: str, draws: int, confidence: float) -> None:
     if method not in METHODS:
         hint = nearest(method, METHODS) or f"; {', '.join(METHODS)} are known"
         raise InputError(f"unknown method {method!r} of drawing worlds{hint}")
@@ -308,9 +216,7 @@ def _check(evidence: Evidence, method: str, draws: int, confidence: float) -> No
         raise InputError(f"the confidence is {confidence:g}; a number in (0, 1) is wanted")
 
 
-def _notes(
-    evidence: Evidence, problem: Problem, method: str, shown: float | None
-) -> tuple[str, ...]:
+def _notes(evidence: Evidence, problem: Problem, shown: float | None) -> tuple[str, ...]:
     notes = list(problem.doubts)
     if evidence.moments is None:
         notes.append("without moments the noise and the behaviour policy are taken as known")

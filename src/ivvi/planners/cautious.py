@@ -1,0 +1,240 @@
+"""Caution: leave what was usual only where the gain is sure enough.
+
+Let b(x) = E[a | x] be what was usually done in x, and a*(x) the plan. Between them stand
+
+    a = b + t M_r (a* - b),   M_r the projector on the r best identified directions of action,
+
+and of these (over a finite set, of all choices) the one is taken whose gain over b has the
+best lower bound: with D(W) the return of doing a now and what is usual afterwards, less that
+of doing b now, in the mean dynamics of W over a few steps,
+
+    D(W_hat) - kappa (mean_m (D(W_m) - D(W_hat))^2)^1/2,   W_m ~ N(W_hat, W_cov).
+
+b itself has bound 0: a policy that is nowhere worse than b, were the bounds right, is no worse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import NormalDist
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi.blocks import Array
+from ivvi.dynamics import Dynamics
+from ivvi.errors import InputError
+from ivvi.planners.choices import MOST_LISTED
+from ivvi.planners.mpc import MPC
+from ivvi.planners.problem import Planner, Problem, Rule
+from ivvi.planners.usual import Support, Usual
+from ivvi.rewards import Learned
+
+SCENARIOS, STEPS = 24, 4
+"""Draws of W, and steps over which a gain is counted."""
+PARTS = (0.5, 1.0)
+"""How far to go towards the plan, t."""
+WIDE = 10.0
+"""Spread of free directions of W, in standard deviations of the noise for one of the feature."""
+
+
+@dataclass(frozen=True)
+class Cautious:
+    """A planner whose plan is followed as far as its gain over what was usual is sure.
+
+    Parameters
+    ----------
+    planner
+        What makes the plan.
+    caution
+        From 0, the plan as it is, to a confidence below 1: the lower bounds are those of
+        two-sided intervals of this confidence, kappa = Phi^-1((1 + caution) / 2).
+    abstain
+        Share of the log's rows that count as supported; where (x, a) lies outside, what was
+        usual is done. None for no such rule.
+    """
+
+    planner: Planner = field(default_factory=MPC)
+    caution: float = 0.95
+    abstain: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.caution < 1:
+            raise InputError(f"caution is {self.caution:g}; a number from 0 to below 1 is wanted")
+        if self.abstain is not None and not 0 < self.abstain <= 1:
+            raise InputError(f"abstain is {self.abstain:g}; a share in (0, 1] is wanted")
+
+    @property
+    def kind(self) -> str:
+        """The word by which saved policies know it."""
+        return "cautious"
+
+    def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> CautiousRule:
+        """Plan, then prepare the draws of W and the directions of action."""
+        model = problem.model
+        usual = Usual.of(model)
+        inner = self.planner.solve(problem, seed=seed, progress=progress)
+        drawn = scenarios(model, SCENARIOS, np.random.default_rng(seed))
+        support = None if self.abstain is None else Support.of(model, self.abstain)
+        towards = directions(model, drawn)
+        return CautiousRule(problem, inner, self.caution, drawn, towards, usual, support)
+
+
+@dataclass(frozen=True, eq=False)
+class CautiousRule:
+    """How a cautious policy decides.
+
+    Attributes
+    ----------
+    inner
+        The plan.
+    caution
+        Confidence of the lower bounds.
+    drawn
+        W_hat and draws around it, (M + 1, d_y, d_phi).
+    towards
+        M_r for r = 1, ..., d_a, (d_a, d_a, d_a).
+    usual, support
+        What was usually done, and where the log has rows.
+    """
+
+    problem: Problem
+    inner: Rule
+    caution: float
+    drawn: Array
+    towards: Array
+    usual: Usual
+    support: Support | None = None
+
+    @property
+    def kind(self) -> str:
+        """The planner's word."""
+        return "cautious"
+
+    @classmethod
+    def from_parts(
+        cls, problem: Problem, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+    ) -> CautiousRule:
+        """Make the rule again from `parts`."""
+        from ivvi.planners import RULES
+
+        named = dict(settings["inner"])
+        under = {k.removeprefix("inner."): v for k, v in arrays.items() if k.startswith("inner.")}
+        inner = RULES[named.pop("kind")](problem, named, under)
+        usual = Usual(problem.model.phi, *(arrays[f"usual.{k}"] for k in ("slopes", "range")))
+        parts = [arrays.get(f"support.{k}") for k in ("centre", "scale", "limit")]
+        support = None if parts[0] is None else Support(*parts)  # type: ignore[arg-type]
+        kept = float(settings["caution"]), arrays["drawn"], arrays["towards"]
+        return cls(problem, inner, *kept, usual, support)
+
+    def parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Return the plan's settings and arrays, and those of caution."""
+        settings, arrays = self.inner.parts()
+        found = {f"inner.{k}": v for k, v in arrays.items()}
+        found |= {"drawn": self.drawn, "towards": self.towards}
+        found |= {"usual.slopes": self.usual.slopes, "usual.range": self.usual.range}
+        if self.support is not None:
+            names = ("centre", "scale", "limit")
+            found |= {f"support.{k}": np.asarray(getattr(self.support, k)) for k in names}
+        inner = {"kind": self.inner.kind, **settings}
+        return {"inner": inner, "caution": self.caution}, found
+
+    def begin(self, n: int) -> Any:
+        """Remember what the plan remembers."""
+        return self.inner.begin(n)
+
+    def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
+        """Return the actions (n, d_a) with the best lower bounds."""
+        plan, memory = self.inner.act(x, h, memory)
+        b = self._usual(x)
+        if self.caution > 0:
+            options = self._options(plan, b)
+            best = jnp.argmax(self.bounds(x, options, h), axis=1)
+            plan = options[jnp.arange(len(x)), best]
+        if self.support is not None:
+            plan = jnp.where(self.support.outside(x, plan)[:, None], b, plan)
+        return plan, memory
+
+    def bounds(self, x: Array, options: Array, h: Array) -> Array:
+        """Lower bounds of the gain over the first option, (n, c), of options (n, c, d_a)."""
+        n, c = options.shape[:2]
+        states = jnp.repeat(x, c, axis=0)
+        value = partial(self._return, states, options.reshape(n * c, -1), h)
+        gained = jax.lax.map(value, jnp.asarray(self.drawn)).reshape(-1, n, c)
+        gained = gained - gained[:, :, :1]
+        kappa = NormalDist().inv_cdf((1 + self.caution) / 2)
+        return gained[0] - kappa * jnp.sqrt(jnp.mean((gained[1:] - gained[0]) ** 2, axis=0))
+
+    def _usual(self, x: Array) -> Array:
+        """What was usual, or the allowed choice next to it."""
+        actions, b = self.problem.actions, self.usual(x)
+        box = jnp.clip(b[:, list(actions.continuous)], actions.low, actions.high)
+        far = b[:, None, list(actions.discrete)] - jnp.asarray(actions.choices)
+        choice = jnp.asarray(actions.choices)[jnp.argmin(jnp.sum(far**2, axis=-1), axis=1)]
+        return actions.join(box, choice)
+
+    def _options(self, plan: Array, b: Array) -> Array:
+        """Return b first, then what lies between it and the plan, (n, c, d_a)."""
+        actions, n = self.problem.actions, len(b)
+        if actions.is_finite and len(actions.choices) <= MOST_LISTED:
+            listed = jnp.broadcast_to(actions.choices, (n, *actions.choices.shape))
+            return jnp.concatenate([b[:, None], listed], axis=1)
+        if actions.choices.size:
+            return jnp.stack([b, plan], axis=1)
+        moves = jnp.einsum("rij,nj->nri", jnp.asarray(self.towards), plan - b)
+        some = [jnp.clip(b[:, None] + t * moves, actions.low, actions.high) for t in PARTS]
+        return jnp.concatenate([b[:, None], *some], axis=1)
+
+    def _return(self, x: Array, a: Array, h: Array, W: Array) -> Array:
+        """Return of actions (n, d_a) in states (n, d_x), followed by what is usual, (n,)."""
+        problem, d = self.problem, self.problem.model.d_next
+        total, alive = jnp.zeros(len(x)), jnp.ones(len(x))
+        for step in range(STEPS + 1):
+            y = problem.model.phi(x, a) @ W.T
+            x_next = y[:, :d]
+            learned = isinstance(problem.reward, Learned)
+            r = y[:, -1] if learned else problem.reward(x, a, x_next, h + step)
+            total = total + problem.discount**step * alive * r
+            if problem.terminal is not None:
+                alive = alive * (1.0 - problem.terminal(x_next))
+            x, a = x_next, self._usual(x_next)
+        return total
+
+
+def scenarios(model: Dynamics, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Return W_hat and draws of N(W_hat, W_cov), (count + 1, d_y, d_phi); free directions wide."""
+    dW = rng.normal(size=(count, model.W.size)) @ model.weight_root.T
+    drawn = model.W + dW.reshape(count, *model.W.shape)
+    if model.unidentified:
+        units = np.std(model.phi(model.states, model.acted), axis=0)
+        units[units == 0] = 1.0
+        size, vectors = np.linalg.eigh(model.bread * np.outer(units, units))
+        free = vectors[:, size <= 1e-9 * size[-1]] / units[:, None]
+        spread = WIDE * np.sqrt(np.diag(model.noise_cov))
+        extra = rng.normal(size=(count, len(model.W), free.shape[1]))
+        drawn = drawn + (extra * spread[:, None]) @ free.T
+    return np.concatenate([model.W[None], drawn])
+
+
+def directions(model: Dynamics, drawn: np.ndarray) -> np.ndarray:
+    """Return the projectors on the r best identified directions of action, (d_a, d_a, d_a).
+
+    Directions are those along which the effect of the action on the next state, in units of
+    the noise and of the actions' spread, is surest.
+    """
+    d, units = model.d_next, np.std(model.acted, axis=0)
+    units = np.where(units > 0, units, 1.0)
+    with jax.enable_x64(True):
+        at = jnp.asarray(model.states.mean(axis=0)), jnp.asarray(model.acted.mean(axis=0))
+        slope = np.asarray(jax.jacfwd(model.phi, argnums=1)(*at))
+    effects = drawn[:, :d] @ slope * units
+    noise = np.linalg.pinv(model.noise_cov[:d, :d])
+    off = effects[1:] - effects[0]
+    unsure = np.einsum("mij,ik,mkl->jl", off, noise, off)
+    vectors = np.linalg.eigh(unsure)[1]
+    projectors = [vectors[:, :r] @ vectors[:, :r].T for r in range(1, len(units) + 1)]
+    return np.array([units[:, None] * P / units for P in projectors])

@@ -1,0 +1,91 @@
+"""The part of a report that says what a policy is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ivvi.errors import InputError
+from ivvi.reporting.page import Cell, Figure, Part, Picture, Section, Shown, Table, Text, Verdict
+from ivvi.reporting.pictures import IV, LS, MUTED, draw
+
+
+def value_section(value: Any) -> Section:
+    """Show the values of a policy and of its rivals, with intervals.
+
+    Parameters
+    ----------
+    value
+        What `ivvi.value` returns, or what it is as JSON (`to_dict`, ``ivvi value --json``).
+    """
+    found = value.to_dict() if hasattr(value, "to_dict") else value
+    try:
+        return _section(found)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise InputError(
+            f"the value of a policy as `ivvi value --json` writes it is wanted: {error!r}"
+        ) from error
+
+
+def _section(found: Mapping[str, Any]) -> Section:
+    name, level = found["policy"], f"{found['confidence']:.0%}"
+    plans = "; each draw has a plan of its own" if found["replanned"] else ""
+    lead = (
+        f"{found['horizon']:,} steps from {found['starts']}, discount {found['discount']:g}; "
+        f"{found['draws']:,} {found['method']} draws{plans}."
+    )
+    parts: list[Part] = []
+    if found["warning"]:
+        word, _, text = found["warning"].partition(": ")
+        parts.append(Verdict(word.capitalize(), text, "doubtful"))
+    caption = f"Points: in the estimated world. Lines: {level} intervals."
+    pictures = [_amounts("value", "value", found["values"], name)]
+    if found["gains"]:
+        pictures.append(_amounts("gain", f"gain of {name} over", found["gains"], name))
+    parts.append(Figure("Values side by side", tuple(pictures), caption, wide=True))
+    rows = tuple(_row(policy, found) for policy in found["values"])
+    columns = ("policy", "value", "std.err.", level, f"gain of {name}", level, "P(gain)")
+    parts.append(Table("Values and gains", columns, rows))
+    said = tuple(found["notes"])
+    if found["shown_by_the_log"] is not None:
+        said += (f"The log shows {found['shown_by_the_log']:.5g} for its own policy.",)
+    return Section("What the policy is worth", lead, (*parts, *((Text(said),) if said else ())))
+
+
+def _row(policy: str, found: Mapping[str, Any]) -> tuple[Cell, ...]:
+    own, gain = found["values"][policy], found["gains"].get(policy)
+    row = (policy, float(own["estimate"]), float(own["se"]), _interval(own))
+    if gain is None:
+        return (*row, None, None, None)
+    return (*row, float(gain["estimate"]), _interval(gain), float(gain["probability"]))
+
+
+def _interval(amount: Mapping[str, Any]) -> Shown:
+    low, high = amount["interval"]
+    return Shown(low, f"[{low:.4g}, {high:.4g}]")
+
+
+def _amounts(kind: str, title: str, amounts: Mapping[str, Any], policy: str) -> Picture:
+    names = list(amounts)
+    at = np.arange(len(names))[::-1]
+
+    def paint(ax: Any) -> None:
+        if kind == "gain":
+            ax.axvline(0, color=MUTED, lw=0.8)
+        for y, name in zip(at, names, strict=True):
+            colour = IV if name == policy else LS if name == "least-squares" else MUTED
+            ax.plot(amounts[name]["interval"], [y, y], color=colour, lw=2.2)
+            ax.plot(amounts[name]["estimate"], y, "o", color=colour, ms=7, mew=0)
+        ax.set_yticks(at, names)
+        ax.set_ylim(-0.6, len(names) - 0.4)
+        ax.tick_params(axis="y", length=0)
+        ax.spines["left"].set_visible(False)
+        ax.grid(visible=True, axis="x")
+
+    said = "; ".join(f"{name} {amounts[name]['estimate']:.4g}" for name in names)
+    height = 70 + 30 * len(names)
+    return draw(
+        f"worth-{kind}", f"{title.capitalize()}: {said}.", paint, title=title, height=height
+    )

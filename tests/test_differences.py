@@ -1,0 +1,150 @@
+"""Confounders that last an episode: differences between steps, and what must hold for them."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ivvi
+from helpers import OPTIONS, ROLES, run
+from ivvi.differences import BEFORE, difference_log
+from ivvi.environments import ConfoundedEnv, gaussian, linear_world
+from ivvi.errors import InputError
+from ivvi.layout import build_layout
+
+LASTING = np.array([[1.0, 0.5], [0.5, 1.0]])
+
+
+@pytest.fixture(scope="module")
+def world():
+    return dataclasses.replace(linear_world(2, "III"), lasting=gaussian(LASTING))
+
+
+@pytest.fixture(scope="module")
+def log(world):
+    return ConfoundedEnv(world).collect(episodes=300, horizon=15, seed=0)
+
+
+def test_differences_remove_what_lasts_and_levels_do_not(world, log):
+    levels, found = ivvi.estimate(log), ivvi.estimate(log, difference=True)
+    assert np.abs((found.W - world.W_star) / found.se).max() < 4
+    assert np.abs((levels.W - world.W_star) / levels.se)[:, 1:3].max() > 8
+    # least squares in differences is confounded by the e of both steps
+    assert np.abs((found.baseline.W - world.W_star) / found.baseline.se)[:, 1:].max() > 8
+    # a covariance of n Gaussian rows, each error in two differences, has standard error sqrt(3/n)
+    noise = world.confounder.covariance
+    assert np.abs(found.model.noise_cov - noise).max() < 5 * np.sqrt(3 / found.counts.transitions)
+
+
+def test_the_constant_is_that_of_the_average_episode():
+    """x' = 3 + x / 2 - a / 2 + u + e: the constant is 3, whatever the single episodes have."""
+    rng = np.random.default_rng(4)
+    episodes, steps = 2000, 6
+    u = rng.normal(size=episodes)
+    x, rows = u + 6 + rng.normal(size=episodes), []
+    for h in range(steps):
+        z, e = rng.normal(size=(2, episodes))
+        a = z + e + u + rng.normal(size=episodes)
+        y = 3 + 0.5 * x - 0.5 * a + u + e
+        rows.append((np.arange(episodes), np.full(episodes, h), x, a, z, y))
+        x = y
+    columns = [np.array(part).T.ravel() for part in zip(*rows, strict=True)]
+    names = ("episode", "step", "x0", "a0", "z0", "next_x0")
+    fit = ivvi.estimate(dict(zip(names, columns, strict=True)), difference=True)
+    assert np.abs((fit.W - [[3.0, 0.5, -0.5]]) / fit.se).max() < 4
+    assert fit.model.mean(np.array([2.0]), np.array([1.0])) == pytest.approx(fit.W @ [1, 2, 1])
+
+
+@given(seed=st.integers(0, 10**6), size=st.integers(3, 50), steps=st.integers(3, 6))
+def test_rows_are_differences_within_episodes(seed, size, steps):
+    """However the rows are cut into batches; steps that are not consecutive are no pair."""
+    rng = np.random.default_rng(seed)
+    episodes = 4
+    n = episodes * steps
+    columns = {"episode": np.repeat(np.arange(episodes), steps)}
+    columns["step"] = np.tile(np.arange(steps), episodes) + (np.arange(n) % steps > 1)  # a gap
+    columns |= {name: rng.normal(size=n) for name in ("x0", "a0", "z0", "next_x0")}
+    log = ivvi.read_logs(columns)
+    layout = build_layout(log, "poly2")
+    differenced = difference_log(log, layout)
+    blocks = list(differenced.table.batches(differenced.roles.columns, (), size))
+    found = {
+        n: np.concatenate([b.column(n).to_numpy() for b in blocks]) for n in blocks[0].schema.names
+    }
+    later = np.flatnonzero((np.arange(n) % steps > 0) & (np.arange(n) % steps != 2))
+    for name in ("x0", "a0", "next_x0"):
+        np.testing.assert_allclose(found[name], columns[name][later] - columns[name][later - 1])
+    square = columns["a0"] ** 2
+    np.testing.assert_allclose(found["a0^2"], square[later] - square[later - 1])
+    np.testing.assert_allclose(found["z0"], columns["z0"][later])
+    for name, values in (
+        ("z0", columns["z0"]),
+        ("x0", columns["x0"]),
+        ("z0^2", columns["z0"] ** 2),
+    ):
+        np.testing.assert_allclose(found[name + BEFORE], values[later - 1])
+
+
+def test_rows_out_of_order_and_weights_give_the_same(log):
+    table = log.to_arrow()
+    plain = ivvi.estimate(table, difference=True)
+    order = np.random.default_rng(0).permutation(table.num_rows)
+    shuffled = ivvi.estimate(table.take(order), difference=True)
+    np.testing.assert_allclose(shuffled.W, plain.W, rtol=1e-8)
+    weighted = table.append_column("w", [np.full(table.num_rows, 2.0)])
+    roles = {"state": "x*", "action": "a*", "instrument": "z*", "next_state": "next_x*"}
+    doubled = ivvi.read_logs(weighted, **roles, weight="w")
+    np.testing.assert_allclose(ivvi.estimate(doubled, difference=True).W, plain.W, rtol=1e-8)
+
+
+@pytest.mark.filterwarnings("ignore:weak instruments")
+@pytest.mark.parametrize("features", ["poly2", "spline:4"])
+def test_other_features_have_the_same_columns_as_in_levels(log, features):
+    fit = ivvi.estimate(log, features, difference=True, se="unadjusted", allow_unidentified=True)
+    wanted = build_layout(log, features).phi_names
+    assert fit.estimate.layout.phi_names == wanted
+    assert fit.W.shape == (2, len(wanted))
+    assert fit.model.mean(np.zeros(2), np.zeros(2)).shape == (2,)
+
+
+def test_a_global_instrument_drops_out_and_is_refused(simulator):
+    """z that never changes moves no difference of actions that it does not move through x."""
+    sepsis = simulator("sepsis").collect(episodes=50, seed=0)
+    one = {"state": "x0", "action": "a*", "instrument": "z0", "next_state": "next_x0"}
+    log = ivvi.read_logs(sepsis.to_arrow(), **one)
+    with pytest.raises(InputError, match="identif"):
+        ivvi.estimate(log, difference=True)
+
+
+def test_what_cannot_be_differenced_is_refused(log, tmp_path):
+    one_step = {"x0": np.arange(9.0), "a0": np.arange(9.0) ** 2, "z0": np.sin(np.arange(9.0))}
+    columns = {"state": "x0", "action": "a0", "instrument": "z0", "next_state": "y"}
+    rows = ivvi.read_logs({**one_step, "y": np.cos(np.arange(9.0))}, **columns)
+    with pytest.raises(InputError, match="the log has no episode column"):
+        ivvi.estimate(rows, difference=True)
+    with pytest.raises(InputError, match="in one process"):
+        ivvi.estimate(log, difference=True, client=2)
+    fit = ivvi.estimate(log, difference=True)
+    policy = ivvi.plan(fit.model, "quadratic:weight=0.05", (-1, 1), horizon=3)
+    with pytest.raises(InputError, match="a fit from differences has no moments of its levels"):
+        ivvi.sensitivity(policy, fit)
+
+
+def test_the_command_line_writes_a_model_in_levels(log, tmp_path):
+    path = tmp_path / "log.parquet"
+    log.to_parquet(path)
+    target = tmp_path / "fit.json"
+    result = run("fit", path, *OPTIONS, "--difference", "--out", tmp_path / "m", "--json", target)
+    assert result.code == 0, result.err
+    facts = json.loads(target.read_text())
+    fit = ivvi.estimate(ivvi.read_logs(path, **ROLES), difference=True)
+    assert facts["difference"] is True
+    np.testing.assert_allclose(facts["W"], fit.W, rtol=1e-8)
+    model = ivvi.load_model(tmp_path / "m")
+    np.testing.assert_allclose(model.W, fit.W, rtol=1e-8)
+    more = run("update", tmp_path / "m", path, "--out", tmp_path / "n")
+    assert more.code == 2
+    assert "keeps no moments" in more.err

@@ -1,0 +1,307 @@
+"""What a policy is worth: values in drawn worlds, against closed forms and simulators."""
+
+import json
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import ivvi
+from helpers import OPTIONS, assert_refused, make_rows, run, write_table
+from ivvi.dynamics import Dynamics
+from ivvi.errors import InputError, IvviWarning
+from ivvi.estimators import Exact
+from ivvi.logs import Sample
+from ivvi.valuation.draws import asymptotic, bootstrap, point, reweighted
+from ivvi.valuation.evidence import Evidence
+from ivvi.valuation.habit import Habit
+from ivvi.valuation.result import Amount
+
+REWARD = "quadratic:weight=0.05"
+
+
+@pytest.fixture(scope="module")
+def fit(simulated):
+    return ivvi.estimate(simulated("linear", 2, episodes=60, horizon=40, seed=3), episodes=True)
+
+
+@pytest.fixture(scope="module")
+def policy(fit):
+    return ivvi.plan(fit.model, REWARD, (-1, 1), horizon=40)
+
+
+@pytest.fixture(scope="module")
+def worth(policy, fit):
+    return ivvi.value(policy, fit, against=("behaviour", "zero"), draws=100, seed=1)
+
+
+def closed_form(model, action, start, horizon, weight=0.05):
+    """E sum_h -weight |x_h|^2 under one action, by propagating mean and covariance."""
+    d = len(start)
+    c, P, Q = model.W[:, 0], model.W[:, 1 : 1 + d], model.W[:, 1 + d :]
+    mean, cov, total = np.asarray(start, float), np.zeros((d, d)), 0.0
+    for _ in range(horizon):
+        total -= weight * (mean @ mean + np.trace(cov))
+        mean, cov = c + P @ mean + Q @ action, P @ cov @ P.T + model.noise_cov
+    return total
+
+
+def test_a_constant_action_has_its_closed_form_value_in_every_draw(fit):
+    action, start = np.array([0.3, -0.2]), [4.0, -1.0]
+    found = ivvi.value(
+        action, fit, reward=REWARD, horizon=30, against=(), draws=40, starts=start, seed=5
+    )
+    exact = closed_form(fit.model, action, start, 30)
+    assert abs(found.value.estimate - exact) < 4 * found.value.simulation_error
+    worlds, _ = bootstrap(Evidence.of(fit), 40, np.random.default_rng(5))
+    drawn = [
+        closed_form(replace(fit.model, W=W, noise_cov=F @ F.T), action, start, 30)
+        for W, F in zip(worlds.W, worlds.factor, strict=True)
+    ]
+    # the same worlds, so that only the simulation stands between the two
+    assert np.corrcoef(drawn, found.value.draws)[0, 1] > 0.95
+    assert found.value.draws.std() == pytest.approx(np.std(drawn), rel=0.25)
+
+
+def test_a_function_is_valued_like_the_policy_that_it_is(fit):
+    settings = {"reward": REWARD, "horizon": 10, "against": (), "draws": 20}
+    one = ivvi.value([0.5, 0.5], fit, **settings)
+    same = ivvi.value(lambda x: np.full((len(x), 2), 0.5), fit, **settings)
+    np.testing.assert_allclose(one.value.draws, same.value.draws, rtol=1e-9)
+
+
+def test_the_value_is_that_of_the_simulator(worth, policy, simulator):
+    env = simulator("linear", 2)
+    truth = ivvi.evaluate(policy, env, against=("zero", "behaviour"), episodes=2000, horizon=40)
+    for name, amount in worth.values.items():
+        low, high = amount.interval
+        middle, half = (low + high) / 2, (high - low) / 2
+        true = truth.value(name)
+        # five standard errors of the interval and of the simulator
+        assert abs(true.mean - middle) < 5 * np.hypot(half / 1.96, true.se), name
+    assert worth.gains["zero"].probability == 1.0
+
+
+def test_the_log_flatters_its_own_policy(worth, fit, simulated):
+    log = simulated("linear", 2, episodes=60, horizon=40, seed=3)
+    rewards = log.table.table["reward"].to_numpy().reshape(60, 40)
+    assert worth.shown == pytest.approx(rewards.sum(axis=1).mean(), rel=1e-9)
+    assert worth.shown > worth.values["behaviour"].interval[1]
+    short = ivvi.value("zero", fit, reward=REWARD, horizon=25, against=(), draws=20, log=log)
+    assert short.shown == pytest.approx(rewards[:, :25].sum(axis=1).mean(), rel=1e-9)
+
+
+def test_both_ways_of_drawing_worlds_agree(fit):
+    evidence, rng = Evidence.of(fit), np.random.default_rng(0)
+    one, (two, _) = asymptotic(evidence, 2000, rng), bootstrap(evidence, 2000, rng)
+    for a, b in ((one.W, two.W), (one.G, two.G), (one.C, two.C)):
+        ratio = np.log(b.std(axis=0) / a.std(axis=0))
+        # a bootstrap of 60 episodes knows a spread to about 1 / sqrt(120) at best
+        assert np.abs(ratio).max() < 0.5
+        assert abs(ratio.mean()) < 0.15
+    for i, j in ((3, 3), (1, 1), (4, 2)):
+        known = [np.corrcoef(w.W[:, 0, i], w.G[:, 0, j])[0, 1] for w in (one, two)]
+        assert known[0] == pytest.approx(known[1], abs=0.3)
+    assert np.corrcoef(one.W[:, 0, 3], one.G[:, 0, 3])[0, 1] > 0.3  # the confounder ties them
+
+
+def test_the_simulated_behaviour_is_the_simulators(simulator, simulated):
+    log = simulated("linear", 2, episodes=60, horizon=40, seed=3)
+    fit = ivvi.estimate(log)
+    habit = Evidence.of(fit).habit
+    assert habit.G.shape == (2, 5)
+    x, z = fit.model.states, fit.model.instruments
+    fitted = habit.design.psi(x, z) @ habit.G.T
+    np.testing.assert_allclose(fitted + habit.eta, fit.model.acted, atol=1e-9)
+    alone = Habit.of(fit.model, None)  # without moments: a on the features of x in phi
+    assert alone.design.psi is None
+    assert alone.G.shape == (2, 3)
+
+
+def test_counting_every_episode_once_changes_nothing(fit):
+    again = reweighted(fit.moments, np.ones(60))
+    np.testing.assert_allclose(again.mean, fit.moments.mean, rtol=1e-12)
+    np.testing.assert_allclose(again.scatter, fit.moments.scatter, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(Exact().solve(again).W, fit.W, rtol=1e-9, atol=1e-12)
+
+
+def test_planning_again_takes_the_optimism_of_a_plan_off(policy, fit, worth):
+    again = ivvi.value(policy, fit, against=(), draws=100, seed=1, replan=True)
+    assert again.replanned
+    assert again.value.estimate == worth.value.estimate
+    # a plan looks best to the world that it was made for
+    assert np.median(again.value.draws) < worth.value.estimate
+    assert again.value.se == pytest.approx(worth.value.se, rel=0.5)
+
+
+@pytest.mark.slow
+def test_other_planners_are_planned_again_one_by_one(simulated):
+    fit = ivvi.estimate(simulated("linear", 1, episodes=20, horizon=20, seed=1), episodes=True)
+    policy = ivvi.plan(fit.model, REWARD, (-1, 1), horizon=3, method="value-iteration")
+    found = ivvi.value(policy, fit, against=(), draws=20, replan=True)
+    assert np.isfinite(found.value.draws).all()
+
+
+def test_weak_instruments_are_told_before_any_number(simulated, fit):
+    log = simulated("linear", 2, episodes=20, horizon=10, seed=3)
+    rows = {n: log.to_arrow()[n].to_numpy() for n in log.to_arrow().column_names}
+    rng = np.random.default_rng(0)
+    rows |= {f"z{i}": rng.normal(size=len(rows["z0"])) for i in range(2)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IvviWarning)
+        weak = ivvi.estimate(
+            ivvi.read_logs(rows, state="x*", action="a*", instrument="z*", next_state="next_x*")
+        )
+    found = ivvi.value("zero", weak, reward=REWARD, horizon=5, against=(), draws=20)
+    assert found.verdict.word == "weak"
+    assert found.summary().startswith("WEAK INSTRUMENTS")
+    assert found.to_dict()["warning"].startswith("WEAK")
+    strong = ivvi.value("zero", fit, reward=REWARD, horizon=5, against=(), draws=20)
+    assert strong.summary().startswith("instruments: STRONG")
+    assert strong.to_dict()["warning"] is None
+
+
+def test_a_learned_reward_is_valued_with_its_own_uncertainty(simulated):
+    log = simulated("linear", 2, episodes=60, horizon=20, seed=3)
+    rows = {n: log.to_arrow()[n].to_numpy() for n in log.to_arrow().column_names}
+    e = rows["next_x0"] - 0.5 * rows["x0"]
+    rows["reward"] = 1.0 - rows["x0"] + 2.0 * rows["a0"] - e  # confounded: a0 leans on e
+    log = ivvi.read_logs(
+        rows, state="x*", action="a*", instrument="z*", next_state="next_x*", reward="reward"
+    )
+    fit = ivvi.estimate(log, episodes=True)
+    settings = {"horizon": 10, "against": (), "draws": 200, "starts": [10.0, 10.0]}
+    learned = ivvi.value([0.5, 0.0], fit, reward="learned", **settings)
+    known = ivvi.value([0.5, 0.0], fit, reward=lambda x, a: fit.model.reward(x, a), **settings)
+    assert learned.value.estimate == pytest.approx(known.value.estimate, rel=1e-9)
+    assert learned.value.se > known.value.se  # the second takes the reward as known
+
+
+def test_intervals_of_three_kinds():
+    draws = np.linspace(-1, 3, 401)
+    amount = Amount(0.0, draws, 0.9)
+    assert amount.interval == pytest.approx((-0.8, 2.8))
+    assert amount.interval_of("basic") == pytest.approx((-2.8, 0.8))
+    low, high = amount.interval_of("bias-corrected")
+    assert low < -0.8
+    assert high < 2.8
+    assert amount.probability == pytest.approx(300 / 401)
+    assert amount.se == pytest.approx(4 * 0.6826 / 2, rel=1e-3)
+
+
+def test_the_sample_of_a_log_knows_where_episodes_start(simulated):
+    sample = simulated("linear", 2, episodes=5, horizon=7, seed=0).sample()
+    assert sample.starts.shape == (5, 2)
+    assert (sample.starts == 10.0).all()
+    assert sample.x.shape == sample.a.shape == sample.z.shape == (35, 2)
+    assert not sample.global_instrument
+    rows = make_rows(4, 5)
+    rows["z0"] = rows["z1"] = np.repeat(np.arange(4.0), 5)
+    order = np.random.default_rng(0).permutation(20)
+    shuffled = {name: values[order] for name, values in rows.items()}
+    log = ivvi.read_logs(shuffled, state="x*", action="a*", instrument="z*")
+    found = Sample.of(log)
+    assert found.global_instrument
+    np.testing.assert_array_equal(found.starts[:, 0], rows["x0"][::5])
+
+
+@pytest.mark.parametrize(
+    ("policy", "settings", "facts"),
+    [
+        ([1.0], {"reward": REWARD}, ("one action of 2 numbers", "a0, a1")),
+        ("zero", {}, ("a reward is wanted",)),
+        ("zer", {"reward": REWARD}, ("did you mean 'zero'",)),
+        ("zero", {"reward": REWARD, "draws": 5}, ("at least 20",)),
+        ("zero", {"reward": REWARD, "confidence": 95}, ("number in (0, 1)",)),
+        ("zero", {"reward": REWARD, "method": "boot"}, ("did you mean 'bootstrap'",)),
+        ("zero", {"reward": REWARD, "starts": [1.0]}, ("rows of 2", "x0, x1")),
+        ("zero", {"reward": REWARD, "replan": True}, ("ivvi.plan made",)),
+        ("zero", {"reward": "learned"}, ("fitted without one",)),
+        (lambda x: np.zeros(3), {"reward": REWARD}, ("shape (3,)",)),
+    ],
+)
+def test_what_cannot_be_valued_is_said_in_one_sentence(policy, settings, facts, fit):
+    with pytest.raises(InputError) as caught:
+        ivvi.value(policy, fit, **{"against": (), "horizon": 5, "draws": 20, **settings})
+    for fact in facts:
+        assert fact in str(caught.value)
+
+
+def test_what_a_source_does_not_hold_is_missed_by_name(fit, policy):
+    bare = replace(fit.model, acted=np.empty((0, 0)))
+    with pytest.raises(InputError, match="behaviour policy is not known"):
+        ivvi.value(policy, bare, against=("behaviour",), draws=20)
+    with pytest.raises(InputError, match="moments of the log"):
+        ivvi.value(policy, fit.model, against=("least-squares",), draws=20)
+    with pytest.raises(InputError, match="per-episode moments"):
+        ivvi.value(policy, fit.model, against=(), method="bootstrap", draws=20)
+    with pytest.raises(InputError, match="int was given"):
+        ivvi.value(policy, 3)
+    other = ivvi.plan(replace(fit.model, state=("u", "v")), REWARD, (-1, 1), horizon=5)
+    with pytest.raises(InputError, match="columns are u, v"):
+        ivvi.value(other, fit, draws=20)
+    unsure = replace(fit.model, bread=np.empty((0, 0)), W_cov=None)
+    with pytest.raises(InputError, match="how sure its weights are"):
+        ivvi.value(policy, unsure, against=(), draws=20)
+
+
+def test_rows_of_w_are_drawn_by_blocks_where_only_these_are_known(fit):
+    d_y, d_phi = fit.W.shape
+    joint = fit.model.W_cov.reshape(d_y, d_phi, d_y, d_phi)
+    blocks = np.array([joint[i, :, i] for i in range(d_y)])
+    model = replace(fit.model, W_cov=blocks)
+    drawn = asymptotic(Evidence.of(model), 4000, np.random.default_rng(0)).W
+    np.testing.assert_allclose(drawn.std(axis=0), fit.se, rtol=0.08)
+    assert isinstance(model, Dynamics)
+    assert point(Evidence.of(model)).W.shape == (1, d_y, d_phi)
+
+
+@pytest.fixture(scope="module")
+def saved(fit, policy, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("value")
+    fit.save(folder / "model", episodes=True)
+    fit.save(folder / "small")
+    fit.save(folder / "bare", moments=False)
+    policy.save(folder / "policy")
+    return folder
+
+
+def test_the_command_line_values_saved_policies(saved, policy, worth):
+    done = run(
+        *("value", saved / "policy", "--model", saved / "model", "--against", "behaviour,zero"),
+        *("--draws", 100, "--seed", 1, "--json", "-"),
+    )
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found == json.loads(json.dumps(worth.to_dict()))
+    assert found["method"] == "bootstrap"
+    assert found["verdict"] == "strong"
+    small = run(
+        *("value", "zero", "--model", saved / "small", "--against", "least-squares"),
+        *("--draws", 20, "--start", "1,2", "--reward", REWARD, "--horizon", 5),
+    )
+    assert small.code == 0, small.err
+    assert "asymptotic draws" in small.out
+    assert "from a given state" in small.out
+    assert "least-squares" in small.out
+
+
+def test_the_command_line_refuses_with_one_sentence(saved):
+    ask = ("value", saved / "policy", "--model")
+    assert_refused(run("value", "nothing", "--model", saved / "model"), "nothing")
+    assert_refused(run(*ask, saved / "nowhere"), "nowhere")
+    assert_refused(run(*ask, saved / "bare", "--against", "least-squares"), "--without-moments")
+    assert_refused(run(*ask, saved / "small", "--method", "bootstrap"), "--keep-episodes")
+    assert_refused(
+        run(*ask, saved / "small", "--start", "1,2", "--starts", "x.csv"), "--start or --starts"
+    )
+
+
+def test_fit_keeps_episodes_on_request_only(tmp_path):
+    source = write_table(make_rows(12, 10), tmp_path / "log.parquet")
+    fit = ("fit", source, *OPTIONS, "--out")
+    assert run(*fit, tmp_path / "plain").code == 0
+    assert run(*fit, tmp_path / "kept", "--keep-episodes").code == 0
+    assert ivvi.Shard.load(tmp_path / "plain").moments.episodes is None
+    assert len(ivvi.Shard.load(tmp_path / "kept").moments.episodes) == 12
