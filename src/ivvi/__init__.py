@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ivvi.intervals import confidence_set
     from ivvi.logs import Log, Schema, read_logs
     from ivvi.moments import Moments, compute_moments
-    from ivvi.planners import MPC, SPEDE, ValueIteration
+    from ivvi.planners import MPC, SPEDE, Cautious, ValueIteration
     from ivvi.planning import plan
     from ivvi.policy import Policy, load_policy
     from ivvi.sequences import check_sequence
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ivvi.simulators import make_env
     from ivvi.streaming import Stream
     from ivvi.updating import update_model
-    from ivvi.valuation import Valuation, value
+    from ivvi.valuation import Valuation, stability, value
 
 _HOME = {
     "ivvi.checkpoint": ("Checkpoint",),
@@ -81,7 +81,7 @@ _HOME = {
     "ivvi.intervals": ("confidence_set",),
     "ivvi.logs": ("Log", "Schema", "read_logs"),
     "ivvi.moments": ("Moments", "compute_moments"),
-    "ivvi.planners": ("MPC", "SPEDE", "ValueIteration"),
+    "ivvi.planners": ("MPC", "SPEDE", "Cautious", "ValueIteration"),
     "ivvi.actions": ("Actions",),
     "ivvi.planning": ("plan",),
     "ivvi.policy": ("Policy", "load_policy"),
@@ -90,7 +90,7 @@ _HOME = {
     "ivvi.simulators": ("make_env",),
     "ivvi.streaming": ("Stream",),
     "ivvi.updating": ("update_model",),
-    "ivvi.valuation": ("Valuation", "value"),
+    "ivvi.valuation": ("Valuation", "stability", "value"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
@@ -101,6 +101,7 @@ __all__ = [
     "SGDA",
     "SPEDE",
     "Actions",
+    "Cautious",
     "Checkpoint",
     "ConfoundedEnv",
     "Curve",
@@ -144,6 +145,7 @@ __all__ = [
     "polynomial",
     "read_logs",
     "spline",
+    "stability",
     "update_model",
     "value",
 ]

@@ -19,8 +19,9 @@ from ivvi.planning import make_planner
 from ivvi.policy import Policy
 from ivvi.rewards import Learned, make_reward
 from ivvi.valuation.actors import Behaviour, Constant, Fixed, Rows
+from ivvi.valuation.draws import way
 from ivvi.valuation.evidence import Evidence
-from ivvi.valuation.inquiry import METHODS, Inquiry
+from ivvi.valuation.inquiry import Inquiry
 from ivvi.valuation.luck import Luck
 from ivvi.valuation.result import Valuation, gains_of
 from ivvi.valuation.shown import from_log, from_moments
@@ -95,7 +96,7 @@ def value(  # noqa: PLR0913
     """
     evidence = Evidence.of(source)
     problem = _problem(policy, evidence, reward, actions, horizon, discount)
-    _check(method, draws, confidence)
+    _check(draws, confidence)
     rivals = dict(against) if isinstance(against, Mapping) else {word: word for word in against}
     name = policy if isinstance(policy, str) else "policy"
     actors = {
@@ -113,7 +114,7 @@ def value(  # noqa: PLR0913
         problem.horizon,
         problem.discount,
         luck.words,
-        inquiry.way,
+        way(evidence, method),
         replan,
         _notes(evidence, problem, shown),
     )
@@ -206,10 +207,7 @@ def _problem(
         return Problem.of(model, wanted, actions, **settings)
 
 
-def _check(method: str, draws: int, confidence: float) -> None:
-    if method not in METHODS:
-        hint = nearest(method, METHODS) or f"; {', '.join(METHODS)} are known"
-        raise InputError(f"unknown method {method!r} of drawing worlds{hint}")
+def _check(draws: int, confidence: float) -> None:
     if draws < 20:
         raise InputError(f"{draws} draws; at least 20 are wanted for an interval")
     if not 0 < confidence < 1:
