@@ -112,7 +112,7 @@ def test_other_features_have_the_same_columns_as_in_levels(log, features):
 
 def test_a_global_instrument_drops_out_and_is_refused(simulator):
     """z that never changes moves no difference of actions that it does not move through x."""
-    sepsis = simulator("sepsis").collect(episodes=50, seed=0)
+    sepsis = simulator("sepsis").collect(episodes=20, seed=0)
     one = {"state": "x0", "action": "a*", "instrument": "z0", "next_state": "next_x0"}
     log = ivvi.read_logs(sepsis.to_arrow(), **one)
     with pytest.raises(InputError, match="identif"):
