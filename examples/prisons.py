@@ -90,9 +90,9 @@ def main() -> None:
         "\nWhat may be wrong: six states had a final court order of one kind and eight of the "
         "other, and the\neffective F is below what is called strong: intervals tend to be too "
         "short. Courts may have stepped in where\ncrime was already turning, and orders may "
-        "change policing too: both are direct effects in the\nsense above. The effect is that of prisoners released by court orders, "
-        "not of those whom more\nprisons would hold. What is wanted, 20% less crime at a cost of "
-        "growth, is an assumption."
+        "change policing too: both are direct effects in the\nsense above. The effect is that of "
+        "prisoners released by court orders, not of those whom more\nprisons would hold. What is "
+        "wanted, 20% less crime at a cost of growth, is an assumption."
     )
 
 

@@ -112,7 +112,7 @@ def test_other_features_have_the_same_columns_as_in_levels(log, features):
 
 def test_a_global_instrument_drops_out_and_is_refused(simulator):
     """z that never changes moves no difference of actions that it does not move through x."""
-    sepsis = simulator("sepsis").collect(episodes=50, seed=0)
+    sepsis = simulator("sepsis").collect(episodes=20, seed=0)
     one = {"state": "x0", "action": "a*", "instrument": "z0", "next_state": "next_x0"}
     log = ivvi.read_logs(sepsis.to_arrow(), **one)
     with pytest.raises(InputError, match="identif"):
@@ -125,9 +125,12 @@ def test_what_cannot_be_differenced_is_refused(log, tmp_path):
     rows = ivvi.read_logs({**one_step, "y": np.cos(np.arange(9.0))}, **columns)
     with pytest.raises(InputError, match="the log has no episode column"):
         ivvi.estimate(rows, difference=True)
-    with pytest.raises(InputError, match="in one process"):
-        ivvi.estimate(log, difference=True, client=2)
+    for settings in ({"client": 2}, {"episodes": True}):
+        with pytest.raises(InputError, match="in one pass and one process"):
+            ivvi.estimate(log, difference=True, **settings)
     fit = ivvi.estimate(log, difference=True)
+    with pytest.raises(InputError, match="no moments that others can be added to"):
+        _ = fit.shard
     policy = ivvi.plan(fit.model, "quadratic:weight=0.05", (-1, 1), horizon=3)
     with pytest.raises(InputError, match="a fit from differences has no moments of its levels"):
         ivvi.sensitivity(policy, fit)

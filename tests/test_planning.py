@@ -373,6 +373,22 @@ def test_policies_of_one_shape_share_a_program(linear_model, actions, reward):
     assert first != Decision.of(plan(models[0], reward, actions, discount=0.9))
 
 
+def test_splines_with_other_knots_share_a_program():
+    env = ivvi.make_env("nonlinear", dim=1)
+    models = [
+        ivvi.estimate(env.collect(episodes=10, horizon=50, seed=seed), "spline:4").model
+        for seed in (1, 2)
+    ]
+    policies = [plan(model, env.reward, (-1, 1)) for model in models]
+    assert Decision.of(policies[0]) == Decision.of(policies[1])
+    x = np.linspace(-3, 3, 7)[:, None]
+    for policy in policies:
+        with jax.enable_x64(True), jax.disable_jit():
+            bare = policy.rule.act(jnp.asarray(x), 0, policy.begin(7))[0]
+        np.testing.assert_allclose(policy(x), bare, atol=1e-9)
+    assert not np.allclose(policies[0](x), policies[1](x), atol=1e-6)
+
+
 # Newton, finite sets
 
 

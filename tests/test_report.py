@@ -12,8 +12,8 @@ import ivvi
 from helpers import OPTIONS, assert_refused, make_rows, run, write_table
 from ivvi.errors import IvviWarning
 from ivvi.experiments.results import Curve, ResultFigure, Results, ResultTable
+from ivvi.reporting.cells import Picture, decimals_of, format_cell, sort_value
 from ivvi.reporting.fitted import Fitted
-from ivvi.reporting.page import Picture, decimals_of, format_cell, sort_value
 from ivvi.reporting.pictures import INK, draw
 from ivvi.valuation.result import Amount, Valuation
 from page_checks import EVIL, ids_of, parse

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ivvi.invalidity import Sensitivity, sensitivity
     from ivvi.logs import Log, Schema, read_logs
     from ivvi.moments import Moments, compute_moments
-    from ivvi.planners import MPC, SPEDE, ValueIteration
+    from ivvi.planners import MPC, SPEDE, Cautious, ValueIteration
     from ivvi.planning import plan
     from ivvi.policy import Policy, load_policy
     from ivvi.reporting import report
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ivvi.simulators import make_env
     from ivvi.streaming import Stream
     from ivvi.updating import update_model
-    from ivvi.valuation import Valuation, value
+    from ivvi.valuation import Valuation, stability, value
 
 _HOME = {
     "ivvi.checkpoint": ("Checkpoint",),
@@ -86,7 +86,7 @@ _HOME = {
     "ivvi.invalidity": ("Sensitivity", "sensitivity"),
     "ivvi.logs": ("Log", "Schema", "read_logs"),
     "ivvi.moments": ("Moments", "compute_moments"),
-    "ivvi.planners": ("MPC", "SPEDE", "ValueIteration"),
+    "ivvi.planners": ("MPC", "SPEDE", "Cautious", "ValueIteration"),
     "ivvi.actions": ("Actions",),
     "ivvi.planning": ("plan",),
     "ivvi.policy": ("Policy", "load_policy"),
@@ -96,7 +96,7 @@ _HOME = {
     "ivvi.simulators": ("make_env",),
     "ivvi.streaming": ("Stream",),
     "ivvi.updating": ("update_model",),
-    "ivvi.valuation": ("Valuation", "value"),
+    "ivvi.valuation": ("Valuation", "stability", "value"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
@@ -107,6 +107,7 @@ __all__ = [
     "SGDA",
     "SPEDE",
     "Actions",
+    "Cautious",
     "Checkpoint",
     "ConfoundedEnv",
     "Curve",
@@ -154,6 +155,7 @@ __all__ = [
     "report",
     "sensitivity",
     "spline",
+    "stability",
     "update_model",
     "value",
 ]

@@ -151,7 +151,7 @@ class Spline:
         v = _part(self.of, x, u)
         xp = v.__array_namespace__()
         parts = [
-            spline_columns(v[..., j], grid) if grid else v[..., j : j + 1]
+            spline_columns(v[..., j], grid) if len(grid) else v[..., j : j + 1]
             for j, grid in enumerate(self.grids)
         ]
         return xp.concatenate(parts, axis=-1) if parts else v[..., :0]

@@ -13,9 +13,11 @@ The paper's choices are one word each (`parse_features`): ``linear`` for [1, x, 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from ivvi.blocks import (
     BLOCKS,
@@ -71,6 +73,33 @@ class FeatureMap:
     def fitted(self, x: Array, u: Array) -> FeatureMap:
         """Return the map with everything that depends on data taken from these rows."""
         blocks = (block.fitted(x, u) if block.needs_data else block for block in self.blocks)
+        return FeatureMap(tuple(blocks))
+
+    @property
+    def numbers(self) -> tuple[Array, ...]:
+        """The knots that data put into the blocks, as arrays to give to a compiled program."""
+        splines = (block for block in self.blocks if isinstance(block, Spline))
+        return tuple(np.array(grid) for block in splines for grid in block.grids or ())
+
+    @property
+    def shape(self) -> Hashable:
+        """Everything but the `numbers`."""
+        return tuple(
+            (block.knots, block.of, tuple(map(len, block.grids or ())))
+            if isinstance(block, Spline)
+            else block
+            for block in self.blocks
+        )
+
+    def given(self, numbers: Sequence[Array]) -> FeatureMap:
+        """Return the map with other `numbers`, which JAX may trace."""
+        rest = iter(numbers)
+        blocks = (
+            dataclasses.replace(block, grids=tuple(next(rest) for _ in block.grids or ()))
+            if isinstance(block, Spline)
+            else block
+            for block in self.blocks
+        )
         return FeatureMap(tuple(blocks))
 
     def to_json(self) -> dict[str, Any]:

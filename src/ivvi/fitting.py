@@ -206,7 +206,7 @@ class Fit:
             "episodes": self.counts.episodes,
             "dropped": self.dropped,
             "log": self.label,
-            "columns": dataclasses.asdict(self.roles),
+            "columns": self.roles.to_json(),
             "command": self.command or None,
             "method": self.method,
             "settings": self.settings,
@@ -225,6 +225,8 @@ class Fit:
 
         The files that were read are hashed now; one that is gone cannot come again.
         """
+        if self.differenced:
+            raise InputError("a fit from differences has no moments that others can be added to")
         there = [f for f in self.files if not isinstance(f, Path) or f.exists()]
         seen = tuple(content_hash(f) if isinstance(f, Path) else f for f in there)
         return Shard(self.moments, self.counts, self.roles, seen, self.label)
@@ -319,7 +321,8 @@ def estimate(  # noqa: PLR0913
     """
     if difference:
         run = partial(estimate, method=method, se=se, allow_unidentified=allow_unidentified)
-        return _from_differences(logs, phi, psi, seed, run, (checkpoint, client), progress)
+        unsuited = (checkpoint, client, episodes or None)
+        return _from_differences(logs, phi, psi, seed, run, unsuited, progress)
     started = time.perf_counter()
     chosen = make_method(method) if isinstance(method, str) else method
     wanted = StandardErrors(se) if isinstance(se, str) else se
@@ -406,7 +409,10 @@ def _from_differences(
 ) -> Fit:
     """Estimate from differences between steps; what comes back speaks of levels again."""
     if isinstance(logs, Shard) or any(thing is not None for thing in unsuited):
-        raise InputError("differences are taken between the rows of a log, in one process")
+        raise InputError(
+            "differences are taken between the rows of a log, in one pass and one process: no "
+            "moments, checkpoint, cluster or per-episode moments"
+        )
     log = logs if isinstance(logs, Log) else read_logs(logs)
     layout = build_layout(log, phi, psi, seed)
     differenced = difference_log(log, layout)

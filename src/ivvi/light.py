@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 import warnings
@@ -120,7 +119,7 @@ class LightFit:
                 "with missing values": self.counts.missing,
             },
             "log": self.label,
-            "columns": dataclasses.asdict(self.roles),
+            "columns": self.roles.to_json(),
             "command": self.command or None,
             "method": self.method,
             "settings": self.settings,

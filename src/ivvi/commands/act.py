@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from ivvi.commands.options import Force, Json
+from ivvi.commands.options import Force, Json, Seed
 from ivvi.commands.plan import numbers, read_columns
 from ivvi.errors import InputError
 from ivvi.terminal import check_json_target, emit_json, say
 
 
-def act(
+def act(  # noqa: PLR0913
     policy: Annotated[Path, typer.Argument(help="Folder of a policy that `ivvi plan` saved.")],
     state: Annotated[str | None, typer.Option(help="One state: numbers with commas.")] = None,
     states: Annotated[
@@ -22,7 +22,12 @@ def act(
     out: Annotated[
         Path | None, typer.Option(help="Parquet file for the states with their actions.")
     ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="The model: say too how firmly the log recommends each action."),
+    ] = None,
     step: Annotated[int, typer.Option(help="Step of the episode, for plans that end.")] = 0,
+    seed: Seed = 0,
     json: Json = None,
     force: Force = False,
 ) -> None:
@@ -40,21 +45,28 @@ def act(
         checked_output(out, force=force)
     check_json_target(json, force=force, out=out)
     loaded = load_policy(policy)
-    model = loaded.problem.model
+    names = loaded.problem.model
     if states is not None:
-        x = read_columns(states, model.state)
+        x = read_columns(states, names.state)
     else:
         x = np.atleast_1d(numbers(str(state), "--state"))[None]
     actions = loaded(x, step)
+    columns = {name: actions[:, i] for i, name in enumerate(names.action)}
+    facts = {"state": list(names.state), "action": list(names.action), "actions": actions.tolist()}
+    if model is not None:
+        from ivvi.valuation import stability
+
+        sure = stability(loaded, model, x, seed=seed)
+        facts |= sure.to_dict()
+        columns |= {"agreement": sure.agreement}
+        columns |= {} if sure.outside is None else {"outside": sure.outside}
     if out is not None:
-        columns = {name: x[:, i] for i, name in enumerate(model.state)}
-        columns |= {name: actions[:, i] for i, name in enumerate(model.action)}
+        columns = {name: x[:, i] for i, name in enumerate(names.state)} | columns
         with atomic_file(out, force=force) as temporary:
             pq.write_table(pa.table(columns), temporary)
         say(f"{out}: {len(x):,} states with their actions", quiet=json == "-")
     elif json != "-":
-        print(",".join(model.action))
-        for row in actions:
+        print(",".join(columns))
+        for row in zip(*columns.values(), strict=True):
             print(",".join(f"{value:.10g}" for value in row))
-    facts = {"state": list(model.state), "action": list(model.action), "actions": actions.tolist()}
     emit_json(facts, json, force=force)

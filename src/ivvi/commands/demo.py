@@ -13,7 +13,7 @@ from ivvi.terminal import check_json_target, emit_json, say
 
 def demo(
     out: Annotated[
-        Path, typer.Option(help="Folder for the log, the model and the picture.")
+        Path, typer.Option(help="Folder for the log, the models, the pictures and the report.")
     ] = Path("ivvi-demo"),
     seed: Seed = 0,
     json: Json = None,

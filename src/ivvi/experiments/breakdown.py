@@ -12,7 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Annotated, Any
 
 import jax.numpy as jnp
@@ -83,14 +83,17 @@ class Doubtful:
 
     def true_gain(self, delta: float) -> float:
         """What the policy of such a log earns over doing nothing, in the simulator."""
-        policy, world = self.learn(delta)[1], self.world(0.0)
-        world = replace(world, reward=policy.problem.reward)
-        settings: dict[str, Any] = {"episodes": 512, "horizon": HORIZON, "seed": 5}
+        policy = self.learn(delta)[1]
         own, zero = (
-            roll_out(world, p, **settings).returns.mean()
-            for p in (policy, lambda x: np.zeros((len(x), self.dim)))
+            roll_out(self._valid, p, episodes=512, horizon=HORIZON, seed=5).returns.mean()
+            for p in (lambda x: policy(x), lambda x: np.zeros((len(x), self.dim)))
         )
         return float(own - zero)
+
+    @cached_property
+    def _valid(self) -> World:
+        """The world in which policies are evaluated, compiled once."""
+        return self.world(0.0)
 
     def first_action(self, delta: float) -> float:
         """The first coordinate of what such a log recommends."""

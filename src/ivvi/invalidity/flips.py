@@ -19,7 +19,7 @@ from ivvi.policy import Policy
 FIRST, POINTS, HALVINGS = 0.03, 6, 5
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Replanned:
     """What the planner recommends in some states when the violation has size t."""
 

@@ -14,7 +14,8 @@ from ivvi.blocks import Array
 from ivvi.planners.problem import Problem
 from ivvi.rewards import Learned
 
-ROWS_AT_ONCE = 1 << 13
+FEW = 8
+ROWS_AT_ONCE = 1 << 12
 """Episodes, of all worlds together, that run side by side."""
 
 
@@ -46,13 +47,13 @@ class Worlds:
         W, noise_cov
             (m, d_y, d_phi) and (m, d_y, d_y).
         """
-        d, at_once = self.problem.model.d_next, max(1, ROWS_AT_ONCE // len(self.starts))
+        d, at_once = self.problem.model.d_next, max(FEW, ROWS_AT_ONCE // len(self.starts))
         factor = _roots(noise_cov[:, :d, :d])
         found = []
         for first in range(0, len(W), at_once):
             part = slice(first, first + at_once)
             worlds = len(W[part])
-            found.append(self._some(policy, *_padded(W[part], factor[part]))[:worlds])
+            found.append(self._some(policy, *_padded(W[part], factor[part], at_once))[:worlds])
         return np.concatenate(found)
 
     def _some(self, policy: Any, W: np.ndarray, factor: np.ndarray) -> np.ndarray:
@@ -147,8 +148,7 @@ def _roots(covariance: np.ndarray) -> np.ndarray:
     return np.asarray(scaled @ np.swapaxes(vectors, -1, -2))
 
 
-def _padded(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Repeat the last row up to a power of eight, so that few shapes are compiled."""
-    bits = (len(arrays[0]) - 1).bit_length()
-    missing = (1 << 3 * -(-bits // 3)) - len(arrays[0])
-    return tuple(np.concatenate([a, np.repeat(a[-1:], missing, axis=0)]) for a in arrays)
+def _padded(W: np.ndarray, factor: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Repeat the last world up to a few or to `most`, so that two shapes are compiled."""
+    missing = (FEW if len(W) <= FEW else most) - len(W)
+    return tuple(np.concatenate([v, np.repeat(v[-1:], missing, axis=0)]) for v in (W, factor))  # type: ignore[return-value]

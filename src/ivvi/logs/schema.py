@@ -10,7 +10,8 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from ivvi.errors import ColumnError, nearest
 
@@ -106,6 +107,11 @@ class Roles:
     def columns(self) -> tuple[str, ...]:
         """Every column that is read, once each."""
         return tuple(dict.fromkeys(self.keys + self.numeric + self.cluster))
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the columns with JSON values."""
+        found = asdict(self)
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in found.items()}
 
     def check(self, available: Sequence[str]) -> None:
         """Refuse a schema with a role left out or a column in two roles."""

@@ -81,7 +81,8 @@ class Cautious:
         drawn = scenarios(model, SCENARIOS, np.random.default_rng(seed))
         support = None if self.abstain is None else Support.of(model, self.abstain)
         towards = directions(model, drawn)
-        return CautiousRule(problem, inner, self.caution, drawn, towards, usual, support)
+        parts = (self.caution, drawn, towards, usual, support, self.abstain)
+        return CautiousRule(problem, inner, *parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,8 +99,8 @@ class CautiousRule:
         W_hat and draws around it, (M + 1, d_y, d_phi).
     towards
         M_r for r = 1, ..., d_a, (d_a, d_a, d_a).
-    usual, support
-        What was usually done, and where the log has rows.
+    usual, support, abstain
+        What was usually done, where the log has rows, and the share that counts.
     """
 
     problem: Problem
@@ -109,6 +110,7 @@ class CautiousRule:
     towards: Array
     usual: Usual
     support: Support | None = None
+    abstain: float | None = None
 
     @property
     def kind(self) -> str:
@@ -129,7 +131,7 @@ class CautiousRule:
         parts = [arrays.get(f"support.{k}") for k in ("centre", "scale", "limit")]
         support = None if parts[0] is None else Support(*parts)  # type: ignore[arg-type]
         kept = float(settings["caution"]), arrays["drawn"], arrays["towards"]
-        return cls(problem, inner, *kept, usual, support)
+        return cls(problem, inner, *kept, usual, support, settings["abstain"])
 
     def parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Return the plan's settings and arrays, and those of caution."""
@@ -141,7 +143,7 @@ class CautiousRule:
             names = ("centre", "scale", "limit")
             found |= {f"support.{k}": np.asarray(getattr(self.support, k)) for k in names}
         inner = {"kind": self.inner.kind, **settings}
-        return {"inner": inner, "caution": self.caution}, found
+        return {"inner": inner, "caution": self.caution, "abstain": self.abstain}, found
 
     def begin(self, n: int) -> Any:
         """Remember what the plan remembers."""

@@ -53,14 +53,13 @@ class Greedy:
 
     @property
     def numbers(self) -> Any:
-        """W, the covariance of the noise, the range that is trusted, draws of the noise."""
-        model = self.problem.model
-        return model.W, model.noise_cov, self.trusted, self._noise
+        """The numbers of the model, the range that is trusted, draws of the noise."""
+        return self.problem.numbers, self.trusted, self._noise
 
     def with_numbers(self, numbers: Any) -> Greedy:
         """Return the same with other numbers (tracers of JAX too)."""
-        W, noise_cov, trusted, draws = numbers
-        problem = self.problem.in_model(W, noise_cov)
+        of_model, trusted, draws = numbers
+        problem = self.problem.in_model(*of_model)
         return replace(self, problem=problem, trusted=trusted, draws=draws)
 
     def mean(self, x: Array, a: Array) -> Array:

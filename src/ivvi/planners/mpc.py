@@ -115,10 +115,10 @@ class MPCRule:
 
     @cached_property
     def numbers(self) -> Any:
-        """What the model says: the quadratic program and its F, f; else W and noise covariance."""
+        """What the model says: the quadratic program and its F, f; else W, noise, knots."""
         problem, actions = self.problem, self.problem.actions
         if not self._is_program:
-            return problem.model.W, problem.model.noise_cov
+            return problem.numbers
         H, F, f = quadratic_form(problem, self.lookahead)
         low, high = (np.tile(side, self.lookahead) for side in (actions.low, actions.high))
         return BoxQP.of(H, low, high), F, f

@@ -92,9 +92,15 @@ class Problem:
         """c, P, Q of x' = c + P x + Q a when the model is of that form, else None."""
         return affine_part(self.model)
 
-    def in_model(self, W: Array, noise_cov: Array) -> Problem:
-        """Return the same problem in a model with other numbers (tracers of JAX too)."""
-        model = dataclasses.replace(self.model, W=W, noise_cov=noise_cov)
+    @property
+    def numbers(self) -> tuple[Any, ...]:
+        """The numbers of the model: weights, noise covariance, knots."""
+        return self.model.W, self.model.noise_cov, self.model.phi.numbers
+
+    def in_model(self, W: Array, noise_cov: Array, knots: tuple[Array, ...]) -> Problem:
+        """Return the same problem in a model with other `numbers` (tracers of JAX too)."""
+        phi = self.model.phi.given(knots)
+        model = dataclasses.replace(self.model, phi=phi, W=W, noise_cov=noise_cov)
         return dataclasses.replace(self, model=model, reward=make_reward(self.reward, model))
 
     @cached_property
@@ -102,7 +108,7 @@ class Problem:
         """Everything but the numbers of the model: problems of one shape share programs."""
         model, learned = self.model, isinstance(self.reward, Learned)
         return (
-            model.phi,
+            model.phi.shape,
             (model.state, model.action, model.outputs),
             "learned" if learned else self.reward,
             json.dumps(self.actions.to_json()),

@@ -8,33 +8,17 @@ from typing import Any
 import numpy as np
 
 from ivvi.reporting import fit_pictures as pictures
+from ivvi.reporting.cells import Cell, listed
 from ivvi.reporting.fitted import Fitted
-from ivvi.reporting.page import (
-    Cell,
-    Figure,
-    Page,
-    Part,
-    Points,
-    Section,
-    Table,
-    Text,
-    Verdict,
-    p_value,
-)
+from ivvi.reporting.instrument_section import instrument_section
+from ivvi.reporting.page import Figure, Page, Part, Points, Section, Table
 from ivvi.reporting.pictures import sparkline
 from ivvi.reporting.policy_section import policy_section
 from ivvi.reporting.value_section import value_section
 
 KEY = {"iv": ("iv", "with the instrument, 95% interval"), "ls": ("ls", "least squares")}
-TONES = {"strong": "good", "doubtful": "doubtful", "weak": "bad", "not identified": "bad"}
 MOST_ROWS = 400
 """Rows of a table; of more, those on which the two estimates differ most."""
-TESTS = {
-    "hansen_j": "Hansen J",
-    "sargan": "Sargan",
-    "robust_wu_hausman": "robust Wu-Hausman",
-    "wu_hausman": "Wu-Hausman",
-}
 
 
 def fit_page(fit: Fitted, policy: Any = None, value: Any = None) -> Page:
@@ -48,8 +32,8 @@ def fit_page(fit: Fitted, policy: Any = None, value: Any = None) -> Page:
     beside = ", beside least squares" if fit.compared else ""
     return Page(
         title="What the actions do",
-        lead=f"{facts['log']}: effects of {_listed(facts['columns']['action'])} on "
-        f"{_listed(facts['outputs'])}, estimated with {_listed(facts['columns']['instrument'])} "
+        lead=f"{facts['log']}: effects of {listed(facts['columns']['action'])} on "
+        f"{listed(facts['outputs'])}, estimated with {listed(facts['columns']['instrument'])} "
         f"as instruments{beside}.",
         sections=tuple(sections),
         numbers=tuple(_numbers(fit)),
@@ -58,6 +42,7 @@ def fit_page(fit: Fitted, policy: Any = None, value: Any = None) -> Page:
             "method": facts["method"],
             "standard errors": facts["se_kind"] or "none",
             "seconds": f"{facts['seconds']:.2f}",
+            **({"command": facts["command"]} if facts["command"] else {}),
             **({"model": fit.place} if fit.place else {}),
         },
     )
@@ -69,10 +54,12 @@ def _numbers(fit: Fitted) -> Iterator[tuple[str, str]]:
     yield f"{facts['n']:,}", f"transitions in {facts['episodes']:,} episodes"
     if word := facts["diagnostics"].get("verdict"):
         yield word, "instruments"
-    if fit.compared and fit.endogenous:
-        turned, known = sign_changes(fit)
-        yield f"{turned} of {known}", "effects of actions have another sign by least squares"
-        widest = np.nanmax(np.abs(fit.gap[:, fit.endogenous]), initial=0.0)
+    if fit.compared and (known := sign_changes(fit)[1]):
+        yield (
+            f"{sign_changes(fit)[0]} of {known}",
+            ("effects of actions have another sign by least squares"),
+        )
+        widest = np.nanmax(np.abs(fit.gap[:, fit.endogenous]))
         yield f"{widest:.0f} s.e.", "largest gap between the two estimates of an effect"
 
 
@@ -94,19 +81,20 @@ def log_section(fit: Fitted) -> Section:
             (
                 ("transitions", f"{facts['n']:,}, in {facts['episodes']:,} episodes"),
                 ("dropped rows", ", ".join(dropped) or "none"),
-                ("keys and weights", _listed(keys) if keys else "none: every row stands alone"),
+                ("keys and weights", listed(keys) if keys else "none: every row stands alone"),
             )
         )
     ]
     if fit.sample is not None:
         caption = f"Of {len(fit.sample):,} rows, spread over the first ones of the log."
+        caption += " Row weights do not count here." if columns["weight"] else ""
         parts.append(
             Table(
                 "Columns",
                 ("column", "role", "mean", "std.dev.", "5%", "median", "95%", "distribution"),
                 tuple(_column_rows(fit)),
                 caption,
-                _command(fit),
+                fit.command,
             )
         )
     return Section("The log", f"{facts['log']}, as it was read.", tuple(parts))
@@ -128,65 +116,6 @@ def _column_rows(fit: Fitted) -> Iterator[tuple[Cell, ...]]:
             yield name, role, float(v.mean()), float(v.std()), low, middle, high, sparkline(v)
 
 
-def instrument_section(fit: Fitted) -> Section:
-    """Show whether the instruments move the actions, and what the tests say."""
-    d = fit.facts["diagnostics"]
-    parts: list[Part] = []
-    if word := d.get("verdict"):
-        parts.append(Verdict(word.capitalize(), _sentence(d["rule"]), TONES[word]))
-    elif "rule" in d:
-        parts.append(Text((_sentence(d["rule"]),)))
-    parts += [Verdict("Note", _sentence(text), "doubtful") for text in fit.facts["warnings"]]
-    if drawn := pictures.first_stages(fit):
-        parts.append(
-            Figure(
-                "Do the instruments move the actions?",
-                drawn,
-                "Each action against what the instruments predict of it, both after regression on "
-                "the exogenous features. Grey: rows of the log. Blue: means of twelve bins of "
-                "equal size with 95% intervals. The line is where prediction and action agree; "
-                "the wider the blue points spread along it, the stronger the instrument.",
-                _command(fit),
-            )
-        )
-    if stages := tuple(_stage_rows(d)):
-        names = ("action", "partial F", "distribution", "partial R²", "robust F", "conditional F")
-        parts.append(Table("First stages", names, stages, command=_command(fit)))
-    if tests := tuple(_test_rows(d)):
-        names = ("test", "output", "value", "distribution", "p", "null hypothesis")
-        parts.append(Table("Specification tests", names, tests, command=_command(fit)))
-    if not parts:
-        reasons = d.get("reasons") or {"": "no diagnostics were computed"}
-        parts.append(Text((_sentence(next(iter(reasons.values()))),)))
-    return Section("The instrument", "Is it any good, and does it matter?", tuple(parts))
-
-
-def _stage_rows(d: dict[str, Any]) -> Iterator[tuple[Cell, ...]]:
-    for name, stage in (d["first_stage"] or {}).items():
-        robust, conditional = stage["robust"] or {}, stage["conditional"] or {}
-        share = stage["partial_r2"]
-        yield (
-            *(name, stage["value"], stage["distribution"], share),
-            *(robust.get("value"), conditional.get("value")),
-        )
-
-
-def _test_rows(d: dict[str, Any]) -> Iterator[tuple[Cell, ...]]:
-    for key, title in TESTS.items():
-        tests = d.get(key)
-        if tests is None:
-            continue
-        together = (d.get("joint") or {}).get(key)
-        for output, test in [*tests.items(), *([("all", together)] if together else [])]:
-            shown = (test["value"], test["distribution"], p_value(test["p_value"]))
-            yield (title, output, *shown, test["null"])
-    for key in ("cragg_donald_test", "kleibergen_paap"):
-        if (test := d.get(key)) is not None:
-            title = "Cragg-Donald" if key == "cragg_donald_test" else "Kleibergen-Paap rk"
-            shown = (test["value"], test["distribution"], p_value(test["p_value"]))
-            yield (title, "all", *shown, test["null"])
-
-
 def effect_section(fit: Fitted) -> Section:
     """Show the coefficients, least squares beside them."""
     many = len(fit.outputs) > pictures.MOST or len(fit.phi) - 1 > pictures.ROWS
@@ -195,15 +124,17 @@ def effect_section(fit: Fitted) -> Section:
         "Effect on each output",
         pictures.coefficients(fit),
         f"Coefficients of one step, with 95% intervals.{some}",
-        _command(fit),
+        fit.command,
         tuple(KEY[kind] for kind in fit.estimates),
     )
     lead = "Coefficients of the next state on state and action."
     if fit.compared and fit.endogenous:
         turned, known = sign_changes(fit)
         lead = (
-            f"Of {known} effects of actions whose sign the instrument tells, least squares gives "
-            f"{turned or 'none'} the other sign."
+            f"The instrument tells the sign of {known} effects of actions; least squares gives "
+            f"{turned or 'none'} of them the other sign."
+            if known
+            else "The instrument does not tell the sign of any effect of an action."
         )
     return Section("What moves what", lead, (figure, _coefficient_table(fit)))
 
@@ -230,7 +161,7 @@ def _coefficient_table(fit: Fitted) -> Table:
     if len(rows) > MOST_ROWS:
         rows.sort(key=_dispute)
         caption += f" The {MOST_ROWS} largest gaps are shown; ivvi fit --json holds them all."
-    return Table("Coefficients", names, tuple(rows[:MOST_ROWS]), caption, _command(fit))
+    return Table("Coefficients", names, tuple(rows[:MOST_ROWS]), caption, fit.command)
 
 
 def _dispute(row: tuple[Cell, ...]) -> float:
@@ -250,7 +181,7 @@ def residual_section(fit: Fitted) -> Section:
                 "Means of twelve bins of equal size with 95% intervals. That part of the action is "
                 "free of confounding, so what the right effect leaves is flat along it; a slope is "
                 "the error of the effect. For each output, the action in dispute.",
-                _command(fit),
+                fit.command,
                 tuple(KEY[kind] for kind in fit.estimates),
             )
         )
@@ -260,7 +191,7 @@ def residual_section(fit: Fitted) -> Section:
             pictures.spreads(fit),
             f"{pictures.POINTS} rows or fewer. A curve would ask for richer features; a funnel "
             "for standard errors that allow for it, as the default ones do.",
-            _command(fit),
+            fit.command,
         )
     )
     return Section("What is left", "Residuals tell what the model missed.", tuple(parts))
@@ -269,7 +200,7 @@ def residual_section(fit: Fitted) -> Section:
 def assumption_section(fit: Fitted) -> Section:
     """Say what the data cannot check, and what the estimate rests on."""
     facts, columns = fit.facts, fit.facts["columns"]
-    z, a = _listed(columns["instrument"]), _listed(columns["action"])
+    z, a = listed(columns["instrument"]), listed(columns["action"])
     d = facts["diagnostics"]
     over = d.get("hansen_j") or d.get("sargan")
     checked = "Not testable here: there are no more instruments than features they serve."
@@ -300,17 +231,3 @@ def _errors(facts: dict[str, Any]) -> str:
     clusters = facts.get("clusters") or {}
     by = " and ".join(f"{name} ({count:,})" for name, count in clusters.items())
     return (facts["se_kind"] or "none were computed") + (f" by {by}" if by else "")
-
-
-def _command(fit: Fitted) -> str:
-    """Return what to type to see the numbers again."""
-    return fit.facts["command"] or "fit.summary(most_outputs=None)"
-
-
-def _listed(names: list[str], most: int = 6) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ivvi.reporting.cells import Picture
 from ivvi.reporting.fitted import Fitted
-from ivvi.reporting.page import Picture
 from ivvi.reporting.pictures import INK, IV, LS, MUTED, draw
 
 NORMAL_95 = 1.959963984540054

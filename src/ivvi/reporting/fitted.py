@@ -59,6 +59,8 @@ class Fitted:
             shard = None if kept is None else Shard.restore(kept, unnest("shard", arrays))
             moments = None if shard is None else shard.moments
             return cls(document["facts"], model, moments, str(Path(path)))
+        except FileError as error:
+            raise FileError(f"{path} is {error}") from error
         except (KeyError, TypeError, AttributeError) as error:
             raise FileError(f"{path} is not a complete model: {error}") from error
 
@@ -95,6 +97,11 @@ class Fitted:
         with np.errstate(divide="ignore", invalid="ignore"):
             gap = (W_ls - W) / se
         return np.where(np.isfinite(gap), gap, np.nan)
+
+    @property
+    def command(self) -> str:
+        """What to type to see the numbers again."""
+        return self.facts["command"] or "fit.summary(most_outputs=None)"
 
     @property
     def outputs(self) -> list[str]:

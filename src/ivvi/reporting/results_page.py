@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ivvi.experiments.results import ResultFigure, Results, ResultTable
-from ivvi.reporting.page import Cell, Figure, Page, Part, Picture, Section, Table
+from ivvi.reporting.cells import Cell, Picture
+from ivvi.reporting.page import Figure, Page, Part, Section, Table
 from ivvi.reporting.pictures import EXTRA, INK, IV, LS, MUTED, draw
 
 REGRET = ("paper", "as the paper", "best")

@@ -13,9 +13,11 @@ from ivvi.errors import FileError
 from ivvi.files import read_json
 from ivvi.reporting import fit_pictures
 from ivvi.reporting import story_pictures as pictures
-from ivvi.reporting.fit_page import KEY, instrument_section
+from ivvi.reporting.cells import Cell
+from ivvi.reporting.fit_page import KEY
 from ivvi.reporting.fitted import Fitted
-from ivvi.reporting.page import Cell, Figure, Page, Points, Section, Table, Text
+from ivvi.reporting.instrument_section import instrument_section
+from ivvi.reporting.page import Figure, Page, Points, Section, Table, Text
 
 WORDS = {
     "optimal": "plans with the truth",
@@ -64,7 +66,10 @@ def story_page(fit: Fitted, facts: Mapping[str, Any], folder: Path) -> Page:
             ),
             (f"{ratio:.0f} times", "the cost, for a plan that believes least squares"),
         ),
-        facts={"simulator": facts["simulator"], "seed": facts["seed"]},
+        facts={
+            "command": f"ivvi demo --out {shlex.quote(str(folder))} --seed {facts['seed']}",
+            "simulator": facts["simulator"],
+        },
     )
 
 
@@ -75,7 +80,7 @@ def _log(fit: Fitted, facts: Mapping[str, Any]) -> Section:
         "Black: means of twelve bins of the log's actions, with 95% intervals, after regression of "
         "both on the state and the other actions. Red runs through them, as least squares must. "
         "Blue is what the action does.",
-        fit.facts["command"],
+        fit.command,
         wide=True,
     )
     said = (
@@ -92,7 +97,7 @@ def _belief(fit: Fitted, truth: np.ndarray, facts: Mapping[str, Any]) -> Section
         "Effect of each action on its own state",
         (pictures.effect_picture(fit, truth, "story-belief", ("ls",)),),
         "The intervals are narrow: more rows make least squares surer, not better.",
-        fit.facts["command"],
+        fit.command,
         (KEY["ls"], TRUTH),
         wide=True,
     )
@@ -107,7 +112,7 @@ def _revelation(fit: Fitted, truth: np.ndarray, facts: Mapping[str, Any]) -> Sec
         (pictures.effect_picture(fit, truth, "story-effects"),),
         f"Distance of all coefficients from the truth: {facts['error_iv']:.3f} with the "
         f"instrument, {facts['error_least_squares']:.3f} by least squares.",
-        fit.facts["command"],
+        fit.command,
         (KEY["iv"], KEY["ls"], TRUTH),
         wide=True,
     )
@@ -116,7 +121,7 @@ def _revelation(fit: Fitted, truth: np.ndarray, facts: Mapping[str, Any]) -> Sec
         fit_pictures.residuals(fit)[:3],
         "What each model leaves, against the part of an action that the instrument moves. That "
         "part is free of confounding, so a slope is an error of the effect.",
-        fit.facts["command"],
+        fit.command,
         (KEY["iv"], KEY["ls"]),
     )
     verdict = instrument_section(fit).parts[0]

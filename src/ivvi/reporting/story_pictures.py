@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ivvi.errors import FileError
+from ivvi.reporting.cells import MINUS, Picture
 from ivvi.reporting.fit_pictures import LOOK, NORMAL_95, binned
 from ivvi.reporting.fitted import Fitted
-from ivvi.reporting.page import MINUS, Picture
 from ivvi.reporting.pictures import INK, IV, LS, MUTED, draw
 
 KINDS = {"instrument": "iv", "least squares": "ls"}

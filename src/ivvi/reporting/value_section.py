@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 
 from ivvi.errors import InputError
-from ivvi.reporting.page import Cell, Figure, Part, Picture, Section, Shown, Table, Text, Verdict
+from ivvi.reporting.cells import Cell, Picture, Shown
+from ivvi.reporting.page import Figure, Part, Section, Table, Text, Verdict
 from ivvi.reporting.pictures import IV, LS, MUTED, draw
+
+COMMAND = "ivvi value POLICY --model MODEL"
 
 
 def value_section(value: Any) -> Section:
@@ -44,10 +47,10 @@ def _section(found: Mapping[str, Any]) -> Section:
     pictures = [_amounts("value", "value", found["values"], name)]
     if found["gains"]:
         pictures.append(_amounts("gain", f"gain of {name} over", found["gains"], name))
-    parts.append(Figure("Values side by side", tuple(pictures), caption, wide=True))
+    parts.append(Figure("Values side by side", tuple(pictures), caption, COMMAND))
     rows = tuple(_row(policy, found) for policy in found["values"])
     columns = ("policy", "value", "std.err.", level, f"gain of {name}", level, "P(gain)")
-    parts.append(Table("Values and gains", columns, rows))
+    parts.append(Table("Values and gains", columns, rows, command=COMMAND))
     said = tuple(found["notes"])
     if found["shown_by_the_log"] is not None:
         said += (f"The log shows {found['shown_by_the_log']:.5g} for its own policy.",)

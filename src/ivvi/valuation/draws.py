@@ -8,13 +8,12 @@ and all is estimated again; the rows are not read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from ivvi.dynamics import Dynamics
-from ivvi.errors import InputError
+from ivvi.errors import InputError, nearest
 from ivvi.estimators import Exact
 from ivvi.estimators.whitening import whiten
 from ivvi.moments import Moments
@@ -22,6 +21,7 @@ from ivvi.planners.problem import affine_part
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.habit import RAW, Habit, coefficients
 
+METHODS = ("auto", "bootstrap", "asymptotic")
 FEW_EPISODES = 10
 
 
@@ -57,6 +57,26 @@ def point(evidence: Evidence) -> Worlds:
     return Worlds(model.W[None], root, G[None], C[None], trusted_range(model)[None])
 
 
+def draw(
+    evidence: Evidence, method: str, count: int, rng: np.random.Generator
+) -> tuple[Worlds, np.ndarray | None]:
+    """Draw worlds; returns the weights of episodes too, (B, E), where they were resampled."""
+    if way(evidence, method) == "bootstrap":
+        return bootstrap(evidence, count, rng)
+    return asymptotic(evidence, count, rng), None
+
+
+def way(evidence: Evidence, method: str) -> str:
+    """Return how worlds are drawn: ``auto`` is the bootstrap where there are episodes."""
+    if method not in METHODS:
+        hint = nearest(method, METHODS) or f"; {', '.join(METHODS)} are known"
+        raise InputError(f"unknown method {method!r} of drawing worlds{hint}")
+    if method != "auto":
+        return method
+    kept = evidence.moments is not None and evidence.moments.episodes is not None
+    return "bootstrap" if kept else "asymptotic"
+
+
 def asymptotic(evidence: Evidence, count: int, rng: np.random.Generator) -> Worlds:
     """Draw W from N(W, W_cov), and the rest given W."""
     model, moments, habit = evidence.model, evidence.moments, evidence.habit
@@ -72,10 +92,7 @@ def asymptotic(evidence: Evidence, count: int, rng: np.random.Generator) -> Worl
 
 
 def bootstrap(
-    evidence: Evidence,
-    count: int,
-    rng: np.random.Generator,
-    progress: Callable[[int], None] | None = None,
+    evidence: Evidence, count: int, rng: np.random.Generator
 ) -> tuple[Worlds, np.ndarray]:
     """Estimate again with episodes counted Poisson(1) times; returns the weights too, (B, E)."""
     model, moments, habit = evidence.model, evidence.moments, evidence.habit
@@ -99,8 +116,6 @@ def bootstrap(
         if GC is None:
             GC = point(evidence)[2][0], point(evidence)[3][0]
         found.append((estimate.W, (estimate.noise_cov + excess)[:d, :d], *GC))
-        if progress:
-            progress(1)
     W, noise, G, C = (np.array(part) for part in zip(*found, strict=True))
     trusted = repeated(point(evidence), count).trusted
     return Worlds(W, _roots(noise), G, C, trusted), weights

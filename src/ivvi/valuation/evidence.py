@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ivvi.diagnostics.verdict import Verdict
@@ -84,10 +84,9 @@ class Evidence:
                 "the least-squares policy needs the moments of the log, which this model does "
                 "not keep; fit it again without --without-moments"
             )
-        from dataclasses import replace
-
         found = LeastSquares().solve(self.moments)
-        return replace(self.model, W=found.W, noise_cov=found.noise_cov, bread=found.bread)
+        parts = {"W": found.W, "noise_cov": found.noise_cov, "bread": found.bread}
+        return replace(self.model, **parts, W_cov=None, unidentified=())
 
 
 def _method(name: str, settings: dict[str, Any]) -> Method:

@@ -12,13 +12,12 @@ import numpy as np
 from ivvi.planners import MPC, Problem
 from ivvi.policy import Policy
 from ivvi.valuation.actors import Fixed, Planned
-from ivvi.valuation.draws import Worlds, asymptotic, bootstrap, point, repeated
+from ivvi.valuation.draws import Worlds, draw, point, repeated
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.luck import Luck
 from ivvi.valuation.result import Amount
 from ivvi.valuation.simulation import Episodes, Task, in_chunks, returns, with_weights
 
-METHODS = ("auto", "bootstrap", "asymptotic")
 Acting = tuple[Any, Any]
 """An actor (`ivvi.valuation.actors`) and what it is given."""
 
@@ -36,15 +35,6 @@ class Inquiry:
     seed: int = 0
     progress: Callable[[int], None] | None = None
 
-    @property
-    def way(self) -> str:
-        """How worlds are drawn: the bootstrap by default, where there are episodes."""
-        if self.method != "auto":
-            return self.method
-        moments = self.evidence.moments
-        kept = moments is not None and moments.episodes is not None
-        return "bootstrap" if kept else "asymptotic"
-
     @cached_property
     def worlds(self) -> Worlds:
         """The worlds that were drawn."""
@@ -54,11 +44,7 @@ class Inquiry:
     def _drawn(self) -> tuple[Worlds, np.ndarray]:
         """The worlds, and the weights of groups of episodes in each (`Luck.shares`)."""
         rng = np.random.default_rng(self.seed)
-        weights = None
-        if self.way == "bootstrap":
-            worlds, weights = bootstrap(self.evidence, self.draws, rng)
-        else:
-            worlds = asymptotic(self.evidence, self.draws, rng)
+        worlds, weights = draw(self.evidence, self.method, self.draws, rng)
         return worlds, self.luck.shares(self.draws, weights, rng)
 
     def values(self, actors: Mapping[str, Acting], planner: Any = None) -> dict[str, Amount]:

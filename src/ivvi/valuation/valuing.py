@@ -10,17 +10,19 @@ from typing import Any
 import numpy as np
 
 from ivvi.actions import Actions
+from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError, PlanningWarning, nearest
 from ivvi.logs import Log
-from ivvi.planners import MPC, Problem
+from ivvi.planners import MPC, Cautious, Problem
 from ivvi.planners.cautious import CautiousRule
 from ivvi.planners.mpc import MPCRule
 from ivvi.planning import make_planner
 from ivvi.policy import Policy
 from ivvi.rewards import Learned, make_reward
 from ivvi.valuation.actors import Behaviour, Constant, Fixed, Rows
+from ivvi.valuation.draws import way
 from ivvi.valuation.evidence import Evidence
-from ivvi.valuation.inquiry import METHODS, Inquiry
+from ivvi.valuation.inquiry import Inquiry
 from ivvi.valuation.luck import Luck
 from ivvi.valuation.result import Valuation, gains_of
 from ivvi.valuation.shown import from_log, from_moments
@@ -60,7 +62,7 @@ def value(  # noqa: PLR0913
     source
         A `Fit`, the folder of a saved model, or `Dynamics`.
     reward, actions, horizon, discount
-        As for `ivvi.plan`; those of the policy by default.
+        As for `ivvi.plan`; those of the policy by default, and the log's range of actions.
     against
         Rivals: ``behaviour`` (the log's own policy, once the confounder no longer helps it),
         ``zero`` (does nothing), ``least-squares`` (planned alike in the confounded dynamics);
@@ -95,15 +97,17 @@ def value(  # noqa: PLR0913
     """
     evidence = Evidence.of(source)
     problem = _problem(policy, evidence, reward, actions, horizon, discount)
-    _check(method, draws, confidence)
+    _check(draws, confidence)
     rivals = dict(against) if isinstance(against, Mapping) else {word: word for word in against}
     name = policy if isinstance(policy, str) else "policy"
-    actors = {
-        who: _actor(what, evidence, problem) for who, what in {name: policy, **rivals}.items()
-    }
+    planner = planner_of(policy) if isinstance(policy, Policy) else MPC()
+    everyone = {name: policy, **rivals}
+    actors = {who: _actor(what, evidence, problem, planner) for who, what in everyone.items()}
+    if replan and not isinstance(policy, Policy):
+        raise InputError("planning again needs a policy that ivvi.plan made")
     luck = Luck.of(problem, starts, draws, seed)
     inquiry = Inquiry(evidence, problem, luck, method, draws, confidence, seed, progress)
-    values = inquiry.values(actors, planner_of(policy) if replan else None)
+    values = inquiry.values(actors, planner if replan else None)
     shown = from_moments(evidence, problem) if log is None else from_log(log, problem)
     return Valuation(
         values,
@@ -113,13 +117,13 @@ def value(  # noqa: PLR0913
         problem.horizon,
         problem.discount,
         luck.words,
-        inquiry.way,
+        way(evidence, method),
         replan,
         _notes(evidence, problem, shown),
     )
 
 
-def _actor(who: Any, evidence: Evidence, problem: Problem) -> tuple[Any, Any]:
+def _actor(who: Any, evidence: Evidence, problem: Problem, planner: Any) -> tuple[Any, Any]:
     """Return who acts, and what it is given, for a policy in any of its forms."""
     width = len(problem.model.action)
     if isinstance(who, str):
@@ -133,7 +137,7 @@ def _actor(who: Any, evidence: Evidence, problem: Problem) -> tuple[Any, Any]:
                 )
             return Behaviour(evidence.habit.design), Rows.of(evidence.habit)
         if who == "least-squares":
-            return Fixed(_least_squares(evidence, problem)), ()
+            return Fixed(_least_squares(evidence, problem, planner)), ()
         hint = nearest(who, RIVALS) or f"; {', '.join(RIVALS)} are known"
         raise InputError(f"unknown policy {who!r}{hint}")
     if hasattr(who, "begin") and hasattr(who, "act"):
@@ -152,21 +156,20 @@ def _actor(who: Any, evidence: Evidence, problem: Problem) -> tuple[Any, Any]:
     return Constant(), action
 
 
-def _least_squares(evidence: Evidence, problem: Problem) -> Policy:
+def _least_squares(evidence: Evidence, problem: Problem, planner: Any) -> Policy:
     """Plan in the confounded dynamics as the policy was planned."""
     model = evidence.baseline
     reward = Learned(model) if isinstance(problem.reward, Learned) else problem.reward
     believed = replace(problem, model=model, reward=reward)
-    return Policy(believed, MPC().solve(believed))
+    return Policy(believed, planner.solve(believed))
 
 
-def planner_of(policy: Any) -> Any:
+def planner_of(policy: Policy) -> Any:
     """Return a planner like the one that made a policy, with its default settings but for MPC."""
-    if not isinstance(policy, Policy):
-        raise InputError("planning again needs a policy that ivvi.plan made")
-    rule = policy.rule
+    rule: Any = policy.rule
     if isinstance(rule, CautiousRule):
-        raise InputError("a cautious policy is not planned again; value it as it is")
+        inner = planner_of(replace(policy, rule=rule.inner))
+        return Cautious(inner, rule.caution, rule.abstain)
     if isinstance(rule, MPCRule):
         return MPC(lookahead=rule.lookahead, starts=rule.starts)
     return make_planner(rule.kind)
@@ -194,7 +197,7 @@ def _problem(
     if reward is None and known is None:
         raise InputError("a reward is wanted for a policy that ivvi.plan did not make")
     if actions is None:
-        actions = Actions.box(-1e6, 1e6, dim=len(model.action)) if known is None else known.actions
+        actions = _range_of(model) if known is None else known.actions
     wanted = make_reward(reward if reward is not None else known.reward, model)  # type: ignore[union-attr]
     settings: dict[str, Any] = {"horizon": 100, "discount": 1.0, "terminal": None}
     if known is not None:
@@ -206,10 +209,15 @@ def _problem(
         return Problem.of(model, wanted, actions, **settings)
 
 
-def _check(method: str, draws: int, confidence: float) -> None:
-    if method not in METHODS:
-        hint = nearest(method, METHODS) or f"; {', '.join(METHODS)} are known"
-        raise InputError(f"unknown method {method!r} of drawing worlds{hint}")
+def _range_of(model: Dynamics) -> Actions:
+    """Return the box between the lowest and the highest actions of the log."""
+    if len(model.acted) == 0:
+        return Actions.box(-1.0, 1.0, dim=len(model.action))
+    low, high = model.acted.min(axis=0), model.acted.max(axis=0)
+    return Actions.box(low, np.where(high > low, high, low + 1.0))
+
+
+def _check(draws: int, confidence: float) -> None:
     if draws < 20:
         raise InputError(f"{draws} draws; at least 20 are wanted for an interval")
     if not 0 < confidence < 1:

@@ -1,0 +1,184 @@
+"""Caution: bounds on gains, directions of action, support, and the firmness of advice."""
+
+import json
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ivvi
+from helpers import run
+from ivvi.errors import InputError
+from ivvi.planners.cautious import SCENARIOS, directions, scenarios
+from ivvi.planners.usual import Support, Usual
+
+REWARD = "quadratic:weight=0.05"
+
+
+@pytest.fixture(scope="module")
+def fit(simulated):
+    return ivvi.estimate(simulated("linear", 2, episodes=40, horizon=25, seed=1), episodes=True)
+
+
+@pytest.fixture(scope="module")
+def cautious(fit):
+    return ivvi.plan(fit.model, REWARD, (-1, 1), horizon=20, caution=0.9)
+
+
+def vague(model, scale, column=None):
+    """Return the model with the covariance of W multiplied, of one feature or of all."""
+    root = np.ones(model.W.shape)
+    root[:, slice(None) if column is None else column] = scale
+    return replace(model, W_cov=model.W_cov * np.outer(root.ravel(), root.ravel()))
+
+
+def test_no_caution_is_the_plan_itself(fit):
+    plain = ivvi.plan(fit.model, REWARD, (-1, 1), horizon=20)
+    assert plain.rule.kind == "mpc"
+    assert ivvi.plan(fit.model, REWARD, (-1, 1), horizon=20, caution=0.0).rule.kind == "mpc"
+
+
+def test_where_the_log_is_sure_caution_follows_the_plan(fit, cautious):
+    plain = ivvi.plan(fit.model, REWARD, (-1, 1), horizon=20)
+    x = np.array([[5.0, 4.0], [-6.0, 3.0], [-9.0, -9.0]])
+    np.testing.assert_allclose(cautious(x), plain(x), atol=1e-6)
+
+
+def test_where_the_log_is_unsure_caution_does_what_was_usual(fit):
+    unsure = ivvi.plan(vague(fit.model, 1000.0), REWARD, (-1, 1), horizon=20, caution=0.9)
+    x = fit.model.states[::100]
+    with jax.enable_x64(True):
+        usual = np.asarray(Usual.of(fit.model)(jnp.asarray(x)))
+    np.testing.assert_allclose(unsure(x), usual, atol=1e-9)
+
+
+def test_caution_leaves_alone_the_direction_that_is_not_known(fit):
+    a1 = fit.estimate.layout.phi_names.index("a1")
+    model = vague(fit.model, 100.0, a1)
+    policy = ivvi.plan(model, REWARD, (-1, 1), horizon=20, caution=0.9)
+    x = np.array([[8.0, 8.0], [-8.0, -8.0]])
+    with jax.enable_x64(True):
+        usual = np.asarray(Usual.of(model)(jnp.asarray(x)))
+    acted = policy(x)
+    np.testing.assert_allclose(acted[:, 0], [1.0, -1.0], atol=0.05)
+    np.testing.assert_allclose(acted[:, 1], usual[:, 1], atol=0.05)
+
+
+def test_more_caution_never_raises_a_bound(fit, cautious):
+    rule = cautious.rule
+    with jax.enable_x64(True):
+        x = jnp.asarray(fit.model.states[:5])
+        options = rule._options(jnp.ones((5, 2)), rule._usual(x))
+        bounds = [
+            np.asarray(replace(rule, caution=level).bounds(x, options, 0))
+            for level in (0.1, 0.5, 0.9)
+        ]
+    assert (bounds[0][:, 0] == 0).all()
+    assert (np.diff(bounds, axis=0) <= 1e-12).all()
+    assert (np.diff(bounds, axis=0)[:, :, 1:] < 0).all()
+
+
+def test_draws_and_directions(fit):
+    drawn = scenarios(fit.model, 4000, np.random.default_rng(0))
+    np.testing.assert_array_equal(drawn[0], fit.W)
+    np.testing.assert_allclose(drawn[1:].std(axis=0), fit.se, rtol=0.08)
+    towards = directions(fit.model, drawn)
+    np.testing.assert_allclose(towards[-1], np.eye(2), atol=1e-12)
+    np.testing.assert_allclose(towards[0] @ towards[0], towards[0], atol=1e-12)
+    assert np.linalg.matrix_rank(towards[0]) == 1
+
+
+def test_free_directions_are_drawn_wide(simulated):
+    log = simulated("linear", 2, episodes=40, horizon=25, seed=1)
+    rows = {n: log.to_arrow()[n].to_numpy() for n in log.to_arrow().column_names}
+    roles = {"state": "x*", "action": "a*", "instrument": "z0", "next_state": "next_x*"}
+    with pytest.warns(ivvi.errors.IvviWarning, match="not identified"):
+        fit = ivvi.estimate(ivvi.read_logs(rows, **roles), allow_unidentified=True)
+    drawn = scenarios(fit.model, SCENARIOS, np.random.default_rng(0))
+    towards = directions(fit.model, drawn)
+    best = np.linalg.eigh(towards[0] + towards[0].T)[1][:, -1]
+    assert abs(best[0]) > 0.9  # z0 moves a0 and leaves a1 free
+    assert drawn[1:, :, 3:].std() > 3
+
+
+def test_cautious_policies_are_saved_and_loaded(fit, tmp_path, cautious):
+    guarded = ivvi.plan(fit.model, REWARD, (-1, 1), horizon=20, caution=0.5, abstain=0.9)
+    x = fit.model.states[:50]
+    for i, policy in enumerate((cautious, guarded)):
+        policy.save(tmp_path / str(i))
+        same = ivvi.load_policy(tmp_path / str(i))
+        assert same.rule.caution == policy.rule.caution
+        np.testing.assert_array_equal(same(x), policy(x))
+
+
+def test_outside_the_log_what_was_usual_is_done(fit):
+    model = fit.model
+    support = Support.of(model, 0.95)
+    with jax.enable_x64(True):
+        inside = np.asarray(support.outside(jnp.asarray(model.states), jnp.asarray(model.acted)))
+        far = jnp.full((1, 2), 100.0)
+        usual = np.asarray(Usual.of(model)(far))
+        assert bool(support.outside(far, jnp.zeros((1, 2)))[0])
+    assert inside.mean() == pytest.approx(0.05, abs=0.002)
+    policy = ivvi.plan(model, REWARD, (-1, 1), horizon=20, abstain=0.95)
+    np.testing.assert_allclose(policy([[100.0, 100.0]]), usual)
+    plain = ivvi.plan(model, REWARD, (-1, 1), horizon=20)
+    near = np.array([[0.3, -0.2]])
+    np.testing.assert_allclose(policy(near), plain(near), atol=1e-9)
+
+
+def test_choices_of_a_finite_set(fit):
+    choices = [[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]]
+    x = np.array([[8.0, 8.0]])
+    sure = ivvi.plan(fit.model, REWARD, choices, horizon=20, caution=0.9)
+    assert sure(x).tolist() == [[1.0, 1.0]]
+    unsure = ivvi.plan(vague(fit.model, 1000.0), REWARD, choices, horizon=20, caution=0.9)
+    assert unsure(x).tolist() == [[0.0, 0.0]]
+
+
+def test_the_firmness_of_advice(fit):
+    policy = ivvi.plan(fit.model, REWARD, (-1, 1), horizon=20)
+    found = ivvi.stability(policy, fit, [[10.0, 10.0], [0.05, 0.0], [300.0, 0.0]], draws=60)
+    assert found.agreement[0] == 1.0  # saturated
+    assert found.drawn.shape == (60, 3, 2)
+    assert found.outside.tolist() == [False, False, True]
+    assert "outside the log" in found.summary().splitlines()[-1]
+    unsure = replace(fit, estimate=replace(fit.estimate, covariance=None)).model
+    loose = ivvi.stability(policy, vague(replace(unsure, W_cov=fit.model.W_cov), 30.0), [3.0, -3.0])
+    assert loose.agreement[0] < 0.9
+
+
+def test_the_command_line_is_cautious_and_says_how_firm(fit, tmp_path):
+    fit.save(tmp_path / "model")
+    done = run(
+        *("plan", tmp_path / "model", "--reward", REWARD, "--action-low", -1, "--action-high", 1),
+        *("--horizon", 20, "--caution", 0.9, "--abstain", 0.99, "--out", tmp_path / "careful"),
+    )
+    assert done.code == 0, done.err
+    assert ivvi.load_policy(tmp_path / "careful").rule.support is not None
+    plain = ivvi.plan(fit.model, REWARD, (-1, 1), horizon=20)
+    plain.save(tmp_path / "plain")
+    done = run(
+        *("act", tmp_path / "plain", "--state", "10,10", "--model", tmp_path / "model"),
+        *("--json", "-"),
+    )
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["agreement"] == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "fact"),
+    [({"caution": 1.0}, "below 1"), ({"caution": -0.1}, "below 1"), ({"abstain": 0.0}, "(0, 1]")],
+)
+def test_impossible_caution_is_refused(fit, settings, fact):
+    with pytest.raises(InputError, match="is wanted") as caught:
+        ivvi.plan(fit.model, REWARD, (-1, 1), **settings)
+    assert fact in str(caught.value)
+
+
+def test_caution_needs_rows_of_the_log(fit):
+    bare = replace(fit.model, acted=np.empty((0, 0)))
+    with pytest.raises(InputError, match="needs rows of the log"):
+        ivvi.plan(bare, REWARD, (-1, 1), caution=0.5)
