@@ -40,11 +40,11 @@ class Panels:
             closed = self._values("best", "ivvi", setting, of="distance")
             if runs:
                 t, paths = _common(runs)
-                curves.append(_curve(f"setting {setting}", t, paths))
+                curves.append(_geometric(f"setting {setting}", t, paths))
             if runs and closed and columns["best"].features == columns["paper"].features:
                 flat = np.repeat(np.array(closed)[:, None], 2, axis=1)
                 label = f"{columns['best'].method}, {setting}"
-                curves.append(_curve(label, t[[0, -1]], flat))
+                curves.append(_geometric(label, t[[0, -1]], flat))
         target = "W_sad" if self.experiment.columns["paper"].features == "poly2" else "W*"
         return self._figure(
             f"loss-{self.variant.key}",
@@ -53,7 +53,7 @@ class Panels:
             f"|W_t - {target}|",
             curves,
             f"Distance of the descent-ascent iterates from {target} with the paper's steps",
-            "The paper's steps; mean and 95% band over logs.",
+            "The paper's steps; geometric mean and 95% band over logs.",
             logarithmic=True,
         )
 
@@ -74,8 +74,9 @@ class Panels:
             "return of an episode",
             curves,
             "Return of the policy after each iteration of planning",
-            "As the paper does; mean and 95% band over logs. After an iteration the policy is greedy "
-            f"for the value found so far; {self.experiment.curve_episodes} episodes a point.",
+            "As the paper does; mean and 95% band over logs. After an iteration the policy is "
+            "greedy for the value found so far; "
+            f"{self.experiment.curve_episodes} episodes a point.",
         )
 
     def _regret(self) -> ResultFigure:
@@ -149,3 +150,10 @@ def _curve(label: str, x: np.ndarray, runs: np.ndarray) -> Curve:
         return Curve(label, x, mean)
     half = student(n) * runs.std(axis=0, ddof=1) / math.sqrt(n)
     return Curve(label, x, mean, mean - half, mean + half)
+
+
+def _geometric(label: str, x: np.ndarray, runs: np.ndarray) -> Curve:
+    """Average positive runs (logs, points) on the scale of their logarithms."""
+    found = _curve(label, x, np.log(runs))
+    low, high = (None if side is None else np.exp(side) for side in (found.low, found.high))
+    return Curve(label, x, np.exp(found.mean), low, high)
