@@ -104,14 +104,17 @@ def draw_panels(panels: list[ResultFigure], columns: int) -> Any:
     for panel in panels:
         row = kinds.index(_kind(panel))
         ax, filled[row] = axes[row, filled[row]], filled[row] + 1
-        for i, curve in enumerate(panel.curves):
-            flat = curve.label.startswith("closed form")
-            ax.plot(curve.x, curve.mean, ":" if flat else "-", label=curve.label, linewidth=1.3)
+        settings = list(dict.fromkeys(curve.label.split()[-1] for curve in panel.curves))
+        for curve in panel.curves:
+            colour = f"C{settings.index(curve.label.split()[-1])}"
+            flat = panel.log_x and len(curve.x) == 2  # a level to compare with
+            style = {"linestyle": ":" if flat else "-", "linewidth": 1.3, "color": colour}
+            ax.plot(curve.x, curve.mean, label=curve.label, **style)
             if curve.low is not None and curve.high is not None and not flat:
-                ax.fill_between(curve.x, curve.low, curve.high, alpha=0.2, color=f"C{i}")
+                ax.fill_between(curve.x, curve.low, curve.high, alpha=0.2, color=colour, lw=0)
         ax.set_xscale("log" if panel.log_x else "linear")
         ax.set_yscale("log" if panel.log_y else "linear")
-        ax.set_title(panel.title, fontsize=7)
+        ax.set_title(panel.title.replace(": ", "\n", 1), fontsize=7)
         ax.set_xlabel(panel.x_label, fontsize=8)
         ax.set_ylabel(panel.y_label, fontsize=8)
         ax.legend(frameon=False, fontsize=6)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from ivvi.experiments.measures import Measures, Spread
+import numpy as np
+
+from ivvi.experiments.measures import Key, Measures, Spread
 from ivvi.experiments.results import Cell, ResultTable
 from ivvi.experiments.specs import Experiment, TableSpec, Variant
 
-Row = tuple[Cell, ...]
 REGRET = (
     *("variant", "setting", "paper", "paper ±", "as the paper", "as ±", "descent"),
     *("best", "best ±", "as / paper", "best / paper"),
@@ -31,62 +33,72 @@ NOTES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One row to fill: the table, what was measured, where, and what the paper prints there."""
+
+    spec: TableSpec
+    experiment: Experiment
+    measures: Measures
+    variant: Variant
+    label: str
+    printed: Any
+
+    def key(self, column: str, who: str = "ivvi") -> Key:
+        """Return the cell of a column; that of the baseline has a setting of its own."""
+        setting = self.experiment.baseline if who == "baseline" else self.label
+        return self.variant.key, column, who, setting
+
+
 def make_table(
     spec: TableSpec, experiment: Experiment, measures: Measures, command: str
 ) -> ResultTable:
     """Fill one table of the paper."""
-    make, columns = MAKERS[spec.measure]
-    rows = [
-        (variant.label, label, *make(spec, experiment, measures, variant, label, numbers[i]))
+    fill, columns = FILLED[spec.measure]
+    places = [
+        Place(spec, experiment, measures, variant, label, numbers[i])
         for i, variant in enumerate(experiment.variants)
         for label, numbers in spec.numbers.items()
     ]
+    rows = tuple((place.variant.label, place.label, *fill(place)) for place in places)
     title = f"{spec.title} ({spec.paper})"
-    return ResultTable(spec.name, title, columns, tuple(rows), NOTES[spec.measure], command)
+    return ResultTable(spec.name, title, columns, rows, NOTES[spec.measure], command)
 
 
-def _regret(
-    spec: TableSpec, of: Experiment, found: Measures, variant: Variant, label: str, printed: Any
-) -> Iterator[Cell]:
-    who, setting = ("baseline", of.baseline) if label == "Baseline" else ("ivvi", label)
-    paper, half = printed
-    mine = {
-        column: Spread.of(found.regrets((variant.key, column, who, setting)))
-        for column in ("paper", "best")
-    }
+def _regret(place: Place) -> Iterator[Cell]:
+    who = "baseline" if place.label == "Baseline" else "ivvi"
+    paper, half = place.printed
+    mine, best = (
+        Spread.of(place.measures.regrets(place.key(column, who))) for column in ("paper", "best")
+    )
+    descent = place.measures.descent(place.key("paper", who)) or None
     yield from (paper, half)
-    descent = found.descent((variant.key, "paper", who, setting))
-    yield from _pair(mine["paper"]) if mine["paper"] else (descent or None, None)
-    yield descent or None
-    yield from _pair(mine["best"])
-    for column in ("paper", "best"):
-        spread = mine[column]
+    yield from _pair(mine) if mine else (descent, None)
+    yield descent
+    yield from _pair(best)
+    for spread in (mine, best):
         yield None if spread is None else _rounded(spread.mean / paper)
 
 
-def _seconds(
-    spec: TableSpec, of: Experiment, found: Measures, variant: Variant, label: str, paper: Any
-) -> Iterator[Cell]:
-    yield paper
+def _seconds(place: Place) -> Iterator[Cell]:
+    yield place.printed
     for column in ("paper", "best"):
-        yield from _pair(Spread.of(found.seconds((variant.key, column, "ivvi", label))))
+        yield from _pair(Spread.of(place.measures.seconds(place.key(column))))
 
 
-def _strength(
-    spec: TableSpec, of: Experiment, found: Measures, variant: Variant, label: str, paper: Any
-) -> Iterator[Cell]:
-    values = found.values((variant.key, "paper", "ivvi", label), of="strength")
-    which = "smallest" if of.name == "movielens" else "mu_iv"
-    spread = Spread.of([value[which] for value in values])
-    yield paper
+def _strength(place: Place) -> Iterator[Cell]:
+    several = place.experiment.needs_ratings  # the paper averages the smallest eigenvalues there
+    values = place.measures.values(place.key("paper"), of="strength")
+    spread = Spread.of([value["smallest" if several else "mu_iv"] for value in values])
+    yield place.printed
     if spread is None:
         yield from (None,) * 4
         return
     yield _rounded(spread.mean)
     yield _rounded(spread.sd)
-    yield _rounded(deviation(spread, paper, spec.digit))
-    honest = Spread.of([value["smallest_nonzero"] for value in values])
-    yield _rounded(honest.mean) if honest and of.name == "movielens" else None
+    yield _rounded(deviation(spread, place.printed, place.spec.digit))
+    honest = float(np.mean([value["smallest_nonzero"] for value in values]))
+    yield _rounded(honest) if several else None
 
 
 def deviation(spread: Spread, paper: float, digit: float) -> float:
@@ -103,7 +115,7 @@ def _rounded(value: float, digits: int = 4) -> float | None:
     return float(f"{value:.{digits}g}") if math.isfinite(value) else None
 
 
-MAKERS: dict[str, tuple[Callable[..., Iterator[Cell]], tuple[str, ...]]] = {
+FILLED: dict[str, tuple[Callable[[Place], Iterator[Cell]], tuple[str, ...]]] = {
     "regret": (_regret, REGRET),
     "seconds": (_seconds, SECONDS),
     "strength": (_strength, STRENGTH),
