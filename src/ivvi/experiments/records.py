@@ -151,12 +151,14 @@ def _known_runs(folder: Path) -> dict[str, dict[str, Any]]:
                 f"{folder} holds other things than a reproduction; a new name is wanted"
             )
         return {}
-    found = _read_json(folder / "run.json").get("experiments")
-    runs = found.values() if isinstance(found, dict) else [None]
-    settings = [s for run in runs for s in (run.values() if isinstance(run, dict) else [None])]
-    if not all(isinstance(s, dict) and {"quick", "spec"} <= s.keys() for s in settings):
+    found: dict[str, dict[str, Any]] = _read_json(folder / "run.json").get("experiments", {})
+    try:
+        sound = all({"quick", "spec"} <= s.keys() for run in found.values() for s in run.values())
+    except AttributeError:
+        sound = False
+    if not sound:
         raise FileError(f"{folder / 'run.json'} does not describe a reproduction")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _complaint(folder: Path, name: str, found: Any, wanted: dict[str, Any]) -> str:
