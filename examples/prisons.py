@@ -87,12 +87,12 @@ def main() -> None:
     )
     print(found.summary())
     print(
-        "\nWhat may be wrong: six states had a final court order of one kind and eight of the "
-        "other, and the\neffective F is below what is called strong: intervals tend to be too "
-        "short. Courts may have stepped in where\ncrime was already turning, and orders may "
-        "change policing too: both are direct effects in the\nsense above. The effect is that of "
-        "prisoners released by court orders, not of those whom more\nprisons would hold. What is "
-        "wanted, 20% less crime at a cost of growth, is an assumption."
+        "\nWhat may be wrong: six states had a final court order of one kind and eight of the\n"
+        "other, and the effective F is below what is called strong: intervals tend to be too\n"
+        "short. Courts may have stepped in where crime was already turning, and orders may\n"
+        "change policing too: both are direct effects in the sense above. The effect is that\n"
+        "of prisoners released by court orders, not of those whom more prisons would hold.\n"
+        "What is wanted, 20% less crime at a cost of growth, is an assumption."
     )
 
 

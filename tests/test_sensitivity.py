@@ -176,7 +176,7 @@ def test_bands_widen_with_the_violation_and_hold_the_gain(case):
     text = found.summary()
     assert "gain over zero" in text
     assert "worst direction" in text
-    assert json.loads(json.dumps(found.to_json(), allow_nan=False))["level"] == 0.95
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["level"] == 0.95
 
 
 def test_the_worst_direction_follows_the_gradient(case):
@@ -275,7 +275,7 @@ def test_the_command_says_and_draws_the_same(case, tmp_path):
     assert result.code == 0, result.err
     found = ivvi.sensitivity(policy, fit, violations=("z0",), draws=4, episodes=8)
     assert result.out.splitlines()[:-1] == found.summary().splitlines()
-    assert json.loads(target.read_text()) == json.loads(json.dumps(found.to_json()))
+    assert json.loads(target.read_text()) == json.loads(json.dumps(found.to_dict()))
     assert figure.read_text().lstrip().startswith("<?xml")
     again = run("sensitivity", tmp_path / "policy", *options, "--plot", figure)
     assert again.code == 2

@@ -126,6 +126,7 @@ def test_counting_every_episode_once_changes_nothing(fit):
     np.testing.assert_allclose(Exact().solve(again).W, fit.W, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_planning_again_takes_the_optimism_of_a_plan_off(policy, fit, worth):
     again = ivvi.value(policy, fit, against=(), draws=100, seed=1, replan=True)
     assert again.replanned
@@ -171,11 +172,25 @@ def test_a_learned_reward_is_valued_with_its_own_uncertainty(simulated):
         rows, state="x*", action="a*", instrument="z*", next_state="next_x*", reward="reward"
     )
     fit = ivvi.estimate(log, episodes=True)
-    settings = {"horizon": 10, "against": (), "draws": 200, "starts": [10.0, 10.0]}
-    learned = ivvi.value([0.5, 0.0], fit, reward="learned", **settings)
-    known = ivvi.value([0.5, 0.0], fit, reward=lambda x, a: fit.model.reward(x, a), **settings)
-    assert learned.value.estimate == pytest.approx(known.value.estimate, rel=1e-9)
-    assert learned.value.se > known.value.se  # the second takes the reward as known
+    action, start = np.array([0.5, 0.0]), np.array([10.0, 10.0])
+    found = ivvi.value(
+        action, fit, reward="learned", horizon=10, against=(), draws=60, starts=start, seed=4
+    )
+
+    def closed_form(W, row):
+        x, total = start, 0.0
+        for _ in range(10):
+            y = np.concatenate([[1.0], x, action])
+            x, total = W[:2] @ y, total + row @ y
+        return total
+
+    error = found.value.simulation_error
+    assert abs(found.value.estimate - closed_form(fit.W, fit.W[2])) < 4 * error
+    worlds, _ = bootstrap(Evidence.of(fit), 60, np.random.default_rng(4))
+    drawn = np.array([closed_form(W, W[2]) for W in worlds.W])
+    known = np.array([closed_form(W, fit.W[2]) for W in worlds.W])
+    assert np.corrcoef(found.value.draws, drawn)[0, 1] > 0.9
+    assert drawn.std() > 1.1 * known.std()  # what the reward's own row of W adds
 
 
 def test_intervals_of_three_kinds():
@@ -267,19 +282,21 @@ def saved(fit, policy, tmp_path_factory):
     return folder
 
 
-def test_the_command_line_values_saved_policies(saved, policy, worth):
+def test_the_command_line_values_saved_policies(saved, fit):
     done = run(
-        *("value", saved / "policy", "--model", saved / "model", "--against", "behaviour,zero"),
-        *("--draws", 100, "--seed", 1, "--json", "-"),
+        *("value", "behaviour", "--model", saved / "model", "--against", "zero"),
+        *("--reward", REWARD, "--horizon", 40, "--draws", 100, "--seed", 1, "--json", "-"),
     )
     assert done.code == 0, done.err
     found = json.loads(done.out)
-    assert found == json.loads(json.dumps(worth.to_dict()))
+    settings = {"against": ("zero",), "reward": REWARD, "horizon": 40, "draws": 100, "seed": 1}
+    same = ivvi.value("behaviour", fit, **settings)
+    assert found == json.loads(json.dumps(same.to_dict()))
     assert found["method"] == "bootstrap"
     assert found["verdict"] == "strong"
     small = run(
-        *("value", "zero", "--model", saved / "small", "--against", "least-squares"),
-        *("--draws", 20, "--start", "1,2", "--reward", REWARD, "--horizon", 5),
+        *("value", saved / "policy", "--model", saved / "small", "--against", "least-squares"),
+        *("--draws", 20, "--start", "1,2", "--horizon", 5),
     )
     assert small.code == 0, small.err
     assert "asymptotic draws" in small.out

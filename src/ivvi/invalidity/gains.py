@@ -50,6 +50,10 @@ class Gain:
         """Return the gains for sizes t (m,)."""
         return self(self.exclusion.W_at(violation, t))
 
+    def towards(self, violation: Violation, sign: float) -> Callable[[Floats], Floats]:
+        """Return the gain as a function of the amount of a violation of one sign."""
+        return lambda amount: self.at(violation, sign * amount)
+
     def size(self, violation: Violation, t: float | None) -> Size | None:
         """Return a size that may not exist in a reader's units."""
         return None if t is None else self.exclusion.size(violation, t)
@@ -97,25 +101,30 @@ def interpolated(t: Floats, values: Floats, at: int) -> float:
 
 def smallest_loss(gain: Gain, violation: Violation, most: float) -> float | None:
     """Return the size, of the smallest amount and any sign allowed, where a gain is gone."""
-    found = [
-        (lost, sign)
-        for sign in violation.signs
-        if (lost := first_loss(lambda t, s=sign: gain.at(violation, s * t), most)) is not None  # type: ignore[misc]
-    ]
-    return np.prod(min(found)).item() if found else None
+    found = {sign: first_loss(gain.towards(violation, sign), most) for sign in violation.signs}
+    return _nearest(found)
 
 
 def smallest_crossing(t: Floats, values: Floats, signs: tuple[float, ...]) -> float | None:
     """Return the t nearest to 0 where values on a grid -T .. T fall to zero; None if nowhere."""
-    found = []
+    found: dict[float, float | None] = {}
     for sign in signs:
         order = np.argsort(sign * t)
-        size, ahead = (sign * t)[order], values[order]
-        at = _crossing(ahead[size >= 0])
+        order = order[sign * t[order] >= 0]
+        at = _crossing(values[order])
+        found[sign] = None
         if at is not None:
-            lost = interpolated(size[size >= 0], ahead[size >= 0], at) if at else 0.0
-            found.append((lost, sign))
-    return np.prod(min(found)).item() if found else None
+            found[sign] = interpolated(sign * t[order], values[order], at) if at else 0.0
+    return _nearest(found)
+
+
+def _nearest(found: dict[float, float | None]) -> float | None:
+    """Return the smallest of some amounts with its sign."""
+    known = [(amount, sign) for sign, amount in found.items() if amount is not None]
+    if not known:
+        return None
+    amount, sign = min(known)
+    return sign * amount
 
 
 def _crossing(values: Floats) -> int | None:

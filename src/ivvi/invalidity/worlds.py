@@ -150,5 +150,5 @@ def _roots(covariance: np.ndarray) -> np.ndarray:
 
 def _padded(W: np.ndarray, factor: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
     """Repeat the last world up to a few or to `most`, so that two shapes are compiled."""
-    missing = (FEW if len(W) <= FEW else most) - len(W)
-    return tuple(np.concatenate([v, np.repeat(v[-1:], missing, axis=0)]) for v in (W, factor))  # type: ignore[return-value]
+    rows = np.minimum(np.arange(FEW if len(W) <= FEW else most), len(W) - 1)
+    return W[rows], factor[rows]

@@ -85,8 +85,14 @@ class Evidence:
                 "not keep; fit it again without --without-moments"
             )
         found = LeastSquares().solve(self.moments)
-        parts = {"W": found.W, "noise_cov": found.noise_cov, "bread": found.bread}
-        return replace(self.model, **parts, W_cov=None, unidentified=())
+        return replace(
+            self.model,
+            W=found.W,
+            noise_cov=found.noise_cov,
+            bread=found.bread,
+            W_cov=None,
+            unidentified=(),
+        )
 
 
 def _method(name: str, settings: dict[str, Any]) -> Method:

@@ -49,11 +49,11 @@ class Inquiry:
 
     def values(self, actors: Mapping[str, Acting], planner: Any = None) -> dict[str, Amount]:
         """Return the value of each; with a `planner`, the first is planned again in each draw."""
-        found = {}
+        found, (_, shares) = {}, self._drawn  # drawn first: it may be refused
         for i, (name, acting) in enumerate(actors.items()):
             first = self._in_estimate(*acting)
             rest = self._again(planner, first) if planner and i == 0 else self._in_draws(*acting)
-            both = self.luck.combine(first, rest, self._drawn[1])
+            both = self.luck.combine(first, rest, shares)
             error = float(first.std() / np.sqrt(first.size))
             found[name] = Amount(*both, self.confidence, error)
         return found
