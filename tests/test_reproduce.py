@@ -85,7 +85,7 @@ def test_units_cover_every_cell_in_both_columns():
 def test_quick_differs_from_the_paper_and_is_known_by_its_digest():
     full, quick = read_experiment("linear"), read_experiment("linear", quick=True)
     assert quick.episodes < full.episodes
-    assert quick.digest != full.digest
+    assert quick.digest("paper") != full.digest("paper") != full.digest("best")
     assert quick.columns["paper"].steps == full.columns["paper"].steps
 
 
@@ -226,7 +226,9 @@ def refused(out, *words):
 
 
 def test_records_of_other_settings_are_not_mixed(whole, tmp_path):
-    assert_refused(refused(whole, "--quick"), "linear with quick False, not True", "--force")
+    assert_refused(
+        refused(whole, "--quick"), "linear (paper) with quick False, not True", "--force"
+    )
     results = results_of(whole)
     assert len(results) == UNITS
     (tmp_path / "notes.txt").write_text("mine")
@@ -239,6 +241,7 @@ def test_records_of_other_settings_are_not_mixed(whole, tmp_path):
     [
         (("--seeds", 0), "--seeds is 0"),
         (("--jobs", 0), "--jobs is 0"),
+        (("--column", "mine"), "unknown column 'mine'"),
         (("--specs", "nowhere"), "holds no experiments"),
         (("--scheduler", "tcp://127.0.0.1:1"), "no Dask scheduler answers"),
         (("--ratings", "nowhere"), "nowhere"),
@@ -252,6 +255,9 @@ def test_bad_words_are_refused(tmp_path, words, said):
 
 def test_a_folder_without_records_and_a_damaged_record_are_refused(whole, tmp_path):
     with pytest.raises(FileError, match="holds no reproduction"):
+        read_results(tmp_path)
+    (tmp_path / "run.json").write_text('{"experiments": {"linear": {"best": 1}}}')
+    with pytest.raises(FileError, match="does not describe a reproduction"):
         read_results(tmp_path)
     (tmp_path / "run.json").write_text((whole / "run.json").read_text())
     (tmp_path / "records/linear").mkdir(parents=True)

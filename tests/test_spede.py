@@ -1,5 +1,7 @@
 """SPEDE: the spectral features, and plans against solutions worked out here."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ from ivvi.errors import InputError
 from ivvi.planners import Problem
 from ivvi.planners.greedy import Greedy, trusted_range
 from ivvi.planners.spectral import Spectral, cosine
+from ivvi.rollouts import Decision
 
 QUICK = {"features": 64, "states": 400, "bandwidth": 1.0, "ridge": 1e-4, "seeds": 1}
 
@@ -223,6 +226,20 @@ def test_same_seed_same_plan_and_another_seed_another(line):
     x = np.linspace(-4, 4, 41)[:, None]
     np.testing.assert_array_equal(plans[0](x)[:, 0], np.clip(-np.round(x[:, 0]), -1, 1))
     np.testing.assert_array_equal(plans[2](x)[:, 0], np.clip(-np.round(x[:, 0]), -1, 1))
+
+
+def test_plans_of_one_shape_share_a_program_and_keep_their_numbers(line):
+    steps = ivvi.Actions.finite([-1.0, 0.0, 1.0])
+    against = replace(line, W=line.W * [1.0, 1.0, -1.0])  # x' = x - a
+    policies = [
+        ivvi.plan(model, "quadratic", steps, horizon=5, method=ivvi.SPEDE(**QUICK))
+        for model in (line, against)
+    ]
+    assert Decision.of(policies[0]) == Decision.of(policies[1])
+    longer = ivvi.plan(line, "quadratic", steps, horizon=6, method=ivvi.SPEDE(**QUICK))
+    assert Decision.of(policies[0]) != Decision.of(longer)
+    x = np.array([[-3.0], [0.1], [2.0]])
+    assert [policy(x)[:, 0].tolist() for policy in policies] == [[1, 0, -1], [-1, 0, 1]]
 
 
 def test_reward_of_the_next_state_and_the_step(line):

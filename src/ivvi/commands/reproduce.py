@@ -22,6 +22,9 @@ def reproduce(  # noqa: PLR0913
     seeds: Annotated[
         int | None, typer.Option(help="Logs of each cell. [default: 5, quick 1]")
     ] = None,
+    column: Annotated[
+        str, typer.Option(help="paper (as the paper does), best (ours) or both.")
+    ] = "both",
     jobs: Annotated[int, typer.Option(help="Processes.")] = 2,
     scheduler: Annotated[
         str | None, typer.Option(help="Address of a Dask scheduler that does the work instead.")
@@ -38,6 +41,7 @@ def reproduce(  # noqa: PLR0913
     """Reproduce the paper's tables and figures, as the paper does and at our best."""
     from ivvi.experiments.board import showing
     from ivvi.experiments.reproduction import reproduce as run
+    from ivvi.experiments.specs import chosen_columns
     from ivvi.experiments.text import as_json, as_text
     from ivvi.experiments.work import Options
 
@@ -47,6 +51,7 @@ def reproduce(  # noqa: PLR0913
             out,
             experiment,
             options=Options(quick, ratings, specs),
+            columns=chosen_columns(column),
             seeds=(1 if quick else 5) if seeds is None else seeds,
             jobs=jobs,
             scheduler=scheduler,

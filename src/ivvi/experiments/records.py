@@ -8,18 +8,19 @@ and what came out.
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
-import shutil
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ivvi.errors import FileError
+from ivvi.experiments.specs import COLUMNS
 from ivvi.experiments.units import Unit
 from ivvi.experiments.work import Options, Outcome
 from ivvi.files import write_json
@@ -42,24 +43,26 @@ class Records:
         experiments: Iterable[str],
         options: Options,
         *,
+        columns: Sequence[str] = COLUMNS,
         data: str | None = None,
         force: bool = False,
     ) -> Records:
         """Open a folder for a run; one that holds a run with other settings is refused.
 
         `data` says which ratings the recommenders use. With `force`, records of the
-        experiments that differ are removed.
+        experiments and columns that differ are removed.
         """
         records = cls(Path(folder))
         known = _known_runs(records.folder)
-        for name in experiments:
-            wanted = _settings(name, options, data)
-            found = known.get(name)
-            if found not in (None, wanted):
+        for name, column in itertools.product(experiments, columns):
+            wanted = _settings(name, column, options, data)
+            found = known.setdefault(name, {}).get(column, wanted)
+            if found != wanted:
                 if not force:
-                    raise FileError(_complaint(records.folder, name, found, wanted))
-                shutil.rmtree(records.folder / "records" / name, ignore_errors=True)
-            known[name] = wanted
+                    raise FileError(_complaint(records.folder, f"{name} ({column})", found, wanted))
+                for record in (records.folder / "records" / name).glob(f"*-{column}-*.json"):
+                    record.unlink()
+            known[name][column] = wanted
         try:
             records.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -110,7 +113,7 @@ class Records:
 
     @property
     def runs(self) -> dict[str, dict[str, Any]]:
-        """Settings of each experiment that was begun."""
+        """Settings of each experiment and column that was begun."""
         return _known_runs(self.folder)
 
 
@@ -133,9 +136,9 @@ def commit() -> str | None:
         return None
 
 
-def _settings(name: str, options: Options, data: str | None) -> dict[str, Any]:
+def _settings(name: str, column: str, options: Options, data: str | None) -> dict[str, Any]:
     experiment = options.experiment(name)
-    settings = {"quick": options.quick, "spec": experiment.digest}
+    settings = {"quick": options.quick, "spec": experiment.digest(column)}
     return settings | ({"data": data} if experiment.needs_ratings else {})
 
 
@@ -148,8 +151,12 @@ def _known_runs(folder: Path) -> dict[str, dict[str, Any]]:
                 f"{folder} holds other things than a reproduction; a new name is wanted"
             )
         return {}
-    found = _read_json(folder / "run.json").get("experiments")
-    if not isinstance(found, dict):
+    found: dict[str, dict[str, Any]] = _read_json(folder / "run.json").get("experiments", {})
+    try:
+        sound = all({"quick", "spec"} <= s.keys() for run in found.values() for s in run.values())
+    except AttributeError:
+        sound = False
+    if not sound:
         raise FileError(f"{folder / 'run.json'} does not describe a reproduction")
     return found
 

@@ -7,7 +7,7 @@ folder into the paper's tables and figures with ours beside.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from functools import partial
@@ -20,6 +20,7 @@ from ivvi.experiments.plots import make_figures
 from ivvi.experiments.records import Record, Records
 from ivvi.experiments.results import ResultFigure, Results, ResultTable
 from ivvi.experiments.specs import (
+    COLUMNS,
     chosen_experiments,
     names,
     read_figure,
@@ -31,11 +32,12 @@ from ivvi.experiments.work import Options, Outcome, run_unit
 from ivvi.simulators import load_factors
 
 
-def reproduce(
+def reproduce(  # noqa: PLR0913
     out: str | os.PathLike[str],
     experiment: str = "all",
     *,
     options: Options | None = None,
+    columns: Sequence[str] = COLUMNS,
     seeds: int = 5,
     jobs: int = 2,
     scheduler: str | None = None,
@@ -53,6 +55,8 @@ def reproduce(
     options
         How much is computed, and the ratings; the paper's amount by default, and a
         synthetic stand-in for MovieLens.
+    columns
+        ``paper`` (as the paper does), ``best`` (ours), or both.
     seeds
         Logs of each cell; the paper has five.
     jobs
@@ -71,12 +75,12 @@ def reproduce(
     chosen = chosen_experiments(experiment, options.specs)
     needed = any(options.experiment(name).needs_ratings for name in chosen)
     data = load_factors(options.ratings).label if needed else None
-    records = Records.begin(out, chosen, options, data=data, force=force)
+    records = Records.begin(out, chosen, options, columns=columns, data=data, force=force)
     units = [
         unit
         for name in chosen
         for unit in list_units(options.experiment(name), seeds)
-        if unit not in records
+        if unit.column in columns and unit not in records
     ]
     if units:
         with _lanes(scheduler, min(jobs, len(units))) as lanes:
@@ -104,7 +108,7 @@ def read_results(folder: str | os.PathLike[str], specs: str | None = None) -> Re
     figures: list[ResultFigure] = []
     everything: list[Record] = []
     for name in [name for name in names("experiments", specs=specs) if name in records.runs]:
-        options = Options(bool(records.runs[name]["quick"]), specs=specs)
+        options = Options(_is_quick(records, name), specs=specs)
         experiment, found = options.experiment(name), list(records.read(name))
         if not found:
             continue
@@ -122,9 +126,9 @@ def read_results(folder: str | os.PathLike[str], specs: str | None = None) -> Re
 
 def _command(name: str, records: Records, found: list[Record]) -> str:
     words = ["ivvi", "reproduce", name]
-    words += ["--quick"] if records.runs[name]["quick"] else []
+    words += ["--quick"] if _is_quick(records, name) else []
     words += ["--seeds", str(1 + max(int(record["seed"]) for record in found))]
-    if name == "movielens" and "synthetic" not in str(records.runs[name].get("data")):
+    if (data := _data(records, name)) is not None and "synthetic" not in data:
         words += ["--ratings", "ml-1m"]
     return " ".join([*words, "--out", "DIR"])
 
@@ -139,9 +143,18 @@ def _facts(records: Records, found: list[Record]) -> dict[str, Any]:
         "CPU hours": round(hours, 2),
         "commits": sorted({str(record["commit"]) for record in found}),
         "versions": list(versions.values()),
-        "quick": any(run["quick"] for run in records.runs.values()),
-        "ratings": records.runs.get("movielens", {}).get("data"),
+        "quick": any(_is_quick(records, name) for name in records.runs),
+        "ratings": next(filter(None, (_data(records, name) for name in records.runs)), None),
     }
+
+
+def _is_quick(records: Records, name: str) -> bool:
+    return any(settings["quick"] for settings in records.runs[name].values())
+
+
+def _data(records: Records, name: str) -> str | None:
+    """Say which ratings an experiment used, None where it needs none."""
+    return next((settings.get("data") for settings in records.runs[name].values()), None)
 
 
 def json_key(value: dict[str, str]) -> str:

@@ -102,12 +102,14 @@ class Experiment:
         """Whether its simulators are made from ratings."""
         return any(v.simulator.startswith("recommender") for v in self.variants)
 
-    @property
-    def digest(self) -> str:
-        """A hash of everything that decides the results."""
+    def digest(self, column: str) -> str:
+        """Return a hash of everything that decides the results of a column."""
         facts = asdict(self)
+        facts["columns"] = {column: facts["columns"][column]}
         for variant in facts["variants"]:
             del variant["seconds"]
+        for name in ("title", "section", "quick"):
+            del facts[name]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -192,6 +194,13 @@ def chosen_experiments(word: str, specs: str | None = None) -> list[str]:
         hint = nearest(word, ("all", *known)) or f"; all, {', '.join(known)} are known"
         raise InputError(f"unknown experiment {word!r}{hint}")
     return [word]
+
+
+def chosen_columns(word: str) -> tuple[str, ...]:
+    """Return the columns that a word asks for."""
+    if word != "both" and word not in COLUMNS:
+        raise InputError(f"unknown column {word!r}; {', '.join(COLUMNS)} or both is wanted")
+    return COLUMNS if word == "both" else (word,)
 
 
 def _rank(name: str) -> int:
