@@ -165,15 +165,15 @@ def draw(results: dict[str, Any], target: Path) -> None:
     names = sorted(worst, key=lambda name: worst[name]["return"]["mean"])
     for axis, (kind, found) in zip(axes, results.items(), strict=True):
         returns = [found["evaluation"]["policies"][name]["return"] for name in names]
-        axis.barh(
-            names,
-            [-value["mean"] for value in returns],
-            xerr=[1.96 * value["se"] for value in returns],
-            color=["#1d4ed8" if name == "ivvi" else "#9ca3af" for name in names],
-        )
+        for name, value in zip(names, returns, strict=True):
+            colour = "#1d4ed8" if name == "ivvi" else "#4b5563"
+            axis.errorbar(-value["mean"], name, xerr=1.96 * value["se"], fmt="o", color=colour)
+        axis.grid(axis="y", color="#e5e7eb")
         axis.set_title(f"{kind} log", fontsize=11)
         axis.set_xlabel("cost of an episode (less is better)")
         axis.set_xscale("log")
+        axis.set_xticks([100, 200, 500, 1000], ["100", "200", "500", "1,000"])
+        axis.minorticks_off()
         axis.spines[["top", "right"]].set_visible(False)
     figure.savefig(target, dpi=150)
 

@@ -113,6 +113,21 @@ def test_hac_stays_inside_episodes_and_between_outputs():
     np.testing.assert_allclose(fit.estimate.covariance.joint, wanted, rtol=1e-7)
 
 
+def test_hac_does_not_reach_across_gaps():
+    """An episode with steps missing is to the lags what two episodes are."""
+    columns = make_rows(6, 60)
+    kept = columns["step"] != 30
+    gap = {name: np.asarray(column)[kept] for name, column in columns.items()}
+    split = gap | {"episode": 2 * gap["episode"] + (gap["step"] > 30)}
+    errors = StandardErrors("hac", bandwidth=4)
+    one, two, whole = (
+        ivvi.estimate(ivvi.read_logs(c, **ROLES), se=errors) for c in (gap, split, columns)
+    )
+    assert one.counts.transitions == two.counts.transitions
+    np.testing.assert_allclose(one.se, two.se, rtol=1e-9)
+    assert not np.allclose(one.se, whole.se, rtol=1e-5)
+
+
 def test_joint_covariance_between_outputs():
     data = dependent_rows(6, d_a=2, d_z=3)
     fit = ivvi.estimate(dependent_log(data), se="clustered")
@@ -137,7 +152,7 @@ def test_batches_and_chunks_change_nothing(choice, monkeypatch):
     errors = CHOICES[choice][0] if choice != "hac" else StandardErrors("hac", bandwidth=30)
     whole = ivvi.estimate(log, se=errors)
     monkeypatch.setattr("ivvi.logs.log.BATCH_BYTES", 1)  # 1,024 rows
-    monkeypatch.setattr("ivvi.estimators.scores.CHUNK_BYTES", 1)  # 256 rows
+    monkeypatch.setattr("ivvi.estimators.score_rows.CHUNK_BYTES", 1)  # 256 rows
     parts = ivvi.estimate(log, se=errors)
     np.testing.assert_allclose(
         parts.estimate.covariance.joint, whole.estimate.covariance.joint, rtol=1e-8

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import ivvi
 from imports import read_layers
 
@@ -12,7 +14,6 @@ Generated from the docstrings by `python tools/pages.py`. All names but those of
 `ivvi.sklearn` are attributes of `ivvi`, and are imported when they are first used.
 """
 NOT_AT_THE_TOP = {"ivvi.sklearn": ("IVRegressor",)}
-OPTIONS = "    options:\n      members: [{members}]\n      show_root_heading: false\n"
 
 
 def api_reference() -> str:
@@ -21,8 +22,10 @@ def api_reference() -> str:
     for module, names in sorted(
         (ivvi._HOME | NOT_AT_THE_TOP).items(), key=lambda item: _place(item[0])
     ):
-        parts.append(f"## {module}\n")
-        parts.append(f"::: {module}\n{OPTIONS.format(members=', '.join(names))}")
+        found = importlib.import_module(module)
+        parts.append(f"## {module}\n\n{(found.__doc__ or '').strip().splitlines()[0]}\n")
+        # where a name is defined: a package may hold a module and a function of one name
+        parts += [f"::: {getattr(found, name).__module__}.{name}\n" for name in names]
     return "\n".join(parts).rstrip() + "\n"
 
 

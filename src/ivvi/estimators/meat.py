@@ -7,8 +7,9 @@ standard errors need is the variance of its sum, under one of three readings:
     clusters   sum_c G_c G_c^T,  G_c = sum of g_i over the rows of cluster c
     HAC        sum_i g_i k_i^T + k_i g_i^T - g_i g_i^T,  k_i = sum_l w_l g_{i-l}
 
-with lags inside an episode. Rows arrive in chunks, transposed: E (d_e, n), Z (r, n). Sums
-over rows and over clusters that several processes made, each of a stretch of the log, merge.
+with lags between steps that follow each other in an episode. Rows arrive in chunks,
+transposed: E (d_e, n), Z (r, n). Sums over rows and over clusters that several processes
+made, each of a stretch of the log, merge.
 """
 
 from __future__ import annotations

@@ -133,11 +133,12 @@ def _meats(
 
 
 class _Codes:
-    """The clusters (or the episode) of each row of a batch, one array for each way."""
+    """The clusters (or the stretch of steps) of each row of a batch, one array for each way."""
 
     def __init__(self, errors: Resolved, roles: Roles) -> None:
         self._columns, self._roles = errors.clusters, roles
         self._pairs: dict[int, int] = {}
+        self._last = (-1, 0.0, -1)  # episode, step and stretch of the row before
 
     def of(self, batch: Batch) -> list[Ints]:
         """Return the codes of each way of clustering, (n,) each."""
@@ -153,7 +154,18 @@ class _Codes:
             keys, inverse = np.unique((codes[0] << 32) + codes[1], return_inverse=True)
             known = [self._pairs.setdefault(key, len(self._pairs)) for key in keys.tolist()]
             codes.append(np.array(known, dtype=np.int64)[inverse])
-        return codes or [batch.episode]
+        return codes or [self._stretches(batch.episode, batch.step)]
+
+    def _stretches(self, episode: Ints, step: Any) -> Ints:
+        """Number the runs of rows of one episode; where next states are derived, without gaps."""
+        before, last_step, stretch = self._last
+        broken = np.diff(episode, prepend=before) != 0
+        if step is not None and self._roles.derived:
+            broken |= np.diff(step.astype(float), prepend=last_step) != 1
+            last_step = float(step[-1])
+        numbers: Ints = stretch + np.cumsum(broken)
+        self._last = int(episode[-1]), last_step, int(numbers[-1])
+        return numbers
 
 
 class _Rows:

@@ -37,7 +37,7 @@ DIM, EPISODES, STEPS = 5, 40, 50
 HORIZON, TRIALS = 100, 32
 STRENGTHS = {"strong": 1.0, "weak": 0.01}
 """What the variance of the instruments, and mu_iv with it, is multiplied with."""
-LEVELS = (0.0, 0.5, 0.8, 0.95)
+LEVELS = (0.0, 0.8, 0.95)
 SIZE = 0.7
 """Variance of the instruments in setting I."""
 

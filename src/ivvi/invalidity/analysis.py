@@ -78,8 +78,8 @@ def sensitivity(  # noqa: PLR0913
     problem, planner
         What is planned for and how; by default the policy's own.
     starts, episodes, horizon
-        First states (m, d_x) (by default a sample of the log's states), simulated episodes,
-        and their length (by default the problem's).
+        First states (m, d_x), taken in turn (by default a sample of the log's states),
+        simulated episodes, and their length (by default the problem's).
     most
         The largest size t that is looked at: a direct effect of one standard deviation of z,
         in standard deviations of the noise.
@@ -266,7 +266,8 @@ def _starts(starts: Any, model: Dynamics, episodes: int, seed: int) -> np.ndarra
             f"first states of shape {pool.shape} were given; rows of {len(model.state)} are "
             f"wanted ({', '.join(model.state)})"
         )
-    return np.asarray(pool[np.random.default_rng(seed).integers(len(pool), size=episodes)])
+    order = np.random.default_rng(seed).permutation(len(pool))
+    return np.asarray(pool[np.resize(order, episodes)])  # each as often as the others, or once
 
 
 def _rows(states: Any, problem: Problem) -> np.ndarray:

@@ -85,14 +85,8 @@ class Evidence:
                 "not keep; fit it again without --without-moments"
             )
         found = LeastSquares().solve(self.moments)
-        return replace(
-            self.model,
-            W=found.W,
-            noise_cov=found.noise_cov,
-            bread=found.bread,
-            W_cov=None,
-            unidentified=(),
-        )
+        believed = replace(self.model, W=found.W, noise_cov=found.noise_cov, bread=found.bread)
+        return replace(believed, W_cov=None, unidentified=())
 
 
 def _method(name: str, settings: dict[str, Any]) -> Method:
