@@ -68,7 +68,8 @@ def verdicts(tables: dict[str, ResultTable]) -> Iterator[str]:
         better = sum(float(row["best"]) < float(row["paper"]) for row in cells)  # type: ignore[arg-type]
         ends: dict[str, int] = {}
         for row in cells:
-            ends[str(row["descent"])] = ends.get(str(row["descent"]), 0) + 1
+            word = str(row["descent"] or "not run yet")
+            ends[word] = ends.get(word, 0) + 1
         said = ", ".join(f"{word} in {count}" for word, count in ends.items())
         yield (
             f"- {read_experiment(name).title}: our best regret is below the paper's in {better} of "

@@ -34,9 +34,9 @@ class Unit:
         return f"{self.variant}-{self.setting}-{self.column}-{self.who}-{self.seed}"
 
     @property
-    def group(self) -> tuple[str, str, str]:
+    def group(self) -> tuple[str, str]:
         """Units of one group share compiled programs, and so run in one process if possible."""
-        return self.experiment, self.variant, self.column
+        return self.experiment, self.variant
 
     def __str__(self) -> str:
         way = "as the paper" if self.column == "paper" else "at best"

@@ -38,6 +38,8 @@ BLOCKS = 50
 """Points of a curve of rewards along an episode."""
 DIGITS = 8
 """Significant digits that are kept."""
+_warm: set[tuple[str, str]] = set()
+"""Groups whose descent-ascent is compiled in this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +66,16 @@ class Outcome:
 def run_unit(unit: Unit, options: Options) -> Outcome:
     """Do one unit of work."""
     experiment = options.experiment(unit.experiment)
-    env = _env(
-        experiment.variant(unit.variant).simulator,
-        experiment.variant(unit.variant).dim,
-        unit.setting,
-        options.ratings,
+    variant, clock = experiment.variant(unit.variant), Clock()
+    source, arena = (
+        _env(variant.simulator, variant.dim, setting, options.ratings)
+        for setting in (unit.setting, experiment.baseline)
     )
-    clock = Clock()
     with warnings.catch_warnings(), np.errstate(over="ignore", invalid="ignore"):
         warnings.simplefilter("ignore", IvviWarning)
-        if unit.who == "optimal":
-            result = _of_optimal(unit, experiment, env, clock)
-        else:
-            result = _of_log(unit, experiment, env, clock)
-    return Outcome(result | {"data": env.world.label}, clock.seconds)
+        log = _log(unit, experiment, source, clock)
+        result = _result(unit, experiment, log, arena, clock)
+    return Outcome(result | {"data": source.world.label}, clock.seconds)
 
 
 @dataclass(frozen=True)
@@ -94,35 +92,45 @@ class Clock:
         self.seconds[name] = round(time.process_time() - began, 4)
 
 
-def _of_optimal(
-    unit: Unit, experiment: Experiment, env: ConfoundedEnv, clock: Clock
+def _result(
+    unit: Unit, experiment: Experiment, log: Log, arena: ConfoundedEnv, clock: Clock
 ) -> dict[str, Any]:
-    log = _log(unit, experiment, env, clock)  # says where the plan should be good, and no more
-    model = replace(env.world.true_model(), states=log.sample().x)
-    policy = _planned(model, experiment.columns[unit.column], experiment, env, clock)
-    return _evaluated(policy, experiment, env, clock)
+    """Estimate from the log, plan, and evaluate in the arena.
 
-
-def _of_log(unit: Unit, experiment: Experiment, env: ConfoundedEnv, clock: Clock) -> dict[str, Any]:
+    The settings of an experiment differ in how logs are made; they share the arena.
+    """
     column = experiment.columns[unit.column]
-    log = _log(unit, experiment, env, clock)
-    method = _method(unit, experiment, env)
-    settings: dict[str, Any] = {"allow_unidentified": True, "se": "unadjusted"}
-    if isinstance(method, SGDA):
-        _warm_up(unit.group, log, column, method)
-    with clock.part("estimation"):
-        fit = estimate(log, column.features, method=method, **settings)
-    result = {"strength": _strength(fit), **_progress(fit, env.world.W_star)}
-    if result["status"] == "diverged":
-        return result | {"returns": None}
+    result: dict[str, Any] = {}
+    if unit.who == "optimal":  # the log says where the plan should be good, and no more
+        model = replace(arena.world.true_model(), states=log.sample().x)
+    else:
+        fit = _fit(unit, experiment, log, arena, clock)
+        model, result = fit.model, {"strength": _strength(fit), **_progress(fit, arena)}
+        if result["status"] == "diverged":
+            return result | {"returns": None}
     try:
-        policy = _planned(fit.model, column, experiment, env, clock)
+        policy = _planned(model, column, experiment, arena, clock)
     except (ValueError, np.linalg.LinAlgError) as error:
-        if result["status"] != "stalled":
+        if result.get("status") != "stalled":
             raise
         # an iterate far from any model may be one in which nothing can be planned
         return result | {"returns": None, "failure": str(error)}
-    return result | _evaluated(policy, experiment, env, clock)
+    return result | _evaluated(policy, experiment, arena, clock)
+
+
+def _fit(unit: Unit, experiment: Experiment, log: Log, arena: ConfoundedEnv, clock: Clock) -> Fit:
+    column, method = experiment.columns[unit.column], _method(unit, experiment, arena)
+    settings: dict[str, Any] = {
+        "method": method,
+        "se": "unadjusted",
+        "allow_unidentified": True,
+    }
+    if isinstance(method, SGDA) and unit.group not in _warm:
+        # compiled once, so that the time of an estimate is not the compiler's
+        estimate(log, column.features, **settings)
+        _warm.add(unit.group)
+    with clock.part("estimation"):
+        return estimate(log, column.features, **settings)
 
 
 def _log(unit: Unit, experiment: Experiment, env: ConfoundedEnv, clock: Clock) -> Log:
@@ -174,16 +182,6 @@ def _method(unit: Unit, experiment: Experiment, env: ConfoundedEnv) -> Method:
     )
 
 
-_warm: set[Any] = set()
-
-
-def _warm_up(group: tuple[str, str, str], log: Any, column: Column, method: SGDA) -> None:
-    """Compile descent-ascent once, so that the time of an estimate is not the compiler's."""
-    if group not in _warm:
-        estimate(log, column.features, method=method, allow_unidentified=True, se="unadjusted")
-        _warm.add(group)
-
-
 def _strength(fit: Fit) -> dict[str, float | None]:
     found = fit.diagnostics.strength
     return {
@@ -193,9 +191,9 @@ def _strength(fit: Fit) -> dict[str, float | None]:
     }
 
 
-def _progress(fit: Fit, truth: np.ndarray | None) -> dict[str, Any]:
+def _progress(fit: Fit, arena: ConfoundedEnv) -> dict[str, Any]:
     """Say how far the weights are from the truth, and how an iterative estimate got there."""
-    far = None
+    far, truth = None, arena.world.W_star
     if truth is not None and truth.shape == fit.W.shape:
         with np.errstate(over="ignore", invalid="ignore"):
             far = _short(float(np.linalg.norm(fit.W - truth)))

@@ -150,13 +150,15 @@ def read_experiment(name: str, *, quick: bool = False, specs: str | None = None)
             key: Column(**asdict(column) | {"spede": short["spede"]})
             for key, column in columns.items()
         }
-    counts = {key: short[key] for key in ("episodes", "curve_episodes") if key in short}
+    facts |= {
+        key: short[key] for key in ("episodes", "curve_episodes", "iterations") if key in short
+    }
     return Experiment(
         variants=tuple(Variant(**variant) for variant in facts.pop("variants")),
         settings=tuple(facts.pop("settings")),
         iterations=tuple(facts.pop("iterations")),
         columns=columns,
-        **facts | counts,
+        **facts,
     )
 
 
