@@ -75,6 +75,9 @@ def main() -> None:
     print(f"\ngrowth of prisons where crime is as usual: {policy(start)[0]:+.3f}")
     print(f"as least squares has it:                   {naive(start)[0]:+.3f}")
 
+    worth = ivvi.value(policy, fit, starts=[start], against=("zero", "least-squares"))
+    print(f"\n{worth.summary()}\n")
+
     found = ivvi.sensitivity(
         policy,
         fit,

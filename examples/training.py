@@ -53,6 +53,9 @@ def main() -> None:
         f"  with the instrument {policy([typical])[0]:.0f}, least squares {naive([typical])[0]:.0f}"
     )
 
+    worth = ivvi.value(policy, fit, starts=[[typical]], against=("zero", "least-squares"))
+    print(f"\n{worth.summary()}\n")
+
     found = ivvi.sensitivity(
         policy,
         fit,

@@ -231,7 +231,10 @@ def test_what_counts_as_a_flip():
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"against": ("noone",)}, "unknown rival 'noone'; zero is known"),
+        (
+            {"against": ("noone",)},
+            "unknown rival 'noone'; behaviour, zero, least-squares are known",
+        ),
         ({"against": ()}, "no rival was given"),
         ({"violations": ("z9",)}, "there is no instrument 'z9'"),
         ({"violations": ("z0:x9",)}, "there is no output 'x9'"),
@@ -323,3 +326,18 @@ def test_brute_force_bisects_to_the_first_change_of_sign():
 def test_breakdown_agrees_with_brute_force(question, setting):
     """Logs with as much invalidity as the breakdown point says lose what it says."""
     assert measure(question, 2, setting).ratio == pytest.approx(1.0, abs=0.1)
+
+
+@pytest.mark.parametrize("word", ["behaviour", "least-squares"])
+def test_rivals_by_word_earn_what_their_values_say(case, word):
+    """Without doubt the gain is that of `ivvi.value`: 0.7 and 2.7.
+
+    The gain of one episode has a standard deviation of about 1; the tolerance is four standard
+    errors of means over 512 and 400 episodes.
+    """
+    fit, policy = case
+    settings = {"against": (word,), "starts": [[2.0, -1.0]]}
+    found = ivvi.sensitivity(policy, fit, **settings, episodes=512, draws=0, most=0.1)
+    gain = np.interp(0.0, found.bands[0].t, found.bands[0].gain)
+    worth = ivvi.value(policy, fit, **settings, draws=20)
+    assert gain == pytest.approx(worth.gains[word].estimate, abs=0.27)

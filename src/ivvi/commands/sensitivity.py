@@ -17,7 +17,8 @@ def sensitivity(  # noqa: PLR0913
     policy: Annotated[Path, typer.Argument(help="Folder of a policy that `ivvi plan` saved.")],
     model: Annotated[Path, typer.Option(help="Folder of the model that it was planned with.")],
     against: Annotated[
-        str, typer.Option(help="Rivals: zero, or folders of policies, with commas.")
+        str,
+        typer.Option(help="Rivals: behaviour, zero, least-squares, folders of policies; commas."),
     ] = "zero",
     violations: Annotated[
         str, typer.Option(help="worst; an instrument, z0; on one output, z0:x1; a sign, +z0:x1.")

@@ -32,8 +32,11 @@ from ivvi.planners.problem import Planner, Problem
 from ivvi.planning import make_planner
 from ivvi.policy import Policy
 from ivvi.shard import Shard
+from ivvi.valuation.actors import Habitual
+from ivvi.valuation.evidence import Evidence
+from ivvi.valuation.valuing import least_squares_policy
 
-RIVALS = ("zero",)
+RIVALS = ("behaviour", "zero", "least-squares")
 
 
 def sensitivity(  # noqa: PLR0913
@@ -68,7 +71,9 @@ def sensitivity(  # noqa: PLR0913
     fit
         A `Fit`, or the folder of a saved model that keeps its moments.
     against
-        Rivals by name, policies or functions of states; or words: ``zero`` does nothing.
+        Rivals by name, policies or functions of states; or words: ``behaviour`` (the log's own
+        policy without the confounder's help), ``zero`` (does nothing), ``least-squares``
+        (planned alike in the confounded dynamics).
     violations
         Directions: ``worst``, any direct effect of the instruments on every output, in the
         direction that costs the gain most; an instrument such as ``z0``, on every output;
@@ -116,7 +121,7 @@ def sensitivity(  # noqa: PLR0913
     breakdowns: list[Breakdown] = []
     bands: list[Band] = []
     directions: dict[str, Violation] = {}
-    for rival, other in _rivals(against, exclusion.model).items():
+    for rival, other in _rivals(against, fit, policy, wanted, seed).items():
         gain = Gain(exclusion, worlds, policy, other)
         gradient = gain.gradient()
         for word in violations:
@@ -245,18 +250,29 @@ def _problem(policy: Any, problem: Problem | None, model: Dynamics, horizon: int
     return replace(problem, model=model, horizon=steps)
 
 
-def _rivals(against: Any, model: Dynamics) -> dict[str, Any]:
+def _rivals(against: Any, fit: Any, policy: Any, problem: Problem, seed: int) -> dict[str, Any]:
     """Return the rivals by name; a word stands for a policy."""
     named = dict(against) if isinstance(against, Mapping) else {word: word for word in against}
     if not named:
         raise InputError("no rival was given; a gain is over somebody, such as zero")
     for name, rival in named.items():
         if isinstance(rival, str):
-            if rival not in RIVALS:
-                hint = nearest(rival, RIVALS) or f"; {', '.join(RIVALS)} is known, or a policy"
-                raise InputError(f"unknown rival {rival!r}{hint}")
-            named[name] = constant(np.zeros(len(model.action)))
+            named[name] = _of_word(rival, fit, policy, problem, seed)
     return named
+
+
+def _of_word(word: str, fit: Any, policy: Any, problem: Problem, seed: int) -> Any:
+    if word not in RIVALS:
+        hint = nearest(word, RIVALS) or f"; {', '.join(RIVALS)} are known, or a policy"
+        raise InputError(f"unknown rival {word!r}{hint}")
+    if word == "zero":
+        return constant(np.zeros(len(problem.model.action)))
+    evidence = Evidence.of(fit)
+    if word == "least-squares":
+        return least_squares_policy(evidence, problem, _planner(policy, None))
+    if evidence.habit is None:
+        raise InputError("the behaviour policy is not known: the model holds no rows of the log")
+    return Habitual(evidence.habit, seed)
 
 
 def _starts(starts: Any, model: Dynamics, episodes: int, seed: int) -> np.ndarray:

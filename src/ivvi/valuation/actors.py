@@ -114,6 +114,29 @@ class Behaviour:
         return _on_levels(a, mean, u, jnp.asarray(given.levels)), memory
 
 
+@dataclass(frozen=True, eq=False)
+class Habitual:
+    """The log's own policy as one to roll out: its luck is that of (seed, episode, step)."""
+
+    habit: Habit
+    seed: int = 0
+
+    def begin(self, n: int) -> tuple[Array, Array]:
+        """Number the episodes, and remember which row's instrument each has."""
+        return jnp.arange(n), jnp.zeros(n, int)
+
+    def act(self, x: Array, h: Array, memory: tuple[Array, Array]) -> tuple[Array, Any]:
+        """Draw rows, and do in x (n, d_x) what was done there."""
+        number, row = memory
+        start = jax.random.key(self.seed)
+        keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.fold_in(start, i), h))(number)
+        none, habit = np.zeros((1, 0, 0)), self.habit
+        worlds = Worlds(none, none, habit.G[None], habit.C[None], none)
+        actor = Behaviour(habit.design)
+        a, row = actor.act(worlds, Rows.of(habit), x[None], h, row[None], keys[None])
+        return a[0], (number, row[0])
+
+
 @dataclass(frozen=True)
 class Planned:
     """A plan made inside the simulation, for the weights `given`.

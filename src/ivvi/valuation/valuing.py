@@ -137,7 +137,7 @@ def _actor(who: Any, evidence: Evidence, problem: Problem, planner: Any) -> tupl
                 )
             return Behaviour(evidence.habit.design), Rows.of(evidence.habit)
         if who == "least-squares":
-            return Fixed(_least_squares(evidence, problem, planner)), ()
+            return Fixed(least_squares_policy(evidence, problem, planner)), ()
         hint = nearest(who, RIVALS) or f"; {', '.join(RIVALS)} are known"
         raise InputError(f"unknown policy {who!r}{hint}")
     if hasattr(who, "begin") and hasattr(who, "act"):
@@ -156,7 +156,7 @@ def _actor(who: Any, evidence: Evidence, problem: Problem, planner: Any) -> tupl
     return Constant(), action
 
 
-def _least_squares(evidence: Evidence, problem: Problem, planner: Any) -> Policy:
+def least_squares_policy(evidence: Evidence, problem: Problem, planner: Any) -> Policy:
     """Plan in the confounded dynamics as the policy was planned."""
     model = evidence.baseline
     reward = Learned(model) if isinstance(problem.reward, Learned) else problem.reward
