@@ -33,6 +33,9 @@ METHODS = {
     "ridge": ("--ridge", 0.3, "--debiased"),
     "least-squares": ("--method", "least-squares", "--ridge", 0.1),
     "poly2": ("--features", "poly2"),
+    "fuller": ("--method", "fuller:4", "--psi", "poly2"),
+    "kclass": ("--method", "kclass:0.5"),
+    "shrunk": ("--method", "shrunk"),
     "reward": ("--reward", "reward"),
 }
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from ivvi.dynamics import KIND
 from ivvi.errors import DataError
-from ivvi.estimators import Method, StandardErrors
+from ivvi.estimators import StandardErrors
+from ivvi.estimators.words import restore_method
 from ivvi.files import load_folder
-from ivvi.fitting import Fit, estimate, make_method
+from ivvi.fitting import Fit, estimate
 from ivvi.layout import Layout
 from ivvi.logs import Log
 from ivvi.moments import compute_moments
@@ -63,15 +64,8 @@ def update_model(
     facts = load_folder(path, KIND)[0]["facts"]
     fit = estimate(
         known + added,
-        method=_method(facts),
+        method=restore_method(facts["method"], facts["settings"]),
         se=StandardErrors(debiased=bool(facts["debiased"])),
         allow_unidentified=allow_unidentified,
     )
     return replace(fit, sample=log.sample())
-
-
-def _method(facts: Mapping[str, Any]) -> Method:
-    """Return the method of a saved model; the closed form for one of descent-ascent."""
-    if facts["method"] == "sgda":
-        return make_method("exact")
-    return make_method(facts["method"], **facts["settings"])

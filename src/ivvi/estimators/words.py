@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -44,3 +44,15 @@ def parse_method(word: str, **settings: Any) -> Method:
     except ValueError:
         raise InputError(f"{argument!r} in the method {word!r} is not a number") from None
     return CLOSED[name](*numbers, **settings)
+
+
+def restore_method(name: str, settings: Mapping[str, Any]) -> Method:
+    """Return the method that has this name and these settings, as a saved model tells them.
+
+    The closed form stands for one that passes over rows again (``sgda``, ``gmm``).
+    """
+    word = name.partition(":")[0]
+    if word not in CLOSED or word == "gmm":
+        return Exact()
+    made: Any = Penalised if word in ("ridge", "lasso") else CLOSED[word]
+    return made(**settings)  # type: ignore[no-any-return]

@@ -10,7 +10,7 @@ from ivvi.diagnostics.verdict import Verdict
 from ivvi.dynamics import Dynamics, load_model
 from ivvi.errors import InputError
 from ivvi.estimators import Exact, LeastSquares, Method
-from ivvi.estimators.words import CLOSED
+from ivvi.estimators.words import restore_method
 from ivvi.files import load_folder
 from ivvi.fitting import Fit
 from ivvi.moments import Moments
@@ -49,7 +49,7 @@ class Evidence:
     def of(cls, source: Any) -> Evidence:
         """Take a `Fit`, a saved model's folder, or bare dynamics."""
         if isinstance(source, Fit):
-            chosen = _method(source.method, source.settings)
+            chosen = restore_method(source.method, source.settings)
             counts, model = source.counts, source.model
             habit = Habit.of(model, source.moments)
             length = counts.transitions / counts.episodes
@@ -71,7 +71,7 @@ class Evidence:
         if document.get("shard") is None:
             return cls(model, None, Exact(), verdict, Habit.of(model, None))
         shard = Shard.load(path)
-        chosen = _method(facts["method"], facts["settings"])
+        chosen = restore_method(facts["method"], facts["settings"])
         length = shard.counts.transitions / shard.counts.episodes
         habit = Habit.of(model, shard.moments)
         return cls(model, shard.moments, chosen, verdict, habit, length)
@@ -87,9 +87,3 @@ class Evidence:
         found = LeastSquares().solve(self.moments)
         believed = replace(self.model, W=found.W, noise_cov=found.noise_cov, bread=found.bread)
         return replace(believed, W_cov=None, unidentified=())
-
-
-def _method(name: str, settings: dict[str, Any]) -> Method:
-    """Return a method that needs moments alone: the closed form for all that need rows."""
-    word = name.partition(":")[0]
-    return Exact() if word not in CLOSED or word == "gmm" else CLOSED[word](**settings)
