@@ -280,7 +280,7 @@ def command(*arguments):
 
 def facts_of(model):
     facts = json.loads((model / "model.json").read_text())["facts"]
-    return {name: value for name, value in facts.items() if name != "seconds"}
+    return {name: value for name, value in facts.items() if name not in ("seconds", "command")}
 
 
 def kill_and_restart(arguments, state, rng, kills):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import itertools
-import json
 import os
 import platform
 import subprocess
@@ -23,7 +22,7 @@ from ivvi.errors import FileError
 from ivvi.experiments.specs import COLUMNS
 from ivvi.experiments.units import Unit
 from ivvi.experiments.work import Options, Outcome
-from ivvi.files import write_json
+from ivvi.files import read_json, write_json
 from ivvi.version import __version__
 
 LIBRARIES = ("numpy", "scipy", "jax")
@@ -78,6 +77,8 @@ class Records:
         """Open the folder of a run that has begun."""
         if not (Path(folder) / "run.json").is_file():
             raise FileError(f"{folder} holds no reproduction; `ivvi reproduce --out` makes one")
+        if not _known_runs(Path(folder)):
+            raise FileError(f"{folder}/run.json does not describe a reproduction")
         return cls(Path(folder))
 
     def path(self, unit: Unit) -> Path:
@@ -106,7 +107,7 @@ class Records:
     def read(self, experiment: str) -> Iterator[Record]:
         """Read the records of an experiment, in order of their names."""
         for path in sorted((self.folder / "records" / experiment).glob("[!.]*.json")):
-            record = _read_json(path)
+            record = read_json(path)
             if not {"variant", "setting", "column", "who", "seed", "result"} <= record.keys():
                 raise FileError(f"{path} is not a record of `ivvi reproduce`")
             yield record
@@ -151,7 +152,7 @@ def _known_runs(folder: Path) -> dict[str, dict[str, Any]]:
                 f"{folder} holds other things than a reproduction; a new name is wanted"
             )
         return {}
-    found: dict[str, dict[str, Any]] = _read_json(folder / "run.json").get("experiments", {})
+    found: dict[str, dict[str, Any]] = read_json(folder / "run.json").get("experiments", {})
     try:
         sound = all({"quick", "spec"} <= s.keys() for run in found.values() for s in run.values())
     except AttributeError:
@@ -168,13 +169,3 @@ def _complaint(folder: Path, name: str, found: Any, wanted: dict[str, Any]) -> s
         f"{folder} holds records of {name} with {differing} {was!r}, not {now!r}; choose another "
         "--out, or pass --force to replace them"
     )
-
-
-def _read_json(path: Path) -> Record:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise FileError(f"{path} cannot be read as JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise FileError(f"{path} is not a JSON object")
-    return found
