@@ -88,7 +88,10 @@ def _seconds(place: Place) -> Iterator[Cell]:
 
 def _strength(place: Place) -> Iterator[Cell]:
     several = place.experiment.needs_ratings  # the paper averages the smallest eigenvalues there
-    values = place.measures.values(place.key("paper"), of="strength")
+    columns = place.experiment.columns  # of the same features, and so of the same strength
+    alike = [name for name in columns if columns[name].features == columns["paper"].features]
+    found = [place.measures.values(place.key(name), of="strength") for name in alike]
+    values = max(found, key=len)
     spread = Spread.of([value["smallest" if several else "mu_iv"] for value in values])
     yield place.printed
     if spread is None:
