@@ -12,10 +12,11 @@ import pytest
 
 import ivvi
 from helpers import OPTIONS, assert_refused, changed, make_rows, run, run_process, take, write_table
-from ivvi.distributed import LOCAL, compute_moments_on, connected
+from ivvi.distributed import compute_moments_on
 from ivvi.errors import DataError, InputError
 from ivvi.features import linear
 from ivvi.layout import Layout
+from ivvi.logs.clients import LOCAL, connected
 from ivvi.moments import compute_moments
 
 distributed = pytest.importorskip("distributed")
@@ -256,7 +257,7 @@ def test_a_scheduler_that_does_not_answer_is_one_sentence(tmp_path, monkeypatch)
     assert time.monotonic() - started < 30  # five seconds of patience, and starting Python
     assert_refused(result, "no Dask scheduler answers at tcp://127.0.0.1:9")
     assert not (tmp_path / "model").exists()
-    monkeypatch.setattr("ivvi.distributed.PATIENCE", 0.2)
+    monkeypatch.setattr("ivvi.logs.clients.PATIENCE", 0.2)
     assert_refused(run("diagnose", path, *OPTIONS, *away), "no Dask scheduler answers")
 
 

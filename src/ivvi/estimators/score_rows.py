@@ -87,7 +87,7 @@ def sum_rows_on(
     progress: Callable[[int], None] | None,
 ) -> dict[int, tuple[Piece, ...]]:
     """Let the workers of a Dask cluster add up pieces of the log, and merge them in order."""
-    from ivvi.distributed import connected
+    from ivvi.logs.clients import connected
     from ivvi.logs.cluster import ClusterPass
 
     wanted = list(scores.values())

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ivvi.logs.batch import Batch, Floats
-
-if TYPE_CHECKING:
-    from ivvi.logs.log import Log
 
 MOST = 2048
 
@@ -37,9 +33,8 @@ class Sample:
     global_instrument: bool = False
 
     @classmethod
-    def of(cls, log: Log, most: int = MOST) -> Sample:
-        """Look at the first transitions of a log."""
-        head = log.head(episodes=True)
+    def of(cls, head: Batch, most: int = MOST) -> Sample:
+        """Take rows from the first transitions of a log."""
         rows = slice(None, None, max(1, -(-len(head) // most)))
         parts = (head.x, head.a, head.z, head.y)
         x, a, z, y = (np.ascontiguousarray(part[rows]) for part in parts)

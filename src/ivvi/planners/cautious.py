@@ -31,6 +31,7 @@ from ivvi.errors import InputError
 from ivvi.planners.choices import MOST_LISTED
 from ivvi.planners.mpc import MPC
 from ivvi.planners.problem import Planner, Problem, Rule
+from ivvi.planners.rules import PLANS
 from ivvi.planners.usual import Support, Usual
 from ivvi.rewards import Learned
 
@@ -122,11 +123,9 @@ class CautiousRule:
         cls, problem: Problem, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
     ) -> CautiousRule:
         """Make the rule again from `parts`."""
-        from ivvi.planners import RULES
-
         named = dict(settings["inner"])
         under = {k.removeprefix("inner."): v for k, v in arrays.items() if k.startswith("inner.")}
-        inner = RULES[named.pop("kind")](problem, named, under)
+        inner = PLANS[named.pop("kind")](problem, named, under)
         usual = Usual(problem.model.phi, *(arrays[f"usual.{k}"] for k in ("slopes", "range")))
         parts = [arrays.get(f"support.{k}") for k in ("centre", "scale", "limit")]
         support = None if parts[0] is None else Support(*parts)  # type: ignore[arg-type]
