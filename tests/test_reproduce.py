@@ -218,6 +218,16 @@ def test_the_processes_of_a_killed_run_end(tmp_path):
     assert not [pid for pid in children if os.path.exists(f"/proc/{pid}")]
 
 
+def test_a_run_that_is_complete_ends_with_its_report(whole):
+    """Nothing is computed again; what the records say is printed and written as a page."""
+    records = {path: path.stat().st_mtime_ns for path in (whole / "records").rglob("*.json")}
+    result = run("reproduce", "linear", "--specs", SPECS, "--seeds", 1, "--out", whole)
+    assert result.code == 0, result
+    assert "report.html" in result.out
+    assert "The paper&#39;s experiments, reproduced" in (whole / "report.html").read_text()
+    assert {path: path.stat().st_mtime_ns for path in records} == records
+
+
 # refusals
 
 

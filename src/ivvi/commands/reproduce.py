@@ -44,6 +44,7 @@ def reproduce(  # noqa: PLR0913
     from ivvi.experiments.specs import chosen_columns
     from ivvi.experiments.text import as_json, as_text
     from ivvi.experiments.work import Options
+    from ivvi.reporting import report
 
     check_json_target(json, force=force)
     with showing() as look:
@@ -59,5 +60,6 @@ def reproduce(  # noqa: PLR0913
             look=look,
         )
     say(as_text(results), quiet=json == "-")
-    say(f"records in {out}", quiet=json == "-")
+    page = report(results, out / "report.html", force=True)
+    say(f"records in {out}, report in {page}", quiet=json == "-")
     emit_json(as_json(results), json, force=force)
