@@ -14,7 +14,6 @@ from helpers import OPTIONS, assert_refused, make_rows, run, write_table
 from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError, IvviWarning
 from ivvi.estimators import Exact
-from ivvi.logs import Sample
 from ivvi.valuation.actors import Behaviour, Rows
 from ivvi.valuation.draws import Worlds, asymptotic, bootstrap, point, reweighted
 from ivvi.valuation.evidence import Evidence
@@ -271,7 +270,7 @@ def test_the_sample_of_a_log_knows_where_episodes_start(simulated):
     order = np.random.default_rng(0).permutation(20)
     shuffled = {name: values[order] for name, values in rows.items()}
     log = ivvi.read_logs(shuffled, state="x*", action="a*", instrument="z*")
-    found = Sample.of(log)
+    found = log.sample()
     assert found.global_instrument
     np.testing.assert_array_equal(found.starts[:, 0], rows["x0"][::5])
 
