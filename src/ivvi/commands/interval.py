@@ -47,7 +47,9 @@ def interval(  # noqa: PLR0913
     features: Features = "linear",
     phi: Phi = None,
     psi: Psi = None,
-    method: Annotated[str, typer.Option(help="ar (Anderson-Rubin) or clr.")] = "ar",
+    method: Annotated[
+        str, typer.Option(help="ar (Anderson-Rubin) or clr (likelihood ratio).")
+    ] = "ar",
     se: Annotated[
         str, typer.Option(help="Errors: auto, unadjusted, robust or clustered.")
     ] = "auto",
