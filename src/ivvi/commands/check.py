@@ -45,6 +45,9 @@ def check(  # noqa: PLR0913
     richer: Annotated[
         str | None, typer.Option(help="Features to compare with. [default: one step richer]")
     ] = None,
+    time: Annotated[
+        str | None, typer.Option(help="Numeric, date or timestamp column: is W stable along it?")
+    ] = None,
     level: Annotated[float, typer.Option(help="p-value below which a check fails.")] = 0.01,
     seed: Seed = 0,
     json: Json = None,
@@ -61,6 +64,7 @@ def check(  # noqa: PLR0913
             phi or features,
             psi or features,
             richer=richer,
+            time=time,
             level=level,
             seed=seed,
             progress=bar,
