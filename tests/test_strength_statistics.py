@@ -155,7 +155,7 @@ def test_conditional_f_by_hand(data):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("d_z", [1, 3, 6])
 def test_effective_f_by_hand(kind, d_z):
-    """x'P_Z x / tr of the first stage's variance, and a simulated critical value."""
+    """x'P_Z x / tr of the first stage's variance, and Patnaik's critical values from SciPy."""
     data = dependent_rows(32, d_z=d_z)
     X, Z, k = partial_out(data)
     n = len(X)
@@ -172,8 +172,10 @@ def test_effective_f_by_hand(kind, d_z):
     x, t, top = 10.0, np.trace(white), np.linalg.eigvalsh(white)[-1]
     dimension = t**2 * (1 + 2 * x) / (np.sum(white**2) + 2 * x * t * top)
     assert d.effective_f.dimension == pytest.approx(dimension, rel=1e-6)
-    critical = stats.ncx2.ppf(0.95, dimension, x * dimension) / dimension
-    assert d.effective_f.critical[1] == pytest.approx(critical, rel=1e-6)
+    for share, found in zip((0.05, 0.1, 0.2, 0.3), d.effective_f.critical, strict=True):
+        x = 1 / share
+        K = t**2 * (1 + 2 * x) / (np.sum(white**2) + 2 * x * t * top)
+        assert found == pytest.approx(stats.ncx2.ppf(0.95, K, x * K) / K, rel=1e-6)
     if d_z == 1:
         assert value == pytest.approx(d.kleibergen_paap.f, rel=1e-6)
 
