@@ -17,7 +17,7 @@ from ivvi.diagnostics.effect_scores import EffectScores
 from ivvi.diagnostics.effects import Effect
 from ivvi.diagnostics.robust_ratio import p_value, quasi_ratio, robust_likelihood_ratio
 from ivvi.diagnostics.robust_sets import robust_anderson_rubin
-from ivvi.errors import DataError
+from ivvi.errors import DataError, InputError
 
 EPISODES = np.repeat(np.arange(60), 5)
 
@@ -207,6 +207,9 @@ def test_what_cannot_be_computed_says_why(confounded, moments_of):
     few = moments_of(*confounded(1, 60, 1, 1, 4), episode=np.arange(60) // 8)
     with pytest.raises(DataError, match="8 clusters cannot give a clr set of 8 moments"):
         ivvi.confidence_set(few, "y0", "a0", method="clr")
+    many = moments_of(*confounded(1, 900, 0, 7, 8), episode=np.arange(900) // 5)
+    with pytest.raises(InputError, match="of which there are 6, and at most 5 are feasible"):
+        ivvi.confidence_set(many, "y0", "a0", method="clr")
     x, a, z, _ = confounded(8, 300, 1, 1, 3)
     exact = moments_of(x, a, z, 1 + 2 * a + x, episode=EPISODES)
     with pytest.raises(DataError, match="no likelihood ratio: the output is an exact function"):

@@ -42,13 +42,15 @@ from ivvi.diagnostics.robust_sets import (
     search,
     span,
 )
-from ivvi.errors import DataError
+from ivvi.errors import DataError, InputError
 from ivvi.estimators.estimate import Floats
 
 NUDGE = 1e-6
 """Step of numerical slopes, gamma being a point of the unit circle."""
 HOPELESS = 21.0
 """-log of a p-value from which no search is begun."""
+MOST_NUISANCE = 5
+"""Other endogenous features: a set with 4 of them takes half a minute, and each more doubles it."""
 SAME = 1e-8
 """How near the cosine of two starting points is to one."""
 
@@ -63,6 +65,12 @@ def robust_likelihood_ratio(
     check_likelihood(effect)
     if effect.k == effect.nuisance + 1:  # just identified: LR is AR
         return replace(robust_anderson_rubin(effect, scores, level, se=se), method="clr")
+    if effect.nuisance > MOST_NUISANCE:
+        raise InputError(
+            f"a {se} clr set is searched for over the other endogenous features, of which there "
+            f"are {effect.nuisance}, and at most {MOST_NUISANCE} are feasible; ask for ar, or for "
+            "unadjusted errors"
+        )
     moments = scores.G.size
     if scores.clusters <= moments:
         raise DataError(
