@@ -36,7 +36,7 @@ RUNS = {
 COUNTED = """
 import sys
 from ivvi.cli import main
-from ivvi.logs.tables import ParquetTable
+from ivvi.logs.parquet import ParquetTable
 cells, plain = 0, ParquetTable.batches
 def batches(self, columns, *rest, **more):
     global cells

@@ -9,8 +9,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ivvi.errors import ColumnError, DataError
+from ivvi.logs.columns import as_times
 from ivvi.logs.tables import Table
-from ivvi.logs.transitions import as_times
 
 Floats = NDArray[np.float64]
 KEPT = 1 << 16
