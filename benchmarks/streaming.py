@@ -1,4 +1,4 @@
-"""Fitting and diagnosing a Parquet log of ten million rows against just reading it.
+"""Fitting, diagnosing and checking a Parquet log of ten million rows against just reading it.
 
     python benchmarks/streaming.py [--rows 10000000] [--folder DIR] [--repeats 3]
 
@@ -32,6 +32,8 @@ RUNS = {
     "fit, robust": ("fit", "--se", "robust"),
     "diagnose, robust": ("diagnose", "--se", "robust"),
     "fit, GMM, clustered": ("fit", "--method", "gmm"),
+    "interval, CLR": ("interval", "--output", "x0", "--feature", "a0", "--method", "clr"),
+    "check": ("check",),
 }
 COUNTED = """
 import sys
@@ -110,10 +112,10 @@ def main() -> None:
             writing = [sys.executable, __file__, "--write", str(log), "--rows", str(options.rows)]
             subprocess.run(writing, check=True)
         columns = ["--state", "x*", "--action", "a*", "--instrument", "z*"]
-        model = {"fit": ["--out", str(folder / "model"), "--force"], "diagnose": []}
+        model = ["--out", str(folder / "model"), "--force"]
         start = [sys.executable, "-c", COUNTED, str(folder / "cells")]
         commands = {
-            name: [*start, verb, str(log), *columns, *model[verb], *more]
+            name: [*start, verb, str(log), *columns, *more, *(model if verb == "fit" else ())]
             for name, (verb, *more) in RUNS.items()
         }
         commands |= {
