@@ -1,7 +1,8 @@
 """How often the checks of a sequence reject, on logs that keep the rules and that break one.
 
 Run it with ``python -m ivvi.experiments.checks``. All logs have x' = x / 2 - a / 2 + e, one
-action and one instrument; each kind but the first two breaks one rule.
+action and one instrument; each kind but the first two breaks one rule. Episodes begin on
+days that have nothing to do with their order in the log.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ KINDS = {
     "steps": "the effect of a vanishes in later steps",
     "episodes": "the effect of a vanishes in later episodes",
     "middle": "the effect of a vanishes in the middle episodes",
+    "calendar": "the effect of a vanishes after a day; the episodes are in no order",
     "bent": "the dynamics have a square of x",
 }
 
@@ -52,6 +54,7 @@ def draw(kind: str, seed: int, episodes: int = 40, steps: int = 25) -> dict[str,
     x, once = rng.normal(size=(2, episodes))
     late = np.arange(episodes) >= episodes / 2
     middle = np.abs(np.arange(episodes) - episodes / 2) < episodes / 4
+    begins = 10.0 * np.random.default_rng([seed, 1]).permutation(episodes)
     z_before, e_before, a_before = np.zeros((3, episodes))
     rows = []
     for t in range(steps):
@@ -61,13 +64,19 @@ def draw(kind: str, seed: int, episodes: int = 40, steps: int = 25) -> dict[str,
         if kind.startswith("global"):
             z = once + x * (kind == "global, assigned") if t == 0 else z_before
         a = z + e + rng.normal(size=episodes)
-        gone = {"steps": t >= steps / 2, "episodes": late, "middle": middle}.get(kind, False)
+        day = begins + t
+        gone = {
+            "steps": t >= steps / 2,
+            "episodes": late,
+            "middle": middle,
+            "calendar": day >= 5 * episodes,
+        }.get(kind, False)
         y = 0.5 * x - 0.5 * np.where(gone, 0.0, a) + e
         y = np.clip(y + 0.3 * x**2, -4, 4) if kind == "bent" else y
-        rows.append((np.full(episodes, t), x, a, z, y))
+        rows.append((np.full(episodes, t), day, x, a, z, y))
         x, z_before, e_before, a_before = y, z, e, a
-    step, *values = (np.array(part).T.ravel() for part in zip(*rows, strict=True))
-    named = {"episode": np.repeat(np.arange(episodes), steps), "step": step}
+    step, day, *values = (np.array(part).T.ravel() for part in zip(*rows, strict=True))
+    named = {"episode": np.repeat(np.arange(episodes), steps), "step": step, "day": day}
     return named | dict(zip(("x0", "a0", "z0", "next_x0"), values, strict=True))
 
 
@@ -80,7 +89,7 @@ def measure(kind: str, logs: int, seed: int = 0) -> Record:
     """Draw logs of a kind and count the rejections of each check."""
     counts: dict[str, int] = {}
     for i in range(logs):
-        for check in check_sequence(draw_log(kind, seed + i)).checks:
+        for check in check_sequence(draw_log(kind, seed + i), time="day").checks:
             rejected = check.test is not None and check.test.p_value < LEVEL
             counts[check.name] = counts.get(check.name, 0) + int(rejected)
     return Record(kind, logs, {name: count / logs for name, count in counts.items()})

@@ -23,6 +23,7 @@ from ivvi.diagnostics import first_stage
 from ivvi.diagnostics.confidence_sets import anderson_rubin, conditional_likelihood_ratio
 from ivvi.diagnostics.effect_scores import EffectScores
 from ivvi.diagnostics.effects import Effect
+from ivvi.diagnostics.robust_ratio import p_value
 from ivvi.diagnostics.robust_sets import robust_anderson_rubin
 from ivvi.errors import InputError
 from ivvi.estimators import Exact
@@ -36,7 +37,7 @@ EFFECT = -0.5
 LEVEL = 0.95
 EPISODES, STEPS, INSTRUMENTS = 50, 20, 3
 CRITICAL = 1.959963984540054
-INTERVALS = ("Wald", "AR", "CLR", "Wald clustered", "AR clustered")
+INTERVALS = ("Wald", "AR", "CLR", "Wald clustered", "AR clustered", "CLR clustered")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,9 @@ def _intervals(moments: Moments) -> Iterator[tuple[bool, bool]]:
     yield abs(theta * effect.unit - EFFECT) <= CRITICAL * se * effect.unit, False
     found = robust_anderson_rubin(effect, scores, se="clustered")
     yield EFFECT in found, found.kind in ("unbounded", "everything")
+    truth, infinity = np.array([1.0, -EFFECT / effect.unit]), np.array([0.0, 1.0])
+    accepts, everywhere = (p_value(scores, b) >= 1 - LEVEL for b in (truth, infinity))
+    yield accepts, everywhere  # what the set's ends are need not be known
 
 
 def _clustered_wald(scores: EffectScores) -> tuple[float, float]:

@@ -61,6 +61,15 @@ def as_numpy(column: pa.Array) -> NDArray[Any]:
     return values[column.offset : column.offset + len(column)]
 
 
+def as_times(column: pa.Array) -> NDArray[np.float64]:
+    """Return numbers, dates (days or ms) or timestamps (in their unit) as floats."""
+    if pa.types.is_date32(column.type):
+        column = column.cast(pa.int32())
+    elif pa.types.is_temporal(column.type):
+        column = column.cast(pa.int64())
+    return as_numpy(column).astype(np.float64)
+
+
 def is_finite(values: NDArray[Any]) -> bool:
     """Tell whether no value is NaN or infinite."""
     if values.dtype.kind != "f":
