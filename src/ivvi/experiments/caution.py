@@ -30,7 +30,9 @@ from ivvi.planners import MPC, Problem
 from ivvi.planners.cautious import SCENARIOS, CautiousRule, directions, scenarios
 from ivvi.planners.usual import Usual
 from ivvi.terminal import check_json_target, emit_json, progress, run_app
-from ivvi.valuation.draws import Worlds, trusted_range
+from ivvi.valuation.actors import Actor
+from ivvi.valuation.draws import Worlds, point
+from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.simulation import Episodes, Task, returns, with_weights
 
 DIM, EPISODES, STEPS = 5, 40, 50
@@ -52,7 +54,7 @@ class Given(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Planner:
+class Planner(Actor):
     """A cautious plan as an argument of one compiled simulation."""
 
     caution: float
@@ -143,9 +145,7 @@ def _given(fit: Fit) -> Given:
 
 
 def _true_value(truth: Problem, planner: Planner, given: Given) -> float:
-    model = truth.model
-    parts = model.W, np.linalg.cholesky(model.noise_cov), np.zeros((0, 0)), np.zeros((0, 0))
-    world = Worlds(*(part[None] for part in (*parts, trusted_range(model))))
+    world = point(Evidence.of(truth.model))
     episodes = Episodes(np.full((1, TRIALS, DIM), 10.0), np.arange(TRIALS)[None], 1)
     return float(returns(Task.of(truth), planner, given, world, episodes).mean())
 

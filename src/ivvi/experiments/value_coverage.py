@@ -29,7 +29,7 @@ from ivvi.layout import build_layout
 from ivvi.planners import MPC, Problem
 from ivvi.terminal import check_json_target, emit_json, progress, run_app
 from ivvi.valuation.actors import Behaviour, Planned, Rows
-from ivvi.valuation.draws import Worlds, trusted_range
+from ivvi.valuation.draws import point, repeated
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.inquiry import Inquiry
 from ivvi.valuation.luck import Luck
@@ -133,9 +133,7 @@ class Stage:
         size = 100
         model, start = self.truth.model, self.problem.model.starts[0]
         numbers = np.arange(TRUE_EPISODES).reshape(size, -1)
-        root = np.linalg.cholesky(model.noise_cov)
-        parts = (model.W, root, np.zeros((0, 0)), np.zeros((0, 0)), trusted_range(model))
-        world = Worlds(*(np.repeat(part[None], size, axis=0) for part in parts))
+        world = repeated(point(Evidence.of(model)), size)
         first = np.broadcast_to(start, (*numbers.shape, len(start)))
         task = Task.of(self.truth)
         return float(returns(task, self.planner, W, world, Episodes(first, numbers, 1)).mean())
