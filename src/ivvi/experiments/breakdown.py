@@ -17,28 +17,29 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
-from typing import Annotated, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import typer
 
 from ivvi.blocks import Array
 from ivvi.environments import ConfoundedEnv, World, gaussian, linear_world
 from ivvi.environments.synthetic import LINEAR_Z
 from ivvi.errors import InputError, IvviWarning
+from ivvi.experiments.study import Force, Json, Seed, check, each, run_study, tell
 from ivvi.fitting import Fit, estimate
 from ivvi.invalidity import sensitivity
 from ivvi.model_env import one_of
 from ivvi.planning import plan
 from ivvi.policy import Policy
 from ivvi.rollouts import roll_out
-from ivvi.terminal import check_json_target, emit_json, progress, run_app
 
 REWARD = "quadratic:weight=0.05"
 BOX = (-4, 4)
-HORIZON, EPISODES, STEPS, RUNS = 20, 1000, 500, 16384
+HORIZON, EPISODES, STEPS, RUNS = 20, 500, 500, 4096
+TOLERANCE = 1e-3
+"""Of the direct effect that brute force finds, in standard deviations of the noise."""
 STATE = 2.0
 """Where the recommended action is looked at, in every coordinate."""
 QUESTIONS = ("gain over zero", "gain over behaviour", "action")
@@ -140,7 +141,7 @@ def measure(question: str, dim: int, setting: str, seed: int = 0) -> Record:
             delta = root(partial(case.true_gain, rival), 1.0 / spread)
             fit, policy = case.learn(delta)
             settings |= {"violations": ("+z0:x0",), "starts": case.starts, "against": (rival,)}
-            found = sensitivity(policy, fit, **settings, episodes=2048)
+            found = sensitivity(policy, fit, **settings, episodes=1024)
         else:
             delta = root(case.first_action, 1.0 / spread)
             fit, policy = case.learn(0.0)
@@ -153,18 +154,16 @@ def measure(question: str, dim: int, setting: str, seed: int = 0) -> Record:
     return Record(question, dim, setting, float(brute), *unit)
 
 
-def root(function: Callable[[float], float], end: float, halvings: int = 5) -> float:
-    """Return where a function that is positive at 0 is first found negative towards `end`."""
+def root(function: Callable[[float], float], end: float) -> float:
+    """Return where a function that is positive at 0 first changes its sign towards `end`."""
+    from scipy.optimize import brentq
+
     known = cache(lambda share: function(share * end))
     grid = [0.0, 0.125, 0.25, 0.5, 1.0]
     lost = next((i for i, share in enumerate(grid) if known(share) <= 0), None)
     if lost is None or lost == 0:
         raise InputError("the conclusion does not change between 0 and the largest direct effect")
-    low, high = grid[lost - 1], grid[lost]
-    for _ in range(halvings):
-        middle = (low + high) / 2
-        low, high = (middle, high) if known(middle) > 0 else (low, middle)
-    return (low + high) / 2 * end
+    return end * float(brentq(known, grid[lost - 1], grid[lost], xtol=TOLERANCE))
 
 
 def table(records: Iterable[Record]) -> str:
@@ -182,24 +181,15 @@ def table(records: Iterable[Record]) -> str:
 
 
 def command(
-    seed: Annotated[int, typer.Option(help="Seed of the logs.")] = 0,
-    json: Annotated[str | None, typer.Option("--json", help="Write JSON; - is stdout.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")] = False,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
 ) -> None:
     """Compare breakdown points with brute force."""
-    check_json_target(json, force=force)
-    records = []
-    with progress("cases", len(CASES)) as bar:
-        for case in CASES:
-            records.append(measure(*case, seed))
-            if bar:
-                bar(1)
-    if json != "-":
-        print(table(records))
-    emit_json([asdict(r) | {"ratio": r.ratio} for r in records], json, force=force)
+    check(json, force)
+    records = each("cases", CASES, lambda case: measure(*case, seed))
+    tell(table(records), [asdict(r) | {"ratio": r.ratio} for r in records], json, force)
 
 
 if __name__ == "__main__":
-    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    app.command()(command)
-    run_app(app)
+    run_study(command)
