@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import os
 import subprocess
 import sys
@@ -149,3 +150,10 @@ def dependent_log(data, weight=None):
         columns["w"] = weight
     roles = ROLES | ({} if x.shape[1] else {"state": ()})
     return read_logs(columns, **roles, next_state="y*", weight=None if weight is None else "w")
+
+
+def fit_json(source, *options, folder):
+    """Fit on the command line; return the JSON and what was said on standard error."""
+    result = run("fit", source, *options, "--out", folder / "model", "--json", "-")
+    assert result.code == 0, result
+    return json.loads(result.out), result.err

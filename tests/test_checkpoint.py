@@ -48,7 +48,7 @@ class Reaper:
 
         monkeypatch.setattr("ivvi.files.np.savez", savez)
         monkeypatch.setattr("ivvi.files.os.replace", replace)
-        for name in ("ivvi.moments.scatter_of", "ivvi.estimators.passes.evaluate"):
+        for name in ("ivvi.moments.sums.scatter_of", "ivvi.estimators.passes.evaluate"):
             self._count_calls(monkeypatch, name)
 
     def _count_calls(self, monkeypatch, name):

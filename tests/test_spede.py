@@ -85,6 +85,37 @@ def test_expected_features_are_their_integral_over_the_noise(plane, quadratic):
         np.testing.assert_allclose(jax.jit(features.hessian)(m, w), wanted, atol=1e-9)
 
 
+@pytest.mark.parametrize("quadratic", [True, False])
+def test_what_is_expected_of_sums_is_that_of_each_sum(plane, quadratic):
+    features, rng = draw(plane, quadratic=quadratic), np.random.default_rng(2)
+    w, u, v = rng.normal(size=features.width), rng.normal(size=(3, 2)), rng.normal(size=(4, 2))
+    with jax.enable_x64(True):
+        each = [jax.jit(features.expected)(u + shift, w) for shift in v]
+        found = jax.jit(features.expected_of_sums)(u, v, w)
+    np.testing.assert_allclose(found, np.transpose(each), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("phi", [ivvi.linear(), ivvi.polynomial(2, cross=True)])
+def test_the_best_of_a_finite_set_is_that_of_its_values(phi):
+    """Whether the mean is a sum, where all choices are one matrix product, or not."""
+    rng = np.random.default_rng(4)
+    states, choices = rng.normal(size=(200, 2)), rng.normal(size=(7, 1))
+    names = ("x0", "x1"), ("a0",)
+    d_phi = len(phi.names(*names))
+    W = rng.normal(size=(2, d_phi)) / d_phi
+    noise = np.eye(2), np.zeros((d_phi, d_phi))
+    model = Dynamics(phi, W, *noise, *names, names[0], states=states)
+    problem = Problem.of(model, "quadratic:action_weight=0.5", choices, horizon=3)
+    greedy = Greedy(problem, 2, trusted_range(problem, 0.9), 0)
+    features, x = draw(model), 3 * rng.normal(size=(5, 2))
+    w = rng.normal(size=features.width)
+    with jax.enable_x64(True):
+        a, v = jax.jit(lambda x: greedy.best(x, 0, features, w, None, 0))(x)
+        every = [jax.jit(greedy.q)(x, np.tile(c, (5, 1)), 0, features, w) for c in choices]
+    np.testing.assert_allclose(v, np.max(every, axis=0), rtol=1e-11)
+    np.testing.assert_array_equal(a, choices[np.argmax(every, axis=0)])
+
+
 def test_hessian_of_q_is_that_of_automatic_differentiation():
     states = np.random.default_rng(0).normal(size=(200, 1))
     phi = ivvi.polynomial(2, cross=True)

@@ -258,10 +258,14 @@ def test_linear_memory_tells_divergence_and_stalls(schedule, status, words, colu
 
 def test_many_features_take_linear_memory_by_themselves(small, monkeypatch, tmp_path):
     log, _ = small
-    assert not hasattr(estimate(log, method="sgda"), "REASON")
+    assert estimate(log, method="sgda").inference is not None
     monkeypatch.setattr("ivvi.estimators.sgda.WIDE", 5)
-    assert type(estimate(log, method=SGDA())).__name__ == "LightFit"
-    assert type(estimate(log, method=SGDA(memory="quadratic"))).__name__ == "Fit"
+    light = estimate(log, method=SGDA())
+    assert light.inference is None
+    for name in ("moments", "baseline", "diagnostics", "scored", "errors", "shard"):
+        with pytest.raises(InputError, match="the moments are not formed"):
+            getattr(light, name)
+    assert estimate(log, method=SGDA(memory="quadratic")).inference is not None
     source = write_table(make_rows(30, 20), tmp_path / "log.parquet")
     arguments = ("fit", source, *OPTIONS, "--method", "sgda", "--out", tmp_path / "model")
     result = run(*arguments, "--json", "-", "--passes", 5)

@@ -21,7 +21,7 @@ COLUMNS = {
     "data": "logs blocks splines scatter features layout moments nested shard distributed runs "
     "checkpoint files errors version",
     "learning": "",  # all that is named in no other column
-    "planning": "actions rewards rollouts model_env dynamics planners policy planning",
+    "planning": "actions rewards rollouts gym model_env dynamics planners policy planning",
     "the truth": "environments datasets simulators evaluation experiments",
     "showing": "canvas figures terminal summary demo doctor commands cli reporting",
 }

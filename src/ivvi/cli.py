@@ -18,6 +18,7 @@ from ivvi.commands.diagnose import diagnose
 from ivvi.commands.doctor import doctor
 from ivvi.commands.evaluate import evaluate
 from ivvi.commands.fit import fit
+from ivvi.commands.groups import as_command
 from ivvi.commands.interval import interval
 from ivvi.commands.moments import merge, moments
 from ivvi.commands.plan import plan
@@ -27,7 +28,7 @@ from ivvi.commands.sensitivity import sensitivity
 from ivvi.commands.simulate import simulate
 from ivvi.commands.update import update
 from ivvi.commands.value import value
-from ivvi.terminal import run_app, with_verbose
+from ivvi.terminal import run_app
 from ivvi.version import __version__
 
 app = typer.Typer(
@@ -43,7 +44,7 @@ VERBS = (
     doctor,
 )
 for verb in VERBS:
-    app.command()(with_verbose(verb))
+    app.command()(as_command(verb))
 
 
 @app.callback(invoke_without_command=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,8 +14,8 @@ import numpy as np
 from ivvi.actions import make_actions
 from ivvi.blocks import Array
 from ivvi.errors import InputError
+from ivvi.gym import SimulatedEnv
 from ivvi.rewards import Reward, make_reward
-from ivvi.rollouts import Rollout, roll_out
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,10 +76,8 @@ def one_of(states: np.ndarray) -> Callable[[Array], Array]:
     return lambda key: jnp.asarray(states)[jax.random.randint(key, (), 0, len(states))]
 
 
-class ModelEnv(gymnasium.Env[np.ndarray, Any]):
+class ModelEnv(SimulatedEnv):
     """Estimated dynamics as a Gymnasium environment; finite actions are told by number."""
-
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
 
     def __init__(
         self,
@@ -101,49 +98,9 @@ class ModelEnv(gymnasium.Env[np.ndarray, Any]):
             )
         if horizon < 1:
             raise InputError(f"the horizon is {horizon}; at least 1 is wanted")
-        self.simulator = ModelSimulator(model, make_reward(reward, model), one_of(first), terminal)
-        self.horizon = horizon
-        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (len(model.state),), float)
-        self.action_space = self.actions.to_space()
-        self._step = jax.jit(self.simulator.intervene)
-        self._state: np.ndarray | None = None
-        self._key: Any = None
-        self._time = 0
+        simulator = ModelSimulator(model, make_reward(reward, model), one_of(first), terminal)
+        super().__init__(simulator, len(model.state), self.actions.to_space(), horizon)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start an episode (Gymnasium)."""
-        super().reset(seed=seed)
-        with jax.enable_x64(True):
-            self._key = jax.random.key(int(self.np_random.integers(2**31)))
-            self._state = np.asarray(self.simulator.initial(jax.random.fold_in(self._key, 0)))
-        self._time = 0
-        return self._state, {}
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Take one step (Gymnasium); the episode is truncated at the horizon."""
-        if self._state is None:
-            raise InputError("step was called before reset")
-        self._time += 1
-        with jax.enable_x64(True):
-            key = jax.random.fold_in(self._key, self._time)
-            x_next, r = self._step(key, self._state, self.actions.from_space(action))
-            ended = bool(self.simulator.ended(x_next))
-        self._state = np.asarray(x_next)
-        return self._state, float(r), ended, self._time >= self.horizon, {}
-
-    def rollout(
-        self,
-        policy: Any,
-        *,
-        episodes: int = 64,
-        horizon: int | None = None,
-        seed: int = 0,
-        keep: bool = False,
-    ) -> Rollout:
-        """Run `policy`, (n, d_x) states to (n, d_a) actions, in all episodes side by side."""
-        horizon = self.horizon if horizon is None else horizon
-        return roll_out(
-            self.simulator, policy, episodes=episodes, horizon=horizon, seed=seed, keep=keep
-        )
+    def vector_of(self, action: Any) -> Any:
+        """Return an action, or the one with this number, as a vector."""
+        return self.actions.from_space(action)

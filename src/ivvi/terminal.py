@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
 import json
 import logging
 import os
@@ -15,7 +13,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -46,37 +44,8 @@ def progress(what: str, total: int | None) -> Iterator[Callable[[int], None] | N
         yield lambda rows: bar.advance(task, rows)
 
 
-Verbose = Annotated[
-    bool, typer.Option("--verbose", help="Say each step on standard error, and where errors arise.")
-]
-
-
-def with_verbose(verb: Callable[..., None]) -> Callable[..., None]:
-    """Return the verb with an option ``--verbose``, which shows what `ivvi` logs meanwhile."""
-    signature = inspect.signature(verb, eval_str=True)
-
-    @functools.wraps(verb)
-    def run(*, verbose: bool = False, **options: Any) -> None:
-        if not verbose:
-            return verb(**options)
-        with _steps_shown() as logger:
-            verb(**options)
-            logger.info("done%s", _peak_memory())
-
-    added = inspect.Parameter(
-        "verbose", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Verbose
-    )
-    parameters = [
-        p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in signature.parameters.values()
-    ]
-    changed = signature.replace(parameters=[*parameters, added])
-    run.__signature__ = changed  # type: ignore[attr-defined]
-    run.__annotations__ = {name: p.annotation for name, p in changed.parameters.items()}
-    return run
-
-
 @contextlib.contextmanager
-def _steps_shown() -> Iterator[logging.Logger]:
+def steps_shown() -> Iterator[logging.Logger]:
     """Show what the package logs on standard error, with the seconds since the start."""
     logger = logging.getLogger("ivvi")
     handler = logging.StreamHandler(sys.stderr)
@@ -99,7 +68,8 @@ class _Seconds(logging.Formatter):
         return f"ivvi: {record.relativeCreated / 1000:7.2f} s  {record.getMessage()}"
 
 
-def _peak_memory() -> str:
+def peak_memory() -> str:
+    """Return the most memory that the process has had, in words, where the system tells."""
     try:
         import resource
     except ImportError:  # not on Windows

@@ -13,7 +13,7 @@ import pytest
 from helpers import ROLES, changed, make_rows, take, write_table
 from ivvi import read_logs
 from ivvi.errors import ColumnError, DataError, InputError
-from ivvi.logs import Counts, tables
+from ivvi.logs import Counts, parquet
 
 COLUMNS = make_rows(episodes=5, horizon=7)
 SHUFFLED = np.random.default_rng(1).permutation(35)
@@ -282,8 +282,8 @@ def test_csv_types_follow_no_single_block(tmp_path, rows_of):
 def test_a_huge_row_group_is_read_in_pieces(size, tmp_path, monkeypatch, rows_of):
     path = write_table(COLUMNS, tmp_path / "log.parquet", row_group_size=35)
     whole = rows_of(read_logs(path, **ROLES), size=size, numbered=True)
-    monkeypatch.setattr(tables, "WHOLE_ROW_GROUP", 0)
-    monkeypatch.setattr(tables.pq.ParquetFile, "read_row_group", None)
+    monkeypatch.setattr(parquet, "WHOLE_ROW_GROUP", 0)
+    monkeypatch.setattr(parquet.pq.ParquetFile, "read_row_group", None)
     log = read_logs(path, **ROLES)
     assert rows_of(log, size=size, numbered=True) == whole
     sizes = [block.num_rows for block in log.table.batches(["x0"], ["x0"], size)]

@@ -6,42 +6,15 @@ from typing import Annotated
 
 import typer
 
-from ivvi.commands.options import (
-    Action,
-    DropMissing,
-    Episode,
-    Features,
-    Force,
-    Instrument,
-    Json,
-    NextState,
-    Phi,
-    Psi,
-    Reward,
-    Seed,
-    Source,
-    State,
-    Step,
-    Weight,
-    open_log,
-)
+from ivvi.commands.options import ColumnOptions, FeatureOptions, Force, Json, Seed, Source
 from ivvi.terminal import check_json_target, emit_json, progress, say
 
 
-def check(  # noqa: PLR0913
+def check(
     log: Source,
-    state: State = None,
-    action: Action = None,
-    instrument: Instrument = None,
-    next_state: NextState = None,
-    reward: Reward = None,
-    episode: Episode = None,
-    step: Step = None,
-    weight: Weight = None,
-    drop_missing: DropMissing = False,
-    features: Features = "linear",
-    phi: Phi = None,
-    psi: Psi = None,
+    *,
+    columns: ColumnOptions,
+    features: FeatureOptions,
     richer: Annotated[
         str | None, typer.Option(help="Features to compare with. [default: one step richer]")
     ] = None,
@@ -54,12 +27,11 @@ def check(  # noqa: PLR0913
     from ivvi.sequences import check_sequence
 
     check_json_target(json, force=force)
-    logs = open_log(log, locals())
+    logs = columns.open(log)
     with progress("reading", 3 * logs.num_rows if logs.num_rows else None) as bar:
         found = check_sequence(
             logs,
-            phi or features,
-            psi or features,
+            *features.both,
             richer=richer,
             level=level,
             seed=seed,

@@ -7,32 +7,14 @@ from typing import Annotated
 import typer
 
 from ivvi.commands.options import (
-    Action,
-    Bandwidth,
-    Cluster,
-    Debiased,
-    DropMissing,
-    Episode,
-    Features,
+    ColumnOptions,
+    DaskOptions,
+    ErrorOptions,
+    FeatureOptions,
     Force,
-    Instrument,
     Json,
-    NextState,
-    Phi,
-    Psi,
-    Reward,
-    Scheduler,
-    Se,
     Seed,
     Source,
-    State,
-    Step,
-    Weight,
-    Workers,
-    chosen_cluster,
-    open_log,
-    rows_to_read,
-    standard_errors,
 )
 from ivvi.terminal import check_json_target, emit_json, progress, say, warn
 
@@ -54,24 +36,11 @@ KEPT = (
 
 def diagnose(  # noqa: PLR0913
     log: Source,
-    state: State = None,
-    action: Action = None,
-    instrument: Instrument = None,
-    next_state: NextState = None,
-    reward: Reward = None,
-    episode: Episode = None,
-    step: Step = None,
-    weight: Weight = None,
-    drop_missing: DropMissing = False,
-    features: Features = "linear",
-    phi: Phi = None,
-    psi: Psi = None,
-    scheduler: Scheduler = None,
-    workers: Workers = None,
-    se: Se = "auto",
-    cluster: Cluster = None,
-    debiased: Debiased = False,
-    bandwidth: Bandwidth = None,
+    *,
+    columns: ColumnOptions,
+    features: FeatureOptions,
+    dask: DaskOptions,
+    errors: ErrorOptions,
     suspect: Annotated[
         str | None, typer.Option(help="Instrument features to test, given the others.")
     ] = None,
@@ -84,16 +53,14 @@ def diagnose(  # noqa: PLR0913
     from ivvi.fitting import estimate
     from ivvi.summary import panel_table
 
-    client = chosen_cluster(scheduler, workers)
+    client, se = dask.client, errors.wanted
     check_json_target(json, force=force)
-    errors = standard_errors(locals())
-    logs = open_log(log, locals())
-    with progress("reading", rows_to_read(logs, errors)) as bar:
+    logs = columns.open(log)
+    with progress("reading", errors.rows_to_read(logs)) as bar:
         found = estimate(
             logs,
-            phi or features,
-            psi or features,
-            se=errors,
+            *features.both,
+            se=se,
             allow_unidentified=True,
             seed=seed,
             progress=bar,

@@ -6,25 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ivvi.commands.options import (
-    Action,
-    DropMissing,
-    Episode,
-    Features,
-    Force,
-    Instrument,
-    Json,
-    NextState,
-    Phi,
-    Psi,
-    Reward,
-    Seed,
-    Source,
-    State,
-    Step,
-    Weight,
-    open_log,
-)
+from ivvi.commands.options import ColumnOptions, FeatureOptions, Force, Json, Seed, Source
 from ivvi.errors import InputError
 from ivvi.terminal import check_json_target, emit_json, progress, say
 
@@ -35,18 +17,9 @@ def interval(  # noqa: PLR0913
     feature: Annotated[
         str, typer.Option(help="Feature, such as a0, or a combination: a0:1,a1:-0.5.")
     ],
-    state: State = None,
-    action: Action = None,
-    instrument: Instrument = None,
-    next_state: NextState = None,
-    reward: Reward = None,
-    episode: Episode = None,
-    step: Step = None,
-    weight: Weight = None,
-    drop_missing: DropMissing = False,
-    features: Features = "linear",
-    phi: Phi = None,
-    psi: Psi = None,
+    *,
+    columns: ColumnOptions,
+    features: FeatureOptions,
     method: Annotated[str, typer.Option(help="ar (Anderson-Rubin) or clr.")] = "ar",
     se: Annotated[
         str, typer.Option(help="Errors: auto, unadjusted, robust or clustered.")
@@ -61,7 +34,8 @@ def interval(  # noqa: PLR0913
 
     check_json_target(json, force=force)
     combination = parse_combination(feature)
-    logs = open_log(log, locals())
+    phi, psi = features.both
+    logs = columns.open(log)
     with progress("reading", logs.num_rows) as bar:
         found = confidence_set(
             logs,
@@ -70,8 +44,8 @@ def interval(  # noqa: PLR0913
             method=method,
             level=level,
             se=se,
-            phi=phi or features,
-            psi=psi or features,
+            phi=phi,
+            psi=psi,
             seed=seed,
             progress=bar,
         )

@@ -7,25 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ivvi.commands.options import (
-    Action,
-    DropMissing,
-    Episode,
-    Features,
-    Force,
-    Instrument,
-    Json,
-    NextState,
-    Phi,
-    Psi,
-    Reward,
-    Seed,
-    Source,
-    State,
-    Step,
-    Weight,
-    open_log,
-)
+from ivvi.commands.options import ColumnOptions, FeatureOptions, Force, Json, Seed, Source
 from ivvi.terminal import check_json_target, emit_json, progress, say, warn
 
 Out = Annotated[Path, typer.Option(help="Folder for the moments.")]
@@ -34,18 +16,9 @@ Out = Annotated[Path, typer.Option(help="Folder for the moments.")]
 def moments(  # noqa: PLR0913
     log: Source,
     out: Out,
-    state: State = None,
-    action: Action = None,
-    instrument: Instrument = None,
-    next_state: NextState = None,
-    reward: Reward = None,
-    episode: Episode = None,
-    step: Step = None,
-    weight: Weight = None,
-    drop_missing: DropMissing = False,
-    features: Features = "linear",
-    phi: Phi = None,
-    psi: Psi = None,
+    *,
+    columns: ColumnOptions,
+    features: FeatureOptions,
     like: Annotated[
         Path | None,
         typer.Option(help="Take columns and features from this moments file or model."),
@@ -65,11 +38,11 @@ def moments(  # noqa: PLR0913
     checked_output(out, force=force)
     check_json_target(json, force=force, out=out)
     if like is None:
-        logs = open_log(log, locals())
-        layout = build_layout(logs, phi or features, psi or features, seed)
+        logs = columns.open(log)
+        layout = build_layout(logs, *features.both, seed)
     else:
         known = Shard.load(like)
-        logs = open_like(log, known.roles, drop_missing=drop_missing)
+        logs = open_like(log, known.roles, drop_missing=columns.drop_missing)
         layout = known.moments.layout
     with progress("reading", logs.num_rows) as bar:
         shard = Shard.of(logs, layout, episodes=by_episode, progress=bar)

@@ -1,9 +1,10 @@
-"""Options that several commands share, and the log that the column options describe."""
+"""Options that several commands share, one by one and in groups (`ivvi.commands.groups`)."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -24,48 +25,10 @@ UNTOLD = ("json", "force", "report")
 SOURCES = "Parquet (file, folder, glob), CSV, Arrow, or minari:NAME."
 Source = Annotated[str, typer.Argument(help=SOURCES)]
 OptionalSource = Annotated[str | None, typer.Argument(help=SOURCES)]
-State = Annotated[
-    str | None, typer.Option(help="State columns: names, globs (x*) or ranges (x0:x4).")
-]
-Action = Annotated[str | None, typer.Option(help="Action columns.")]
-Instrument = Annotated[str | None, typer.Option(help="Instrument columns.")]
-NextState = Annotated[
-    str | None, typer.Option(help="Next-state columns; else the next row's state.")
-]
-Reward = Annotated[str | None, typer.Option(help="Reward column, learned as one more output.")]
-Episode = Annotated[str | None, typer.Option(help="Episode column. [default: episode, if present]")]
-Step = Annotated[str | None, typer.Option(help="Step column. [default: step, if present]")]
-Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
 DropMissing = Annotated[bool, typer.Option(help="Drop rows with missing or infinite values.")]
-Features = Annotated[
-    str,
-    typer.Option(
-        help="linear, poly2, poly2:cross, spline:5, fourier:200.",
-        autocompletion=words("linear", "poly2", "poly2:cross", "spline:5", "fourier:200"),
-    ),
-]
-Se = Annotated[
-    str,
-    typer.Option(
-        help="Standard errors: auto, unadjusted, robust, clustered or hac.",
-        autocompletion=words("auto", "unadjusted", "robust", "clustered", "hac"),
-    ),
-]
-Cluster = Annotated[
-    str | None, typer.Option(help="One or two columns to cluster by. [default: the episode]")
-]
-Debiased = Annotated[bool, typer.Option(help="Small-sample correction of variances.")]
-Bandwidth = Annotated[int | None, typer.Option(help="Largest lag of hac.")]
-Phi = Annotated[str | None, typer.Option(help="Feature word for phi(x, a) alone.")]
-Psi = Annotated[str | None, typer.Option(help="Feature word for psi(x, z) alone.")]
 Unidentified = Annotated[
     bool, typer.Option("--allow-unidentified", help="Accept the minimum-norm solution.")
 ]
-Scheduler = Annotated[
-    str | None,
-    typer.Option(help="Address of a Dask scheduler that reads the log, tcp://host:8786."),
-]
-Workers = Annotated[int | None, typer.Option(help="Read the log with this many processes (Dask).")]
 
 
 def command_line(context: typer.Context) -> str:
@@ -86,42 +49,114 @@ def command_line(context: typer.Context) -> str:
     return shlex.join(words)
 
 
-def chosen_cluster(scheduler: str | None, workers: int | None) -> str | int | None:
-    """Return the cluster that the options ask for."""
-    if scheduler is not None and workers is not None:
-        raise InputError("--scheduler and --workers exclude each other; one is wanted")
-    return scheduler if workers is None else workers
+@dataclass(frozen=True, slots=True)
+class ColumnOptions:
+    """Which columns of a log are what."""
 
-
-def standard_errors(options: dict[str, Any]) -> Any:
-    """Return the standard errors that the options of a command ask for."""
-    from ivvi.estimators import StandardErrors
-
-    return StandardErrors(
-        options["se"],
-        options["cluster"] or (),
-        options["debiased"],
-        bandwidth=options["bandwidth"],
+    state: Annotated[
+        str | None, typer.Option(help="State columns: names, globs (x*) or ranges (x0:x4).")
+    ] = None
+    action: Annotated[str | None, typer.Option(help="Action columns.")] = None
+    instrument: Annotated[str | None, typer.Option(help="Instrument columns.")] = None
+    next_state: Annotated[
+        str | None, typer.Option(help="Next-state columns; else the next row's state.")
+    ] = None
+    reward: Annotated[
+        str | None, typer.Option(help="Reward column, learned as one more output.")
+    ] = None
+    episode: Annotated[
+        str | None, typer.Option(help="Episode column. [default: episode, if present]")
+    ] = None
+    step: Annotated[str | None, typer.Option(help="Step column. [default: step, if present]")] = (
+        None
     )
+    weight: Annotated[str | None, typer.Option(help="Column of row weights.")] = None
+    drop_missing: DropMissing = False
+
+    def open(self, log: str) -> Any:
+        """Open a log with these columns."""
+        from ivvi.logs import read_logs
+
+        return read_logs(
+            log,
+            state=self.state,
+            action=self.action,
+            instrument=self.instrument,
+            next_state=self.next_state or (),
+            drop_missing=self.drop_missing,
+            reward=self.reward,
+            episode=self.episode,
+            step=self.step,
+            weight=self.weight,
+        )
 
 
-def rows_to_read(log: Any, errors: Any) -> int | None:
-    """Return the rows that a progress bar counts: standard errors read them a second time."""
-    rows = getattr(log, "num_rows", None)  # sums have none
-    return None if rows is None else int(rows) * (1 if errors.kind == "unadjusted" else 2)
+@dataclass(frozen=True, slots=True)
+class FeatureOptions:
+    """The words of phi and psi."""
+
+    features: Annotated[
+        str,
+        typer.Option(
+            help="linear, poly2, poly2:cross, spline:5, fourier:200.",
+            autocompletion=words("linear", "poly2", "poly2:cross", "spline:5", "fourier:200"),
+        ),
+    ] = "linear"
+    phi: Annotated[str | None, typer.Option(help="Feature word for phi(x, a) alone.")] = None
+    psi: Annotated[str | None, typer.Option(help="Feature word for psi(x, z) alone.")] = None
+
+    @property
+    def both(self) -> tuple[str, str]:
+        """The word of phi(x, a) and that of psi(x, z)."""
+        return self.phi or self.features, self.psi or self.features
 
 
-def open_log(log: str, options: dict[str, Any]) -> Any:
-    """Open the log with the column options of a command."""
-    from ivvi.logs import read_logs
+@dataclass(frozen=True, slots=True)
+class ErrorOptions:
+    """The standard errors."""
 
-    names = ("reward", "episode", "step", "weight")
-    return read_logs(
-        log,
-        state=options["state"],
-        action=options["action"],
-        instrument=options["instrument"],
-        next_state=options["next_state"] or (),
-        drop_missing=options["drop_missing"],
-        **{name: options[name] for name in names},
-    )
+    se: Annotated[
+        str,
+        typer.Option(
+            help="Standard errors: auto, unadjusted, robust, clustered or hac.",
+            autocompletion=words("auto", "unadjusted", "robust", "clustered", "hac"),
+        ),
+    ] = "auto"
+    cluster: Annotated[
+        str | None, typer.Option(help="One or two columns to cluster by. [default: the episode]")
+    ] = None
+    debiased: Annotated[bool, typer.Option(help="Small-sample correction of variances.")] = False
+    bandwidth: Annotated[int | None, typer.Option(help="Largest lag of hac.")] = None
+
+    @property
+    def wanted(self) -> Any:
+        """The standard errors that are asked for."""
+        from ivvi.estimators import StandardErrors
+
+        columns = self.cluster or ()
+        return StandardErrors(self.se, columns, self.debiased, bandwidth=self.bandwidth)
+
+    def rows_to_read(self, log: Any) -> int | None:
+        """Return the rows that a progress bar counts: most errors read them a second time."""
+        rows = getattr(log, "num_rows", None)  # sums have none
+        return None if rows is None else int(rows) * (1 if self.se == "unadjusted" else 2)
+
+
+@dataclass(frozen=True, slots=True)
+class DaskOptions:
+    """The processes that read a log."""
+
+    scheduler: Annotated[
+        str | None,
+        typer.Option(help="Address of a Dask scheduler that reads the log, tcp://host:8786."),
+    ] = None
+    workers: Annotated[
+        int | None, typer.Option(help="Read the log with this many processes (Dask).")
+    ] = None
+
+    @property
+    def client(self) -> str | int | None:
+        """The cluster that is asked for."""
+        if self.scheduler is not None and self.workers is not None:
+            raise InputError("--scheduler and --workers exclude each other; one is wanted")
+        return self.scheduler if self.workers is None else self.workers

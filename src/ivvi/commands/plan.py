@@ -133,7 +133,7 @@ def read_columns(path: Path, names: tuple[str, ...]) -> Any:
     import numpy as np
 
     from ivvi.errors import ColumnError, DataError, nearest
-    from ivvi.logs.tables import open_table
+    from ivvi.logs.opening import open_table
 
     table = open_table(str(path))
     for name in names:

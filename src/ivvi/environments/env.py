@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
-from typing import Any, ClassVar
+from typing import Any
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,15 +16,15 @@ import pyarrow.parquet as pq
 from ivvi.environments.world import World
 from ivvi.errors import InputError
 from ivvi.files import atomic_file
+from ivvi.gym import SimulatedEnv
 from ivvi.logs import SOURCE_KEY, ArrowTable, Log, Schema
 from ivvi.rewards import Function, Reward, is_reward
-from ivvi.rollouts import Rollout, roll_out
 
 ROWS_AT_ONCE = 1 << 18
 """Rows simulated in one call; bounds the memory of a long simulation."""
 
 
-class ConfoundedEnv(gymnasium.Env[np.ndarray, np.ndarray]):
+class ConfoundedEnv(SimulatedEnv):
     """One world in two modes.
 
     *Observe*: `collect` lets the confounded behaviour policy write a log, from which the
@@ -34,17 +33,10 @@ class ConfoundedEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     confounder. The same seed gives the same numbers, bit for bit.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
-
     def __init__(self, world: World) -> None:
+        super().__init__(world, world.d_x, world.actions, world.horizon)
         self.world = world
-        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (world.d_x,), np.float64)
-        self.action_space = world.actions
         self._observe = lru_cache(maxsize=8)(self._compile_observe)
-        self._step = jax.jit(world.intervene)
-        self._state: np.ndarray | None = None
-        self._key: Any = None
-        self._time = 0
 
     @property
     def reward(self) -> Reward:
@@ -53,8 +45,6 @@ class ConfoundedEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         if is_reward(given):
             return given
         return Function.of(jnp.vectorize(given, signature="(x),(a)->()"))
-
-    # observe
 
     @property
     def source(self) -> str:
@@ -128,50 +118,6 @@ class ConfoundedEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         episode = partial(self.world.observe, horizon=horizon)
         return jax.jit(  # type: ignore[no-any-return]
             lambda key, numbers: jax.vmap(lambda i: episode(jax.random.fold_in(key, i)))(numbers)
-        )
-
-    # intervene
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start an episode (Gymnasium)."""
-        super().reset(seed=seed)
-        with jax.enable_x64(True):
-            self._key = jax.random.key(int(self.np_random.integers(2**31)))
-            self._state = np.asarray(self.world.initial(jax.random.fold_in(self._key, 0)))
-        self._time = 0
-        return self._state, {}
-
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Take one step (Gymnasium); the episode is truncated at the world's horizon."""
-        if self._state is None:
-            raise InputError("step was called before reset")
-        self._time += 1
-        with jax.enable_x64(True):
-            key = jax.random.fold_in(self._key, self._time)
-            x_next, r = self._step(key, self._state, jnp.asarray(action, dtype=jnp.float64))
-            ended = bool(self.world.ended(x_next))
-        self._state = np.asarray(x_next)
-        return self._state, float(r), ended, self._time >= self.world.horizon, {}
-
-    def rollout(
-        self,
-        policy: Any,
-        *,
-        episodes: int = 64,
-        horizon: int | None = None,
-        seed: int = 0,
-        keep: bool = False,
-    ) -> Rollout:
-        """Run `policy`, (n, d_x) states to (n, d_a) actions, in all episodes side by side.
-
-        The noise of (seed, episode, step) is the same for every policy: differences
-        between policies are differences of the policies (common random numbers).
-        """
-        horizon = self.world.horizon if horizon is None else horizon
-        return roll_out(
-            self.world, policy, episodes=episodes, horizon=horizon, seed=seed, keep=keep
         )
 
 

@@ -2,10 +2,11 @@
 
 from ivvi.logs.batch import Batch, concatenate
 from ivvi.logs.log import Log, Pass, read_logs
+from ivvi.logs.parquet import SOURCE_KEY
 from ivvi.logs.position import Counts, Position
 from ivvi.logs.sample import Sample
 from ivvi.logs.schema import Roles, Schema
-from ivvi.logs.tables import SOURCE_KEY, ArrowTable
+from ivvi.logs.tables import ArrowTable
 
 __all__ = [
     "SOURCE_KEY",

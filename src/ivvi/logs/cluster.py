@@ -21,9 +21,10 @@ from ivvi.errors import DataError, InputError, MissingError
 from ivvi.logs.batch import Batch
 from ivvi.logs.log import Log, batch_rows, check_finished
 from ivvi.logs.order import check_no_duplicates, is_ordered, ordered_ends
+from ivvi.logs.parquet import ParquetPiece, ParquetTable
 from ivvi.logs.position import Counts, Position
 from ivvi.logs.schema import Roles
-from ivvi.logs.tables import ArrowTable, ParquetPiece, ParquetTable, Table
+from ivvi.logs.tables import ArrowTable, Table
 from ivvi.logs.transitions import Transitions, missing_error
 from ivvi.logs.watch import CopyWatch
 

@@ -16,11 +16,12 @@ from ivvi.errors import DataError
 from ivvi.files import atomic_file
 from ivvi.logs.batch import Batch, concatenate
 from ivvi.logs.minari import is_minari, open_minari, write_minari
+from ivvi.logs.opening import open_table
 from ivvi.logs.order import check_no_duplicates, is_ordered, sort_table
 from ivvi.logs.position import Counts, Position
 from ivvi.logs.sample import Sample
 from ivvi.logs.schema import Columns, Roles, Schema, match_columns
-from ivvi.logs.tables import Table, open_table
+from ivvi.logs.tables import Table
 from ivvi.logs.transitions import Transitions
 from ivvi.logs.watch import CopyWatch
 

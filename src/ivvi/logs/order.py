@@ -21,7 +21,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ivvi.errors import DataError, FileError
-from ivvi.logs.tables import ArrowTable, ParquetTable, Table
+from ivvi.logs.parquet import ParquetTable
+from ivvi.logs.tables import ArrowTable, Table
 
 KEY_BATCH = 1 << 18
 SORT_MEMORY = "1GB"

@@ -16,7 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from ivvi.files import Saved
-from ivvi.logs.tables import ParquetTable, Table, skip_rows
+from ivvi.logs.arrow import skip_rows
+from ivvi.logs.parquet import ParquetTable
+from ivvi.logs.tables import Table
 
 
 @dataclass(slots=True)

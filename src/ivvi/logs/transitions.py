@@ -8,7 +8,7 @@ column-major buffer; memory is bounded by the size of a record batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,19 +19,13 @@ from numpy.typing import NDArray
 
 from ivvi.errors import DataError, MissingError
 from ivvi.logs.batch import Batch, Floats
+from ivvi.logs.columns import Bools, Ints, Numbers, as_numpy, flags, is_finite, is_present, missing
 from ivvi.logs.order import duplicate_error
 from ivvi.logs.position import Counts, Position, batches_from
 from ivvi.logs.schema import Roles
 from ivvi.logs.tables import Table
 
-Bools = NDArray[np.bool_]
-Ints = NDArray[np.int64]
 Columns = dict[str, NDArray[Any]]
-NUMPY_TYPES = {"double": np.float64, "float": np.float32} | {
-    f"{sign}int{bits}": np.dtype(f"{sign}int{bits}")
-    for sign in ("", "u")
-    for bits in (8, 16, 32, 64)
-}
 
 
 class Transitions:
@@ -127,13 +121,13 @@ class Transitions:
     def _without_missing(self, block: pa.RecordBatch) -> tuple[pa.RecordBatch, Columns]:
         """Return the usable rows of `block`, and their numeric columns as arrays."""
         values = {name: as_numpy(block.column(name)) for name in self._roles.numeric}
-        if all(map(_is_finite, values.values())) and all(
-            _is_present(block.column(name)) for name in self._roles.keys + self._roles.cluster
+        if all(map(is_finite, values.values())) and all(
+            is_present(block.column(name)) for name in self._roles.keys + self._roles.cluster
         ):
             return block, values
         if not self._drop_missing:
             raise missing_error(self._source, self._roles)
-        keep = ~np.logical_or.reduce([_missing(column) for column in block.columns])
+        keep = ~np.logical_or.reduce([missing(column) for column in block.columns])
         self.counts.missing += int(len(keep) - keep.sum())
         return block.filter(pa.array(keep)), {name: v[keep] for name, v in values.items()}
 
@@ -186,7 +180,7 @@ class Transitions:
         if name is not None:
             column = block.column(name)
             starts[0] = self._carry is None or self._carry.column(name)[0] != column[0]
-            starts[1:] = _flags(pc.not_equal(column.slice(1), column.slice(0, n - 1)))
+            starts[1:] = flags(pc.not_equal(column.slice(1), column.slice(0, n - 1)))
         return starts
 
     def _links(self, block: pa.RecordBatch, starts: Bools) -> tuple[bool, Bools]:
@@ -235,54 +229,11 @@ class Transitions:
         return codes
 
 
-class Numbers:
-    """Numbers the values of a column in the order in which they are met."""
-
-    def __init__(self, values: Iterable[Any] = ()) -> None:
-        self._known: dict[Any, int] = {value: i for i, value in enumerate(values)}
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    @property
-    def values(self) -> tuple[Any, ...]:
-        """The values in the order of their numbers."""
-        return tuple(self._known)
-
-    def of(self, column: pa.Array) -> Ints:
-        """Return the number of each value, (n,)."""
-        encoded = column.dictionary_encode()
-        values = encoded.dictionary.to_pylist()
-        known = np.array([self._known.setdefault(v, len(self._known)) for v in values], np.int64)
-        numbers: Ints = known[as_numpy(encoded.indices)]
-        return numbers
-
-
-def as_numpy(column: pa.Array) -> NDArray[Any]:
-    """Return numbers as a NumPy array, without a copy where Arrow allows; null becomes NaN.
-
-    The buffer is read directly, because Arrow's own conversion imports pandas.
-    """
-    if column.null_count or str(column.type) not in NUMPY_TYPES:
-        if pa.types.is_boolean(column.type):
-            column = column.cast(pa.uint8())
-        column = pc.fill_null(column.cast(pa.float64(), safe=False), np.nan)
-    if not len(column):
-        return np.empty(0)
-    values = np.frombuffer(column.buffers()[1], dtype=NUMPY_TYPES[str(column.type)])
-    return values[column.offset : column.offset + len(column)]
-
-
-def _steps(column: pa.Array) -> NDArray[Any]:
-    step = as_numpy(column)
-    return step if step.dtype.kind == "f" else step.astype(np.int64, copy=False)
-
-
 def missing_error(table: Table, roles: Roles) -> MissingError:
     """Count the missing values of the whole table and name the first."""
     total, bad_rows, row, first = 0, 0, 0, ""
     for block in table.batches(roles.columns, roles.numeric, 1 << 16):
-        masks = np.array([_missing(column) for column in block.columns])
+        masks = np.array([missing(column) for column in block.columns])
         total, bad_rows = total + int(masks.sum()), bad_rows + int(masks.any(axis=0).sum())
         if not first and masks.any():
             at = int(np.flatnonzero(masks.any(axis=0))[0])
@@ -293,29 +244,6 @@ def missing_error(table: Table, roles: Roles) -> MissingError:
         f"{table.label} has {total} missing or infinite values in {bad_rows} of {row} rows, "
         f"{first}; drop those rows with drop_missing (--drop-missing) or repair them"
     )
-
-
-def _is_finite(values: NDArray[Any]) -> bool:
-    if values.dtype.kind != "f":
-        return True
-    with np.errstate(over="ignore", invalid="ignore"):  # the dot product is a cheap first look
-        return bool(np.isfinite(values @ values) or np.isfinite(values).all())
-
-
-def _is_present(column: pa.Array) -> bool:
-    floating = pa.types.is_floating(column.type)
-    return not column.null_count and (not floating or _is_finite(as_numpy(column)))
-
-
-def _missing(column: pa.Array) -> Bools:
-    absent = _flags(column.is_null())
-    if pa.types.is_floating(column.type):
-        absent |= ~np.isfinite(as_numpy(column))
-    return absent
-
-
-def _flags(column: pa.Array) -> Bools:
-    return as_numpy(column.cast(pa.uint8())).astype(bool)
 
 
 class _Rows:
@@ -344,3 +272,8 @@ def _checked_weight(weight: Floats, name: str | None) -> Floats:
             f"weight column {name!r} holds {weight.min():g}; weights must not be negative"
         )
     return weight
+
+
+def _steps(column: pa.Array) -> NDArray[Any]:
+    step = as_numpy(column)
+    return step if step.dtype.kind == "f" else step.astype(np.int64, copy=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -117,14 +117,23 @@ class Greedy:
         return actions.join(boxes[pick, rows], choices[pick]), values[pick, rows]
 
     def _best_choice(self, x: Array, h: Array, features: Spectral, w: Array) -> tuple[Array, Array]:
-        """Search a finite set whole, some choices at a time."""
-        choices = jnp.asarray(self.problem.actions.choices)
+        """Search a finite set whole, some choices at a time.
 
-        def value(choice: Array) -> Array:
-            return self.q(x, jnp.broadcast_to(choice, (len(x), len(choice))), h, features, w)
+        Where the mean is f(x) + g(a), what is expected of all choices is a matrix product.
+        """
+        choices = jnp.asarray(self.problem.actions.choices)
+        additive = self.problem.additive
+        value = self.reward if additive else partial(self.q, features=features, w=w)
+
+        def everywhere(choice: Array) -> Array:
+            return jnp.broadcast_to(choice, (len(x), len(choice)))
 
         at_once = max(1, min(len(choices), ROWS_AT_ONCE // len(x)))
-        values = jax.lax.map(value, choices, batch_size=at_once)
+        values = jax.lax.map(lambda a: value(x, everywhere(a), h), choices, batch_size=at_once)
+        if additive:
+            of_choices = self.mean(jnp.zeros((len(choices), x.shape[1])), choices)
+            means, shifts = self.mean(x, everywhere(choices[0])), of_choices - of_choices[0]
+            values += self.problem.discount * features.expected_of_sums(means, shifts, w).T
         pick = jnp.argmax(values, axis=0)
         return choices[pick], values[pick, jnp.arange(len(x))]
 

@@ -93,6 +93,11 @@ class Problem:
         return affine_part(self.model)
 
     @property
+    def additive(self) -> bool:
+        """Whether the mean is f(x) + g(a): no feature looks at states and actions at once."""
+        return all(block.of in ("state", "input") for block in self.model.phi.blocks)
+
+    @property
     def numbers(self) -> tuple[Any, ...]:
         """The numbers of the model: weights, noise covariance, knots."""
         return self.model.W, self.model.noise_cov, self.model.phi.numbers

@@ -106,27 +106,44 @@ class Spectral:
 
     def of_states(self, x: Array) -> Array:
         """Evaluate the features of states (n, d_x); returns (n, width)."""
-        s = (x - self.centre) @ self.scale
+        s = self._whitened(x)
         i, j = np.array(self.pairs, dtype=int).reshape(-1, 2).T
         waves = math.sqrt(2) * cosine(s @ self.omega + self.phase)
         return jnp.concatenate([jnp.ones((len(s), 1)), s, s[:, i] * s[:, j], waves], axis=1)
 
     def expected(self, m: Array, w: Array) -> Array:
         """E of w . features(x') when x' ~ N(m, Sigma), (n,), for means (n, d_x)."""
-        s = (m - self.centre) @ self.scale
+        s = self._whitened(m)
         constant, slope, square, waves = self._split(w)
         smooth = jnp.sum((s @ square) * s, axis=1) + jnp.sum(square * self.noise)
         return constant + s @ slope + smooth + cosine(s @ self.omega + self.phase) @ waves
 
+    def expected_of_sums(self, u: Array, v: Array, w: Array) -> Array:
+        """`expected` at all sums u_i + v_j of (n, d_x) and (k, d_x), (n, k), as matrix products.
+
+        With p and q the whitened u and v: cos(p + q) = cos p cos q - sin p sin q, and
+        (p + q)^T S (p + q) = p^T S p + 2 p^T S q + q^T S q.
+        """
+        p, q = self._whitened(u), v @ self.scale
+        _, slope, square, waves = self._split(w)
+        smooth = 2 * (p @ square) @ q.T + q @ slope + jnp.sum((q @ square) * q, axis=1)
+        here, turn, quarter = p @ self.omega + self.phase, q @ self.omega, math.pi / 2
+        cosines = (cosine(here) * waves) @ (cosine(turn) - 1).T
+        sines = (cosine(here - quarter) * waves) @ cosine(turn - quarter).T
+        return self.expected(u, w)[:, None] + smooth + cosines - sines
+
     def hessian(self, m: Array, w: Array) -> Array:
         """Second derivatives of `expected` with respect to m, (n, d_x, d_x)."""
-        s = (m - self.centre) @ self.scale
+        s = self._whitened(m)
         _, _, square, waves = self._split(w)
         d = len(square)
         omega = self.scale @ self.omega
         products = (omega[:, None] * omega[None]).reshape(d * d, -1)
         wavy = (cosine(s @ self.omega + self.phase) * waves) @ products.T
         return 2 * self.scale @ square @ self.scale.T - wavy.reshape(-1, d, d)
+
+    def _whitened(self, x: Array) -> Array:
+        return (x - self.centre) @ self.scale
 
     def _split(self, w: Array) -> tuple[Array, Array, Array, Array]:
         """Return constant, slope (d,), the matrix of the squares (d, d), waves (M,), damped."""

@@ -14,6 +14,7 @@ from ivvi.diagnostics.first_stage import partial_out
 from ivvi.dynamics import KIND, Dynamics
 from ivvi.errors import FileError
 from ivvi.files import load_folder, unnest
+from ivvi.fitting import Fit
 from ivvi.logs import Batch
 from ivvi.moments import Moments
 from ivvi.shard import Shard
@@ -43,9 +44,9 @@ class Fitted:
     place: str = ""
 
     @classmethod
-    def of(cls, fit: Any) -> Fitted:
-        """Look at a `Fit` or a `LightFit`."""
-        return cls(fit.to_json(), fit.model, getattr(fit, "moments", None))
+    def of(cls, fit: Fit) -> Fitted:
+        """Look at a fit."""
+        return cls(fit.to_json(), fit.model, fit.moments if fit.inference else None)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Fitted:

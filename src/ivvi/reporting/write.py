@@ -10,7 +10,6 @@ from ivvi.errors import InputError
 from ivvi.experiments.results import Results
 from ivvi.files import atomic_file, checked_output
 from ivvi.fitting import Fit
-from ivvi.light import LightFit
 from ivvi.reporting.fit_page import fit_page
 from ivvi.reporting.fitted import Fitted
 from ivvi.reporting.page import Page, render
@@ -53,7 +52,7 @@ def report(
     target = check_page(path, force=force)
     if isinstance(what, Results):
         page = results_page(what)
-    elif isinstance(what, Fit | LightFit):
+    elif isinstance(what, Fit):
         page = fit_page(Fitted.of(what), policy, value)
     elif isinstance(what, str | os.PathLike):
         page = fit_page(Fitted.load(what), policy, value)

@@ -1,4 +1,4 @@
-"""`Stream`: a fit that goes on as rows come, whose state is one small file."""
+"""`Stream`: deliveries of rows in, fits out."""
 
 from __future__ import annotations
 
@@ -9,42 +9,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ivvi.checkpoint import Checkpoint
 from ivvi.errors import DataError, FileError, InputError
 from ivvi.estimators import Estimate, Method
-from ivvi.estimators.online import Online
 from ivvi.estimators.sgda import SGDA
 from ivvi.features import FeatureMap
-from ivvi.files import content_hash, load_file, nest, save_file, unnest
+from ivvi.files import content_hash, load_file, save_file
 from ivvi.fitting import Fit, estimate, make_method
-from ivvi.layout import Layout, build_layout, fitted_layout
-from ivvi.light import LightFit
-from ivvi.logs import Batch, Counts, Log, Position, Roles, read_logs
-from ivvi.logs.tables import PARQUET_SUFFIXES
+from ivvi.layout import build_layout, fitted_layout
+from ivvi.logs import Batch, Counts, Log, Roles, read_logs
+from ivvi.logs.parquet import is_parquet
 from ivvi.logs.watch import CopyWatch
-from ivvi.moments import Moments, few_threads
+from ivvi.moments import Moments
 from ivvi.resume import settings_of
-from ivvi.shard import Shard, check_same, design_facts, open_like, restore_design
+from ivvi.shard import Shard, open_like
+from ivvi.streaming.state import LABEL, State
 
 KIND = "stream"
-
-
-@dataclass(slots=True)
-class _State:
-    """What changes when rows come; moments are None in memory of order d."""
-
-    layout: Layout
-    roles: Roles
-    moments: Moments | None
-    online: Online | None
-    position: Position
-    rows: int = 0
-    files: tuple[str, ...] = ()
-
-    def copy(self) -> _State:
-        return replace(self, online=self.online and self.online.copy())
 
 
 class Stream:
@@ -84,7 +65,7 @@ class Stream:
     ) -> None:
         self._phi, self._psi, self._seed, self._columns = phi, psi, seed, columns
         self.method = make_method(method) if isinstance(method, str) else method
-        self._state: _State | None = None
+        self._state: State | None = None
         self._known: dict[Path, tuple[int, int]] = {}
 
     @property
@@ -106,9 +87,10 @@ class Stream:
         before = self._state and self._state.copy()
         try:
             if isinstance(rows, Batch):
-                self._take_batch(rows)
+                self._beginning_with_batch(rows).add_batch(rows)
             else:
-                self._take_log(rows if isinstance(rows, Log) else self._open(rows))
+                log = rows if isinstance(rows, Log) else self._open(rows)
+                self._beginning_with_log(log).add_log(log, by_episode=self._by_episode)
         except BaseException:
             self._state = before
             raise
@@ -122,7 +104,7 @@ class Stream:
         """
         read = []
         for path in sorted(Path(folder).iterdir()):
-            if path.suffix not in PARQUET_SUFFIXES or path.name.startswith((".", "_")):
+            if not is_parquet(path):
                 continue
             about = path.stat()
             mark = (about.st_size, about.st_mtime_ns)
@@ -136,7 +118,7 @@ class Stream:
             self._known[path] = mark
         return read
 
-    def fit(self, *, allow_unidentified: bool = False) -> Fit | LightFit:
+    def fit(self, *, allow_unidentified: bool = False) -> Fit:
         """Return the fit to all rows so far."""
         state, started = self._begun, time.perf_counter()
         if not self.n:
@@ -144,59 +126,43 @@ class Stream:
         CopyWatch(state.roles, state.position.alike).check()
         if state.online is None:
             return estimate(self.shard, method=self.method, allow_unidentified=allow_unidentified)
-        if state.moments is None:
-            found = state.online.estimate(None)
-            return LightFit(
+        settings, found = settings_of(self.method), state.online.estimate(state.moments)
+        if state.shard is None:
+            return Fit(
                 estimate=replace(found, n=self.n),
-                counts=self.counts,
+                inference=None,
+                counts=state.counts,
                 roles=state.roles,
-                label="the stream",
+                label=LABEL,
                 method=self.method.name,
                 seconds=time.perf_counter() - started,
-                settings=settings_of(self.method),
+                settings=settings,
             )
-        reached = _Reached(state.online.estimate(state.moments))
-        fit = estimate(self.shard, method=reached, allow_unidentified=allow_unidentified)
-        return replace(fit, settings=settings_of(self.method))
+        fit = estimate(state.shard, method=_Reached(found), allow_unidentified=allow_unidentified)
+        return replace(fit, settings=settings)
 
     @property
     def counts(self) -> Counts:
         """Rows, transitions, episodes and what was dropped; rows that wait have no next state."""
-        state = self._begun
-        counts = replace(state.position.counts, rows=state.rows)
-        if state.roles.derived:
-            counts.without_next = counts.rows - counts.missing - counts.transitions
-        return counts
+        return self._begun.counts
 
     @property
     def shard(self) -> Shard:
         """The moments so far, to be saved, merged or fitted."""
-        state = self._begun
-        if state.moments is None:
+        if (shard := self._begun.shard) is None:
             raise InputError("a stream in memory of order d keeps no moments")
-        return Shard(state.moments, self.counts, state.roles, state.files, "the stream")
+        return shard
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the state as one file, replacing the last one in one step."""
-        state = self._begun
         if isinstance(self.method, SGDA) and not isinstance(self.method.schedule, str):
             raise InputError("only a stream whose schedule is a word can be saved")
-        where, arrays = state.position.saved()
-        facts = {
-            "design": design_facts(state.layout, state.roles),
+        facts, arrays = self._begun.saved()
+        facts |= {
             "method": self.method.name,
             "settings": settings_of(self.method),
             "columns": self._columns,
-            "position": where,
-            "rows": state.rows,
-            "files": list(state.files),
         }
-        arrays = nest("position", arrays)
-        if state.moments is not None:
-            facts["moments"], sums = state.moments.saved()
-            arrays |= nest("moments", sums)
-        if state.online is not None:
-            arrays |= nest("online", state.online.saved())
         save_file(path, KIND, facts, arrays)
 
     @classmethod
@@ -204,23 +170,17 @@ class Stream:
         """Load what `save` saved, to go on."""
         facts, arrays = load_file(path, KIND)
         try:
-            layout, roles = restore_design(facts["design"])
             method = make_method(facts["method"], **facts["settings"])
-            stream = cls(layout.phi, layout.psi, method=method, **facts["columns"])
-            state = stream._begin(layout, roles)
-            if state.moments is not None:
-                state.moments = Moments.restore(layout, facts["moments"], unnest("moments", arrays))
-            if state.online is not None:
-                state.online.restore(unnest("online", arrays))
-            state.position = Position.restore(facts["position"], unnest("position", arrays))
-            state.rows, state.files = facts["rows"], tuple(facts["files"])
+            state = State.restore(method, facts, arrays)
+            maps = state.layout.phi, state.layout.psi
+            stream = cls(*maps, method=method, **facts["columns"])
         except (KeyError, TypeError, AttributeError) as error:
             raise FileError(f"{path} is not a complete stream: {error}") from error
         stream._state = state
         return stream
 
     @property
-    def _begun(self) -> _State:
+    def _begun(self) -> State:
         if self._state is None:
             raise DataError("no rows have come yet")
         return self._state
@@ -229,13 +189,6 @@ class Stream:
     def _by_episode(self) -> bool:
         return isinstance(self.method, SGDA) and self.method.rows_of_batch is None
 
-    def _begin(self, layout: Layout, roles: Roles) -> _State:
-        """Return the state before the first row."""
-        online = Online(self.method, layout) if isinstance(self.method, SGDA) else None
-        linear = isinstance(self.method, SGDA) and self.method.is_linear(layout)
-        start = Position(Counts(), None, (), CopyWatch(roles).alike, 0.0)
-        return _State(layout, roles, None if linear else Moments.empty(layout), online, start)
-
     def _open(self, rows: Any) -> Log:
         """Open a delivery; the columns of the first serve for all."""
         if self._state is None:
@@ -243,45 +196,18 @@ class Stream:
         drop = bool(self._columns.get("drop_missing", False))
         return open_like(rows, self._state.roles, drop_missing=drop)
 
-    def _take_log(self, log: Log) -> None:
+    def _beginning_with_log(self, log: Log) -> State:
         if self._state is None:
             layout = build_layout(log, self._phi, self._psi, self._seed)
-            self._state = self._begin(layout, log.roles)
-        state = self._state
-        known = state.layout
-        check_same(known, Layout.build(known.phi, known.psi, log.roles), log.label)
-        start = replace(state.position, counts=replace(state.position.counts, rows=0))
-        walk = log.batches(episodes=self._by_episode, start=start)
-        for batch in walk.unchecked():
-            self._add(batch)
-        state.rows += walk.counts.rows
-        state.position = walk.position
+            self._state = State.begin(self.method, layout, log.roles)
+        return self._state
 
-    def _take_batch(self, batch: Batch) -> None:
-        """Add transitions that are whole already."""
+    def _beginning_with_batch(self, batch: Batch) -> State:
         if self._state is None:
             roles = _roles_of(batch)
             layout = fitted_layout(roles, lambda: batch, self._phi, self._psi, self._seed)
-            self._state = self._begin(layout, roles)
-        state = self._state
-        self._add(batch)
-        state.rows += len(batch)
-        counts = state.position.counts
-        met = len(batch) if batch.episode is None else len(np.unique(batch.episode))
-        counts = replace(
-            counts, transitions=counts.transitions + len(batch), episodes=counts.episodes + met
-        )
-        watch = CopyWatch(state.roles, state.position.alike)
-        watch.look(batch)
-        state.position = replace(state.position, counts=counts, alike=watch.alike)
-
-    def _add(self, batch: Batch) -> None:
-        state = self._begun
-        if state.moments is not None:
-            with few_threads(state.layout.width):
-                state.moments = state.moments + Moments.of_batch(state.layout, batch)
-        if state.online is not None:
-            state.online.add(batch)
+            self._state = State.begin(self.method, layout, roles)
+        return self._state
 
 
 @dataclass(frozen=True, slots=True)

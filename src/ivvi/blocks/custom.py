@@ -1,0 +1,68 @@
+"""Features that are a user's function."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from ivvi.blocks.block import Array, Plain
+from ivvi.errors import FileError, InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Custom(Plain):
+    """A user's function; when saved, it is found again by its import path ``module:name``."""
+
+    path: str
+    columns: tuple[str, ...]
+    of: str = "both"
+    function: Callable[..., Any] | None = None
+
+    @classmethod
+    def of_function(cls, function: Callable[..., Any], columns: Sequence[str]) -> Custom:
+        """Wrap a function; one that cannot be imported works, but cannot be saved."""
+        path = f"{function.__module__}:{function.__qualname__}"
+        try:
+            found = import_function(path) is function and not path.startswith("__main__:")
+        except FileError:  # a lambda, or defined inside a function
+            found = False
+        return cls(path, tuple(columns), function=None if found else function)
+
+    def check_importable(self) -> None:
+        """Refuse to be saved when the function could not be found again."""
+        if self.function is not None:
+            raise InputError(
+                f"the features {', '.join(self.columns)} cannot be saved: their function "
+                f"{self.path!r} cannot be imported; define it at the top of a module"
+            )
+
+    def __call__(self, x: Array, u: Array) -> Array:
+        values = (self.function or import_function(self.path))(x, u)
+        if values.shape[-1:] != (len(self.columns),):
+            raise InputError(
+                f"{self.path} returned shape {values.shape}; {len(self.columns)} columns are "
+                f"wanted ({', '.join(self.columns)})"
+            )
+        return values
+
+    def names(self, state: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
+        return self.columns
+
+
+@cache
+def import_function(path: str) -> Callable[..., Any]:
+    """Find the function ``module:name``."""
+    module, _, name = path.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise FileError(f"the function {path!r} cannot be imported: {error}") from error
+    if not callable(found):
+        raise FileError(f"{path!r} is not a function")
+    function: Callable[..., Any] = found
+    return function

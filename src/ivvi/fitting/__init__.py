@@ -1,0 +1,11 @@
+"""`estimate`: from a log to weights, their standard errors, diagnostics and a model.
+
+One pass over the rows gives the moments, and with them W and everything that takes the
+errors to be homoskedastic; a second one the rest.
+"""
+
+from ivvi.fitting.estimating import estimate
+from ivvi.fitting.fit import Fit
+from ivvi.fitting.methods import make_method
+
+__all__ = ["Fit", "estimate", "make_method"]

@@ -1,0 +1,108 @@
+"""The verb `estimate`."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ivvi.checkpoint import Checkpoint
+from ivvi.errors import InputError, IvviWarning
+from ivvi.estimators import Method, StandardErrors
+from ivvi.features import FeatureMap
+from ivvi.fitting.fit import Fit
+from ivvi.fitting.methods import make_method
+from ivvi.fitting.recipe import Recipe
+from ivvi.logs import Log, read_logs
+from ivvi.shard import Shard
+
+
+def estimate(  # noqa: PLR0913
+    logs: Any,
+    phi: FeatureMap | str = "linear",
+    psi: FeatureMap | str | None = None,
+    *,
+    method: Method | str = "exact",
+    se: StandardErrors | str = "auto",
+    allow_unidentified: bool = False,
+    episodes: bool = False,
+    difference: bool = False,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+    checkpoint: Checkpoint | None = None,
+    client: Any = None,
+) -> Fit:
+    """Estimate y = W phi(x, a) + noise from a confounded log with instruments.
+
+    Parameters
+    ----------
+    logs
+        A `Log` (`ivvi.read_logs`), anything that `read_logs` opens with its defaults, or a
+        `Shard` of moments, which has its own features.
+    phi, psi
+        Feature maps of (x, a) and of (x, z), or a feature word (``linear``, ``poly2``,
+        ``spline:5``, ``fourier:200``). Without `psi`, the one that goes with the word.
+    method
+        `Exact`, `SGDA`, `LeastSquares`, `LIML`, `Fuller`, `KClass`, `GMM`, or their words.
+    se
+        `StandardErrors`, or their kind: ``unadjusted``, ``robust``, ``clustered``, ``hac``, or
+        ``auto``, which clusters logs of more than one step an episode by episode.
+    allow_unidentified
+        Return the minimum-norm solution when the instruments do not identify W.
+    episodes
+        Keep per-episode moments: clustering by episode then needs no second pass, and the
+        bootstrap none at all.
+    difference
+        Estimate from differences between the steps of an episode, in which a confounder that
+        lasts the whole episode drops out (`ivvi.differences` says what must hold).
+    seed
+        Seed of random features.
+    progress
+        Called with the number of rows just read.
+    checkpoint
+        Where to keep the state, so that a run that was killed goes on and ends with the
+        same bits; `Checkpoint.remove` it when the result is safe.
+    client
+        Read the rows with Dask: a number of local processes, the address of a scheduler, or
+        a `distributed.Client`.
+
+    Returns
+    -------
+    Fit
+        Without `moments`, `baseline` and `diagnostics` where `SGDA` works with memory of order d.
+
+    Examples
+    --------
+    >>> import ivvi
+    >>> log = ivvi.make_env("linear", dim=2).collect(episodes=20, horizon=100, seed=1)
+    >>> fit = ivvi.estimate(log)
+    >>> bool(abs(fit.W[0, 3] - -0.5) < 4 * fit.se[0, 3])     # the true effect of a0 is -0.5
+    True
+    """
+    started = time.perf_counter()
+    one_pass = checkpoint is None and client is None and not episodes
+    if difference and (isinstance(logs, Shard) or not one_pass):
+        raise InputError(
+            "differences are taken between the rows of a log, in one pass and one process: no "
+            "moments, checkpoint, cluster or per-episode moments"
+        )
+    recipe = Recipe(
+        make_method(method) if isinstance(method, str) else method,
+        StandardErrors(se) if isinstance(se, str) else se,
+        allow_unidentified=allow_unidentified,
+        checkpoint=checkpoint,
+        client=client,
+        progress=progress,
+    )
+    if isinstance(logs, Shard):
+        fit = recipe.of_moments(logs)
+    else:
+        log = logs if isinstance(logs, Log) else read_logs(logs)
+        way = recipe.of_differences if difference else partial(recipe.of_rows, episodes=episodes)
+        fit = way(log, phi, psi, seed=seed)
+    for text in fit.warnings:
+        warnings.warn(text, IvviWarning, stacklevel=2)
+    return replace(fit, seconds=time.perf_counter() - started)

@@ -1,0 +1,259 @@
+"""`Fit`: what `estimate` returns, and how it is told, saved and asked."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ivvi.diagnostics import Diagnostics, Statistic, difference
+from ivvi.diagnostics.hypotheses import combination, wald
+from ivvi.dynamics import Dynamics
+from ivvi.errors import InputError
+from ivvi.estimators import Estimate
+from ivvi.estimators.scores import Scored
+from ivvi.estimators.standard_errors import Resolved
+from ivvi.files import content_hash
+from ivvi.fitting.inference import NO_MOMENTS, Inference, nothing_inferred
+from ivvi.logs import Counts, Roles, Sample
+from ivvi.moments import Moments
+from ivvi.shard import Shard, kept_in_model
+from ivvi.summary import WIDTH, with_nulls
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What `estimate` returns: the weights, how sure they are, and what was met on the way.
+
+    Attributes
+    ----------
+    estimate
+        The estimate asked for.
+    inference
+        What the moments tell beside it; None where descent-ascent worked with memory of
+        order d and formed none. `moments`, `baseline`, `diagnostics`, `scored` and `errors`
+        are then refused, with the reason.
+    counts
+        Rows, transitions, episodes and what was dropped.
+    roles, label, method, seconds
+        Columns, source, method's name and time taken.
+    settings
+        Settings of the method, as JSON values.
+    files
+        The files that were read, or the hashes of those that are known by it alone.
+    sample
+        A few of the log's rows: planners plan on them, values start there, reports draw them.
+    command
+        What was typed to make the fit, when that was a command.
+    differenced
+        Whether it comes from differences between steps; `moments` and `diagnostics` are then
+        those of the differences.
+    """
+
+    estimate: Estimate
+    inference: Inference | None
+    counts: Counts
+    roles: Roles
+    label: str
+    method: str
+    seconds: float = 0.0
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    files: tuple[Path | str, ...] = ()
+    sample: Sample | None = None
+    command: str = ""
+    differenced: bool = False
+
+    @property
+    def W(self) -> np.ndarray:  # noqa: N802
+        """Primal weights, (d_y, d_phi)."""
+        return self.estimate.W
+
+    @property
+    def K(self) -> np.ndarray:  # noqa: N802
+        """Dual weights, (d_y, d_psi)."""
+        return self.estimate.K
+
+    @property
+    def se(self) -> np.ndarray:
+        """Standard errors of W; NaN where W is not identified, or without moments."""
+        return self.estimate.se
+
+    @property
+    def _inferred(self) -> Inference:
+        if self.inference is None:
+            raise InputError(NO_MOMENTS)
+        return self.inference
+
+    @property
+    def moments(self) -> Moments:
+        """All that the data said; add those of another log to go on."""
+        return self._inferred.moments
+
+    @property
+    def baseline(self) -> Estimate:
+        """Confounded least squares."""
+        return self._inferred.baseline
+
+    @property
+    def diagnostics(self) -> Diagnostics:
+        """Strength of the instrument and specification tests."""
+        return self._inferred.diagnostics
+
+    @property
+    def scored(self) -> dict[str, Scored]:
+        """Variances of residuals times instruments, from the second pass."""
+        return self._inferred.scored
+
+    @property
+    def errors(self) -> Resolved:
+        """What the standard errors asked for came to."""
+        return self._inferred.errors
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to know before believing the estimate."""
+        trace, inference = self.estimate.trace, self.inference
+        unfinished = (trace.advice,) if trace is not None and trace.advice else ()
+        return (inference.diagnostics.warnings if inference else ()) + unfinished
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Rows that were left out, by reason."""
+        return {
+            "without next state": self.counts.without_next,
+            "with missing values": self.counts.missing,
+        }
+
+    @property
+    def model(self) -> Dynamics:
+        """The estimated dynamics, to plan with."""
+        return Dynamics.of(self.estimate, self.roles, self.sample)
+
+    @property
+    def baseline_model(self) -> Dynamics:
+        """The dynamics that least squares believes in."""
+        return Dynamics.of(self.baseline, self.roles, self.sample)
+
+    @property
+    def shard(self) -> Shard:
+        """The moments with what is needed to add to them.
+
+        The files that were read are hashed now; one that is gone cannot come again.
+        """
+        if self.differenced:
+            raise InputError("a fit from differences has no moments that others can be added to")
+        there = [f for f in self.files if not isinstance(f, Path) or f.exists()]
+        seen = tuple(content_hash(f) if isinstance(f, Path) else f for f in there)
+        return Shard(self.moments, self.counts, self.roles, seen, self.label)
+
+    def wald(self, R: Any, r: Any = 0.0) -> Statistic:
+        """Test hypotheses about W, all together.
+
+        Parameters
+        ----------
+        R
+            Words such as ``"next_x0: a0 = a1"`` (about every output without its name), a
+            sequence of them, or an array (q, d_y d_phi) for R vec(W) = r, where vec(W) are
+            the rows of W one after another.
+        r
+            Right-hand side (q,) of an array R.
+        """
+        return wald(self.estimate, R, r)
+
+    def combination(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return a linear combination of W in words, and its standard error, by output."""
+        return combination(self.estimate, text)
+
+    def difference_in_sargan(self, *suspects: str) -> tuple[Statistic, ...]:
+        """Test whether some instrument features are valid, given that the others are."""
+        return difference(self.moments, suspects, self.scored.get("exact"))
+
+    def summary(self, *, most_outputs: int | None = 6) -> str:
+        """Return the result as text: coefficients with least squares beside, diagnostics."""
+        c, outputs, trace = self.counts, self.roles.outputs, self.estimate.trace
+        shown = len(outputs) if most_outputs is None else min(most_outputs, len(outputs))
+        lines = [
+            "=" * WIDTH,
+            f"{self.label}: {c.transitions:,} transitions of {c.episodes:,} episodes, "
+            f"method {self.method}",
+            "=" * WIDTH,
+            *(f"WARNING {text}" for text in self.warnings),
+        ]
+        if self.inference is None:
+            lines += self._noise_lines(shown)
+        else:
+            lines += self.inference.tables(self.estimate, shown)
+            dropped = [f"{n:,} {what}" for what, n in self.dropped.items() if n]
+            lines.append(f"dropped rows      {', '.join(dropped) or 'none'}")
+        if trace is not None:
+            gap = f"{trace.error:.2f} standard errors from"
+            known = self.inference is not None
+            far = f"{gap} the closed form" if known else f"moment conditions {gap} zero"
+            lines.append(f"descent-ascent    {trace.status} after {trace.t[-1]} steps, {far}")
+        if self.inference is None:
+            return "\n".join([*lines, f"standard errors   - ({NO_MOMENTS})"])
+        lines.append(f"standard errors   {self.estimate.W_cov}; LS ignores the instrument")
+        lines += [f"                  {self.errors.note}"] if self.errors.note else []
+        return "\n".join(lines)
+
+    def _noise_lines(self, shown: int) -> list[str]:
+        d_y, d_phi = self.W.shape
+        spread = np.sqrt(np.diag(self.estimate.noise_cov))
+        named = zip(self.roles.outputs[:shown], spread, strict=False)
+        return [
+            f"{d_phi:,} features, {d_y} outputs, memory of order d",
+            *(f"  {name:<15} noise {size:.4g}" for name, size in named),
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the fit with JSON values (null for what is not identified or not known)."""
+        e = self.estimate
+        return {
+            "outputs": list(e.layout.outputs),
+            "phi": list(e.layout.phi_names),
+            "psi": list(e.layout.psi_names),
+            "W": with_nulls(e.W),
+            "K": with_nulls(e.K),
+            "noise_cov": with_nulls(e.noise_cov),
+            "n": e.n,
+            "episodes": self.counts.episodes,
+            "dropped": self.dropped,
+            "log": self.label,
+            "columns": self.roles.to_json(),
+            "command": self.command or None,
+            "method": self.method,
+            "settings": self.settings,
+            "difference": self.differenced,
+            "seconds": self.seconds,
+            "warnings": list(self.warnings),
+            "trace": None if e.trace is None else e.trace.to_json(),
+            **(self.inference.to_json(e) if self.inference else nothing_inferred()),
+        }
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        moments: bool = True,
+        episodes: bool = False,
+        force: bool = False,
+    ) -> Path:
+        """Save the model, with `to_json` and the `sample` beside it; not one that diverged.
+
+        Without its `moments` it cannot be updated with new rows; with those of single
+        `episodes`, if the fit has them, values can be bootstrapped.
+        """
+        trace = self.estimate.trace
+        if trace is not None and trace.status == "diverged":
+            raise InputError(f"{path} is not written: {trace.advice}")
+        kept = moments and self.inference is not None and not self.differenced
+        beside = kept_in_model(self.shard, episodes=episodes) if kept else ({}, {})
+        return self.model.save(path, facts=self.to_json(), beside=beside, force=force)
+
+    def __repr__(self) -> str:
+        d_y, d_phi = self.W.shape
+        return f"Fit({self.label}, {self.method}, n={self.estimate.n:,}, W {d_y} x {d_phi})"

@@ -1,0 +1,79 @@
+"""What the moments tell beside W, and what is said where there are none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ivvi.diagnostics import Diagnostics
+from ivvi.estimators import Estimate
+from ivvi.estimators.scores import Scored
+from ivvi.estimators.standard_errors import Resolved
+from ivvi.moments import Moments
+from ivvi.summary import coefficient_table, diagnostics_table, with_nulls
+
+NO_MOMENTS = (
+    "with memory of order d the moments are not formed; fit fewer features, or ask for "
+    "quadratic memory"
+)
+DIAGNOSTICS = (
+    *("mu_iv", "mu_b", "rank", "identified", "first_stage", "cragg_donald"),
+    *("kleibergen_paap", "sargan", "wu_hausman"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """What the moments tell beside W.
+
+    Attributes
+    ----------
+    moments
+        All that the data said; add those of another log to go on.
+    baseline
+        Confounded least squares.
+    diagnostics
+        Strength of the instrument and specification tests.
+    scored
+        Variances of residuals times instruments, from the second pass; empty without one.
+    errors
+        What the standard errors asked for came to.
+    """
+
+    moments: Moments
+    baseline: Estimate
+    diagnostics: Diagnostics
+    scored: dict[str, Scored]
+    errors: Resolved
+
+    def tables(self, estimate: Estimate, shown: int) -> list[str]:
+        """Return the coefficients of the first `shown` outputs, and the diagnostics, as text."""
+        lines: list[str] = []
+        for output in range(shown):
+            lines += [coefficient_table(estimate, self.baseline, output), ""]
+        if more := len(estimate.W) - shown:
+            lines += [f"... and {more} more outputs", ""]
+        return [*lines, diagnostics_table(self.diagnostics)]
+
+    def to_json(self, estimate: Estimate) -> dict[str, Any]:
+        """Describe how sure an estimate is, and what else is known, with JSON values."""
+        return {
+            "se": with_nulls(estimate.se),
+            **estimate.W_cov.to_json(),
+            "se_note": self.errors.note or None,
+            "least_squares": {
+                "W": self.baseline.W.tolist(),
+                "se": with_nulls(self.baseline.se),
+            },
+            "diagnostics": self.diagnostics.to_json(),
+        }
+
+
+def nothing_inferred() -> dict[str, Any]:
+    """Return what `Inference.to_json` would, where the moments were not formed."""
+    reasons = dict.fromkeys(DIAGNOSTICS, NO_MOMENTS)
+    return {
+        **dict.fromkeys(("se", "se_kind", "least_squares")),
+        "diagnostics": {**dict.fromkeys(DIAGNOSTICS), "reasons": reasons},
+        "reasons": dict.fromkeys(("se", "least_squares"), NO_MOMENTS),
+    }

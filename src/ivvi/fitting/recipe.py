@@ -1,0 +1,153 @@
+"""How a fit is made: of rows, of moments, or of differences between steps."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from ivvi.checkpoint import Checkpoint
+from ivvi.diagnostics import diagnose, strength
+from ivvi.diagnostics.identification import explain_unidentified
+from ivvi.diagnostics.second_pass import second_pass
+from ivvi.differences import MAP, Levels, difference_log
+from ivvi.errors import IdentificationError, InputError
+from ivvi.estimators import GMM, LeastSquares, Method, StandardErrors
+from ivvi.estimators.inference import with_errors
+from ivvi.estimators.scores import Scored
+from ivvi.estimators.sgda import SGDA
+from ivvi.features import FeatureMap
+from ivvi.fitting.fit import Fit
+from ivvi.fitting.inference import Inference
+from ivvi.layout import Layout, build_layout
+from ivvi.logs import Log
+from ivvi.moments import compute_moments
+from ivvi.resume import run_key, settings_of
+from ivvi.shard import Shard
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """The settings of `estimate` that are not data.
+
+    Attributes
+    ----------
+    method, errors
+        How W is found, and the standard errors that are asked for.
+    allow_unidentified, checkpoint, client, progress
+        As for `estimate`.
+    """
+
+    method: Method
+    errors: StandardErrors
+    allow_unidentified: bool = False
+    checkpoint: Checkpoint | None = None
+    client: Any = None
+    progress: Callable[[int], None] | None = None
+
+    def of_rows(
+        self,
+        log: Log,
+        phi: FeatureMap | str,
+        psi: FeatureMap | str | None,
+        *,
+        seed: int = 0,
+        episodes: bool = False,
+    ) -> Fit:
+        """Fit to a log: one pass for the moments, one for the standard errors."""
+        log = log.clustered(self.errors.columns) if self.errors.columns else log
+        layout = build_layout(log, phi, psi, seed)
+        if self.checkpoint is not None:
+            self.checkpoint.open(run_key(log, layout, self.method, episodes=episodes))
+        if isinstance(self.method, SGDA) and self.method.is_linear(layout):
+            return self._without_moments(self.method, log, layout)
+        moments, counts = self._walk(log, layout, episodes=episodes, progress=self.progress)
+        return self.of_moments(Shard(moments, counts, log.roles, label=log.label), log)
+
+    def of_moments(self, shard: Shard, log: Log | None = None) -> Fit:
+        """Fit to moments; without the log that they are of, the errors are homoskedastic."""
+        moments, counts, strong = shard.moments, shard.counts, strength(shard.moments)
+        logger.info(
+            "%s: moments of %s transitions, %d features phi, %d psi, rank of A %d",
+            *(shard.label, f"{moments.n:,}", strong.d_phi, strong.d_psi, strong.rank),
+        )
+        ignores_instruments = self.method.name == "least-squares"
+        if not (strong.identified or self.allow_unidentified or ignores_instruments):
+            raise IdentificationError(explain_unidentified(moments, strong, shard.roles))
+        wanted = self.errors
+        errors = wanted.for_sums() if log is None else wanted.resolve(log, counts, strong.d_phi)
+        method = self.method
+        if isinstance(method, GMM) and method.weight is None:
+            method = replace(method, weight=errors)  # weigh by the variance they assume
+        found = {
+            "estimate": method.solve(moments, log, self.checkpoint),
+            "baseline": LeastSquares().solve(moments),
+        }
+        logger.info("weights by %s; standard errors %s", method.name, errors.kind)
+        scored: dict[str, Scored] = {}
+        if log is not None:
+            scored = second_pass(found, moments, errors, log, counts, self.progress, self.client)
+        sure = {name: with_errors(e, errors, scored.get(name)) for name, e in found.items()}
+        return Fit(
+            estimate=sure["estimate"],
+            inference=Inference(
+                moments, sure["baseline"], diagnose(moments, scored), scored, errors
+            ),
+            counts=counts,
+            roles=shard.roles,
+            label=shard.label,
+            method=method.name,
+            settings=settings_of(method),
+            files=shard.files if log is None else tuple(log.table.files),
+            sample=None if log is None else log.sample(),
+        )
+
+    def of_differences(
+        self, log: Log, phi: FeatureMap | str, psi: FeatureMap | str | None, *, seed: int = 0
+    ) -> Fit:
+        """Fit to differences between steps; what comes back speaks of levels again."""
+        layout = build_layout(log, phi, psi, seed)
+        differenced = difference_log(log, layout)
+        moments, counts = compute_moments(log, layout, progress=self.progress)
+        levels = Levels(layout, moments, counts.episodes)
+        found = replace(self, progress=None).of_rows(differenced, MAP, MAP)
+        baseline = levels.restore(found.baseline)
+        return replace(
+            found,
+            estimate=levels.restore(found.estimate),
+            inference=found.inference and replace(found.inference, baseline=baseline),
+            roles=log.roles,
+            sample=log.sample(),
+            differenced=True,
+        )
+
+    def _without_moments(self, method: SGDA, log: Log, layout: Layout) -> Fit:
+        """Fit by descent-ascent in memory of order d."""
+        if self.client is not None:
+            raise InputError("memory of order d uses no moments for a cluster to compute")
+        found, counts = method.solve_wide(log, layout, self.checkpoint, self.progress)
+        return Fit(
+            estimate=found,
+            inference=None,
+            counts=counts,
+            roles=log.roles,
+            label=log.label,
+            method=method.name,
+            settings=settings_of(method),
+            sample=log.sample(),
+        )
+
+    @property
+    def _walk(self) -> Callable[..., Any]:
+        """Return `compute_moments` as it is to be done here: in this process, or by a cluster."""
+        if self.client is None:
+            return partial(compute_moments, checkpoint=self.checkpoint)
+        from ivvi.distributed import compute_moments_on
+
+        if self.checkpoint is not None:
+            raise InputError("a checkpoint is for one process; a cluster needs none")
+        return partial(compute_moments_on, self.client)

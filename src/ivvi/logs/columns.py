@@ -1,0 +1,84 @@
+"""Arrow columns as NumPy arrays: numbers, what is missing in them, and labels numbered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+NUMPY_TYPES = {"double": np.float64, "float": np.float32} | {
+    f"{sign}int{bits}": np.dtype(f"{sign}int{bits}")
+    for sign in ("", "u")
+    for bits in (8, 16, 32, 64)
+}
+
+
+class Numbers:
+    """Numbers the values of a column in the order in which they are met."""
+
+    def __init__(self, values: Iterable[Any] = ()) -> None:
+        self._known: dict[Any, int] = {value: i for i, value in enumerate(values)}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The values in the order of their numbers."""
+        return tuple(self._known)
+
+    def of(self, column: pa.Array) -> Ints:
+        """Return the number of each value, (n,)."""
+        encoded = column.dictionary_encode()
+        values = encoded.dictionary.to_pylist()
+        known = np.array([self._known.setdefault(v, len(self._known)) for v in values], np.int64)
+        numbers: Ints = known[as_numpy(encoded.indices)]
+        return numbers
+
+
+def as_numpy(column: pa.Array) -> NDArray[Any]:
+    """Return numbers as a NumPy array, without a copy where Arrow allows; null becomes NaN.
+
+    The buffer is read directly, because Arrow's own conversion imports pandas.
+    """
+    if column.null_count or str(column.type) not in NUMPY_TYPES:
+        if pa.types.is_boolean(column.type):
+            column = column.cast(pa.uint8())
+        column = pc.fill_null(column.cast(pa.float64(), safe=False), np.nan)
+    if not len(column):
+        return np.empty(0)
+    values = np.frombuffer(column.buffers()[1], dtype=NUMPY_TYPES[str(column.type)])
+    return values[column.offset : column.offset + len(column)]
+
+
+def is_finite(values: NDArray[Any]) -> bool:
+    """Tell whether no value is NaN or infinite."""
+    if values.dtype.kind != "f":
+        return True
+    with np.errstate(over="ignore", invalid="ignore"):  # the dot product is a cheap first look
+        return bool(np.isfinite(values @ values) or np.isfinite(values).all())
+
+
+def is_present(column: pa.Array) -> bool:
+    """Tell whether a column has a value in every row, and finite ones if they are numbers."""
+    floating = pa.types.is_floating(column.type)
+    return not column.null_count and (not floating or is_finite(as_numpy(column)))
+
+
+def missing(column: pa.Array) -> Bools:
+    """Tell which rows of a column have no finite value, (n,)."""
+    absent = flags(column.is_null())
+    if pa.types.is_floating(column.type):
+        absent |= ~np.isfinite(as_numpy(column))
+    return absent
+
+
+def flags(column: pa.Array) -> Bools:
+    """Return a column of booleans as an array, (n,)."""
+    return as_numpy(column.cast(pa.uint8())).astype(bool)

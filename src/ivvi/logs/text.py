@@ -1,0 +1,90 @@
+"""CSV and TSV files as a table; what is not a number is named."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+
+from ivvi.errors import ColumnError, FileError
+from ivvi.logs.arrow import check_same_names, first_line
+
+SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+
+
+class CsvTable:
+    """One or several CSV (or TSV) files with a header, gzipped or not."""
+
+    in_memory = False
+    num_rows: int | None = None
+
+    def __init__(self, files: Sequence[Path], label: str) -> None:
+        self.files: Sequence[Path] = list(files)
+        self.label = label
+        schemas = [self._guessed_schema(file) for file in self.files]
+        self.schema = schemas[0]
+        for file, schema in zip(self.files[1:], schemas[1:], strict=True):
+            check_same_names(self.files[0], self.schema, file, schema)
+
+    def batches(
+        self, columns: Sequence[str], numeric: Sequence[str], size: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield parsed rows; what is not a number in a numeric column is named."""
+        types = {name: self.schema.field(name).type for name in columns}
+        types |= {name: pa.float64() for name in numeric if types[name] != pa.bool_()}
+        types = {name: kind for name, kind in types.items() if kind != pa.null()}
+        for file in self.files:
+            with self._explained(file, [name for name in numeric if name in types]):
+                for block in _open_csv(file, include_columns=list(columns), column_types=types):
+                    for start in range(0, block.num_rows, size):
+                        yield block.slice(start, size)
+
+    def _guessed_schema(self, file: Path) -> pa.Schema:
+        """Return the columns with the types that the first rows suggest."""
+        with self._explained(file):
+            return _open_csv(file).schema
+
+    @contextlib.contextmanager
+    def _explained(self, file: Path, numeric: Sequence[str] = ()) -> Iterator[None]:
+        """Turn what Arrow says about a file into a sentence of ours."""
+        try:
+            yield
+        except (pa.ArrowException, OSError) as error:
+            if "conversion error to double" in str(error):
+                self._check_no_text(file, numeric)
+            raise FileError(f"{file} cannot be read as CSV: {first_line(error)}") from error
+
+    def _check_no_text(self, file: Path, numeric: Sequence[str]) -> None:
+        """If a numeric column holds text, raise naming the column, the row and the text."""
+        types = dict.fromkeys(numeric, pa.string())
+        row = 0
+        for block in _open_csv(file, column_types=types):
+            for name in numeric:
+                for offset, text in enumerate(block.column(name).to_pylist()):
+                    if text and not _is_number(text):
+                        raise ColumnError(
+                            f"column {name!r} of {file} holds text: {text!r} in data row "
+                            f"{row + offset} (from 0); numbers are wanted"
+                        )
+            row += block.num_rows
+
+
+def _open_csv(file: Path, **options: Any) -> pa.csv.CSVStreamingReader:
+    delimiter = "\t" if ".tsv" in file.name.lower() else ","
+    return pa.csv.open_csv(
+        file,
+        parse_options=pa.csv.ParseOptions(delimiter=delimiter),
+        convert_options=pa.csv.ConvertOptions(strings_can_be_null=True, **options),
+    )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,26 @@
+"""All that the estimators need of the data: A, B, C, D and friends, in one pass.
+
+Every row gives one vector v = [phi(x, a), what psi(x, z) adds, y]; the moments are the
+count, the mean and the scatter of v. They add over any split of the rows (Chan, Golub
+and LeVeque's update), so shards, files and machines merge with ``+``, and the centred
+form keeps its digits when a column's mean is large against its spread. The paper's
+uncentred matrices (eq. 3.4) are blocks of E[v v^T]:
+
+    A = E[psi phi^T]   B = E[psi psi^T]   C = E[y psi^T]   D = E[phi phi^T]
+"""
+
+from ivvi.moments.compression import compress, is_constant, remembered
+from ivvi.moments.sums import EpisodeMoments, Moments, merge_episodes
+from ivvi.moments.threads import few_threads
+from ivvi.moments.walk import compute_moments
+
+__all__ = [
+    "EpisodeMoments",
+    "Moments",
+    "compress",
+    "compute_moments",
+    "few_threads",
+    "is_constant",
+    "merge_episodes",
+    "remembered",
+]

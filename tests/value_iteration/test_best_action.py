@@ -1,0 +1,64 @@
+"""Integration over the noise, and the best action of all."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ivvi import Actions
+from ivvi.planners import best_action as best_action_module
+from ivvi.planners.best_action import best_action
+from ivvi.planners.integration import Noise
+
+
+@pytest.mark.parametrize(
+    ("integration", "nodes", "tolerance"),
+    [("gauss-hermite", 4, 1e-12), ("quasi", 1 << 12, 0.01), ("antithetic", 1 << 14, 0.1)],
+)
+def test_nodes_have_the_moments_of_the_noise(integration, nodes, tolerance):
+    """The tolerance of draws is five standard errors of a fourth moment or more."""
+    covariance = np.array([[2.0, 0.6, 0.0], [0.6, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    noise = Noise.of(covariance, integration, nodes, seed=1)
+    e, w = noise.offsets, noise.weights
+    assert w.sum() == pytest.approx(1)
+    np.testing.assert_allclose(w @ e, 0, atol=tolerance)
+    np.testing.assert_allclose((e.T * w) @ e, covariance, atol=tolerance)
+    assert w @ e[:, 1] ** 4 == pytest.approx(3, abs=3 * tolerance)
+    assert (e[:, 2] == 0).all()
+
+
+def test_a_model_without_noise_has_one_node():
+    noise = Noise.of(np.zeros((2, 2)), "auto", None, seed=0)
+    assert noise.offsets.tolist() == [[0.0, 0.0]]
+    assert noise.weights.tolist() == [1.0]
+
+
+@pytest.mark.parametrize("at_once", [1 << 22, 7, 100])
+def test_the_best_action_is_the_best_of_all(monkeypatch, at_once):
+    monkeypatch.setattr(best_action_module, "AT_ONCE", at_once)
+    rng = np.random.default_rng(2)
+    table, x, M = rng.normal(size=(23, 2)), rng.normal(size=(11, 3)), rng.normal(size=(3, 2))
+    with jax.enable_x64(True):
+        q = lambda x, a: jnp.sum((x @ M) * a, axis=1) - jnp.sum(a**3, axis=1)  # noqa: E731
+        a, value = best_action(q, jnp.asarray(x), Actions.finite(table), width=3)
+    scores = (x @ M) @ table.T - (table**3).sum(axis=1)
+    np.testing.assert_array_equal(a, table[scores.argmax(axis=1)])
+    np.testing.assert_allclose(value, scores.max(axis=1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("at_once", [1 << 22, 50])
+def test_the_best_of_a_box_and_choices(monkeypatch, at_once):
+    monkeypatch.setattr(best_action_module, "AT_ONCE", at_once)
+    actions = Actions.product(Actions.binary(1), Actions.box(-1.0, 2.0))
+    x = np.linspace(-2, 2, 9)[:, None]
+    dense = np.linspace(-1, 2, 30001)
+
+    def q(x, a):
+        return jnp.sin(3 * a[:, 1] + x[:, 0]) + a[:, 0] * (x[:, 0] - 0.3 * a[:, 1])
+
+    with jax.enable_x64(True):
+        a, value = map(np.asarray, best_action(q, jnp.asarray(x), actions, width=5))
+    for i in range(9):
+        scores = [np.sin(3 * dense + x[i]) + b * (x[i] - 0.3 * dense) for b in (0.0, 1.0)]
+        assert value[i] == pytest.approx(np.max(scores), abs=1e-7)
+        assert a[i, 0] == np.argmax(np.max(scores, axis=1))

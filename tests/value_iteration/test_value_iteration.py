@@ -1,0 +1,99 @@
+"""Policies of value iteration: saved and loaded, with progress, and what is refused."""
+
+import numpy as np
+import pytest
+
+import ivvi
+from ivvi import ValueIteration, load_policy, plan
+from ivvi.errors import InputError, PlanningWarning
+from value_problems import SIMULATED, next_reward, walk_mean
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"value": "fitted", "points": 64}, {"points": 51, "stationary": True}],
+)
+def test_a_saved_policy_acts_alike(simulator_model, settings, tmp_path):
+    policy = plan(
+        simulator_model,
+        next_reward,
+        (-1, 1),
+        horizon=6,
+        discount=0.9,
+        method=ValueIteration(nodes=16, **settings),
+    )
+    again = load_policy(policy.save(tmp_path / "policy"))
+    x = np.linspace(-2, 3, 8)[:, None]
+    for h in (0, 5):
+        np.testing.assert_array_equal(again(x, h), policy(x, h))
+    np.testing.assert_array_equal(again.rule.value(x), policy.rule.value(x))
+    assert again.rule.values.kind == policy.rule.values.kind
+
+
+def test_progress_is_told_of_every_step(simulator_model):
+    told = []
+    plan(
+        simulator_model,
+        lambda x, a, x_next, h: -h * x[..., 0] ** 2,
+        (-1, 1),
+        horizon=5,
+        method="value-iteration",
+        progress=told.append,
+    )
+    assert told == [1] * 4  # V_1 to V_4; V_5 is 0, and V_0 is computed where it is asked for
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"value": "girds"}, "unknown value function 'girds'"),
+        ({"points": 0}, "0 points; at least 1"),
+        ({"integration": "quazi"}, "unknown integration 'quazi'; did you mean 'quasi'?"),
+        ({"nodes": 0}, "0 nodes of integration"),
+        ({"tolerance": 0.0}, "a tolerance of 0"),
+    ],
+)
+def test_bad_settings(settings, sentence):
+    with pytest.raises(InputError, match=sentence.replace("?", r"\?")):
+        ValueIteration(**settings)
+
+
+def refused(model, sentence, *, reward=SIMULATED, actions=(-1, 1), discount=1.0, **settings):
+    with pytest.raises(InputError) as caught:
+        plan(model, reward, actions, discount=discount, method=ValueIteration(**settings))
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_problems_that_a_value_function_cannot_hold(model_of, simulator_model):
+    rng = np.random.default_rng(0)
+    W = np.column_stack([np.zeros(3), 0.5 * np.eye(3), np.eye(3)])
+    cube = model_of(ivvi.linear(), W, np.eye(3), rng.normal(size=(10, 3)), 3)
+    refused(cube, "a grid has at most 2: use value='fitted', or the planner mpc", value="grid")
+    refused(cube, "3 columns and Gaussian noise", value="tabular")
+    refused(cube, "20 sampled states for", value="fitted", points=20)
+    refused(simulator_model, "3 points on each axis", value="grid", points=3)
+    refused(simulator_model, "at most 20000 fit", value="grid", points=30_000)
+    refused(simulator_model, "the discount is 1", stationary=True)
+    refused(
+        simulator_model,
+        "the reward looks at the step",
+        reward=lambda x, a, x_next, h: h * x[..., 0],
+        discount=0.9,
+        stationary=True,
+    )
+    still = model_of(ivvi.custom(walk_mean, ["mean"]), [[1.0]], [[0.0]], [[0.0], [1.0], [2.0]])
+    refused(still, "with a box of actions", value="tabular")
+    refused(still, "to (3), which is not one of the 3 states", value="tabular", actions=[[1.0]])
+
+
+def test_values_that_explode_are_refused(model_of):
+    model = model_of(ivvi.linear(), [[0.0, 1e9, 1.0]], [[0.0]], [[1.0]])
+    with pytest.warns(PlanningWarning, match="explode"), pytest.raises(InputError, match="finite"):
+        plan(
+            model,
+            lambda x, a: x[..., 0] ** 9,
+            (-1, 1),
+            horizon=50,
+            method=ValueIteration(value="quadratic", points=20),
+        )
