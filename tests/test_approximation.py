@@ -21,7 +21,7 @@ def two_stage(Phi, Psi, y):
 
 @pytest.fixture(scope="module")
 def case():
-    data = dependent_rows(4, d_x=1, d_z=1)
+    data = dependent_rows(4, d_x=1, d_z=2)
     x, a, z, y, *_ = data
     one = np.ones_like(x)
     maps = {
@@ -40,7 +40,7 @@ def test_a_richer_psi_adds_to_sargans_statistic(case):
     gained = np.sum(richly(left) ** 2, axis=0) - np.sum(project(rest) ** 2, axis=0)
     test = found["richer psi (poly2)"].test
     assert test.statistic.value == pytest.approx(np.max(gained / np.mean(left**2, axis=0)))
-    assert (test.statistic.df, test.compared) == ((2,), 2)
+    assert (test.statistic.df, test.compared) == ((3,), 2)
 
 
 def test_a_richer_phi_is_walds_test_of_what_it_adds(case):
