@@ -365,7 +365,7 @@ def test_brute_force_finds_the_first_change_of_sign():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("question", "dim"), zip(QUESTIONS, (2, 1, 2), strict=True))
+@pytest.mark.parametrize(("question", "dim"), list(zip(QUESTIONS, (2, 1, 2), strict=True)))
 @pytest.mark.parametrize("setting", ["I", "III"])
 def test_breakdown_agrees_with_brute_force(question, dim, setting):
     """Logs with as much invalidity as the breakdown point says lose what it says."""
