@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ivvi.estimators.descent import State, advance, advance_many, begin_many
+from ivvi.estimators.passes import chosen_weights
 from ivvi.estimators.schedules import Decay
 
 RUNS, STEPS, TAIL = 3, 60, 37
@@ -51,6 +52,10 @@ def test_iterates_averages_and_path_are_those_of_the_loop(rows):
     np.testing.assert_allclose(state.full_sum, path.sum(axis=0), rtol=1e-12)
     np.testing.assert_allclose(state.tail_sum, path[TAIL:].sum(axis=0), rtol=1e-12)
     np.testing.assert_allclose(state.path, path[np.array(POINTS) - 1], rtol=1e-12)
+    wanted = {"last": path[-1], "tail": path[TAIL:].mean(axis=0), "full": path.mean(axis=0)}
+    with jax.enable_x64(True):
+        for average, W in wanted.items():
+            np.testing.assert_allclose(chosen_weights(state, average), W, rtol=1e-12)
 
 
 def test_a_run_in_pieces_is_the_same_run_bit_for_bit(rows):

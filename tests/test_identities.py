@@ -14,6 +14,7 @@ from ivvi.errors import DataError, InputError
 from ivvi.estimators import Exact, LeastSquares, StandardErrors
 from ivvi.estimators.inference import with_errors
 from ivvi.estimators.standard_errors import Resolved
+from ivvi.estimators.whitening import whiten
 from ivvi.features import FeatureMap
 from ivvi.moments import Moments
 
@@ -67,6 +68,17 @@ def invertible(rng, k):
     """Return a k x k matrix with condition number at most 4."""
     left, right = (np.linalg.qr(rng.normal(size=(k, k)))[0] for _ in range(2))
     return left * rng.uniform(0.5, 2, k) @ right
+
+
+@given(shape=shapes(), collinear=st.booleans())
+def test_whitened_features_are_orthonormal(solved, moments_of, shape, collinear):
+    p = solved(shape)
+    z = np.hstack([p.z, p.z[:, :1] - 2 * p.z[:, -1:]]) if collinear else p.z
+    m = moments_of(p.x, p.a, z, p.y, p.weight)
+    space = whiten(m)
+    offset = m.mean - space.shift
+    second = m.scatter / m.weight + np.outer(offset, offset)
+    assert_close(space.T.T @ second @ space.T, np.eye(1 + p.x.shape[1] + p.z.shape[1]))
 
 
 @given(shape=shapes())

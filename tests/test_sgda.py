@@ -1,5 +1,6 @@
 """Stochastic descent-ascent: Algorithm 1, its schedules, and the automatic one."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -11,10 +12,10 @@ from ivvi.estimators import Exact
 from ivvi.estimators.rows import Place, Shuffled, Streamed, evaluate
 from ivvi.estimators.schedules import PAPER, Constant, Decay, Harmonic, Theorem, parse_schedule
 from ivvi.estimators.sgda import SGDA
-from ivvi.estimators.trace import log_points
+from ivvi.estimators.trace import Trace, log_points
 from ivvi.features import linear, parse_features
 from ivvi.layout import Layout
-from ivvi.moments import compute_moments
+from ivvi.moments import Moments, compute_moments
 
 CELLS = [(name, k, s) for name, ks in (("linear", (5, 10, 20)), ("nonlinear", (1, 3, 5)))
          for k in ks for s in ("I", "II", "III", "IV", "V", "VI")]  # fmt: skip
@@ -186,6 +187,30 @@ def test_per_sample_steps_and_weights(small):
     weight = np.random.default_rng(0).uniform(0.5, 2.0, len(batch))
     weighted = ivvi.read_logs(arrays | {"w": weight}, weight="w")
     assert ivvi.estimate(weighted, method=SGDA(passes=5)).estimate.trace.error <= 0.5
+
+
+def test_weighted_rows_have_the_weighted_moments(small):
+    log, moments = small
+    batch = dataclasses.replace(log.to_batch(), weight=np.linspace(0.5, 4.0, moments.n))
+    wanted = Moments.of_batch(moments.layout, batch)
+    Phi, Psi, Y = evaluate(moments.layout, batch, batch.weight.mean())
+    for product, matrix in (
+        (Psi.T @ Phi, wanted.A),
+        (Psi.T @ Psi, wanted.B),
+        (Y.T @ Psi, wanted.C),
+    ):
+        np.testing.assert_allclose(product / moments.n, matrix, rtol=1e-9, atol=1e-9)
+
+
+def test_the_loss_of_the_path_is_the_largest_over_the_dual(small):
+    _, moments = small
+    A, B, C = moments.A, moments.B, moments.C
+    W = Exact().solve(moments).W + np.random.default_rng(0).normal(size=(2, 5))
+    K = (W @ A.T - C) @ np.linalg.inv(B)
+    value = np.trace(K @ A @ W.T) - np.trace(C @ K.T) - 0.5 * np.trace(K @ B @ K.T)
+    trace = Trace.of([1], [W], moments, np.zeros_like(W))
+    assert trace.loss[0] == pytest.approx(value)
+    assert trace.distance[0] == pytest.approx(np.linalg.norm(W))
 
 
 def test_error_falls_like_one_over_t(small):

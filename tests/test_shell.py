@@ -63,11 +63,11 @@ def test_the_doctor_says_what_is_wrong_and_fails(monkeypatch):
         """Add one and one."""
         raise ZeroDivisionError("no\nway")
 
-    monkeypatch.setattr(doctor, "STEPS", (broken, doctor._simulate))
+    monkeypatch.setattr(doctor, "STEPS", (broken, doctor._write))
     result = run("doctor")
     assert result.code == 1
     assert "FAILED: ZeroDivisionError: no way" in result.out
-    assert "Simulate" not in result.out  # stops there
+    assert "Write a confounded log" not in result.out  # stops there
     assert result.out.endswith("something is wrong; see above\n")
 
 

@@ -94,6 +94,16 @@ def test_batches_of_transitions(confounded, weighted, log_of):
     assert fit.roles.outputs == ("next_x0", "next_x1")
 
 
+@pytest.mark.filterwarnings("ignore:stalled")
+def test_equal_weights_are_no_weights(confounded):
+    x, a, z, y = confounded(0, n=3000)
+    plain, weighted = (
+        Stream(method=SGDA("decay:0.05")).partial_fit(Batch(x, a, z, y, weight)).fit().W
+        for weight in (None, np.full(3000, 7.0))
+    )
+    np.testing.assert_allclose(weighted, plain, rtol=1e-9)
+
+
 @pytest.mark.parametrize(
     "method",
     [

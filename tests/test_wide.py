@@ -212,6 +212,9 @@ def test_conditions_are_in_standard_errors(confounded):
             found.add(weights, Phi[rows], Psi[rows], y[rows])
         gaps.append(found.gap)
         residual = y - Phi @ weights.T
+        scores = residual[:, :, None] * Psi[:, None]
+        t = scores.mean(axis=0) / scores.std(axis=0) * np.sqrt(4000)
+        assert found.gap == pytest.approx(np.sqrt(np.mean(t**2)))
         np.testing.assert_allclose(found.noise_cov, residual.T @ residual / 4000)
     assert gaps[0] < 2 < 4 < gaps[1]
 

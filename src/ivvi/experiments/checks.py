@@ -8,17 +8,17 @@ days that have nothing to do with their order in the log.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 import typer
 
 from ivvi.errors import InputError
+from ivvi.experiments.study import Force, Json, Seed, check, each, run_study, tell
 from ivvi.layout import Floats
 from ivvi.logs import Log, read_logs
 from ivvi.sequences import check_sequence
-from ivvi.terminal import check_json_target, emit_json, progress, run_app
 
 LEVEL = 0.05
 KINDS = {
@@ -89,9 +89,9 @@ def measure(kind: str, logs: int, seed: int = 0) -> Record:
     """Draw logs of a kind and count the rejections of each check."""
     counts: dict[str, int] = {}
     for i in range(logs):
-        for check in check_sequence(draw_log(kind, seed + i), time="day").checks:
-            rejected = check.test is not None and check.test.p_value < LEVEL
-            counts[check.name] = counts.get(check.name, 0) + int(rejected)
+        for found in check_sequence(draw_log(kind, seed + i), time="day").checks:
+            rejected = found.test is not None and found.test.p_value < LEVEL
+            counts[found.name] = counts.get(found.name, 0) + int(rejected)
     return Record(kind, logs, {name: count / logs for name, count in counts.items()})
 
 
@@ -107,27 +107,16 @@ def table(records: Iterable[Record]) -> str:
 def command(
     logs: Annotated[int, typer.Option(help="Logs that keep the rules.")] = 1000,
     broken: Annotated[int, typer.Option(help="Logs that break one, of each kind.")] = 100,
-    seed: Annotated[int, typer.Option(help="Seed of the first log.")] = 0,
-    json: Annotated[str | None, typer.Option("--json", help="Write JSON; - is stdout.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")] = False,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
 ) -> None:
     """Measure size and power of the checks of a sequence."""
-    check_json_target(json, force=force)
-    if min(logs, broken) < 1:
-        raise InputError("--logs and --broken must be at least 1")
-    records = []
-    with progress("kinds", len(KINDS)) as bar:
-        for kind in KINDS:
-            kept = kind in ("rules kept", "global")
-            records.append(measure(kind, logs if kept else broken, seed))
-            if bar:
-                bar(1)
-    if json != "-":
-        print(table(records))
-    emit_json([asdict(record) for record in records], json, force=force)
+    check(json, force, logs=logs, broken=broken)
+    counts = {kind: logs if kind in ("rules kept", "global") else broken for kind in KINDS}
+    records = each("kinds", list(KINDS), lambda kind: measure(kind, counts[kind], seed))
+    tell(table(records), records, json, force)
 
 
 if __name__ == "__main__":
-    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    app.command()(command)
-    run_app(app)
+    run_study(command)

@@ -36,10 +36,14 @@ class Numbers:
     def of(self, column: pa.Array) -> Ints:
         """Return the number of each value, (n,)."""
         encoded = column.dictionary_encode()
-        values = encoded.dictionary.to_pylist()
-        known = np.array([self._known.setdefault(v, len(self._known)) for v in values], np.int64)
+        known = self.of_values(encoded.dictionary.to_pylist())
         numbers: Ints = known[as_numpy(encoded.indices)]
         return numbers
+
+    def of_values(self, values: Iterable[Any]) -> Ints:
+        """Return the number of each value, (n,), of a few."""
+        found = [self._known.setdefault(value, len(self._known)) for value in values]
+        return np.array(found, np.int64)
 
 
 def as_numpy(column: pa.Array) -> NDArray[Any]:

@@ -102,6 +102,11 @@ class Transitions:
         """Return where the pass stands, after the batch that it has just yielded."""
         return Position(replace(self.counts), self._carry, self._numbers.values, alike, weight)
 
+    @property
+    def clusters(self) -> tuple[tuple[Any, ...], ...]:
+        """The values met in each cluster column, in the order of their numbers."""
+        return tuple(numbers.values for _, numbers in self._clusters)
+
     def _parts(self) -> tuple[tuple[str, ...], ...]:
         """Columns of x, a, z and y in the buffer; a derived x' is the state, one row on."""
         roles = self._roles
