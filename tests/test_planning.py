@@ -426,6 +426,37 @@ def test_one_choice_ahead_is_the_best_of_all(linear_model):
         np.testing.assert_array_equal(policy(x), actions.choices[np.argmax(scores)])
 
 
+def test_a_product_of_many_sets_is_climbed_from_both_corners(linear_model):
+    """Of {0, 1}^7, held for two steps: one coordinate after another, from all 0 and from all 1."""
+    model = linear_model(3, 7, seed=1)
+    problem = Problem.of(model, "quadratic:weight=1", Actions.binary(7))
+    choices, x = problem.actions.choices, problem.support[:20]
+    held = np.repeat(choices[:, None], 2, axis=1)
+    worse = 0
+    with jax.enable_x64(True):
+        ahead = Lookahead(problem, 2)
+        found = np.asarray(best_choice(ahead, jnp.asarray(x), 0))
+        for state, a in zip(x, found, strict=True):
+            many = jnp.broadcast_to(jnp.asarray(state), (len(choices), 3))
+            scores = np.asarray(ahead(many, jnp.asarray(held), 0))
+            value = {tuple(choice): score for choice, score in zip(choices, scores, strict=True)}
+            ends = [value[climbed(value, corner)] for corner in ((0.0,) * 7, (1.0,) * 7)]
+            assert value[tuple(a)] == max(ends)
+            worse += min(ends) < max(ends)
+    assert worse  # the corners differ somewhere, so that both are needed
+
+
+def climbed(value, point):
+    """Set each coordinate of a point to its better value, until a round changes none."""
+    while True:
+        before = point
+        for j in range(len(point)):
+            other = (*point[:j], 1.0 - point[j], *point[j + 1 :])
+            point = max(point, other, key=value.get)
+        if point == before:
+            return point
+
+
 def test_longer_plans_of_choices_are_no_worse_than_held_ones(linear_model):
     """The best of all 4^3 plans bounds what is found from above, held choices from below."""
     model = linear_model(2, 2, seed=6)
