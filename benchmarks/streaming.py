@@ -1,12 +1,13 @@
-"""Fitting a Parquet log of ten million rows against just reading it.
+"""Fitting, diagnosing and checking a Parquet log of ten million rows against just reading it.
 
     python benchmarks/streaming.py [--rows 10000000] [--folder DIR] [--repeats 3]
 
 The log (k = 5; episode, step, x, a, z; in order, so next states are derived) is written
 once into the folder. Each command runs in a process of its own; printed are processor
-seconds (start-up included), wall seconds, peak memory, and the ratio to a fit that passes
-once over the rows (unadjusted errors). Clustered errors, the default, pass twice, and GMM
-three times; the two usual ways of reading with pyarrow stand below.
+seconds (start-up included), wall seconds, peak memory, the ratio to a fit that passes
+once over the rows (unadjusted errors), and the passes: cells read, of those in the file
+(checking the order reads two columns of 17). Clustered errors, the default, pass twice, and
+GMM three times; the two usual ways of reading with pyarrow stand below.
 """
 
 from __future__ import annotations
@@ -24,12 +25,33 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 K, HORIZON, GROUP = 5, 1000, 125_000
-FITS = {
-    "fit, one pass": ("--se", "unadjusted"),
-    "fit, clustered": (),
-    "fit, robust": ("--se", "robust"),
-    "fit, GMM, clustered": ("--method", "gmm"),
+RUNS = {
+    "fit, one pass": ("fit", "--se", "unadjusted"),
+    "fit, clustered": ("fit", "--se", "clustered"),
+    "diagnose, clustered": ("diagnose", "--se", "clustered"),
+    "fit, robust": ("fit", "--se", "robust"),
+    "diagnose, robust": ("diagnose", "--se", "robust"),
+    "fit, GMM, clustered": ("fit", "--method", "gmm"),
+    "interval, CLR": ("interval", "--output", "x0", "--feature", "a0", "--method", "clr"),
+    "check": ("check",),
 }
+COUNTED = """
+import sys
+from ivvi.cli import main
+from ivvi.logs.parquet import ParquetTable
+cells, plain = 0, ParquetTable.batches
+def batches(self, columns, *rest, **more):
+    global cells
+    for block in plain(self, columns, *rest, **more):
+        cells += block.num_rows * len(columns)
+        yield block
+ParquetTable.batches = batches
+target = sys.argv.pop(1)
+try:
+    main()
+finally:
+    open(target, "w").write(str(cells))
+"""
 READ_GROUPS = """
 import sys, pyarrow.parquet as pq
 file = pq.ParquetFile(sys.argv[1])
@@ -91,24 +113,33 @@ def main() -> None:
             subprocess.run(writing, check=True)
         columns = ["--state", "x*", "--action", "a*", "--instrument", "z*"]
         model = ["--out", str(folder / "model"), "--force"]
+        start = [sys.executable, "-c", COUNTED, str(folder / "cells")]
         commands = {
-            name: [sys.executable, "-m", "ivvi.cli", "fit", str(log), *columns, *model, *more]
-            for name, more in FITS.items()
+            name: [*start, verb, str(log), *columns, *more, *(model if verb == "fit" else ())]
+            for name, (verb, *more) in RUNS.items()
         }
         commands |= {
             "read row groups": [sys.executable, "-c", READ_GROUPS, str(log)],
             "read_table": [sys.executable, "-c", READ_TABLE, str(log)],
         }
         found = {name: [] for name in commands}
+        passes = {}
         for _ in range(options.repeats):  # interleaved: a busy machine disturbs all alike
             for name, command in commands.items():
                 found[name].append(run(command))
+                if name in RUNS:
+                    cells = int((folder / "cells").read_text())
+                    passes[name] = cells / (options.rows * (3 * K + 2))
     best = {name: np.min(runs, axis=0) for name, runs in found.items()}
     print(f"{options.rows:,} rows, {log.name}, best of {options.repeats}")
-    print(f"{'command':<24}{'CPU s':>8}{'wall s':>8}{'peak MiB':>10}{'CPU / one pass':>16}")
+    print(
+        f"{'command':<24}{'CPU s':>8}{'wall s':>8}{'peak MiB':>10}{'CPU / one pass':>16}"
+        f"{'passes':>9}"
+    )
     for name, (cpu, wall, memory) in best.items():
         ratio = cpu / best["fit, one pass"][0]
-        print(f"{name:<24}{cpu:>8.2f}{wall:>8.2f}{memory:>10.0f}{ratio:>16.2f}")
+        count = f"{passes[name]:>9.2f}" if name in passes else ""
+        print(f"{name:<24}{cpu:>8.2f}{wall:>8.2f}{memory:>10.0f}{ratio:>16.2f}{count}")
 
 
 if __name__ == "__main__":

@@ -375,7 +375,7 @@ def test_scattered_episodes_are_clusters_all_the_same(log_of, confounded):
 def test_auto_clusters_where_episodes_have_steps(simulated, log_of, confounded):
     log = simulated("linear", 2, episodes=30, horizon=20)
     assert ivvi.confidence_set(log, "x0", "a0").se == "clustered"
-    assert ivvi.confidence_set(log, "x0", "a0", method="clr").se == "unadjusted"
+    assert ivvi.confidence_set(log, "x0", "a0", method="clr").se == "clustered"
     assert ivvi.confidence_set(log_of(*confounded(0)), "y0", "a0").se == "unadjusted"
 
 
@@ -391,7 +391,7 @@ def test_requests_that_cannot_be_met(simulated, confounded, moments_of):
     assert ivvi.confidence_set(fit, "x0", "a0", log=log).se == "clustered"
     with pytest.raises(InputError, match="unknown method 'lm'"):
         ivvi.confidence_set(fit, "x0", "a0", method="lm")
-    with pytest.raises(InputError, match="homoskedastic"):
+    with pytest.raises(InputError, match="needs a second pass over the rows: give log="):
         ivvi.confidence_set(fit, "x0", "a0", method="clr", se="clustered")
     with pytest.raises(InputError, match="the level is 95"):
         ivvi.confidence_set(fit, "x0", "a0", se="unadjusted", level=95)

@@ -166,10 +166,30 @@ def test_the_second_pass_is_that_of_one_process(
         assert found[name] == (pytest.approx(value, rel=1e-6, abs=1e-9) if close else value), name
 
 
-def test_what_crosses_pieces_is_summed_in_one_process(client, small_pieces, tmp_path):
-    path = write_table(make_rows(30, 10), tmp_path / "log.parquet", row_group_size=7)
-    fits = [ivvi.estimate(path, se="hac", client=cluster) for cluster in (None, client)]
-    np.testing.assert_allclose(fits[1].se, fits[0].se, rtol=1e-9)
+@pytest.mark.parametrize("group", [1, 7, 64])
+@pytest.mark.parametrize(
+    "se",
+    [
+        ivvi.StandardErrors("hac", bandwidth=4),
+        ivvi.StandardErrors("clustered", cluster="doctor"),
+        ivvi.StandardErrors("clustered", cluster="episode,doctor"),
+    ],
+    ids=lambda se: se.cluster or se.kind,
+)
+def test_what_crosses_pieces_is_summed_by_workers_too(
+    se, group, client, small_pieces, tmp_path, monkeypatch
+):
+    """Lags over borders and gaps, clusters that come back, pieces of fewer rows than lags."""
+    columns = make_rows(30, 10)
+    doctors = np.random.default_rng(0).integers(40, size=300)
+    columns["doctor"] = np.array([f"doctor {i}" for i in doctors])
+    columns = take(columns, np.setdiff1d(np.arange(300), [14, 15, 77]))
+    path = write_table(columns, tmp_path / "log.parquet", row_group_size=group)
+    one = ivvi.estimate(path, se=se)
+    monkeypatch.setattr("ivvi.estimators.scores.sum_rows", None)
+    fit = ivvi.estimate(path, se=se, client=client)
+    np.testing.assert_allclose(fit.se, one.se, rtol=1e-9)
+    assert fit.estimate.covariance.clusters == one.estimate.covariance.clusters
 
 
 def test_a_worker_killed_in_mid_run_is_survived(small_pieces, tmp_path):

@@ -153,9 +153,38 @@ def test_conditional_f_by_hand(data):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_robust_conditional_f_by_hand(data, kind):
+    """Robust Wald test of that last regression, in the directions that the others leave free."""
+    X, Z, k = partial_out(data)
+    Z = Z @ np.linalg.inv(np.linalg.cholesky(Z.T @ Z).T)  # orthonormal
+    n, q, m = len(X), Z.shape[1], X.shape[1]
+    codes = codes_of(data, kind)
+    groups = len(np.unique(codes))
+    fitted = Z @ (Z.T @ X)
+    d = ivvi.estimate(dependent_log(data), se=kind).diagnostics
+    for i, stage in enumerate(d.first_stage):
+        hat = np.delete(fitted, i, axis=1)
+        rest = X[:, i] - np.delete(X, i, axis=1) @ np.linalg.lstsq(hat, X[:, i])[0]
+        left = rest - Z @ (Z.T @ rest)
+        scores = np.array([(Z * left[:, None])[codes == c].sum(axis=0) for c in np.unique(codes)])
+        used, _, _ = np.linalg.svd(Z.T @ hat)
+        free = used[:, m - 1 :]
+        value = free.T @ (Z.T @ rest)
+        wald = value @ np.linalg.solve(free.T @ scores.T @ scores @ free, value)
+        small = (n - k - q) / n
+        if kind == "clustered":
+            small = (n - k - q) / (n - 1) * (groups - 1) / groups
+        found = stage.robust_conditional_f
+        assert found.value == pytest.approx(wald * small / (q - m + 1), rel=1e-6)
+        assert found.df == (q - m + 1, groups - 1 if kind == "clustered" else n - k - q)
+    if m == 1:
+        assert found.value == pytest.approx(d.first_stage[0].robust_f.value, rel=1e-8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("d_z", [1, 3, 6])
 def test_effective_f_by_hand(kind, d_z):
-    """x'P_Z x / tr of the first stage's variance, and a simulated critical value."""
+    """x'P_Z x / tr of the first stage's variance, and Patnaik's critical values from SciPy."""
     data = dependent_rows(32, d_z=d_z)
     X, Z, k = partial_out(data)
     n = len(X)
@@ -172,8 +201,10 @@ def test_effective_f_by_hand(kind, d_z):
     x, t, top = 10.0, np.trace(white), np.linalg.eigvalsh(white)[-1]
     dimension = t**2 * (1 + 2 * x) / (np.sum(white**2) + 2 * x * t * top)
     assert d.effective_f.dimension == pytest.approx(dimension, rel=1e-6)
-    critical = stats.ncx2.ppf(0.95, dimension, x * dimension) / dimension
-    assert d.effective_f.critical[1] == pytest.approx(critical, rel=1e-6)
+    for share, found in zip((0.05, 0.1, 0.2, 0.3), d.effective_f.critical, strict=True):
+        x = 1 / share
+        K = t**2 * (1 + 2 * x) / (np.sum(white**2) + 2 * x * t * top)
+        assert found == pytest.approx(stats.ncx2.ppf(0.95, K, x * K) / K, rel=1e-6)
     if d_z == 1:
         assert value == pytest.approx(d.kleibergen_paap.f, rel=1e-6)
 

@@ -130,7 +130,8 @@ def test_the_simulated_behaviour_is_the_simulators(simulator, simulated):
 def acts_of_behaviour(habit, steps, *, episodes=3000):
     """Let the habit act in state zero for some steps; returns (steps, episodes, d_a)."""
     actor, rows = Behaviour(habit.design), Rows.of(habit)
-    worlds = Worlds(*(np.zeros((1, 1, 1)),) * 2, habit.G[None], habit.C[None], np.zeros((1, 2, 1)))
+    none = np.zeros((1, 1, 0))
+    worlds = Worlds(none, none, habit.G[None], habit.C[None], none, none)
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.key(0), (steps, 1, episodes))
         x, memory = jnp.zeros((1, episodes, 1)), actor.begin(worlds, rows, episodes)

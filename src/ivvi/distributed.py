@@ -32,7 +32,7 @@ def compute_moments_on(
         for part, numbers in walk:
             total = total + part.without_episodes()
             if (own := part.episodes) is not None:
-                blocks.append(replace(own, number=numbers[own.number]))
+                blocks.append(replace(own, number=numbers.episodes[own.number]))
     return replace(total, episodes=merge_episodes(blocks) if blocks else None), walk.counts
 
 

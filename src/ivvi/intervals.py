@@ -12,6 +12,7 @@ from ivvi.diagnostics.confidence_sets import (
 )
 from ivvi.diagnostics.effect_scores import EffectScores
 from ivvi.diagnostics.effects import Combination, Effect
+from ivvi.diagnostics.robust_ratio import robust_likelihood_ratio
 from ivvi.diagnostics.robust_sets import robust_anderson_rubin
 from ivvi.errors import InputError, nearest
 from ivvi.features import FeatureMap
@@ -54,7 +55,7 @@ def confidence_set(  # noqa: PLR0913
     se
         What the errors may be: ``unadjusted`` (homoskedastic), ``robust`` (a variance of
         their own each row), ``clustered`` (dependent within episodes). ``auto`` clusters
-        ``ar`` where episodes have several steps; ``clr`` exists unadjusted only.
+        where episodes have several steps.
     log
         The log of a `Fit` or of `Moments`, for a second pass where ``robust`` or
         ``clustered`` needs one.
@@ -75,12 +76,13 @@ def confidence_set(  # noqa: PLR0913
     moments, log, several = _open(source, log, phi, psi, seed, progress)
     effect = Effect.of(moments, _output(output, moments.layout.outputs), feature)
     if se == "auto":
-        se = "clustered" if method == "ar" and several else "unadjusted"
+        se = "clustered" if several else "unadjusted"
     if se == "unadjusted":
         test = anderson_rubin if method == "ar" else conditional_likelihood_ratio
         return test(effect, level)
     scores = _scores(moments, log, effect, se, progress)
-    return robust_anderson_rubin(effect, scores, level, se=se)
+    robust = robust_anderson_rubin if method == "ar" else robust_likelihood_ratio
+    return robust(effect, scores, level, se=se)
 
 
 def _check(method: str, se: str) -> None:
@@ -88,8 +90,6 @@ def _check(method: str, se: str) -> None:
         if word not in known:
             hint = nearest(word, known) or f"; {', '.join(known)} are known"
             raise InputError(f"unknown {what} {word!r} of a confidence set{hint}")
-    if method == "clr" and se not in ("auto", "unadjusted"):
-        raise InputError(f"the clr set is for homoskedastic errors; ask for ar with {se} errors")
 
 
 def _open(

@@ -9,14 +9,14 @@ from typing import Any
 from ivvi.diagnostics.approximation import approximation_checks, richer_word
 from ivvi.diagnostics.check import Check
 from ivvi.diagnostics.quantiles import check_level
-from ivvi.diagnostics.sequence import CHECKS, FEWEST_BLOCKS, stability
+from ivvi.diagnostics.sequence import CHECKS, FEWEST_BLOCKS, calendar_stability, stability
 from ivvi.diagnostics.sequence_moments import compute_sequence_moments
 from ivvi.diagnostics.sequence_scores import Scores
 from ivvi.errors import DataError, InputError
 from ivvi.estimators import Exact
 from ivvi.features import FeatureMap
 from ivvi.layout import build_layout
-from ivvi.logs import Log, read_logs
+from ivvi.logs import Calendar, Log, read_logs
 from ivvi.moments import compute_moments
 
 WIDTH = 100
@@ -110,6 +110,7 @@ def check_sequence(
     psi: FeatureMap | str | None = None,
     *,
     richer: str | None = None,
+    time: str | None = None,
     level: float = 0.01,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
@@ -129,6 +130,8 @@ def check_sequence(
     richer
         The feature word to compare them with; by default one step up (poly2 for linear,
         twice the knots for splines).
+    time
+        A numeric, date or timestamp column along which W must be stable too.
     level
         The p-value below which a check fails.
     seed
@@ -148,10 +151,14 @@ def check_sequence(
     if log.roles.episode is None or log.roles.step is None:
         missing = "episode" if log.roles.episode is None else "step"
         raise InputError(f"{log.label} has no {missing} column, so that its rows are no sequence")
+    calendar = None
+    if time is not None:
+        log = log.timed(time)
+        calendar = Calendar.of_table(log.table, time)
     log = log.in_order()
     layout = build_layout(log, phi, psi, seed)
     moments, counts = compute_moments(log, layout, progress=progress)
-    sequence = compute_sequence_moments(log, layout, counts, progress)
+    sequence = compute_sequence_moments(log, layout, counts, progress, calendar)
     if len(sequence.whole) < FEWEST_BLOCKS:
         raise DataError(
             f"{log.label} has {counts.transitions} transitions of {counts.episodes} episodes; "
@@ -167,7 +174,7 @@ def check_sequence(
         "phi": layout.phi_names,
     }
     checks = [check(scores, names, level) for check in CHECKS]
-    checks += stability(scores, names, level)
+    checks += stability(scores, names, level) + calendar_stability(scores, names, level)
     word = richer or richer_word(phi)
     checks += approximation_checks(log, layout, word, level=level, seed=seed, progress=progress)
     still = [name for name, fixed in zip(roles.instrument, sequence.still, strict=True) if fixed]

@@ -178,7 +178,7 @@ def hashes(log: Log) -> tuple[str, ...]:
 def open_like(source: Any, roles: Roles, *, drop_missing: bool = False) -> Log:
     """Open another log with the columns of an earlier one."""
     columns = dataclasses.asdict(roles)
-    del columns["cluster"]  # sums know no clusters
+    del columns["cluster"], columns["time"]  # sums know neither
     return read_logs(source, **columns, drop_missing=drop_missing)
 
 

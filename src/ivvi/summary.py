@@ -107,6 +107,7 @@ def _first_stages(d: Diagnostics, *, full: bool = False) -> list[str]:
         for title, test in (
             ("robust F", stage.robust_f),
             ("SW conditional F", stage.conditional_f if len(d.first_stage) > 1 else None),
+            ("robust SW F", stage.robust_conditional_f if len(d.first_stage) > 1 else None),
         ):
             if full and test is not None:
                 lines.append(f"  {title:<16} {_line(test)}")

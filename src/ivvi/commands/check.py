@@ -10,13 +10,16 @@ from ivvi.commands.options import ColumnOptions, FeatureOptions, Force, Json, Se
 from ivvi.terminal import check_json_target, emit_json, progress, say
 
 
-def check(
+def check(  # noqa: PLR0913
     log: Source,
     *,
     columns: ColumnOptions,
     features: FeatureOptions,
     richer: Annotated[
         str | None, typer.Option(help="Features to compare with. [default: one step richer]")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option(help="Numeric, date or timestamp column: is W stable along it?")
     ] = None,
     level: Annotated[float, typer.Option(help="p-value below which a check fails.")] = 0.01,
     seed: Seed = 0,
@@ -33,6 +36,7 @@ def check(
             logs,
             *features.both,
             richer=richer,
+            time=time,
             level=level,
             seed=seed,
             progress=bar,

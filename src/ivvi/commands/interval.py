@@ -20,7 +20,9 @@ def interval(  # noqa: PLR0913
     *,
     columns: ColumnOptions,
     features: FeatureOptions,
-    method: Annotated[str, typer.Option(help="ar (Anderson-Rubin) or clr.")] = "ar",
+    method: Annotated[
+        str, typer.Option(help="ar (Anderson-Rubin) or clr (likelihood ratio).")
+    ] = "ar",
     se: Annotated[
         str, typer.Option(help="Errors: auto, unadjusted, robust or clustered.")
     ] = "auto",

@@ -9,6 +9,7 @@ import typer
 
 from ivvi.commands.options import Force, Json, Seed
 from ivvi.commands.plan import numbers, read_columns
+from ivvi.commands.value import read_starts
 from ivvi.errors import InputError
 from ivvi.terminal import check_json_target, emit_json, progress, say
 
@@ -19,7 +20,7 @@ def sensitivity(  # noqa: PLR0913
     against: Annotated[
         str,
         typer.Option(help="Rivals: behaviour, zero, least-squares, folders of policies; commas."),
-    ] = "zero",
+    ] = "behaviour",
     violations: Annotated[
         str, typer.Option(help="worst; an instrument, z0; on one output, z0:x1; a sign, +z0:x1.")
     ] = "worst",
@@ -27,7 +28,11 @@ def sensitivity(  # noqa: PLR0913
         str | None, typer.Option(help="A state whose action is planned again: numbers.")
     ] = None,
     states: Annotated[Path | None, typer.Option(help="Table of such states.")] = None,
-    episodes: Annotated[int, typer.Option(help="Simulated episodes.")] = 64,
+    start: Annotated[str | None, typer.Option(help="One first state: numbers with commas.")] = None,
+    starts: Annotated[
+        Path | None, typer.Option(help="Table of first states. [default: those of the log]")
+    ] = None,
+    episodes: Annotated[int, typer.Option(help="Simulated episodes.")] = 128,
     horizon: Annotated[int | None, typer.Option(help="Steps each. [default: the plan's]")] = None,
     most: Annotated[
         float, typer.Option(help="Largest direct effect, in standard deviations of the noise.")
@@ -63,6 +68,7 @@ def sensitivity(  # noqa: PLR0913
             against=_rivals(against),
             violations=tuple(filter(None, violations.split(","))),
             states=rows,
+            starts=read_starts(loaded.problem.model.state, start, starts),
             episodes=episodes,
             horizon=horizon,
             most=most,

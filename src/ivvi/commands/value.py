@@ -51,7 +51,7 @@ def value(  # noqa: PLR0913
     state = load_model(model).state
     valued = _policy(policy)
     rivals = {Path(word).name: _policy(word) for word in filter(None, against.split(","))}
-    first = _starts(state, start, starts)
+    first = read_starts(state, start, starts)
     shown = None if log is None else open_like(log, Shard.load(model).roles)
     worlds = draws * (1 + len(rivals) + replan)
     with progress("worlds", worlds) as bar:
@@ -83,7 +83,8 @@ def _policy(word: str) -> Any:
     return word if word in RIVALS else load_policy(word)
 
 
-def _starts(names: tuple[str, ...], one: str | None, table: Path | None) -> Any:
+def read_starts(names: tuple[str, ...], one: str | None, table: Path | None) -> Any:
+    """Return the first states that --start or --starts tell, if any."""
     if one is not None and table is not None:
         raise InputError("give either --start or --starts")
     if table is not None:

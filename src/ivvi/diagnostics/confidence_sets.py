@@ -141,6 +141,7 @@ def conditional_likelihood_ratio(effect: Effect, level: float = 0.95) -> Confide
     over, f = effect.k - effect.nuisance, effect.freedom
     if over < 1 or not effect.moves:
         return ConfidenceSet(effect.label, LINE, level, "clr")
+    check_likelihood(effect)
     l0, l1 = smallest_roots(effect)
 
     def p_value(ar: float) -> float:
@@ -152,20 +153,20 @@ def conditional_likelihood_ratio(effect: Effect, level: float = 0.95) -> Confide
     return ConfidenceSet(effect.label, found, level, "clr")
 
 
-def conditional_tail(statistic: float, s: float, k: int) -> float:
-    """P(LR > statistic | s) with k instruments and one parameter, exact by quadrature.
+def conditional_tail(statistic: float, s: float, k: int, p: int = 1) -> float:
+    """P(LR > statistic | s) with k instruments and p parameters, exact by quadrature.
 
-    Given s, LR = (Q1 + Qk-1 - s + sqrt((Q1 + Qk-1 + s)^2 - 4 s Qk-1)) / 2 for independent
-    chi-squared Q1 and Qk-1. On the angle t of (sqrt Q1, sqrt Qk-1) the tail is the mean of
-    P(chi2(k) > (LR + s) / (1 + s sin(t)^2 / LR)) with density proportional to cos(t)^(k - 2)
-    (Andrews, Moreira and Stock, 2007).
+    Given s, LR = (Qp + Qk-p - s + sqrt((Qp + Qk-p + s)^2 - 4 s Qk-p)) / 2 for independent
+    chi-squared Qp and Qk-p. On the angle t of (sqrt Qk-p, sqrt Qp) the tail is the mean of
+    P(chi2(k) > (LR + s) / (1 + s sin(t)^2 / LR)) with density proportional to
+    sin(t)^(p - 1) cos(t)^(k - p - 1) (Andrews, Moreira and Stock, 2007, for p = 1).
     """
     if statistic <= 0:
         return 1.0
-    if k == 1:
-        return float(chi2_tails(np.array([statistic]), 1)[0])
+    if k == p:
+        return float(chi2_tails(np.array([statistic]), k)[0])
     t, weights = _nodes()
-    density = weights * np.cos(t) ** (k - 2)
+    density = weights * np.sin(t) ** (p - 1) * np.cos(t) ** (k - p - 1)
     bound = (statistic + s) * statistic / (statistic + s * np.sin(t) ** 2)
     return float(density @ chi2_tails(bound, k) / density.sum())
 
@@ -177,13 +178,17 @@ def _nodes() -> tuple[Floats, Floats]:
     return np.pi / 4 * (nodes + 1), weights
 
 
-def smallest_roots(effect: Effect) -> tuple[float, float]:
-    """Return the two smallest eigenvalues of M^-1 P."""
+def check_likelihood(effect: Effect) -> None:
+    """Refuse an effect whose errors have no variance in some direction."""
     if np.linalg.eigvalsh(effect.M)[0] <= RANK_TOLERANCE**2:
         raise DataError(
             f"the {effect.label} has no likelihood ratio: the output is an exact function of the "
             "features, or an action one of the instruments"
         )
+
+
+def smallest_roots(effect: Effect) -> tuple[float, float]:
+    """Return the two smallest eigenvalues of M^-1 P."""
     factor = np.linalg.cholesky(effect.M)
     half = np.linalg.solve(factor, np.linalg.solve(factor, effect.P).T)
     roots = np.maximum(np.linalg.eigvalsh((half + half.T) / 2), 0.0)

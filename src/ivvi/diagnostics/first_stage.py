@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,8 @@ class FirstStage:
     conditional_f
         Sanderson and Windmeijer's: what the instruments say about this feature once they
         have been used for the others; None when too few are left.
+    robust_conditional_f
+        The same under the standard errors asked for; None as `robust_f` is.
     """
 
     feature: str
@@ -40,14 +43,19 @@ class FirstStage:
     partial_r2: float
     robust_f: Statistic | None
     conditional_f: Statistic | None
+    robust_conditional_f: Statistic | None
 
     def to_json(self) -> dict[str, Any]:
         """Describe the first stage with JSON values."""
+        others = {
+            "robust": self.robust_f,
+            "conditional": self.conditional_f,
+            "robust_conditional": self.robust_conditional_f,
+        }
         return {
             **self.partial_f.to_json(),
             "partial_r2": self.partial_r2,
-            "robust": None if self.robust_f is None else self.robust_f.to_json(),
-            "conditional": None if self.conditional_f is None else self.conditional_f.to_json(),
+            **{name: None if test is None else test.to_json() for name, test in others.items()},
         }
 
 
@@ -109,7 +117,7 @@ def first_stage(moments: Moments, scored: Scored | None = None) -> tuple[FirstSt
     total = np.sum(parts.X**2, axis=0)
     q = parts.count
     robust = _robust(moments, parts, scored)
-    conditional = _conditional(parts)
+    conditional = _conditional(moments, parts, scored)
     stages = []
     for i, name in enumerate(parts.names):
         rest = max(total[i] - explained[i], np.finfo(float).eps * total[i])
@@ -117,7 +125,7 @@ def first_stage(moments: Moments, scored: Scored | None = None) -> tuple[FirstSt
         null = f"the instruments do not move {name} given the exogenous features"
         r2 = float(explained[i] / total[i]) if total[i] > 0 else 0.0
         plain = Statistic(float(f), (q, parts.freedom), null)
-        stages.append(FirstStage(name, plain, r2, robust[i], conditional[i]))
+        stages.append(FirstStage(name, plain, r2, robust[i], *conditional[i]))
     return tuple(stages)
 
 
@@ -146,28 +154,43 @@ def _robust(moments: Moments, parts: Partialled, scored: Scored | None) -> list[
     return found
 
 
-def _conditional(parts: Partialled) -> list[Statistic | None]:
-    """Sanderson and Windmeijer's F of each endogenous feature given the others.
+def _conditional(
+    moments: Moments, parts: Partialled, scored: Scored | None
+) -> list[tuple[Statistic | None, Statistic | None]]:
+    """Sanderson and Windmeijer's F of each endogenous feature given the others, and robust.
 
     The feature less the two-stage least-squares prediction from the others is regressed on
-    the instruments; those used up by the others leave q - m + 1 degrees of freedom.
+    the instruments; those used up by the others leave q - m + 1 degrees of freedom. The
+    robust one is Wald's test in the directions that the others leave free.
     """
     m, q = len(parts.names), parts.count
     scale = np.linalg.norm(parts.X, axis=0)
     if q < m or (scale == 0).any():
-        return [None] * m
+        return [(None, None)] * m
     X = parts.X / scale
     fitted = parts.basis.T @ X
-    found: list[Statistic | None] = []
+    omega = None if scored is None else scored.joint(parts.space.rank)
+    pi = parts.space.excluded.means(moments, parts.select).ravel() * np.sqrt(moments.n)
+    found: list[tuple[Statistic | None, Statistic | None]] = []
     for i, name in enumerate(parts.names):
         others = np.delete(fitted, i, axis=1)
         delta = np.linalg.lstsq(others, fitted[:, i], rcond=RANK_TOLERANCE)[0]
-        rest = X[:, i] - np.delete(X, i, axis=1) @ delta
+        weights = np.insert(-delta, i, 1.0)
+        rest = X @ weights
         explained = float(np.sum((parts.basis.T @ rest) ** 2))
         left = max(float(rest @ rest) - explained, np.finfo(float).eps)
         value = (explained / (q - m + 1)) / (left / parts.freedom)
         null = f"the instruments do not move {name} apart from the other actions"
-        found.append(Statistic(value, (q - m + 1, parts.freedom), null))
+        plain = Statistic(value, (q - m + 1, parts.freedom), null)
+        robust = None
+        if scored is not None and omega is not None:
+            free = np.linalg.qr(others, mode="complete")[0][:, m - 1 :]  # (q, q - m + 1)
+            combine = np.kron(weights / scale, free.T)
+            df = (q - m + 1, denominator(scored, parts.freedom))
+            with contextlib.suppress(SingularError):
+                wald = quadratic(combine @ pi, combine @ omega @ combine.T, "the first stage")
+                robust = Statistic(wald / df[0], df, null)
+        found.append((plain, robust))
     return found
 
 

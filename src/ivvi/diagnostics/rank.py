@@ -16,6 +16,7 @@ from ivvi.diagnostics.first_stage import partial_out
 from ivvi.diagnostics.statistic import Statistic, quadratic
 from ivvi.diagnostics.tails import noncentral_quantile, noncentral_tail
 from ivvi.estimators.scores import Scored
+from ivvi.layout import Floats
 from ivvi.moments import Moments
 
 BIASES = (0.05, 0.10, 0.20, 0.30)
@@ -86,31 +87,35 @@ def cragg_donald_test(value: float, moments: Moments) -> Statistic:
 
 
 def kleibergen_paap(moments: Moments, scored: Scored) -> RankTest:
-    """Kleibergen and Paap's rk test that the m endogenous features are moved m ways.
-
-    With Theta = Pi~^T the first stages (q, m) in units of their residuals' covariance and
-    U S V^T its singular values, lambda = U_2^T Theta v_m, where U_2 leaves out the first
-    m - 1 left vectors and v_m is the last right one; rk = n lambda^T Var(lambda)^-1 lambda.
-    """
+    """Kleibergen and Paap's rk test that the m endogenous features are moved m ways."""
     parts = partial_out(moments)
     q, m = parts.count, len(parts.names)
     omega = scored.joint()
     if omega is None:
         raise ValueError("the rank test needs the joint variance of the first stages")
     rest = parts.X - parts.basis @ (parts.basis.T @ parts.X)
-    units = np.linalg.inv(np.linalg.cholesky(rest.T @ rest))  # (m, m)
     Pi = parts.space.excluded.means(moments, parts.select)
-    left, _, right = np.linalg.svd((units @ Pi).T)
-    combine = np.kron(right[m - 1] @ units, left[:, m - 1 :].T)  # (q - m + 1, m q)
-    value = moments.n * quadratic(
-        combine @ Pi.ravel(), combine @ omega @ combine.T, "the first stages"
-    )
+    value = moments.n * rank_statistic(Pi, omega, rest.T @ rest)
     clusters = [count for count in scored.clusters if count is not None]
     correction = parts.freedom / moments.n
     if clusters:
         few = min(clusters)
         correction = parts.freedom / (moments.n - 1) * (few - 1) / few
     return RankTest(Statistic(value, (q - m + 1,), _null(m)), value * correction / q)
+
+
+def rank_statistic(Pi: Floats, omega: Floats, units: Floats) -> float:
+    """Return how far Pi (m, q) is from rank m - 1, given the variance `omega` of vec(Pi).
+
+    With Theta = Pi~^T in units of the covariance `units` (m, m) and U S V^T its singular
+    values, lambda = U_2^T Theta v_m, where U_2 leaves out the first m - 1 left vectors and
+    v_m is the last right one; the statistic is lambda^T Var(lambda)^-1 lambda.
+    """
+    last = len(Pi) - 1
+    scale = np.linalg.inv(np.linalg.cholesky(units))
+    left, _, right = np.linalg.svd((scale @ Pi).T)
+    combine = np.kron(right[last] @ scale, left[:, last:].T)  # (q - m + 1, m q)
+    return quadratic(combine @ Pi.ravel(), combine @ omega @ combine.T, "the first stages")
 
 
 def effective_f(moments: Moments, scored: Scored | None = None) -> EffectiveF:

@@ -20,10 +20,10 @@ from ivvi.diagnostics.confidence_sets import LINE, ConfidenceSet, Intervals
 from ivvi.diagnostics.effect_scores import EffectScores
 from ivvi.diagnostics.effects import Effect
 from ivvi.diagnostics.quantiles import check_level, chi2_quantile
+from ivvi.diagnostics.tails import find_root
 from ivvi.estimators.estimate import Floats
 
 ANGLES = 96
-HALVINGS = 48
 DESCENTS = 100
 
 
@@ -95,30 +95,45 @@ def _accepted(ends: list[float], inside: Callable[[float], bool]) -> Intervals:
 
 
 def _projected(effect: Effect, scores: EffectScores, q: float) -> Intervals:
-    """Solve min_gamma AR(theta, gamma) <= q on a grid of angles, ends by halving.
+    """Solve min_gamma AR(theta, gamma) <= q."""
 
-    theta = centre + scale tan(angle); the two ends of the grid are one point, theta = inf.
+    def excess(fixed: Floats, enough: float) -> float:
+        basis, least = span(effect, fixed), math.inf
+        for start in homoskedastic_starts(effect, basis):
+            least = min(least, minimise_ar(scores, basis, start, q + enough)[0])
+            if least <= q + enough:
+                break
+        return least - q
+
+    return search(scores, _estimate(scores), excess)
+
+
+def search(
+    scores: EffectScores, start: Floats, excess: Callable[[Floats, float], float]
+) -> Intervals:
+    """Find where `excess` of (1, -theta) is at most zero, on a grid of angles.
+
+    theta = centre + scale tan(angle) around the estimate `start`, as b; the two ends of the
+    grid are one point, theta = inf, so that (1, -theta) may have any length. `excess` is
+    also told which value is low enough to stop looking for a lower one.
     """
-    start = _estimate(scores)
-    centre, scale = -float(start[1]), _standard_error(scores, start)
-    angles = np.linspace(-np.pi / 2, np.pi / 2, ANGLES + 1)
+    if abs(start[0]) < 1e-8 * np.linalg.norm(start):  # at infinity
+        start = _estimate(scores)
+    centre, scale = -float(start[1] / start[0]), _standard_error(scores, start / start[0])
+    angles = np.linspace(-np.pi / 2, np.pi / 2, ANGLES + 1).tolist()
 
-    def inside(angle: float) -> bool:
+    def at(angle: float, enough: float = -math.inf) -> float:
         c, s = math.cos(angle), math.sin(angle)
-        return _profile(effect, scores, np.array([c, -(centre * c + scale * s)]), q) <= q
+        return excess(np.array([c, -(centre * c + scale * s)]), enough)
 
-    verdicts = [inside(angle) for angle in angles[:-1]]
-    verdicts.append(verdicts[0])
-    ends = []
-    for i, (before, after) in enumerate(pairwise(verdicts)):
-        if before == after:
-            continue
-        low, high = float(angles[i]), float(angles[i + 1])
-        for _ in range(HALVINGS):
-            half = (low + high) / 2
-            low, high = (half, high) if inside(half) == before else (low, half)
-        ends.append(centre + scale * math.tan((low + high) / 2))
-    borders = [-math.inf, *ends, math.inf] if verdicts[0] else ends
+    values = [at(angle, 0.0) for angle in angles[:-1]]
+    values.append(values[0])
+    ends = [
+        centre + scale * math.tan(find_root(at, low, high))
+        for (low, before), (high, after) in pairwise(zip(angles, values, strict=True))
+        if (before <= 0) != (after <= 0)
+    ]
+    borders = [-math.inf, *ends, math.inf] if values[0] <= 0 else ends
     return tuple(zip(borders[::2], borders[1::2], strict=True))
 
 
@@ -140,28 +155,30 @@ def _standard_error(scores: EffectScores, b: Floats) -> float:
     return float(np.sqrt(half @ scores.variance(b) @ half))
 
 
-def _profile(effect: Effect, scores: EffectScores, fixed: Floats, enough: float) -> float:
-    """Minimise AR over b in the span of (fixed, 0) and the nuisance directions.
+def span(effect: Effect, fixed: Floats) -> Floats:
+    """Return a basis (t, 1 + m) of b in (fixed, 0) and the nuisance directions.
 
-    AR does not depend on the length of b, so that nuisance at infinity is a direction like
-    any other. Descent starts at the homoskedastic minimiser and, if it stays above
-    `enough`, at the other eigenvectors of that problem.
+    No statistic depends on the length of b, so that nuisance at infinity is a direction
+    like any other.
     """
-    basis = np.zeros((len(scores.G[0]), 1 + effect.nuisance))
+    basis = np.zeros((2 + effect.nuisance, 1 + effect.nuisance))
     basis[:2, 0], basis[2:, 1:] = fixed, np.eye(effect.nuisance)
-    inner = basis.T @ effect.M @ basis
-    half = np.linalg.inv(np.linalg.cholesky(inner))
+    return basis
+
+
+def homoskedastic_starts(effect: Effect, basis: Floats) -> Floats:
+    """Return the stationary points h, as rows, of the homoskedastic ratio at basis h."""
+    half = np.linalg.inv(np.linalg.cholesky(basis.T @ effect.M @ basis))
     _, vectors = np.linalg.eigh(half @ basis.T @ effect.P @ basis @ half.T)
-    least = math.inf
-    for start in (half.T @ vectors).T:
-        least = min(least, _descend(scores, basis, start / np.linalg.norm(start)))
-        if least <= enough:
-            break
-    return least
+    starts = (half.T @ vectors).T
+    found: Floats = starts / np.linalg.norm(starts, axis=1, keepdims=True)
+    return found
 
 
-def _descend(scores: EffectScores, basis: Floats, h: Floats) -> float:
-    """Minimise AR(basis h) over h by BFGS from `h`, (m + 1,)."""
+def minimise_ar(
+    scores: EffectScores, basis: Floats, h: Floats, enough: float = -math.inf
+) -> tuple[float, Floats]:
+    """Minimise AR(basis h) over h by descent from `h`, (m + 1,)."""
 
     def evaluate(h: Floats) -> tuple[float, Floats]:
         b = basis @ h
@@ -171,12 +188,21 @@ def _descend(scores: EffectScores, basis: Floats, h: Floats) -> float:
         slope = 2 * (scores.G.T @ pull) - 2 * np.einsum("i,iaj,j->a", pull, left, pull)
         return float(g @ pull), basis.T @ slope
 
+    return descend(evaluate, h, enough)
+
+
+def descend(
+    evaluate: Callable[[Floats], tuple[float, Floats]], h: Floats, enough: float = -math.inf
+) -> tuple[float, Floats]:
+    """Minimise a function, given with its slope, by BFGS from `h`, down to `enough`."""
     value, slope = evaluate(h)
     inverse = np.eye(len(h)) / max(float(np.linalg.norm(slope)), 1.0)
     for _ in range(DESCENTS):
         step = -inverse @ slope
+        if value <= enough or -float(slope @ step) <= 1e-10 * (1 + value):
+            break
         found, new_slope = evaluate(h + step)
-        while found > value + 1e-4 * float(slope @ step) and np.abs(step).max() > 1e-14:
+        while found > value + 1e-4 * float(slope @ step) and np.abs(step).max() > 1e-9:
             step = step / 2
             found, new_slope = evaluate(h + step)
         if value - found <= 1e-10 * (1 + value):
@@ -186,4 +212,4 @@ def _descend(scores: EffectScores, basis: Floats, h: Floats) -> float:
         if (curvature := float(step @ change)) > 0:
             turn = np.eye(len(h)) - np.outer(step, change) / curvature
             inverse = turn @ inverse @ turn.T + np.outer(step, step) / curvature
-    return value
+    return value, h

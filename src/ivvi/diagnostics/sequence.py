@@ -154,6 +154,41 @@ def stability(scores: Scores, names: Names, level: float) -> list[Check]:
     return checks
 
 
+def calendar_stability(scores: Scores, names: Names, level: float) -> list[Check]:
+    """Is W the same before and after each of some dates, whatever the order of the log?
+
+    Chow's comparison at each cut of calendar time, for each output; and the CUSUM of the
+    scores over the episodes (or blocks of them) in the order of their mean time.
+    """
+    m = scores.moments
+    if m.calendar is None:
+        return []
+    column, words = m.calendar.column, m.calendar.words
+    advice = f"W moves with {column}: fit the periods apart, add {column} as a state, or leave "
+    advice += "the unlike periods out"
+    labels = [f"{feature} on {output}" for output in names["y"] for feature in names["phi"]]
+    drifts = np.stack(
+        [scores.drift(after) for after in m.after], axis=1
+    )  # (blocks, cuts, d_y, d_phi)
+    groups = {
+        f"{output} after {word}": drifts[:, i, j]
+        for i, word in enumerate(words)
+        for j, output in enumerate(names["y"])
+    }
+    null = f"W is the same before and after {', '.join(words)} of {column}"
+    dated = [f"{label} from {word} on" for word in words for label in labels]
+    worst = _largest(drifts.reshape(len(drifts), -1), dated)
+    chow = _check(f"stability over {column}", zero_mean(groups, null), worst, advice, level)
+    name = f"stability over {column} (CUSUM)"
+    if np.ptp(m.when) == 0:
+        return [chow, _without(name, level, f"all episodes have the same mean {column}")]
+    order = np.argsort(m.when, kind="stable")
+    flat = np.swapaxes(scores.influence, 1, 2).reshape(len(m.whole), -1)
+    test = cumulative(flat[order], labels, f"the sums of scores do not drift along {column}")
+    finding = "" if test is None else f"most for {test.where}"
+    return [chow, _check(name, test, finding, advice, level)]
+
+
 def _associated(
     name: str,
     found: Floats,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ivvi.estimators.estimate import Floats
 from ivvi.layout import Layout
-from ivvi.logs import Batch, Counts, Log
+from ivvi.logs import Batch, Calendar, Counts, Log
 from ivvi.moments import few_threads
 
 Ints = NDArray[np.int64]
@@ -89,9 +89,9 @@ class Blocks:
     length: int
 
     @classmethod
-    def plan(cls, episodes: int, rows: int, width: int) -> Blocks:
+    def plan(cls, episodes: int, rows: int, width: int, cuts: int = 0) -> Blocks:
         """Divide episodes into blocks whose moments fit in the memory allowed."""
-        most = max(FEW_EPISODES, min(MOST_BLOCKS, MOST_BYTES // (8 * 7 * width**2)))
+        most = max(FEW_EPISODES, min(MOST_BLOCKS, MOST_BYTES // (8 * (7 + cuts) * width**2)))
         if episodes >= FEW_EPISODES:
             together = math.ceil(episodes / most)
             return cls(math.ceil(episodes / together), together, 1, rows)
@@ -123,6 +123,12 @@ class SequenceMoments:
         How many pairs and episodes there are.
     still
         Which instruments never change within an episode, (d_z,).
+    calendar
+        The cuts of calendar time, if the log has one.
+    after
+        Sums of u u^T over the rows after each cut, (cuts, blocks, p, p).
+    when
+        Mean time of the rows of each block, (blocks,).
     """
 
     vector: Vector
@@ -133,6 +139,9 @@ class SequenceMoments:
     n_pairs: int
     episodes: int
     still: tuple[bool, ...]
+    calendar: Calendar | None
+    after: Floats
+    when: Floats
 
     def now(self, part: Floats) -> Floats:
         """Extend a map of u to one of the pair [u_t, u_t-1]: the row itself."""
@@ -148,14 +157,17 @@ def compute_sequence_moments(
     layout: Layout,
     counts: Counts,
     progress: Callable[[int], None] | None = None,
+    calendar: Calendar | None = None,
 ) -> SequenceMoments:
     """Walk once over a log in order; `counts` are those of a pass before."""
     vector = Vector.of_log(log, layout)
     p, d_z = len(vector.centre), vector.z.shape[1]
-    blocks = Blocks.plan(counts.episodes, counts.transitions, p)
+    cuts = () if calendar is None else calendar.cuts
+    blocks = Blocks.plan(counts.episodes, counts.transitions, p, len(cuts))
     half = counts.transitions / counts.episodes / 2
     whole, late, first = (np.zeros((blocks.count, p, p)) for _ in range(3))
     pairs = np.zeros((blocks.count, 2 * p, 2 * p))
+    after, clock, rows = np.zeros((len(cuts), *whole.shape)), *np.zeros((2, blocks.count))
     n_pairs, still, walker = 0, np.ones(d_z, dtype=bool), _Walker()
     with few_threads(p):
         for batch in log.batches(episodes=True, progress=progress):
@@ -168,11 +180,28 @@ def compute_sequence_moments(
             W = np.hstack([U, before])[linked]
             n_pairs += len(W)
             _add(pairs, number[linked], W, None if root is None else root[linked])
-            for sums, chosen in ((whole, slice(None)), (late, place >= half), (first, place == 0)):
+            parts = [(whole, slice(None)), (late, place >= half), (first, place == 0)]
+            if batch.time is not None:
+                parts += [(a, batch.time >= cut) for a, cut in zip(after, cuts, strict=True)]
+                clock += np.bincount(number, batch.time, blocks.count)
+                rows += np.bincount(number, minlength=blocks.count)
+            for sums, chosen in parts:
                 weights = None if root is None else root[chosen]
                 _add(sums, number[chosen], U[chosen], weights)
     fixed = tuple(bool(flag and n_pairs) for flag in still)
-    return SequenceMoments(vector, whole, late, first, pairs, n_pairs, counts.episodes, fixed)
+    return SequenceMoments(
+        vector=vector,
+        whole=whole,
+        late=late,
+        first=first,
+        pairs=pairs,
+        n_pairs=n_pairs,
+        episodes=counts.episodes,
+        still=fixed,
+        calendar=calendar,
+        after=after,
+        when=clock / np.maximum(rows, 1),
+    )
 
 
 class _Walker:

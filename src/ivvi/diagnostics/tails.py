@@ -12,6 +12,7 @@ from collections.abc import Callable
 TINY = 1e-300
 EPSILON = 1e-16
 MOST_TERMS = 100_000
+MOST_STEPS = 80
 
 
 def f_tail(value: float, numerator: int, denominator: int) -> float:
@@ -107,15 +108,29 @@ def noncentral_quantile(probability: float, freedom: float, noncentrality: float
     low, high = 0.0, freedom + noncentrality
     while gap(high) > 0:
         low, high = high, 2 * high + 1
-    left, right, side = gap(low), gap(high), 0
-    while high - low > 1e-12 * high:  # regula falsi, halving an end that stays (Illinois)
+    return find_root(gap, low, high)
+
+
+def find_root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a continuous function of opposite signs at `low` and `high` is zero.
+
+    Regula falsi, in which an end that stays counts half (Illinois); then halving.
+    """
+    left, right, side = function(low), function(high), 0
+    precise = 1e-15 * max(abs(left), abs(right))
+    for i in range(MOST_STEPS):
+        if high - low <= 1e-13 * max(abs(low), abs(high)):
+            break
         middle = (low * right - high * left) / (right - left)
-        found = gap(middle)
-        if abs(found) < 1e-14:
+        if not low < middle < high or i > MOST_STEPS / 2:
+            middle = (low + high) / 2
+        found = function(middle)
+        if abs(found) <= precise:
             return middle
-        if found > 0:
+        if (found > 0) == (left > 0):
             low, left, right = middle, found, right / 2 if side == 1 else right
+            side = 1
         else:
             high, right, left = middle, found, left / 2 if side == -1 else left
-        side = 1 if found > 0 else -1
+            side = -1
     return (low + high) / 2

@@ -14,14 +14,18 @@ made, each of a stretch of the log, merge.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ivvi.layout import Floats
 from ivvi.runs import Ints, run_products, run_starts
+
+Renumber = Callable[[Ints], Ints]
+"""Turns the codes of a stretch of the log into those of the whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ class RowMeat:
         """Return what `merge` takes."""
         return self._sums
 
-    def merge(self, part: list[Floats], numbers: Ints) -> None:
+    def merge(self, part: list[Floats], renumber: Renumber) -> None:
         """Add what another process has added up."""
         self._sums = [own + new for own, new in zip(self._sums, part, strict=True)]
 
@@ -170,44 +174,112 @@ class ClusterMeat:
         sums = [np.vstack(parts) for parts in zip(*(sums for _, sums in ends), strict=True)]
         return ClusterPart(self._sums, self._count - len(ends), codes, sums)
 
-    def merge(self, part: ClusterPart, numbers: Ints) -> None:
-        """Add a part in the order of the log; its cluster c is numbers[c] here."""
+    def merge(self, part: ClusterPart, renumber: Renumber) -> None:
+        """Add a part in the order of the log; `renumber` gives its clusters their codes here."""
         self._sums = [own + new for own, new in zip(self._sums, part.squares, strict=True)]
         self._count += part.whole
         if len(part.codes):
-            self._take(numbers[part.codes], part.sums)
+            self._take(renumber(part.codes), part.sums)
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A few rows: E (d_e, n), Z (r, n) and what tells stretches of steps apart, (n, 2)."""
+
+    E: Floats
+    Z: Floats
+    codes: Ints
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __add__(self, other: Edge) -> Edge:
+        """Put the other's rows after these."""
+        E, Z = np.hstack([self.E, other.E]), np.hstack([self.Z, other.Z])
+        return Edge(E, Z, np.concatenate([self.codes, other.codes]))
+
+    def first(self, count: int) -> Edge:
+        """Return the first rows."""
+        return Edge(self.E[:, :count], self.Z[:, :count], self.codes[:count])
+
+    def last(self, count: int) -> Edge:
+        """Return the last rows."""
+        start = max(0, len(self) - count)
+        return Edge(self.E[:, start:], self.Z[:, start:], self.codes[start:])
+
+    def follow(self, lag: int) -> NDArray[np.bool_]:
+        """Tell which rows are `lag` steps after another in the same stretch, (n - lag,)."""
+        alike: NDArray[np.bool_] = np.all(self.codes[lag:] == self.codes[:-lag], axis=1)
+        return alike
+
+
+@dataclass(frozen=True, slots=True)
+class HacPart:
+    """Sums within a stretch of the log, and its first and last rows, which meet others."""
+
+    sums: list[Floats]
+    head: Edge
+    tail: Edge
 
 
 class HacMeat:
-    """Rows of an episode that depend on those just before them."""
+    """Rows of an episode that depend on those just before them, `codes` (n, 2) being equal."""
 
     def __init__(self, groups: Sequence[slice], weights: Floats) -> None:
-        self._groups, self._weights = groups, weights
+        self._groups, self._weights, self._lags = groups, weights, len(weights) - 1
         self._sums = [np.zeros((1, 1))] * len(groups)
-        self._before: tuple[Floats, Floats, Ints] | None = None
+        self._head: Edge | None = None
+        self._tail: Edge | None = None
 
     def add(self, E: Floats, Z: Floats, codes: Ints) -> None:
         """Add rows in the order of their episodes."""
-        lags = len(self._weights) - 1
-        if self._before is not None:
-            E, Z = (np.hstack(pair) for pair in zip(self._before[:2], (E, Z), strict=True))
-            codes = np.append(self._before[2], codes)
-        first = 0 if self._before is None else len(self._before[2])
-        reach = range(1, min(lags, len(codes) - 1) + 1)
-        weights = [self._weights[lag] * (codes[lag:] == codes[:-lag]) for lag in reach]
+        rows = Edge(E, Z, codes)
+        self._tail = self._meet(rows, inside=True)
+        if self._head is None:
+            self._head = rows.first(self._lags)
+        elif len(self._head) < self._lags:
+            self._head = (self._head + rows).first(self._lags)
+
+    def _meet(self, rows: Edge, *, inside: bool) -> Edge:
+        """Add products of the rows with those before them; returns the last rows of all.
+
+        Those among the rows themselves are added where `inside` says so.
+        """
+        first = 0 if self._tail is None else len(self._tail)
+        rows = rows if self._tail is None else self._tail + rows
+        reach = range(1, min(self._lags, len(rows) - 1) + 1)
+        weights = [self._weights[lag] * rows.follow(lag) for lag in reach]
         for i, group in enumerate(self._groups):
-            g = products(E[group], Z)
-            k, part = 0.5 * g, np.empty_like(g)
+            g = products(rows.E[group], rows.Z)
+            earlier, k, part = g.copy(), np.zeros_like(g), np.empty_like(g)
+            if inside:
+                k += 0.5 * g
+            else:
+                earlier[:, first:] = 0.0
             for lag, weight in zip(reach, weights, strict=True):
-                k[:, lag:] += np.multiply(g[:, :-lag], weight, out=part[:, lag:])
+                k[:, lag:] += np.multiply(earlier[:, :-lag], weight, out=part[:, lag:])
             cross = g[:, first:] @ k[:, first:].T
             self._sums[i] = self._sums[i] + cross + cross.T
-        keep = slice(max(0, len(codes) - lags), None)
-        self._before = E[:, keep], Z[:, keep], codes[keep]
+        return rows.last(self._lags)
 
     def piece(self) -> Piece:
         """Return the sum so far."""
         return Piece(tuple(self._sums))
+
+    def part(self) -> HacPart | None:
+        """Return what `merge` takes; None if there were no rows."""
+        if self._head is None or self._tail is None:
+            return None
+        return HacPart(self._sums, self._head, self._tail)
+
+    def merge(self, part: HacPart | None, renumber: Renumber) -> None:
+        """Add a part in the order of the log: its sums, and its first rows with our last."""
+        if part is None:
+            return
+        head, tail = (replace(edge, codes=renumber(edge.codes)) for edge in (part.head, part.tail))
+        self._sums = [ours + new for ours, new in zip(self._sums, part.sums, strict=True)]
+        self._meet(head, inside=False)
+        self._tail = (tail if self._tail is None else self._tail + tail).last(self._lags)
 
 
 def products(E: Floats, Z: Floats) -> Floats:

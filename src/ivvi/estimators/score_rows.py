@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from ivvi.estimators.codes import Codes
 from ivvi.estimators.meat import ClusterMeat, HacMeat, Meat, Piece, RowMeat, kernel_weights
 from ivvi.estimators.standard_errors import Resolved
 from ivvi.estimators.whitening import Whitened
@@ -53,11 +54,7 @@ def sum_rows(
     with few_threads(moments.layout.width):
         batches = log.batches(episodes=True, progress=progress)
         _add(batches, list(scores.values()), ways, errors, log.roles, moments.layout)
-    signs = (1.0, 1.0, -1.0)
-    return {
-        key: tuple(_signed(meat.piece(), sign) for meat, sign in zip(meats, signs, strict=False))
-        for key, meats in zip(scores, ways, strict=True)
-    }
+    return _pieces(scores, ways)
 
 
 def _add(
@@ -67,15 +64,16 @@ def _add(
     errors: Resolved,
     roles: Roles,
     layout: Layout,
-) -> None:
-    """Add batches to the meats of each score."""
-    rows, codes = _Rows(scores, layout), _Codes(errors, roles)
+) -> Codes:
+    """Add batches to the meats of each score; returns the codes of their rows."""
+    rows, codes = _Rows(scores, layout), Codes(errors, roles)
     for batch in batches:
         numbers = codes.of(batch)
         for part, values in rows.chunks(batch):
             for (E, Z), meats in zip(values, ways, strict=True):
                 for meat, code in zip(meats, numbers, strict=True):
                     meat.add(E, Z, code[part])
+    return codes
 
 
 def sum_rows_on(
@@ -91,13 +89,16 @@ def sum_rows_on(
     from ivvi.logs.cluster import ClusterPass
 
     wanted = list(scores.values())
-    totals = [_meats(one, errors, log.ordered, log.roles)[0] for one in wanted]
+    ways = [_meats(one, errors, log.ordered, log.roles) for one in wanted]
+    codes = Codes(errors, log.roles)
     fold = partial(_fold, wanted, errors, log.ordered, log.roles, moments.layout)
     with connected(client) as reached:
-        for parts, numbers in ClusterPass(reached, log, fold, True, progress):
-            for total, part in zip(totals, parts, strict=True):
-                total.merge(part, numbers)
-    return {key: (total.piece(),) for key, total in zip(scores, totals, strict=True)}
+        for (parts, met), numbers in ClusterPass(reached, log, fold, True, progress):
+            renumber = codes.merge(met, numbers.episodes, numbers.clusters)
+            for meats, own in zip(ways, parts, strict=True):
+                for meat, part, known in zip(meats, own, renumber, strict=True):
+                    meat.merge(part, known)
+    return _pieces(scores, ways)
 
 
 def _fold(
@@ -107,16 +108,25 @@ def _fold(
     roles: Roles,
     layout: Layout,
     batches: Iterable[Batch],
-) -> list[Any]:
-    """Return the parts of some batches, on a worker."""
+) -> tuple[list[list[Any]], Codes]:
+    """Return the parts of some batches, and the codes met there, on a worker."""
     ways = [_meats(one, errors, ordered, roles, inside=True) for one in scores]
     with few_threads(0):
-        _add(batches, scores, ways, errors, roles, layout)
-    return [meats[0].part() for meats in ways]
+        codes = _add(batches, scores, ways, errors, roles, layout)
+    return [[meat.part() for meat in meats] for meats in ways], codes
 
 
-def _signed(piece: Piece, sign: float) -> Piece:
-    return Piece(piece.groups, piece.clusters, sign)
+def _pieces(
+    scores: Mapping[int, Score], ways: Sequence[Sequence[Meat]]
+) -> dict[int, tuple[Piece, ...]]:
+    """Return the sums of each score; two-way clusters are two sums less a third."""
+    signs = (1.0, 1.0, -1.0)
+    return {
+        key: tuple(
+            replace(meat.piece(), sign=sign) for meat, sign in zip(meats, signs, strict=False)
+        )
+        for key, meats in zip(scores, ways, strict=True)
+    }
 
 
 def _meats(
@@ -130,42 +140,6 @@ def _meats(
     together = [ordered and column == roles.episode for column in errors.clusters]
     both = [False] if len(errors.clusters) == 2 else []
     return [ClusterMeat(one.groups, ordered=known, inside=inside) for known in together + both]
-
-
-class _Codes:
-    """The clusters (or the stretch of steps) of each row of a batch, one array for each way."""
-
-    def __init__(self, errors: Resolved, roles: Roles) -> None:
-        self._columns, self._roles = errors.clusters, roles
-        self._pairs: dict[int, int] = {}
-        self._last = (-1, 0.0, -1)  # episode, step and stretch of the row before
-
-    def of(self, batch: Batch) -> list[Ints]:
-        """Return the codes of each way of clustering, (n,) each."""
-        if batch.episode is None:
-            raise ValueError("the batch was read without episodes")
-        codes = [
-            batch.episode
-            if column == self._roles.episode
-            else batch.clusters[self._roles.cluster.index(column)]
-            for column in self._columns
-        ]
-        if len(codes) == 2:
-            keys, inverse = np.unique((codes[0] << 32) + codes[1], return_inverse=True)
-            known = [self._pairs.setdefault(key, len(self._pairs)) for key in keys.tolist()]
-            codes.append(np.array(known, dtype=np.int64)[inverse])
-        return codes or [self._stretches(batch.episode, batch.step)]
-
-    def _stretches(self, episode: Ints, step: Any) -> Ints:
-        """Number the runs of rows of one episode; where next states are derived, without gaps."""
-        before, last_step, stretch = self._last
-        broken = np.diff(episode, prepend=before) != 0
-        if step is not None and self._roles.derived:
-            broken |= np.diff(step.astype(float), prepend=last_step) != 1
-            last_step = float(step[-1])
-        numbers: Ints = stretch + np.cumsum(broken)
-        self._last = int(episode[-1]), last_step, int(numbers[-1])
-        return numbers
 
 
 class _Rows:

@@ -91,8 +91,7 @@ def score(
 ) -> dict[str, Scored]:
     """Add up the scores over the rows of `log`, or over the episodes of `moments`.
 
-    With a Dask `client` its workers read the rows, where rows or episodes are what is summed;
-    lags and clusters by other columns cross the borders of their pieces.
+    With a Dask `client` its workers read the rows.
     """
     if not scores:
         return {}
@@ -102,8 +101,7 @@ def score(
     if moments.episodes is not None and (log is None or by_episode):
         pieces = {key: (_of_episodes(one, moments),) for key, one in distinct.items()}
     elif log is not None:
-        on_cluster = client is not None and (errors.kind == "robust" or by_episode)
-        walk = partial(sum_rows_on, client) if on_cluster else sum_rows
+        walk = sum_rows if client is None else partial(sum_rows_on, client)
         pieces = walk(distinct, errors, moments, log, progress)
     else:
         raise ValueError("scores need a log, or moments with their episodes")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ivvi.estimators.estimate import RANK_TOLERANCE, Rows
-from ivvi.layout import Floats
+from ivvi.layout import Floats, Layout
 from ivvi.moments import Moments, remembered
 
 
@@ -58,6 +58,14 @@ class Whitened:
         if moments.layout.constant is not None:
             rest[:, moments.layout.constant] += fitted @ self.shift
         return rest
+
+    def of_psi(self, layout: Layout) -> Floats:
+        """Return M (d_psi, r) with psi~ = psi M: the constant, if there is one, holds the shift."""
+        psi = list(layout.psi_columns)
+        M: Floats = self.T[psi].copy()
+        if layout.constant is not None:
+            M[psi.index(layout.constant)] -= self.shift @ self.T
+        return M
 
     @property
     def included(self) -> Floats:

@@ -1,41 +1,49 @@
 """Breakdown points against brute force: logs with as much invalidity as they speak of.
 
 Run it with ``python -m ivvi.experiments.breakdown``. In the linear world z0 gets a direct effect
-delta on x0'. For the gain, delta is increased until the policy that is learned from such a log
-earns no more than doing nothing, in the simulator; the breakdown point is then computed from
-that log alone. For the recommended action, delta is increased until the plan of such a log has
-the other sign; the breakdown point is computed from a log without any direct effect.
+delta on x0'. For a gain, delta is increased until the policy that is learned from such a log
+earns no more than its rival, in the simulator; the breakdown point is then computed from that
+log alone. For the recommended action, delta is increased until the plan of such a log has the
+other sign; the breakdown point is computed from a log without any direct effect.
+
+Both sides are of one log, and brute force compares it with the truth: the error of a log of n
+rows moves their ratio by about 1 / (rho sqrt(n)) for a correlation rho of z with the error.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
-from functools import cache
-from typing import Annotated, Any
+from functools import cache, partial
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-import typer
 
+from ivvi.blocks import Array
 from ivvi.environments import ConfoundedEnv, World, gaussian, linear_world
 from ivvi.environments.synthetic import LINEAR_Z
 from ivvi.errors import InputError, IvviWarning
+from ivvi.experiments.study import Force, Json, Seed, check, each, run_study, tell
 from ivvi.fitting import Fit, estimate
 from ivvi.invalidity import sensitivity
 from ivvi.model_env import one_of
 from ivvi.planning import plan
 from ivvi.policy import Policy
 from ivvi.rollouts import roll_out
-from ivvi.terminal import check_json_target, emit_json, progress, run_app
 
 REWARD = "quadratic:weight=0.05"
 BOX = (-4, 4)
-HORIZON, EPISODES, STEPS, RUNS = 20, 40, 500, 4096
+HORIZON, EPISODES, STEPS, RUNS = 20, 500, 500, 4096
+TOLERANCE = 1e-3
+"""Of the direct effect that brute force finds, in standard deviations of the noise."""
 STATE = 2.0
 """Where the recommended action is looked at, in every coordinate."""
-CASES = tuple((q, d, s) for q in ("gain", "action") for d in (1, 2) for s in ("I", "III"))
+QUESTIONS = ("gain over zero", "gain over behaviour", "action")
+CASES = tuple((q, d, s) for q in QUESTIONS for d in (1, 2) for s in ("I", "III"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,11 @@ class Record:
     def ratio(self) -> float:
         """The breakdown point against brute force."""
         return self.breakdown / self.brute_force
+
+    @property
+    def error(self) -> float:
+        """What the errors of one log move the ratio by, about."""
+        return 1 / (self.correlation * math.sqrt(EPISODES * STEPS))
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,20 +95,37 @@ class Doubtful:
         fit = estimate(env.collect(EPISODES, STEPS, self.seed))
         return fit, plan(fit.model, REWARD, BOX, horizon=HORIZON)
 
-    def true_gain(self, delta: float) -> float:
-        """What the policy of such a log earns over doing nothing, in the simulator.
+    def true_gain(self, rival: str, delta: float) -> float:
+        """What the policy of such a log earns over a rival, in the simulator.
 
-        There z goes its usual way, so that its direct effect is noise beside the others.
+        There z goes its usual way: to the policy its direct effect is noise beside the others,
+        to behaviour it comes with the action.
         """
         policy, world = self.learn(delta)[1], self.world(delta)
         noise = world.noise_cov.copy()
         noise[0, 0] += delta**2 * LINEAR_Z[self.setting]
-        world = replace(world, noise=gaussian(noise))
-        own, zero = (
-            roll_out(world, p, episodes=RUNS, horizon=HORIZON, seed=5).returns.mean()
-            for p in (lambda x: policy(x), lambda x: np.zeros((len(x), self.dim)))
-        )
-        return float(own - zero)
+        noisy = replace(world, noise=gaussian(noise))
+        own = self._mean_return(noisy, lambda x: policy(x))
+        if rival == "behaviour":
+            return own - self._habits(world)
+        return own - self._mean_return(noisy, lambda x: np.zeros((len(x), self.dim)))
+
+    def _mean_return(self, world: World, policy: Any) -> float:
+        found = roll_out(world, policy, episodes=RUNS, horizon=HORIZON, seed=5)
+        return float(found.returns.mean())
+
+    def _habits(self, world: World) -> float:
+        """What habits earn that lean on a confounder of their own, while z does what it does."""
+
+        def behaviour(key: Array, x: Array, z: Array, e: Array) -> Array:
+            of_action, of_e = jax.random.split(key)
+            return world.behaviour(of_action, x, z, world.confounder(of_e))
+
+        unaided = replace(world, behaviour=behaviour)
+        with jax.enable_x64(True):
+            keys = jax.random.split(jax.random.key(5), RUNS)
+            rewards = jax.jit(jax.vmap(lambda key: unaided.observe(key, HORIZON)[3]))(keys)
+            return float(rewards.sum(axis=1).mean())
 
     def first_action(self, delta: float) -> float:
         """The first coordinate of what such a log recommends."""
@@ -109,11 +139,12 @@ def measure(question: str, dim: int, setting: str, seed: int = 0) -> Record:
     settings: dict[str, Any] = {"draws": 0, "seed": seed}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IvviWarning)
-        if question == "gain":  # the log understates what the action does, the policy overdoes it
-            delta = root(case.true_gain, 1.0 / spread)
+        if question != "action":  # the log understates what the action does, the policy overdoes it
+            rival = question.removeprefix("gain over ")
+            delta = root(partial(case.true_gain, rival), 1.0 / spread)
             fit, policy = case.learn(delta)
-            settings |= {"violations": ("+z0:x0",), "starts": case.starts, "episodes": 1024}
-            found = sensitivity(policy, fit, **settings)
+            settings |= {"violations": ("+z0:x0",), "starts": case.starts, "against": (rival,)}
+            found = sensitivity(policy, fit, **settings, episodes=1024)
         else:
             delta = root(case.first_action, 1.0 / spread)
             fit, policy = case.learn(0.0)
@@ -126,53 +157,42 @@ def measure(question: str, dim: int, setting: str, seed: int = 0) -> Record:
     return Record(question, dim, setting, float(brute), *unit)
 
 
-def root(function: Callable[[float], float], end: float, halvings: int = 5) -> float:
-    """Return where a function that is positive at 0 is first found negative towards `end`."""
+def root(function: Callable[[float], float], end: float) -> float:
+    """Return where a function that is positive at 0 first changes its sign towards `end`."""
+    from scipy.optimize import brentq
+
     known = cache(lambda share: function(share * end))
     grid = [0.0, 0.125, 0.25, 0.5, 1.0]
     lost = next((i for i, share in enumerate(grid) if known(share) <= 0), None)
     if lost is None or lost == 0:
         raise InputError("the conclusion does not change between 0 and the largest direct effect")
-    low, high = grid[lost - 1], grid[lost]
-    for _ in range(halvings):
-        middle = (low + high) / 2
-        low, high = (middle, high) if known(middle) > 0 else (low, middle)
-    return (low + high) / 2 * end
+    return end * float(brentq(known, grid[lost - 1], grid[lost], xtol=TOLERANCE))
 
 
 def table(records: Iterable[Record]) -> str:
     """List the comparisons."""
     lines = [
-        f"{'what is lost':<14}{'k':>3} {'setting':<9}{'brute force':>12}{'breakdown':>11}"
-        f"{'ratio':>8}{'share':>8}{'rho':>7}"
+        f"{'what is lost':<21}{'k':>3} {'setting':<9}{'brute force':>12}{'breakdown':>11}"
+        f"{'ratio':>8}{'+-':>7}{'share':>8}{'rho':>7}"
     ]
     for r in records:
         lines.append(
-            f"{r.question:<14}{r.dim:>3} {r.setting:<9}{r.brute_force:>12.3f}{r.breakdown:>11.3f}"
-            f"{r.ratio:>8.3f}{r.share:>8.0%}{r.correlation:>7.2f}"
+            f"{r.question:<21}{r.dim:>3} {r.setting:<9}{r.brute_force:>12.3f}{r.breakdown:>11.3f}"
+            f"{r.ratio:>8.3f}{r.error:>7.3f}{r.share:>8.0%}{r.correlation:>7.2f}"
         )
     return "\n".join(lines)
 
 
 def command(
-    seed: Annotated[int, typer.Option(help="Seed of the logs.")] = 0,
-    json: Annotated[str | None, typer.Option("--json", help="Write JSON; - is stdout.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")] = False,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
 ) -> None:
     """Compare breakdown points with brute force."""
-    check_json_target(json, force=force)
-    records = []
-    with progress("cases", len(CASES)) as bar:
-        for case in CASES:
-            records.append(measure(*case, seed))
-            if bar:
-                bar(1)
-    if json != "-":
-        print(table(records))
-    emit_json([asdict(r) | {"ratio": r.ratio} for r in records], json, force=force)
+    check(json, force)
+    records = each("cases", CASES, lambda case: measure(*case, seed))
+    tell(table(records), [asdict(r) | {"ratio": r.ratio} for r in records], json, force)
 
 
 if __name__ == "__main__":
-    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    app.command()(command)
-    run_app(app)
+    run_study(command)

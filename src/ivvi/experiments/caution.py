@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Annotated, Any, NamedTuple
 
@@ -23,14 +23,16 @@ from ivvi.blocks import Array
 from ivvi.environments import ConfoundedEnv, linear_world
 from ivvi.environments.behaviour import Behaviour
 from ivvi.environments.world import gaussian
-from ivvi.errors import InputError, IvviWarning
+from ivvi.errors import IvviWarning
 from ivvi.estimators import StandardErrors
+from ivvi.experiments.study import Force, Json, Seed, check, each, run_study, tell
 from ivvi.fitting import Fit, estimate
 from ivvi.planners import MPC, Problem
 from ivvi.planners.cautious import SCENARIOS, CautiousRule, directions, scenarios
 from ivvi.planners.usual import Usual
-from ivvi.terminal import check_json_target, emit_json, progress, run_app
-from ivvi.valuation.draws import Worlds, trusted_range
+from ivvi.valuation.actors import Actor
+from ivvi.valuation.draws import Worlds, point
+from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.simulation import Episodes, Task, returns, with_weights
 
 DIM, EPISODES, STEPS = 5, 40, 50
@@ -52,7 +54,7 @@ class Given(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Planner:
+class Planner(Actor):
     """A cautious plan as an argument of one compiled simulation."""
 
     caution: float
@@ -143,9 +145,7 @@ def _given(fit: Fit) -> Given:
 
 
 def _true_value(truth: Problem, planner: Planner, given: Given) -> float:
-    model = truth.model
-    parts = model.W, np.linalg.cholesky(model.noise_cov), np.zeros((0, 0)), np.zeros((0, 0))
-    world = Worlds(*(part[None] for part in (*parts, trusted_range(model))))
+    world = point(Evidence.of(truth.model))
     episodes = Episodes(np.full((1, TRIALS, DIM), 10.0), np.arange(TRIALS)[None], 1)
     return float(returns(Task.of(truth), planner, given, world, episodes).mean())
 
@@ -170,26 +170,15 @@ def table(records: Sequence[Record]) -> str:
 
 def command(
     logs: Annotated[int, typer.Option(help="Logs for each instrument.")] = 100,
-    seed: Annotated[int, typer.Option(help="Seed of the logs.")] = 0,
-    json: Annotated[str | None, typer.Option("--json", help="Write JSON; - is stdout.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")] = False,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
 ) -> None:
     """Measure what caution costs with strong instruments and saves with weak ones."""
-    check_json_target(json, force=force)
-    if logs < 1:
-        raise InputError(f"--logs is {logs}; at least 1 is wanted")
-    records = []
-    with progress("instruments", len(STRENGTHS)) as bar:
-        for instrument in STRENGTHS:
-            records.append(measure(instrument, logs, seed))
-            if bar:
-                bar(1)
-    if json != "-":
-        print(table(records))
-    emit_json([asdict(record) for record in records], json, force=force)
+    check(json, force, logs=logs)
+    records = each("instruments", list(STRENGTHS), lambda which: measure(which, logs, seed))
+    tell(table(records), records, json, force)
 
 
 if __name__ == "__main__":
-    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    app.command()(command)
-    run_app(app)
+    run_study(command)

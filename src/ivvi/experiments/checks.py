@@ -1,23 +1,24 @@
 """How often the checks of a sequence reject, on logs that keep the rules and that break one.
 
 Run it with ``python -m ivvi.experiments.checks``. All logs have x' = x / 2 - a / 2 + e, one
-action and one instrument; each kind but the first two breaks one rule.
+action and one instrument; each kind but the first two breaks one rule. Episodes begin on
+days that have nothing to do with their order in the log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 import typer
 
 from ivvi.errors import InputError
+from ivvi.experiments.study import Force, Json, Seed, check, each, run_study, tell
 from ivvi.layout import Floats
 from ivvi.logs import Log, read_logs
 from ivvi.sequences import check_sequence
-from ivvi.terminal import check_json_target, emit_json, progress, run_app
 
 LEVEL = 0.05
 KINDS = {
@@ -31,6 +32,7 @@ KINDS = {
     "steps": "the effect of a vanishes in later steps",
     "episodes": "the effect of a vanishes in later episodes",
     "middle": "the effect of a vanishes in the middle episodes",
+    "calendar": "the effect of a vanishes after a day; the episodes are in no order",
     "bent": "the dynamics have a square of x",
 }
 
@@ -52,6 +54,7 @@ def draw(kind: str, seed: int, episodes: int = 40, steps: int = 25) -> dict[str,
     x, once = rng.normal(size=(2, episodes))
     late = np.arange(episodes) >= episodes / 2
     middle = np.abs(np.arange(episodes) - episodes / 2) < episodes / 4
+    begins = 10.0 * np.random.default_rng([seed, 1]).permutation(episodes)
     z_before, e_before, a_before = np.zeros((3, episodes))
     rows = []
     for t in range(steps):
@@ -61,13 +64,19 @@ def draw(kind: str, seed: int, episodes: int = 40, steps: int = 25) -> dict[str,
         if kind.startswith("global"):
             z = once + x * (kind == "global, assigned") if t == 0 else z_before
         a = z + e + rng.normal(size=episodes)
-        gone = {"steps": t >= steps / 2, "episodes": late, "middle": middle}.get(kind, False)
+        day = begins + t
+        gone = {
+            "steps": t >= steps / 2,
+            "episodes": late,
+            "middle": middle,
+            "calendar": day >= 5 * episodes,
+        }.get(kind, False)
         y = 0.5 * x - 0.5 * np.where(gone, 0.0, a) + e
         y = np.clip(y + 0.3 * x**2, -4, 4) if kind == "bent" else y
-        rows.append((np.full(episodes, t), x, a, z, y))
+        rows.append((np.full(episodes, t), day, x, a, z, y))
         x, z_before, e_before, a_before = y, z, e, a
-    step, *values = (np.array(part).T.ravel() for part in zip(*rows, strict=True))
-    named = {"episode": np.repeat(np.arange(episodes), steps), "step": step}
+    step, day, *values = (np.array(part).T.ravel() for part in zip(*rows, strict=True))
+    named = {"episode": np.repeat(np.arange(episodes), steps), "step": step, "day": day}
     return named | dict(zip(("x0", "a0", "z0", "next_x0"), values, strict=True))
 
 
@@ -80,9 +89,9 @@ def measure(kind: str, logs: int, seed: int = 0) -> Record:
     """Draw logs of a kind and count the rejections of each check."""
     counts: dict[str, int] = {}
     for i in range(logs):
-        for check in check_sequence(draw_log(kind, seed + i)).checks:
-            rejected = check.test is not None and check.test.p_value < LEVEL
-            counts[check.name] = counts.get(check.name, 0) + int(rejected)
+        for found in check_sequence(draw_log(kind, seed + i), time="day").checks:
+            rejected = found.test is not None and found.test.p_value < LEVEL
+            counts[found.name] = counts.get(found.name, 0) + int(rejected)
     return Record(kind, logs, {name: count / logs for name, count in counts.items()})
 
 
@@ -98,27 +107,16 @@ def table(records: Iterable[Record]) -> str:
 def command(
     logs: Annotated[int, typer.Option(help="Logs that keep the rules.")] = 1000,
     broken: Annotated[int, typer.Option(help="Logs that break one, of each kind.")] = 100,
-    seed: Annotated[int, typer.Option(help="Seed of the first log.")] = 0,
-    json: Annotated[str | None, typer.Option("--json", help="Write JSON; - is stdout.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")] = False,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
 ) -> None:
     """Measure size and power of the checks of a sequence."""
-    check_json_target(json, force=force)
-    if min(logs, broken) < 1:
-        raise InputError("--logs and --broken must be at least 1")
-    records = []
-    with progress("kinds", len(KINDS)) as bar:
-        for kind in KINDS:
-            kept = kind in ("rules kept", "global")
-            records.append(measure(kind, logs if kept else broken, seed))
-            if bar:
-                bar(1)
-    if json != "-":
-        print(table(records))
-    emit_json([asdict(record) for record in records], json, force=force)
+    check(json, force, logs=logs, broken=broken)
+    counts = {kind: logs if kind in ("rules kept", "global") else broken for kind in KINDS}
+    records = each("kinds", list(KINDS), lambda kind: measure(kind, counts[kind], seed))
+    tell(table(records), records, json, force)
 
 
 if __name__ == "__main__":
-    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    app.command()(command)
-    run_app(app)
+    run_study(command)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import numpy as np
@@ -23,20 +23,20 @@ from ivvi.diagnostics import first_stage
 from ivvi.diagnostics.confidence_sets import anderson_rubin, conditional_likelihood_ratio
 from ivvi.diagnostics.effect_scores import EffectScores
 from ivvi.diagnostics.effects import Effect
+from ivvi.diagnostics.robust_ratio import p_value
 from ivvi.diagnostics.robust_sets import robust_anderson_rubin
-from ivvi.errors import InputError
 from ivvi.estimators import Exact
+from ivvi.experiments.study import Force, Json, Seed, check, each, run_study, tell
 from ivvi.features import linear
 from ivvi.layout import Layout
 from ivvi.logs import Batch, Roles
 from ivvi.moments import Moments
-from ivvi.terminal import check_json_target, emit_json, progress, run_app
 
 EFFECT = -0.5
 LEVEL = 0.95
 EPISODES, STEPS, INSTRUMENTS = 50, 20, 3
 CRITICAL = 1.959963984540054
-INTERVALS = ("Wald", "AR", "CLR", "Wald clustered", "AR clustered")
+INTERVALS = ("Wald", "AR", "CLR", "Wald clustered", "AR clustered", "CLR clustered")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +129,9 @@ def _intervals(moments: Moments) -> Iterator[tuple[bool, bool]]:
     yield abs(theta * effect.unit - EFFECT) <= CRITICAL * se * effect.unit, False
     found = robust_anderson_rubin(effect, scores, se="clustered")
     yield EFFECT in found, found.kind in ("unbounded", "everything")
+    truth, infinity = np.array([1.0, -EFFECT / effect.unit]), np.array([0.0, 1.0])
+    accepts, everywhere = (p_value(scores, b) >= 1 - LEVEL for b in (truth, infinity))
+    yield accepts, everywhere  # what the set's ends are need not be known
 
 
 def _clustered_wald(scores: EffectScores) -> tuple[float, float]:
@@ -171,26 +174,15 @@ def table(records: Sequence[Record]) -> str:
 
 def command(
     logs: Annotated[int, typer.Option(help="Logs for each design.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Seed of the logs.")] = 0,
-    json: Annotated[str | None, typer.Option("--json", help="Write JSON; - is stdout.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")] = False,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
 ) -> None:
     """Measure how often intervals hold the truth with weak instruments."""
-    check_json_target(json, force=force)
-    if logs < 1:
-        raise InputError(f"--logs is {logs}; at least 1 is wanted")
-    records = []
-    with progress("designs", len(DESIGNS)) as bar:
-        for design in DESIGNS:
-            records.append(measure(design, logs, seed))
-            if bar:
-                bar(1)
-    if json != "-":
-        print(table(records))
-    emit_json([asdict(record) for record in records], json, force=force)
+    check(json, force, logs=logs)
+    records = each("designs", DESIGNS, lambda design: measure(design, logs, seed))
+    tell(table(records), records, json, force)
 
 
 if __name__ == "__main__":
-    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    app.command()(command)
-    run_app(app)
+    run_study(command)

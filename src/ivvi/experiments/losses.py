@@ -24,11 +24,11 @@ from ivvi.estimators.descent import State, advance
 from ivvi.estimators.exact import Exact
 from ivvi.estimators.schedules import PAPER, Constant, Schedule
 from ivvi.estimators.trace import log_points
+from ivvi.experiments.study import Force, Json, Plot, Seed, check, each, run_study, tell
 from ivvi.features import parse_features
 from ivvi.layout import Layout
 from ivvi.moments import compute_moments
 from ivvi.simulators import make_env
-from ivvi.terminal import check_json_target, emit_json, progress, run_app
 
 DIMENSIONS = {"linear": (5, 10, 20), "nonlinear": (1, 3, 5)}
 SETTINGS = ("I", "II", "III")
@@ -153,33 +153,24 @@ def draw(curves: Sequence[Curve]) -> Any:
 def command(
     experiment: Annotated[str, typer.Argument(help="linear or nonlinear.")] = "linear",
     iterations: Annotated[int, typer.Option(help="Steps of each run.")] = 1000,
-    plot: Annotated[str | None, typer.Option(help="Draw to this file, png, svg or pdf.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the logs and of the order.")] = 0,
-    json: Annotated[str | None, typer.Option("--json", help="Write JSON; - is stdout.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")] = False,
+    plot: Plot = None,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
 ) -> None:
     """Measure how fast the loss falls with weak and strong instruments."""
-    check_json_target(json, force=force)
+    check(json, force, iterations=iterations)
     check_figure(plot, force=force)
     if experiment not in DIMENSIONS:
         raise InputError(f"unknown experiment {experiment!r}; linear or nonlinear is wanted")
-    if iterations < 1:
-        raise InputError(f"--iterations is {iterations}; at least 1 is wanted")
     wanted = [
         (s, k, setting) for s in STEPS for k in DIMENSIONS[experiment] for setting in SETTINGS
     ]
-    curves = []
-    with progress("runs", len(wanted)) as bar:
-        for steps, dim, setting in wanted:
-            curves.append(run(experiment, dim, setting, steps, iterations=iterations, seed=seed))
-            if bar:
-                bar(1)
-    curves.sort(key=lambda curve: list(STEPS).index(curve.steps))
-    if json != "-":
-        print(table(curves))
+    settings = {"iterations": iterations, "seed": seed}
+    curves = each("runs", wanted, lambda at: run(experiment, at[1], at[2], at[0], **settings))
     if plot is not None:
         save_figure(draw(curves), plot, force=force)
-    emit_json([_finite(asdict(curve)) for curve in curves], json, force=force)
+    tell(table(curves), [_finite(asdict(curve)) for curve in curves], json, force)
 
 
 def _finite(facts: dict[str, Any]) -> dict[str, Any]:
@@ -189,6 +180,4 @@ def _finite(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    app.command()(command)
-    run_app(app)
+    run_study(command)

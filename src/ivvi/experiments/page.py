@@ -19,9 +19,9 @@ from ivvi.errors import FileError
 from ivvi.experiments.reproduction import read_results
 from ivvi.experiments.results import ResultFigure, Results, ResultTable
 from ivvi.experiments.specs import names, read_experiment, read_figure
+from ivvi.experiments.study import run_study
 from ivvi.experiments.text import shown, table_markdown
 from ivvi.files import atomic_file
-from ivvi.terminal import run_app
 
 FACTOR = 3.0
 """Cells that are further off the paper's number than this are listed."""
@@ -146,6 +146,4 @@ def command(
 
 
 if __name__ == "__main__":
-    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    app.command()(command)
-    run_app(app)
+    run_study(command)

@@ -29,10 +29,10 @@ from ivvi.errors import InputError
 from ivvi.estimators.descent import State, advance_many, begin_many
 from ivvi.estimators.schedules import Theorem
 from ivvi.estimators.trace import log_points
+from ivvi.experiments.study import Force, Json, Plot, Seed, check, each, run_study, tell
 from ivvi.features import linear
 from ivvi.layout import Layout
 from ivvi.moments import compute_moments
-from ivvi.terminal import check_json_target, emit_json, progress, run_app
 
 DIM, HORIZON, CHUNK = 2, 100, 8_000
 """Dimension, steps of an episode, and rows for each run between two calls."""
@@ -177,30 +177,22 @@ def draw(rates: Sequence[Rate]) -> Any:
 def command(
     runs: Annotated[int, typer.Option(help="Runs to average over.")] = 32,
     steps: Annotated[int, typer.Option(help="Steps of each run.")] = 1 << 17,
-    plot: Annotated[str | None, typer.Option(help="Draw to this file, png, svg or pdf.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the rows.")] = 0,
-    json: Annotated[str | None, typer.Option("--json", help="Write JSON; - is stdout.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")] = False,
+    plot: Plot = None,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
 ) -> None:
     """Measure the rate at which the theorem's steps converge."""
-    check_json_target(json, force=force)
+    check(json, force)
     check_figure(plot, force=force)
     if runs < 2 or steps < 1 << 15:
         raise InputError(f"{runs} runs of {steps} steps; at least 2 of {1 << 15} are wanted")
-    rates = []
-    with progress("strengths", len(STRENGTHS)) as bar:
-        for rho in STRENGTHS:
-            rates.append(measure(rho, runs=runs, steps=steps, seed=seed))
-            if bar:
-                bar(1)
-    if json != "-":
-        print(table(rates))
+    settings = {"runs": runs, "steps": steps, "seed": seed}
+    rates = each("strengths", STRENGTHS, lambda rho: measure(rho, **settings))
     if plot is not None:
         save_figure(draw(rates), plot, force=force)
-    emit_json([asdict(r) | {"slope": r.slope} for r in rates], json, force=force)
+    tell(table(rates), [asdict(r) | {"slope": r.slope} for r in rates], json, force)
 
 
 if __name__ == "__main__":
-    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    app.command()(command)
-    run_app(app)
+    run_study(command)

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import typer
 
 from ivvi.actions import Actions
 from ivvi.dynamics import Dynamics
@@ -29,10 +28,10 @@ from ivvi.estimators.descent import State, advance
 from ivvi.estimators.schedules import PAPER, Schedule
 from ivvi.evaluation import optimal_policy
 from ivvi.experiments.specs import read_experiment, read_table
+from ivvi.experiments.study import Force, Json, Seed, check, each, run_study, tell
 from ivvi.fitting import estimate
 from ivvi.planning import plan
 from ivvi.simulators import make_env
-from ivvi.terminal import check_json_target, emit_json, progress, run_app
 
 BATCHES = (16, 40, 80, 160, 400, 800)
 STEPS = (1000, 2000, 5000, 10_000, 20_000)
@@ -146,27 +145,22 @@ def table(found: Sequence[Trial], most: int = 8) -> str:
 
 
 def command(
-    seed: Annotated[int, typer.Option(help="Seed of the logs and of the order.")] = 0,
-    json: Annotated[str | None, typer.Option("--json", help="Write JSON; - is stdout.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")] = False,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
 ) -> None:
     """Search for the T and the batch size that the paper does not print."""
-    check_json_target(json, force=force)
+    check(json, force)
     experiment, printed = read_experiment("linear"), read_table("linear-regret")
-    found: list[Trial] = []
-    with progress("cells", len(experiment.variants) * len(experiment.settings)) as bar:
-        for i, variant in enumerate(experiment.variants):
-            for setting in experiment.settings:
-                paper = printed.numbers[setting][i][0]
-                found += trials(variant.dim or 0, setting, variant.schedule, paper, seed)
-                if bar:
-                    bar(1)
-    if json != "-":
-        print(table(found))
-    emit_json([asdict(trial) for trial in found], json, force=force)
+    cells = [
+        (variant.dim or 0, setting, variant.schedule, printed.numbers[setting][i][0])
+        for i, variant in enumerate(experiment.variants)
+        for setting in experiment.settings
+    ]
+    by_cell = each("cells", cells, lambda cell: list(trials(*cell, seed)))
+    found = [trial for some in by_cell for trial in some]
+    tell(table(found), found, json, force)
 
 
 if __name__ == "__main__":
-    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    app.command()(command)
-    run_app(app)
+    run_study(command)

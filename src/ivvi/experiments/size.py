@@ -9,18 +9,19 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from ivvi.errors import InputError, IvviWarning
+from ivvi.errors import IvviWarning
 from ivvi.estimators import StandardErrors
+from ivvi.experiments.study import Force, Json, Seed, check, run_study, tell
 from ivvi.fitting import Fit, estimate
 from ivvi.layout import Floats
 from ivvi.logs import Log, read_logs
-from ivvi.terminal import check_json_target, emit_json, progress, run_app
+from ivvi.terminal import progress
 
 LEVEL = 0.05
 EFFECT = -0.5
@@ -174,24 +175,18 @@ def table(records: Iterable[Record]) -> str:
 
 def command(
     logs: Annotated[int, typer.Option(help="Logs of each design.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
-    json: Annotated[str | None, typer.Option("--json", help="Write JSON; - is stdout.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")] = False,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
 ) -> None:
     """Measure how often the 5% tests reject nulls that are true."""
-    check_json_target(json, force=force)
-    if logs < 1:
-        raise InputError(f"--logs is {logs}; at least 1 is wanted")
+    check(json, force, logs=logs)
     records: list[Record] = []
     with progress("logs", logs * len(DESIGNS)) as bar:
         for design in DESIGNS:
             records += measure(design, logs, seed, bar)
-    if json != "-":
-        print(f"{logs:,} logs of each design, seed {seed}\n{table(records)}")
-    emit_json([asdict(record) for record in records], json, force=force)
+    tell(f"{logs:,} logs of each design, seed {seed}\n{table(records)}", records, json, force)
 
 
 if __name__ == "__main__":
-    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    app.command()(command)
-    run_app(app)
+    run_study(command)

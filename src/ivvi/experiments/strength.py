@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -17,13 +17,12 @@ import typer
 
 from ivvi.diagnostics import strength
 from ivvi.environments import ConfoundedEnv
-from ivvi.errors import InputError
 from ivvi.experiments.specs import chosen_experiments, read_experiment, read_table
+from ivvi.experiments.study import Force, Json, check, each, run_study, tell
 from ivvi.features import parse_features
 from ivvi.layout import Layout
 from ivvi.moments import compute_moments
 from ivvi.simulators import load_factors, make_env
-from ivvi.terminal import check_json_target, emit_json, progress, run_app
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,28 +114,17 @@ def command(
     experiment: Annotated[str, typer.Argument(help="linear, nonlinear, movielens, all.")] = "all",
     seeds: Annotated[int, typer.Option(help="Logs per cell.")] = 5,
     ratings: Annotated[str | None, typer.Option(help="MovieLens 1M ratings.")] = None,
-    json: Annotated[str | None, typer.Option("--json", help="Write JSON; - is stdout.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")] = False,
+    json: Json = None,
+    force: Force = False,
 ) -> None:
     """Measure instrument strength in the cells of the paper's tables."""
-    check_json_target(json, force=force)
-    if seeds < 1:
-        raise InputError(f"--seeds is {seeds}; at least 1 is wanted")
+    check(json, force, seeds=seeds)
     wanted = list(cells(experiment))
     needed = any(cell.experiment == "movielens" for cell in wanted)
     factors = load_factors(ratings) if needed else None
-    records = []
-    with progress("cells", len(wanted)) as bar:
-        for cell in wanted:
-            records.append(measure(cell, range(seeds), factors))
-            if bar:
-                bar(1)
-    if json != "-":
-        print(table(records))
-    emit_json([asdict(record) for record in records], json, force=force)
+    records = each("cells", wanted, lambda cell: measure(cell, range(seeds), factors))
+    tell(table(records), records, json, force)
 
 
 if __name__ == "__main__":
-    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    app.command()(command)
-    run_app(app)
+    run_study(command)

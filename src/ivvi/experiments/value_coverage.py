@@ -12,7 +12,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Annotated, Any
 
@@ -23,13 +23,13 @@ from ivvi.actions import Actions
 from ivvi.environments import ConfoundedEnv, World, linear_world, nonlinear_world
 from ivvi.environments.behaviour import Behaviour as TrueBehaviour
 from ivvi.environments.world import gaussian
-from ivvi.errors import InputError, IvviWarning
+from ivvi.errors import IvviWarning
+from ivvi.experiments.study import Force, Json, Seed, check, each, run_study, tell
 from ivvi.fitting import Fit, estimate
 from ivvi.layout import build_layout
 from ivvi.planners import MPC, Problem
-from ivvi.terminal import check_json_target, emit_json, progress, run_app
 from ivvi.valuation.actors import Behaviour, Planned, Rows
-from ivvi.valuation.draws import Worlds, trusted_range
+from ivvi.valuation.draws import point, repeated
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.inquiry import Inquiry
 from ivvi.valuation.luck import Luck
@@ -133,9 +133,7 @@ class Stage:
         size = 100
         model, start = self.truth.model, self.problem.model.starts[0]
         numbers = np.arange(TRUE_EPISODES).reshape(size, -1)
-        root = np.linalg.cholesky(model.noise_cov)
-        parts = (model.W, root, np.zeros((0, 0)), np.zeros((0, 0)), trusted_range(model))
-        world = Worlds(*(np.repeat(part[None], size, axis=0) for part in parts))
+        world = repeated(point(Evidence.of(model)), size)
         first = np.broadcast_to(start, (*numbers.shape, len(start)))
         task = Task.of(self.truth)
         return float(returns(task, self.planner, W, world, Episodes(first, numbers, 1)).mean())
@@ -216,26 +214,15 @@ def table(records: Sequence[Record]) -> str:
 
 def command(
     logs: Annotated[int, typer.Option(help="Logs for each design.")] = 200,
-    seed: Annotated[int, typer.Option(help="Seed of the logs.")] = 0,
-    json: Annotated[str | None, typer.Option("--json", help="Write JSON; - is stdout.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")] = False,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
 ) -> None:
     """Measure how often intervals for values and gains hold the truth."""
-    check_json_target(json, force=force)
-    if logs < 1:
-        raise InputError(f"--logs is {logs}; at least 1 is wanted")
-    records = []
-    with progress("designs", len(DESIGNS)) as bar:
-        for design in DESIGNS:
-            records.append(measure(design, logs, seed))
-            if bar:
-                bar(1)
-    if json != "-":
-        print(table(records))
-    emit_json([asdict(record) for record in records], json, force=force)
+    check(json, force, logs=logs)
+    records = each("designs", DESIGNS, lambda design: measure(design, logs, seed))
+    tell(table(records), records, json, force)
 
 
 if __name__ == "__main__":
-    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    app.command()(command)
-    run_app(app)
+    run_study(command)

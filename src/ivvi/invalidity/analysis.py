@@ -2,55 +2,49 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from ivvi.diagnostics.quantiles import check_level
-from ivvi.dynamics import Dynamics, load_model
-from ivvi.errors import InputError, nearest
-from ivvi.files import load_folder
-from ivvi.fitting import Fit
+from ivvi.dynamics import Dynamics
+from ivvi.errors import InputError
 from ivvi.invalidity.flips import Replanned
 from ivvi.invalidity.gains import (
     ANCHORS,
     BAND,
     Gain,
+    Stage,
     deviations,
     smallest_crossing,
     smallest_loss,
 )
 from ivvi.invalidity.results import Band, Breakdown, EffectBand, Sensitivity
 from ivvi.invalidity.violations import WORST, Exclusion, Violation
-from ivvi.invalidity.worlds import Worlds, constant
 from ivvi.layout import Floats
 from ivvi.planners.problem import Planner, Problem
 from ivvi.planning import make_planner
 from ivvi.policy import Policy
-from ivvi.shard import Shard
-from ivvi.valuation.actors import Habitual
 from ivvi.valuation.evidence import Evidence
-from ivvi.valuation.valuing import least_squares_policy
-
-RIVALS = ("behaviour", "zero", "least-squares")
+from ivvi.valuation.valuing import acting, by_name, planner_of, problem_of
 
 
 def sensitivity(  # noqa: PLR0913
     policy: Any,
-    fit: Fit | str | os.PathLike[str],
+    source: Any,
     *,
-    against: Mapping[str, Any] | Sequence[str] = ("zero",),
+    reward: Any = None,
+    actions: Any = None,
+    horizon: int | None = None,
+    discount: float | None = None,
+    against: Sequence[str] | Mapping[str, Any] = ("behaviour",),
     violations: Sequence[str] = ("worst",),
     states: Any = None,
-    problem: Problem | None = None,
     planner: Planner | str | None = None,
     starts: Any = None,
-    episodes: int = 64,
-    horizon: int | None = None,
+    episodes: int = 128,
     most: float = 1.0,
     level: float = 0.95,
     draws: int = 40,
@@ -66,25 +60,24 @@ def sensitivity(  # noqa: PLR0913
 
     Parameters
     ----------
-    policy
-        A policy of `ivvi.plan`, or any function of states with `problem` beside it.
-    fit
+    policy, reward, actions, horizon, discount, starts
+        As for `ivvi.value`.
+    source
         A `Fit`, or the folder of a saved model that keeps its moments.
     against
-        Rivals by name, policies or functions of states; or words: ``behaviour`` (the log's own
-        policy without the confounder's help), ``zero`` (does nothing), ``least-squares``
-        (planned alike in the confounded dynamics).
+        Rivals as for `ivvi.value`: ``behaviour`` (the log's own policy without the confounder's
+        help), ``zero`` (does nothing), ``least-squares`` (planned alike in the confounded
+        dynamics); or policies by name.
     violations
         Directions: ``worst``, any direct effect of the instruments on every output, in the
         direction that costs the gain most; an instrument such as ``z0``, on every output;
         ``z0:x1``, on one; with a sign, ``+z0:x1``, direct effects of that sign alone.
     states
         States (k, d_x) whose recommended action is planned again under doubt.
-    problem, planner
-        What is planned for and how; by default the policy's own.
-    starts, episodes, horizon
-        First states (m, d_x), taken in turn (by default a sample of the log's states),
-        simulated episodes, and their length (by default the problem's).
+    planner
+        How they are planned again; by default as the policy was.
+    episodes
+        Simulated episodes, the same in all worlds.
     most
         The largest size t that is looked at: a direct effect of one standard deviation of z,
         in standard deviations of the noise.
@@ -100,7 +93,7 @@ def sensitivity(  # noqa: PLR0913
     >>> log = ivvi.make_env("linear", dim=1).collect(episodes=40, horizon=100, seed=1)
     >>> fit = ivvi.estimate(log)
     >>> policy = ivvi.plan(fit.model, "quadratic:weight=0.05", (-1, 1), horizon=20)
-    >>> found = ivvi.sensitivity(policy, fit, draws=0)
+    >>> found = ivvi.sensitivity(policy, fit, against=("zero",), draws=0)
     >>> 0.5 < found.breakdowns[0].size.most_share < 1.5
     True
     """
@@ -112,17 +105,27 @@ def sensitivity(  # noqa: PLR0913
     ):
         if not value > least:
             raise InputError(f"{name} is {value}; a number above {least} is wanted")
-    exclusion = _opened(fit)
-    wanted = _problem(policy, problem, exclusion.model, horizon)
-    worlds = Worlds(wanted, _starts(starts, exclusion.model, episodes, seed), seed)
+    evidence = Evidence.of(source)
+    problem = problem_of(policy, evidence, reward, actions, horizon, discount)
+    stage = Stage.of(evidence, problem, starts, episodes, seed)
+    rivals = by_name(against)
+    if not rivals:
+        raise InputError("no rival was given; a gain is over somebody, such as behaviour")
+    everyone = (policy, *rivals.values())
+    own, *others = (acting(who, evidence, problem, planner_of(policy)) for who in everyone)
+    exclusion = stage.exclusion
+    for word in violations:
+        exclusion.check(word)
+    rows = np.empty((0, 0)) if states is None else _rows(states, problem)
+    chosen = planner_of(policy) if states is None else _planner(policy, planner)
     tick = progress or (lambda steps: None)
     critical = NormalDist().inv_cdf((1 + level) / 2)
     around = deviations(exclusion.model, draws, np.random.default_rng(seed))
     breakdowns: list[Breakdown] = []
     bands: list[Band] = []
     directions: dict[str, Violation] = {}
-    for rival, other in _rivals(against, fit, policy, wanted, seed).items():
-        gain = Gain(exclusion, worlds, policy, other)
+    for rival, other in zip(rivals, others, strict=True):
+        gain = Gain(stage, own, other)
         gradient = gain.gradient()
         for word in violations:
             violation = exclusion.along(word, gradient)
@@ -131,9 +134,8 @@ def sensitivity(  # noqa: PLR0913
             breakdowns.append(found)
             bands.append(band)
             tick(1)
-    for violation in directions.values() if states is not None else ():
-        chosen = _planner(policy, planner)
-        again = Replanned(exclusion, violation, wanted, chosen, _rows(states, wanted), progress)
+    for violation in directions.values():
+        again = Replanned(exclusion, violation, problem, chosen, rows, progress)
         breakdowns += _flips(again, most)
     effects = [e for v in directions.values() for e in _effects(exclusion, v, critical, most)]
     return Sensitivity(tuple(breakdowns), tuple(bands), tuple(effects), level)
@@ -151,14 +153,14 @@ def _gain_lost(
     lost = smallest_loss(gain, violation, most)
     reach = most if not lost else min(1.5 * abs(lost), most)
     t = np.linspace(-reach, reach, BAND)
-    gains, se = gain.at(violation, t), np.full(BAND, np.nan)
+    (gains, error), se = gain.at(violation, t), np.full(BAND, np.nan)
     if around is not None:
         anchors = np.linspace(-reach, reach, ANCHORS)
-        se = np.interp(t, anchors, gain.se(violation, anchors, around))
+        se = np.hypot(np.interp(t, anchors, gain.se(violation, anchors, around)), error)
     sizes = [gain.exclusion.size(violation, v) for v in t]
     share = np.sign(t) * [s.most_share for s in sizes]
     correlation = np.sign(t) * [s.most_correlation for s in sizes]
-    band = Band(rival, violation.name, t, share, correlation, gains, se, critical)
+    band = Band(rival, violation.name, t, share, correlation, gains, se, error, critical)
     unsure = None if around is None else smallest_crossing(t, band.lower, violation.signs)
     limit = gain.exclusion.size(violation, most)
     gone, doubted = gain.size(violation, lost), gain.size(violation, unsure)
@@ -217,75 +219,6 @@ def _standard_errors(model: Dynamics) -> Floats:
     return se
 
 
-def _opened(source: Any) -> Exclusion:
-    """Return moments and model of a fit, or of a saved model."""
-    if isinstance(source, Fit):
-        if source.differenced:
-            raise InputError("a fit from differences has no moments of its levels to doubt")
-        method, moments, model = source.method, source.moments, source.model
-    elif isinstance(source, str | os.PathLike):
-        model, moments = load_model(source), Shard.load(source).moments
-        method = load_folder(source, "model")[0]["facts"].get("method", "")
-    else:
-        raise InputError(f"{type(source).__name__} was given; a fit or a saved model is wanted")
-    if method == "least-squares":
-        raise InputError("least squares uses no instrument: there is none to doubt")
-    return Exclusion(moments, model)
-
-
-def _problem(policy: Any, problem: Problem | None, model: Dynamics, horizon: int | None) -> Problem:
-    """Return what is planned for, in the model of the fit."""
-    if problem is None:
-        if not isinstance(policy, Policy):
-            raise InputError("a function is no plan: give the problem beside it, problem=")
-        problem = policy.problem
-    if problem.model.W.shape != model.W.shape or problem.model.state != model.state:
-        raise InputError(
-            f"the policy was planned for states {', '.join(problem.model.state)} and the model "
-            f"has {', '.join(model.state)}, or other features; a policy of this model is wanted"
-        )
-    steps = problem.horizon if horizon is None else horizon
-    if steps < 1:
-        raise InputError(f"the horizon is {steps}; at least 1 is wanted")
-    return replace(problem, model=model, horizon=steps)
-
-
-def _rivals(against: Any, fit: Any, policy: Any, problem: Problem, seed: int) -> dict[str, Any]:
-    """Return the rivals by name; a word stands for a policy."""
-    named = dict(against) if isinstance(against, Mapping) else {word: word for word in against}
-    if not named:
-        raise InputError("no rival was given; a gain is over somebody, such as zero")
-    for name, rival in named.items():
-        if isinstance(rival, str):
-            named[name] = _of_word(rival, fit, policy, problem, seed)
-    return named
-
-
-def _of_word(word: str, fit: Any, policy: Any, problem: Problem, seed: int) -> Any:
-    if word not in RIVALS:
-        hint = nearest(word, RIVALS) or f"; {', '.join(RIVALS)} are known, or a policy"
-        raise InputError(f"unknown rival {word!r}{hint}")
-    if word == "zero":
-        return constant(np.zeros(len(problem.model.action)))
-    evidence = Evidence.of(fit)
-    if word == "least-squares":
-        return least_squares_policy(evidence, problem, _planner(policy, None))
-    if evidence.habit is None:
-        raise InputError("the behaviour policy is not known: the model holds no rows of the log")
-    return Habitual(evidence.habit, seed)
-
-
-def _starts(starts: Any, model: Dynamics, episodes: int, seed: int) -> np.ndarray:
-    pool = model.states if starts is None else np.atleast_2d(np.asarray(starts, float))
-    if pool.size == 0 or pool.shape[1] != len(model.state):
-        raise InputError(
-            f"first states of shape {pool.shape} were given; rows of {len(model.state)} are "
-            f"wanted ({', '.join(model.state)})"
-        )
-    order = np.random.default_rng(seed).permutation(len(pool))
-    return np.asarray(pool[np.resize(order, episodes)])  # each as often as the others, or once
-
-
 def _rows(states: Any, problem: Problem) -> np.ndarray:
     found = np.atleast_2d(np.asarray(states, dtype=np.float64))
     width = len(problem.model.state)
@@ -297,10 +230,9 @@ def _rows(states: Any, problem: Problem) -> np.ndarray:
 
 
 def _planner(policy: Any, planner: Planner | str | None) -> Planner:
+    if isinstance(planner, str):
+        return make_planner(planner)
     if planner is None and not isinstance(policy, Policy):
         raise InputError("planning again needs planner= beside a policy that is a function")
-    if planner is not None and not isinstance(planner, str):
-        return planner
-    word = planner or policy.rule.kind
-    ahead = getattr(policy.rule, "lookahead", None) if planner is None else None
-    return make_planner(word, **({} if ahead is None else {"lookahead": ahead}))
+    chosen: Planner = planner or planner_of(policy)
+    return chosen

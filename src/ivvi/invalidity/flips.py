@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -34,11 +34,9 @@ class Replanned:
     def __call__(self, t: float) -> np.ndarray:
         """Plan again with W(t); returns actions (k, d_a)."""
         if t not in self._known:
-            model = self.exclusion.model
-            W = self.exclusion.W_at(self.violation, t)
-            cov = self.exclusion.noise_cov
-            doubted = replace(model, W=W, noise_cov=model.noise_cov + cov(W) - cov(model.W))
-            problem = replace(self.problem, model=doubted)
+            W = self.exclusion.weights(self.exclusion.effects(self.violation, t))
+            numbers = W, self.exclusion.noise_cov(W), self.problem.model.phi.numbers
+            problem = self.problem.in_model(*numbers)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", PlanningWarning)  # said when it was planned
                 policy = Policy(problem, self.planner.solve(problem))

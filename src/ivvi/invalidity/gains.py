@@ -1,58 +1,109 @@
-"""Gains over a rival as functions of W, and where they are gone."""
+"""Gains over a rival when the instrument is invalid, and where they are gone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from ivvi.dynamics import Dynamics
 from ivvi.invalidity.violations import Exclusion, Size, Violation
-from ivvi.invalidity.worlds import Worlds
 from ivvi.layout import Floats
+from ivvi.planners import Problem
+from ivvi.valuation.actors import Acting, Behaviour
+from ivvi.valuation.draws import Worlds, point, repeated, roots
+from ivvi.valuation.evidence import Evidence
+from ivvi.valuation.luck import Luck
+from ivvi.valuation.simulation import Episodes, Task, in_chunks
 
 STEP = 0.05
 """Step of the central difference, in standard deviations of the noise."""
-SMALLEST, POINTS, REFINED = 1e-3, 32, 17
-BAND, ANCHORS = 33, 5
-"""Points of a band, and those of them at which its standard errors are simulated."""
+SMALLEST, BAND, ANCHORS = 1e-3, 33, 5
+"""Points of a band, of each grid and of each chunk of worlds; points with standard errors."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """Where gains are simulated: the estimated world, what is earned, the luck of all worlds."""
+
+    exclusion: Exclusion
+    estimated: Worlds
+    task: Task
+    episodes: Episodes
+
+    @classmethod
+    def of(
+        cls, evidence: Evidence, problem: Problem, starts: Any, episodes: int, seed: int
+    ) -> Stage:
+        """Start where values start (`Luck`), with the same luck."""
+        exclusion = Exclusion.of(evidence)
+        luck = Luck.of(problem, starts, BAND, seed)
+        few = replace(luck, size=BAND, count=episodes).few
+        return cls(exclusion, point(evidence), Task.of(problem), few)
+
+    def returns(self, acting: Acting, E: Floats, W: Floats) -> Floats:
+        """Return what is earned, (m, n), in worlds with direct effects E and weights W.
+
+        To a policy that does not look at z, its direct effect E psi~ is a part of the noise.
+        Behaviour acts on z: to it the effect comes with the action, and the noise is the rest.
+        """
+        actor, given = acting
+        noise = self.exclusion.noise_cov(W)
+        worlds = repeated(self.estimated, len(W))._replace(W=W)
+        if isinstance(actor, Behaviour) and actor.design.psi is not None:
+            worlds = worlds._replace(direct=self.exclusion.direct(E))
+            noise = noise - E @ np.swapaxes(E, 1, 2)
+        d = worlds.factor.shape[-1]
+        worlds = worlds._replace(factor=roots(noise[:, :d, :d]))
+        return in_chunks(self.task, actor, given, worlds, self.episodes, BAND)
 
 
 @dataclass(frozen=True, eq=False)
 class Gain:
-    """V(policy) - V(rival) in the world of any W."""
+    """V(policy) - V(rival) in the worlds that explain the log if the instrument is invalid."""
 
-    exclusion: Exclusion
-    worlds: Worlds
-    policy: Any
-    rival: Any
+    stage: Stage
+    policy: Acting
+    rival: Acting
 
-    def __call__(self, W: Floats) -> Floats:
-        """Return the gains, (m,), for weights (m, d_y, d_phi)."""
-        model = self.exclusion.model
-        known = self.exclusion.noise_cov
-        noise_cov = model.noise_cov + known(W) - known(model.W)
-        own, other = (self.worlds.returns(p, W, noise_cov) for p in (self.policy, self.rival))
-        gains: Floats = own - other
-        return gains
+    @property
+    def exclusion(self) -> Exclusion:
+        """What the log says of direct effects."""
+        return self.stage.exclusion
+
+    def __call__(self, E: Floats, moved: Any = 0.0) -> tuple[Floats, Floats]:
+        """Return the gains and the errors of their simulation, (m,).
+
+        Parameters
+        ----------
+        E
+            Direct effects of psi~ in units of y, (m, d_y, r).
+        moved
+            What to add to the weights W(E), (m, d_y, d_phi).
+        """
+        W = self.exclusion.weights(E) + moved
+        own, other = (self.stage.returns(who, E, W) for who in (self.policy, self.rival))
+        gains = own - other
+        return gains.mean(axis=1), gains.std(axis=1) / np.sqrt(gains.shape[1])
 
     def gradient(self) -> Floats:
         """Return its derivative in the coordinates of `Violation.G`, (d_y, r)."""
         d_y, r = len(self.exclusion.model.W), self.exclusion.rank
         units = np.eye(d_y * r).reshape(-1, d_y, r)
         ways = [Violation("", G) for G in units]
-        W = np.concatenate([self.exclusion.W_at(v, [STEP, -STEP]) for v in ways])
-        up, down = self(W).reshape(-1, 2).T
+        E = np.concatenate([self.exclusion.effects(v, [STEP, -STEP]) for v in ways])
+        up, down = self(E)[0].reshape(-1, 2).T
         return np.nan_to_num((up - down) / (2 * STEP)).reshape(d_y, r)
 
-    def at(self, violation: Violation, t: Floats) -> Floats:
-        """Return the gains for sizes t (m,)."""
-        return self(self.exclusion.W_at(violation, t))
+    def at(self, violation: Violation, t: Floats) -> tuple[Floats, Floats]:
+        """Return the gains and the errors of their simulation for sizes t (m,)."""
+        return self(self.exclusion.effects(violation, t))
 
     def towards(self, violation: Violation, sign: float) -> Callable[[Floats], Floats]:
         """Return the gain as a function of the amount of a violation of one sign."""
-        return lambda amount: self.at(violation, sign * amount)
+        return lambda amount: self.at(violation, sign * amount)[0]
 
     def size(self, violation: Violation, t: float | None) -> Size | None:
         """Return a size that may not exist in a reader's units."""
@@ -65,12 +116,12 @@ class Gain:
         var(y - W(t) phi) - t^2 sigma^2, and the deviations are scaled to it.
         """
         exclusion = self.exclusion
-        W = exclusion.W_at(violation, t)
-        variance = np.diagonal(exclusion.noise_cov(W), axis1=1, axis2=2)
-        explained = np.outer(t**2, exclusion.noise**2 * np.sum(violation.G**2, axis=1))
-        ratio = np.sqrt(np.maximum(variance - explained, 0.0)) / exclusion.noise
-        around = W[:, None] + ratio[:, None, :, None] * draws
-        gains = self(around.reshape(-1, *W.shape[1:])).reshape(len(t), len(draws))
+        E = exclusion.effects(violation, t)
+        variance = np.diagonal(exclusion.noise_cov(exclusion.weights(E)), axis1=1, axis2=2)
+        left = np.maximum(variance - np.sum(E**2, axis=2), 0.0)
+        ratio = np.sqrt(left) / exclusion.noise
+        moved = (ratio[:, None, :, None] * draws).reshape(-1, *exclusion.model.W.shape)
+        gains = self(np.repeat(E, len(draws), axis=0), moved)[0].reshape(len(t), len(draws))
         se: Floats = gains.std(axis=1, ddof=1)
         return se
 
@@ -81,13 +132,13 @@ def first_loss(gain: Callable[[Floats], Floats], most: float) -> float | None:
     Looked for on a geometric grid, then inside the interval of the first change of sign;
     where the states explode nothing is found.
     """
-    grid = np.r_[0.0, np.geomspace(SMALLEST * most, most, POINTS)]
+    grid = np.r_[0.0, np.geomspace(SMALLEST * most, most, BAND - 1)]
     at = _crossing(gain(grid))
     if at is None:
         return None
     if at == 0:
         return 0.0
-    fine = np.linspace(grid[at - 1], grid[at], REFINED)
+    fine = np.linspace(grid[at - 1], grid[at], BAND)
     values = gain(fine)
     inside = _crossing(values) or len(fine) - 1
     return interpolated(fine, values, inside)
@@ -135,23 +186,10 @@ def _crossing(values: Floats) -> int | None:
     return int(found[0])
 
 
-def deviations(model: Any, count: int, rng: np.random.Generator) -> Floats | None:
+def deviations(model: Dynamics, count: int, rng: np.random.Generator) -> Floats | None:
     """Draw W - E W from its covariance, (count, d_y, d_phi); None where it is not known."""
-    d_y, d_phi = model.W.shape
-    if model.bread.size == 0 or count < 2:
+    unknown = model.W_cov is None and model.bread.size == 0
+    if unknown or count < 2:
         return None
-    if model.W_cov is None:
-        normal = rng.normal(size=(count, d_y, d_phi))
-        left, right = _root(model.noise_cov), _root(model.bread)
-        return np.asarray(np.einsum("ij,njk,lk->nil", left, normal, right))
-    normal = rng.normal(size=(count, d_y * d_phi))
-    if model.W_cov.ndim == 2:
-        return np.asarray((normal @ _root(model.W_cov).T).reshape(count, d_y, d_phi))
-    rows = normal.reshape(count, d_y, d_phi)
-    return np.stack([rows[:, i] @ _root(c).T for i, c in enumerate(model.W_cov)], axis=1)
-
-
-def _root(covariance: Floats) -> Floats:
-    values, vectors = np.linalg.eigh(np.nan_to_num((covariance + covariance.T) / 2))
-    root: Floats = vectors * np.sqrt(np.clip(values, 0, None))
-    return root
+    drawn: Floats = rng.normal(size=(count, model.W.size)) @ model.weight_root.T
+    return drawn.reshape(count, *model.W.shape)

@@ -64,7 +64,10 @@ class Band:
     share, correlation
         The same in a reader's units, the largest of any output, with the sign of t.
     gain, se
-        Gain, and its standard error from the covariance of W (NaN where it was not asked for).
+        Gain, and its standard error: from the covariance of W (NaN where it was not asked for)
+        and from the simulation.
+    simulation_error
+        Standard error of the gain that is due to the number of simulated episodes.
     critical
         Standard errors on each side of an interval.
     """
@@ -76,6 +79,7 @@ class Band:
     correlation: Floats
     gain: Floats
     se: Floats
+    simulation_error: Floats
     critical: float
 
     @property
@@ -99,7 +103,7 @@ class Band:
 
     def to_dict(self) -> dict[str, Any]:
         """Describe with JSON values; null for what was not computed."""
-        names = ("t", "share", "correlation", "gain", "se")
+        names = ("t", "share", "correlation", "gain", "se", "simulation_error")
         arrays = {
             name: [v if math.isfinite(v) else None for v in getattr(self, name).tolist()]
             for name in names

@@ -24,10 +24,12 @@ import numpy as np
 
 from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError, nearest
-from ivvi.estimators import Exact
+from ivvi.estimators import Exact, LeastSquares
 from ivvi.estimators.whitening import Whitened, whiten
 from ivvi.layout import Floats
 from ivvi.moments import Moments
+from ivvi.valuation.draws import noise_left
+from ivvi.valuation.evidence import Evidence
 
 WORST = "worst direction"
 
@@ -110,6 +112,18 @@ class Exclusion:
     moments: Moments
     model: Dynamics
 
+    @classmethod
+    def of(cls, evidence: Evidence) -> Exclusion:
+        """Take what a log told; refuse what rests on no instrument, or kept no moments."""
+        if isinstance(evidence.method, LeastSquares):
+            raise InputError("least squares uses no instrument: there is none to doubt")
+        if evidence.moments is None:
+            raise InputError(
+                "the model keeps no moments of the log, from which doubts are computed; fit it "
+                "again without --without-moments, and in levels"
+            )
+        return cls(evidence.moments, evidence.model)
+
     def __post_init__(self) -> None:
         layout = self.moments.layout
         if self.model.W.shape != (len(layout.outputs), len(layout.phi_names)):
@@ -158,30 +172,36 @@ class Exclusion:
         through: Floats = self.model.W @ self.space.means(self.moments, select)
         return through
 
-    def W_at(self, violation: Violation, t: Any) -> Floats:  # noqa: N802
-        """W(t) for sizes t (m,), (m, d_y, d_phi), or (d_y, d_phi) for one size."""
-        slope = (self.noise[:, None] * violation.G) @ self.influence.T
-        shifted: Floats = self.model.W - np.asarray(t, float)[..., None, None] * slope
-        return shifted
+    def effects(self, violation: Violation, t: Any) -> Floats:
+        """E = t sigma G, direct effects of psi~ in units of y: (m, d_y, r) for sizes t (m,)."""
+        effects: Floats = np.asarray(t, float)[..., None, None] * (
+            self.noise[:, None] * violation.G
+        )
+        return effects
+
+    def weights(self, E: Floats) -> Floats:
+        """W(E) = W - E L^T, (..., d_y, d_phi), for direct effects E (..., d_y, r)."""
+        weights: Floats = self.model.W - E @ self.influence.T
+        return weights
+
+    def direct(self, E: Floats) -> Floats:
+        """Return E psi~ as a map of psi, (..., d_y, d_psi)."""
+        direct: Floats = E @ self.space.of_psi(self.moments.layout).T
+        return direct
 
     def noise_cov(self, W: Floats) -> Floats:
         """Covariance of y - W phi, (..., d_y, d_y), for weights (..., d_y, d_phi).
 
         This is the noise when the actions are ours and z goes its usual way.
         """
-        layout = self.moments.layout
-        S = self.moments.scatter / self.moments.weight
-        y, phi = list(layout.y_columns), list(layout.phi_columns)
-        cross = W @ S[np.ix_(phi, y)]
-        own = W @ S[np.ix_(phi, phi)] @ np.swapaxes(W, -1, -2)
-        covariance: Floats = S[np.ix_(y, y)] - cross - np.swapaxes(cross, -1, -2) + own
-        return covariance
+        return noise_left(self.model, self.moments, W)
 
     def size(self, violation: Violation, t: float) -> Size:
         """Return size t in units that a reader understands."""
         touched = np.flatnonzero(np.linalg.norm(violation.G, axis=1))
         direct = abs(t) * self.noise[touched]
-        error = np.sqrt(np.diag(self.noise_cov(self.W_at(violation, t))))[touched]
+        W = self.weights(self.effects(violation, t))
+        error = np.sqrt(np.diag(self.noise_cov(W)))[touched]
         through = np.linalg.norm(self.through[touched], axis=1)
         with np.errstate(divide="ignore"):
             share = direct / through
@@ -207,20 +227,29 @@ class Exclusion:
             if not length.any():
                 raise InputError("nothing that the policy earns depends on the instrument")
             return Violation(WORST, G)
+        fixed, direction, output = self._read(name)
+        sign = np.where(gradient @ direction > 0, -1.0, 1.0)
+        if fixed is not None:
+            sign = np.full(len(sign), fixed)
+        if output is not None:
+            sign = np.where(np.arange(len(sign)) == output, sign, 0.0)
+        both = Violation.signs if fixed is None else (1.0,)
+        return Violation(name, np.outer(sign, direction), both)
+
+    def check(self, name: str) -> None:
+        """Refuse a word that names no violation."""
+        if name != "worst":
+            self._read(name)
+
+    def _read(self, name: str) -> tuple[float | None, Floats, int | None]:
+        """Return what a word other than ``worst`` names: a sign, a direction, an output."""
         fixed = {"+": 1.0, "-": -1.0}.get(name[:1])
         feature, _, output = (name if fixed is None else name[1:]).partition(":")
         if feature not in self.names:
             known = ("worst", *self.names)
             hint = nearest(feature, known) or f"; {', '.join(known)} are known"
             raise InputError(f"there is no instrument {feature!r}{hint}")
-        direction = self._direction(feature)
-        sign = np.where(gradient @ direction > 0, -1.0, 1.0)
-        if fixed is not None:
-            sign = np.full(len(sign), fixed)
-        if output:
-            sign = np.where(np.arange(len(sign)) == self._output(output), sign, 0.0)
-        both = Violation.signs if fixed is None else (1.0,)
-        return Violation(name, np.outer(sign, direction), both)
+        return fixed, self._direction(feature), self._output(output) if output else None
 
     def against(self, output: int, feature: int) -> Violation:
         """Return the violation that moves one coefficient most, towards zero."""

@@ -1,6 +1,7 @@
 """What a log is: its columns, where it is read from, and its transitions in batches."""
 
 from ivvi.logs.batch import Batch, concatenate
+from ivvi.logs.calendar import Calendar
 from ivvi.logs.log import Log, Pass, read_logs
 from ivvi.logs.parquet import SOURCE_KEY
 from ivvi.logs.position import Counts, Position
@@ -12,6 +13,7 @@ __all__ = [
     "SOURCE_KEY",
     "ArrowTable",
     "Batch",
+    "Calendar",
     "Counts",
     "Log",
     "Pass",

@@ -31,6 +31,8 @@ class Batch:
         Number of the episode of each row (n,), or None when it was not asked for.
     step
         Number of the step of each row (n,), where the log has one and episodes were asked for.
+    time
+        Calendar time of each row as a number (n,), where the log has one.
     clusters
         Number of the cluster of each row (n,), for each of the log's cluster columns.
     table
@@ -44,6 +46,7 @@ class Batch:
     weight: Floats | None = None
     episode: NDArray[np.int64] | None = None
     step: NDArray[Any] | None = None
+    time: Floats | None = None
     clusters: tuple[NDArray[np.int64], ...] = ()
     table: Floats | None = None
 
@@ -58,6 +61,6 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
         parts = [getattr(batch, name) for batch in batches]
         return None if parts[0] is None else np.concatenate(parts)
 
-    names = ("x", "a", "z", "y", "weight", "episode", "step")
+    names = ("x", "a", "z", "y", "weight", "episode", "step", "time")
     clusters = tuple(map(np.concatenate, zip(*(batch.clusters for batch in batches), strict=True)))
     return Batch(**{name: join(name) for name in names}, clusters=clusters)  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ivvi.errors import DataError, InputError, MissingError
 from ivvi.logs.batch import Batch
+from ivvi.logs.columns import Numbers
 from ivvi.logs.log import Log, batch_rows, check_finished
 from ivvi.logs.order import check_no_duplicates, is_ordered, ordered_ends
 from ivvi.logs.parquet import ParquetPiece, ParquetTable
@@ -29,6 +30,7 @@ from ivvi.logs.transitions import Transitions, missing_error
 from ivvi.logs.watch import CopyWatch
 
 Ints = NDArray[np.int64]
+Values = tuple[tuple[Any, ...], ...]
 PIECE_ROWS = 1 << 17
 """Rows of a piece, at least; a row group is never cut."""
 AHEAD = 4
@@ -38,8 +40,8 @@ AHEAD = 4
 class ClusterPass:
     """One pass over a log by a cluster: iterate it once, then ask for its `counts`.
 
-    Yields, in the order of the log, what `fold` makes of the batches of each piece, and the
-    numbers (E,) in the whole log of the piece's episodes 0, 1, ...
+    Yields, in the order of the log, what `fold` makes of the batches of each piece, and which
+    numbers its episodes and clusters have in the whole log.
 
     Parameters
     ----------
@@ -68,23 +70,23 @@ class ClusterPass:
         self._episodes, self._progress = episodes, progress
         self._pieces = _cut(log)
         self._last: pa.RecordBatch | None = None
-        self._numbers: dict[Any, int] = {}
+        self._numbers = Numbers()
+        self._clusters = tuple(Numbers() for _ in log.roles.cluster)
         self._watch, self._weight = CopyWatch(log.roles), 0.0
 
-    def __iter__(self) -> Iterator[tuple[Any, Ints]]:
+    def __iter__(self) -> Iterator[tuple[Any, PieceNumbers]]:
         ordered = self._is_ordered()
         log = self._log
         settings = _Settings(log.roles, ordered, log.drop_missing, self._episodes)
         parts = self._in_order(partial(_walk, settings, self._fold), self._pieces)
         for piece, part in zip(self._pieces, parts, strict=True):
             number = self.counts.episodes - 1
-            for batch in self._border(settings, part.first):
+            for batch, clusters in self._border(settings, part.first):
                 self._look(batch)
-                alone = np.zeros(1, np.int64) if self._episodes else None
-                yield self._fold([replace(batch, episode=alone)]), np.array([number])
+                yield self._fold([batch]), self._known(np.array([number]), clusters)
             numbers = self._add(part, ordered=ordered)
             if part.result is not None:
-                yield part.result, numbers
+                yield part.result, self._known(numbers, part.clusters)
             if self._progress:
                 self._progress(piece.num_rows or 0)
         if log.roles.derived:
@@ -138,18 +140,26 @@ class ClusterPass:
         finally:
             self._client.cancel(futures)
 
-    def _border(self, settings: _Settings, first: pa.RecordBatch | None) -> Iterator[Batch]:
+    def _border(
+        self, settings: _Settings, first: pa.RecordBatch | None
+    ) -> Iterator[tuple[Batch, Values]]:
         """Join the last row so far with the first row of the next piece."""
         if self._log.roles.derived and self._last is not None and first is not None:
-            pair = _table([self._last, first], self._log.label)
-            yield from replace(settings, episodes=False).transitions(pair)
+            walk = settings.transitions(_table([self._last, first], self._log.label))
+            for batch in walk:
+                yield batch, walk.clusters
+
+    def _known(self, episodes: Ints, clusters: Values) -> PieceNumbers:
+        """Look up the clusters of a piece in those of the whole log."""
+        pairs = zip(self._clusters, clusters, strict=True)
+        return PieceNumbers(episodes, tuple(known.of_values(values) for known, values in pairs))
 
     def _add(self, part: _Part, *, ordered: bool) -> Ints:
         """Count a piece; returns the numbers of its episodes in the whole log."""
         name, met, counts = self._log.roles.episode, part.end.counts, self.counts
         if name is not None and not ordered:
-            known = [self._numbers.setdefault(v, len(self._numbers)) for v in part.end.numbers]
-            numbers, counts.episodes = np.array(known, np.int64), len(self._numbers)
+            numbers = self._numbers.of_values(part.end.numbers)
+            counts.episodes = len(self._numbers)
         else:
             goes_on = (
                 name is not None
@@ -176,6 +186,17 @@ class ClusterPass:
 
 
 @dataclass(frozen=True, slots=True)
+class PieceNumbers:
+    """What a piece calls 0, 1, ... and its number in the whole log: episodes (E,), clusters.
+
+    `clusters` has an array (C,) for each cluster column.
+    """
+
+    episodes: Ints
+    clusters: tuple[Ints, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _Settings:
     """How the rows of a piece become transitions; see `Transitions`."""
 
@@ -199,10 +220,14 @@ class _Settings:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What a task returns: the folded batches, the first row, and where the walk ended."""
+    """What a task returns: the folded batches, the first row, and where the walk ended.
+
+    `clusters` are the values of each cluster column in the order of their numbers.
+    """
 
     result: Any
     first: pa.RecordBatch | None
+    clusters: Values
     end: Position
 
 
@@ -221,7 +246,8 @@ def _walk(
 
     result = fold(batches())
     end = walk.position(watch.alike, weight)
-    return _Part(result, _copied(walk.first), replace(end, carry=_copied(end.carry)))
+    carry = replace(end, carry=_copied(end.carry))
+    return _Part(result, _copied(walk.first), walk.clusters, carry)
 
 
 def _cut(log: Log) -> list[ParquetPiece]:

@@ -36,10 +36,14 @@ class Numbers:
     def of(self, column: pa.Array) -> Ints:
         """Return the number of each value, (n,)."""
         encoded = column.dictionary_encode()
-        values = encoded.dictionary.to_pylist()
-        known = np.array([self._known.setdefault(v, len(self._known)) for v in values], np.int64)
+        known = self.of_values(encoded.dictionary.to_pylist())
         numbers: Ints = known[as_numpy(encoded.indices)]
         return numbers
+
+    def of_values(self, values: Iterable[Any]) -> Ints:
+        """Return the number of each value, (n,), of a few."""
+        found = [self._known.setdefault(value, len(self._known)) for value in values]
+        return np.array(found, np.int64)
 
 
 def as_numpy(column: pa.Array) -> NDArray[Any]:
@@ -55,6 +59,15 @@ def as_numpy(column: pa.Array) -> NDArray[Any]:
         return np.empty(0)
     values = np.frombuffer(column.buffers()[1], dtype=NUMPY_TYPES[str(column.type)])
     return values[column.offset : column.offset + len(column)]
+
+
+def as_times(column: pa.Array) -> NDArray[np.float64]:
+    """Return numbers, dates (days or ms) or timestamps (in their unit) as floats."""
+    if pa.types.is_date32(column.type):
+        column = column.cast(pa.int32())
+    elif pa.types.is_temporal(column.type):
+        column = column.cast(pa.int64())
+    return as_numpy(column).astype(np.float64)
 
 
 def is_finite(values: NDArray[Any]) -> bool:

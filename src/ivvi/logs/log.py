@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from ivvi.errors import DataError
 from ivvi.files import atomic_file
 from ivvi.logs.batch import Batch, concatenate
+from ivvi.logs.calendar import check_time
 from ivvi.logs.minari import is_minari, open_minari, write_minari
 from ivvi.logs.opening import open_table
 from ivvi.logs.order import check_no_duplicates, is_ordered, sort_table
@@ -118,6 +119,12 @@ class Log:
         others = tuple(name for name in names if name != self.roles.episode)
         roles = replace(self.roles, cluster=others)
         return Log(self.table, roles, drop_missing=self.drop_missing)
+
+    def timed(self, column: str) -> Log:
+        """Return the log with a column of calendar time: numbers, dates or timestamps."""
+        (name,) = match_columns([column], list(self.table.schema.names), "time")
+        check_time(self.table.schema, name, self.label)
+        return Log(self.table, replace(self.roles, time=name), drop_missing=self.drop_missing)
 
     def in_order(self) -> Log:
         """Return the log with the rows of an episode together, in the order of their steps."""

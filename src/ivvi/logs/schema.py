@@ -67,8 +67,8 @@ class Schema:
 class Roles:
     """The resolved columns of a log, by role.
 
-    `cluster` columns say which rows belong together in standard errors; they may have
-    another role too (`Log.clustered`).
+    `cluster` columns say which rows belong together in standard errors (`Log.clustered`),
+    and `time` is the column of calendar time (`Log.timed`); they may have another role too.
     """
 
     state: tuple[str, ...]
@@ -80,6 +80,7 @@ class Roles:
     step: str | None
     weight: str | None
     cluster: tuple[str, ...] = ()
+    time: str | None = None
 
     @property
     def derived(self) -> bool:
@@ -106,7 +107,8 @@ class Roles:
     @property
     def columns(self) -> tuple[str, ...]:
         """Every column that is read, once each."""
-        return tuple(dict.fromkeys(self.keys + self.numeric + self.cluster))
+        time = (self.time,) if self.time else ()
+        return tuple(dict.fromkeys(self.keys + self.numeric + self.cluster + time))
 
     def to_json(self) -> dict[str, Any]:
         """Describe the columns with JSON values."""

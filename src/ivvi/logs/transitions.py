@@ -19,7 +19,17 @@ from numpy.typing import NDArray
 
 from ivvi.errors import DataError, MissingError
 from ivvi.logs.batch import Batch, Floats
-from ivvi.logs.columns import Bools, Ints, Numbers, as_numpy, flags, is_finite, is_present, missing
+from ivvi.logs.columns import (
+    Bools,
+    Ints,
+    Numbers,
+    as_numpy,
+    as_times,
+    flags,
+    is_finite,
+    is_present,
+    missing,
+)
 from ivvi.logs.order import duplicate_error
 from ivvi.logs.position import Counts, Position, batches_from
 from ivvi.logs.schema import Roles
@@ -75,6 +85,7 @@ class Transitions:
         self._numbers = Numbers()
         self._clusters = [(name, Numbers()) for name in roles.cluster]
         self._last_clusters = np.zeros(len(roles.cluster), dtype=np.int64)
+        self._last_time = 0.0
 
     def go_on(self, start: Position) -> None:
         """Begin where an earlier pass stood."""
@@ -90,6 +101,11 @@ class Transitions:
     def position(self, alike: tuple[tuple[int, int], ...], weight: float) -> Position:
         """Return where the pass stands, after the batch that it has just yielded."""
         return Position(replace(self.counts), self._carry, self._numbers.values, alike, weight)
+
+    @property
+    def clusters(self) -> tuple[tuple[Any, ...], ...]:
+        """The values met in each cluster column, in the order of their numbers."""
+        return tuple(numbers.values for _, numbers in self._clusters)
 
     def _parts(self) -> tuple[tuple[str, ...], ...]:
         """Columns of x, a, z and y in the buffer; a derived x' is the state, one row on."""
@@ -122,7 +138,7 @@ class Transitions:
         """Return the usable rows of `block`, and their numeric columns as arrays."""
         values = {name: as_numpy(block.column(name)) for name in self._roles.numeric}
         if all(map(is_finite, values.values())) and all(
-            is_present(block.column(name)) for name in self._roles.keys + self._roles.cluster
+            is_present(block.column(name)) for name in self._roles.columns if name not in values
         ):
             return block, values
         if not self._drop_missing:
@@ -148,16 +164,18 @@ class Transitions:
         kept = np.append(first, linked)
         numbers = None if episode is None else episode[kept]
         clusters = tuple(codes[kept] for codes in self._number_clusters(block))
-        step = self._steps(block)
+        step, time = self._steps(block), self._times(block)
         self._carry = block.slice(block.num_rows - 1)
         self._last = {name: column[-1] for name, column in values.items()}
-        return self._split(buffer, numbers, None if step is None else step[kept], clusters)
+        step, time = (None if one is None else one[kept] for one in (step, time))
+        return self._split(buffer, numbers, step, time, clusters)
 
     def _split(
         self,
         buffer: Floats,
         episode: Ints | None,
         step: NDArray[Any] | None,
+        time: Floats | None,
         clusters: tuple[Ints, ...],
     ) -> Batch:
         x, a, z, y, _, w, end = self._offsets
@@ -169,6 +187,7 @@ class Transitions:
             weight=_checked_weight(buffer[w], self._roles.weight) if end > w else None,
             episode=episode,
             step=step,
+            time=time,
             clusters=clusters,
             table=buffer[x:w].T,
         )
@@ -208,6 +227,14 @@ class Transitions:
         step = as_numpy(block.column(self._roles.step))
         before, self._step_before = self._step_before, step[-1]
         return np.append(before, step)
+
+    def _times(self, block: pa.RecordBatch) -> Floats | None:
+        """Return the times of [carried row, block's rows], if the log has them."""
+        if self._roles.time is None:
+            return None
+        time = as_times(block.column(self._roles.time))
+        before, self._last_time = self._last_time, float(time[-1])
+        return np.append(before, time)
 
     def _number_episodes(self, block: pa.RecordBatch, starts: Bools) -> Ints | None:
         """Count the episodes and, if asked for, number those of [carried row, block's rows]."""

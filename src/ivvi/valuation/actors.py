@@ -16,8 +16,12 @@ import numpy as np
 
 from ivvi.blocks import Array
 from ivvi.planners import Planner
+from ivvi.rollouts import Decision
 from ivvi.valuation.draws import Worlds
 from ivvi.valuation.habit import Design, Habit
+
+Acting = tuple[Any, Any]
+"""An actor, or a function of states, and what it is given."""
 
 
 class Actor(Protocol):
@@ -33,27 +37,43 @@ class Actor(Protocol):
         """Return actions (B, n, d_a) for states (B, n, d_x), and what to remember."""
         ...
 
+    def pushed(self, worlds: Worlds, given: Any, x: Array, memory: Any) -> Array | float:
+        """Return what the instrument just acted on does by itself, (B, n, d_y).
 
-@dataclass(frozen=True, eq=False)
-class Fixed:
-    """A policy written for JAX, the same in every world: all states in one call."""
+        To those who act on none it is a part of the noise.
+        """
+        return 0.0
 
-    policy: Any
+
+@dataclass(frozen=True)
+class Fixed(Actor):
+    """A policy written for JAX, the same in every world: all states in one call.
+
+    It is given its numbers: policies of one shape share a compiled simulation.
+    """
+
+    decision: Decision
+
+    @classmethod
+    def of(cls, policy: Any) -> Acting:
+        """Return the actor of a policy, or of a rule, and its numbers."""
+        decision = Decision.of(policy)
+        return cls(decision), decision.numbers
 
     def begin(self, worlds: Worlds, given: Any, count: int) -> Any:
         """Let the policy begin once for each episode of each world."""
-        return self.policy.begin(len(worlds.W) * count)
+        return self.decision.begin(len(worlds.W) * count)
 
     def act(
         self, worlds: Worlds, given: Any, x: Array, h: Array, memory: Any, keys: Array
     ) -> tuple[Array, Any]:
         """Ask the policy."""
-        a, memory = self.policy.act(x.reshape(-1, x.shape[-1]), h, memory)
+        a, memory = self.decision.decide(given, x.reshape(-1, x.shape[-1]), h, memory)
         return a.reshape(*x.shape[:2], -1), memory
 
 
 @dataclass(frozen=True)
-class Constant:
+class Constant(Actor):
     """One action, `given`, whatever the state."""
 
     def begin(self, worlds: Worlds, given: Any, count: int) -> Any:
@@ -83,7 +103,7 @@ class Rows(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Behaviour:
+class Behaviour(Actor):
     """The log's own policy without the confounder, with each world's G and C; given `Rows`."""
 
     design: Design
@@ -103,38 +123,24 @@ class Behaviour:
             memory = jnp.where(h == 0, drawn, memory)
         else:
             memory = row
-        F = self.design.f(x, x)
-        Psi = F
-        if self.design.psi is not None:
-            z = jnp.einsum("bnf,bzf->bnz", F, worlds.C) + jnp.asarray(given.zeta)[memory]
-            Psi = self.design.psi(x, z)
-        mean = jnp.einsum("bnp,bap->bna", Psi, worlds.G)
+        mean = jnp.einsum("bnp,bap->bna", self._psi(worlds, given, x, memory), worlds.G)
         a = jnp.clip(mean + jnp.asarray(given.eta)[row], given.low, given.high)
         u = _each(jax.random.uniform, for_level, (len(given.low),))
         return _on_levels(a, mean, u, jnp.asarray(given.levels)), memory
 
+    def pushed(self, worlds: Worlds, given: Rows, x: Array, memory: Array) -> Array | float:
+        """Return the direct effect of the instrument that was drawn."""
+        if self.design.psi is None or worlds.direct.shape[-1] == 0:
+            return 0.0
+        return jnp.einsum("bnp,byp->bny", self._psi(worlds, given, x, memory), worlds.direct)
 
-@dataclass(frozen=True, eq=False)
-class Habitual:
-    """The log's own policy as one to roll out: its luck is that of (seed, episode, step)."""
-
-    habit: Habit
-    seed: int = 0
-
-    def begin(self, n: int) -> tuple[Array, Array]:
-        """Number the episodes, and remember which row's instrument each has."""
-        return jnp.arange(n), jnp.zeros(n, int)
-
-    def act(self, x: Array, h: Array, memory: tuple[Array, Array]) -> tuple[Array, Any]:
-        """Draw rows, and do in x (n, d_x) what was done there."""
-        number, row = memory
-        start = jax.random.key(self.seed)
-        keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.fold_in(start, i), h))(number)
-        none, habit = np.zeros((1, 0, 0)), self.habit
-        worlds = Worlds(none, none, habit.G[None], habit.C[None], none)
-        actor = Behaviour(habit.design)
-        a, row = actor.act(worlds, Rows.of(habit), x[None], h, row[None], keys[None])
-        return a[0], (number, row[0])
+    def _psi(self, worlds: Worlds, given: Rows, x: Array, row: Array) -> Array:
+        """Return psi(x, z), (B, n, d_psi), for the instruments of these rows."""
+        F = self.design.f(x, x)
+        if self.design.psi is None:
+            return F
+        z = jnp.einsum("bnf,bzf->bnz", F, worlds.C) + jnp.asarray(given.zeta)[row]
+        return self.design.psi(x, z)
 
 
 @dataclass(frozen=True)

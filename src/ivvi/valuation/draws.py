@@ -31,7 +31,8 @@ class Worlds(NamedTuple):
     W (B, d_y, d_phi); a square root of the noise covariance (B, d_x, d_x); the behaviour
     policy's G (B, d_a, d_psi) and C (B, d_z, d_f), of width 0 where it is not known; the range
     of states (B, 2, d_x) within which the dynamics are believed: beyond it the mean is that of
-    the nearest state inside.
+    the nearest state inside; what an invalid instrument does to the outputs by itself, `direct`
+    times psi(x, z), (B, d_y, d_psi), of width 0 where it is valid.
     """
 
     W: np.ndarray
@@ -39,6 +40,7 @@ class Worlds(NamedTuple):
     G: np.ndarray
     C: np.ndarray
     trusted: np.ndarray
+    direct: np.ndarray
 
 
 def trusted_range(model: Dynamics) -> np.ndarray:
@@ -53,8 +55,10 @@ def point(evidence: Evidence) -> Worlds:
     model, habit = evidence.model, evidence.habit
     d = model.d_next
     G, C = (np.zeros((0, 0)),) * 2 if habit is None else (habit.G, habit.C)
-    root = _roots(model.noise_cov[None, :d, :d])
-    return Worlds(model.W[None], root, G[None], C[None], trusted_range(model)[None])
+    root = roots(model.noise_cov[None, :d, :d])
+    valid = np.zeros((len(model.W), 0))
+    parts = (G, C, trusted_range(model), valid)
+    return Worlds(model.W[None], root, *(part[None] for part in parts))
 
 
 def draw(
@@ -85,10 +89,10 @@ def asymptotic(evidence: Evidence, count: int, rng: np.random.Generator) -> Worl
     d, same = model.d_next, repeated(point(evidence), count)
     if moments is None:
         return same._replace(W=model.W + dW)
-    noise = model.noise_cov + _left_noise(moments, model.W + dW) - _left_noise(moments, model.W)
-    noise = _with_sampling_error(noise[:, :d, :d], moments.n, rng)
+    noise = noise_left(model, moments, model.W + dW)[:, :d, :d]
+    factor = roots(_with_sampling_error(noise, moments.n, rng))
     G, C = _habits(moments, habit, model, dW, rng)
-    return Worlds(model.W + dW, _roots(noise), G, C, same.trusted)
+    return same._replace(W=model.W + dW, factor=factor, G=G, C=C)
 
 
 def bootstrap(
@@ -117,8 +121,8 @@ def bootstrap(
             GC = point(evidence)[2][0], point(evidence)[3][0]
         found.append((estimate.W, (estimate.noise_cov + excess)[:d, :d], *GC))
     W, noise, G, C = (np.array(part) for part in zip(*found, strict=True))
-    trusted = repeated(point(evidence), count).trusted
-    return Worlds(W, _roots(noise), G, C, trusted), weights
+    same = repeated(point(evidence), count)
+    return same._replace(W=W, factor=roots(noise), G=G, C=C), weights
 
 
 def reweighted(moments: Moments, weights: np.ndarray) -> Moments:
@@ -135,13 +139,21 @@ def reweighted(moments: Moments, weights: np.ndarray) -> Moments:
     return Moments(moments.layout, n, total, mean, scatter)
 
 
-def _left_noise(moments: Moments, W: np.ndarray) -> np.ndarray:
-    """E[(y - W phi)(y - W phi)^T] for weights (..., d_y, d_phi)."""
+def noise_left(model: Dynamics, moments: Moments, W: np.ndarray) -> np.ndarray:
+    """Return the noise covariance (..., d_y, d_y) that weights (..., d_y, d_phi) leave.
+
+    That of the model, moved by as much as E[(y - W phi)(y - W phi)^T] moves.
+    """
     layout = moments.layout
-    R = np.zeros((*W.shape[:-1], layout.width))
-    R[..., list(layout.y_columns)] = np.eye(W.shape[-2])
-    R[..., list(layout.phi_columns)] -= W
-    return _second(moments, R)
+
+    def second(W: np.ndarray) -> np.ndarray:
+        R = np.zeros((*W.shape[:-1], layout.width))
+        R[..., list(layout.y_columns)] = np.eye(W.shape[-2])
+        R[..., list(layout.phi_columns)] -= W
+        return _second(moments, R)
+
+    left: np.ndarray = model.noise_cov + second(W) - second(model.W)
+    return left
 
 
 def _second(moments: Moments, R: np.ndarray) -> np.ndarray:
@@ -157,7 +169,7 @@ def _with_sampling_error(noise: np.ndarray, n: int, rng: np.random.Generator) ->
     bartlett = np.tril(rng.normal(size=(count, d, d)), -1)
     freedom = np.maximum(n - np.arange(d), 1)
     bartlett[:, range(d), range(d)] = np.sqrt(rng.chisquare(freedom, size=(count, d)))
-    root = _roots(noise) @ bartlett / np.sqrt(n)
+    root = roots(noise) @ bartlett / np.sqrt(n)
     drawn: np.ndarray = root @ np.swapaxes(root, 1, 2)
     return drawn
 
@@ -184,11 +196,11 @@ def _habits(
     layout, space = moments.layout, whiten(moments)
     exact = Exact().solve(moments)
     place = {argument: at for block, argument, at in layout.pieces if block == RAW}
-    d_a, psi = len(model.action), list(layout.psi_columns)
+    d_a = len(model.action)
     R = np.zeros((len(exact.W) + d_a, layout.width))
     R[: len(exact.W)] = exact.residual_map
     R[len(exact.W) :, place["action"] : place["action"] + d_a] = np.eye(d_a)
-    R[len(exact.W) :, psi] -= habit.G
+    R[len(exact.W) :, list(layout.psi_columns)] -= habit.G
     Omega, d_y = _second(moments, R), len(exact.W)
     back = np.linalg.pinv(exact.influence.T)
     free = np.eye(space.rank) - exact.influence.T @ back
@@ -196,10 +208,7 @@ def _habits(
     slope = Omega[d_y:, :d_y] @ np.linalg.pinv(Omega[:d_y, :d_y])
     rest = Omega[d_y:, d_y:] - slope @ Omega[:d_y, d_y:]
     S_eta = slope @ S_u + _scaled(rest, (count, d_a, space.rank), rng) / np.sqrt(n)
-    T = space.T[psi].copy()
-    if layout.constant is not None:
-        T[psi.index(layout.constant)] -= space.shift @ space.T
-    G = habit.G + S_eta @ T.T
+    G = habit.G + S_eta @ space.of_psi(layout).T
     return G, _instruments(moments, habit, rng, count)
 
 
@@ -209,7 +218,7 @@ def _instruments(
     """Draw C with its own, homoskedastic, sampling error."""
     columns = np.array(moments.layout.psi_columns)[list(habit.design.of_state)]
     gram = moments.second[np.ix_(columns, columns)]
-    root = _roots(np.linalg.pinv(gram)[None])[0] / np.sqrt(moments.n)
+    root = roots(np.linalg.pinv(gram)[None])[0] / np.sqrt(moments.n)
     spread = habit.zeta.T @ habit.zeta / len(habit.zeta)
     drawn: np.ndarray = habit.C + _scaled(spread, (count, *habit.C.shape), rng) @ root.T
     return drawn
@@ -219,11 +228,11 @@ def _scaled(
     covariance: np.ndarray, shape: tuple[int, int, int], rng: np.random.Generator
 ) -> np.ndarray:
     """Draw matrices (B, d, r) whose columns have this covariance (d, d)."""
-    drawn: np.ndarray = _roots(covariance[None])[0] @ rng.normal(size=shape)
+    drawn: np.ndarray = roots(covariance[None])[0] @ rng.normal(size=shape)
     return drawn
 
 
-def _roots(covariance: np.ndarray) -> np.ndarray:
+def roots(covariance: np.ndarray) -> np.ndarray:
     """Return square roots of covariances (B, d, d): Cholesky's where there is one."""
     try:
         return np.linalg.cholesky(covariance)

@@ -51,9 +51,10 @@ class Evidence:
         if isinstance(source, Fit):
             chosen = restore_method(source.method, source.settings)
             counts, model = source.counts, source.model
-            habit = Habit.of(model, source.moments)
+            moments = None if source.differenced else source.moments  # those are not of the log
+            habit = Habit.of(model, moments)
             length = counts.transitions / counts.episodes
-            return cls(model, source.moments, chosen, source.diagnostics.verdict, habit, length)
+            return cls(model, moments, chosen, source.diagnostics.verdict, habit, length)
         if isinstance(source, str | os.PathLike):
             return cls._saved(source)
         if isinstance(source, Dynamics):

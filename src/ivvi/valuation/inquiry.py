@@ -10,16 +10,12 @@ from typing import Any
 import numpy as np
 
 from ivvi.planners import MPC, Problem
-from ivvi.policy import Policy
-from ivvi.valuation.actors import Fixed, Planned
+from ivvi.valuation.actors import Acting, Fixed, Planned
 from ivvi.valuation.draws import Worlds, draw, point, repeated
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.luck import Luck
 from ivvi.valuation.result import Amount
 from ivvi.valuation.simulation import Episodes, Task, in_chunks, returns, with_weights
-
-Acting = tuple[Any, Any]
-"""An actor (`ivvi.valuation.actors`) and what it is given."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,10 +96,10 @@ class Inquiry:
         alone = Episodes(few.starts[:1], few.numbers[:1], few.seed)
         for b, W in enumerate(self.worlds.W):
             again = with_weights(self.problem, W)
-            actor = Fixed(Policy(again, planner.solve(again)))
+            acting = Fixed.of(planner.solve(again))
             for worlds, kept in zip(both, found, strict=True):
                 some = Worlds(*(part[b : b + 1] for part in worlds))
-                kept.append(returns(self._task, actor, (), some, alone)[0])
+                kept.append(returns(self._task, *acting, some, alone)[0])
             if self.progress:
                 self.progress(1)
         return np.array(found[0]), np.array(found[1])

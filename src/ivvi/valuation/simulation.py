@@ -7,7 +7,7 @@ differences of returns are differences of the worlds and of the policies.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -52,11 +52,11 @@ class Task:
         )
 
     def step(
-        self, worlds: Worlds, x: Array, a: Array, noise: Array, h: Array
+        self, worlds: Worlds, x: Array, a: Array, noise: Array, h: Array, pushed: Any = 0.0
     ) -> tuple[Array, Array]:
         """Return the next states (B, n, d_x) and the rewards (B, n)."""
         inside = jnp.clip(x, worlds.trusted[:, :1], worlds.trusted[:, 1:])
-        y = jnp.einsum("bnf,byf->bny", self.phi(inside, a), worlds.W)
+        y = jnp.einsum("bnf,byf->bny", self.phi(inside, a), worlds.W) + pushed
         x_next = y[..., : self.d_x] + jnp.einsum("bnd,bkd->bnk", noise, worlds.factor)
         x_next = jnp.clip(x_next, -FAR, FAR)
         if isinstance(self.reward, Learned):
@@ -119,11 +119,15 @@ def _compiled(task: Task, actor: Any) -> Callable[..., Array]:
 
     def one(world: Any, W: Array, starts: Array, keys: Array) -> Array:
         alone = Worlds(*(part[None] for part in world))
-        return _run(task, Fixed(actor.rule(W)), alone, (), starts[None], keys[None])[0]
+        return alike(alone, W, starts[None], keys[None])[0]
+
+    def alike(worlds: Worlds, W: Array, starts: Array, keys: Array) -> Array:
+        rule, numbers = Fixed.of(actor.rule(W))
+        return _run(task, rule, worlds, numbers, starts, keys)
 
     def all_of(worlds: Worlds, W: Array, starts: Array, keys: Array) -> Array:
         if W.ndim == 2:
-            return _run(task, Fixed(actor.rule(W)), worlds, (), starts, keys)
+            return alike(worlds, W, starts, keys)
         return jax.vmap(one)(tuple(worlds), W, starts, keys)
 
     return jax.jit(all_of)  # type: ignore[no-any-return]
@@ -136,7 +140,8 @@ def _run(task: Task, actor: Actor, worlds: Worlds, given: Any, starts: Array, ke
         x, alive, memory, total = carry
         now = _at(keys, h)
         a, memory = actor.act(worlds, given, x, h, memory, _at(now, 1))
-        x_next, r = task.step(worlds, x, a, _noise(now, x.shape), h)
+        pushed = actor.pushed(worlds, given, x, memory)
+        x_next, r = task.step(worlds, x, a, _noise(now, x.shape), h, pushed)
         x_next = jnp.where(alive[..., None] > 0, x_next, x)
         total = total + task.discount**h * alive * r
         return (x_next, alive * (1.0 - task.ended(x_next)), memory, total), None
@@ -185,6 +190,5 @@ def _noise(keys: Array, shape: tuple[int, ...]) -> Array:
 
 def with_weights(problem: Problem, W: Array) -> Problem:
     """Return the problem of a model with other weights (which JAX may trace)."""
-    model = replace(problem.model, W=W)
-    reward = Learned(model) if isinstance(problem.reward, Learned) else problem.reward
-    return replace(problem, model=model, reward=reward)
+    model = problem.model
+    return problem.in_model(W, model.noise_cov, model.phi.numbers)

@@ -19,7 +19,7 @@ from ivvi.planners.mpc import MPCRule
 from ivvi.planning import make_planner
 from ivvi.policy import Policy
 from ivvi.rewards import Learned, make_reward
-from ivvi.valuation.actors import Behaviour, Constant, Fixed, Rows
+from ivvi.valuation.actors import Acting, Behaviour, Constant, Fixed, Rows
 from ivvi.valuation.draws import way
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.inquiry import Inquiry
@@ -96,13 +96,12 @@ def value(  # noqa: PLR0913
     True
     """
     evidence = Evidence.of(source)
-    problem = _problem(policy, evidence, reward, actions, horizon, discount)
+    problem = problem_of(policy, evidence, reward, actions, horizon, discount)
     _check(draws, confidence)
-    rivals = dict(against) if isinstance(against, Mapping) else {word: word for word in against}
     name = policy if isinstance(policy, str) else "policy"
-    planner = planner_of(policy) if isinstance(policy, Policy) else MPC()
-    everyone = {name: policy, **rivals}
-    actors = {who: _actor(what, evidence, problem, planner) for who, what in everyone.items()}
+    planner = planner_of(policy)
+    everyone = {name: policy, **by_name(against)}
+    actors = {who: acting(what, evidence, problem, planner) for who, what in everyone.items()}
     if replan and not isinstance(policy, Policy):
         raise InputError("planning again needs a policy that ivvi.plan made")
     luck = Luck.of(problem, starts, draws, seed)
@@ -123,7 +122,12 @@ def value(  # noqa: PLR0913
     )
 
 
-def _actor(who: Any, evidence: Evidence, problem: Problem, planner: Any) -> tuple[Any, Any]:
+def by_name(against: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
+    """Return rivals by name; a word is its own name."""
+    return dict(against) if isinstance(against, Mapping) else {word: word for word in against}
+
+
+def acting(who: Any, evidence: Evidence, problem: Problem, planner: Any) -> Acting:
     """Return who acts, and what it is given, for a policy in any of its forms."""
     width = len(problem.model.action)
     if isinstance(who, str):
@@ -133,15 +137,15 @@ def _actor(who: Any, evidence: Evidence, problem: Problem, planner: Any) -> tupl
             if evidence.habit is None:
                 raise InputError(
                     "the behaviour policy is not known: this model was fitted from moments and "
-                    "holds no rows of the log"
+                    "holds no rows of the log; name other rivals (--against zero,least-squares)"
                 )
             return Behaviour(evidence.habit.design), Rows.of(evidence.habit)
         if who == "least-squares":
-            return Fixed(least_squares_policy(evidence, problem, planner)), ()
+            return Fixed.of(_least_squares(evidence, problem, planner))
         hint = nearest(who, RIVALS) or f"; {', '.join(RIVALS)} are known"
         raise InputError(f"unknown policy {who!r}{hint}")
     if hasattr(who, "begin") and hasattr(who, "act"):
-        return Fixed(who), ()
+        return Fixed.of(who)
     if callable(who):
         return who, ()
     try:
@@ -156,7 +160,7 @@ def _actor(who: Any, evidence: Evidence, problem: Problem, planner: Any) -> tupl
     return Constant(), action
 
 
-def least_squares_policy(evidence: Evidence, problem: Problem, planner: Any) -> Policy:
+def _least_squares(evidence: Evidence, problem: Problem, planner: Any) -> Policy:
     """Plan in the confounded dynamics as the policy was planned."""
     model = evidence.baseline
     reward = Learned(model) if isinstance(problem.reward, Learned) else problem.reward
@@ -164,8 +168,13 @@ def least_squares_policy(evidence: Evidence, problem: Problem, planner: Any) -> 
     return Policy(believed, planner.solve(believed))
 
 
-def planner_of(policy: Policy) -> Any:
-    """Return a planner like the one that made a policy, with its default settings but for MPC."""
+def planner_of(policy: Any) -> Any:
+    """Return a planner like the one that made a policy, with its default settings but for MPC.
+
+    MPC for policies that no planner made.
+    """
+    if not isinstance(policy, Policy):
+        return MPC()
     rule: Any = policy.rule
     if isinstance(rule, CautiousRule):
         inner = planner_of(replace(policy, rule=rule.inner))
@@ -175,7 +184,7 @@ def planner_of(policy: Policy) -> Any:
     return make_planner(rule.kind)
 
 
-def _problem(
+def problem_of(
     policy: Any,
     evidence: Evidence,
     reward: Any,

@@ -1,0 +1,73 @@
+"""Which rows belong together: clusters, and stretches of steps, in a piece of a log or in all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ivvi.estimators.standard_errors import Resolved
+from ivvi.logs import Batch, Roles
+from ivvi.runs import Ints
+
+
+class Codes:
+    """The clusters (or the stretch of steps) of each row, one array for each way to cluster.
+
+    Clusters are numbers (n,). A stretch is a run of steps without a gap: rows whose episodes
+    and whose steps less their place in the log, (n, 2), are equal.
+    """
+
+    def __init__(self, errors: Resolved, roles: Roles) -> None:
+        self._columns, self._roles = errors.clusters, roles
+        self._pairs: dict[tuple[int, int], int] = {}
+        self._rows = 0
+
+    def of(self, batch: Batch) -> list[Ints]:
+        """Return the codes of a batch's rows for each way of clustering."""
+        if batch.episode is None:
+            raise ValueError("the batch was read without episodes")
+        codes = self._by_column(batch.episode, batch.clusters)
+        if len(codes) == 2:
+            pairs, inverse = np.unique(np.column_stack(codes), axis=0, return_inverse=True)
+            codes.append(self._of_pairs(pairs)[inverse])
+        place = self._rows + np.arange(len(batch))
+        self._rows += len(batch)
+        return codes or [self._stretches(batch.episode, batch.step, place)]
+
+    def merge(self, part: Codes, episodes: Ints, clusters: Sequence[Ints]) -> list[Any]:
+        """Go on with the codes of the next piece of the log; returns how to renumber each way.
+
+        What the piece calls 0, 1, ... are `episodes` and `clusters` in the whole log.
+        """
+        before, self._rows = self._rows, self._rows + part._rows
+        known = self._by_column(episodes, clusters)
+        if not known:
+            return [lambda codes: np.column_stack([episodes[codes[:, 0]], codes[:, 1] - before])]
+        if len(known) == 2:
+            met = np.array(list(part._pairs), dtype=np.int64).reshape(-1, 2)
+            pairs = np.column_stack([known[0][met[:, 0]], known[1][met[:, 1]]])
+            known.append(self._of_pairs(pairs))
+        return [partial(np.take, numbers) for numbers in known]
+
+    def _by_column(self, episode: Ints, clusters: Sequence[Ints]) -> list[Ints]:
+        """Return what there is of each column that clusters."""
+        roles = self._roles
+        return [
+            episode if column == roles.episode else clusters[roles.cluster.index(column)]
+            for column in self._columns
+        ]
+
+    def _of_pairs(self, pairs: Ints) -> Ints:
+        """Number pairs of clusters (m, 2) in the order in which they are met."""
+        known = self._pairs
+        found = [known.setdefault((one, two), len(known)) for one, two in pairs.tolist()]
+        return np.array(found, dtype=np.int64)
+
+    def _stretches(self, episode: Ints, step: Any, place: Ints) -> Ints:
+        """Tell stretches apart; where next states are not derived, a gap in the steps is none."""
+        follows = step is not None and self._roles.derived
+        offset = np.asarray(step).astype(np.int64) - place if follows else np.zeros_like(episode)
+        return np.column_stack([episode, offset])

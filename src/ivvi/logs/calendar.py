@@ -1,0 +1,72 @@
+"""Calendar time: a numeric, date or timestamp column, and times that cut a log into quarters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ivvi.errors import ColumnError, DataError
+from ivvi.logs.columns import as_times
+from ivvi.logs.tables import Table
+
+Floats = NDArray[np.float64]
+KEPT = 1 << 16
+"""Times that are held to find the cuts; of longer logs every second, fourth, ... row is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """Times that cut the rows of a log into quarters, as numbers and in words.
+
+    Attributes
+    ----------
+    column
+        The time column.
+    cuts, words
+        The quartiles, repeated ones left out; a row is after a cut from it on.
+    """
+
+    column: str
+    cuts: tuple[float, ...]
+    words: tuple[str, ...]
+
+    @classmethod
+    def of_table(cls, table: Table, column: str) -> Calendar:
+        """Find the quartiles in one pass over the column, in bounded memory."""
+        every, seen, held = 1, 0, np.empty(0)
+        for block in table.batches([column], (), KEPT):
+            times = as_times(block.column(column))
+            times = times[np.isfinite(times)]
+            held, seen = np.append(held, times[-seen % every :: every]), seen + len(times)
+            while len(held) > KEPT:
+                held, every = held[::2], 2 * every
+        if not len(held) or held.min() == held.max():
+            raise DataError(
+                f"time column {column!r} of {table.label} is the same in every row; "
+                "times that differ are wanted"
+            )
+        cuts = np.unique(np.quantile(held, (0.25, 0.5, 0.75), method="higher"))
+        cuts = cuts[cuts > held.min()] if (cuts > held.min()).any() else held.max(keepdims=True)
+        kind = table.schema.field(column).type
+        return cls(column, tuple(cuts.tolist()), tuple(_in_words(cut, kind) for cut in cuts))
+
+
+def check_time(schema: pa.Schema, name: str, label: str) -> None:
+    """Refuse a column that holds no times."""
+    kind = schema.field(name).type
+    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    if not (numeric or pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
+        raise ColumnError(
+            f"time column {name!r} of {label} holds {kind}; numbers, dates or timestamps are wanted"
+        )
+
+
+def _in_words(time: float, kind: pa.DataType) -> str:
+    if pa.types.is_timestamp(kind):
+        return str(np.datetime64(int(time), kind.unit))
+    if pa.types.is_date(kind):
+        return str(np.datetime64(int(time), "D" if pa.types.is_date32(kind) else "ms"))[:10]
+    return f"{time:g}"
