@@ -166,7 +166,8 @@ def test_the_second_pass_is_that_of_one_process(
         assert found[name] == (pytest.approx(value, rel=1e-6, abs=1e-9) if close else value), name
 
 
-@pytest.mark.parametrize("group", [1, 7, 64])
+@pytest.mark.parametrize("group", [3, 64])
+@pytest.mark.parametrize("derived", [True, False])
 @pytest.mark.parametrize(
     "se",
     [
@@ -177,10 +178,12 @@ def test_the_second_pass_is_that_of_one_process(
     ids=lambda se: se.cluster or se.kind,
 )
 def test_what_crosses_pieces_is_summed_by_workers_too(
-    se, group, client, small_pieces, tmp_path, monkeypatch
+    se, derived, group, client, small_pieces, tmp_path, monkeypatch
 ):
     """Lags over borders and gaps, clusters that come back, pieces of fewer rows than lags."""
     columns = make_rows(30, 10)
+    if not derived:
+        columns |= {f"next_x{i}": columns[f"x{i}"][::-1].copy() for i in range(2)}
     doctors = np.random.default_rng(0).integers(40, size=300)
     columns["doctor"] = np.array([f"doctor {i}" for i in doctors])
     columns = take(columns, np.setdiff1d(np.arange(300), [14, 15, 77]))

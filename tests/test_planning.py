@@ -256,6 +256,9 @@ def test_models_that_should_not_be_trusted_are_named(linear_model):
     with pytest.warns(PlanningWarning, match="spectral radius 1e"):
         plan(linear_model(radius=1e30), "quadratic", (-1, 1))
     plan(linear_model(radius=1.1), "quadratic", (-1, 1), horizon=10)
+    with pytest.warns(PlanningWarning, match="explode"):  # it sees about 1 / (1 - discount) steps
+        Problem.of(linear_model(radius=1.1), "quadratic", (-1, 1), discount=0.99)
+    Problem.of(linear_model(radius=1.1), "quadratic", (-1, 1), discount=0.5)
     vague = linear_model(unidentified=("a0 - 0.5 a1", "x0"))
     with pytest.warns(PlanningWarning, match=r"effect of a0 - 0\.5 a1: the plan"):
         plan(vague, "quadratic", (-1, 1))
@@ -424,6 +427,50 @@ def test_one_choice_ahead_is_the_best_of_all(linear_model):
             after = model.mean(x, a)
             scores.append(-(x @ x) - after @ after)
         np.testing.assert_array_equal(policy(x), actions.choices[np.argmax(scores)])
+
+
+def test_a_box_beside_a_choice_is_the_best_of_both(linear_model):
+    model = linear_model(2, 2, seed=3)
+    actions = Actions.product(Actions.binary(1), Actions.box(-1.0, 1.0))
+    policy = plan(model, "quadratic:weight=1", actions, method=MPC(lookahead=1))
+    tried = np.array(list(itertools.product((0.0, 1.0), np.linspace(-1, 1, 2001))))
+    found = policy(model.states)
+    for x, a in zip(model.states, found, strict=True):
+        after = model.mean(np.tile(x, (len(tried), 1)), tried)
+        own = model.mean(x, a)
+        assert own @ own <= np.sum(after**2, axis=1).min() + 1e-9
+    assert set(found[:, 0]) == {0.0, 1.0}
+
+
+def test_a_product_of_many_sets_is_climbed_from_both_corners(linear_model):
+    """Of {0, 1}^7, held for two steps: one coordinate after another, from all 0 and from all 1."""
+    model = linear_model(3, 7, seed=1)
+    problem = Problem.of(model, "quadratic:weight=1", Actions.binary(7))
+    choices, x = problem.actions.choices, problem.support[:20]
+    held = np.repeat(choices[:, None], 2, axis=1)
+    worse = 0
+    with jax.enable_x64(True):
+        ahead = Lookahead(problem, 2)
+        found = np.asarray(best_choice(ahead, jnp.asarray(x), 0))
+        for state, a in zip(x, found, strict=True):
+            many = jnp.broadcast_to(jnp.asarray(state), (len(choices), 3))
+            scores = np.asarray(ahead(many, jnp.asarray(held), 0))
+            value = {tuple(choice): score for choice, score in zip(choices, scores, strict=True)}
+            ends = [value[climbed(value, corner)] for corner in ((0.0,) * 7, (1.0,) * 7)]
+            assert value[tuple(a)] == max(ends)
+            worse += min(ends) < max(ends)
+    assert worse  # the corners differ somewhere, so that both are needed
+
+
+def climbed(value, point):
+    """Set each coordinate of a point to its better value, until a round changes none."""
+    while True:
+        before = point
+        for j in range(len(point)):
+            other = (*point[:j], 1.0 - point[j], *point[j + 1 :])
+            point = max(point, other, key=value.get)
+        if point == before:
+            return point
 
 
 def test_longer_plans_of_choices_are_no_worse_than_held_ones(linear_model):

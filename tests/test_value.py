@@ -112,6 +112,11 @@ def test_both_ways_of_drawing_worlds_agree(fit):
         known = [np.corrcoef(w.W[:, 0, i], w.G[:, 0, j])[0, 1] for w in (one, two)]
         assert known[0] == pytest.approx(known[1], abs=0.3)
     assert np.corrcoef(one.W[:, 0, 3], one.G[:, 0, 3])[0, 1] > 0.3  # the confounder ties them
+    noises = [w.factor @ np.swapaxes(w.factor, 1, 2) for w in (one, two)]
+    for noise in noises:
+        np.testing.assert_allclose(noise.mean(axis=0), fit.model.noise_cov, rtol=0.1, atol=0.02)
+    known, again = (np.diagonal(noise, axis1=1, axis2=2).std(axis=0) for noise in noises)
+    assert np.abs(np.log(again / known)).max() < 0.5
 
 
 def test_the_simulated_behaviour_is_the_simulators(simulator, simulated):

@@ -8,6 +8,7 @@ import pytest
 from ivvi import Actions
 from ivvi.planners import best_action as best_action_module
 from ivvi.planners.best_action import best_action
+from ivvi.planners.fitted import Fitted
 from ivvi.planners.integration import Noise
 
 
@@ -25,6 +26,19 @@ def test_nodes_have_the_moments_of_the_noise(integration, nodes, tolerance):
     np.testing.assert_allclose((e.T * w) @ e, covariance, atol=tolerance)
     assert w @ e[:, 1] ** 4 == pytest.approx(3, abs=3 * tolerance)
     assert (e[:, 2] == 0).all()
+
+
+def test_features_of_a_fitted_value_are_averaged_in_closed_form():
+    rng = np.random.default_rng(3)
+    covariance = np.array([[0.5, 0.2], [0.2, 0.3]])
+    value = Fitted.to(rng.normal(1.0, 2.0, size=(300, 2)), seed=1, cosines=True)
+    noise, m = Noise.of(covariance, "gauss-hermite", 20, seed=0), rng.normal(size=(9, 2))
+    drawn = value.features(m[:, None] + noise.offsets)
+    np.testing.assert_allclose(
+        value.features(m) @ value._average(covariance),
+        np.einsum("k,nkp->np", noise.weights, drawn),
+        atol=1e-10,
+    )
 
 
 def test_a_model_without_noise_has_one_node():

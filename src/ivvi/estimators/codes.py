@@ -42,10 +42,11 @@ class Codes:
 
         What the piece calls 0, 1, ... are `episodes` and `clusters` in the whole log.
         """
-        before, self._rows = self._rows, self._rows + part._rows
+        shift = self._rows if self._roles.derived else 0
+        self._rows += part._rows
         known = self._by_column(episodes, clusters)
         if not known:
-            return [lambda codes: np.column_stack([episodes[codes[:, 0]], codes[:, 1] - before])]
+            return [lambda codes: np.column_stack([episodes[codes[:, 0]], codes[:, 1] - shift])]
         if len(known) == 2:
             met = np.array(list(part._pairs), dtype=np.int64).reshape(-1, 2)
             pairs = np.column_stack([known[0][met[:, 0]], known[1][met[:, 1]]])
@@ -68,6 +69,6 @@ class Codes:
 
     def _stretches(self, episode: Ints, step: Any, place: Ints) -> Ints:
         """Tell stretches apart; where next states are not derived, a gap in the steps is none."""
-        follows = step is not None and self._roles.derived
-        offset = np.asarray(step).astype(np.int64) - place if follows else np.zeros_like(episode)
+        derived = self._roles.derived
+        offset = np.asarray(step).astype(np.int64) - place if derived else np.zeros_like(episode)
         return np.column_stack([episode, offset])

@@ -95,3 +95,23 @@ def missing(column: pa.Array) -> Bools:
 def flags(column: pa.Array) -> Bools:
     """Return a column of booleans as an array, (n,)."""
     return as_numpy(column.cast(pa.uint8())).astype(bool)
+
+
+class RowRuns:
+    """The valid rows of a block, copied run by run or, when the runs are short, by index."""
+
+    def __init__(self, valid: Bools) -> None:
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], valid.view(np.int8), [0]])))
+        self.count = int(valid.sum())
+        self._runs: list[list[int]] = edges.reshape(-1, 2).tolist()
+        self._index = np.flatnonzero(valid) if len(self._runs) * 32 > len(valid) else None
+
+    def copy(self, column: NDArray[Any], shift: int, out: NDArray[np.float64]) -> None:
+        """Write the valid rows, or the rows `shift` after them, to `out` (count,)."""
+        if self._index is not None:
+            out[:] = column[self._index + shift]
+            return
+        at = 0
+        for start, stop in self._runs:
+            out[at : at + stop - start] = column[start + shift : stop + shift]
+            at += stop - start

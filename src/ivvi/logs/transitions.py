@@ -23,6 +23,7 @@ from ivvi.logs.columns import (
     Bools,
     Ints,
     Numbers,
+    RowRuns,
     as_numpy,
     as_times,
     flags,
@@ -154,7 +155,7 @@ class Transitions:
         starts = self._starts(block)
         first, linked = self._links(block, starts)
         episode = self._number_episodes(block, starts)
-        rows = _Rows(linked)
+        rows = RowRuns(linked)
         shifted = range(self._offsets[3], self._offsets[4]) if self._roles.derived else range(0)
         buffer = np.empty((len(self._names), int(first) + rows.count))
         for i, name in enumerate(self._names):
@@ -271,26 +272,6 @@ def missing_error(table: Table, roles: Roles) -> MissingError:
         f"{table.label} has {total} missing or infinite values in {bad_rows} of {row} rows, "
         f"{first}; drop those rows with drop_missing (--drop-missing) or repair them"
     )
-
-
-class _Rows:
-    """The valid rows of a block, copied run by run or, when the runs are short, by index."""
-
-    def __init__(self, valid: Bools) -> None:
-        edges = np.flatnonzero(np.diff(np.concatenate([[0], valid.view(np.int8), [0]])))
-        self.count = int(valid.sum())
-        self._runs: list[list[int]] = edges.reshape(-1, 2).tolist()
-        self._index = np.flatnonzero(valid) if len(self._runs) * 32 > len(valid) else None
-
-    def copy(self, column: NDArray[Any], shift: int, out: Floats) -> None:
-        """Write the valid rows, or the rows `shift` after them, to `out` (count,)."""
-        if self._index is not None:
-            out[:] = column[self._index + shift]
-            return
-        at = 0
-        for start, stop in self._runs:
-            out[at : at + stop - start] = column[start + shift : stop + shift]
-            at += stop - start
 
 
 def _checked_weight(weight: Floats, name: str | None) -> Floats:
