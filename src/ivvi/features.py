@@ -197,8 +197,10 @@ def describe_direction(
     constant, which has none, then comes last, as a number.
     """
     units = [1.0] * len(names) if spread is None else list(spread)
-    rank = sorted(range(len(names)), key=lambda i: -abs(weights[i]) * units[i])
-    largest = abs(weights[rank[0]]) * units[rank[0]]
+    largest = max(abs(w) * unit for w, unit in zip(weights, units, strict=True)) or 1.0
+    rank = sorted(  # equals stay in order, whatever the rounding
+        range(len(names)), key=lambda i: -round(abs(weights[i]) * units[i] / largest, 6)
+    )
     kept = [i for i in rank if abs(weights[i]) * units[i] > 0.01 * largest]
     words = ""
     for i in kept[:most]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ivvi.diagnostics.strength import Strength
 from ivvi.estimators import LeastSquares
+from ivvi.estimators.estimate import RANK_TOLERANCE, Rows
+from ivvi.features import describe_direction
 from ivvi.logs import Roles
 from ivvi.moments import Moments, is_constant
 
@@ -14,7 +18,7 @@ def explain_unidentified(moments: Moments, found: Strength, roles: Roles) -> str
     if not causes and not LeastSquares().solve(moments).identified:
         causes = ["states and actions are collinear among themselves"]
     if not causes and found.rank_psi < found.d_psi:
-        causes = ["the instruments are collinear"]
+        causes = [f"the instruments are collinear: {_zeros(moments)}"]
     because = f" ({'; '.join(causes)})" if causes else ""
     directions = " and ".join(f"[{words}]" for words in found.unidentified)
     return (
@@ -35,6 +39,22 @@ def _constants(moments: Moments) -> list[str]:
         for column, name in sorted(named.items())
         if constant[column] and column != layout.constant
     ]
+
+
+def _zeros(moments: Moments) -> str:
+    """Name the combinations of psi that are 0 in every row."""
+    layout, rows = moments.layout, Rows.of(moments)
+    columns = np.array(layout.psi_columns)[rows.psi_kept]
+    scale = np.linalg.norm(rows.Psi, axis=0)
+    scale[scale == 0] = 1.0
+    _, size, right = np.linalg.svd(rows.Psi / scale, full_matrices=False)
+    lost = right[size <= RANK_TOLERANCE] / scale
+    names, units = [layout.psi_names[i] for i in rows.psi_kept], scale.tolist()
+    if layout.constant is not None:
+        names, units = [*names, "1"], [*units, 0.0]
+        lost = np.column_stack([lost, -lost @ moments.mean[columns]])
+    words = " and ".join(f"[{describe_direction(w.tolist(), names, units)}]" for w in lost)
+    return f"{words} {'is' if len(lost) == 1 else 'are'} 0 in every row"
 
 
 def _too_few(roles: Roles) -> list[str]:
