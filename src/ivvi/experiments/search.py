@@ -33,8 +33,8 @@ from ivvi.fitting import estimate
 from ivvi.planning import plan
 from ivvi.simulators import make_env
 
-BATCHES = (16, 40, 80, 160, 400, 800)
-STEPS = (1000, 2000, 5000, 10_000, 20_000)
+BATCHES = (16, 40, 80, 160, 400, 800, 1600)
+STEPS = (500, 1000, 2000, 5000, 10_000, 20_000)
 MOST_PASSES = 25
 EPISODES, EVALUATION_SEED = 8, 1_000_003
 CHUNK = 2_000_000
