@@ -12,6 +12,9 @@ from ivvi.estimators.standard_errors import Resolved
 from ivvi.logs import Batch, Roles
 from ivvi.runs import Ints
 
+HALF = 32
+"""Bits of a key of a pair that hold the second number."""
+
 
 class Codes:
     """The clusters (or the stretch of steps) of each row, one array for each way to cluster.
@@ -22,7 +25,7 @@ class Codes:
 
     def __init__(self, errors: Resolved, roles: Roles) -> None:
         self._columns, self._roles = errors.clusters, roles
-        self._pairs: dict[tuple[int, int], int] = {}
+        self._pairs: dict[int, int] = {}
         self._rows = 0
 
     def of(self, batch: Batch) -> list[Ints]:
@@ -31,8 +34,8 @@ class Codes:
             raise ValueError("the batch was read without episodes")
         codes = self._by_column(batch.episode, batch.clusters)
         if len(codes) == 2:
-            pairs, inverse = np.unique(np.column_stack(codes), axis=0, return_inverse=True)
-            codes.append(self._of_pairs(pairs)[inverse])
+            keys, inverse = np.unique(_keys(*codes), return_inverse=True)
+            codes.append(self._of_pairs(keys)[inverse])
         place = self._rows + np.arange(len(batch))
         self._rows += len(batch)
         return codes or [self._stretches(batch.episode, batch.step, place)]
@@ -48,9 +51,9 @@ class Codes:
         if not known:
             return [lambda codes: np.column_stack([episodes[codes[:, 0]], codes[:, 1] - shift])]
         if len(known) == 2:
-            met = np.array(list(part._pairs), dtype=np.int64).reshape(-1, 2)
-            pairs = np.column_stack([known[0][met[:, 0]], known[1][met[:, 1]]])
-            known.append(self._of_pairs(pairs))
+            met = np.array(list(part._pairs), dtype=np.int64)
+            one, two = met >> HALF, met & ((1 << HALF) - 1)
+            known.append(self._of_pairs(_keys(known[0][one], known[1][two])))
         return [partial(np.take, numbers) for numbers in known]
 
     def _by_column(self, episode: Ints, clusters: Sequence[Ints]) -> list[Ints]:
@@ -61,10 +64,10 @@ class Codes:
             for column in self._columns
         ]
 
-    def _of_pairs(self, pairs: Ints) -> Ints:
-        """Number pairs of clusters (m, 2) in the order in which they are met."""
+    def _of_pairs(self, keys: Ints) -> Ints:
+        """Number pairs of clusters, by their keys (m,), in the order in which they are met."""
         known = self._pairs
-        found = [known.setdefault((one, two), len(known)) for one, two in pairs.tolist()]
+        found = [known.setdefault(key, len(known)) for key in keys.tolist()]
         return np.array(found, dtype=np.int64)
 
     def _stretches(self, episode: Ints, step: Any, place: Ints) -> Ints:
@@ -72,3 +75,8 @@ class Codes:
         derived = self._roles.derived
         offset = np.asarray(step).astype(np.int64) - place if derived else np.zeros_like(episode)
         return np.column_stack([episode, offset])
+
+
+def _keys(one: Ints, two: Ints) -> Ints:
+    """Join pairs of numbers below 2^31 into one number each."""
+    return (one << HALF) + two

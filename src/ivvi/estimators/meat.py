@@ -251,10 +251,9 @@ class HacMeat:
         weights = [self._weights[lag] * rows.follow(lag) for lag in reach]
         for i, group in enumerate(self._groups):
             g = products(rows.E[group], rows.Z)
-            earlier, k, part = g.copy(), np.zeros_like(g), np.empty_like(g)
-            if inside:
-                k += 0.5 * g
-            else:
+            earlier, k, part = g, 0.5 * g, np.empty_like(g)
+            if not inside:
+                earlier, k = g.copy(), np.zeros_like(g)
                 earlier[:, first:] = 0.0
             for lag, weight in zip(reach, weights, strict=True):
                 k[:, lag:] += np.multiply(earlier[:, :-lag], weight, out=part[:, lag:])
