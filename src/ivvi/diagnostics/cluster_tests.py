@@ -1,4 +1,9 @@
-"""Tests that a mean of scores is zero, from their sums over blocks of episodes."""
+"""Tests that a mean of scores is zero, from their sums over blocks of episodes.
+
+Several tests of one question are answered by the smallest of their p-values and by the law
+of the smallest when all nulls are true. Bonferroni's bound of that law is far too careful
+where the tests are much alike (Westfall and Young), so it is drawn from as well.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +14,21 @@ from typing import Any
 
 import numpy as np
 
+from ivvi.diagnostics.quantiles import solve_decreasing
 from ivvi.diagnostics.statistic import Statistic
+from ivvi.diagnostics.tails import chi2_tail
 from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
 
 OVERSHOOT = 0.5826
 """By how much of a step the extreme of a walk falls short of a Brownian path's (Chernoff)."""
 BLOCKS_EACH = 3
 """Blocks wanted for each restriction of a joint test."""
+DRAWS = 999
+"""Draws of the law of the smallest of several p-values."""
+TIMES = 128
+"""Times, at most, at which a running sum is looked at."""
+AT_ONCE = 1 << 22
+"""Numbers in the paths that are drawn at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +65,19 @@ class Range:
 class Comparison:
     """The most telling of several comparisons.
 
-    `compared` is their number, by which the p-value is multiplied (Bonferroni); `where`
-    names the comparison.
+    `compared` is their number; `where` names the comparison; `drawn` is the share of draws
+    under the null with as telling a one, where there are draws.
     """
 
     statistic: Statistic | Range
     compared: int = 1
     where: str = ""
+    drawn: float = 1.0
 
     @property
     def p_value(self) -> float:
-        """The p-value that allows for having looked several times."""
-        return min(1.0, self.compared * self.statistic.p_value)
+        """The p-value that allows for having looked several times; Bonferroni's at most."""
+        return min(self.drawn, self.compared * self.statistic.p_value)
 
 
 def zero_mean(groups: Mapping[str, Floats], null: str) -> Comparison | None:
@@ -72,31 +86,41 @@ def zero_mean(groups: Mapping[str, Floats], null: str) -> Comparison | None:
     Hotelling's T^2, as F(d, B - d), where there are three blocks for each of the d
     restrictions; else the largest single F(1, B - 1). None when nothing varies.
     """
-    found: list[tuple[str, Statistic]] = []
+    found: list[tuple[str, Floats, Statistic]] = []
     for label, scores in groups.items():
         whitened = _whiten(scores)
         if BLOCKS_EACH * whitened.shape[1] <= len(scores):
             parts = [whitened]
         else:
             parts = [_whiten(column[:, None]) for column in scores.T]
-        found += [(label, _hotelling(part, null)) for part in parts if part.shape[1]]
+        found += [(label, part, _hotelling(part, null)) for part in parts if part.shape[1]]
     if not found:
         return None
-    where, best = min(found, key=lambda one: one[1].p_value)
-    return Comparison(best, len(found), where)
+    where, _, best = min(found, key=lambda one: one[2].p_value)
+    drawn = _as_small([part for _, part, _ in found], best.p_value)
+    return Comparison(best, len(found), where, drawn)
 
 
 def cumulative(scores: Floats, labels: list[str], null: str) -> Comparison | None:
-    """CUSUM: how far the running sums of scores (blocks, d) of total zero stray up and down."""
+    """CUSUM: how far the running sums of scores (blocks, d) of total zero stray up and down.
+
+    Under the null the order of the blocks is by chance: the law of the furthest of the d is
+    that over orders drawn at random.
+    """
     size = np.sqrt(np.sum((scores - scores.mean(axis=0)) ** 2, axis=0))
     varies = size > 0
     if not varies.any():
         return None
-    path = np.vstack([np.zeros(int(varies.sum())), np.cumsum(scores[:, varies], axis=0)])
-    strayed = np.ptp(path, axis=0) / size[varies] + 2 * OVERSHOOT / math.sqrt(len(scores))
+    times = min(len(scores), TIMES)
+    steps = np.add.reduceat(
+        scores[:, varies] / size[varies], np.arange(times) * len(scores) // times
+    )
+    strayed = _strayed(steps)
     worst = int(np.argmax(strayed))
     where = [label for label, used in zip(labels, varies, strict=True) if used][worst]
-    return Comparison(Range(float(strayed[worst]), null), int(varies.sum()), where)
+    value = float(strayed[worst])
+    law = Range(value + 2 * OVERSHOOT / math.sqrt(times), null)
+    return Comparison(law, len(strayed), where, _as_far(steps, value))
 
 
 def t_values(scores: Floats) -> Floats:
@@ -105,6 +129,47 @@ def t_values(scores: Floats) -> Floats:
     total = scores.sum(axis=0)
     t: Floats = np.divide(total, spread, out=np.zeros_like(total), where=spread > 0)
     return t
+
+
+def _as_small(parts: list[Floats], p_value: float) -> float:
+    """Share of draws in which the smallest p-value of whitened parts (B, d_i) is as small.
+
+    Blocks times independent N(0, 1) have the parts' correlation, and means of zero; the sum
+    of squares of each is chi-squared(d_i) exactly.
+    """
+    if len(parts) == 1 or len(parts) * p_value * DRAWS < 1:
+        return 1.0  # the p-value is its own, or Bonferroni's is below what draws can tell
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(DRAWS, len(parts[0]))) / math.sqrt(len(parts[0]) - 1)
+    small = np.zeros(DRAWS, dtype=bool)
+    limits = {d: _limit(d, p_value) for d in {part.shape[1] for part in parts}}
+    for part in parts:
+        squares = np.sum((noise @ (part - part.mean(axis=0))) ** 2, axis=1)
+        small |= squares >= limits[part.shape[1]]
+    return float(1 + small.sum()) / (1 + DRAWS)
+
+
+def _limit(d: int, p_value: float) -> float:
+    """Value that chi-squared(d) exceeds with this probability."""
+    return solve_decreasing(lambda value: chi2_tail(value, d), p_value)
+
+
+def _as_far(steps: Floats, value: float) -> float:
+    """Share of orders of the steps (n, d) in which the furthest of the d sums strays as far."""
+    rng = np.random.default_rng(0)
+    orders = rng.permuted(np.tile(np.arange(len(steps)), (DRAWS, 1)), axis=1)
+    pieces = np.array_split(orders, -(-DRAWS * steps.size // AT_ONCE))
+    far = sum(
+        int(np.sum(_strayed(steps[some]).max(axis=-1) >= (1 - 1e-12) * value)) for some in pieces
+    )
+    return (1 + far) / (1 + DRAWS)
+
+
+def _strayed(steps: Floats) -> Floats:
+    """Range of the running sums of (..., n, d), from zero, (..., d)."""
+    path = np.cumsum(steps, axis=-2)
+    reached: Floats = path.max(axis=-2).clip(min=0.0) - path.min(axis=-2).clip(max=0.0)
+    return reached
 
 
 def _whiten(scores: Floats) -> Floats:
