@@ -105,6 +105,23 @@ def confounded():
 
 
 @pytest.fixture(scope="session")
+def linear_model(names_of):
+    """Return x' = c + F x + B a + e with d_x states and d_a actions."""
+    from ivvi import Dynamics, linear
+
+    def build(d_x=2, d_a=2, seed=0, radius=0.8, **others):
+        rng = np.random.default_rng(seed)
+        F = rng.normal(size=(d_x, d_x))
+        F *= radius / np.abs(np.linalg.eigvals(F)).max()
+        W = np.column_stack([0.1 * rng.normal(size=d_x), F, rng.normal(size=(d_x, d_a))])
+        x, states = names_of("x", d_x), rng.normal(size=(20, d_x))
+        noise_cov, bread, a = np.eye(d_x), np.eye(W.shape[1]), names_of("a", d_a)
+        return Dynamics(linear(), W, noise_cov, bread, x, a, x, states=states, **others)
+
+    return build
+
+
+@pytest.fixture(scope="session")
 def factors():
     """Return the factors of the synthetic ratings; computing them takes seconds."""
     from ivvi.simulators import load_factors

@@ -119,6 +119,11 @@ def waves(x, u):
     return xp.stack([x[..., 0] * u[..., 0], x[..., 0] ** 3], axis=-1)
 
 
+def user_reward(x, a):
+    """Be a user's reward, importable: -|x|^2."""
+    return -(x**2).sum(axis=-1)
+
+
 def dependent_rows(seed, n=1200, *, d_x=2, d_a=1, d_z=2, d_y=2, episodes=60, firms=25):
     """Draw x, a, z, y with episode and firm of each row; errors differ in size and hang together.
 

@@ -1,10 +1,16 @@
-"""Whether richer features change the answer: both statistics worked out from the rows."""
+"""Whether richer features change the answer: statistics from the rows, and approximation errors."""
 
 import numpy as np
 import pytest
 
 import ivvi
 from helpers import dependent_log, dependent_rows
+from ivvi.diagnostics.approximation import eta_2, richer_word
+from ivvi.experiments.checks import draw
+from ivvi.features import parse_features
+from ivvi.layout import Layout, build_layout
+from ivvi.moments import compute_moments
+from ivvi.nested import restrict
 
 
 def two_stage(Phi, Psi, y):
@@ -53,3 +59,60 @@ def test_a_richer_phi_is_walds_test_of_what_it_adds(case):
     test = found["richer phi (poly2)"].test
     assert test.statistic.value == pytest.approx(max(values))
     assert test.statistic.df == (2,)
+
+
+def test_eta_1_is_what_phi_cannot_express():
+    """Of 0.5 x^2 with x standard normal, [1, x, a] leaves a length of about 0.5 sqrt 2."""
+    rng = np.random.default_rng(3)
+    n = 20_000
+    x, z, e = rng.normal(size=(3, n))
+    a = z + e + rng.normal(size=n)
+    y = x - a + 0.5 * x**2 + e
+    t = np.arange(n)
+    named = {"x0": x, "a0": a, "z0": z, "next_x0": y, "episode": t // 100, "step": t % 100}
+    found = ivvi.check_sequence(ivvi.read_logs(named))["richer phi (poly2)"]
+    assert not found.passed
+    eta = float(found.finding.split("about ")[1].split()[0])
+    assert eta == pytest.approx(0.5 * 2**0.5, rel=0.1)
+    straight = ivvi.read_logs(named | {"next_x0": x - a + e})
+    assert ivvi.check_sequence(straight, level=1e-5)["richer phi (poly2)"].passed
+
+
+def test_eta_2_is_what_psi_misses(confounded, moments_of):
+    """a = z^2 + noise: a psi linear in z misses what one with squares sees."""
+    rng = np.random.default_rng(0)
+    x, z, noise = rng.normal(size=(3, 50_000, 1))
+    a = z + 0.7 * z**2 + noise
+    phi, psi = parse_features("linear")
+    rich = moments_of(x, a, z, a + noise, features=(phi, psi + parse_features("poly2")[1]))
+    base = moments_of(x, a, z, a + noise)
+    found, noise_level = eta_2(base, rich)
+    missed = 0.7**2 * 2 / (1 + 0.7**2 * 2 + 1)  # of the variance of a, the mean apart
+    assert found == pytest.approx(missed**0.5, rel=0.05)
+    assert noise_level < 0.02
+
+
+def test_restricted_moments_are_those_of_the_smaller_features():
+    log = ivvi.read_logs(draw("rules kept", 0))
+    small = build_layout(log, "spline:4")
+    large = Layout.build(
+        small.phi + parse_features("poly2")[0], small.psi + parse_features("poly2")[1], log.roles
+    )
+    one = restrict(compute_moments(log, large)[0], small)
+    other = compute_moments(log, small)[0]
+    np.testing.assert_allclose(one.mean, other.mean, rtol=1e-12)
+    np.testing.assert_allclose(one.scatter, other.scatter, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("word", "richer"),
+    [
+        ("linear", "poly2"),
+        ("poly2", "poly3"),
+        ("poly2:cross", "poly3:cross"),
+        ("spline:5", "spline:10"),
+        ("fourier:20", "fourier:40"),
+    ],
+)
+def test_the_next_richer_word(word, richer):
+    assert richer_word(word) == richer

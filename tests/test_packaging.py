@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import ivvi
+from ivvi.cli import VERBS
 
 ROOT = Path(__file__).parents[1]
 
@@ -18,6 +19,18 @@ def test_the_version_stands_in_one_place_and_is_repeated_faithfully():
     assert f"\nversion: {ivvi.__version__}\n" in (ROOT / "CITATION.cff").read_text()
     changes = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)
     assert changes[0] == ivvi.__version__
+
+
+def test_the_changelog_names_all_that_users_see_and_nothing_that_is_gone():
+    named = " ".join(re.findall(r"`([^`]+)`", (ROOT / "CHANGELOG.md").read_text()))
+    seen = [
+        *ivvi.__all__,
+        *(f"ivvi {verb.__name__}" for verb in VERBS),
+        *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
+    ]
+    assert [name for name in seen if not re.search(rf"\b{re.escape(name)}\b", named)] == []
+    files = re.findall(r"(?:docs|examples|benchmarks|tools)/\w+\.\w+", named)
+    assert [name for name in files if not (ROOT / name).exists()] == []
 
 
 def test_no_dependency_has_a_ceiling():

@@ -1,6 +1,5 @@
 """What only a sequence can show: each check against its definition, its size and its power."""
 
-import itertools
 import json
 
 import gymnasium
@@ -13,17 +12,13 @@ from hypothesis import strategies as st
 import ivvi
 import ivvi.logs.log
 from helpers import OPTIONS, assert_refused, make_rows, run, write_table
-from ivvi.diagnostics.approximation import eta_2, richer_word
-from ivvi.diagnostics.cluster_tests import Range, cumulative, zero_mean
 from ivvi.diagnostics.sequence_moments import Blocks, compute_sequence_moments
 from ivvi.environments import ConfoundedEnv, World
 from ivvi.environments.world import gaussian
 from ivvi.errors import InputError
 from ivvi.experiments.checks import draw, measure, table
-from ivvi.features import parse_features
-from ivvi.layout import Layout, build_layout
+from ivvi.layout import build_layout
 from ivvi.moments import compute_moments
-from ivvi.nested import restrict
 
 BALANCE, START = "balance on the past", "balance on the start"
 PLACEBO, CUSUM = "placebo: z against realised x", "stability over time (CUSUM)"
@@ -260,140 +255,6 @@ def test_weights_of_two_count_as_two_rows():
 
 def _roles():
     return {"state": "x0", "action": "a0", "instrument": "z0", "next_state": "next_x0"}
-
-
-def test_many_comparisons_are_corrected():
-    rng = np.random.default_rng(0)
-    few = zero_mean({"y": rng.normal(size=(10, 8))}, "nothing")
-    assert few.compared == 8
-    assert few.statistic.df == (1, 9)
-    assert few.statistic.p_value < few.p_value <= 8 * few.statistic.p_value
-    joint = zero_mean({"y": rng.normal(size=(24, 8)), "r": rng.normal(size=(24, 2))}, "nothing")
-    assert joint.compared == 2
-    assert joint.statistic.df in ((8, 16), (2, 22))
-    assert zero_mean({"y": np.zeros((24, 2))}, "nothing") is None
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(2, 6))
-def test_the_smallest_of_equal_tests_is_one_test(seed, d, copies):
-    """Within five standard errors of the draws; Bonferroni would multiply it by the copies."""
-    scores = np.random.default_rng(seed).normal(size=(40, d))
-    one = zero_mean({"y": scores}, "nothing").p_value
-    again = {str(i): scores * (i + 1) for i in range(copies)}
-    found = zero_mean(again, "nothing")
-    assert found.compared == copies
-    assert found.p_value == pytest.approx(one, abs=5 * (one * (1 - one) / 999) ** 0.5 + 1e-3)
-
-
-def test_the_smallest_of_independent_tests_has_its_law():
-    """1 - (1 - p)^m for m of them, within five standard errors of the draws."""
-    scores = np.linalg.qr(np.random.default_rng(3).normal(size=(60, 7)))[0]
-    scores = np.linalg.qr(scores - scores.mean(axis=0))[0]  # uncorrelated, of mean zero
-    shifted = scores + np.linspace(0.0, 0.03, 7)
-    found = zero_mean({str(i): part[:, None] for i, part in enumerate(shifted.T)}, "nothing")
-    exact = 1 - (1 - found.statistic.p_value) ** 7
-    assert 0.01 < exact < 0.9
-    assert found.p_value == pytest.approx(exact, abs=5 * (exact * (1 - exact) / 999) ** 0.5)
-
-
-def test_cusum_has_the_law_of_all_orders():
-    """All 5,040 orders of seven blocks; within five standard errors of the draws."""
-    scores = np.random.default_rng(2).normal(size=(7, 3)) + np.linspace(-2, 2, 7)[:, None]
-    scores -= scores.mean(axis=0)
-    scaled = scores / np.sqrt(np.sum(scores**2, axis=0))
-
-    def furthest(order):
-        path = np.vstack([np.zeros(3), np.cumsum(scaled[list(order)], axis=0)])
-        return np.ptp(path, axis=0).max()
-
-    value = furthest(range(7))
-    orders = [furthest(order) for order in itertools.permutations(range(7))]
-    exact = np.mean(np.array(orders) >= value - 1e-12)
-    found = cumulative(scores, ["a", "b", "c"], "nothing")
-    assert 0.001 < exact < 0.5
-    assert found.drawn == pytest.approx(exact, abs=5 * (exact * (1 - exact) / 999) ** 0.5 + 1e-3)
-    assert found.p_value <= found.drawn
-
-
-def test_cusum_of_many_blocks_looks_at_times_that_all_have():
-    """Sums at 128 times of 1,000 blocks; a drift of the mean is found, none is not."""
-    scores = np.random.default_rng(0).normal(size=(1000, 2))
-    still = cumulative(scores - scores.mean(axis=0), ["a", "b"], "nothing")
-    path = np.cumsum((scores - scores.mean(axis=0)) / scores.std(axis=0) / 1000**0.5, axis=0)
-    at = np.vstack([np.zeros(2), path[np.arange(1, 129) * 1000 // 128 - 1]])
-    expected = np.ptp(at, axis=0).max() + 2 * 0.5826 / 128**0.5
-    assert still.statistic.value == pytest.approx(expected, rel=1e-9)
-    scores[:, 1] += np.linspace(0.0, 1.0, 1000)
-    moved = cumulative(scores - scores.mean(axis=0), ["a", "b"], "nothing")
-    assert (moved.where, moved.p_value < 1e-6 < still.p_value) == ("b", True)
-
-
-def test_the_range_of_a_bridge_against_simulated_ones():
-    """Kuiper's 5% point is 1.747; the share of simulated bridges beyond it agrees."""
-    assert Range(1.747, "").p_value == pytest.approx(0.05, abs=2e-4)
-    assert Range(0.3, "").p_value == 1.0
-    steps = np.random.default_rng(0).normal(size=(2000, 2000)) / 2000**0.5
-    walk = np.cumsum(steps - steps.mean(axis=1, keepdims=True), axis=1)
-    beyond = np.mean(np.ptp(walk, axis=1) + 2 * 0.5826 / 2000**0.5 > 1.62)
-    p = Range(1.62, "").p_value
-    assert abs(beyond - p) < 4 * (p * (1 - p) / 2000) ** 0.5
-
-
-def test_eta_1_is_what_phi_cannot_express():
-    """Of 0.5 x^2 with x standard normal, [1, x, a] leaves a length of about 0.5 sqrt 2."""
-    rng = np.random.default_rng(3)
-    n = 20_000
-    x, z, e = rng.normal(size=(3, n))
-    a = z + e + rng.normal(size=n)
-    y = x - a + 0.5 * x**2 + e
-    t = np.arange(n)
-    named = {"x0": x, "a0": a, "z0": z, "next_x0": y, "episode": t // 100, "step": t % 100}
-    found = ivvi.check_sequence(ivvi.read_logs(named))[PHI]
-    assert not found.passed
-    eta = float(found.finding.split("about ")[1].split()[0])
-    assert eta == pytest.approx(0.5 * 2**0.5, rel=0.1)
-    straight = ivvi.read_logs(named | {"next_x0": x - a + e})
-    assert ivvi.check_sequence(straight, level=1e-5)[PHI].passed
-
-
-def test_eta_2_is_what_psi_misses(confounded, moments_of):
-    """a = z^2 + noise: a psi linear in z misses what one with squares sees."""
-    rng = np.random.default_rng(0)
-    x, z, noise = rng.normal(size=(3, 50_000, 1))
-    a = z + 0.7 * z**2 + noise
-    phi, psi = parse_features("linear")
-    rich = moments_of(x, a, z, a + noise, features=(phi, psi + parse_features("poly2")[1]))
-    base = moments_of(x, a, z, a + noise)
-    found, noise_level = eta_2(base, rich)
-    missed = 0.7**2 * 2 / (1 + 0.7**2 * 2 + 1)  # of the variance of a, the mean apart
-    assert found == pytest.approx(missed**0.5, rel=0.05)
-    assert noise_level < 0.02
-
-
-def test_restricted_moments_are_those_of_the_smaller_features():
-    log = ivvi.read_logs(columns(0))
-    small = build_layout(log, "spline:4")
-    large = Layout.build(
-        small.phi + parse_features("poly2")[0], small.psi + parse_features("poly2")[1], log.roles
-    )
-    one = restrict(compute_moments(log, large)[0], small)
-    other = compute_moments(log, small)[0]
-    np.testing.assert_allclose(one.mean, other.mean, rtol=1e-12)
-    np.testing.assert_allclose(one.scatter, other.scatter, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("word", "richer"),
-    [
-        ("linear", "poly2"),
-        ("poly2", "poly3"),
-        ("poly2:cross", "poly3:cross"),
-        ("spline:5", "spline:10"),
-        ("fourier:20", "fourier:40"),
-    ],
-)
-def test_the_next_richer_word(word, richer):
-    assert richer_word(word) == richer
 
 
 def test_rows_without_order_are_no_sequence(log_of, confounded):

@@ -148,15 +148,7 @@ def check_sequence(
     ()
     """
     check_level(level)
-    log = logs if isinstance(logs, Log) else read_logs(logs)
-    if log.roles.episode is None or log.roles.step is None:
-        missing = "episode" if log.roles.episode is None else "step"
-        raise InputError(f"{log.label} has no {missing} column, so that its rows are no sequence")
-    calendar = None
-    if time is not None:
-        log = log.timed(time)
-        calendar = Calendar.of_table(log.table, time)
-    log = log.in_order()
+    log, calendar = _in_order(logs if isinstance(logs, Log) else read_logs(logs), time)
     layout = build_layout(log, phi, psi, seed)
     word = richer or richer_word(phi)
     wide = richer_layout(log, layout, word, seed)
@@ -189,3 +181,15 @@ def check_sequence(
         global_instruments=tuple(still),
         all_global=all(sequence.still),
     )
+
+
+def _in_order(log: Log, time: str | None) -> tuple[Log, Calendar | None]:
+    """Return the log in order of (episode, step), and the calendar of its time column."""
+    if log.roles.episode is None or log.roles.step is None:
+        missing = "episode" if log.roles.episode is None else "step"
+        raise InputError(f"{log.label} has no {missing} column, so that its rows are no sequence")
+    if time is None:
+        return log.in_order(), None
+    timed = log.timed(time)
+    calendar = Calendar.of_table(timed.table, time)
+    return timed.in_order(), calendar

@@ -61,19 +61,12 @@ def plan(  # noqa: PLR0913
     actions = _actions(loaded.action, action_low, action_high, action_set, binary=binary)
     settings = {"lookahead": lookahead} if lookahead is not None else {}
     planner = make_planner(method, **settings)
+    asked: dict[str, Any] = {"horizon": horizon, "discount": discount}
+    asked |= {"caution": caution, "abstain": abstain}
     with warnings.catch_warnings(record=True) as caught, progress("planning", None) as bar:
         warnings.simplefilter("always", PlanningWarning)
         policy = plan_policy(
-            loaded,
-            reward,
-            actions,
-            horizon=horizon,
-            discount=discount,
-            method=planner,
-            caution=caution,
-            abstain=abstain,
-            seed=seed,
-            progress=bar,
+            loaded, reward, actions, method=planner, seed=seed, progress=bar, **asked
         )
     doubts = [str(w.message) for w in caught if issubclass(w.category, PlanningWarning)]
     for text in doubts:
@@ -84,10 +77,7 @@ def plan(  # noqa: PLR0913
         "policy": str(out),
         "method": method,
         "reward": reward,
-        "horizon": horizon,
-        "discount": discount,
-        "caution": caution,
-        "abstain": abstain,
+        **asked,
         "state": list(loaded.state),
         "action": list(loaded.action),
         "rule": policy.rule.parts()[0],

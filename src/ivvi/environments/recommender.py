@@ -50,13 +50,8 @@ def recommender_world(
     setting
         ``I``, ``II`` or ``III``: how uneven the recommendations are.
     """
-    table = REVISED if revised else ORIGINAL
-    if setting not in table:
-        raise InputError(f"setting {setting!r} is unknown; {', '.join(table)} are known")
     movies, categories = V_tilde.shape
-    chances = np.array(table[setting])
-    if movies != len(chances):
-        raise InputError(f"{movies} movies were given; the settings are for {len(chances)}")
+    chances = _chances(setting, movies, revised=revised)
     weights, users = V_tilde * singular_values, np.ascontiguousarray(U)
 
     def ratings(x: Array) -> Array:
@@ -95,3 +90,14 @@ def recommender_world(
         W_star=np.hstack([np.zeros((categories, 1)), np.eye(categories), V_tilde.T]),
         label=label,
     )
+
+
+def _chances(setting: str, movies: int, *, revised: bool) -> np.ndarray:
+    """Return how likely each movie (of the revised model, each rank) is to be recommended."""
+    table = REVISED if revised else ORIGINAL
+    if setting not in table:
+        raise InputError(f"setting {setting!r} is unknown; {', '.join(table)} are known")
+    chances = np.array(table[setting])
+    if movies != len(chances):
+        raise InputError(f"{movies} movies were given; the settings are for {len(chances)}")
+    return chances

@@ -13,10 +13,9 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import typer
 
 from ivvi.actions import Actions
 from ivvi.blocks import Array
@@ -25,7 +24,7 @@ from ivvi.environments.behaviour import Behaviour
 from ivvi.environments.world import gaussian
 from ivvi.errors import IvviWarning
 from ivvi.estimators import StandardErrors
-from ivvi.experiments.study import Force, Json, Seed, check, each, run_study, tell
+from ivvi.experiments.study import Force, Json, Logs, Seed, check, each, run_study, tell
 from ivvi.fitting import Fit, estimate
 from ivvi.planners import MPC, Problem
 from ivvi.planners.cautious import SCENARIOS, CautiousRule, directions, scenarios
@@ -169,7 +168,7 @@ def table(records: Sequence[Record]) -> str:
 
 
 def command(
-    logs: Annotated[int, typer.Option(help="Logs for each instrument.")] = 100,
+    logs: Logs = 100,
     seed: Seed = 0,
     json: Json = None,
     force: Force = False,

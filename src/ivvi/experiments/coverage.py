@@ -14,10 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
 
 import numpy as np
-import typer
 
 from ivvi.diagnostics import first_stage
 from ivvi.diagnostics.confidence_sets import anderson_rubin, conditional_likelihood_ratio
@@ -26,7 +24,7 @@ from ivvi.diagnostics.effects import Effect
 from ivvi.diagnostics.robust_ratio import p_value
 from ivvi.diagnostics.robust_sets import robust_anderson_rubin
 from ivvi.estimators import Exact
-from ivvi.experiments.study import Force, Json, Seed, check, each, run_study, tell
+from ivvi.experiments.study import Force, Json, Logs, Seed, check, each, run_study, tell
 from ivvi.features import linear
 from ivvi.layout import Layout
 from ivvi.logs import Batch, Roles
@@ -173,7 +171,7 @@ def table(records: Sequence[Record]) -> str:
 
 
 def command(
-    logs: Annotated[int, typer.Option(help="Logs for each design.")] = 1000,
+    logs: Logs = 1000,
     seed: Seed = 0,
     json: Json = None,
     force: Force = False,

@@ -10,14 +10,13 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 
 from ivvi.errors import IvviWarning
 from ivvi.estimators import StandardErrors
-from ivvi.experiments.study import Force, Json, Seed, check, run_study, tell
+from ivvi.experiments.study import Force, Json, Logs, Seed, check, run_study, tell
 from ivvi.fitting import Fit, estimate
 from ivvi.layout import Floats
 from ivvi.logs import Log, read_logs
@@ -174,7 +173,7 @@ def table(records: Iterable[Record]) -> str:
 
 
 def command(
-    logs: Annotated[int, typer.Option(help="Logs of each design.")] = 1000,
+    logs: Logs = 1000,
     seed: Seed = 0,
     json: Json = None,
     force: Force = False,

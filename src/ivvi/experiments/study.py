@@ -11,6 +11,7 @@ import typer
 from ivvi.errors import InputError
 from ivvi.terminal import check_json_target, emit_json, progress, run_app, say
 
+Logs = Annotated[int, typer.Option(help="Logs of each design.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 Json = Annotated[str | None, typer.Option("--json", help="Write JSON; - is stdout.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")]

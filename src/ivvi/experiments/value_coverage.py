@@ -14,17 +14,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 
 from ivvi.actions import Actions
 from ivvi.environments import ConfoundedEnv, World, linear_world, nonlinear_world
 from ivvi.environments.behaviour import Behaviour as TrueBehaviour
 from ivvi.environments.world import gaussian
 from ivvi.errors import IvviWarning
-from ivvi.experiments.study import Force, Json, Seed, check, each, run_study, tell
+from ivvi.experiments.study import Force, Json, Logs, Seed, check, each, run_study, tell
 from ivvi.fitting import Fit, estimate
 from ivvi.layout import build_layout
 from ivvi.planners import MPC, Problem
@@ -213,7 +212,7 @@ def table(records: Sequence[Record]) -> str:
 
 
 def command(
-    logs: Annotated[int, typer.Option(help="Logs for each design.")] = 200,
+    logs: Logs = 200,
     seed: Seed = 0,
     json: Json = None,
     force: Force = False,

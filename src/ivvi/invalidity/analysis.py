@@ -97,14 +97,7 @@ def sensitivity(  # noqa: PLR0913
     >>> 0.5 < found.breakdowns[0].size.most_share < 1.5
     True
     """
-    check_level(level)
-    for name, value, least in (
-        ("most", most, 0.0),
-        ("episodes", episodes, 0),
-        ("draws", draws, -1),
-    ):
-        if not value > least:
-            raise InputError(f"{name} is {value}; a number above {least} is wanted")
+    _check(level, most, episodes, draws)
     evidence = Evidence.of(source)
     problem = problem_of(policy, evidence, reward, actions, horizon, discount)
     stage = Stage.of(evidence, problem, starts, episodes, seed)
@@ -139,6 +132,17 @@ def sensitivity(  # noqa: PLR0913
         breakdowns += _flips(again, most)
     effects = [e for v in directions.values() for e in _effects(exclusion, v, critical, most)]
     return Sensitivity(tuple(breakdowns), tuple(bands), tuple(effects), level)
+
+
+def _check(level: float, most: float, episodes: int, draws: int) -> None:
+    check_level(level)
+    for name, value, least in (
+        ("most", most, 0.0),
+        ("episodes", episodes, 0),
+        ("draws", draws, -1),
+    ):
+        if not value > least:
+            raise InputError(f"{name} is {value}; a number above {least} is wanted")
 
 
 def _gain_lost(

@@ -1,0 +1,215 @@
+"""What may be done, what is wanted, and problems made of both."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ivvi
+from helpers import user_reward
+from ivvi import Actions, plan
+from ivvi.errors import FileError, InputError, PlanningWarning
+from ivvi.planners.problem import Problem
+from ivvi.rewards import (
+    Linear,
+    Quadratic,
+    Ratings,
+    make_reward,
+    parse_reward,
+    reward_from_json,
+    reward_to_json,
+)
+
+# actions
+
+
+def test_boxes_and_sets():
+    assert Actions.box(-1, 1, dim=3).low.tolist() == [-1, -1, -1]
+    assert Actions.box([0, 1], 2).high.tolist() == [2, 2]
+    assert Actions.finite([1, 2, 3]).choices.tolist() == [[1], [2], [3]]
+    assert Actions.binary(3).choices.shape == (8, 3)
+    assert Actions.binary(2).is_finite
+    assert not Actions.box(0, 1).is_finite
+
+
+def test_a_product_keeps_coordinates_in_their_places():
+    mixed = Actions.product(Actions.finite([[5.0], [6.0]]), Actions.box(0, 1), Actions.binary(1))
+    assert (mixed.dim, mixed.continuous, mixed.discrete) == (3, (1,), (0, 2))
+    assert len(mixed.choices) == 4
+    assert mixed.join(np.array([0.5]), np.array([6.0, 1.0])).tolist() == [6.0, 0.5, 1.0]
+    assert mixed.middle.tolist() == [5.0, 0.5, 0.0]
+    drawn = mixed.sample(200, np.random.default_rng(0))
+    assert set(drawn[:, 0]) == {5.0, 6.0}
+    assert ((drawn[:, 1] > 0) & (drawn[:, 1] < 1)).all()
+    again = Actions.from_json(mixed.to_json())
+    assert again.to_json() == mixed.to_json()
+
+
+def test_actions_of_gymnasium_spaces():
+    from gymnasium import spaces
+
+    assert Actions.of_space(spaces.Box(-2, 3, (2,))).high.tolist() == [3, 3]
+    assert len(Actions.of_space(spaces.MultiBinary(3)).choices) == 8
+    assert Actions.of_space(spaces.Discrete(3, start=4)).choices.ravel().tolist() == [4, 5, 6]
+    with pytest.raises(InputError, match="a Box or MultiBinary is wanted"):
+        Actions.of_space(spaces.Text(3))
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: Actions.box(1, -1), "the box of action 0 is [1, -1]"),
+        (lambda: Actions.box([0, 2], [1, 2]), "the box of action 1 is [2, 2]"),
+        (lambda: Actions.box(0, np.inf), "[0, inf]"),
+        (lambda: Actions.box([0, 0], [1, 1, 1]), "one number each"),
+        (lambda: Actions.box(np.zeros((2, 2)), 1), "one number each"),
+        (lambda: Actions.finite([]), "the set of actions is empty"),
+        (lambda: Actions.finite([[0.0], [np.nan]]), "not finite numbers"),
+        (lambda: Actions.finite([[0.0], [1.0, 2.0]]), "rows of actions are wanted"),
+        (lambda: Actions.finite([["left"], ["right"]]), "rows of actions are wanted"),
+        (lambda: Actions.finite(np.zeros((2, 2, 2))), "rows of actions are wanted"),
+        (lambda: Actions.binary(17), "dimensions from 1 to 16"),
+        (lambda: Actions.product(Actions.binary(10), Actions.binary(10)), "more than 65536"),
+    ],
+)
+def test_actions_that_cannot_be_used(make, sentence):
+    with pytest.raises(InputError) as caught:
+        make()
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# rewards
+
+
+@pytest.mark.parametrize(
+    ("word", "wanted"),
+    [
+        ("quadratic", Quadratic()),
+        ("quadratic:weight=0.05,target=0", Quadratic((0.05,), (0.0,))),
+        ("quadratic:target=1;2,action_weight=3", Quadratic((1.0,), (1.0, 2.0), (3.0,))),
+        ("linear:state=1;2,action=-1,constant=4", Linear((1.0, 2.0), (-1.0,), 4.0)),
+    ],
+)
+def test_reward_words(word, wanted):
+    assert parse_reward(word) == wanted
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("quadratik", "unknown reward 'quadratik'; did you mean 'quadratic'?"),
+        ("nonsense", "quadratic:.., linear:.., learned or module:function"),
+        ("quadratic:weigth=1", "no setting 'weigth'; did you mean 'weight'?"),
+        ("quadratic:weight=a", "weight=a in the reward"),
+        ("quadratic:weight", "is not a number"),
+        ("linear:constant=1;2", "constant"),
+        ("quadratic:weight=1;2;3", "weight of the reward quadratic has 3 numbers; one or 2"),
+        ("linear:action=1;2;3", "action of the reward linear has 3 numbers"),
+        ("learned", "the model was fitted without one"),
+        ("nowhere:reward", "the function 'nowhere:reward' cannot be imported"),
+    ],
+)
+def test_bad_reward_words(linear_model, word, sentence):
+    with pytest.raises(InputError) as caught:
+        make_reward(word, linear_model())
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_rewards_are_their_formulas():
+    rng = np.random.default_rng(1)
+    x, a = rng.normal(size=(5, 3)), rng.normal(size=(5, 2))
+    quadratic = Quadratic((1.0, 2.0, 3.0), (0.5,), (0.1, 0.2))
+    wanted = -((x - 0.5) ** 2) @ [1, 2, 3] - a**2 @ [0.1, 0.2]
+    np.testing.assert_allclose(quadratic(x, a, x, 0), wanted)
+    np.testing.assert_allclose(Linear((1.0,), (2.0,), 3.0)(x, a, x, 0), 3 + x.sum(1) + 2 * a.sum(1))
+    ratings = Ratings(((1.0, 0.0, 0.0), (0.0, 10.0, 0.0)))
+    np.testing.assert_allclose(
+        ratings(x, a, x, 0), np.clip(x[:, 0], 0, 5) + np.clip(10 * x[:, 1], 0, 5)
+    )
+
+
+def test_the_mean_of_clipped_ratings_is_exact():
+    """Against quadrature on a fine grid of the normal."""
+    ratings = Ratings(((1.0, 0.5),), low=0.0, high=5.0)
+    covariance = np.array([[1.0, 0.3], [0.3, 2.0]])
+    mean = np.array([[0.2, 0.1], [4.0, 3.0], [-9.0, 0.0]])
+    with jax.enable_x64(True):
+        found = np.asarray(ratings.expected(jnp.asarray(mean), covariance))
+    e = np.linspace(-10, 10, 200_001)
+    density = np.exp(-(e**2) / 2) / np.sqrt(2 * np.pi) * (e[1] - e[0])
+    spread = np.sqrt(np.array([1, 0.5]) @ covariance @ [1, 0.5])
+    for i, m in enumerate(mean @ [1, 0.5]):
+        assert found[i] == pytest.approx(np.clip(m + spread * e, 0, 5) @ density, abs=1e-8)
+
+
+def test_rewards_survive_json(linear_model):
+    model = linear_model()
+    for reward in (Quadratic((1.0, 2.0)), Linear((1.0,), (2.0,), 3.0), Ratings(((1.0, 0.0),))):
+        assert reward_from_json(reward_to_json(reward), model) == reward
+    function = make_reward(user_reward, model)
+    assert reward_from_json(reward_to_json(function), model) == function
+    with pytest.raises(FileError, match="the saved reward 'other' cannot be read"):
+        reward_from_json({"kind": "other"}, model)
+    with pytest.raises(InputError, match="cannot be saved"):
+        reward_to_json(make_reward(lambda x, a: x[..., 0], model))
+
+
+# problems
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"horizon": 0}, "the horizon is 0"),
+        ({"horizon": 2.5}, "the horizon is 2.5"),
+        ({"discount": 0.0}, "the discount is 0"),
+        ({"discount": 1.5}, "the discount is 1.5"),
+        ({"discount": float("nan")}, "the discount is nan"),
+        ({"states": [[1.0, 2.0, 3.0]]}, "states of shape (1, 3)"),
+        ({"states": [[1.0, np.nan]]}, "finite"),
+        ({"actions": (1, -1)}, "the box of action 0 is [1, -1]"),
+        ({"actions": [[1.0], [2.0]]}, "actions of width 1 were given; 2 are wanted (a0, a1)"),
+        ({"actions": []}, "the set of actions is empty"),
+        ({"reward": lambda x, a: x}, "the reward returned shape (3, 2) for 3 states"),
+        ({"reward": lambda x, a: 1.0}, "the reward returned shape () for 3 states"),
+        ({"reward": lambda x, a: x[..., 0] * jnp.nan}, "the reward is nan at x0="),
+        ({"reward": lambda x, a: x @ jnp.ones(7)}, "the reward cannot be evaluated"),
+        ({"reward": lambda x: x}, "takes 1 arguments"),
+        ({"reward": 3}, "the reward is 3; a word or a function"),
+        ({"terminal": lambda x: x > 3}, "terminal returned shape (3, 2) for 3 states"),
+        ({"terminal": "far"}, "terminal is 'far'"),
+        ({"method": "mcp"}, "unknown planner 'mcp'; did you mean 'mpc'?"),
+    ],
+)
+def test_bad_problems(linear_model, changes, sentence):
+    asked = {"reward": "quadratic", "actions": (-1, 1)} | changes
+    with pytest.raises(InputError) as caught:
+        plan(linear_model(), asked.pop("reward"), asked.pop("actions"), **asked)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_models_that_should_not_be_trusted_are_named(linear_model):
+    with pytest.warns(PlanningWarning, match=r"spectral radius 1\.1 over 100 steps"):
+        plan(linear_model(radius=1.1), "quadratic", (-1, 1))
+    with pytest.warns(PlanningWarning, match="spectral radius 1e"):
+        plan(linear_model(radius=1e30), "quadratic", (-1, 1))
+    plan(linear_model(radius=1.1), "quadratic", (-1, 1), horizon=10)
+    with pytest.warns(PlanningWarning, match="explode"):  # it sees about 1 / (1 - discount) steps
+        Problem.of(linear_model(radius=1.1), "quadratic", (-1, 1), discount=0.99)
+    Problem.of(linear_model(radius=1.1), "quadratic", (-1, 1), discount=0.5)
+    vague = linear_model(unidentified=("a0 - 0.5 a1", "x0"))
+    with pytest.warns(PlanningWarning, match=r"effect of a0 - 0\.5 a1: the plan"):
+        plan(vague, "quadratic", (-1, 1))
+
+
+def test_a_model_without_states_asks_for_them(linear_model):
+    model = linear_model()
+    bare = ivvi.Dynamics(
+        model.phi, model.W, model.noise_cov, model.bread, model.state, model.action, model.outputs
+    )
+    problem = Problem.of(bare, "quadratic", (-1, 1))
+    with pytest.raises(InputError, match="pass the states where the plan should be good"):
+        _ = problem.support
