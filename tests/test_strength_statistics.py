@@ -319,8 +319,11 @@ def test_textbook_data_against_linearmodels(name):
     parts = (table["lwage"], table[state].assign(const=1.0), table["educ"], table[instruments])
     other = lm.IV2SLS(*parts).fit(cov_type="robust", debiased=True).first_stage.diagnostics
     assert d.kleibergen_paap.f * 2 == pytest.approx(other.loc["educ", "f.stat"], rel=1e-6)
-    assert d.first_stage[0].partial_r2 == pytest.approx(
-        other.loc["educ", "partial.rsquared"], rel=1e-6
+    stage = d.first_stage[0]
+    assert stage.partial_r2 == pytest.approx(other.loc["educ", "partial.rsquared"], rel=1e-6)
+    # given no other action, the conditional F is the robust Wald test of the instruments
+    assert stage.robust_conditional_f.value * 2 == pytest.approx(
+        other.loc["educ", "f.stat"], rel=1e-6
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ivvi.diagnostics.approximation import approximation_checks, richer_word
+from ivvi.diagnostics.approximation import approximation_checks, richer_layout, richer_word
 from ivvi.diagnostics.check import Check
 from ivvi.diagnostics.quantiles import check_level
 from ivvi.diagnostics.sequence import CHECKS, FEWEST_BLOCKS, calendar_stability, stability
@@ -18,6 +18,7 @@ from ivvi.features import FeatureMap
 from ivvi.layout import build_layout
 from ivvi.logs import Calendar, Log, read_logs
 from ivvi.moments import compute_moments
+from ivvi.nested import restrict
 
 WIDTH = 100
 
@@ -119,7 +120,7 @@ def check_sequence(
 
     Balance of z on the past, a placebo, serial dependence of z and of residuals, stability
     of W over steps, episodes and time, and whether richer features change the answer. The
-    log is passed over three times, in bounded memory.
+    log is passed over twice, in bounded memory.
 
     Parameters
     ----------
@@ -149,14 +150,16 @@ def check_sequence(
     check_level(level)
     log, calendar = _in_order(logs if isinstance(logs, Log) else read_logs(logs), time)
     layout = build_layout(log, phi, psi, seed)
-    moments, counts = compute_moments(log, layout, progress=progress)
+    word = richer or richer_word(phi)
+    wide = richer_layout(log, layout, word, seed)
+    moments, counts = compute_moments(log, wide, progress=progress)
     sequence = compute_sequence_moments(log, layout, counts, progress, calendar)
     if len(sequence.whole) < FEWEST_BLOCKS:
         raise DataError(
             f"{log.label} has {counts.transitions} transitions of {counts.episodes} episodes; "
             "too few to compare with each other"
         )
-    scores = Scores(sequence, Exact().solve(moments).W)
+    scores = Scores(sequence, Exact().solve(restrict(moments, layout)).W)
     roles = log.roles
     names = {
         "x": roles.state,
@@ -167,8 +170,7 @@ def check_sequence(
     }
     checks = [check(scores, names, level) for check in CHECKS]
     checks += stability(scores, names, level) + calendar_stability(scores, names, level)
-    word = richer or richer_word(phi)
-    checks += approximation_checks(log, layout, word, level=level, seed=seed, progress=progress)
+    checks += approximation_checks(moments, layout, word, roles, level)
     still = [name for name, fixed in zip(roles.instrument, sequence.still, strict=True) if fixed]
     return SequenceChecks(
         label=log.label,

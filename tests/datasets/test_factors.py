@@ -1,11 +1,13 @@
 """The truncated decomposition of a rating matrix, its order and its signs."""
 
 import os
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import ivvi
 from ivvi.datasets import Ratings, factorize, ratings_from_table, read_ratings
 from ivvi.errors import DataError
 
@@ -126,3 +128,20 @@ def test_movielens_1m():
     np.testing.assert_allclose(factors.singular_values[[0, 1, 9]], [1893.21, 671.34, 316.09], 1e-5)
     np.testing.assert_allclose(np.linalg.norm(factors.V_tilde), 0.26719, rtol=1e-4)
     assert np.all(factors.V.max(axis=0) == np.abs(factors.V).max(axis=0))
+
+
+@pytest.mark.skipif(not MOVIELENS.exists(), reason="MovieLens 1M is not here")
+@pytest.mark.parametrize("simulator", ["recommender", "recommender-revised"])
+def test_movielens_leaves_the_movies_against_the_constant_free(simulator):
+    """Recommendations add up to ten, so that only the sum of all effects is not identified."""
+    log = ivvi.make_env(simulator, ratings=MOVIELENS, setting="II").collect(episodes=100, seed=0)
+    with pytest.raises(ivvi.errors.IdentificationError) as refused:
+        ivvi.estimate(log)
+    assert re.search(r"\[z0 \+ z1 .* - 10\] is 0 in every row", str(refused.value))
+    with pytest.warns(ivvi.errors.IvviWarning, match="not identified"):
+        found = ivvi.estimate(log, allow_unidentified=True).estimate
+    (named,) = found.unidentified
+    assert re.fullmatch(r"a\d \+ .* - \d+(\.\d+)?", named)
+    (free,) = found.null
+    assert (free[0] * free[11:] < 0).all()  # each movie against the constant
+    assert np.abs(free[1:11]).max() < 0.1 * np.abs(free[11:]).min()  # no state

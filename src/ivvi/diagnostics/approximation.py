@@ -12,7 +12,6 @@ Neither can be known; both can be measured against a richer pair (phi+, psi+).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import numpy as np
 
@@ -24,8 +23,8 @@ from ivvi.estimators.estimate import RANK_TOLERANCE, Floats, Rows
 from ivvi.estimators.whitening import orthonormal
 from ivvi.features import FeatureMap, parse_features
 from ivvi.layout import Layout
-from ivvi.logs import Log
-from ivvi.moments import Moments, compute_moments
+from ivvi.logs import Log, Roles
+from ivvi.moments import Moments
 from ivvi.nested import columns_in, psi_positions, restrict
 
 NEGLIGIBLE_STEPS = 1.0
@@ -46,23 +45,23 @@ def richer_word(phi: FeatureMap | str) -> str:
     return f"{kind}:{2 * int(count)}"
 
 
-def approximation_checks(
-    log: Log,
-    layout: Layout,
-    richer: str,
-    *,
-    level: float,
-    seed: int = 0,
-    progress: Callable[[int], None] | None = None,
-) -> list[Check]:
-    """Compare the fit of a layout with fits that have a richer psi, and both maps richer."""
+def richer_layout(log: Log, layout: Layout, richer: str, seed: int = 0) -> Layout:
+    """Return a layout with the features of `layout` and those of the word `richer`."""
     phi, psi = parse_features(richer, seed)
     head = log.head()
     phi, psi = phi.fitted(head.x, head.a), psi.fitted(head.x, head.z)
-    union = Layout.build(layout.phi + phi, layout.psi + psi + _states(phi), log.roles)
-    moments, _ = compute_moments(log, union, progress=progress)
+    return Layout.build(layout.phi + phi, layout.psi + psi + _states(phi), log.roles)
+
+
+def approximation_checks(
+    moments: Moments, layout: Layout, richer: str, roles: Roles, level: float
+) -> list[Check]:
+    """Compare the fit of a layout with fits that have a richer psi, and both maps richer.
+
+    `moments` are those of its `richer_layout`.
+    """
     base = restrict(moments, layout)
-    more_psi = restrict(moments, Layout.build(layout.phi, union.psi, log.roles))
+    more_psi = restrict(moments, Layout.build(layout.phi, moments.layout.psi, roles))
     return [
         _richer_psi(base, more_psi, richer, level),
         _richer_phi(base, moments, richer, level),

@@ -16,7 +16,7 @@ import numpy as np
 
 from ivvi.diagnostics.quantiles import solve_decreasing
 from ivvi.diagnostics.statistic import Statistic
-from ivvi.diagnostics.tails import chi2_tail
+from ivvi.diagnostics.tails import f_tail
 from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
 
 OVERSHOOT = 0.5826
@@ -132,26 +132,28 @@ def t_values(scores: Floats) -> Floats:
 
 
 def _as_small(parts: list[Floats], p_value: float) -> float:
-    """Share of draws in which the smallest p-value of whitened parts (B, d_i) is as small.
+    """Share of draws in which the smallest p-value of several scores (B, d_i) is as small.
 
-    Blocks times independent N(0, 1) have the parts' correlation, and means of zero; the sum
-    of squares of each is chi-squared(d_i) exactly.
+    Under the null the sign of a block is by chance (exactly so where scores are symmetric).
+    With U an orthonormal basis of the scores and signs s, |U^T s|^2 = B T^2 / (T^2 + B - 1).
     """
+    blocks = len(parts[0])
     if len(parts) == 1 or len(parts) * p_value * DRAWS < 1:
         return 1.0  # the p-value is its own, or Bonferroni's is below what draws can tell
-    rng = np.random.default_rng(0)
-    noise = rng.normal(size=(DRAWS, len(parts[0]))) / math.sqrt(len(parts[0]) - 1)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(DRAWS, blocks))
     small = np.zeros(DRAWS, dtype=bool)
-    limits = {d: _limit(d, p_value) for d in {part.shape[1] for part in parts}}
+    limits = {d: _limit(p_value, d, blocks) for d in {part.shape[1] for part in parts}}
     for part in parts:
-        squares = np.sum((noise @ (part - part.mean(axis=0))) ** 2, axis=1)
+        squares = np.sum((signs @ np.linalg.qr(part)[0]) ** 2, axis=1)
         small |= squares >= limits[part.shape[1]]
     return float(1 + small.sum()) / (1 + DRAWS)
 
 
-def _limit(d: int, p_value: float) -> float:
-    """Value that chi-squared(d) exceeds with this probability."""
-    return solve_decreasing(lambda value: chi2_tail(value, d), p_value)
+def _limit(p_value: float, d: int, blocks: int) -> float:
+    """Value of |U^T s|^2 at which Hotelling's test of d means has this p-value."""
+    value = solve_decreasing(lambda value: f_tail(value, d, blocks - d), p_value)
+    t2 = value * d * (blocks - 1) / (blocks - d)
+    return (1 - 1e-12) * blocks * t2 / (t2 + blocks - 1)
 
 
 def _as_far(steps: Floats, value: float) -> float:
