@@ -178,6 +178,29 @@ def test_episode_moments_are_as_good_as_a_second_pass(seed, episodes):
     assert one.f == pytest.approx(two.f, rel=1e-7)
 
 
+@pytest.mark.parametrize("method", ["exact", "gmm", "liml", "least-squares"])
+@pytest.mark.parametrize(
+    ("limit", "value", "passes"),
+    [("KEPT_ROWS", 30, 1), ("KEPT_ROWS", 31, 2), ("KEPT_BYTES", 8 * 20 * 11**2 - 1, 2)],
+)
+def test_long_episodes_are_remembered_in_place_of_a_second_pass(
+    limit, value, passes, method, monkeypatch
+):
+    """Twenty episodes of 30 rows, eleven columns: one pass if both limits allow it."""
+    log = dependent_log(dependent_rows(2, n=600, d_x=1, d_a=2, d_z=5, d_y=2, episodes=20))
+    monkeypatch.setattr("ivvi.moments.walk.KEPT_ROWS", 1)
+    monkeypatch.setattr(f"ivvi.moments.walk.{limit}", value)
+    read = []
+    found = ivvi.estimate(log, method=method, se="clustered", progress=read.append)
+    assert found.moments.layout.width == 11
+    assert sum(read) == 600 * passes
+    assert found.moments.episodes is None
+    monkeypatch.setattr("ivvi.moments.walk.KEPT_BYTES", 0)
+    again = ivvi.estimate(log, method=method, se="clustered")
+    np.testing.assert_allclose(found.W, again.W, rtol=1e-9)
+    np.testing.assert_allclose(found.se, again.se, rtol=1e-9)
+
+
 def test_clusters_of_one_row_each_are_robust_errors():
     data = dependent_rows(8)
     x, a, z, y = data[:4]
