@@ -1,5 +1,7 @@
 """Standard errors against linearmodels and against sums written out row by row."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -318,6 +320,7 @@ def test_missing_clusters_are_missing_values():
         ({"kind": "robust", "cluster": "firm"}, "but the standard errors are robust"),
         ({"cluster": "a,b,c"}, "3 cluster columns are given; at most 2"),
         ({"kind": "hac", "bandwidth": -1}, "bandwidth is -1"),
+        ({"kind": "robust", "bandwidth": 3}, "a bandwidth is given, but the .* are robust"),
         ({"kernel": "flat"}, "unknown kernel 'flat'"),
     ],
 )
@@ -380,10 +383,16 @@ def test_hypotheses_about_every_output():
     assert fit.wald("const = 0").df == (2,)
 
 
+def test_a_state_stands_for_its_next_value_in_hypotheses_too():
+    fit = ivvi.estimate(ivvi.read_logs(make_rows(), **ROLES))
+    assert fit.wald("x1: a0 = 0") == replace(fit.wald("next_x1: a0 = 0"), null="x1: a0 = 0")
+    assert fit.combination("x0: a0 - a1") == fit.combination("next_x0: a0 - a1")
+
+
 @pytest.mark.parametrize(
     ("hypothesis", "said"),
     [
-        ("y7: a0 = 0", "'y7' in .* is not an output"),
+        ("y7: a0 = 0", "there is no output 'y7'"),
         ("a9 = 0", "'a9' in .* is not a feature; 1, x0, x1, a0 are known"),
         ("a0 = 1 = 2", "2 equals signs"),
         ("1 = 1", "about no coefficient"),

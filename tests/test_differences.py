@@ -125,6 +125,8 @@ def test_what_cannot_be_differenced_is_refused(log, tmp_path):
     rows = ivvi.read_logs({**one_step, "y": np.cos(np.arange(9.0))}, **columns)
     with pytest.raises(InputError, match="the log has no episode column"):
         ivvi.estimate(rows, difference=True)
+    with pytest.raises(InputError, match="clustered by the episode alone"):
+        ivvi.estimate(log, difference=True, se=ivvi.StandardErrors(cluster="step"))
     for settings in ({"client": 2}, {"episodes": True}):
         with pytest.raises(InputError, match="in one pass and one process"):
             ivvi.estimate(log, difference=True, **settings)

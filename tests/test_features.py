@@ -450,6 +450,11 @@ def test_directions_in_words(weights, words):
     assert describe_direction(weights, "abcd") == words
 
 
+def test_the_constant_of_a_direction_is_a_number():
+    assert describe_direction([-0.57, 0.0, 1.0], ["1", "x0", "a0"]) == "a0 - 0.57"
+    assert describe_direction([1.0, 0.5, 0.0], ["1", "x0", "a0"]) == "1 + 0.5 x0"
+
+
 def test_long_directions_are_cut():
     names = [f"v{i}" for i in range(10)]
     assert describe_direction([1.0] * 10, names, most=2) == "v0 + v1 and 8 more"

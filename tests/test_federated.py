@@ -58,6 +58,37 @@ def test_the_fit_of_merged_sums_is_that_of_all_rows(shards, method, tmp_path):
     assert run("update", tmp_path / "model", tmp_path / "log0.parquet").code == 2  # seen
 
 
+@pytest.mark.parametrize("method", ["exact", "gmm", "lasso"])
+@pytest.mark.parametrize("se", ["auto", "clustered"])
+def test_sums_by_episode_give_the_clustered_errors_of_the_rows(method, se, tmp_path):
+    paths = []
+    for i in range(2):
+        log = write_table(make_rows(15 + i, 20, seed=i), tmp_path / f"log{i}.parquet")
+        paths.append(tmp_path / f"m{i}")
+        options = ("--psi", "poly2", "--by-episode", "--out", paths[-1])
+        assert run("moments", log, *OPTIONS, *options).code == 0
+    assert run("merge", *paths, "--out", tmp_path / "both").code == 0
+    options = ("--moments", tmp_path / "both", "--method", method, "--se", se, "--json", "-")
+    result = run("fit", *options, "--out", tmp_path / "model")
+    assert result.code == 0, result
+    found = json.loads(result.out)
+    whole = estimate(read_logs(joined_rows(range(2)), **ROLES), psi="poly2", method=method)
+    np.testing.assert_allclose(found["W"], whole.W, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found["se"], whole.se, rtol=1e-9)
+    wanted = whole.to_json()
+    assert (found["se_kind"], found["clusters"]) == (wanted["se_kind"], wanted["clusters"])
+    hansen = (facts["diagnostics"]["hansen_j"]["next_x0"]["value"] for facts in (found, wanted))
+    assert next(hansen) == pytest.approx(next(hansen), rel=1e-9)
+
+
+def test_gmm_of_sums_that_hold_no_episodes_is_refused(shards, tmp_path):
+    fit = ("fit", "--moments", shards[0], "--method", "gmm", "--out", tmp_path / "model")
+    assert_refused(run(*fit), "gmm", "rows")
+    assert_refused(run(*fit, "--se", "clustered"), "clustered", "not kept by episode")
+    assert_refused(run(*fit, "--se", "hac"), "hac", "rows")
+    assert run(*fit, "--se", "unadjusted").code == 0  # which is the closed form
+
+
 def test_the_same_shard_twice_is_refused(shards, tmp_path):
     out = ("--out", tmp_path / "merged")
     assert_refused(run("merge", shards[0], shards[0], *out), "the same file", "twice")

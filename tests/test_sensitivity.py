@@ -216,7 +216,17 @@ def test_bands_widen_with_the_violation_and_hold_the_gain(case):
     text = found.summary()
     assert "gain over behaviour" in text
     assert "worst direction" in text
+    long = [replace(e, feature="a dose with a long name") for e in found.effects]
+    rows = replace(found, effects=tuple(long)).summary().splitlines()[1:-1]
+    assert len({row.index(b) for row, b in zip(rows[1:], _violations(found), strict=True)}) == 1
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["level"] == 0.95
+
+
+def _violations(found):
+    shown = len(found.summary().splitlines()) - 3 - len(found.breakdowns)
+    clear = [e for e in found.effects if abs(e.estimate) > e.critical * e.se]
+    clear.sort(key=lambda e: -abs(e.estimate) / e.se)
+    return [b.violation for b in found.breakdowns] + [e.violation for e in clear[:shown]]
 
 
 def test_the_worst_direction_follows_the_gradient(case):

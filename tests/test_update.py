@@ -57,6 +57,37 @@ def test_an_updated_model_is_the_fit_of_both_logs(halves, options, tmp_path):
     assert facts["dropped"] == {"without next state": 40, "with missing values": 0}
 
 
+@pytest.mark.parametrize("method", ["exact", "gmm", "adaptive-lasso"])
+def test_a_model_that_keeps_episodes_stays_clustered_when_updated(halves, method, tmp_path):
+    whole, old, new = halves
+    options = ("--psi", "poly2", "--method", method, "--keep-episodes")
+    fit(whole, tmp_path / "wanted", *options)
+    fit(old, tmp_path / "model", *options)
+    result = run("update", tmp_path / "model", new, "--json", "-")
+    assert result.code == 0, result
+    facts, wanted = json.loads(result.out), load_model(tmp_path / "wanted")
+    assert (facts["se_kind"], facts["clusters"]) == ("clustered", {"episode": 40})
+    np.testing.assert_allclose(facts["W"], wanted.W, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(load_model(tmp_path / "model").W_cov, wanted.W_cov, rtol=1e-8)
+    assert len(Shard.load(tmp_path / "model").moments.episodes) == 40
+
+
+def test_gmm_without_episodes_is_not_updated_into_another_estimator(halves, tmp_path):
+    _, old, new = halves
+    fit(old, tmp_path / "model", "--psi", "poly2", "--method", "gmm")
+    assert_refused(run("update", tmp_path / "model", new), "gmm", "rows")
+
+
+def test_an_updated_model_keeps_rows_and_first_states_of_both_logs(halves, tmp_path):
+    whole, old, new = halves
+    fit(whole, tmp_path / "wanted")
+    fit(old, tmp_path / "model")
+    assert run("update", tmp_path / "model", new).code == 0
+    wanted, found = (load_model(tmp_path / name) for name in ("wanted", "model"))
+    for name in ("starts", "states", "acted", "instruments", "followed"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
+
+
 def test_the_old_model_stays_when_another_name_is_given(halves, tmp_path):
     _, old, new = halves
     fit(old, tmp_path / "model")

@@ -110,10 +110,8 @@ def curve(  # noqa: PLR0913
     """
     check_level(level)
     roles, estimate, moments = fit.roles, fit.estimate, fit.moments
-    outputs = roles.outputs
-    name = f"next_{output}" if output not in outputs and f"next_{output}" in outputs else output
-    if name not in outputs:
-        raise InputError(f"there is no output {output!r}{nearest(output, outputs)}")
+    row = estimate.layout.output(output)
+    name = roles.outputs[row]
     names = roles.state + roles.action
     for asked in (variable, *(at or {})):
         if asked not in names:
@@ -125,7 +123,6 @@ def curve(  # noqa: PLR0913
     M = _features(fit, variable, x, fixed)
     if against is not None:
         M = M - _features(fit, variable, np.array([against]), fixed)
-    row = outputs.index(name)
     paths = M @ influence(estimate, moments, row).T
     value = M @ estimate.W[row]
     se = np.sqrt(np.sum(paths**2, axis=1))

@@ -207,7 +207,7 @@ def describe_direction(
         weight = weights[i] / weights[rank[0]]
         sign = (" - " if weight < 0 else " + ") if words else ""
         size = "" if abs(abs(weight) - 1) < 0.005 else f"{abs(weight):.2g} "
-        words += f"{sign}{size}{names[i]}"
+        words += f"{sign}{f'{abs(weight):.2g}' if names[i] == '1' else size + names[i]}"
     words += f" and {len(kept) - most} more" if len(kept) > most else ""
     for i, name in enumerate(names):
         if name == "1" and i not in kept and abs(weights[i]) > 0.01 * largest:

@@ -75,7 +75,7 @@ def confidence_set(  # noqa: PLR0913
     _check(method, se)
     keep = None if se in ("auto", "clustered") else False
     moments, log, several = _open(source, log, phi, psi, seed, keep, progress)
-    effect = Effect.of(moments, _output(output, moments.layout.outputs), feature)
+    effect = Effect.of(moments, output, feature)
     if se == "auto":
         se = "clustered" if several else "unadjusted"
     if se == "unadjusted":
@@ -133,7 +133,3 @@ def _scores(
         kept = ", or of moments kept with episodes=True" if by_episode else ""
         raise InputError(f"a {se} set needs a second pass over the rows: give log={kept}")
     return EffectScores.of_log(log, moments, effect, by_episode=by_episode, progress=progress)
-
-
-def _output(name: str, outputs: tuple[str, ...]) -> str:
-    return f"next_{name}" if name not in outputs and f"next_{name}" in outputs else name

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ivvi.blocks import Block, Constant, Power
-from ivvi.errors import InputError
+from ivvi.errors import InputError, nearest
 from ivvi.features import FeatureMap, parse_features
 from ivvi.logs import Batch, Log, Roles
 
@@ -112,6 +112,15 @@ class Layout:
         """Columns of v other than constants, whose moments need no looking at the data."""
         constants = {start for block, _, start in self.pieces if isinstance(block, Constant)}
         return np.array([i for i in range(self.width) if i not in constants], dtype=np.int64)
+
+    def output(self, name: str) -> int:
+        """Return the position of an output; a state's name stands for its next value."""
+        known = self.outputs
+        found = f"next_{name}" if name not in known and f"next_{name}" in known else name
+        if found not in known:
+            hint = nearest(name, known) or f"; there are {', '.join(known[:12])}"
+            raise InputError(f"there is no output {name!r}{hint}")
+        return known.index(found)
 
     @property
     def is_raw(self) -> bool:

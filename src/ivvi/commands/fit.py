@@ -19,6 +19,7 @@ from ivvi.commands.options import (
     Seed,
     Unidentified,
     command_line,
+    refuse_given,
     words,
 )
 from ivvi.errors import InputError
@@ -61,6 +62,8 @@ class MethodOptions:
         """Return the method with its settings."""
         from ivvi.fitting import make_method
 
+        if self.method != "sgda":
+            refuse_given(self, f"is for sgda; the method is {self.method}", ("method", "ridge"))
         if self.method in ("exact", "least-squares"):
             return make_method(self.method, ridge=self.ridge)
         if self.ridge:
@@ -131,7 +134,14 @@ def fit(  # noqa: PLR0913
     se, chosen = errors.wanted, method.chosen(seed)
     if (log is None) == (moments is None):
         raise InputError("either a log or --moments is wanted, not both and not neither")
-    logs = columns.open(str(log)) if moments is None else _load_moments(moments, state, client)
+    if keep_episodes and without_moments:
+        raise InputError("--keep-episodes and --without-moments exclude each other; one is wanted")
+    if moments is None:
+        logs = columns.open(str(log))
+    else:
+        for group in (columns, features):
+            refuse_given(group, "is for logs; moments have their own columns and features")
+        logs = _load_moments(moments, state, client)
     with progress("reading", errors.rows_to_read(logs)) as bar:
         found = estimate(
             logs,

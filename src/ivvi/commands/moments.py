@@ -7,7 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from ivvi.commands.options import ColumnOptions, FeatureOptions, Force, Json, Seed, Source
+from ivvi.commands.options import (
+    ColumnOptions,
+    FeatureOptions,
+    Force,
+    Json,
+    Seed,
+    Source,
+    refuse_given,
+)
 from ivvi.terminal import check_json_target, emit_json, progress, say, warn
 
 Out = Annotated[Path, typer.Option(help="Folder for the moments.")]
@@ -41,6 +49,8 @@ def moments(  # noqa: PLR0913
         logs = columns.open(log)
         layout = build_layout(logs, *features.both, seed)
     else:
+        for group in (columns, features):
+            refuse_given(group, "is taken from --like; one of both is wanted", ("drop_missing",))
         known = Shard.load(like)
         logs = open_like(log, known.roles, drop_missing=columns.drop_missing)
         layout = known.moments.layout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 import typer
@@ -47,6 +47,13 @@ def command_line(context: typer.Context) -> str:
         else:
             words += [option.opts[0], str(value)]
     return shlex.join(words)
+
+
+def refuse_given(group: Any, why: str, but: tuple[str, ...] = ()) -> None:
+    """Refuse options of a group that are given where they would do nothing."""
+    for option in fields(group):
+        if option.name not in but and getattr(group, option.name) != option.default:
+            raise InputError(f"--{option.name.replace('_', '-')} {why}")
 
 
 @dataclass(frozen=True, slots=True)

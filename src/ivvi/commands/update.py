@@ -39,7 +39,8 @@ def update(
         found = update_model(
             model, logs, again=again, allow_unidentified=allow_unidentified, progress=bar
         )
-    found.save(target, force=force or out is None)
+    held = found.moments.episodes is not None
+    found.save(target, episodes=held, force=force or out is None)
     for text in found.warnings:
         warn(text)
     say(found.summary(), quiet=json == "-")

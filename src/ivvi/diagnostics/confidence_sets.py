@@ -180,6 +180,11 @@ def _nodes() -> tuple[Floats, Floats]:
 
 def check_likelihood(effect: Effect) -> None:
     """Refuse an effect whose errors have no variance in some direction."""
+    if effect.M[1, 1] <= RANK_TOLERANCE**2:
+        raise DataError(
+            f"the {effect.label} has no likelihood ratio, because something exogenous is in it; "
+            "ask for ar"
+        )
     if np.linalg.eigvalsh(effect.M)[0] <= RANK_TOLERANCE**2:
         raise DataError(
             f"the {effect.label} has no likelihood ratio: the output is an exact function of the "

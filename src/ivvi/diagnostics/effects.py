@@ -74,7 +74,7 @@ class Effect:
     def of(cls, moments: Moments, output: str, feature: Combination) -> Effect:
         """Reduce the moments to one effect: `feature` names one, or weighs several."""
         layout = moments.layout
-        at = _position(output, layout.outputs, "output")
+        at = layout.output(output)
         c = combination_vector(layout, feature)
         keep_constant = layout.constant is None or c[layout.constant] != 0
         R, centre = compress(moments), np.array(moments.mean)
@@ -97,7 +97,7 @@ class Effect:
         rest = T - (R @ Z_map) @ fitted
         moves = bool(varies[1]) and _left(T[:, 2:], T[:, 1]) > RANK_TOLERANCE
         return cls(
-            label=f"effect of {describe(feature)} on {output}",
+            label=f"effect of {describe(feature)} on {layout.outputs[at]}",
             P=fitted.T @ fitted,
             M=rest.T @ rest,
             into_T=into_T,
@@ -114,7 +114,11 @@ def combination_vector(layout: Layout, feature: Combination) -> Floats:
     weights = {feature: 1.0} if isinstance(feature, str) else dict(feature)
     c = np.zeros(len(layout.phi_names))
     for name, weight in weights.items():
-        c[_position(name, layout.phi_names, "feature")] = weight
+        if name not in layout.phi_names:
+            hint = nearest(name, layout.phi_names)
+            known = hint or f"; there are {', '.join(layout.phi_names[:12])}"
+            raise InputError(f"there is no feature {name!r}{known}")
+        c[layout.phi_names.index(name)] = weight
     if not np.isfinite(c).all() or not c.any():
         raise InputError(f"the combination {describe(feature)} has no usable weight")
     return c
@@ -129,13 +133,6 @@ def describe(feature: Combination) -> str:
         sign = ("-" if weight < 0 else "") if not words else " - " if weight < 0 else " + "
         words += f"{sign}{'' if abs(weight) == 1 else f'{abs(weight):g} '}{name}"
     return words
-
-
-def _position(name: str, known: tuple[str, ...], what: str) -> int:
-    if name not in known:
-        hint = nearest(name, known) or f"; there are {', '.join(known[:12])}"
-        raise InputError(f"there is no {what} {name!r}{hint}")
-    return known.index(name)
 
 
 def _directions(layout: Layout, c: Floats, R: Floats) -> tuple[Floats, Floats, Floats]:

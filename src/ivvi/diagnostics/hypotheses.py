@@ -1,8 +1,8 @@
 """Hypotheses about W in words, and Wald's test of them.
 
 A hypothesis is ``OUTPUT: COMBINATION = COMBINATION``, such as ``next_x0: a0 - 2 a1 = 0.5``;
-without an output it is about each of them. Signs stand between spaces, and the constant's
-coefficient is ``const``.
+without an output it is about each of them, and a state's name stands for its next value. Signs
+stand between spaces, and the constant's coefficient is ``const``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def restrictions(texts: Sequence[str], estimate: Estimate) -> tuple[Floats, Floa
     outputs, features = estimate.layout.outputs, estimate.layout.phi_names
     rows, values = [], []
     for text in texts:
-        output, combination = _split_output(text, outputs)
+        name, colon, rest = text.partition(":")
+        output = estimate.layout.output(name.strip()) if colon else None
+        combination = rest if colon else text
         weights, value = _parse(combination, features)
         for chosen in range(len(outputs)) if output is None else (output,):
             row = np.zeros((len(outputs), len(features)))
@@ -84,16 +86,6 @@ def check_identified(estimate: Estimate, R: Floats) -> None:
     if free > 1e-6 * np.abs(R).max():
         words = " and ".join(estimate.unidentified)
         raise InputError(f"the combination is not identified: {words} is free")
-
-
-def _split_output(text: str, outputs: Sequence[str]) -> tuple[int | None, str]:
-    name, colon, rest = text.partition(":")
-    if not colon:
-        return None, text
-    if name.strip() not in outputs:
-        hint = nearest(name.strip(), outputs) or f"; {', '.join(outputs)} are known"
-        raise InputError(f"{name.strip()!r} in {text!r} is not an output{hint}")
-    return outputs.index(name.strip()), rest
 
 
 def _parse(text: str, features: Sequence[str]) -> tuple[Floats, float]:

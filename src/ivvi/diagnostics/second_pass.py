@@ -24,14 +24,15 @@ def second_pass(
     estimates: Mapping[str, Estimate],
     moments: Moments,
     errors: Resolved,
-    log: Log,
+    log: Log | None,
     counts: Counts,
     progress: Callable[[int], None] | None = None,
     client: Any = None,
 ) -> dict[str, Scored]:
     """Score the residuals of the estimates and of the diagnostics, all in one pass.
 
-    The workers of a Dask `client` read the rows where there is one (`scores.score`).
+    The workers of a Dask `client` read the rows where there is one (`scores.score`); without
+    a log the moments hold their episodes.
 
     Returns
     -------
@@ -40,7 +41,7 @@ def second_pass(
     """
     if errors.kind == "unadjusted":
         return {}
-    by_episode = errors.clusters == (log.roles.episode,)
+    by_episode = log is None or errors.clusters == (log.roles.episode,)
     count = counts.episodes if by_episode else moments.n
     exact = Exact().solve(moments)
     wanted = _diagnostic_scores(moments, exact, errors, count)

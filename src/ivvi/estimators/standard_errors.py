@@ -52,6 +52,8 @@ class StandardErrors:
             raise InputError(f"unknown kernel {self.kernel!r}; {' or '.join(KERNELS)} is wanted")
         if self.bandwidth is not None and self.bandwidth < 0:
             raise InputError(f"the bandwidth is {self.bandwidth}; it must not be negative")
+        if self.bandwidth is not None and self.kind not in ("auto", "hac"):
+            raise InputError(f"a bandwidth is given, but the standard errors are {self.kind}")
         if self.cluster and self.kind not in ("auto", "clustered"):
             raise InputError(f"cluster columns are given, but the standard errors are {self.kind}")
         if len(self.columns) > 2:
@@ -70,11 +72,21 @@ class StandardErrors:
         alone = self.columns in ((), (episode,))
         return self.kind in ("auto", "clustered") and episode is not None and alone
 
-    def for_sums(self) -> Resolved:
-        """Say what this comes to where there are sums and no rows: the unadjusted ones."""
-        if self.kind not in ("auto", "unadjusted") or self.columns:
-            kind = "clustered" if self.kind == "auto" else self.kind
-            raise InputError(f"{kind} standard errors need the rows of a log; these are its sums")
+    def for_sums(self, episode: str | None, counts: Counts, d_phi: int) -> Resolved:
+        """Say what this comes to where there are sums and no rows.
+
+        Clustered by `episode`, the column whose sums are held one by one; else unadjusted.
+        """
+        clustered = self.kind == "clustered" or bool(self.columns)
+        enough = clustered or (self.kind == "auto" and counts.episodes > d_phi)
+        if episode is not None and enough and self.columns in ((), (episode,)):
+            note = "" if clustered else _few(counts.episodes)
+            return Resolved(self, "clustered", (episode,), note=note)
+        if clustered or self.kind not in ("auto", "unadjusted"):
+            kind, kept = ("clustered", ", not kept by episode") if clustered else (self.kind, "")
+            raise InputError(
+                f"{kind} standard errors need the rows of a log; these are its sums{kept}"
+            )
         note = "from sums without rows the standard errors are unadjusted"
         return Resolved(self, "unadjusted", note=note if self.kind == "auto" else "")
 
@@ -91,8 +103,8 @@ class StandardErrors:
                     f"{episodes} episodes are too few to cluster {d_phi} coefficients by: the "
                     f"standard errors are {kind.replace('hac', 'HAC along the episodes')}"
                 )
-            elif kind == "clustered" and not self.columns and episodes < FEW_CLUSTERS:
-                note = f"{episodes} clusters are few: the standard errors tend to be too small"
+            elif kind == "clustered" and not self.columns:
+                note = _few(episodes)
         if kind == "hac" and not (log.roles.episode and log.ordered):
             raise DataError(
                 "HAC standard errors need the rows of an episode in order: an episode and a step "
@@ -115,6 +127,11 @@ class Resolved:
     clusters: tuple[str, ...] = ()
     bandwidth: int = 0
     note: str = ""
+
+
+def _few(clusters: int) -> str:
+    few = clusters < FEW_CLUSTERS
+    return f"{clusters} clusters are few: the standard errors tend to be too small" if few else ""
 
 
 def check_clusters(column: str, clusters: int, d_phi: int) -> None:

@@ -16,8 +16,8 @@ from ivvi.differences import MAP, Levels, difference_log
 from ivvi.errors import IdentificationError, InputError
 from ivvi.estimators import GMM, LeastSquares, Method, StandardErrors
 from ivvi.estimators.inference import with_errors
-from ivvi.estimators.scores import Scored
 from ivvi.estimators.sgda import SGDA
+from ivvi.estimators.standard_errors import Resolved
 from ivvi.features import FeatureMap
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference import Inference
@@ -77,7 +77,7 @@ class Recipe:
         return fit if episodes else _without_episodes(fit)
 
     def of_moments(self, shard: Shard, log: Log | None = None) -> Fit:
-        """Fit to moments; without the log that they are of, the errors are homoskedastic."""
+        """Fit to moments; without the log that they are of, errors are clustered or unadjusted."""
         moments, counts, strong = shard.moments, shard.counts, strength(shard.moments)
         logger.info(
             "%s: moments of %s transitions, %d features phi, %d psi, rank of A %d",
@@ -86,19 +86,21 @@ class Recipe:
         ignores_instruments = self.method.name == "least-squares"
         if not (strong.identified or self.allow_unidentified or ignores_instruments):
             raise IdentificationError(explain_unidentified(moments, strong, shard.roles))
-        wanted = self.errors
-        errors = wanted.for_sums() if log is None else wanted.resolve(log, counts, strong.d_phi)
+        errors = self._resolved(shard, log, strong.d_phi)
         method = self.method
         if isinstance(method, GMM) and method.weight is None:
+            if log is None and errors.note and errors.kind == "unadjusted":
+                raise InputError(
+                    "gmm needs the rows of a log, or sums that were kept by episode "
+                    "(--by-episode, --keep-episodes); these are the sums of all"
+                )
             method = replace(method, weight=errors)  # weigh by the variance they assume
         found = {
             "estimate": method.solve(moments, log, self.checkpoint),
             "baseline": LeastSquares().solve(moments),
         }
         logger.info("weights by %s; standard errors %s", method.name, errors.kind)
-        scored: dict[str, Scored] = {}
-        if log is not None:
-            scored = second_pass(found, moments, errors, log, counts, self.progress, self.client)
+        scored = second_pass(found, moments, errors, log, counts, self.progress, self.client)
         sure = {name: with_errors(e, errors, scored.get(name)) for name, e in found.items()}
         return Fit(
             estimate=sure["estimate"],
@@ -114,10 +116,21 @@ class Recipe:
             sample=None if log is None else log.sample(),
         )
 
+    def _resolved(self, shard: Shard, log: Log | None, d_phi: int) -> Resolved:
+        """Say what the standard errors asked for come to, with the rows or without them."""
+        if log is not None:
+            return self.errors.resolve(log, shard.counts, d_phi)
+        held = shard.moments.episodes is not None
+        return self.errors.for_sums(
+            (shard.roles.episode or "row") if held else None, shard.counts, d_phi
+        )
+
     def of_differences(
         self, log: Log, phi: FeatureMap | str, psi: FeatureMap | str | None, *, seed: int = 0
     ) -> Fit:
         """Fit to differences between steps; what comes back speaks of levels again."""
+        if set(self.errors.columns) - {log.roles.episode}:
+            raise InputError("differences are clustered by the episode alone")
         layout = build_layout(log, phi, psi, seed)
         differenced = difference_log(log, layout)
         moments, counts = compute_moments(log, layout, progress=self.progress)

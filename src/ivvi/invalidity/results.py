@@ -172,18 +172,20 @@ class Sensitivity:
     def summary(self) -> str:
         """Return the breakdown points as text."""
         sure = f"unsure ({100 * self.level:g}%) from"
-        head = f"{'what is lost':<34}{'by invalidity of':<18}{'lost from':<26}{sure}"
-        lines = ["How far may the instrument be invalid?", head]
+        rows = [("what is lost", "by invalidity of", "lost from", sure)]
         for b in self.breakdowns:
-            size = _words(b.size, b.most)
             unsure = _words(b.unsure, b.most) if b.has_interval else ""
-            lines.append(f"{b.question:<34}{b.violation:<18}{size:<26}{unsure}".rstrip())
+            rows.append((b.question, b.violation, _words(b.size, b.most), unsure))
         known = [e for e in self.effects if abs(e.estimate) > e.critical * e.se]
         clearest = sorted(known, key=lambda e: -abs(e.estimate) / e.se if e.se else -math.inf)
         for e in clearest[:MOST_EFFECTS]:
-            what = f"effect of {e.feature} on {e.output}"
+            effect = f"effect of {e.feature} on {e.output}"
             size = "not in sight" if e.tipping is None else _words(e.tipping, e.tipping)
-            lines.append(f"{what:<34}{e.violation:<18}{size}")
+            rows.append((effect, e.violation, size, ""))
+        what = 2 + max(32, *(len(row[0]) for row in rows))
+        by = 2 + max(16, *(len(row[1]) for row in rows))
+        lines = ["How far may the instrument be invalid?"]
+        lines += [f"{a:<{what}}{b:<{by}}{c:<26}{d}".rstrip() for a, b, c, d in rows]
         lines.append(
             "direct: a direct effect of z, against what z does through the actions; rho: a "
             "correlation of z with the confounder"

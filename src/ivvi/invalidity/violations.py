@@ -249,7 +249,8 @@ class Exclusion:
             known = ("worst", *self.names)
             hint = nearest(feature, known) or f"; {', '.join(known)} are known"
             raise InputError(f"there is no instrument {feature!r}{hint}")
-        return fixed, self._direction(feature), self._output(output) if output else None
+        at = self.moments.layout.output(output) if output else None
+        return fixed, self._direction(feature), at
 
     def against(self, output: int, feature: int) -> Violation:
         """Return the violation that moves one coefficient most, towards zero."""
@@ -270,10 +271,3 @@ class Exclusion:
             raise InputError(f"the instrument {feature!r} does not vary beside the state")
         direction: Floats = found / length
         return direction
-
-    def _output(self, name: str) -> int:
-        outputs = self.moments.layout.outputs
-        found = f"next_{name}" if name not in outputs else name
-        if found not in outputs:
-            raise InputError(f"there is no output {name!r}{nearest(name, outputs)}")
-        return outputs.index(found)

@@ -41,16 +41,30 @@ def open_table(source: Any) -> Table:
     try:
         if isinstance(source, Mapping):
             return ArrowTable(_table_of_arrays(source))
+        if type(source).__module__.split(".")[0] == "pandas" and hasattr(source, "columns"):
+            return ArrowTable(_table_of_frame(source))
         if hasattr(source, "__arrow_c_stream__"):
             return ArrowTable(pa.table(source))
-        if type(source).__module__.split(".")[0] == "pandas":
-            return ArrowTable(pa.Table.from_pandas(source, preserve_index=False))
     except pa.ArrowException as error:  # such as numbers and text in one column
         raise ColumnError(f"the table cannot be read: {'; '.join(error.args)}") from error
     raise InputError(
         f"cannot read a log from {type(source).__name__}: a path, a table (Arrow, pandas, "
         "polars), a dict of arrays or a Minari data set is wanted"
     )
+
+
+def _table_of_frame(frame: Any) -> pa.Table:
+    """Convert a pandas frame; columns that mix numbers and text become text."""
+    if len(twice := frame.columns[frame.columns.duplicated()]):
+        times = int((frame.columns == twice[0]).sum())
+        raise ColumnError(f"column {twice[0]!r} stands in the log {times} times")
+    try:
+        return pa.Table.from_pandas(frame)
+    except pa.ArrowException:
+        frame = frame.copy(deep=False)
+    for name in frame.select_dtypes("object").columns:
+        frame[name] = frame[name].map(str, na_action="ignore")
+    return pa.Table.from_pandas(frame)
 
 
 def _open_path(path: str) -> Table:

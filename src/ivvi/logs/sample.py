@@ -35,10 +35,21 @@ class Sample:
     @classmethod
     def of(cls, head: Batch, most: int = MOST) -> Sample:
         """Take rows from the first transitions of a log."""
-        rows = slice(None, None, max(1, -(-len(head) // most)))
-        parts = (head.x, head.a, head.z, head.y)
-        x, a, z, y = (np.ascontiguousarray(part[rows]) for part in parts)
+        x, a, z, y = (_thinned(part, most) for part in (head.x, head.a, head.z, head.y))
         return cls(x, a, z, y, head.x[_firsts(head)[:most]], _is_global(head))
+
+    def __add__(self, other: Sample) -> Sample:
+        """Return rows of both, thinned evenly where they are too many."""
+        x, a, z, y, starts = (
+            _thinned(np.concatenate([getattr(self, name), getattr(other, name)]))
+            for name in ("x", "a", "z", "y", "starts")
+        )
+        alike = self.global_instrument and other.global_instrument
+        return Sample(x, a, z, y, starts, alike)
+
+
+def _thinned(rows: Floats, most: int = MOST) -> Floats:
+    return np.ascontiguousarray(rows[:: max(1, -(-len(rows) // most))])
 
 
 def _firsts(head: Batch) -> np.ndarray:
