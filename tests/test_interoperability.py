@@ -94,6 +94,17 @@ def test_an_unknown_column_is_refused(wages):
         IVRegressor(actions=["salary"]).fit(X, y, Z=z)
 
 
+def test_columns_may_be_counted_from_the_end(wages):
+    X, y, z = wages
+    last = X.shape[1] - 1
+    one, two = (IVRegressor(actions=[c]).fit(X, y, Z=z) for c in (last, -1))
+    np.testing.assert_array_equal(two.coef_, one.coef_)
+    np.testing.assert_array_equal(two.predict(X), one.predict(X))
+    for actions in ([last + 1], [-last - 2], [0, 0], [last, -1]):
+        with pytest.raises(InputError, match="are not different columns of X"):
+            IVRegressor(actions=actions).fit(X, y, Z=z)
+
+
 def test_instruments_travel_through_cross_validation_and_pipelines(wages):
     X, y, z = wages
     with sklearn.config_context(enable_metadata_routing=True):

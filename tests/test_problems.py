@@ -99,6 +99,7 @@ def test_reward_words(word, wanted):
     ("word", "sentence"),
     [
         ("quadratik", "unknown reward 'quadratik'; did you mean 'quadratic'?"),
+        ("quadratc:weight=1", "unknown reward 'quadratc:weight=1'; did you mean 'quadratic'"),
         ("nonsense", "quadratic:.., linear:.., learned or module:function"),
         ("quadratic:weigth=1", "no setting 'weigth'; did you mean 'weight'?"),
         ("quadratic:weight=a", "weight=a in the reward"),

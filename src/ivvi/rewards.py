@@ -187,7 +187,7 @@ def parse_reward(word: str) -> Reward:
     if kind == "learned" and not rest:
         return Learned()
     if kind not in ("quadratic", "linear"):
-        if rest:
+        if rest and "=" not in rest:
             return Function.of(word)
         hint = nearest(kind, WORDS) or "; quadratic:.., linear:.., learned or module:function"
         raise InputError(f"unknown reward {word!r}{hint}")

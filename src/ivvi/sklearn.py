@@ -130,7 +130,12 @@ class IVRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         unknown = [c for c in actions if isinstance(c, str) and c not in names]
         if unknown:
             raise InputError(f"X has no column {unknown[0]!r}; its columns are {names}")
-        return np.array([names.index(c) if isinstance(c, str) else int(c) for c in actions])
+        d = self.n_features_in_
+        chosen = [names.index(c) if isinstance(c, str) else int(c) for c in actions]
+        found = [c + d if -d <= c < 0 else c for c in chosen]  # from the end, as everywhere
+        if len(set(found)) < len(found) or not all(0 <= c < d for c in found):
+            raise InputError(f"actions {list(actions)} are not different columns of X, of {d}")
+        return np.array(found)
 
     def _split(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the exogenous columns x and the endogenous ones a."""
