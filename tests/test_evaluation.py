@@ -1,6 +1,7 @@
 """Rollouts, the model as an environment, evaluation and what regret is made of."""
 
 import json
+from dataclasses import replace
 
 import gymnasium
 import jax.numpy as jnp
@@ -143,6 +144,9 @@ def test_regret_is_paired_and_zero_for_the_optimal(policy, env):
     assert found.regret("optimal").mean == 0
     by_hand = found.rewards["optimal"].sum(axis=1) - found.rewards["plan"].sum(axis=1)
     assert found.regret("plan").mean == pytest.approx(by_hand.mean())
+    renamed = {f"{name}-{'of' * 10}": r for name, r in found.rewards.items()}
+    lines = replace(found, rewards=renamed, reference=next(iter(renamed))).summary().splitlines()
+    assert len({line.index("[") for line in lines[2:]}) == 1  # long names keep the columns
     assert found.regret("plan").se == pytest.approx(by_hand.std(ddof=1) / np.sqrt(32))
     assert abs(found.regret("plan").mean) < 0.05 * found.regret("zero").mean
     assert found.regret("zero").interval[0] > 0

@@ -46,6 +46,16 @@ def table_of(text, output):
     return found
 
 
+def test_least_squares_stands_alone(simulated):
+    plain = ivvi.estimate(simulated("linear", 2, episodes=20, horizon=50), method="least-squares")
+    text = plain.summary()
+    head = text.split("output next_x0\n")[1].splitlines()[0]
+    assert head.split() == ["LS", "std.err.", "t", "[95%", "conf.]"]
+    for j, numbers in enumerate(table_of(text, "next_x0").values()):
+        assert len(numbers) == 5
+        assert numbers[0] == pytest.approx(plain.W[0, j], rel=5.1e-3, abs=5.1e-5)
+
+
 def test_numbers_are_those_of_the_fit(fit):
     text = fit.summary()
     for i, output in enumerate(("next_x0", "next_x1")):

@@ -101,22 +101,26 @@ def test_the_log_flatters_its_own_policy(worth, fit, simulated):
 
 
 def test_both_ways_of_drawing_worlds_agree(fit):
+    """Within five of the standard errors with which 60 episodes know a spread; means within two.
+
+    The logarithm of a spread is known to about 1 / sqrt(2 x 60), a correlation to 1 / sqrt(60).
+    """
     evidence, rng = Evidence.of(fit), np.random.default_rng(0)
     one, (two, _) = asymptotic(evidence, 2000, rng), bootstrap(evidence, 2000, rng)
+    error = 120**-0.5
     for a, b in ((one.W, two.W), (one.G, two.G), (one.C, two.C)):
         ratio = np.log(b.std(axis=0) / a.std(axis=0))
-        # a bootstrap of 60 episodes knows a spread to about 1 / sqrt(120) at best
-        assert np.abs(ratio).max() < 0.5
-        assert abs(ratio.mean()) < 0.15
+        assert np.abs(ratio).max() < 5 * error
+        assert abs(ratio.mean()) < 2 * error  # of 10 spreads and more, not independent
     for i, j in ((3, 3), (1, 1), (4, 2)):
         known = [np.corrcoef(w.W[:, 0, i], w.G[:, 0, j])[0, 1] for w in (one, two)]
-        assert known[0] == pytest.approx(known[1], abs=0.3)
+        assert known[0] == pytest.approx(known[1], abs=2 * 60**-0.5)
     assert np.corrcoef(one.W[:, 0, 3], one.G[:, 0, 3])[0, 1] > 0.3  # the confounder ties them
     noises = [w.factor @ np.swapaxes(w.factor, 1, 2) for w in (one, two)]
     for noise in noises:
         np.testing.assert_allclose(noise.mean(axis=0), fit.model.noise_cov, rtol=0.1, atol=0.02)
     known, again = (np.diagonal(noise, axis1=1, axis2=2).std(axis=0) for noise in noises)
-    assert np.abs(np.log(again / known)).max() < 0.5
+    assert np.abs(np.log(again / known)).max() < 5 * error
 
 
 def test_the_simulated_behaviour_is_the_simulators(simulator, simulated):

@@ -92,16 +92,17 @@ class Evaluation:
     def summary(self) -> str:
         """Return a table: returns and regrets with 95% intervals."""
         episodes, horizon = next(iter(self.rewards.values())).shape
+        width = max(18, *map(len, self.rewards))
         lines = [
             f"{self.label}: {episodes:,} episodes of {horizon:,} steps, the same noise for all",
-            f"{'policy':<18}{'return':>14}  {'95% interval':<26}{'regret':>12}  95% interval",
+            f"{'policy':<{width}}{'return':>14}  {'95% interval':<26}{'regret':>12}  95% interval",
         ]
         for name in self.rewards:
             v, r = self.value(name), self.regret(name)
             own = "reference" if name == self.reference else f"[{_pair(r)}]"
             regret = "" if name == self.reference else f"{r.mean:.5g}"
             shown = f"[{_pair(v)}]"
-            lines.append(f"{name:<18}{v.mean:>14.5g}  {shown:<26}{regret:>12}  {own}")
+            lines.append(f"{name:<{width}}{v.mean:>14.5g}  {shown:<26}{regret:>12}  {own}")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:

@@ -73,7 +73,8 @@ def confidence_set(  # noqa: PLR0913
     (True, 'bounded')
     """
     _check(method, se)
-    moments, log, several = _open(source, log, phi, psi, seed, progress)
+    keep = None if se in ("auto", "clustered") else False
+    moments, log, several = _open(source, log, phi, psi, seed, keep, progress)
     effect = Effect.of(moments, output, feature)
     if se == "auto":
         se = "clustered" if several else "unadjusted" if log is None else "robust"
@@ -98,9 +99,13 @@ def _open(
     phi: FeatureMap | str,
     psi: FeatureMap | str | None,
     seed: int,
+    keep: bool | None,
     progress: Callable[[int], None] | None,
 ) -> tuple[Moments, Log | None, bool]:
-    """Return the moments, the log if there is one, and whether episodes have several rows."""
+    """Return the moments, the log if there is one, and whether episodes have several rows.
+
+    `keep` says whether moments of the episodes of a log are kept (`compute_moments`).
+    """
     if isinstance(source, Fit):
         counts = source.counts
         return source.moments, log, counts.episodes < counts.transitions
@@ -109,7 +114,8 @@ def _open(
         return source, log, blocks is not None and len(blocks) < source.n
     opened = source if isinstance(source, Log) else read_logs(source)
     layout = build_layout(opened, phi, psi, seed)
-    moments, counts = compute_moments(opened, layout, progress=progress)
+    keep = keep if opened.roles.episode is not None else False
+    moments, counts = compute_moments(opened, layout, episodes=keep, progress=progress)
     return moments, opened, counts.episodes < counts.transitions
 
 

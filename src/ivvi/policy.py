@@ -87,8 +87,9 @@ class Policy:
         return save_folder(path, KIND, document, everything, force=force)
 
     def __repr__(self) -> str:
-        model = self.problem.model
-        return f"Policy({self.rule.kind}, {len(model.state)} states, {self.problem.actions})"
+        d_x = len(self.problem.model.state)
+        states = f"{d_x} state{'' if d_x == 1 else 's'}"
+        return f"Policy({self.rule.kind}, {states}, {self.problem.actions})"
 
 
 def load_policy(path: str | os.PathLike[str]) -> Policy:

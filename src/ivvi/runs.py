@@ -13,7 +13,7 @@ LONG_RUN = 24
 
 def run_starts(codes: Ints) -> Ints:
     """Return where each run of equal codes begins, (runs,)."""
-    starts: Ints = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
+    starts: Ints = np.flatnonzero(np.append(True, codes[1:] != codes[:-1])[: len(codes)])
     return starts
 
 
@@ -27,7 +27,7 @@ def run_products(E: Floats, Z: Floats, starts: Ints) -> Floats:
         for i, e in enumerate(E):
             sums[:, i] = np.add.reduceat(e * Z, starts, axis=1).T
         return sums
-    stops = np.append(starts[1:], n)
+    stops = np.append(starts, n)[1:]
     for out, start, stop in zip(sums, starts.tolist(), stops.tolist(), strict=True):
         np.matmul(E[:, start:stop], Z[:, start:stop].T, out=out)
     return sums

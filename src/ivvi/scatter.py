@@ -41,7 +41,13 @@ def merge(
 def scatter_by_group(
     V: Floats, weight: Floats | None, group: Ints
 ) -> tuple[Ints, Floats, Floats, Floats]:
-    """Return numbers (E,), weights (E,), means (E, p) and scatters (E, p, p) of groups of rows."""
+    """Return numbers (E,), weights (E,), means (E, p) and scatters (E, p, p) of groups of rows.
+
+    Groups of no weight are left out.
+    """
+    if weight is not None and not weight.all():
+        used = weight > 0
+        V, weight, group = V[used], weight[used], group[used]
     if np.any(group[1:] < group[:-1]):
         order = np.argsort(group, kind="stable")
         V, group = V[order], group[order]
@@ -52,8 +58,7 @@ def scatter_by_group(
     weighted = rows
     if weight is not None:
         weights, weighted = np.add.reduceat(weight, starts), rows * weight
-    safe = np.where(weights > 0, weights, 1.0)
-    means = np.add.reduceat(weighted, starts, axis=1) / safe
+    means = np.add.reduceat(weighted, starts, axis=1) / weights
     centred = rows - np.repeat(means, lengths, axis=1)
     left = centred if weight is None else centred * weight
     return group[starts], weights, means.T, run_products(left, centred, starts)

@@ -29,13 +29,15 @@ def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> st
     """Return one output's coefficients: instrumented, with intervals, and least squares.
 
     The last column is how far least squares lies from the instrumented estimate, in
-    standard errors of the latter.
+    standard errors of the latter. An estimate that is least squares stands alone.
     """
     names = estimate.layout.phi_names
     width = max(10, *(len(name) for name in names))
-    titles = ("IV", "std.err.", "t", "[95%", "conf.]", "LS", "LS-IV")
+    alone = np.array_equal(estimate.W, baseline.W)
+    titles = ("LS" if alone else "IV", "std.err.", "t", "[95%", "conf.]", "LS", "LS-IV")
     widths = (9, 9, 8, 9, 9, 9, 7)
-    head = " " * width + "".join(f" {t:>{w}}" for t, w in zip(titles, widths, strict=True))
+    columns = list(zip(titles, widths, strict=True))[: 5 if alone else 7]
+    head = " " * width + "".join(f" {t:>{w}}" for t, w in columns)
     lines = [f"output {estimate.layout.outputs[output]}", head, "-" * len(head)]
     se = estimate.se
     for j, name in enumerate(names):
@@ -47,8 +49,8 @@ def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> st
         moved = (ls - w) / s if s > 0 else math.nan
         t = w / s if s > 0 else math.nan
         lines.append(
-            f"{name:{width}} {_number(w)} {_number(s)} {t:8.2f} {_number(low)} {_number(high)} "
-            f"{_number(ls)} {moved:+6.1f}s"
+            f"{name:{width}} {_number(w)} {_number(s)} {t:8.2f} {_number(low)} {_number(high)}"
+            + ("" if alone else f" {_number(ls)} {moved:+6.1f}s")
         )
     return "\n".join(lines)
 

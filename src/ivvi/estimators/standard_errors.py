@@ -66,6 +66,12 @@ class StandardErrors:
             return tuple(part.strip() for part in self.cluster.split(",") if part.strip())
         return self.cluster
 
+    def may_cluster_by_episode(self, log: Log) -> bool:
+        """Whether the episode, and nothing else, may turn out to be what rows cluster by."""
+        episode = log.roles.episode
+        alone = self.columns in ((), (episode,))
+        return self.kind in ("auto", "clustered") and episode is not None and alone
+
     def for_sums(self, episode: str | None, counts: Counts, d_phi: int) -> Resolved:
         """Say what this comes to where there are sums and no rows.
 

@@ -58,15 +58,23 @@ class Recipe:
         seed: int = 0,
         episodes: bool = False,
     ) -> Fit:
-        """Fit to a log: one pass for the moments, one for the standard errors."""
+        """Fit to a log: one pass for the moments and, mostly, one for the standard errors.
+
+        Episodes that are few and long are remembered until the standard errors are known,
+        in place of the second pass.
+        """
         log = log.clustered(self.errors.columns) if self.errors.columns else log
         layout = build_layout(log, phi, psi, seed)
         if self.checkpoint is not None:
             self.checkpoint.open(run_key(log, layout, self.method, episodes=episodes))
         if isinstance(self.method, SGDA) and self.method.is_linear(layout):
             return self._without_moments(self.method, log, layout)
-        moments, counts = self._walk(log, layout, episodes=episodes, progress=self.progress)
-        return self.of_moments(Shard(moments, counts, log.roles, label=log.label), log)
+        here = self.checkpoint is None and self.client is None
+        cheap = here and self.errors.may_cluster_by_episode(log)
+        kept = None if cheap and not episodes else episodes
+        moments, counts = self._walk(log, layout, episodes=kept, progress=self.progress)
+        fit = self.of_moments(Shard(moments, counts, log.roles, label=log.label), log)
+        return fit if episodes else _without_episodes(fit)
 
     def of_moments(self, shard: Shard, log: Log | None = None) -> Fit:
         """Fit to moments; without the log that they are of, errors are clustered or unadjusted."""
@@ -164,3 +172,11 @@ class Recipe:
         if self.checkpoint is not None:
             raise InputError("a checkpoint is for one process; a cluster needs none")
         return partial(compute_moments_on, self.client)
+
+
+def _without_episodes(fit: Fit) -> Fit:
+    """Return the fit with totals alone."""
+    held = fit.inference
+    if held is None or held.moments.episodes is None:
+        return fit
+    return replace(fit, inference=replace(held, moments=held.moments.without_episodes()))
