@@ -130,6 +130,11 @@ def test_a_simulation_of_nothing_is_refused(what, number, tmp_path, simulator):
             ["fit", "log.parquet", "--out", "m", "--keep-episodes", "--without-moments"],
             ("--keep-episodes", "--without-moments"),
         ),
+        (["interval", "l.csv", "--output", "x", "--feature", "a0:1,a0:2"], ("'a0'", "twice")),
+        (
+            ["plan", "m", "--out", "p", "--reward", "r", "--method", "spede", "--lookahead", "3"],
+            ("--lookahead", "mpc", "spede"),
+        ),
         (["simulate", "linear", "--out", "l.parquet", "--dim", "two"], ("--dim", "integer")),
         (["simulate", "linear", "--out", "l.parquet", "--download", "ml-9"], ("ml-9", "ml-1m")),
         (["demo", "--seed", "x"], ("--seed", "integer")),

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 import ivvi
-from helpers import OPTIONS, dependent_log, dependent_rows, run, write_table
+from helpers import OPTIONS, assert_refused, dependent_log, dependent_rows, run, write_table
 from ivvi.diagnostics import diagnose, difference
 from ivvi.errors import InputError
 from ivvi.estimators import StandardErrors
@@ -198,6 +198,9 @@ def test_the_command_line_tests_a_suspect(tmp_path):
     columns = {"episode": t // 20, "step": t % 20, "z0": z[:, 0].copy(), "z1": z[:, 1].copy()}
     columns |= {"a0": z.sum(axis=1) + e + rng.normal(size=2000), "x0": rng.normal(size=2000)}
     source = write_table(columns, tmp_path / "log.parquet")
+    just = ("--state", "x0", "--action", "a0", "--instrument", "z0")  # nothing is left to test
+    for options in (OPTIONS, just):
+        assert_refused(run("diagnose", source, *options, "--suspect", "q"), "'q'")
     result = run("diagnose", source, *OPTIONS, "--suspect", "z1")
     assert result.code == 0, result
     assert "null: z1 is valid, as the others are" in result.out

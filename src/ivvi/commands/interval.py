@@ -62,6 +62,8 @@ def parse_combination(text: str) -> str | dict[str, float]:
     weights = {}
     for part in text.split(","):
         name, _, number = part.rpartition(":")
+        if name.strip() in weights:
+            raise InputError(f"the combination {text!r} names {name.strip()!r} twice")
         try:
             weights[name.strip()] = float(number)
         except ValueError:

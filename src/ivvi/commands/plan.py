@@ -57,6 +57,8 @@ def plan(  # noqa: PLR0913
 
     checked_output(out, force=force)
     check_json_target(json, force=force, out=out)
+    if lookahead is not None and method != "mpc":
+        raise InputError(f"--lookahead is for mpc; the method is {method}")
     loaded = load_model(model)
     actions = _actions(loaded.action, action_low, action_high, action_set, binary=binary)
     settings = {"lookahead": lookahead} if lookahead is not None else {}

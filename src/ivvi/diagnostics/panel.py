@@ -57,6 +57,7 @@ def diagnose(
     name, f = "the Cragg-Donald F", donald
     if rank_test is not None:
         name, f = "the Kleibergen-Paap F", rank_test.f
+    validity.check_suspects(moments.layout, suspects)
     by_output = found.by_output(suspects)
     joint = found.joint()
     return Diagnostics(

@@ -17,7 +17,7 @@ from ivvi.estimators.estimate import Rows
 from ivvi.estimators.gmm import centred_moments, inverse_root
 from ivvi.estimators.scores import Scored
 from ivvi.estimators.whitening import Whitened, orthonormal, whiten
-from ivvi.layout import Floats
+from ivvi.layout import Floats, Layout
 from ivvi.moments import Moments
 
 NULL = "every instrument is valid, given that enough of them are"
@@ -144,18 +144,20 @@ def _distance(moment: Floats, A: Floats, omega: Floats) -> float:
     return float(rest @ rest)
 
 
-def _without(moments: Moments, space: Whitened, rows: Rows, suspects: Sequence[str]) -> Floats:
-    """Coordinates of the span of psi without the suspects, as columns, (r, r')."""
-    layout = moments.layout
-    known = [
-        name
-        for name, c in zip(layout.psi_names, layout.psi_columns, strict=True)
-        if c not in layout.shared
-    ]
+def check_suspects(layout: Layout, suspects: Sequence[str]) -> None:
+    """Refuse suspects that are not instrument features."""
+    columns = zip(layout.psi_names, layout.psi_columns, strict=True)
+    known = [name for name, column in columns if column not in layout.shared]
     for name in suspects:
         if name not in known:
             hint = nearest(name, known) or f"; {', '.join(known)} are the instruments"
             raise InputError(f"{name!r} is not an instrument feature{hint}")
+
+
+def _without(moments: Moments, space: Whitened, rows: Rows, suspects: Sequence[str]) -> Floats:
+    """Coordinates of the span of psi without the suspects, as columns, (r, r')."""
+    layout = moments.layout
+    check_suspects(layout, suspects)
     keep = [i for i, at in enumerate(rows.psi_kept) if layout.psi_names[at] not in suspects]
     slopes = space.basis.T @ orthonormal(rows.Psi[:, keep])
     ahead = space.rank - len(slopes)
