@@ -126,11 +126,11 @@ def test_textbook_data_against_ivmodels(case):
         "y": table["lwage"].to_numpy(float),
         "C": table[state].to_numpy(float),
     }
-    ours = ivvi.confidence_set(log, "lwage", "educ")
+    ours = ivvi.confidence_set(log, "lwage", "educ", se="unadjusted")
     theirs = tests.inverse_anderson_rubin_test(**data, critical_values="f")
     theirs = peer_sets.ConfidenceSet.from_quadric(theirs).boundaries
     np.testing.assert_allclose(ours.intervals, theirs, rtol=1e-6)
-    ours = ivvi.confidence_set(log, "lwage", "educ", method="clr")
+    ours = ivvi.confidence_set(log, "lwage", "educ", method="clr", se="unadjusted")
     for end in _ends(ours):
         _, p = tests.conditional_likelihood_ratio_test(**data, beta=np.array([end]), tol=1e-10)
         assert p == pytest.approx(0.05, abs=1e-6)
@@ -374,11 +374,13 @@ def test_scattered_episodes_are_clusters_all_the_same(log_of, confounded):
     np.testing.assert_allclose(sets[0], sets[1], rtol=1e-9)
 
 
-def test_auto_clusters_where_episodes_have_steps(simulated, log_of, confounded):
+def test_auto_clusters_where_episodes_have_steps_else_is_robust(simulated, log_of, confounded):
     log = simulated("linear", 2, episodes=30, horizon=20)
     assert ivvi.confidence_set(log, "x0", "a0").se == "clustered"
     assert ivvi.confidence_set(log, "x0", "a0", method="clr").se == "clustered"
-    assert ivvi.confidence_set(log_of(*confounded(0)), "y0", "a0").se == "unadjusted"
+    rows = log_of(*confounded(0))
+    assert ivvi.confidence_set(rows, "y0", "a0").se == "robust"  # as `estimate` does
+    assert ivvi.confidence_set(ivvi.estimate(rows), "y0", "a0").se == "unadjusted"  # no rows
 
 
 def test_requests_that_cannot_be_met(simulated, confounded, moments_of):

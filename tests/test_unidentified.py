@@ -10,7 +10,7 @@ import pytest
 from bad_cases import COLUMNS, IDENTIFICATION_CASES
 from helpers import OPTIONS, ROLES, fit_json, run, write_table
 from ivvi import estimate, read_logs
-from ivvi.errors import IvviWarning
+from ivvi.errors import IdentificationError, IvviWarning
 
 
 @pytest.mark.parametrize("name", IDENTIFICATION_CASES)
@@ -43,6 +43,13 @@ def test_python_warns_of_what_is_not_identified(name, tmp_path):
     with pytest.warns(IvviWarning, match="not identified"):
         fit = case.fit(tmp_path)
     assert fit.model.unidentified == fit.diagnostics.strength.unidentified != ()
+
+
+def test_many_free_directions_are_counted_not_listed(log_of, confounded):
+    rows = log_of(*confounded(0, 400, 1, 8, 1))  # one instrument for eight actions
+    with pytest.raises(IdentificationError, match=r"\] and 4 more is free") as caught:
+        estimate(rows)
+    assert str(caught.value).count("[") == 3
 
 
 def test_least_squares_needs_no_instrument(tmp_path):

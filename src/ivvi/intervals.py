@@ -55,7 +55,7 @@ def confidence_set(  # noqa: PLR0913
     se
         What the errors may be: ``unadjusted`` (homoskedastic), ``robust`` (a variance of
         their own each row), ``clustered`` (dependent within episodes). ``auto`` clusters
-        where episodes have several steps.
+        where episodes have several steps, and is robust for others that have their rows.
     log
         The log of a `Fit` or of `Moments`, for a second pass where ``robust`` or
         ``clustered`` needs one.
@@ -77,7 +77,7 @@ def confidence_set(  # noqa: PLR0913
     moments, log, several = _open(source, log, phi, psi, seed, keep, progress)
     effect = Effect.of(moments, output, feature)
     if se == "auto":
-        se = "clustered" if several else "unadjusted"
+        se = "clustered" if several else "unadjusted" if log is None else "robust"
     if se == "unadjusted":
         test = anderson_rubin if method == "ar" else conditional_likelihood_ratio
         return test(effect, level)

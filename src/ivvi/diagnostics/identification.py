@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ivvi.diagnostics.strength import Strength
@@ -20,7 +22,7 @@ def explain_unidentified(moments: Moments, found: Strength, roles: Roles) -> str
     if not causes and found.rank_psi < found.d_psi:
         causes = [f"the instruments are collinear: {_zeros(moments)}"]
     because = f" ({'; '.join(causes)})" if causes else ""
-    directions = " and ".join(f"[{words}]" for words in found.unidentified)
+    directions = _listed(found.unidentified)
     return (
         f"the instruments do not identify the dynamics: the rank of A is {found.rank} where "
         f"{found.d_phi} is needed{because}, so that the effect of {directions} is free; "
@@ -53,8 +55,15 @@ def _zeros(moments: Moments) -> str:
     if layout.constant is not None:
         names, units = [*names, "1"], [*units, 0.0]
         lost = np.column_stack([lost, -lost @ moments.mean[columns]])
-    words = " and ".join(f"[{describe_direction(w.tolist(), names, units)}]" for w in lost)
+    words = _listed([describe_direction(w.tolist(), names, units) for w in lost])
     return f"{words} {'is' if len(lost) == 1 else 'are'} 0 in every row"
+
+
+def _listed(directions: Sequence[str], most: int = 3) -> str:
+    """Name a few directions and count the others."""
+    named = " and ".join(f"[{words}]" for words in directions[:most])
+    others = len(directions) - most
+    return named if others <= 0 else f"{named} and {others} more"
 
 
 def _too_few(roles: Roles) -> list[str]:
