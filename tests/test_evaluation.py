@@ -321,6 +321,7 @@ def test_plans_that_are_refused(saved, tmp_path, options, fact):
         (("--state", "1,2,3"), "(1, 3)"),
         (("--state", "1,b"), "--state '1,b'"),
         (("--state", "1,nan"), "finite"),
+        (("--state", "1,2", "--step", 1000), "the plan has the steps 0 to "),
     ],
 )
 def test_states_that_are_refused(saved, options, fact):

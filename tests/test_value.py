@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 import ivvi
-from helpers import OPTIONS, assert_refused, make_rows, run, write_table
+from helpers import (
+    OPTIONS,
+    assert_refused,
+    dependent_log,
+    dependent_rows,
+    make_rows,
+    run,
+    write_table,
+)
 from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError, IvviWarning
 from ivvi.estimators import Exact
@@ -121,6 +129,16 @@ def test_both_ways_of_drawing_worlds_agree(fit):
         np.testing.assert_allclose(noise.mean(axis=0), fit.model.noise_cov, rtol=0.1, atol=0.02)
     known, again = (np.diagonal(noise, axis1=1, axis2=2).std(axis=0) for noise in noises)
     assert np.abs(np.log(again / known)).max() < 5 * error
+
+
+def test_bootstraps_of_gmm_lie_around_its_weights():
+    """As those of the closed form lie around the closed form's, draw by draw."""
+    log = dependent_log(dependent_rows(1, d_x=2, d_a=1, d_z=3, d_y=2))
+    fits = [ivvi.estimate(log, method=method, episodes=True) for method in ("exact", "gmm")]
+    exact, gmm = fits
+    assert (np.abs(gmm.W - exact.W) / exact.se).max() > 0.1
+    one, two = (bootstrap(Evidence.of(f), 20, np.random.default_rng(0))[0].W for f in fits)
+    np.testing.assert_allclose(two - gmm.W, one - exact.W, atol=1e-12)
 
 
 def test_the_simulated_behaviour_is_the_simulators(simulator, simulated):

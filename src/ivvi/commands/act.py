@@ -45,7 +45,9 @@ def act(  # noqa: PLR0913
         checked_output(out, force=force)
     check_json_target(json, force=force, out=out)
     loaded = load_policy(policy)
-    names = loaded.problem.model
+    names, horizon = loaded.problem.model, loaded.problem.horizon
+    if not 0 <= step < horizon:
+        raise InputError(f"--step is {step}; the plan has the steps 0 to {horizon - 1}")
     if states is not None:
         x = read_columns(states, names.state)
     else:

@@ -98,7 +98,11 @@ def asymptotic(evidence: Evidence, count: int, rng: np.random.Generator) -> Worl
 def bootstrap(
     evidence: Evidence, count: int, rng: np.random.Generator
 ) -> tuple[Worlds, np.ndarray]:
-    """Estimate again with episodes counted Poisson(1) times; returns the weights too, (B, E)."""
+    """Estimate again with episodes counted Poisson(1) times; returns the weights too, (B, E).
+
+    Where the weights of the model are not those that its sums give again (`gmm`, `sgda`), the
+    draws lie around the model's as they lie around those of the closed form.
+    """
     model, moments, habit = evidence.model, evidence.moments, evidence.habit
     if moments is None or moments.episodes is None:
         raise InputError(
@@ -112,14 +116,15 @@ def bootstrap(
         )
     weights = rng.poisson(1.0, size=(count, len(moments.episodes))).astype(float)
     d, found = model.d_next, []
-    excess = model.noise_cov - evidence.method.solve(moments.without_episodes()).noise_cov
+    again = evidence.method.solve(moments.without_episodes())
+    shift, excess = model.W - again.W, model.noise_cov - again.noise_cov
     for row in weights:
-        again = reweighted(moments, row)
-        estimate = evidence.method.solve(again)
-        GC = None if habit is None else coefficients(again, habit.design, model)
+        drawn = reweighted(moments, row)
+        estimate = evidence.method.solve(drawn)
+        GC = None if habit is None else coefficients(drawn, habit.design, model)
         if GC is None:
             GC = point(evidence)[2][0], point(evidence)[3][0]
-        found.append((estimate.W, (estimate.noise_cov + excess)[:d, :d], *GC))
+        found.append((estimate.W + shift, (estimate.noise_cov + excess)[:d, :d], *GC))
     W, noise, G, C = (np.array(part) for part in zip(*found, strict=True))
     same = repeated(point(evidence), count)
     return same._replace(W=W, factor=roots(noise), G=G, C=C), weights
