@@ -66,6 +66,11 @@ def with_gaps(columns):
     return changed(columns, x0=holes)
 
 
+def without_actions(columns):
+    """Return a log in which some rows, at borders and elsewhere, are next states alone."""
+    return changed(columns, a0=dict.fromkeys([0, 6, 7, 13, 14, 20, 27, 60, 61, 119], None))
+
+
 def with_jumps(columns):
     """Return a log in which some steps are left out."""
     return take(columns, [i for i in range(120) if i % 9])
@@ -83,6 +88,7 @@ def with_weights(columns):
     ("change", "settings"),
     [
         (with_gaps, {"drop_missing": True}),
+        (without_actions, {"drop_missing": True}),
         (with_jumps, {}),
         (with_names, {}),
         (with_weights, {"weight": "w"}),

@@ -32,6 +32,7 @@ class Expected:
     missing_rows: int = 0
     first: tuple[int, str] | None = None
     usable: list[dict] = field(default_factory=list)
+    states: list[dict] = field(default_factory=list)  # with those that have no action
 
     @classmethod
     def of(cls, rows):
@@ -44,12 +45,14 @@ class Expected:
                 answer.first = (number, bad[0])
             if not bad:
                 answer.usable.append(row)
+            if not set(bad) & {"episode", "step", "x0", "x1"}:
+                answer.states.append(row)
         return answer
 
     def transitions(self):
         """Return rows [episode number, x, a, z, next x, reward, weight], sorted."""
-        at = {(row["episode"], row["step"]): row for row in self.usable}
-        ids = sorted({row["episode"] for row in self.usable})
+        at = {(row["episode"], row["step"]): row for row in self.states}
+        ids = sorted({row["episode"] for row in self.states})
         found = []
         for row in self.usable:
             following = at.get((row["episode"], row["step"] + 1))
@@ -60,7 +63,7 @@ class Expected:
         return sorted(found)
 
     def episodes(self):
-        return len({row["episode"] for row in self.usable})
+        return len({row["episode"] for row in self.states})
 
 
 def is_missing(value):
@@ -212,14 +215,25 @@ def test_rows_with_their_own_next_state_are_all_kept(place, rows, cut, rows_of):
             found, counts = rows_of(log, size=size, numbered=True)
             assert sorted(row[1:] for row in found) == wanted
             missing = answer.missing_rows
-            assert counts == Counts(len(rows), len(wanted), answer.episodes(), 0, missing)
             episode_of = {row["x0"]: row["episode"] for row in answer.usable}
+            episodes = len(set(episode_of.values()))
+            assert counts == Counts(len(rows), len(wanted), episodes, 0, missing)
             pairs = {(row[0], episode_of[row[1]]) for row in found}
-            assert len(pairs) == answer.episodes()  # one number for each episode
-            assert sorted(number for number, _ in pairs) == list(range(answer.episodes()))
+            assert len(pairs) == episodes  # one number for each episode
+            assert sorted(number for number, _ in pairs) == list(range(episodes))
 
 
 # Single facts
+
+
+def test_a_last_state_without_an_action_is_a_next_state(rows_of):
+    """As logs have it that end with what was seen last."""
+    columns = {"episode": [0, 0, 0, 1, 1], "step": [0, 1, 2, 0, 1], "x0": [1.0, 2, 3, 4, 5]}
+    columns |= {"a0": [5.0, 6, math.nan, 8, math.nan], "z0": [9.0, 10, math.nan, 11, math.nan]}
+    for size in SIZES:
+        rows, counts = rows_of(read_logs(columns, **ROLES, drop_missing=True), size=size)
+        assert rows == [[1, 5, 9, 2], [2, 6, 10, 3], [4, 8, 11, 5]]
+        assert (counts.transitions, counts.without_next, counts.missing) == (3, 0, 2)
 
 
 def test_steps_that_go_on_in_the_next_episode_are_not_linked(rows_of):

@@ -100,6 +100,12 @@ class Roles:
         return self.state + self.action + self.instrument + self.next_state + single
 
     @property
+    def of_the_act(self) -> tuple[str, ...]:
+        """Columns that a row needs for its own action, and not to be a next state."""
+        single = tuple(name for name in (self.reward, self.weight) if name)
+        return self.action + self.instrument + single
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """The episode and step columns that are present."""
         return tuple(name for name in (self.episode, self.step) if name)

@@ -53,7 +53,8 @@ class Transitions:
     ordered
         Whether the rows of an episode are known to be consecutive.
     drop_missing
-        Drop rows with missing or infinite values instead of refusing them.
+        Drop rows with missing or infinite values instead of refusing them; one that has its
+        state is still the next state of the row before it.
     episodes
         Fill `Batch.episode` and, where there is a step column, `Batch.step`.
     progress
@@ -81,6 +82,7 @@ class Transitions:
         self.first: pa.RecordBatch | None = None  # the first row that is used
         self._carry: pa.RecordBatch | None = None  # the last row, for its episode and step
         self._last: dict[str, float] = {}  # the last row's numbers
+        self._last_complete = True  # whether it has all of them, not its state alone
         self._last_step: Any = 0
         self._step_before: Any = 0  # the same, whether or not next states are derived
         self._numbers = Numbers()
@@ -96,6 +98,7 @@ class Transitions:
         if start.carry is not None:
             row = start.carry
             self._last = {name: as_numpy(row.column(name))[0] for name in self._roles.numeric}
+            self._last_complete = not any(missing(column)[0] for column in row.columns)
             if self._roles.derived:
                 self._last_step = _steps(row.column(self._roles.step))[0]
 
@@ -122,9 +125,9 @@ class Transitions:
             self._progress(done)
         for block in batches_from(self._table, names, self._roles.numeric, self._size, done):
             self.counts.rows += block.num_rows
-            usable, values = self._without_missing(block)
+            usable, values, complete = self._without_missing(block)
             if usable.num_rows:
-                batch = self._batch(usable, values)
+                batch = self._batch(usable, values, complete)
                 self.counts.transitions += len(batch)
                 if len(batch):
                     yield batch
@@ -135,25 +138,38 @@ class Transitions:
                 self.counts.rows - self.counts.missing - self.counts.transitions
             )
 
-    def _without_missing(self, block: pa.RecordBatch) -> tuple[pa.RecordBatch, Columns]:
-        """Return the usable rows of `block`, and their numeric columns as arrays."""
+    def _without_missing(
+        self, block: pa.RecordBatch
+    ) -> tuple[pa.RecordBatch, Columns, Bools | None]:
+        """Return the usable rows of `block`, their numeric columns, and which are complete.
+
+        None are all of them; the others are next states alone.
+        """
         values = {name: as_numpy(block.column(name)) for name in self._roles.numeric}
         if all(map(is_finite, values.values())) and all(
             is_present(block.column(name)) for name in self._roles.columns if name not in values
         ):
-            return block, values
+            return block, values, None
         if not self._drop_missing:
             raise missing_error(self._source, self._roles)
-        keep = ~np.logical_or.reduce([missing(column) for column in block.columns])
-        self.counts.missing += int(len(keep) - keep.sum())
-        return block.filter(pa.array(keep)), {name: v[keep] for name, v in values.items()}
+        absent = {name: missing(block.column(name)) for name in block.schema.names}
+        complete = ~np.logical_or.reduce(list(absent.values()))
+        self.counts.missing += int(len(complete) - complete.sum())
+        following = [absent[name] for name in absent if name not in self._roles.of_the_act]
+        keep = ~np.logical_or.reduce(following) if self._roles.derived else complete
+        kept = {name: v[keep] for name, v in values.items()}
+        return block.filter(pa.array(keep)), kept, complete[keep]
 
-    def _batch(self, block: pa.RecordBatch, values: Columns) -> Batch:
+    def _batch(self, block: pa.RecordBatch, values: Columns, complete: Bools | None) -> Batch:
         """Copy the valid rows of `block`, and the row carried over, into one buffer."""
         if self.first is None:
             self.first = block.slice(0, 1)
         starts = self._starts(block)
         first, linked = self._links(block, starts)
+        first = first and self._last_complete
+        self._last_complete = complete is None or bool(complete[-1])
+        if complete is not None:
+            linked &= complete
         episode = self._number_episodes(block, starts)
         rows = RowRuns(linked)
         shifted = range(self._offsets[3], self._offsets[4]) if self._roles.derived else range(0)
