@@ -92,6 +92,8 @@ def test_an_unknown_column_is_refused(wages):
     X, y, z = wages
     with pytest.raises(InputError, match="X has no column 'salary'"):
         IVRegressor(actions=["salary"]).fit(X, y, Z=z)
+    with pytest.raises(InputError, match=r"actions \[0\] are endogenous; instruments Z are wanted"):
+        IVRegressor(actions=[0]).fit(X, y)
 
 
 def test_columns_may_be_counted_from_the_end(wages):

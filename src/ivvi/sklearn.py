@@ -87,8 +87,8 @@ class IVRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         X, y
             Regressors (n, d) and outcomes (n,) or (n, d_y).
         Z
-            Instruments (n, d_z). Without them every column of X is its own instrument: least
-            squares.
+            Instruments (n, d_z). Without them, and without `actions`, every column of X is its
+            own instrument: least squares.
         sample_weight
             Row weights (n,).
         groups
@@ -100,6 +100,10 @@ class IVRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, X)
         self._single = y.ndim == 1
         Y = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
+        if Z is None and self.actions is not None:
+            raise InputError(
+                f"actions {list(self.actions)} are endogenous; instruments Z are wanted"
+            )
         if Z is None:
             self._endogenous, self.fit_ = self._columns(None), None
             self.estimate_ = self._least_squares(X, Y, weight)
