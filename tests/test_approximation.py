@@ -49,13 +49,15 @@ def test_a_richer_psi_adds_to_sargans_statistic(case):
     assert (test.statistic.df, test.compared) == ((3,), 2)
 
 
-def test_a_richer_phi_is_walds_test_of_what_it_adds(case):
+def test_a_richer_phi_is_kleibergens_score_of_what_it_adds(case):
+    """Kleibergen (2005) on all rows: u is regressed on X~, with and without what is added."""
     maps, y, found = case
-    W, rest, _, inverse = two_stage(maps["richer phi"], maps["richer psi"], y)
-    added, noise = W[:, 3:], np.mean(rest**2, axis=0)
-    values = [
-        w @ np.linalg.solve(s * inverse[3:, 3:], w) for w, s in zip(added, noise, strict=True)
-    ]
+    _, rest, project, _ = two_stage(maps["phi"], maps["richer psi"], y)
+    values = []
+    for u in rest.T:
+        X = project(maps["richer phi"] - np.outer(u, u @ maps["richer phi"]) / (u @ u))
+        left = [u - X[:, :d] @ np.linalg.lstsq(X[:, :d], u, rcond=None)[0] for d in (3, 5)]
+        values.append((left[0] @ left[0] - left[1] @ left[1]) / np.mean(u**2))
     test = found["richer phi (poly2)"].test
     assert test.statistic.value == pytest.approx(max(values))
     assert test.statistic.df == (2,)

@@ -123,6 +123,12 @@ def test_progress_shows_only_on_a_terminal(monkeypatch, capsys):
         advance(6)
     assert "reading" in screen.getvalue()
     assert "10/10" in screen.getvalue()
+    assert "pass" not in screen.getvalue()
+    with progress("reading", 10) as advance:
+        advance(10)
+        advance(7)
+    assert "reading, pass 2" in screen.getvalue()
+    assert " 7/10" in screen.getvalue()
     assert capsys.readouterr().out == ""
 
 

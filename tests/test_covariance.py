@@ -281,6 +281,24 @@ def test_derived_next_states_are_clustered_by_their_own_row(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("errors", "episodes", "said"),
+    [
+        (StandardErrors(), 29, "29 clusters by 'episode' are few: the standard errors tend to be"),
+        (StandardErrors("clustered"), 29, "29 clusters by 'episode' are few"),
+        (StandardErrors("clustered", "step"), 40, "19 clusters by 'step' are few"),
+        (StandardErrors("clustered", "step, episode"), 40, "19 clusters by 'step' are few"),
+        (StandardErrors(), 30, ""),
+        (StandardErrors("robust"), 29, ""),
+    ],
+)
+def test_few_clusters_are_said(errors, episodes, said):
+    fit = ivvi.estimate(ivvi.read_logs(make_rows(episodes, 20), **ROLES), se=errors)
+    assert fit.errors.note.startswith(said)
+    assert bool(fit.errors.note) == bool(said)
+    assert fit.errors.note in str(fit.summary())
+
+
+@pytest.mark.parametrize(
     ("errors", "said"),
     [
         (StandardErrors("clustered", "constant"), "has one value in all rows"),

@@ -25,7 +25,10 @@ UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 @contextlib.contextmanager
 def progress(what: str, total: int | None) -> Iterator[Callable[[int], None] | None]:
-    """Show a bar that counts rows on standard error, if that is a terminal."""
+    """Show a bar that counts rows on standard error, if that is a terminal.
+
+    `total` are the rows of one pass; the bar begins anew with the next pass over them.
+    """
     if not sys.stderr.isatty():
         yield None
         return
@@ -38,10 +41,20 @@ def progress(what: str, total: int | None) -> Iterator[Callable[[int], None] | N
         TimeRemainingColumn,
     )
 
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    shown = TextColumn("{task.description}")
+    columns = (shown, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
-        yield lambda rows: bar.advance(task, rows)
+        passes = 1
+
+        def advance(rows: int) -> None:
+            nonlocal passes
+            if total is not None and bar.tasks[0].completed + rows > total:
+                passes += 1
+                bar.reset(task, description=f"{what}, pass {passes}")
+            bar.advance(task, rows)
+
+        yield advance
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ def check(  # noqa: PLR0913
 
     check_json_target(json, force=force)
     logs = columns.open(log)
-    with progress("reading", 2 * logs.num_rows if logs.num_rows else None) as bar:
+    with progress("reading", logs.num_rows) as bar:
         found = check_sequence(
             logs,
             *features.both,

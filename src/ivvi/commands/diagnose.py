@@ -56,7 +56,7 @@ def diagnose(  # noqa: PLR0913
     client, se = dask.client, errors.wanted
     check_json_target(json, force=force)
     logs = columns.open(log)
-    with progress("reading", errors.rows_to_read(logs)) as bar:
+    with progress("reading", logs.num_rows) as bar:
         found = estimate(
             logs,
             *features.both,

@@ -142,7 +142,7 @@ def fit(  # noqa: PLR0913
         for group in (columns, features):
             refuse_given(group, "is for logs; moments have their own columns and features")
         logs = _load_moments(moments, state, client)
-    with progress("reading", errors.rows_to_read(logs)) as bar:
+    with progress("reading", getattr(logs, "num_rows", None)) as bar:
         found = estimate(
             logs,
             *features.both,

@@ -143,11 +143,6 @@ class ErrorOptions:
         columns = self.cluster or ()
         return StandardErrors(self.se, columns, self.debiased, bandwidth=self.bandwidth)
 
-    def rows_to_read(self, log: Any) -> int | None:
-        """Return the rows that a progress bar counts: most errors read them a second time."""
-        rows = getattr(log, "num_rows", None)  # sums have none
-        return None if rows is None else int(rows) * (1 if self.se == "unadjusted" else 2)
-
 
 @dataclass(frozen=True, slots=True)
 class DaskOptions:

@@ -109,7 +109,7 @@ def _richer_psi(base: Moments, richer: Moments, word: str, level: float) -> Chec
 
 
 def _richer_phi(base: Moments, richer: Moments, word: str, level: float) -> Check:
-    """Wald's test that what phi+ adds to phi has no effect, for each output.
+    """The score test that what phi+ adds to phi has no effect, for each output.
 
     What phi+ adds is orthogonal to phi and of length one, so that the squared effect, less
     what sampling puts there, is eta_1^2.
@@ -132,7 +132,7 @@ def _richer_phi(base: Moments, richer: Moments, word: str, level: float) -> Chec
     slopes = inverse @ (basis.T @ rows.Y)
     noise = np.mean((rows.Y - X @ slopes) ** 2, axis=0) * len(X)
     effect, cov = slopes[:d], (inverse @ inverse.T)[:d, :d] / richer.n
-    squares = np.sum(effect * np.linalg.solve(cov, effect), axis=0) / noise
+    squares = richer.n * np.array([_score(basis, X[:, d:], N, y) for y in rows.Y.T])
     eta = np.sqrt(np.maximum(np.sum(effect**2, axis=0) - noise * np.trace(cov), 0.0))
     share = eta / np.sqrt(noise)
     worst = int(np.argmax(share))
@@ -144,6 +144,25 @@ def _richer_phi(base: Moments, richer: Moments, word: str, level: float) -> Chec
     test = _largest(squares, d, base, null)
     small = bool(share[worst] < NEGLIGIBLE_SHARE)
     return Check(name, test, level, found, f"fit with {word}", negligible=small)
+
+
+def _score(basis: Floats, known: Floats, added: Floats, y: Floats) -> float:
+    """Kleibergen's score of `added` (m, d) where `known` explain y (m,); n of it is chi^2(d).
+
+    With u = y - known b under the null and X = [known, added] cleaned of u,
+
+        X~ = P_psi (X - u u^T X / u^T u)      |P_X~ P_psi u|^2 / u^T u, known~ taken out first
+
+    it keeps its size where psi says little of what is added (a^2, say), as Wald's does not.
+    """
+    b = np.linalg.lstsq(basis.T @ known, basis.T @ y, rcond=None)[0]
+    u = y - known @ b
+    X = np.column_stack([known, added])
+    clean = basis.T @ (X - np.outer(u, u @ X) / (u @ u))
+    held = orthonormal(clean[:, : known.shape[1]])
+    free = clean[:, known.shape[1] :]
+    score = orthonormal(free - held @ (held.T @ free)).T @ (basis.T @ u)
+    return float(score @ score / (u @ u))
 
 
 def _added(known: Floats, extra: Floats) -> Floats:

@@ -168,9 +168,8 @@ def _as_far(steps: Floats, value: float) -> float:
 
 
 def _strayed(steps: Floats) -> Floats:
-    """Range of the running sums of (..., n, d), from zero, (..., d)."""
-    path = np.cumsum(steps, axis=-2)
-    reached: Floats = path.max(axis=-2).clip(min=0.0) - path.min(axis=-2).clip(max=0.0)
+    """Range of the running sums of (..., n, d) of total zero, (..., d)."""
+    reached: Floats = np.ptp(np.cumsum(steps, axis=-2), axis=-2)
     return reached
 
 

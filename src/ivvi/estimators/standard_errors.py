@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from ivvi.errors import DataError, InputError
 from ivvi.logs import Counts, Log
@@ -10,7 +11,7 @@ from ivvi.logs import Counts, Log
 KINDS = ("auto", "unadjusted", "robust", "clustered", "hac")
 KERNELS = ("bartlett", "parzen")
 FEW_CLUSTERS = 30
-"""Below this number of episodes the user is told that clustered errors tend to be too small."""
+"""Below this number of clusters the user is told that clustered errors tend to be too small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,7 @@ class StandardErrors:
         clustered = self.kind == "clustered" or bool(self.columns)
         enough = clustered or (self.kind == "auto" and counts.episodes > d_phi)
         if episode is not None and enough and self.columns in ((), (episode,)):
-            note = "" if clustered else _few(counts.episodes)
-            return Resolved(self, "clustered", (episode,), note=note)
+            return Resolved(self, "clustered", (episode,))
         if clustered or self.kind not in ("auto", "unadjusted"):
             kind, kept = ("clustered", ", not kept by episode") if clustered else (self.kind, "")
             raise InputError(
@@ -103,8 +103,6 @@ class StandardErrors:
                     f"{episodes} episodes are too few to cluster {d_phi} coefficients by: the "
                     f"standard errors are {kind.replace('hac', 'HAC along the episodes')}"
                 )
-            elif kind == "clustered" and not self.columns:
-                note = _few(episodes)
         if kind == "hac" and not (log.roles.episode and log.ordered):
             raise DataError(
                 "HAC standard errors need the rows of an episode in order: an episode and a step "
@@ -128,10 +126,14 @@ class Resolved:
     bandwidth: int = 0
     note: str = ""
 
-
-def _few(clusters: int) -> str:
-    few = clusters < FEW_CLUSTERS
-    return f"{clusters} clusters are few: the standard errors tend to be too small" if few else ""
+    def counted(self, clusters: Iterable[tuple[str, int]]) -> Resolved:
+        """Return the same with a note where a column has few clusters, once they are counted."""
+        few = [f"{n} clusters by {column!r}" for column, n in clusters if n < FEW_CLUSTERS]
+        if not few:
+            return self
+        return replace(
+            self, note=f"{' and '.join(few)} are few: the standard errors tend to be too small"
+        )
 
 
 def check_clusters(column: str, clusters: int, d_phi: int) -> None:

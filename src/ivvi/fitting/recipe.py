@@ -102,6 +102,7 @@ class Recipe:
         logger.info("weights by %s; standard errors %s", method.name, errors.kind)
         scored = second_pass(found, moments, errors, log, counts, self.progress, self.client)
         sure = {name: with_errors(e, errors, scored.get(name)) for name, e in found.items()}
+        errors = errors.counted(sure["estimate"].W_cov.clusters)
         return Fit(
             estimate=sure["estimate"],
             inference=Inference(
