@@ -153,6 +153,8 @@ def evaluate(
         if word not in AGAINST:
             hint = nearest(word, AGAINST) or f"; {', '.join(AGAINST)} are known"
             raise InputError(f"unknown baseline {word!r}{hint}")
+        if word in named:
+            raise InputError(f"a policy is called {word!r}, as a baseline; another name is wanted")
     if not named and not against:
         raise InputError("no policy was given to evaluate")
     steps = env.world.horizon if horizon is None else horizon

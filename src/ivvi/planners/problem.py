@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import warnings
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -257,4 +258,4 @@ def _check_functions(problem: Problem) -> None:
 
 
 def _names_any(direction: str, names: tuple[str, ...]) -> bool:
-    return any(name in direction.split() for name in names)
+    return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", direction) for name in names)

@@ -99,8 +99,11 @@ def value(  # noqa: PLR0913
     problem = problem_of(policy, evidence, reward, actions, horizon, discount)
     _check(draws, confidence)
     name = policy if isinstance(policy, str) else "policy"
-    planner = planner_of(policy)
-    everyone = {name: policy, **by_name(against)}
+    planner, rivals = planner_of(policy), by_name(against)
+    rival = rivals.get(name, policy)
+    if rival is not policy and not (isinstance(rival, str) and rival == name):
+        raise InputError(f"a rival is called {name!r}, as what is valued; another name is wanted")
+    everyone = {name: policy, **rivals}
     actors = {who: acting(what, evidence, problem, planner) for who, what in everyone.items()}
     if replan and not isinstance(policy, Policy):
         raise InputError("planning again needs a policy that ivvi.plan made")
