@@ -401,6 +401,26 @@ def test_a_rival_does_not_take_the_place_of_the_policy(saved, fit, policy, tmp_p
         ivvi.value(policy, fit, against={"policy": [0.0, 0.0]}, draws=20)
 
 
+def test_a_plan_is_not_valued_beyond_its_end(fit, simulator):
+    """Its last step does what costs least now, whatever comes of it; MPC plans anew."""
+    ended = ivvi.plan(
+        fit.model, REWARD, [[0.0, 0.0], [1.0, 1.0]], horizon=3, method="value-iteration"
+    )
+    assert ivvi.value(ended, fit, draws=20, against=()).horizon == 3
+    calls = (
+        lambda: ivvi.value(ended, fit, horizon=4, draws=20, against=()),
+        lambda: ivvi.value("zero", fit, reward=REWARD, horizon=4, against={"plan": ended}),
+        lambda: ivvi.sensitivity(ended, fit, horizon=4, against=("zero",)),
+        lambda: ivvi.evaluate(ended, simulator("linear", 2), horizon=4),
+        lambda: ended([1.0, 1.0], step=3),
+    )
+    for call in calls:
+        with pytest.raises(InputError, match="the plan has 3 steps; 4 are asked for"):
+            call()
+    again = ivvi.plan(fit.model, REWARD, (-1, 1), horizon=3)
+    assert ivvi.value(again, fit, horizon=4, draws=20, against=()).horizon == 4
+
+
 def test_the_log_of_a_model_that_left_rows_out_is_read_alike(tmp_path):
     rows = make_rows(12, 10)
     rows["x0"][5] = np.nan

@@ -17,7 +17,7 @@ from ivvi.errors import InputError, nearest
 from ivvi.model_env import ModelSimulator
 from ivvi.planners import MPC, Planner
 from ivvi.planning import plan
-from ivvi.policy import Policy
+from ivvi.policy import Policy, check_steps
 from ivvi.rollouts import roll_out
 
 AGAINST = ("optimal", "zero", "random", "behaviour")
@@ -158,6 +158,8 @@ def evaluate(
     if not named and not against:
         raise InputError("no policy was given to evaluate")
     steps = env.world.horizon if horizon is None else horizon
+    for policy in named.values():
+        check_steps(policy, steps)
     everyone = {word: _baseline(word, env, planner, steps) for word in against} | named
     logger.info("running %s for %d episodes of %d steps", ", ".join(everyone), episodes, steps)
     rewards = {

@@ -118,6 +118,11 @@ class CautiousRule:
         """The planner's word."""
         return "cautious"
 
+    @property
+    def steps(self) -> int | None:
+        """Those of the plan."""
+        return self.inner.steps
+
     @classmethod
     def from_parts(
         cls, problem: Problem, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]

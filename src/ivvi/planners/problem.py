@@ -165,6 +165,11 @@ class Rule(Protocol):
         """The planner's word."""
         ...
 
+    @property
+    def steps(self) -> int | None:
+        """Steps that the plan has; None where it serves any number of them."""
+        ...
+
     def begin(self, n: int) -> Any:
         """Return what is remembered between the steps of n episodes (arrays or ())."""
         ...

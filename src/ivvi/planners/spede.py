@@ -170,6 +170,11 @@ class SPEDERule:
         """The planner's word."""
         return "spede"
 
+    @property
+    def steps(self) -> int:
+        """Those of the horizon."""
+        return self.greedy.problem.horizon
+
     def begin(self, n: int) -> tuple[()]:
         """Remember nothing."""
         return ()

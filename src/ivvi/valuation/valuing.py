@@ -17,7 +17,7 @@ from ivvi.planners import MPC, Cautious, Problem
 from ivvi.planners.cautious import CautiousRule
 from ivvi.planners.mpc import MPCRule
 from ivvi.planning import make_planner
-from ivvi.policy import Policy
+from ivvi.policy import Policy, check_steps
 from ivvi.rewards import Learned, make_reward
 from ivvi.valuation.actors import Acting, Behaviour, Constant, Fixed, Rows
 from ivvi.valuation.draws import way
@@ -148,6 +148,7 @@ def acting(who: Any, evidence: Evidence, problem: Problem, planner: Any) -> Acti
         hint = nearest(who, RIVALS) or f"; {', '.join(RIVALS)} are known"
         raise InputError(f"unknown policy {who!r}{hint}")
     if hasattr(who, "begin") and hasattr(who, "act"):
+        check_steps(who, problem.horizon)
         return Fixed.of(who)
     if callable(who):
         return who, ()
