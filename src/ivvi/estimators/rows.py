@@ -239,8 +239,7 @@ def _chunk_edges(number: np.ndarray, size: int) -> list[int]:
 
 def _used(rows: Batch) -> Batch:
     """Leave out rows of weight zero, as `Moments.n` does, and columns that no step looks at."""
-    all_of_them = rows.weight is None or (rows.weight > 0).all()
-    return take_rows(rows, slice(None) if all_of_them else rows.weight > 0)
+    return take_rows(rows, slice(None) if rows.weight is None else rows.weight > 0)
 
 
 def _have(held: list[tuple[Position | None, Batch]], used: int) -> int:
