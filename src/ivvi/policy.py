@@ -95,7 +95,7 @@ class Policy:
 
 def check_steps(policy: Any, steps: int) -> None:
     """Refuse more steps than a plan has: it says nothing about those after its end."""
-    known = policy.rule.steps if isinstance(policy, Policy) else None
+    known = getattr(policy.rule, "steps", None) if isinstance(policy, Policy) else None
     if known is not None and steps > known:
         raise InputError(
             f"the plan has {known} steps; {steps} are asked for: plan with a longer horizon"

@@ -121,7 +121,7 @@ class CautiousRule:
     @property
     def steps(self) -> int | None:
         """Those of the plan."""
-        return self.inner.steps
+        return getattr(self.inner, "steps", None)
 
     @classmethod
     def from_parts(

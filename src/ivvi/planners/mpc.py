@@ -88,10 +88,6 @@ class MPCRule:
         """The planner's word."""
         return "mpc"
 
-    @property
-    def steps(self) -> None:
-        """It plans anew in every step, for as many as there are."""
-
     @classmethod
     def from_parts(
         cls, problem: Problem, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]

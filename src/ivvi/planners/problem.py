@@ -157,17 +157,13 @@ class Problem:
 class Rule(Protocol):
     """How a planner decides: a pure function for JAX, and settings and arrays to save.
 
-    `kind` is the word of the planner that made it.
+    `kind` is the word of the planner that made it. A rule whose plan ends says after how many
+    `steps`; without them (or None) it serves any number.
     """
 
     @property
     def kind(self) -> str:
         """The planner's word."""
-        ...
-
-    @property
-    def steps(self) -> int | None:
-        """Steps that the plan has; None where it serves any number of them."""
         ...
 
     def begin(self, n: int) -> Any:
