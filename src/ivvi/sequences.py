@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ivvi.diagnostics.approximation import approximation_checks, richer_layout, richer_word
 from ivvi.diagnostics.check import Check
 from ivvi.diagnostics.quantiles import check_level
@@ -14,6 +16,7 @@ from ivvi.diagnostics.sequence_moments import compute_sequence_moments
 from ivvi.diagnostics.sequence_scores import Scores
 from ivvi.errors import DataError, InputError
 from ivvi.estimators import Exact
+from ivvi.estimators.estimate import exactly_fitted
 from ivvi.features import FeatureMap
 from ivvi.layout import build_layout
 from ivvi.logs import Calendar, Log, read_logs
@@ -159,7 +162,9 @@ def check_sequence(
             f"{log.label} has {counts.transitions} transitions of {counts.episodes} episodes; "
             "too few to compare with each other"
         )
-    scores = Scores(sequence, Exact().solve(restrict(moments, layout)).W)
+    base = restrict(moments, layout)
+    fit = Exact().solve(base)
+    scores = Scores(sequence, fit.W, exactly_fitted(base, np.diag(fit.noise_cov)))
     roles = log.roles
     names = {
         "x": roles.state,
