@@ -191,6 +191,60 @@ def test_suspects_that_cannot_be_tested(confounded, moments_of):
         difference(m, ["x0"])
 
 
+def test_a_suspect_that_others_repeat_cannot_be_tested(confounded, moments_of):
+    x, a, z, y = confounded(1, d_a=1, d_z=2)
+    with pytest.raises(InputError, match="all that z2 says"):
+        difference(moments_of(x, a, np.column_stack([z, z.sum(axis=1)]), y), ["z2"])
+
+
+def test_joint_tests_do_not_depend_on_units(data):
+    x, a, z, y, *codes = data
+    for kind in ("unadjusted", "clustered"):
+        one, other = (
+            ivvi.estimate(dependent_log((x, a, z, scaled, *codes)), se=kind).diagnostics.joint
+            for scaled in (y, y * [1e9, 1e-9])
+        )
+        for name, test in one.items():
+            assert (test is None) == (other[name] is None)
+            assert test is None or other[name].value == pytest.approx(test.value, rel=1e-6)
+        assert one["sargan"] is not None
+
+
+@pytest.mark.parametrize("kind", ["unadjusted", "robust", "clustered"])
+@pytest.mark.parametrize("exact", ["a sum of features", "a constant"])
+def test_an_output_without_noise_has_nothing_to_test(kind, exact):
+    """Rounding errors are no residuals: the statistics are 0, and the other output's its own."""
+    x, a, z, y, *codes = dependent_rows(43, d_z=3)
+    known = 7 + x[:, :1] + 2 * a if exact == "a sum of features" else np.full_like(a, 7.1)
+    log = dependent_log((x, a, z, np.column_stack([y[:, 0], known]), *codes))
+    alone = ivvi.estimate(dependent_log((x, a, z, y[:, :1], *codes)), se=kind)
+    fit = ivvi.estimate(log, se=kind)
+    for name, tests in alone.diagnostics.by_output.items():
+        found = fit.diagnostics.by_output[name]
+        assert (tests is None) == (found is None)
+        if tests is not None:
+            assert found[0].value == pytest.approx(tests[0].value, rel=1e-6)
+            assert (found[1].value, found[1].p_value) == (0.0, 1.0)
+    joint = fit.diagnostics.joint
+    assert joint == dict.fromkeys(joint)
+    assert "fitted exactly" in fit.diagnostics.reasons["joint_sargan"]
+    assert fit.difference_in_sargan("z2")[1].value == 0.0
+    gmm = ivvi.estimate(log, se=kind, method="gmm")
+    np.testing.assert_allclose(gmm.W[1], fit.W[1], atol=1e-8)
+
+
+def test_an_action_that_the_instruments_determine_is_named(confounded, moments_of):
+    """Beside another that is endogenous: no test of both, and no verdict without its reason."""
+    x, a, z, y = confounded(2, d_a=1, d_z=3)
+    exact = 2 * z[:, 1:2] + x[:, :1]
+    d = diagnose(moments_of(x, np.column_stack([a, exact]), z, y))
+    why = "an action is an exact function of the instruments and the state"
+    for name in ("cragg_donald", "wu_hausman", "durbin"):
+        assert d.reasons[name] == why
+    assert (d.verdict.word, d.verdict.rule) == ("", why)
+    assert d.by_output["durbin"] is None
+
+
 def test_the_command_line_tests_a_suspect(tmp_path):
     rng = np.random.default_rng(6)
     t = np.arange(2000)
@@ -213,8 +267,12 @@ def test_everything_missing_has_a_reason(data):
     for kind in ("unadjusted", "robust"):
         fit = ivvi.estimate(dependent_log(data), se=StandardErrors(kind))
         found = fit.diagnostics.to_json()
-        for word in ("kleibergen_paap", "effective_f", *fit.diagnostics.by_output):
+        for word in ("kleibergen_paap", "effective_f", "stock_yogo", *fit.diagnostics.by_output):
             assert found[word] is not None or found["reasons"][word]
+        for stage in found["first_stage"].values():
+            for word in ("robust", "conditional", "robust_conditional"):
+                assert (stage[word] is None) == (word in stage["reasons"])
+                assert stage[word] is not None or stage["reasons"][word]
         for word, test in found["joint"].items():
             assert test is not None or found["reasons"][f"joint_{word}"]
 
