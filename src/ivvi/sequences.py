@@ -101,11 +101,10 @@ def _lines(check: Check) -> list[str]:
     again = f" (of {check.test.compared})" if check.test.compared > 1 else ""
     lines = [
         f"{check.name:<32}{statistic.value:>10.3g} {statistic.distribution:<14}"
-        f"{check.test.p_value:>8.4f}  {verdict}{again}"
+        f"{check.test.p_value:>8.4f}  {verdict}{again}",
+        f"    null: {statistic.null}",
     ]
-    if not check.passed:
-        lines += [f"    null: {statistic.null}", f"    {check.finding}", f"    do: {check.advice}"]
-    return lines
+    return lines if check.passed else [*lines, f"    {check.finding}", f"    do: {check.advice}"]
 
 
 def check_sequence(
