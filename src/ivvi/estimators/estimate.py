@@ -106,6 +106,17 @@ class Estimate:
         return self.covariance or homoskedastic(self.noise_cov, self.bread)
 
     @property
+    def freedom(self) -> int | None:
+        """Degrees of freedom of tests of W: those of the rows, or clusters less one.
+
+        None, for the normal distribution, where the covariance is not corrected for small samples.
+        """
+        if not self.W_cov.debiased:
+            return None
+        clusters = [count - 1 for _, count in self.W_cov.clusters]
+        return min(clusters, default=self.n - self.W.shape[1])
+
+    @property
     def residual_map(self) -> Floats:
         """R (d_y, p) with y - W phi = R v for the rows v of the layout."""
         R = np.zeros((len(self.W), self.layout.width))
