@@ -12,7 +12,7 @@ from ivvi.diagnostics.rank import BIASES
 from ivvi.estimators import Estimate
 
 WIDTH = 78
-CRITICAL = 1.959963984540054
+NORMAL_95 = 1.959963984540054
 """The 97.5% quantile of the normal distribution."""
 TITLES = {
     "sargan": "Sargan",
@@ -45,7 +45,7 @@ def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> st
         if math.isnan(s):
             lines.append(f"{name:{width}} {_number(w)}  {'not identified':^37} {_number(ls)}")
             continue
-        low, high = w - CRITICAL * s, w + CRITICAL * s
+        low, high = w - NORMAL_95 * s, w + NORMAL_95 * s
         moved = (ls - w) / s if s > 0 else math.nan
         t = w / s if s > 0 else math.nan
         lines.append(

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import NormalDist
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,7 @@ import numpy as np
 from ivvi.blocks import Array
 from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError
+from ivvi.files import Saved, nest, unnest
 from ivvi.planners.choices import MOST_LISTED
 from ivvi.planners.mpc import MPC
 from ivvi.planners.problem import Planner, Problem, Rule
@@ -69,11 +70,6 @@ class Cautious:
         if self.abstain is not None and not 0 < self.abstain <= 1:
             raise InputError(f"abstain is {self.abstain:g}; a share in (0, 1] is wanted")
 
-    @property
-    def kind(self) -> str:
-        """The word by which saved policies know it."""
-        return "cautious"
-
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> CautiousRule:
         """Plan, then prepare the draws of W and the directions of action."""
         model = problem.model
@@ -104,6 +100,7 @@ class CautiousRule:
         What was usually done, where the log has rows, and the share that counts.
     """
 
+    kind: ClassVar[str] = "cautious"
     problem: Problem
     inner: Rule
     caution: float
@@ -113,29 +110,23 @@ class CautiousRule:
     support: Support | None = None
     abstain: float | None = None
 
-    @property
-    def kind(self) -> str:
-        """The planner's word."""
-        return "cautious"
-
     @classmethod
     def from_parts(
         cls, problem: Problem, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
     ) -> CautiousRule:
         """Make the rule again from `parts`."""
         named = dict(settings["inner"])
-        under = {k.removeprefix("inner."): v for k, v in arrays.items() if k.startswith("inner.")}
-        inner = PLANS[named.pop("kind")](problem, named, under)
+        inner = PLANS[named.pop("kind")](problem, named, unnest("inner", arrays))
         usual = Usual(problem.model.phi, *(arrays[f"usual.{k}"] for k in ("slopes", "range")))
         parts = [arrays.get(f"support.{k}") for k in ("centre", "scale", "limit")]
         support = None if parts[0] is None else Support(*parts)  # type: ignore[arg-type]
         kept = float(settings["caution"]), arrays["drawn"], arrays["towards"]
         return cls(problem, inner, *kept, usual, support, settings["abstain"])
 
-    def parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def parts(self) -> Saved:
         """Return the plan's settings and arrays, and those of caution."""
         settings, arrays = self.inner.parts()
-        found = {f"inner.{k}": v for k, v in arrays.items()}
+        found = nest("inner", arrays)
         found |= {"drawn": self.drawn, "towards": self.towards}
         found |= {"usual.slopes": self.usual.slopes, "usual.range": self.usual.range}
         if self.support is not None:
@@ -233,7 +224,7 @@ def directions(model: Dynamics, drawn: np.ndarray) -> np.ndarray:
         at = jnp.asarray(model.states.mean(axis=0)), jnp.asarray(model.acted.mean(axis=0))
         slope = np.asarray(jax.jacfwd(model.phi, argnums=1)(*at))
     effects = drawn[:, :d] @ slope * units
-    noise = np.linalg.pinv(model.noise_cov[:d, :d])
+    noise = np.linalg.pinv(model.next_cov)
     off = effects[1:] - effects[0]
     unsure = np.einsum("mij,ik,mkl->jl", off, noise, off)
     vectors = np.linalg.eigh(unsure)[1]

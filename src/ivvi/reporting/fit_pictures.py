@@ -9,8 +9,8 @@ import numpy as np
 from ivvi.reporting.cells import Picture
 from ivvi.reporting.fitted import Fitted
 from ivvi.reporting.pictures import INK, IV, LS, MUTED, draw
+from ivvi.summary import NORMAL_95
 
-NORMAL_95 = 1.959963984540054
 MOST = 6
 """Pictures of one kind; more are a table's business."""
 ROWS = 12
