@@ -342,7 +342,7 @@ def test_the_command_says_and_draws_the_same(case, tmp_path):
     ("options", "sentence"),
     [
         (("--against", "nobody"), "unknown policy 'nobody'"),
-        (("--state", "1,2", "--states", "t.csv"), "not both"),
+        (("--state", "1,2", "--states", "t.csv"), "either --state or --states"),
         (("--state", "one"), "is not a number"),
         (("--plot", "found.gif"), "no known ending"),
     ],

@@ -162,6 +162,11 @@ def custom(function: Any, names: Sequence[str]) -> FeatureMap:
     return FeatureMap((Custom.of_function(function, names),))
 
 
+def state_features(phi: FeatureMap) -> FeatureMap:
+    """Return the blocks of a map that look at the state alone."""
+    return FeatureMap(tuple(block for block in phi.blocks if block.of == "state"))
+
+
 def parse_features(word: str, seed: int = 0) -> tuple[FeatureMap, FeatureMap]:
     """Turn a feature word into the pair (phi, psi).
 

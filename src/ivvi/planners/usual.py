@@ -10,7 +10,7 @@ import numpy as np
 from ivvi.blocks import Array
 from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError
-from ivvi.features import FeatureMap
+from ivvi.features import FeatureMap, state_features
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +84,3 @@ def slopes_of(F: np.ndarray, y: np.ndarray) -> np.ndarray:
     scale = np.linalg.norm(F, axis=0)
     scale[scale == 0] = 1.0
     return np.asarray(np.linalg.lstsq(F / scale, y, rcond=1e-10)[0].T / scale)
-
-
-def state_features(phi: FeatureMap) -> FeatureMap:
-    """Return the blocks that look at the state alone."""
-    return FeatureMap(tuple(block for block in phi.blocks if block.of == "state"))

@@ -15,10 +15,10 @@ import numpy as np
 
 from ivvi.blocks import Power
 from ivvi.dynamics import Dynamics
-from ivvi.features import FeatureMap
+from ivvi.features import FeatureMap, state_features
 from ivvi.layout import Layout
 from ivvi.moments import Moments, compress
-from ivvi.planners.usual import slopes_of, state_features
+from ivvi.planners.usual import slopes_of
 
 MOST_LEVELS = 12
 """Distinct values up to which a column of actions is taken to be discrete."""
