@@ -92,7 +92,7 @@ class FeatureMap:
             for block in self.blocks
         )
 
-    def given(self, numbers: Sequence[Array]) -> FeatureMap:
+    def with_numbers(self, numbers: Sequence[Array]) -> FeatureMap:
         """Return the map with other `numbers`, which JAX may trace."""
         rest = iter(numbers)
         blocks = (

@@ -59,7 +59,7 @@ class Greedy:
     def with_numbers(self, numbers: Any) -> Greedy:
         """Return the same with other numbers (tracers of JAX too)."""
         of_model, trusted, draws = numbers
-        problem = self.problem.in_model(*of_model)
+        problem = self.problem.with_numbers(of_model)
         return replace(self, problem=problem, trusted=trusted, draws=draws)
 
     def mean(self, x: Array, a: Array) -> Array:

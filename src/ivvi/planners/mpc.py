@@ -123,7 +123,7 @@ class MPCRule:
             flat = program(x @ F.T + f, memory.reshape(len(x), -1))
             boxes, choices = flat.reshape(memory.shape), jnp.zeros((len(x), 0))
         else:
-            ahead = Lookahead(self.problem.in_model(*numbers), self.lookahead)
+            ahead = Lookahead(self.problem.with_numbers(numbers), self.lookahead)
             if actions.is_finite:
                 boxes, choices = memory, best_choice(ahead, x, h)
             else:

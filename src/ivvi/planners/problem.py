@@ -103,9 +103,10 @@ class Problem:
         """The numbers of the model: weights, noise covariance, knots."""
         return self.model.W, self.model.noise_cov, self.model.phi.numbers
 
-    def in_model(self, W: Array, noise_cov: Array, knots: tuple[Array, ...]) -> Problem:
+    def with_numbers(self, numbers: tuple[Any, ...]) -> Problem:
         """Return the same problem in a model with other `numbers` (tracers of JAX too)."""
-        phi = self.model.phi.given(knots)
+        W, noise_cov, knots = numbers
+        phi = self.model.phi.with_numbers(knots)
         model = dataclasses.replace(self.model, phi=phi, W=W, noise_cov=noise_cov)
         return dataclasses.replace(self, model=model, reward=make_reward(self.reward, model))
 
