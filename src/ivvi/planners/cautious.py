@@ -15,7 +15,7 @@ b itself has bound 0: a policy that is nowhere worse than b, were the bounds rig
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import NormalDist
@@ -30,12 +30,17 @@ from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError
 from ivvi.files import Saved, nest, unnest
 from ivvi.planners.choices import MOST_LISTED
-from ivvi.planners.mpc import MPC
+from ivvi.planners.mpc import MPC, MPCRule
 from ivvi.planners.problem import Planner, Problem, Rule
-from ivvi.planners.rules import PLANS
+from ivvi.planners.spede import SPEDERule
 from ivvi.planners.usual import Support, Usual
+from ivvi.planners.value_iteration import ValueRule
 from ivvi.rewards import Learned
 
+PLANS: dict[Any, Callable[..., Rule]] = {
+    rule.kind: rule.from_parts for rule in (MPCRule, SPEDERule, ValueRule)
+}
+"""How the rules of other planners are made again from their parts, by the planner's word."""
 SCENARIOS, STEPS = 24, 4
 """Draws of W, and steps over which a gain is counted."""
 PARTS = (0.5, 1.0)
