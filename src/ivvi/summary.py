@@ -13,7 +13,7 @@ from ivvi.diagnostics.rank import BIASES
 from ivvi.estimators import Estimate
 
 WIDTH = 78
-CRITICAL = 1.959963984540054
+NORMAL_95 = 1.959963984540054
 """The 97.5% quantile of the normal distribution."""
 TITLES = {
     "sargan": "Sargan",
