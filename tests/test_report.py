@@ -251,7 +251,7 @@ def test_a_run_of_experiments_counts_its_cells_and_gives_its_commands(tmp_path):
         "linear-regret", "Regret", columns, rows, "A note.", "ivvi reproduce linear"
     )
     x = np.array([1.0, 10.0, 100.0])
-    curves = tuple(Curve(label, x, 1 / x) for label in ("setting I", "closed form, I"))
+    curves = Curve("setting I", x, 1 / x), Curve("exact, I", x, 1 / x, level_for="setting I")
     panels = tuple(
         ResultFigure(f"linear-{k}", f"k = {k}: Loss", "t", "|W|", curves, "It falls.", log_y=True)
         for k in (5, 10)
@@ -262,7 +262,7 @@ def test_a_run_of_experiments_counts_its_cells_and_gives_its_commands(tmp_path):
     assert "<dd>1 of 2</dd>" in text
     assert text.count("<h3>Loss</h3>") == 1  # panels of one kind share a figure
     assert "diverges</td>" in text
-    assert "dotted: closed form" in text
+    assert "dotted: at our best" in text
     assert "mathdefault" not in text
     assert text.count("<span>reproduce</span> <span>linear</span>") == 2
 

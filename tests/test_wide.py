@@ -127,16 +127,6 @@ def test_a_start_is_honoured_by_the_automatic_schedule(small):
         SGDA("constant:0.1", start_K=np.zeros(3)).solve(moments, log)
 
 
-def test_settings_are_checked():
-    for settings, words in (
-        ({"batch": "epoch"}, "'epoch' must be at least 1, or the word episode"),
-        ({"memory": "small"}, "unknown memory 'small'"),
-        ({"order": "random"}, "unknown order 'random'"),
-    ):
-        with pytest.raises(InputError, match=words):
-            SGDA(**settings)
-
-
 def test_episodes_that_are_not_together_are_refused_in_a_stream(tmp_path):
     rows = make_rows(30, 20)
     rows |= {f"next_x{i}": rows[f"x{i}"] for i in range(2)}

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ivvi.commands.options import Force, Json, Seed
-from ivvi.commands.plan import numbers, read_columns
+from ivvi.commands.tables import read_states
 from ivvi.errors import InputError
 from ivvi.terminal import check_json_target, emit_json, say
 
@@ -32,7 +32,6 @@ def act(  # noqa: PLR0913
     force: Force = False,
 ) -> None:
     """Say what a policy does in one state, or in each row of a table."""
-    import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -48,10 +47,7 @@ def act(  # noqa: PLR0913
     names, horizon = loaded.problem.model, loaded.problem.horizon
     if not 0 <= step < horizon:
         raise InputError(f"--step is {step}; the plan has the steps 0 to {horizon - 1}")
-    if states is not None:
-        x = read_columns(states, names.state)
-    else:
-        x = np.atleast_1d(numbers(str(state), "--state"))[None]
+    x = read_states(names.state, state, states, "--state")
     actions = loaded(x, step)
     columns = {name: actions[:, i] for i, name in enumerate(names.action)}
     facts = {"state": list(names.state), "action": list(names.action), "actions": actions.tolist()}

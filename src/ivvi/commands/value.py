@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ivvi.commands.options import Force, Json, Seed
-from ivvi.commands.plan import numbers, read_columns
-from ivvi.errors import InputError
+from ivvi.commands.tables import read_states
 from ivvi.terminal import check_json_target, emit_json, progress, say
 
 
@@ -51,7 +50,7 @@ def value(  # noqa: PLR0913
     state = load_model(model).state
     valued = _policy(policy)
     rivals = {Path(word).name: _policy(word) for word in filter(None, against.split(","))}
-    first = read_starts(state, start, starts)
+    first = read_states(state, start, starts, "--start")
     shown = None if log is None else open_like(log, Shard.load(model).roles)
     worlds = draws * (1 + len(rivals) + replan)
     with progress("worlds", worlds) as bar:
@@ -81,12 +80,3 @@ def _policy(word: str) -> Any:
     from ivvi.valuation.valuing import RIVALS
 
     return word if word in RIVALS else load_policy(word)
-
-
-def read_starts(names: tuple[str, ...], one: str | None, table: Path | None) -> Any:
-    """Return the first states that --start or --starts tell, if any."""
-    if one is not None and table is not None:
-        raise InputError("give either --start or --starts")
-    if table is not None:
-        return read_columns(table, names)
-    return None if one is None else numbers(one, "--start")

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ivvi.dynamics import Dynamics
-from ivvi.errors import InputError, nearest
+from ivvi.errors import InputError, hint
 from ivvi.estimators import Exact, LeastSquares
 from ivvi.estimators.whitening import Whitened, whiten
 from ivvi.layout import Floats
@@ -246,9 +246,8 @@ class Exclusion:
         fixed = {"+": 1.0, "-": -1.0}.get(name[:1])
         feature, _, output = (name if fixed is None else name[1:]).partition(":")
         if feature not in self.names:
-            known = ("worst", *self.names)
-            hint = nearest(feature, known) or f"; {', '.join(known)} are known"
-            raise InputError(f"there is no instrument {feature!r}{hint}")
+            known = hint(feature, ("worst", *self.names))
+            raise InputError(f"there is no instrument {feature!r}{known}")
         at = self.moments.layout.output(output) if output else None
         return fixed, self._direction(feature), at
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ivvi.actions import Actions
 from ivvi.dynamics import Dynamics
-from ivvi.errors import InputError, PlanningWarning, nearest
+from ivvi.errors import InputError, PlanningWarning, hint
 from ivvi.logs import Log
 from ivvi.planners import MPC, Cautious, Problem
 from ivvi.planners.cautious import CautiousRule
@@ -19,7 +19,7 @@ from ivvi.planners.mpc import MPCRule
 from ivvi.planning import make_planner
 from ivvi.policy import Policy
 from ivvi.rewards import Learned, make_reward
-from ivvi.valuation.actors import Acting, Behaviour, Constant, Fixed, Rows
+from ivvi.valuation.actors import Acting, Fixed, HabitRows, Habitual, OneAction
 from ivvi.valuation.draws import way
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.inquiry import Inquiry
@@ -132,18 +132,17 @@ def acting(who: Any, evidence: Evidence, problem: Problem, planner: Any) -> Acti
     width = len(problem.model.action)
     if isinstance(who, str):
         if who == "zero":
-            return Constant(), np.zeros(width)
+            return OneAction(), np.zeros(width)
         if who == "behaviour":
             if evidence.habit is None:
                 raise InputError(
                     "the behaviour policy is not known: this model was fitted from moments and "
                     "holds no rows of the log; name other rivals (--against zero,least-squares)"
                 )
-            return Behaviour(evidence.habit.design), Rows.of(evidence.habit)
+            return Habitual(evidence.habit.design), HabitRows.of(evidence.habit)
         if who == "least-squares":
             return Fixed.of(_least_squares(evidence, problem, planner))
-        hint = nearest(who, RIVALS) or f"; {', '.join(RIVALS)} are known"
-        raise InputError(f"unknown policy {who!r}{hint}")
+        raise InputError(f"unknown policy {who!r}{hint(who, RIVALS)}")
     if hasattr(who, "begin") and hasattr(who, "act"):
         return Fixed.of(who)
     if callable(who):
@@ -157,7 +156,7 @@ def acting(who: Any, evidence: Evidence, problem: Problem, planner: Any) -> Acti
             f"a policy is a function of states, one action of {width} numbers "
             f"({', '.join(problem.model.action)}), or a word; {who!r} was given"
         )
-    return Constant(), action
+    return OneAction(), action
 
 
 def _least_squares(evidence: Evidence, problem: Problem, planner: Any) -> Policy:
