@@ -413,6 +413,7 @@ def test_the_command_prints_and_writes_the_set(tmp_path):
     done = run("interval", source, *OPTIONS, "--output", "x0", "--feature", "a0")
     assert done.code == 0
     assert done.out.startswith("95% Anderson-Rubin set (clustered) of the effect of a0 on next_x0")
+    assert "null: the effect of a0 on next_x0 is the value; chi2(2), p >= 0.05" in done.out
     done = run(
         *("interval", source, *OPTIONS, "--output", "x0", "--feature", "a0:1,a1:-1"),
         *("--method", "clr", "--level", "0.9", "--json", "-"),
@@ -420,6 +421,7 @@ def test_the_command_prints_and_writes_the_set(tmp_path):
     described = json.loads(done.out)
     assert described["effect"] == "effect of a0 - a1 on next_x0"
     assert (described["method"], described["level"]) == ("clr", 0.9)
+    assert described["distribution"] == "chi2(2)"  # two instruments: just identified
     wrong = ("interval", source, *OPTIONS, "--output", "x0", "--feature")
     assert_refused(run(*wrong, "a00"), "no feature 'a00'; did you mean 'a0'?")
     assert_refused(run(*wrong, "a0:one"), "no number after 'a0'")

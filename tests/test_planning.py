@@ -117,7 +117,7 @@ def test_plans_over_a_box_are_the_best_of_a_dense_grid(linear_model, reward):
     with jax.enable_x64(True):
         ahead = Lookahead(problem, 2)
         memory = rule.begin(3)
-        program, F, f = rule.numbers
+        program, _, F, f = rule.numbers
         found = program(x @ F.T + f, memory.reshape(3, -1)).reshape(memory.shape)
         reached = np.asarray(ahead(x, found, 0))
         for i in range(3):
@@ -208,6 +208,30 @@ def test_a_box_beside_a_choice_is_the_best_of_both(linear_model):
         own = model.mean(x, a)
         assert own @ own <= np.sum(after**2, axis=1).min() + 1e-9
     assert set(found[:, 0]) == {0.0, 1.0}
+
+
+def test_a_box_beside_choices_is_a_program_for_each(linear_model):
+    """The best plan of three steps, its choices held, among programs with a box for each choice."""
+    model = linear_model(2, 3, seed=3)
+    actions = Actions.product(
+        Actions.finite([[0.0], [1.0], [-1.0]]), Actions.box(-0.4, 0.4), Actions.binary(1)
+    )
+    reward = "quadratic:weight=1;2,target=1;0,action_weight=0.3;0.1;0.2"
+    problem = Problem.of(model, reward, actions)
+    x, plans, costs = model.states, [], []
+    with jax.enable_x64(True):
+        H, F, f = quadratic_form(problem, 3)
+        for first, last in actions.choices:
+            low, high = (np.array([first, side, last] * 3) for side in (-0.4, 0.4))
+            u = BoxQP.of(H, low, high)(x @ F.T + f, jnp.zeros((len(x), 9)))
+            plans.append(np.asarray(u)[:, :3])
+            costs.append(np.asarray(jnp.sum((u @ H / 2 + x @ F.T + f) * u, axis=1)))
+    best = np.argmin(costs, axis=0)
+    policy = plan(model, reward, actions, method=MPC(lookahead=3))
+    wanted = np.array(plans)[best, np.arange(len(x))]
+    np.testing.assert_allclose(policy(model.states), wanted, atol=1e-9)
+    assert isinstance(policy.rule.numbers[0], BoxQP)
+    assert len(set(best)) > 1
 
 
 def scores_of(ahead, state, plans):

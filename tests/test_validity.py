@@ -24,6 +24,7 @@ sm = pytest.importorskip("statsmodels.api")
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore:weak instruments")]
 SHAPES = {"one": (2, 1, 3), "three": (1, 3, 5), "no state": (0, 1, 2)}  # d_x, d_a, d_z
 KINDS = ("robust", "clustered")
+WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
 
 
 @pytest.fixture(params=SHAPES.values(), ids=SHAPES.keys(), name="data", scope="module")
@@ -37,29 +38,37 @@ def design(data):
     return np.column_stack([np.ones(len(y)), x]), a, z, y
 
 
+def weights(n):
+    return np.random.default_rng(1).uniform(0.2, 3, n)
+
+
 def agree(ours, theirs):
     assert ours.value == pytest.approx(theirs.stat, rel=1e-6)
     assert ours.p_value == pytest.approx(theirs.pval, rel=1e-5, abs=1e-12)
 
 
-def test_homoskedastic_tests_against_linearmodels(data):
+@WEIGHTED
+def test_homoskedastic_tests_against_linearmodels(data, weighted):
     exog, a, z, y = design(data)
-    d = ivvi.estimate(dependent_log(data), se="unadjusted").diagnostics
+    weight = weights(len(y)) if weighted else None
+    d = ivvi.estimate(dependent_log(data, weight), se="unadjusted").diagnostics
     for output in range(2):
-        other = lm.IV2SLS(y[:, output], exog, a, z).fit()
+        other = lm.IV2SLS(y[:, output], exog, a, z, weights=weight).fit()
         agree(d.by_output["sargan"][output], other.sargan)
         agree(d.by_output["basmann"][output], other.basmann)
         agree(d.by_output["wu_hausman"][output], other.wu_hausman())
         agree(d.by_output["durbin"][output], other.durbin())
 
 
+@WEIGHTED
 @pytest.mark.parametrize("kind", KINDS)
-def test_hansen_j_against_linearmodels(data, kind):
+def test_hansen_j_against_linearmodels(data, kind, weighted):
     exog, a, z, y = design(data)
-    clusters = {"clusters": data[4]} if kind == "clustered" else {}
-    d = ivvi.estimate(dependent_log(data), se=kind).diagnostics
+    weight = weights(len(y)) if weighted else None
+    how = {"weight_type": kind} | ({"clusters": data[4]} if kind == "clustered" else {})
+    d = ivvi.estimate(dependent_log(data, weight), se=kind).diagnostics
     for output in range(2):
-        other = lm.IVGMM(y[:, output], exog, a, z, weight_type=kind, **clusters).fit()
+        other = lm.IVGMM(y[:, output], exog, a, z, weights=weight, **how).fit()
         agree(d.by_output["hansen_j"][output], other.j_stat)
 
 
@@ -189,6 +198,60 @@ def test_suspects_that_cannot_be_tested(confounded, moments_of):
         difference(m, ["x0"])
 
 
+def test_a_suspect_that_others_repeat_cannot_be_tested(confounded, moments_of):
+    x, a, z, y = confounded(1, d_a=1, d_z=2)
+    with pytest.raises(InputError, match="all that z2 says"):
+        difference(moments_of(x, a, np.column_stack([z, z.sum(axis=1)]), y), ["z2"])
+
+
+def test_joint_tests_do_not_depend_on_units(data):
+    x, a, z, y, *codes = data
+    for kind in ("unadjusted", "clustered"):
+        one, other = (
+            ivvi.estimate(dependent_log((x, a, z, scaled, *codes)), se=kind).diagnostics.joint
+            for scaled in (y, y * [1e9, 1e-9])
+        )
+        for name, test in one.items():
+            assert (test is None) == (other[name] is None)
+            assert test is None or other[name].value == pytest.approx(test.value, rel=1e-6)
+        assert one["sargan"] is not None
+
+
+@pytest.mark.parametrize("kind", ["unadjusted", "robust", "clustered"])
+@pytest.mark.parametrize("exact", ["a sum of features", "a constant"])
+def test_an_output_without_noise_has_nothing_to_test(kind, exact):
+    """Rounding errors are no residuals: the statistics are 0, and the other output's its own."""
+    x, a, z, y, *codes = dependent_rows(43, d_z=3)
+    known = 7 + x[:, :1] + 2 * a if exact == "a sum of features" else np.full_like(a, 7.1)
+    log = dependent_log((x, a, z, np.column_stack([y[:, 0], known]), *codes))
+    alone = ivvi.estimate(dependent_log((x, a, z, y[:, :1], *codes)), se=kind)
+    fit = ivvi.estimate(log, se=kind)
+    for name, tests in alone.diagnostics.by_output.items():
+        found = fit.diagnostics.by_output[name]
+        assert (tests is None) == (found is None)
+        if tests is not None:
+            assert found[0].value == pytest.approx(tests[0].value, rel=1e-6)
+            assert (found[1].value, found[1].p_value) == (0.0, 1.0)
+    joint = fit.diagnostics.joint
+    assert joint == dict.fromkeys(joint)
+    assert "fitted exactly" in fit.diagnostics.reasons["joint_sargan"]
+    assert fit.difference_in_sargan("z2")[1].value == 0.0
+    gmm = ivvi.estimate(log, se=kind, method="gmm")
+    np.testing.assert_allclose(gmm.W[1], fit.W[1], atol=1e-8)
+
+
+def test_an_action_that_the_instruments_determine_is_named(confounded, moments_of):
+    """Beside another that is endogenous: no test of both, and no verdict without its reason."""
+    x, a, z, y = confounded(2, d_a=1, d_z=3)
+    exact = 2 * z[:, 1:2] + x[:, :1]
+    d = diagnose(moments_of(x, np.column_stack([a, exact]), z, y))
+    why = "an action is an exact function of the instruments and the state"
+    for name in ("cragg_donald", "wu_hausman", "durbin"):
+        assert d.reasons[name] == why
+    assert (d.verdict.word, d.verdict.rule) == ("", why)
+    assert d.by_output["durbin"] is None
+
+
 def test_the_command_line_tests_a_suspect(tmp_path):
     rng = np.random.default_rng(6)
     t = np.arange(2000)
@@ -211,8 +274,12 @@ def test_everything_missing_has_a_reason(data):
     for kind in ("unadjusted", "robust"):
         fit = ivvi.estimate(dependent_log(data), se=StandardErrors(kind))
         found = fit.diagnostics.to_json()
-        for word in ("kleibergen_paap", "effective_f", *fit.diagnostics.by_output):
+        for word in ("kleibergen_paap", "effective_f", "stock_yogo", *fit.diagnostics.by_output):
             assert found[word] is not None or found["reasons"][word]
+        for stage in found["first_stage"].values():
+            for word in ("robust", "conditional", "robust_conditional"):
+                assert (stage[word] is None) == (word in stage["reasons"])
+                assert stage[word] is not None or stage["reasons"][word]
         for word, test in found["joint"].items():
             assert test is not None or found["reasons"][f"joint_{word}"]
 

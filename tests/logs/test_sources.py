@@ -2,6 +2,7 @@
 
 import decimal
 import os
+import uuid
 
 import duckdb
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from helpers import ROLES, changed, make_rows, take, write_table
 from ivvi import read_logs
-from ivvi.errors import ColumnError, DataError, InputError
+from ivvi.errors import ColumnError, DataError, FileError, InputError, MissingError
 from ivvi.logs import Counts, parquet
 
 COLUMNS = make_rows(episodes=5, horizon=7)
@@ -179,7 +180,18 @@ def test_a_file_with_glob_signs_in_its_name_is_that_file(tmp_path, rows_of):
     assert rows_of(read_logs(tmp_path / "log[1].parquet", **ROLES))[0] == expected()
 
 
-@pytest.mark.parametrize("ids", ["text", "dictionary", "dictionary chunks", "date", "float"])
+def test_folders_named_like_columns_do_not_replace_them(tmp_path, rows_of):
+    """Where the rows are sorted: DuckDB takes step=1 for a column unless told not to."""
+    for i, start in enumerate((0, 12, 24)):
+        (folder := tmp_path / f"step={i}").mkdir()
+        write_table(take(COLUMNS, SHUFFLED[start : start + 12]), folder / "part.parquet")
+    assert rows_of(read_logs(tmp_path, **ROLES))[0] == expected()
+
+
+IDS = ["text", "dictionary", "dictionary chunks", "date", "float", "uuid"]
+
+
+@pytest.mark.parametrize("ids", IDS)
 @pytest.mark.parametrize("shuffled", [False, True], ids=["in order", "shuffled"])
 @pytest.mark.parametrize("place", ["memory", "parquet", "csv"])
 def test_episodes_are_named_by_anything_that_sorts(ids, shuffled, place, tmp_path, rows_of):
@@ -193,9 +205,11 @@ def test_episodes_are_named_by_anything_that_sorts(ids, shuffled, place, tmp_pat
         ),
         "date": pa.array(np.datetime64("2024-02-27") + number),
         "float": pa.array(number + 0.5),
+        "uuid": pa.array([uuid.UUID(int=int(i) << 64).bytes for i in number], pa.uuid()),
     }[ids]
     table = pa.table({**COLUMNS, "episode": column})
     if place == "csv":  # Arrow writes no dictionaries there
+        column = column.storage if ids == "uuid" else column
         table = table.set_column(0, "episode", column.cast(pa.string()))
     table = table.take(pa.array(SHUFFLED)) if shuffled else table
     if ids == "dictionary chunks" and shuffled:
@@ -255,7 +269,7 @@ def test_columns_of_every_number_type(kind, place, encoded, tmp_path):
     assert batch.y.ravel().tolist() == floats[1:]
 
 
-@pytest.mark.parametrize("kind", ["int8", "uint8", "int64", "uint64", "float", "double"])
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int64", "uint64", "halffloat", "double"])
 def test_steps_of_every_number_type(kind, rows_of):
     steps = pa.array(COLUMNS["step"]).cast(kind)
     table = pa.table({**COLUMNS, "step": steps}).take(pa.array(SHUFFLED))
@@ -293,6 +307,29 @@ def test_csv_types_follow_no_single_block(tmp_path, rows_of):
     assert np.array_equal(batch.x[:, 0], np.r_[np.arange(n - 2), 0.5])
 
 
+def test_csv_cells_may_have_several_lines(tmp_path):
+    """Also beyond the first block, where a line may begin inside of a cell."""
+    n = 100_000
+    columns = {"episode": np.zeros(n, int), "step": np.arange(n), "note": ['said:\n"no"\n'] * n}
+    columns |= {"x0": np.arange(n) % 5, "a0": np.arange(n) % 3, "z0": np.arange(n) % 7}
+    path = write_table(columns, tmp_path / "log.csv")
+    assert path.stat().st_size > 2 << 20
+    batch = read_logs(path, **ROLES).to_batch()
+    assert np.array_equal(batch.y[:, 0], np.arange(1, n) % 5)
+
+
+def test_a_header_in_another_encoding_is_refused(tmp_path):
+    (tmp_path / "log.csv").write_bytes("episode,step,x0,a0,größe\n0,0,1,2,3\n".encode("latin-1"))
+    with pytest.raises(FileError, match=r"header of .*log\.csv is not UTF-8"):
+        read_logs(tmp_path / "log.csv", **ROLES)
+
+
+def test_what_an_array_masks_is_missing():
+    rows = {**COLUMNS, "x0": np.ma.masked_array(COLUMNS["x0"], COLUMNS["step"] == 3)}
+    with pytest.raises(MissingError, match=r"5 missing.*'x0', row 3"):
+        read_logs(rows, **ROLES).to_batch()
+
+
 @pytest.mark.parametrize("size", [1, 3, 1000])
 def test_a_huge_row_group_is_read_in_pieces(size, tmp_path, monkeypatch, rows_of):
     path = write_table(COLUMNS, tmp_path / "log.parquet", row_group_size=35)
@@ -326,6 +363,8 @@ def test_blocks_are_no_larger_than_asked(ending, size, tmp_path):
         ({"x0": [1, 2], "a0": [1]}, DataError, "differ in length: {'x0': 2, 'a0': 1}"),
         ({"x": np.zeros((2, 1)), "x0": [1, 2]}, ColumnError, "column 'x0' twice"),
         (MIXED, ColumnError, "'x0'.*string; numbers"),
+        (pd.DataFrame({"x0": pd.arrays.SparseArray([0, 1])}), ColumnError, "Sparse.*column x0"),
+        (changed(make_rows(1, 2), episode=pa.array([[0], [0]])), ColumnError, "'episode'.*list<"),
         (changed(make_rows(2, 3), x0=["fast"] * 6), ColumnError, "'x0'.*string; numbers"),
     ],
 )

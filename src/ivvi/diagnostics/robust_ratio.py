@@ -28,6 +28,7 @@ from ivvi.diagnostics.confidence_sets import (
     LINE,
     ConfidenceSet,
     check_likelihood,
+    conditional_law,
     conditional_tail,
 )
 from ivvi.diagnostics.effect_scores import EffectScores
@@ -89,7 +90,8 @@ def robust_likelihood_ratio(
     found = tuple(
         (low * effect.unit, high * effect.unit) for low, high in search(scores, best, excess)
     )
-    return ConfidenceSet(effect.label, found, level, "clr", se)
+    law = conditional_law(effect.k, 1 + effect.nuisance)
+    return ConfidenceSet(effect.label, found, level, "clr", se, law)
 
 
 def quasi_ratio(scores: EffectScores, b: Floats) -> tuple[float, float]:

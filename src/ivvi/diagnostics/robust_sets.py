@@ -33,16 +33,16 @@ def robust_anderson_rubin(
     """Return the Anderson-Rubin set that the scores of rows or of episodes give."""
     check_level(level)
     if effect.k <= effect.nuisance or not effect.moves:
-        found = LINE
-    elif _is_perfect(scores):
+        return ConfidenceSet(effect.label, LINE, level, "ar", se)
+    if _is_perfect(scores):
         theta = -float(_estimate(scores)[1])
-        found = ((theta, theta),)
+        found: Intervals = ((theta, theta),)
     elif effect.nuisance:
         found = _projected(effect, scores, chi2_quantile(level, effect.k))
     else:
         found = _exact(scores, chi2_quantile(level, effect.k))
     scaled = tuple((low * effect.unit, high * effect.unit) for low, high in found)
-    return ConfidenceSet(effect.label, scaled, level, "ar", se)
+    return ConfidenceSet(effect.label, scaled, level, "ar", se, f"chi2({effect.k})")
 
 
 def statistic(scores: EffectScores, b: Floats) -> float:

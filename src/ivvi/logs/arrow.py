@@ -13,7 +13,8 @@ from ivvi.errors import ColumnError, FileError
 def plain(rows: Any) -> Any:
     """Return a table or batch without what Arrow cannot sort or compare across batches.
 
-    Dictionaries and views are written out; marks that a column has no nulls are dropped.
+    Dictionaries, views and half floats are written out, and of types built upon others (UUID)
+    these are taken; marks that a column has no nulls are dropped.
     """
     columns = [_plain_column(column) for column in rows.columns]
     return type(rows).from_arrays(columns, rows.schema.names, metadata=rows.schema.metadata)
@@ -25,6 +26,8 @@ def _plain_column(column: Any) -> Any:
         return column
     if isinstance(column, pa.ChunkedArray):
         return pa.chunked_array([_plain_column(chunk) for chunk in column.chunks], type=kind)
+    if isinstance(column, pa.ExtensionArray):
+        return _plain_column(column.storage)
     if pa.types.is_dictionary(column.type):
         return column.dictionary.cast(kind).take(column.indices)
     return column.cast(kind)
@@ -34,6 +37,10 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     """Return the type that `plain` gives a column of this one."""
     if pa.types.is_dictionary(kind):
         return plain_type(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType):
+        return plain_type(kind.storage_type)
+    if pa.types.is_float16(kind):
+        return pa.float32()
     if pa.types.is_string_view(kind):
         return pa.large_string()
     return pa.large_binary() if pa.types.is_binary_view(kind) else kind
@@ -51,6 +58,14 @@ def check_numeric(schema: pa.Schema, names: Sequence[str], label: str) -> None:
             or pa.types.is_null(kind)
         ):
             raise ColumnError(f"column {name!r} of {label} holds {kind}; numbers are wanted")
+
+
+def check_keys(schema: pa.Schema, names: Sequence[str], label: str) -> None:
+    """Refuse columns whose values cannot tell rows apart: lists and the like."""
+    for name in names:
+        kind = plain_type(schema.field(name).type)
+        if pa.types.is_nested(kind):
+            raise ColumnError(f"column {name!r} of {label} holds {kind}; single values are wanted")
 
 
 def check_same_schema(first: Any, wanted: pa.Schema, file: Any, found: pa.Schema) -> None:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from ivvi.errors import DataError
 from ivvi.files import atomic_file
+from ivvi.logs.arrow import check_keys
 from ivvi.logs.batch import Batch, concatenate
 from ivvi.logs.calendar import check_time
 from ivvi.logs.minari import is_minari, open_minari, write_minari
@@ -47,6 +48,7 @@ class Log:
 
     def __init__(self, table: Table, roles: Roles, *, drop_missing: bool = False) -> None:
         self.table, self.roles, self.drop_missing = table, roles, drop_missing
+        check_keys(table.schema, roles.keys + roles.cluster, table.label)
 
     @property
     def label(self) -> str:

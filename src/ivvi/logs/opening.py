@@ -45,7 +45,7 @@ def open_table(source: Any) -> Table:
             return ArrowTable(_table_of_frame(source))
         if hasattr(source, "__arrow_c_stream__"):
             return ArrowTable(pa.table(source))
-    except pa.ArrowException as error:  # such as numbers and text in one column
+    except (pa.ArrowException, TypeError) as error:  # such as numbers and text in one column
         raise ColumnError(f"the table cannot be read: {'; '.join(error.args)}") from error
     raise InputError(
         f"cannot read a log from {type(source).__name__}: a path, a table (Arrow, pandas, "
@@ -108,7 +108,7 @@ def _read_arrow(files: Sequence[Path]) -> pa.Table:
 def _table_of_arrays(arrays: Mapping[str, Any]) -> pa.Table:
     columns: dict[str, Any] = {}
     for name, values in arrays.items():
-        array = np.asarray(values)
+        array = values if np.ma.isMaskedArray(values) else np.asarray(values)
         if array.ndim == 2:  # a block of columns: x -> x0, x1, ...
             added = {f"{name}{i}": array[:, i] for i in range(array.shape[1])}
         elif array.ndim == 1:

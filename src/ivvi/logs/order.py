@@ -26,6 +26,8 @@ from ivvi.logs.tables import ArrowTable, Table
 
 KEY_BATCH = 1 << 18
 SORT_MEMORY = "1GB"
+ROWS = "read_parquet(?, hive_partitioning = false)"
+"""What DuckDB reads: the columns of the files, whatever their folders are called."""
 logger = logging.getLogger(__name__)
 
 
@@ -82,7 +84,7 @@ def sort_table(
         selected = ", ".join(_quote(name) for name in columns)
         order = ", ".join(_quote(name) for name in keys)
         _query(
-            f"COPY (SELECT {selected} FROM read_parquet(?) ORDER BY {order}) "
+            f"COPY (SELECT {selected} FROM {ROWS} ORDER BY {order}) "
             f"TO {_text(target)} (FORMAT parquet, COMPRESSION snappy)",
             files,
             folder,
@@ -112,8 +114,7 @@ def check_no_duplicates(table: Table, keys: Sequence[str]) -> None:
         selected = ", ".join(_quote(name) for name in keys)
         present = " AND ".join(_present(name, table.schema.field(name).type) for name in keys)
         rows = _query(
-            f"SELECT {selected} FROM read_parquet(?) GROUP BY ALL "
-            f"HAVING count(*) > 1 AND {present} LIMIT 1",
+            f"SELECT {selected} FROM {ROWS} GROUP BY ALL HAVING count(*) > 1 AND {present} LIMIT 1",
             files,
             folder,
             table.label,

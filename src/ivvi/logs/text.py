@@ -46,7 +46,12 @@ class CsvTable:
     def _guessed_schema(self, file: Path) -> pa.Schema:
         """Return the columns with the types that the first rows suggest."""
         with self._explained(file):
-            return _open_csv(file).schema
+            schema = _open_csv(file).schema
+        try:
+            _ = schema.names
+        except UnicodeDecodeError as error:
+            raise FileError(f"the header of {file} is not UTF-8, which is wanted") from error
+        return schema
 
     @contextlib.contextmanager
     def _explained(self, file: Path, numeric: Sequence[str] = ()) -> Iterator[None]:
@@ -77,7 +82,7 @@ def _open_csv(file: Path, **options: Any) -> pa.csv.CSVStreamingReader:
     delimiter = "\t" if ".tsv" in file.name.lower() else ","
     return pa.csv.open_csv(
         file,
-        parse_options=pa.csv.ParseOptions(delimiter=delimiter),
+        parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
         convert_options=pa.csv.ConvertOptions(strings_can_be_null=True, **options),
     )
 

@@ -10,7 +10,7 @@ kind of problem that is decides how it is solved (`MPC.solve`).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -36,11 +36,12 @@ most of a plan is one held choice."""
 class MPC:
     """Receding horizon on the mean dynamics.
 
-    - Linear dynamics, quadratic or linear reward, a box: an exact quadratic program.
+    - Linear dynamics, quadratic or linear reward, a box: an exact quadratic program; with
+      choices besides the box, one for every choice, held to the end of the lookahead.
     - Other dynamics and rewards over a box: projected Newton steps from several starts.
     - A finite set: every choice held to the end of the lookahead, then improved step by step;
       large products such as {0, 1}^10 one coordinate at a time (`ivvi.planners.choices`).
-    - Both: Newton steps for every choice.
+    - Both: Newton steps for every choice, held likewise.
 
     Parameters
     ----------
@@ -107,21 +108,20 @@ class MPCRule:
 
     @cached_property
     def numbers(self) -> Any:
-        """What the model says: the quadratic program and its F, f; else W, noise, knots."""
+        """What the model says: the quadratic program and its H, F, f; else W, noise, knots."""
         problem, actions = self.problem, self.problem.actions
         if not self._is_program:
             return problem.numbers
         H, F, f = quadratic_form(problem, self.lookahead)
         low, high = (np.tile(side, self.lookahead) for side in (actions.low, actions.high))
-        return BoxQP.of(H, low, high), F, f
+        boxes = self._places(actions.continuous)
+        return BoxQP.of(H[np.ix_(boxes, boxes)], low, high), H, F, f
 
     def decide(self, numbers: Any, x: Array, h: Array, memory: Array) -> tuple[Array, Array]:
         """Act with the numbers of any rule of the same `shape`."""
         actions = self.problem.actions
         if self._is_program:
-            program, F, f = numbers
-            flat = program(x @ F.T + f, memory.reshape(len(x), -1))
-            boxes, choices = flat.reshape(memory.shape), jnp.zeros((len(x), 0))
+            boxes, choices = self._programs(numbers, x, memory)
         else:
             ahead = Lookahead(self.problem.with_numbers(numbers), self.lookahead)
             if actions.is_finite:
@@ -134,7 +134,27 @@ class MPCRule:
     @property
     def _is_program(self) -> bool:
         """Whether the plan is the solution of a quadratic program."""
-        return is_quadratic(self.problem) and self.problem.actions.choices.shape == (1, 0)
+        return is_quadratic(self.problem) and not self.problem.actions.is_finite
+
+    def _places(self, coordinates: Sequence[int]) -> list[int]:
+        """Where these coordinates of the action stand in a flat plan, step after step."""
+        width = self.problem.actions.dim
+        return [step * width + at for step in range(self.lookahead) for at in coordinates]
+
+    def _programs(self, numbers: Any, x: Array, memory: Array) -> tuple[Array, Array]:
+        """Solve the program of every choice, held for the whole plan; keep the best plan."""
+        program, H, F, f = numbers
+        actions, n = self.problem.actions, len(x)
+        boxes, others = (self._places(part) for part in (actions.continuous, actions.discrete))
+        held = jnp.tile(jnp.asarray(actions.choices), (1, self.lookahead))  # (m, L d_d)
+        slope, m = x @ F.T + f, len(held)
+        g = slope[:, boxes] + (held @ H[np.ix_(others, boxes)])[:, None]  # (m, n, L d_c)
+        start = jnp.broadcast_to(memory.reshape(n, -1), g.shape)
+        flat = program(g.reshape(m * n, -1), start.reshape(m * n, -1)).reshape(g.shape)
+        cost = jnp.sum((flat @ program.H / 2 + g) * flat, axis=-1) + held @ slope[:, others].T
+        cost = cost + jnp.sum((held @ H[np.ix_(others, others)] / 2) * held, axis=-1)[:, None]
+        best = jnp.argmin(cost, axis=0)
+        return flat[best, jnp.arange(n)].reshape(memory.shape), jnp.asarray(actions.choices)[best]
 
     def _newton(self, ahead: Lookahead, x: Array, h: Array, memory: Array) -> tuple[Array, Array]:
         """Maximise over the box for every choice, from every start; keep the best plan."""
