@@ -34,7 +34,7 @@ def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> st
     standard errors of the latter. An estimate that is least squares stands alone.
     """
     freedom = estimate.freedom
-    width = CRITICAL if freedom is None else math.sqrt(f_quantile(0.95, 1, freedom))
+    width = NORMAL_95 if freedom is None else math.sqrt(f_quantile(0.95, 1, freedom))
     names = estimate.layout.phi_names
     first = max(10, *(len(name) for name in names))
     alone = np.array_equal(estimate.W, baseline.W)
