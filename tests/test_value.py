@@ -23,7 +23,7 @@ from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError, IvviWarning
 from ivvi.estimators import Exact
 from ivvi.valuation.actors import HabitRows, Habitual
-from ivvi.valuation.draws import Worlds, asymptotic, bootstrap, point, reweighted
+from ivvi.valuation.draws import Worlds, asymptotic, bootstrap, estimated_world, reweighted
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.habit import Habit
 from ivvi.valuation.result import Amount
@@ -351,7 +351,7 @@ def test_rows_of_w_are_drawn_by_blocks_where_only_these_are_known(fit):
     drawn = asymptotic(Evidence.of(model), 4000, np.random.default_rng(0)).W
     np.testing.assert_allclose(drawn.std(axis=0), fit.se, rtol=0.08)
     assert isinstance(model, Dynamics)
-    assert point(Evidence.of(model)).W.shape == (1, d_y, d_phi)
+    assert estimated_world(Evidence.of(model)).W.shape == (1, d_y, d_phi)
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ from ivvi.planners import MPC, Problem
 from ivvi.planners.cautious import SCENARIOS, CautiousRule, directions, scenarios
 from ivvi.planners.usual import Usual
 from ivvi.valuation.actors import Actor
-from ivvi.valuation.draws import Worlds, point
+from ivvi.valuation.draws import Worlds, estimated_world
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.simulation import Episodes, Task, returns, with_weights
 
@@ -144,7 +144,7 @@ def _given(fit: Fit) -> Given:
 
 
 def _true_value(truth: Problem, planner: CautiousActor, given: Given) -> float:
-    world = point(Evidence.of(truth.model))
+    world = estimated_world(Evidence.of(truth.model))
     episodes = Episodes(np.full((1, TRIALS, DIM), 10.0), np.arange(TRIALS)[None], 1)
     return float(returns(Task.of(truth), planner, given, world, episodes).mean())
 

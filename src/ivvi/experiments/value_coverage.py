@@ -28,7 +28,7 @@ from ivvi.fitting import Fit, estimate
 from ivvi.layout import build_layout
 from ivvi.planners import MPC, Problem
 from ivvi.valuation.actors import HabitRows, Habitual, Planned
-from ivvi.valuation.draws import point, repeated
+from ivvi.valuation.draws import estimated_world, repeated
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.inquiry import Inquiry
 from ivvi.valuation.luck import Luck
@@ -132,7 +132,7 @@ class Stage:
         size = 100
         model, start = self.truth.model, self.problem.model.starts[0]
         numbers = np.arange(TRUE_EPISODES).reshape(size, -1)
-        world = repeated(point(Evidence.of(model)), size)
+        world = repeated(estimated_world(Evidence.of(model)), size)
         first = np.broadcast_to(start, (*numbers.shape, len(start)))
         task = Task.of(self.truth)
         return float(returns(task, self.planner, W, world, Episodes(first, numbers, 1)).mean())

@@ -14,7 +14,7 @@ from ivvi.layout import Floats
 from ivvi.planners import Problem
 from ivvi.scatter import square_root
 from ivvi.valuation.actors import Acting, Habitual
-from ivvi.valuation.draws import Worlds, point, repeated
+from ivvi.valuation.draws import Worlds, estimated_world, repeated
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.luck import Luck
 from ivvi.valuation.simulation import Episodes, Task, in_chunks
@@ -42,7 +42,7 @@ class Stage:
         exclusion = Exclusion.of(evidence)
         luck = Luck.of(problem, starts, BAND, seed)
         few = replace(luck, size=BAND, count=episodes).few
-        return cls(exclusion, point(evidence), Task.of(problem), few)
+        return cls(exclusion, estimated_world(evidence), Task.of(problem), few)
 
     def returns(self, acting: Acting, E: Floats, W: Floats) -> Floats:
         """Return what is earned, (m, n), in worlds with direct effects E and weights W.

@@ -51,7 +51,7 @@ def _state_range(model: Dynamics) -> np.ndarray:
     return np.array([model.states.min(axis=0), model.states.max(axis=0)])
 
 
-def point(evidence: Evidence) -> Worlds:
+def estimated_world(evidence: Evidence) -> Worlds:
     """Return the estimate itself as a stack of one."""
     model, habit = evidence.model, evidence.habit
     G, C = (np.zeros((0, 0)),) * 2 if habit is None else (habit.G, habit.C)
@@ -64,12 +64,12 @@ def draw(
     evidence: Evidence, method: str, count: int, rng: np.random.Generator
 ) -> tuple[Worlds, np.ndarray | None]:
     """Draw worlds; returns the weights of episodes too, (B, E), where they were resampled."""
-    if way(evidence, method) == "bootstrap":
+    if drawing_method(evidence, method) == "bootstrap":
         return bootstrap(evidence, count, rng)
     return asymptotic(evidence, count, rng), None
 
 
-def way(evidence: Evidence, method: str) -> str:
+def drawing_method(evidence: Evidence, method: str) -> str:
     """Return how worlds are drawn: ``auto`` is the bootstrap where there are episodes."""
     if method not in METHODS:
         raise InputError(f"unknown method {method!r} of drawing worlds{hint(method, METHODS)}")
@@ -84,7 +84,7 @@ def asymptotic(evidence: Evidence, count: int, rng: np.random.Generator) -> Worl
     model, moments, habit = evidence.model, evidence.moments, evidence.habit
     dW = rng.normal(size=(count, model.W.size)) @ model.weight_root.T
     dW = dW.reshape(count, *model.W.shape)
-    d, same = model.d_next, repeated(point(evidence), count)
+    d, same = model.d_next, repeated(estimated_world(evidence), count)
     if moments is None:
         return same._replace(W=model.W + dW)
     noise = noise_left(model, moments, model.W + dW)[:, :d, :d]
@@ -113,7 +113,7 @@ def bootstrap(
             f"{FEW_EPISODES} are wanted: ask for the asymptotic method"
         )
     weights = rng.poisson(1.0, size=(count, len(moments.episodes))).astype(float)
-    d, found, same = model.d_next, [], repeated(point(evidence), count)
+    d, found, same = model.d_next, [], repeated(estimated_world(evidence), count)
     again = evidence.method.solve(moments.without_episodes())
     shift, excess = model.W - again.W, model.noise_cov - again.noise_cov
     for row in weights:

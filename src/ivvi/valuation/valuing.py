@@ -20,7 +20,7 @@ from ivvi.planning import make_planner
 from ivvi.policy import Policy
 from ivvi.rewards import Learned, make_reward
 from ivvi.valuation.actors import Acting, Fixed, HabitRows, Habitual, OneAction
-from ivvi.valuation.draws import way
+from ivvi.valuation.draws import drawing_method
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.inquiry import Inquiry
 from ivvi.valuation.luck import Luck
@@ -116,7 +116,7 @@ def value(  # noqa: PLR0913
         problem.horizon,
         problem.discount,
         luck.words,
-        way(evidence, method),
+        drawing_method(evidence, method),
         replan,
         _notes(evidence, problem, shown),
     )
