@@ -163,7 +163,7 @@ def test_a_policy_and_its_value_have_their_places(fit, model, tmp_path):
         assert f'data-value="{amount.estimate}"' in text
         assert "[{:.4g}, {:.4g}]".format(*amount.interval) in text
     policy.save(tmp_path / "policy")
-    (tmp_path / "worth.json").write_text(json.dumps(worth.to_dict()))
+    (tmp_path / "worth.json").write_text(json.dumps(worth.to_json()))
     words = ("--policy", tmp_path / "policy", "--value", tmp_path / "worth.json")
     done = run("report", model, *words, "--out", tmp_path / "same.html", "--json", "-")
     assert done.code == 0

@@ -57,7 +57,7 @@ def make_worth():
     """Return the value of a policy as `ivvi value --json` writes it."""
     amount = {"estimate": -10.0, "se": 1.0, "interval": [-12.0, -8.0]}
     return {
-        **{"policy": EVIL, "confidence": 0.95, "replanned": True, "horizon": 20, "draws": 500},
+        **{"policy": EVIL, "level": 0.95, "replanned": True, "horizon": 20, "draws": 500},
         **{"discount": 1.0, "starts": EVIL, "method": "asymptotic", "shown_by_the_log": -3.5},
         **{"warning": "WEAK INSTRUMENTS: the numbers below may be far off", "notes": [EVIL]},
         "values": {EVIL: amount, "least-squares": amount, "zero": amount},

@@ -219,7 +219,7 @@ def test_bands_widen_with_the_violation_and_hold_the_gain(case):
     long = [replace(e, feature="a dose with a long name") for e in found.effects]
     rows = replace(found, effects=tuple(long)).summary().splitlines()[1:-1]
     assert len({row.index(b) for row, b in zip(rows[1:], _violations(found), strict=True)}) == 1
-    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["level"] == 0.95
+    assert json.loads(json.dumps(found.to_json(), allow_nan=False))["level"] == 0.95
 
 
 def _violations(found):
@@ -331,7 +331,7 @@ def test_the_command_says_and_draws_the_same(case, tmp_path):
     settings = {"violations": ("z0",), "draws": 4, "episodes": 8, "against": ("zero",)}
     found = ivvi.sensitivity(policy, fit, **settings)
     assert result.out.splitlines()[:-1] == found.summary().splitlines()
-    assert json.loads(target.read_text()) == json.loads(json.dumps(found.to_dict()))
+    assert json.loads(target.read_text()) == json.loads(json.dumps(found.to_json()))
     assert figure.read_text().lstrip().startswith("<?xml")
     again = run("sensitivity", tmp_path / "policy", *options, "--plot", figure)
     assert again.code == 2

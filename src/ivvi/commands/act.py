@@ -55,7 +55,7 @@ def act(  # noqa: PLR0913
         from ivvi.valuation import stability
 
         sure = stability(loaded, model, x, seed=seed)
-        facts |= sure.to_dict()
+        facts |= sure.to_json()
         columns |= {"agreement": sure.agreement}
         columns |= {} if sure.outside is None else {"outside": sure.outside}
     if out is not None:

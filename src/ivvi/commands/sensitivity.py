@@ -71,7 +71,7 @@ def sensitivity(  # noqa: PLR0913
     if plot is not None:
         found.plot(plot, force=force)
         say(f"drawn in {plot}", quiet=json == "-")
-    emit_json(found.to_dict(), json, force=force)
+    emit_json(found.to_json(), json, force=force)
 
 
 def _rivals(text: str) -> Any:

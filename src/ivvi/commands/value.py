@@ -26,7 +26,7 @@ def value(  # noqa: PLR0913
     ] = "auto",
     draws: Annotated[int, typer.Option(help="Worlds drawn for the intervals.")] = 500,
     replan: Annotated[bool, typer.Option("--replan", help="Plan again in every draw.")] = False,
-    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     reward: Annotated[str | None, typer.Option(help="As for plan. [default: the policy's]")] = None,
     horizon: Annotated[int | None, typer.Option(help="Steps. [default: the policy's]")] = None,
     discount: Annotated[float | None, typer.Option(help="[default: the policy's]")] = None,
@@ -64,14 +64,14 @@ def value(  # noqa: PLR0913
             method=method,
             draws=draws,
             replan=replan,
-            confidence=confidence,
+            level=level,
             starts=first,
             log=shown,
             seed=seed,
             progress=bar,
         )
     say(found.summary(), quiet=json == "-")
-    emit_json(found.to_dict(), json, force=force)
+    emit_json(found.to_json(), json, force=force)
 
 
 def _policy(word: str) -> Any:

@@ -89,7 +89,7 @@ class Size:
         """Largest correlation among the outputs."""
         return max(self.correlation)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Describe with JSON values; an infinite share (no effect to compare with) is null."""
         shares = [v if np.isfinite(v) else None for v in self.share]
         units = {"direct": self.direct, "share": shares, "correlation": self.correlation}

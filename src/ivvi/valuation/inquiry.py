@@ -27,7 +27,7 @@ class Inquiry:
     luck: Luck
     method: str = "auto"
     draws: int = 500
-    confidence: float = 0.95
+    level: float = 0.95
     seed: int = 0
     progress: Callable[[int], None] | None = None
 
@@ -51,7 +51,7 @@ class Inquiry:
             rest = self._again(planner, first) if planner and i == 0 else self._in_draws(*acting)
             both = self.luck.combine(first, rest, shares)
             error = float(first.std() / np.sqrt(first.size))
-            found[name] = Amount(*both, self.confidence, error)
+            found[name] = Amount(*both, self.level, error)
         return found
 
     @cached_property

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ivvi.actions import Actions
+from ivvi.diagnostics.quantiles import check_level
 from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError, PlanningWarning, hint
 from ivvi.logs import Log
@@ -42,7 +43,7 @@ def value(  # noqa: PLR0913
     method: str = "auto",
     draws: int = 500,
     replan: bool = False,
-    confidence: float = 0.95,
+    level: float = 0.95,
     starts: Any = None,
     log: Log | None = None,
     seed: int = 0,
@@ -75,7 +76,7 @@ def value(  # noqa: PLR0913
     replan
         Plan again in every draw: the interval then carries the optimism of a plan that was
         chosen and is valued by the same log.
-    confidence
+    level
         Of the intervals.
     starts
         First states, (m, d_x), to value the policy from just these; by default those of the
@@ -97,7 +98,9 @@ def value(  # noqa: PLR0913
     """
     evidence = Evidence.of(source)
     problem = problem_of(policy, evidence, reward, actions, horizon, discount)
-    _check(draws, confidence)
+    check_level(level)
+    if draws < 20:
+        raise InputError(f"{draws} draws; at least 20 are wanted for an interval")
     name = policy if isinstance(policy, str) else "policy"
     planner = planner_of(policy)
     everyone = {name: policy, **by_name(against)}
@@ -105,7 +108,7 @@ def value(  # noqa: PLR0913
     if replan and not isinstance(policy, Policy):
         raise InputError("planning again needs a policy that ivvi.plan made")
     luck = Luck.of(problem, starts, draws, seed)
-    inquiry = Inquiry(evidence, problem, luck, method, draws, confidence, seed, progress)
+    inquiry = Inquiry(evidence, problem, luck, method, draws, level, seed, progress)
     values = inquiry.values(actors, planner if replan else None)
     shown = from_moments(evidence, problem) if log is None else from_log(log, problem)
     return Valuation(
@@ -223,13 +226,6 @@ def _range_of(model: Dynamics) -> Actions:
         return Actions.box(-1.0, 1.0, dim=len(model.action))
     low, high = model.acted.min(axis=0), model.acted.max(axis=0)
     return Actions.box(low, np.where(high > low, high, low + 1.0))
-
-
-def _check(draws: int, confidence: float) -> None:
-    if draws < 20:
-        raise InputError(f"{draws} draws; at least 20 are wanted for an interval")
-    if not 0 < confidence < 1:
-        raise InputError(f"the confidence is {confidence:g}; a number in (0, 1) is wanted")
 
 
 def _notes(evidence: Evidence, problem: Problem, shown: float | None) -> tuple[str, ...]:
