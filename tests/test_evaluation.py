@@ -1,6 +1,8 @@
 """Rollouts, the model as an environment, evaluation and what regret is made of."""
 
+import csv
 import json
+import shutil
 from dataclasses import replace
 
 import gymnasium
@@ -216,6 +218,7 @@ def test_an_amount_of_one_episode_has_no_interval():
     [
         (lambda env: ivvi.evaluate(push, env, against=("optimum",)), "did you mean 'optimal'"),
         (lambda env: ivvi.evaluate({}, env, against=()), "no policy"),
+        (lambda env: ivvi.evaluate({"zero": push}, env), "a policy is called 'zero'"),
         (lambda env: ivvi.evaluate(push, env, against=("zero",), episodes=0), "episodes is 0"),
         (lambda env: roll_out(env.world, push, episodes=2, horizon=0), "horizon is 0"),
     ],
@@ -294,6 +297,26 @@ def test_evaluate_on_the_command_line(saved, tmp_path):
         facts["policies"]["policy"]["regret"]["mean"] < facts["policies"]["zero"]["regret"]["mean"]
     )
     assert (tmp_path / "r.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_folders_of_one_name_are_told_apart(saved, tmp_path):
+    for name in ("other/policy", "zero"):
+        shutil.copytree(saved / "policy", tmp_path / name)
+    done = run(
+        *("evaluate", saved / "policy", tmp_path / "other/policy", tmp_path / "zero"),
+        *("--env", "linear", "--dim", 2, "--horizon", 5, "--episodes", 4),
+        *("--against", "zero", "--json", "-"),
+    )
+    folders = [saved / "policy", tmp_path / "other/policy", tmp_path / "zero"]
+    assert list(json.loads(done.out)["policies"]) == ["zero", *map(str, folders)]
+
+
+def test_act_quotes_names_with_commas(linear_model, tmp_path):
+    model = replace(linear_model(), action=("offer, net", "a1"))
+    ivvi.plan(model, "quadratic", (-1, 1), horizon=3).save(tmp_path / "policy")
+    done = run("act", tmp_path / "policy", "--state", "1,2")
+    header, row = csv.reader(done.out.splitlines())
+    assert (header, len(row)) == (["offer, net", "a1"], 2)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """What may be done, what is wanted, and problems made of both."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -204,6 +206,9 @@ def test_models_that_should_not_be_trusted_are_named(linear_model):
     vague = linear_model(unidentified=("a0 - 0.5 a1", "x0"))
     with pytest.warns(PlanningWarning, match=r"effect of a0 - 0\.5 a1: the plan"):
         plan(vague, "quadratic", (-1, 1))
+    named = replace(linear_model(unidentified=("2 net price^2", "x0")), action=("net price", "a1"))
+    with pytest.warns(PlanningWarning, match=r"effect of 2 net price\^2: the plan"):
+        plan(named, "quadratic", (-1, 1))
 
 
 def test_a_model_without_states_asks_for_them(linear_model):

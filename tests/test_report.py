@@ -49,6 +49,16 @@ def test_a_report_of_a_saved_model_is_that_of_the_fit(model, log):
     assert f"<span>--out</span> <span>{model}</span></code>" in first
 
 
+def test_a_report_of_differences_is_that_of_the_saved_model(log, tmp_path):
+    """Their moments are not those of the rows at hand: no first stages are drawn from them."""
+    made, out = tmp_path / "fit.html", tmp_path / "model"
+    result = run("fit", log, *OPTIONS, "--difference", "--out", out, "--report", made)
+    assert result.code == 0, result.err
+    assert run("report", out, "--out", tmp_path / "again.html").code == 0
+    place = f"<div><dt>model</dt><dd>{out}</dd></div>\n"
+    assert (tmp_path / "again.html").read_text().replace(place, "") == made.read_text()
+
+
 def test_a_page_stands_alone(model):
     text = model.with_name("fit.html").read_text()
     assert text.startswith("<!doctype html>")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import ivvi
+from helpers import ROLES, make_rows
 from ivvi.errors import DataError, InputError, IvviWarning
 from ivvi.estimators import Exact
 from ivvi.estimators.rows import Place, Shuffled, Streamed, evaluate
@@ -85,6 +86,17 @@ def test_a_pass_uses_every_row_once(small, size):
         Phi, _, Y = evaluate(moments.layout, chunks[0], 1.0)
         W = Exact().solve(moments).W
         assert np.std(Y - Phi @ W.T) < 1.5  # rows stay together
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_stream_joins_batches_with_and_without_rows_of_no_weight(whole, monkeypatch):
+    """Whatever else is read beside them: clusters, steps."""
+    monkeypatch.setattr("ivvi.logs.log.batch_rows", lambda roles: 16)
+    rows = make_rows(8, 10) | {"w": np.repeat([1.0, 0.0, 1.0], [30, 10, 40])}
+    rows["g"] = np.arange(80) % 3
+    log = ivvi.read_logs(rows, **ROLES, weight="w").clustered("g")
+    chunks = [chunk for chunk, _ in Streamed(log, 63, whole=whole).sweep(25, 0, Place())]
+    assert sum(map(len, chunks)) == 63
 
 
 @pytest.mark.parametrize("order", ["shuffled", "stream"])

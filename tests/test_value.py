@@ -386,6 +386,55 @@ def test_the_command_line_values_saved_policies(saved, fit):
     assert "least-squares" in small.out
 
 
+def test_a_rival_does_not_take_the_place_of_the_policy(saved, fit, policy, tmp_path):
+    """Two folders of one name: both are valued, the policy as it is alone."""
+    still = ivvi.plan(fit.model, REWARD, (-1e-3, 1e-3), horizon=5)
+    (tmp_path / "other").mkdir()
+    still.save(tmp_path / "other" / "policy")
+    ask = ("value", saved / "policy", "--model", saved / "small", "--draws", 20, "--horizon", 5)
+    alone = run(*ask, "--against", "zero", "--json", "-")
+    done = run(*ask, "--against", tmp_path / "other" / "policy", "--json", "-")
+    found, wanted = (json.loads(result.out)["values"] for result in (done, alone))
+    assert list(found) == ["policy", str(tmp_path / "other" / "policy")]
+    assert found["policy"] == wanted["policy"]
+    with pytest.raises(InputError, match="a rival is called 'policy'"):
+        ivvi.value(policy, fit, against={"policy": [0.0, 0.0]}, draws=20)
+
+
+def test_a_plan_is_not_valued_beyond_its_end(fit, simulator):
+    """Its last step does what costs least now, whatever comes of it; MPC plans anew."""
+    ended = ivvi.plan(
+        fit.model, REWARD, [[0.0, 0.0], [1.0, 1.0]], horizon=3, method="value-iteration"
+    )
+    assert ivvi.value(ended, fit, draws=20, against=()).horizon == 3
+    calls = (
+        lambda: ivvi.value(ended, fit, horizon=4, draws=20, against=()),
+        lambda: ivvi.value("zero", fit, reward=REWARD, horizon=4, against={"plan": ended}),
+        lambda: ivvi.sensitivity(ended, fit, horizon=4, against=("zero",)),
+        lambda: ivvi.evaluate(ended, simulator("linear", 2), horizon=4),
+        lambda: ended([1.0, 1.0], step=3),
+    )
+    for call in calls:
+        with pytest.raises(InputError, match="the plan has 3 steps; 4 are asked for"):
+            call()
+    again = ivvi.plan(fit.model, REWARD, (-1, 1), horizon=3)
+    assert ivvi.value(again, fit, horizon=4, draws=20, against=()).horizon == 4
+
+
+def test_the_log_of_a_model_that_left_rows_out_is_read_alike(tmp_path):
+    rows = make_rows(12, 10)
+    rows["x0"][5] = np.nan
+    source = write_table(rows, tmp_path / "log.parquet")
+    fit = run("fit", source, *OPTIONS, "--drop-missing", "--out", tmp_path / "model")
+    assert fit.code == 0, fit.err
+    done = run(
+        *("value", "zero", "--model", tmp_path / "model", "--against", "zero", "--log", source),
+        *("--reward", "quadratic:weight=1", "--horizon", 5, "--draws", 20, "--json", "-"),
+    )
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["shown_by_the_log"] < 0
+
+
 def test_the_command_line_refuses_with_one_sentence(saved):
     ask = ("value", saved / "policy", "--model")
     assert_refused(run("value", "nothing", "--model", saved / "model"), "nothing")

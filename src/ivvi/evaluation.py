@@ -17,7 +17,7 @@ from ivvi.errors import InputError, hint
 from ivvi.model_env import ModelSimulator
 from ivvi.planners import MPC, Planner
 from ivvi.planning import plan
-from ivvi.policy import Policy
+from ivvi.policy import Policy, check_steps
 from ivvi.rollouts import roll_out
 from ivvi.summary import NORMAL_95
 
@@ -151,9 +151,13 @@ def evaluate(
     for word in against:
         if word not in AGAINST:
             raise InputError(f"unknown baseline {word!r}{hint(word, AGAINST)}")
+        if word in named:
+            raise InputError(f"a policy is called {word!r}, as a baseline; another name is wanted")
     if not named and not against:
         raise InputError("no policy was given to evaluate")
     steps = env.world.horizon if horizon is None else horizon
+    for policy in named.values():
+        check_steps(policy, steps)
     everyone = {word: _baseline(word, env, planner, steps) for word in against} | named
     logger.info("running %s for %d episodes of %d steps", ", ".join(everyone), episodes, steps)
     rewards = {

@@ -54,6 +54,7 @@ class Policy:
             )
         if not np.isfinite(states).all():
             raise InputError("a state holds values that are not finite numbers")
+        check_steps(self, step + 1)
         with jax.enable_x64(True):
             decision = Decision.of(self)
             actions = _compiled(decision)(decision.numbers, np.atleast_2d(states), step)
@@ -89,6 +90,15 @@ class Policy:
         d_x = len(self.problem.model.state)
         states = f"{d_x} state{'' if d_x == 1 else 's'}"
         return f"Policy({self.rule.kind}, {states}, {self.problem.actions})"
+
+
+def check_steps(policy: Any, steps: int) -> None:
+    """Refuse more steps than a plan has: it says nothing about those after its end."""
+    known = policy.rule.steps if isinstance(policy, Policy) else None
+    if known is not None and steps > known:
+        raise InputError(
+            f"the plan has {known} steps; {steps} are asked for: plan with a longer horizon"
+        )
 
 
 def load_policy(path: str | os.PathLike[str]) -> Policy:

@@ -107,6 +107,15 @@ def test_next_states_that_are_no_next_rows_are_kept(rows_of):
     assert rows_of(read_logs("minari:test/log-v0"))[0] == rows_of(log)[0]
 
 
+def test_episodes_that_interleave_are_written_whole(rows_of):
+    """Next states stand in columns, so that nothing else needs the rows in order."""
+    after = {f"y{i}": np.append(COLUMNS[f"x{i}"][1:], 0.0) for i in range(2)}
+    rows = take({**COLUMNS, **after}, np.argsort(COLUMNS["step"], kind="stable"))
+    log = read_logs(rows, **ROLES, next_state="y*")
+    assert log.to_minari("test/log-v0").total_episodes == 5
+    assert rows_of(read_logs("minari:test/log-v0"))[0] == rows_of(log)[0]
+
+
 def test_the_command_line_reads_minari(tmp_path):
     create("infos")
     result = run("fit", "minari:test/log-v0", "--out", tmp_path / "model")

@@ -37,6 +37,7 @@ def test_patterns(pattern, matched):
 @pytest.mark.parametrize("odd", ["a:b", "x*", "x..y", "x,y"])
 def test_a_column_with_signs_in_its_name_is_found_by_name(odd):
     assert resolve([*NAMES, odd], state=[odd]).state == (odd,)
+    assert resolve([*NAMES, odd], state=odd).state == (odd,)
 
 
 def test_roles_of_a_whole_schema():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -64,7 +66,8 @@ def act(  # noqa: PLR0913
             pq.write_table(pa.table(columns), temporary)
         say(f"{out}: {len(x):,} states with their actions", quiet=json == "-")
     elif json != "-":
-        print(",".join(columns))
-        for row in zip(*columns.values(), strict=True):
-            print(",".join(f"{value:.10g}" for value in row))
+        table = csv.writer(sys.stdout, lineterminator="\n")
+        table.writerow(columns)
+        rows = zip(*columns.values(), strict=True)
+        table.writerows([f"{value:.10g}" for value in row] for row in rows)
     emit_json(facts, json, force=force)

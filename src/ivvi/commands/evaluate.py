@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ivvi.commands.options import Force, Json, Seed
+from ivvi.commands.options import Force, Json, Seed, folder_names
 from ivvi.terminal import check_json_target, emit_json, say
 
 
@@ -42,12 +42,14 @@ def evaluate(  # noqa: PLR0913
 
     check_figure(plot, force=force)
     check_json_target(json, force=force, out=plot)
-    loaded = {path.name or str(path): load_policy(path) for path in policies}
+    baselines = tuple(filter(None, against.split(",")))
+    names = folder_names(list(map(str, policies)), baselines)
+    loaded = {name: load_policy(path) for name, path in zip(names, policies, strict=True)}
     world = make_env(env, dim=dim, setting=setting, ratings=ratings)
     found = evaluate_policies(
         loaded,
         world,
-        against=tuple(filter(None, against.split(","))),
+        against=baselines,
         episodes=episodes,
         horizon=horizon,
         seed=seed,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -47,6 +48,13 @@ def command_line(context: typer.Context) -> str:
         else:
             words += [option.opts[0], str(value)]
     return shlex.join(words)
+
+
+def folder_names(folders: Sequence[str], taken: Sequence[str]) -> list[str]:
+    """Return the last part of each path or, where it is taken or not the only one, the path."""
+    last = [Path(folder).name for folder in folders]
+    pairs = zip(last, folders, strict=True)
+    return [n if n and last.count(n) == 1 and n not in taken else f for n, f in pairs]
 
 
 def refuse_given(group: Any, why: str, but: tuple[str, ...] = ()) -> None:

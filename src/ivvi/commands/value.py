@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ivvi.commands.options import Force, Json, Seed
+from ivvi.commands.options import Force, Json, Seed, folder_names
 from ivvi.commands.tables import read_states
 from ivvi.terminal import check_json_target, emit_json, progress, say
 
@@ -49,9 +49,14 @@ def value(  # noqa: PLR0913
     check_json_target(json, force=force)
     state = load_model(model).state
     valued = _policy(policy)
-    rivals = {Path(word).name: _policy(word) for word in filter(None, against.split(","))}
+    named = [word for word in against.split(",") if word]
+    names = folder_names(named, ("policy",))
+    rivals = {name: _policy(word) for name, word in zip(names, named, strict=True)}
     first = read_states(state, start, starts, "--start")
-    shown = None if log is None else open_like(log, Shard.load(model).roles)
+    shown = None
+    if log is not None:
+        shard = Shard.load(model)
+        shown = open_like(log, shard.roles, drop_missing=shard.counts.missing > 0)
     worlds = draws * (1 + len(rivals) + replan)
     with progress("worlds", worlds) as bar:
         found = value_policy(

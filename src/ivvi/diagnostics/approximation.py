@@ -22,7 +22,7 @@ from ivvi.diagnostics.statistic import Statistic
 from ivvi.estimators import Exact
 from ivvi.estimators.estimate import EXACT, RANK_TOLERANCE, Floats, Rows, exactly_fitted
 from ivvi.estimators.whitening import orthonormal
-from ivvi.features import FeatureMap, parse_features
+from ivvi.features import FeatureMap, parse_features, state_features
 from ivvi.layout import Layout
 from ivvi.logs import Log, Roles
 from ivvi.moments import Moments
@@ -53,7 +53,8 @@ def richer_layout(log: Log, layout: Layout, richer: str, seed: int = 0) -> Layou
     phi, psi = parse_features(richer, seed)
     head = log.head()
     phi, psi = phi.fitted(head.x, head.a), psi.fitted(head.x, head.z)
-    return Layout.build(layout.phi + phi, layout.psi + psi + _states(phi), log.roles)
+    richer_psi = psi + state_features(phi)  # what phi says of the state, psi must say too
+    return Layout.build(layout.phi + phi, layout.psi + richer_psi, log.roles)
 
 
 def approximation_checks(
@@ -70,11 +71,6 @@ def approximation_checks(
         _richer_psi(base, more_psi, noisy, richer, level),
         _richer_phi(base, moments, noisy, richer, level),
     ]
-
-
-def _states(phi: FeatureMap) -> FeatureMap:
-    """The blocks of phi that look at the state alone: psi must have them too."""
-    return FeatureMap(tuple(block for block in phi.blocks if block.of == "state"))
 
 
 def _richer_psi(base: Moments, richer: Moments, noisy: Bools, word: str, level: float) -> Check:

@@ -238,10 +238,8 @@ def _chunk_edges(number: np.ndarray, size: int) -> list[int]:
 
 
 def _used(rows: Batch) -> Batch:
-    """Leave out rows of weight zero, as `Moments.n` does."""
-    if rows.weight is None or (rows.weight > 0).all():
-        return rows
-    return take_rows(rows, rows.weight > 0)
+    """Leave out rows of weight zero, as `Moments.n` does, and columns that no step looks at."""
+    return take_rows(rows, slice(None) if rows.weight is None else rows.weight > 0)
 
 
 def _have(held: list[tuple[Position | None, Batch]], used: int) -> int:

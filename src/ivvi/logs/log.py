@@ -175,7 +175,9 @@ class Log:
     def to_minari(self, dataset_id: str, *, description: str | None = None) -> Any:
         """Write the log as a Minari data set with the instrument in its infos."""
         said = description or f"confounded log {self.label}; instrument in infos['z']"
-        return write_minari(self.batches(episodes=True), self.roles, dataset_id, description=said)
+        return write_minari(
+            self.in_order().batches(episodes=True), self.roles, dataset_id, description=said
+        )
 
     def __repr__(self) -> str:
         r = self.roles

@@ -1,8 +1,9 @@
 """Which columns of a table are state, action, instrument, next state, reward, episode, step.
 
-Columns are named one by one, by glob (``x*``) or by range (``x0:x4`` or ``x0..x4``,
-in the order of the table). `Schema` is what the user asks for; `Schema.resolve` checks
-it against the columns that there are and returns `Roles`, plain lists of names.
+Columns are named one by one (commas part them, unless the whole is one name), by glob
+(``x*``) or by range (``x0:x4`` or ``x0..x4``, in the order of the table). `Schema` is what
+the user asks for; `Schema.resolve` checks it against the columns that there are and returns
+`Roles`, plain lists of names.
 """
 
 from __future__ import annotations
@@ -152,6 +153,8 @@ class Roles:
 
 def match_columns(patterns: Columns, available: Sequence[str], role: str) -> tuple[str, ...]:
     """Expand names, globs and ranges into column names, in the order asked for."""
+    if isinstance(patterns, str) and patterns in available:
+        return (patterns,)
     if isinstance(patterns, str):
         patterns = [part.strip() for part in patterns.split(",") if part.strip()]
     matched: list[str] = []

@@ -115,6 +115,11 @@ class CautiousRule:
     support: Support | None = None
     abstain: float | None = None
 
+    @property
+    def steps(self) -> int | None:
+        """Those of the plan."""
+        return self.inner.steps
+
     @classmethod
     def from_parts(
         cls, problem: Problem, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]

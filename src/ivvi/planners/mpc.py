@@ -80,6 +80,10 @@ class MPCRule:
     starts: int
     seed: int
 
+    @property
+    def steps(self) -> None:
+        """It plans anew in every step, for as many as there are."""
+
     @classmethod
     def from_parts(
         cls, problem: Problem, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import warnings
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -166,6 +167,11 @@ class Rule(Protocol):
         """The planner's word."""
         ...
 
+    @property
+    def steps(self) -> int | None:
+        """Steps that the plan has; None where it serves any number of them."""
+        ...
+
     def begin(self, n: int) -> Any:
         """Return what is remembered between the steps of n episodes (arrays or ())."""
         ...
@@ -255,4 +261,4 @@ def _check_functions(problem: Problem) -> None:
 
 
 def _names_any(direction: str, names: tuple[str, ...]) -> bool:
-    return any(name in direction.split() for name in names)
+    return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", direction) for name in names)

@@ -162,6 +162,11 @@ class SPEDERule:
     curve: np.ndarray
     choice: Choice
 
+    @property
+    def steps(self) -> int:
+        """Those of the horizon."""
+        return self.greedy.problem.horizon
+
     def begin(self, n: int) -> tuple[()]:
         """Remember nothing."""
         return ()

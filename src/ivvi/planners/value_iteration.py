@@ -167,6 +167,11 @@ class ValueRule:
     shifts: np.ndarray
     noise: Noise
 
+    @property
+    def steps(self) -> int | None:
+        """Those of the horizon; any number when the plan is stationary."""
+        return len(self.shifts) if len(self.shifts) == self.problem.horizon else None
+
     @classmethod
     def from_parts(
         cls, problem: Problem, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]

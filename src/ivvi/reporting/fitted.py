@@ -46,7 +46,8 @@ class Fitted:
     @classmethod
     def of(cls, fit: Fit) -> Fitted:
         """Look at a fit."""
-        return cls(fit.to_json(), fit.model, fit.moments if fit.inference else None)
+        moments = fit.moments if fit.inference and not fit.differenced else None
+        return cls(fit.to_json(), fit.model, moments)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Fitted:

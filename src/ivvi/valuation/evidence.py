@@ -83,7 +83,7 @@ class Evidence:
         if self.moments is None:
             raise InputError(
                 "the least-squares policy needs the moments of the log, which this model does "
-                "not keep; fit it again without --without-moments"
+                "not keep; fit it again without --without-moments, and in levels"
             )
         found = LeastSquares().solve(self.moments)
         believed = replace(self.model, W=found.W, noise_cov=found.noise_cov, bread=found.bread)

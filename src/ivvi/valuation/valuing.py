@@ -18,7 +18,7 @@ from ivvi.planners import MPC, Cautious, Problem
 from ivvi.planners.cautious import CautiousRule
 from ivvi.planners.mpc import MPCRule
 from ivvi.planning import make_planner
-from ivvi.policy import Policy
+from ivvi.policy import Policy, check_steps
 from ivvi.rewards import Learned, make_reward
 from ivvi.valuation.actors import Acting, Fixed, HabitRows, Habitual, OneAction
 from ivvi.valuation.draws import drawing_method
@@ -102,8 +102,11 @@ def value(  # noqa: PLR0913
     if draws < 20:
         raise InputError(f"{draws} draws; at least 20 are wanted for an interval")
     name = policy if isinstance(policy, str) else "policy"
-    planner = planner_of(policy)
-    everyone = {name: policy, **by_name(against)}
+    planner, rivals = planner_of(policy), by_name(against)
+    rival = rivals.get(name, policy)
+    if rival is not policy and not (isinstance(rival, str) and rival == name):
+        raise InputError(f"a rival is called {name!r}, as what is valued; another name is wanted")
+    everyone = {name: policy, **rivals}
     actors = {who: acting(what, evidence, problem, planner) for who, what in everyone.items()}
     if replan and not isinstance(policy, Policy):
         raise InputError("planning again needs a policy that ivvi.plan made")
@@ -147,6 +150,7 @@ def acting(who: Any, evidence: Evidence, problem: Problem, planner: Any) -> Acti
             return Fixed.of(_least_squares(evidence, problem, planner))
         raise InputError(f"unknown policy {who!r}{hint(who, RIVALS)}")
     if hasattr(who, "begin") and hasattr(who, "act"):
+        check_steps(who, problem.horizon)
         return Fixed.of(who)
     if callable(who):
         return who, ()
