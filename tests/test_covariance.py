@@ -131,6 +131,58 @@ def test_hac_does_not_reach_across_gaps():
     assert not np.allclose(one.se, whole.se, rtol=1e-5)
 
 
+def test_hac_counts_rows_without_weight_as_steps():
+    """A row of weight zero says nothing, and those around it stay two steps apart."""
+    data = dependent_rows(5, n=400, episodes=30)
+    weight = np.random.default_rng(5).integers(0, 3, 400).astype(float)
+    fit = ivvi.estimate(dependent_log(data, weight), se=StandardErrors("hac", bandwidth=3))
+    x, a, z, y, episode, _ = data
+    one, root = np.ones((400, 1)), np.sqrt(weight)[:, None]
+    Phi, Psi = np.hstack([one, x, a]), np.hstack([one, x, z])
+    fitted = Psi @ np.linalg.lstsq(root * Psi, root * Phi, rcond=None)[0]
+    bread = np.linalg.inv(fitted.T @ (weight[:, None] * fitted))
+    g = (weight * (y[:, 0] - Phi @ fit.W[0]))[:, None] * fitted @ bread
+    lag = np.abs(np.subtract.outer(np.arange(400), np.arange(400)))
+    kernel = np.maximum(1 - lag / 4, 0) * np.equal.outer(episode, episode)
+    np.testing.assert_allclose(fit.se[0], np.sqrt(np.diag(g.T @ kernel @ g)), rtol=1e-7)
+
+
+@pytest.mark.parametrize("debiased", [False, True], ids=["plain", "debiased"])
+def test_nested_clusters_against_linearmodels(debiased):
+    """Episodes within hospitals; and clusters of which forty are of one row."""
+    x, a, z, y, episode, _ = data = dependent_rows(8, n=900, episodes=90)
+    table = dependent_log(data).to_arrow()
+    odd = np.where(np.arange(900) > 860, 1000 + np.arange(900), episode)
+    for name, values in (("hospital", episode // 3), ("odd", odd)):
+        table = table.append_column(name, [values])
+    log = ivvi.read_logs(table, **ROLES, next_state="y*")
+    model = lm.IV2SLS(y[:, 0], np.column_stack([np.ones(900), x]), a, z)
+    for names, codes in (
+        ("episode,hospital", np.column_stack([episode, episode // 3])),
+        ("odd,hospital", np.column_stack([odd, episode // 3])),
+    ):
+        fit = ivvi.estimate(log, se=StandardErrors("clustered", names, debiased=debiased))
+        other = model.fit(cov_type="clustered", clusters=codes, debiased=debiased)
+        np.testing.assert_allclose(fit.se[0], other.std_errors, rtol=RTOL)
+
+
+def test_a_negative_two_way_variance_is_called_one():
+    """Rows of a design in which the pairs' variance outweighs that of both columns."""
+    rng = np.random.default_rng(0)
+    i, j = np.divmod(np.arange(64), 8)
+    z, sign = rng.normal(size=64), np.where((i + j) % 2, 1.0, -1.0)
+    columns = {"i": i, "j": j, "z0": z, "a0": z + rng.normal(size=64), "y0": sign + 0 * z}
+    log = ivvi.read_logs(columns, action="a0", instrument="z0", next_state="y0")
+    fit = ivvi.estimate(log, se=StandardErrors("clustered", "i,j"))
+    assert fit.estimate.W_cov.blocks[0, 0, 0] < 0
+    assert np.isnan(fit.se[0, 0])
+    assert "negative variance" in fit.summary()
+    assert "not identified" not in fit.summary()
+    assert np.isnan(fit.combination("y0: const")[1])
+    with pytest.raises(InputError, match="or a negative one"):
+        fit.wald("y0: const = 0")
+
+
 def test_joint_covariance_between_outputs():
     data = dependent_rows(6, d_a=2, d_z=3)
     fit = ivvi.estimate(dependent_log(data), se="clustered")
@@ -433,6 +485,18 @@ EXAMPLES = {  # data: state, instruments, clusters
 
 
 @pytest.mark.filterwarnings("ignore:weak instruments")
+@pytest.mark.filterwarnings("ignore:not identified")
+@pytest.mark.parametrize("unit", [1e-8, 1.0, 1e8])
+def test_what_is_not_identified_is_refused_in_any_unit(unit, confounded, log_of):
+    x, a, z, y = confounded(3, d_a=2, d_z=1)
+    log = log_of(x, a * [1.0, unit], z, y)
+    fit = ivvi.estimate(log, allow_unidentified=True, se="robust")
+    assert np.isnan(fit.se[:, 3:]).all()
+    for name in ("a0", "a1"):
+        with pytest.raises(InputError, match="is not identified"):
+            fit.wald(f"y0: {name} = 0")
+
+
 @pytest.mark.parametrize("kind", ["robust", "clustered"])
 @pytest.mark.parametrize("name", ["mroz", "wage2", "card"])
 def test_textbook_data_against_linearmodels(name, kind):

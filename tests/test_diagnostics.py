@@ -357,3 +357,15 @@ def test_diagnostics_are_values(confounded, moments_of):
     one, two = diagnose(m), diagnose(m)
     assert dataclasses.asdict(one) == dataclasses.asdict(two)
     assert math.isfinite(one.cragg_donald)
+
+
+@pytest.mark.parametrize("mean", [0.0, 1e4, 2e6])
+def test_a_state_far_from_zero_is_not_collinear_with_the_constant(mean, confounded, moments_of):
+    """Times in seconds: mu_iv is one over n times the largest eigenvalue of the bread."""
+    x, a, z, y = confounded(5, d_x=1)
+    m = moments_of(x + mean, a, z, y)
+    s = strength(m)
+    assert (s.rank, s.d_phi, s.rank_psi, s.d_psi) == (3, 3, 4, 4)
+    wanted = 1 / (m.n * np.linalg.eigvalsh(Exact().solve(m).bread)[-1])
+    assert s.mu_iv == pytest.approx(wanted, rel=1e-5)
+    assert diagnose(m).warnings == ()

@@ -16,7 +16,7 @@ from gymnasium.utils.env_checker import check_env
 import ivvi
 from helpers import assert_refused, run
 from ivvi.environments import Behaviour
-from ivvi.evaluation import Amount, optimal_policy
+from ivvi.evaluation import Average, optimal_policy
 from ivvi.rollouts import roll_out
 
 REWARD = "quadratic:weight=0.05"
@@ -209,7 +209,7 @@ def test_true_models_have_the_world_s_mean_and_noise(simulator):
 
 
 def test_an_amount_of_one_episode_has_no_interval():
-    alone = Amount.of(np.array([3.0])).to_json()
+    alone = Average.of(np.array([3.0])).to_json()
     assert alone == {"mean": 3.0, "se": None, "interval": None}
 
 

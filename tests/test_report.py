@@ -173,7 +173,7 @@ def test_a_policy_and_its_value_have_their_places(fit, model, tmp_path):
         assert f'data-value="{amount.estimate}"' in text
         assert "[{:.4g}, {:.4g}]".format(*amount.interval) in text
     policy.save(tmp_path / "policy")
-    (tmp_path / "worth.json").write_text(json.dumps(worth.to_dict()))
+    (tmp_path / "worth.json").write_text(json.dumps(worth.to_json()))
     words = ("--policy", tmp_path / "policy", "--value", tmp_path / "worth.json")
     done = run("report", model, *words, "--out", tmp_path / "same.html", "--json", "-")
     assert done.code == 0
@@ -261,7 +261,7 @@ def test_a_run_of_experiments_counts_its_cells_and_gives_its_commands(tmp_path):
         "linear-regret", "Regret", columns, rows, "A note.", "ivvi reproduce linear"
     )
     x = np.array([1.0, 10.0, 100.0])
-    curves = tuple(Curve(label, x, 1 / x) for label in ("setting I", "closed form, I"))
+    curves = Curve("setting I", x, 1 / x), Curve("exact, I", x, 1 / x, level_for="setting I")
     panels = tuple(
         ResultFigure(f"linear-{k}", f"k = {k}: Loss", "t", "|W|", curves, "It falls.", log_y=True)
         for k in (5, 10)
@@ -272,7 +272,7 @@ def test_a_run_of_experiments_counts_its_cells_and_gives_its_commands(tmp_path):
     assert "<dd>1 of 2</dd>" in text
     assert text.count("<h3>Loss</h3>") == 1  # panels of one kind share a figure
     assert "diverges</td>" in text
-    assert "dotted: closed form" in text
+    assert "dotted: at our best" in text
     assert "mathdefault" not in text
     assert text.count("<span>reproduce</span> <span>linear</span>") == 2
 

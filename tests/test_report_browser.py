@@ -57,7 +57,7 @@ def make_worth():
     """Return the value of a policy as `ivvi value --json` writes it."""
     amount = {"estimate": -10.0, "se": 1.0, "interval": [-12.0, -8.0]}
     return {
-        **{"policy": EVIL, "confidence": 0.95, "replanned": True, "horizon": 20, "draws": 500},
+        **{"policy": EVIL, "level": 0.95, "replanned": True, "horizon": 20, "draws": 500},
         **{"discount": 1.0, "starts": EVIL, "method": "asymptotic", "shown_by_the_log": -3.5},
         **{"warning": "WEAK INSTRUMENTS: the numbers below may be far off", "notes": [EVIL]},
         "values": {EVIL: amount, "least-squares": amount, "zero": amount},
@@ -68,9 +68,10 @@ def make_worth():
 def make_results():
     """Return the results of an imagined run: wide tables, missing cells, curves with bands."""
     t = np.arange(1, 40)
-    names = ("instrument", "least squares", "optimal", "setting I", "closed form, I", "<b>b</b>")
+    names = ("instrument", "least squares", "optimal", "setting I", "exact, I", "<b>b</b>")
     curves = tuple(
-        Curve(name, t, i + 1 / t, i + 0.5 / t, i + 2 / t) for i, name in enumerate(names)
+        Curve(name, t, i + 1 / t, i + 0.5 / t, i + 2 / t, "setting I" if "exact" in name else "")
+        for i, name in enumerate(names)
     )
     command = "ivvi reproduce linear --quick --out results"
     figures = tuple(

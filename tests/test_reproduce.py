@@ -123,6 +123,9 @@ def test_a_run_fills_tables_and_figures(whole):
         "linear-both-best-k1",
     }
     assert all(figure.curves and figure.alt for figure in found.figures)
+    loss = next(figure for figure in found.figures if "loss" in figure.name)
+    walked = {curve.label for curve in loss.curves if not curve.level_for}
+    assert {curve.level_for for curve in loss.curves} == walked | {""}  # each with its closed form
     assert found.facts["records"] == UNITS
     assert "ivvi reproduce linear --seeds 1" in regret.command
 

@@ -20,7 +20,7 @@ from ivvi.invalidity.gains import Stage, deviations, first_loss, smallest_crossi
 from ivvi.invalidity.violations import Exclusion, Violation
 from ivvi.model_env import ModelSimulator, one_of
 from ivvi.rollouts import roll_out
-from ivvi.valuation.actors import Constant, Fixed
+from ivvi.valuation.actors import Fixed, OneAction
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.valuing import acting, problem_of
 
@@ -117,7 +117,7 @@ def test_worlds_earn_what_the_model_simulator_earns(case):
     stage = stage_of(fit, policy, starts, 200)
     action = np.array([0.5, -0.5])
     valid = np.zeros((3, 2, 2))
-    earned = stage.returns((Constant(), action), valid, np.stack([fit.W] * 3))
+    earned = stage.returns((OneAction(), action), valid, np.stack([fit.W] * 3))
     np.testing.assert_allclose(earned, earned[:1].repeat(3, axis=0), rtol=1e-9)
     simulator = ModelSimulator(fit.model, policy.problem.reward, one_of(starts))
     half = lambda x: np.broadcast_to(action, x.shape)  # noqa: E731
@@ -219,7 +219,7 @@ def test_bands_widen_with_the_violation_and_hold_the_gain(case):
     long = [replace(e, feature="a dose with a long name") for e in found.effects]
     rows = replace(found, effects=tuple(long)).summary().splitlines()[1:-1]
     assert len({row.index(b) for row, b in zip(rows[1:], _violations(found), strict=True)}) == 1
-    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["level"] == 0.95
+    assert json.loads(json.dumps(found.to_json(), allow_nan=False))["level"] == 0.95
 
 
 def _violations(found):
@@ -331,7 +331,7 @@ def test_the_command_says_and_draws_the_same(case, tmp_path):
     settings = {"violations": ("z0",), "draws": 4, "episodes": 8, "against": ("zero",)}
     found = ivvi.sensitivity(policy, fit, **settings)
     assert result.out.splitlines()[:-1] == found.summary().splitlines()
-    assert json.loads(target.read_text()) == json.loads(json.dumps(found.to_dict()))
+    assert json.loads(target.read_text()) == json.loads(json.dumps(found.to_json()))
     assert figure.read_text().lstrip().startswith("<?xml")
     again = run("sensitivity", tmp_path / "policy", *options, "--plot", figure)
     assert again.code == 2
@@ -342,7 +342,7 @@ def test_the_command_says_and_draws_the_same(case, tmp_path):
     ("options", "sentence"),
     [
         (("--against", "nobody"), "unknown policy 'nobody'"),
-        (("--state", "1,2", "--states", "t.csv"), "not both"),
+        (("--state", "1,2", "--states", "t.csv"), "either --state or --states"),
         (("--state", "one"), "is not a number"),
         (("--plot", "found.gif"), "no known ending"),
     ],

@@ -275,6 +275,23 @@ def test_questions_that_a_log_cannot_answer_say_why():
     assert stateless[BALANCE].passed is not None
 
 
+def test_outputs_without_noise_are_left_out():
+    """Rounding errors neither drift nor depend on each other; the noisy output stays as it is."""
+    rows = columns(2) | {"known": 1.0 + columns(2)["x0"] + columns(2)["a0"]}
+    one, both, none = (
+        ivvi.check_sequence(ivvi.read_logs(rows, **(_roles() | {"next_state": names})))
+        for names in ("next_x0", "next_x0,known", "known")
+    )
+    for check in one.checks:
+        assert both[check.name].test.statistic.value == pytest.approx(
+            check.test.statistic.value, rel=1e-6
+        )
+    for name in (SERIAL_E, STEPS, "stability over episodes", "stability over time (CUSUM)"):
+        assert none[name].reason == "nothing varies that could be compared"
+    for name in ("richer psi (poly2)", "richer phi (poly2)"):
+        assert none[name].reason.startswith("every output is fitted exactly")
+
+
 def test_the_order_of_the_rows_in_the_file_does_not_matter():
     named = columns(6)
     order = np.random.default_rng(0).permutation(1000)

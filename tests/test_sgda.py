@@ -275,9 +275,11 @@ def test_words_of_schedules():
     ("settings", "words"),
     [
         ({"batch": 0}, "batch 0"),
+        ({"batch": "epoch"}, "'epoch' must be at least 1, or the word episode"),
         ({"passes": 0}, "passes 0"),
-        ({"average": "most"}, "'most'"),
-        ({"order": "any"}, "'any'"),
+        ({"average": "most"}, "unknown average 'most'"),
+        ({"order": "random"}, "unknown order 'random'"),
+        ({"memory": "small"}, "unknown memory 'small'"),
     ],
 )
 def test_settings_are_checked(settings, words):

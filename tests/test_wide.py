@@ -12,7 +12,7 @@ from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, take, write_
 from ivvi import SGDA, Exact, estimate, load_model, read_logs
 from ivvi.errors import DataError, InputError, IvviWarning
 from ivvi.estimators.conditions import Conditions
-from ivvi.estimators.coordinates import Raw, Scaled, largest_eigenvalue, whiten
+from ivvi.estimators.coordinates import Raw, Scaled, decouple, largest_eigenvalue
 from ivvi.estimators.passes import Descent, pieces
 from ivvi.estimators.plans import Start, plain_plan
 from ivvi.estimators.rows import Place, Shuffled, Streamed, evaluate, survey
@@ -127,16 +127,6 @@ def test_a_start_is_honoured_by_the_automatic_schedule(small):
         SGDA("constant:0.1", start_K=np.zeros(3)).solve(moments, log)
 
 
-def test_settings_are_checked():
-    for settings, words in (
-        ({"batch": "epoch"}, "'epoch' must be at least 1, or the word episode"),
-        ({"memory": "small"}, "unknown memory 'small'"),
-        ({"order": "random"}, "unknown order 'random'"),
-    ):
-        with pytest.raises(InputError, match=words):
-            SGDA(**settings)
-
-
 def test_episodes_that_are_not_together_are_refused_in_a_stream(tmp_path):
     rows = make_rows(30, 20)
     rows |= {f"next_x{i}": rows[f"x{i}"] for i in range(2)}
@@ -171,7 +161,7 @@ def test_weights_in_other_coordinates_predict_the_same(kind):
         "raw": Raw(),
         "scaled": Scaled.of_rows(Phi, 0),
         "no constant": Scaled.of_rows(Phi, None),
-        "whitened": whiten(Phi, Phi)[0],
+        "whitened": decouple(Phi, Phi)[0],
     }[kind]
     W = rng.normal(size=(3, 5))
     np.testing.assert_allclose(made.of(Phi) @ made.inverse(W).T, Phi @ W.T, rtol=1e-8, atol=1e-8)

@@ -134,7 +134,7 @@ class Levels:
         T = np.zeros((len(layout.phi_names), len(found.layout.phi_names)))
         T[slopes, 1:] = np.eye(len(slopes))
         W, spread = found.W @ T.T, T @ found.spread
-        extra = np.zeros((len(W), 1, 1))
+        extra = np.zeros(len(W))  # variance of the constant, beside that of the slopes
         if c is not None:
             phi, y = list(layout.phi_columns), list(layout.y_columns)
             T[c, 1:] = -moments.mean[phi][slopes]
@@ -142,10 +142,10 @@ class Levels:
             R = np.zeros((len(W), layout.width))
             R[:, y], R[:, phi] = np.eye(len(W)), -W
             left = R @ (moments.scatter / moments.weight) @ R.T
-            extra = (np.diag(left) / self.episodes)[:, None, None]
+            extra = np.diag(left) / self.episodes
         blocks = T @ found.W_cov.blocks @ T.T
         if c is not None:
-            blocks[:, c, c] += extra[:, 0, 0]
+            blocks[:, c, c] += extra
         covariance = replace(found.W_cov, blocks=blocks, joint=self._joint(found.W_cov, T, extra))
         return replace(
             found,
@@ -166,7 +166,7 @@ class Levels:
         joint: Floats = big @ held.joint @ big.T
         if c is not None:
             at = c + len(T) * np.arange(d_y)
-            joint[at, at] += extra[:, 0, 0]
+            joint[at, at] += extra
         return joint
 
 

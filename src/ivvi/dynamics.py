@@ -112,6 +112,11 @@ class Dynamics:
         """Number of outputs that are the next state."""
         return len(self.outputs) - self.has_reward
 
+    @property
+    def next_cov(self) -> np.ndarray:
+        """Covariance of the next state around its mean, (d_next, d_next)."""
+        return self.noise_cov[: self.d_next, : self.d_next]
+
     def mean(self, x: Array, a: Array) -> Array:
         """Return E[x' | x, do(a)], (..., d_next), for NumPy or JAX arrays."""
         return self._outputs(x, a)[..., : self.d_next]
@@ -131,14 +136,13 @@ class Dynamics:
             A `numpy.random.Generator` or a seed, or a JAX key (then inside `jax.jit` too).
         """
         mean = self.mean(x, a)
-        factor = self._noise_factor[: self.d_next, : self.d_next]
         if isinstance(rng, int | np.integer | np.random.Generator):
             draws = np.random.default_rng(rng).normal(size=mean.shape)
         else:
             import jax
 
             draws = jax.random.normal(rng, mean.shape, mean.dtype)
-        return mean + draws @ factor.T
+        return mean + draws @ self._noise_factor.T
 
     def as_env(self, reward: Any, actions: Any, **settings: Any) -> ModelEnv:
         """Return the estimated world as a Gymnasium environment (`ivvi.model_env.ModelEnv`).
@@ -191,7 +195,7 @@ class Dynamics:
 
     @cached_property
     def _noise_factor(self) -> np.ndarray:
-        values, vectors = np.linalg.eigh(self.noise_cov[: self.d_next, : self.d_next])
+        values, vectors = np.linalg.eigh(self.next_cov)
         return vectors * np.sqrt(np.clip(values, 0, None))  # type: ignore[no-any-return]
 
     def save(
@@ -210,7 +214,7 @@ class Dynamics:
         document |= {"facts": dict(facts or {}), **beside[0]}
         return save_folder(path, KIND, document, {**arrays, **beside[1]}, force=force)
 
-    def parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def parts(self) -> Saved:
         """Return JSON values and arrays from which `from_parts` makes the model again."""
         if not np.isfinite(self.W).all():
             raise InputError("the model is not written: its weights are not finite numbers")

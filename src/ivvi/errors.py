@@ -40,19 +40,17 @@ class IvviWarning(UserWarning):
     """Base of all warnings of this package."""
 
 
-class WeakInstrumentWarning(IvviWarning):
-    """The instruments move the actions so little that the estimates are unreliable."""
-
-
 class PlanningWarning(IvviWarning):
     """A plan rests on a part of the model that should not be trusted."""
-
-
-class CollinearityWarning(IvviWarning):
-    """Some features repeat what others say; the answer is well defined all the same."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x1'?"`` for the closest known name, or nothing."""
     match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {match[0]!r}?" if match else ""
+
+
+def hint(word: str, known: Iterable[str]) -> str:
+    """Return the closest of the known words, as `nearest` does, or else all of them."""
+    listed = list(known)
+    return nearest(word, listed) or f"; {', '.join(listed)} are known"

@@ -13,27 +13,27 @@ import numpy as np
 from ivvi.actions import Actions
 from ivvi.environments import ConfoundedEnv
 from ivvi.environments.behaviour import Behaviour
-from ivvi.errors import InputError, nearest
+from ivvi.errors import InputError, hint
 from ivvi.model_env import ModelSimulator
 from ivvi.planners import MPC, Planner
 from ivvi.planning import plan
 from ivvi.policy import Policy, check_steps
 from ivvi.rollouts import roll_out
+from ivvi.summary import NORMAL_95
 
 AGAINST = ("optimal", "zero", "random", "behaviour")
-NORMAL_95 = 1.959963984540054
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Amount:
+class Average:
     """A mean over episodes, its standard error and a 95% interval."""
 
     mean: float
     se: float
 
     @classmethod
-    def of(cls, values: np.ndarray) -> Amount:
+    def of(cls, values: np.ndarray) -> Average:
         """Summarise one value an episode."""
         spread = float(values.std(ddof=1)) if len(values) > 1 else math.nan
         return cls(float(values.mean()), spread / math.sqrt(len(values)))
@@ -75,13 +75,13 @@ class Evaluation:
     reference: str
     label: str
 
-    def value(self, name: str) -> Amount:
+    def value(self, name: str) -> Average:
         """Return of an episode."""
-        return Amount.of(self.rewards[name].sum(axis=1))
+        return Average.of(self.rewards[name].sum(axis=1))
 
-    def regret(self, name: str) -> Amount:
+    def regret(self, name: str) -> Average:
         """Return of the reference minus that of the policy, episode by episode."""
-        return Amount.of((self.rewards[self.reference] - self.rewards[name]).sum(axis=1))
+        return Average.of((self.rewards[self.reference] - self.rewards[name]).sum(axis=1))
 
     def curve(self, name: str) -> np.ndarray:
         """Mean reward of each step with its 95% band, (horizon, 3): mean, low, high."""
@@ -99,10 +99,9 @@ class Evaluation:
         ]
         for name in self.rewards:
             v, r = self.value(name), self.regret(name)
-            own = "reference" if name == self.reference else f"[{_pair(r)}]"
+            own = "reference" if name == self.reference else _pair(r)
             regret = "" if name == self.reference else f"{r.mean:.5g}"
-            shown = f"[{_pair(v)}]"
-            lines.append(f"{name:<{width}}{v.mean:>14.5g}  {shown:<26}{regret:>12}  {own}")
+            lines.append(f"{name:<{width}}{v.mean:>14.5g}  {_pair(v):<26}{regret:>12}  {own}")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -151,8 +150,7 @@ def evaluate(
     named = dict(policies) if isinstance(policies, Mapping) else {"policy": policies}
     for word in against:
         if word not in AGAINST:
-            hint = nearest(word, AGAINST) or f"; {', '.join(AGAINST)} are known"
-            raise InputError(f"unknown baseline {word!r}{hint}")
+            raise InputError(f"unknown baseline {word!r}{hint(word, AGAINST)}")
         if word in named:
             raise InputError(f"a policy is called {word!r}, as a baseline; another name is wanted")
     if not named and not against:
@@ -201,10 +199,10 @@ class Decomposition:
     that is optimal there), and model error along pi^ (what the plan promised too much).
     """
 
-    along_optimal: Amount
-    planning: Amount
-    along_policy: Amount
-    regret: Amount
+    along_optimal: Average
+    planning: Average
+    along_policy: Average
+    regret: Average
 
     def to_json(self) -> dict[str, Any]:
         """Describe with JSON values."""
@@ -230,10 +228,10 @@ def decompose(
     world_best, world_own = (env.rollout(p, **settings).returns for p in (best, policy))
     model_best, model_own = (roll_out(model, p, **settings).returns for p in (best, policy))
     return Decomposition(
-        Amount.of(world_best - model_best),
-        Amount.of(model_best - model_own),
-        Amount.of(model_own - world_own),
-        Amount.of(world_best - world_own),
+        Average.of(world_best - model_best),
+        Average.of(model_best - model_own),
+        Average.of(model_own - world_own),
+        Average.of(world_best - world_own),
     )
 
 
@@ -252,6 +250,6 @@ def _constant(action: np.ndarray) -> Any:
     return lambda x: np.broadcast_to(action, (len(x), len(action)))
 
 
-def _pair(amount: Amount) -> str:
+def _pair(amount: Average) -> str:
     low, high = amount.interval
-    return f"{low:.5g}, {high:.5g}"
+    return f"[{low:.5g}, {high:.5g}]"

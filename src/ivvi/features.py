@@ -31,7 +31,8 @@ from ivvi.blocks import (
     Power,
     Spline,
 )
-from ivvi.errors import FileError, InputError, nearest
+from ivvi.errors import FileError, InputError, hint
+from ivvi.files import as_tuples
 
 WORDS = ("linear", "poly2", "poly3", "fourier:200", "spline:5")
 
@@ -91,7 +92,7 @@ class FeatureMap:
             for block in self.blocks
         )
 
-    def given(self, numbers: Sequence[Array]) -> FeatureMap:
+    def with_numbers(self, numbers: Sequence[Array]) -> FeatureMap:
         """Return the map with other `numbers`, which JAX may trace."""
         rest = iter(numbers)
         blocks = (
@@ -111,7 +112,7 @@ class FeatureMap:
         """Rebuild a map from `to_json`."""
         blocks: list[Block] = []
         for entry in value.get("blocks", ()):
-            settings = {k: _tuples(v) for k, v in entry.items() if k != "kind"}
+            settings = {k: as_tuples(v) for k, v in entry.items() if k != "kind"}
             kind = BLOCKS.get(entry.get("kind"))
             if kind is None:
                 raise FileError(f"unknown feature block {entry.get('kind')!r} in a saved model")
@@ -161,6 +162,11 @@ def custom(function: Any, names: Sequence[str]) -> FeatureMap:
     return FeatureMap((Custom.of_function(function, names),))
 
 
+def state_features(phi: FeatureMap) -> FeatureMap:
+    """Return the blocks of a map that look at the state alone."""
+    return FeatureMap(tuple(block for block in phi.blocks if block.of == "state"))
+
+
 def parse_features(word: str, seed: int = 0) -> tuple[FeatureMap, FeatureMap]:
     """Turn a feature word into the pair (phi, psi).
 
@@ -180,8 +186,7 @@ def parse_features(word: str, seed: int = 0) -> tuple[FeatureMap, FeatureMap]:
     if kind == "spline":
         knots = _count(word, argument)
         return spline(knots), spline(knots, of_input=min(knots, 5))
-    hint = nearest(word, WORDS) or f"; {', '.join(WORDS)} are known"
-    raise InputError(f"unknown features {word!r}{hint}")
+    raise InputError(f"unknown features {word!r}{hint(word, WORDS)}")
 
 
 def describe_direction(
@@ -230,7 +235,3 @@ def _settings(block: Block) -> dict[str, Any]:
         block.check_importable()
     fields = (f.name for f in dataclasses.fields(block) if f.name != "function")  # type: ignore[arg-type]
     return {"kind": type(block).__name__, **{name: getattr(block, name) for name in fields}}
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from ivvi.canvas import new_figure, save_figure
-from ivvi.evaluation import NORMAL_95, Evaluation
+from ivvi.evaluation import Evaluation
 from ivvi.rollouts import Rollout
+from ivvi.summary import NORMAL_95
 
 COLOURS = ("#222222", "#1b7f79", "#c8553d", "#5b6c8f", "#b08900", "#8e5ea2")
 BLUE, RED = "#1d6fb8", "#c1121f"

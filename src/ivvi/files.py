@@ -130,9 +130,7 @@ def save_folder(
     return Path(path)
 
 
-def load_folder(
-    path: str | os.PathLike[str], kind: str
-) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def load_folder(path: str | os.PathLike[str], kind: str) -> Saved:
     """Read what `save_folder` wrote, refusing other versions and altered files."""
     folder = Path(path)
     described, stored = folder / f"{kind}.json", folder / f"{kind}.npz"
@@ -182,9 +180,7 @@ def save_file(
         raise FileError(f"{target} cannot be written: {error.strerror or error}") from error
 
 
-def load_file(
-    path: str | os.PathLike[str], kind: str
-) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def load_file(path: str | os.PathLike[str], kind: str) -> Saved:
     """Read what `save_file` wrote; zip's own checksums tell a damaged file."""
     try:
         with np.load(path, allow_pickle=False) as stored:
@@ -213,6 +209,11 @@ def unnest(name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
     """Return the arrays that `nest` has put under `name`."""
     lead = f"{name}."
     return {key[len(lead) :]: value for key, value in arrays.items() if key.startswith(lead)}
+
+
+def as_tuples(value: Any) -> Any:
+    """Return lists, and lists in lists, as the tuples that they were before JSON."""
+    return tuple(map(as_tuples, value)) if isinstance(value, list) else value
 
 
 def content_hash(path: str | os.PathLike[str]) -> str:

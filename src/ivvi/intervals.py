@@ -14,7 +14,7 @@ from ivvi.diagnostics.effect_scores import EffectScores
 from ivvi.diagnostics.effects import Combination, Effect
 from ivvi.diagnostics.robust_ratio import robust_likelihood_ratio
 from ivvi.diagnostics.robust_sets import robust_anderson_rubin
-from ivvi.errors import InputError, nearest
+from ivvi.errors import InputError, hint
 from ivvi.features import FeatureMap
 from ivvi.fitting import Fit
 from ivvi.layout import build_layout
@@ -89,8 +89,7 @@ def confidence_set(  # noqa: PLR0913
 def _check(method: str, se: str) -> None:
     for word, known, what in ((method, ("ar", "clr"), "method"), (se, ERRORS, "errors")):
         if word not in known:
-            hint = nearest(word, known) or f"; {', '.join(known)} are known"
-            raise InputError(f"unknown {what} {word!r} of a confidence set{hint}")
+            raise InputError(f"unknown {what} {word!r} of a confidence set{hint(word, known)}")
 
 
 def _open(

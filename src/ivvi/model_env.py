@@ -16,6 +16,7 @@ from ivvi.blocks import Array
 from ivvi.errors import InputError
 from ivvi.gym import SimulatedEnv
 from ivvi.rewards import Reward, make_reward
+from ivvi.scatter import square_root
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,15 +61,8 @@ class ModelSimulator:
 
     @cached_property
     def _factor(self) -> np.ndarray:
-        """A square root of the noise covariance: Cholesky's, as simulators use, if there is one."""
-        d = self.model.d_next
-        covariance = self.model.noise_cov[:d, :d]
-        try:
-            factor: np.ndarray = np.linalg.cholesky(covariance)
-        except np.linalg.LinAlgError:
-            values, vectors = np.linalg.eigh(covariance)
-            factor = vectors * np.sqrt(np.clip(values, 0, None))
-        return factor
+        """A square root of the noise covariance, Cholesky's as in simulators."""
+        return square_root(self.model.next_cov)
 
 
 def one_of(states: np.ndarray) -> Callable[[Array], Array]:

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from ivvi.dynamics import Dynamics
-from ivvi.errors import InputError, nearest
+from ivvi.errors import InputError, hint
 from ivvi.planners import MPC, SPEDE, Cautious, Planner, Problem, ValueIteration
 from ivvi.policy import Policy
 
@@ -22,8 +22,7 @@ logger = logging.getLogger(__name__)
 def make_planner(word: str, **settings: Any) -> Planner:
     """Return the planner of a word with settings."""
     if word not in PLANNERS:
-        hint = nearest(word, PLANNERS) or f"; {', '.join(PLANNERS)} are known"
-        raise InputError(f"unknown planner {word!r}{hint}")
+        raise InputError(f"unknown planner {word!r}{hint(word, PLANNERS)}")
     return PLANNERS[word](**settings)  # type: ignore[no-any-return]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,10 +13,10 @@ import jax
 import numpy as np
 
 from ivvi.actions import Actions
-from ivvi.blocks import Array, import_function
+from ivvi.blocks import Array, import_function, import_path
 from ivvi.dynamics import Dynamics
 from ivvi.errors import FileError, InputError
-from ivvi.files import load_folder, save_folder
+from ivvi.files import load_folder, nest, save_folder, unnest
 from ivvi.planners import RULES
 from ivvi.planners.problem import Problem, Rule
 from ivvi.rewards import reward_from_json, reward_to_json
@@ -83,8 +83,7 @@ class Policy:
             "terminal": _path_of(problem.terminal),
             "rule": {"kind": self.rule.kind, **settings},
         }
-        everything = {f"model.{k}": v for k, v in arrays.items()}
-        everything |= {f"rule.{k}": v for k, v in found.items()}
+        everything = nest("model", arrays) | nest("rule", found)
         return save_folder(path, KIND, document, everything, force=force)
 
     def __repr__(self) -> str:
@@ -110,7 +109,7 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
     """
     document, arrays = load_folder(path, KIND)
     try:
-        model = Dynamics.from_parts(document["model"], _under("model.", arrays))
+        model = Dynamics.from_parts(document["model"], unnest("model", arrays))
         terminal = document["terminal"]
         problem = Problem(
             model,
@@ -122,7 +121,7 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
         )
         settings = dict(document["rule"])
         make = RULES[settings.pop("kind")]
-        return Policy(problem, make(problem, settings, _under("rule.", arrays)))
+        return Policy(problem, make(problem, settings, unnest("rule", arrays)))
     except FileError as error:
         raise FileError(f"the policy {path} cannot be used: {error}") from error
     except (KeyError, TypeError, AttributeError) as error:
@@ -139,20 +138,13 @@ def _compiled(decision: Decision) -> Callable[..., Any]:
     return jax.jit(act)  # type: ignore[no-any-return]
 
 
-def _under(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-
-
 def _path_of(function: Any) -> str | None:
     """Return ``module:name`` of a function that can be found again."""
     if function is None:
         return None
-    path = f"{function.__module__}:{getattr(function, '__qualname__', type(function).__name__)}"
-    try:
-        if import_function(path) is function and not path.startswith("__main__:"):
-            return path
-    except FileError:
-        pass
+    path, found = import_path(function)
+    if found:
+        return path
     raise InputError(
         f"the policy cannot be saved: {path!r} cannot be imported; define it at the top of a module"
     )

@@ -13,8 +13,9 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from ivvi.blocks import Array, import_function
-from ivvi.errors import FileError, InputError, nearest
+from ivvi.blocks import Array, import_function, import_path
+from ivvi.errors import FileError, InputError, hint, nearest
+from ivvi.files import as_tuples
 
 Numbers = tuple[float, ...]
 WORDS = ("quadratic", "linear", "learned")
@@ -126,16 +127,9 @@ class Function:
     def of(cls, function: Callable[..., Any] | str) -> Function:
         """Wrap a function or its import path; one that cannot be imported cannot be saved."""
         if isinstance(function, str):
-            found, path, kept = import_function(function), function, None
-        else:
-            name = getattr(function, "__qualname__", type(function).__name__)
-            found, path, kept = function, f"{function.__module__}:{name}", function
-            try:
-                if import_function(path) is function and not path.startswith("__main__:"):
-                    kept = None
-            except FileError:  # a lambda, or defined inside a function
-                pass
-        return cls(path, _positional(found, path), kept)
+            return cls(function, _positional(import_function(function), function))
+        path, found = import_path(function)
+        return cls(path, _positional(function, path), None if found else function)
 
     def __call__(self, x: Array, a: Array, x_next: Array, h: Array) -> Array:
         """Call the function with as many arguments as it takes."""
@@ -189,15 +183,14 @@ def parse_reward(word: str) -> Reward:
     if kind not in ("quadratic", "linear"):
         if rest and "=" not in rest:
             return Function.of(word)
-        hint = nearest(kind, WORDS) or "; quadratic:.., linear:.., learned or module:function"
-        raise InputError(f"unknown reward {word!r}{hint}")
+        known = nearest(kind, WORDS) or "; quadratic:.., linear:.., learned or module:function"
+        raise InputError(f"unknown reward {word!r}{known}")
     settings: dict[str, Any] = {}
     names = [f.name for f in dataclasses.fields(KINDS[kind])]
     for part in filter(None, rest.split(",")):
         name, _, values = part.partition("=")
         if name not in names:
-            hint = nearest(name, names) or f"; {', '.join(names)} are known"
-            raise InputError(f"the reward {kind} has no setting {name!r}{hint}")
+            raise InputError(f"the reward {kind} has no setting {name!r}{hint(name, names)}")
         try:
             numbers = tuple(float(v) for v in values.split(";"))
         except ValueError as error:
@@ -222,7 +215,7 @@ def reward_to_json(reward: Any) -> dict[str, Any]:
 
 def reward_from_json(value: Mapping[str, Any], model: Any) -> Reward:
     """Rebuild a reward from `reward_to_json`."""
-    settings = {k: _tuples(v) for k, v in value.items() if k != "kind"}
+    settings = {k: as_tuples(v) for k, v in value.items() if k != "kind"}
     try:
         return make_reward(KINDS[value.get("kind")](**settings), model)
     except (KeyError, TypeError) as error:
@@ -256,7 +249,3 @@ def _positional(function: Callable[..., Any], path: str) -> int:
     if not 2 <= count <= 4:
         raise InputError(f"the reward {path!r} takes {count} arguments; (x, a), x', h are given")
     return count
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value

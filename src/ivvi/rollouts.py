@@ -127,7 +127,9 @@ class Decision:
     """How a policy acts, split into what is compiled and the numbers that it is given.
 
     Decisions of one `shape` are equal, and so share compiled programs: a policy that was
-    planned in other estimates of the same model does not wait for a compiler again.
+    planned in other estimates of the same model does not wait for a compiler again. Feature
+    maps, problems and rules are split in the same way: `shape` is what a program is compiled
+    for, `numbers` are what it is given, and `with_numbers` puts others in their place.
     """
 
     shape: Hashable

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ivvi.diagnostics.approximation import approximation_checks, richer_layout, richer_word
 from ivvi.diagnostics.check import Check
 from ivvi.diagnostics.quantiles import check_level
@@ -14,6 +16,7 @@ from ivvi.diagnostics.sequence_moments import compute_sequence_moments
 from ivvi.diagnostics.sequence_scores import Scores
 from ivvi.errors import DataError, InputError
 from ivvi.estimators import Exact
+from ivvi.estimators.estimate import exactly_fitted
 from ivvi.features import FeatureMap
 from ivvi.layout import build_layout
 from ivvi.logs import Calendar, Log, read_logs
@@ -98,11 +101,10 @@ def _lines(check: Check) -> list[str]:
     again = f" (of {check.test.compared})" if check.test.compared > 1 else ""
     lines = [
         f"{check.name:<32}{statistic.value:>10.3g} {statistic.distribution:<14}"
-        f"{check.test.p_value:>8.4f}  {verdict}{again}"
+        f"{check.test.p_value:>8.4f}  {verdict}{again}",
+        f"    null: {statistic.null}",
     ]
-    if not check.passed:
-        lines += [f"    null: {statistic.null}", f"    {check.finding}", f"    do: {check.advice}"]
-    return lines
+    return lines if check.passed else [*lines, f"    {check.finding}", f"    do: {check.advice}"]
 
 
 def check_sequence(
@@ -159,7 +161,9 @@ def check_sequence(
             f"{log.label} has {counts.transitions} transitions of {counts.episodes} episodes; "
             "too few to compare with each other"
         )
-    scores = Scores(sequence, Exact().solve(restrict(moments, layout)).W)
+    base = restrict(moments, layout)
+    fit = Exact().solve(base)
+    scores = Scores(sequence, fit.W, exactly_fitted(base, np.diag(fit.noise_cov)))
     roles = log.roles
     names = {
         "x": roles.state,

@@ -19,7 +19,7 @@ import numpy as np
 from ivvi.checkpoint import Checkpoint
 from ivvi.errors import DataError, FileError, InputError
 from ivvi.features import FeatureMap
-from ivvi.files import Saved, content_hash, load_folder, nest, save_folder, unnest
+from ivvi.files import Saved, as_tuples, content_hash, load_folder, nest, save_folder, unnest
 from ivvi.layout import Layout
 from ivvi.logs import Counts, Log, Roles, read_logs
 from ivvi.moments import Moments, compute_moments
@@ -154,10 +154,7 @@ def design_facts(layout: Layout, roles: Roles) -> dict[str, Any]:
 
 def restore_design(facts: Mapping[str, Any]) -> tuple[Layout, Roles]:
     """Rebuild columns and feature maps from `design_facts`."""
-    columns: dict[str, Any] = {
-        role: tuple(names) if isinstance(names, list) else names
-        for role, names in facts["roles"].items()
-    }
+    columns: dict[str, Any] = {role: as_tuples(names) for role, names in facts["roles"].items()}
     roles = Roles(**columns)
     phi, psi = (FeatureMap.from_json(facts[name]) for name in ("phi", "psi"))
     return Layout.build(phi, psi, roles), roles

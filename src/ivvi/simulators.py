@@ -14,7 +14,7 @@ from ivvi.environments import (
     recommender_world,
     sepsis_world,
 )
-from ivvi.errors import InputError, nearest
+from ivvi.errors import InputError, hint
 
 NAMES = ("linear", "nonlinear", "recommender", "recommender-revised", "nicu", "sepsis")
 DEFAULT_DIM = {"linear": 5, "nonlinear": 1}
@@ -51,8 +51,7 @@ def make_env(
     (20, 5)
     """
     if name not in NAMES:
-        hint = nearest(name, NAMES) or f"; {', '.join(NAMES)} are known"
-        raise InputError(f"unknown simulator {name!r}{hint}")
+        raise InputError(f"unknown simulator {name!r}{hint(name, NAMES)}")
     if name in DEFAULT_DIM:
         world = linear_world if name == "linear" else nonlinear_world
         return ConfoundedEnv(world(DEFAULT_DIM[name] if dim is None else dim, setting))

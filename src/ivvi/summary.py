@@ -8,11 +8,12 @@ from collections.abc import Iterable
 import numpy as np
 
 from ivvi.diagnostics import Diagnostics, Statistic
+from ivvi.diagnostics.quantiles import f_quantile
 from ivvi.diagnostics.rank import BIASES
 from ivvi.estimators import Estimate
 
 WIDTH = 78
-CRITICAL = 1.959963984540054
+NORMAL_95 = 1.959963984540054
 """The 97.5% quantile of the normal distribution."""
 TITLES = {
     "sargan": "Sargan",
@@ -28,28 +29,32 @@ TITLES = {
 def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> str:
     """Return one output's coefficients: instrumented, with intervals, and least squares.
 
+    Intervals are normal, or Student's where the covariance is corrected for small samples.
     The last column is how far least squares lies from the instrumented estimate, in
     standard errors of the latter. An estimate that is least squares stands alone.
     """
+    freedom = estimate.freedom
+    width = NORMAL_95 if freedom is None else math.sqrt(f_quantile(0.95, 1, freedom))
     names = estimate.layout.phi_names
-    width = max(10, *(len(name) for name in names))
+    first = max(10, *(len(name) for name in names))
     alone = np.array_equal(estimate.W, baseline.W)
     titles = ("LS" if alone else "IV", "std.err.", "t", "[95%", "conf.]", "LS", "LS-IV")
     widths = (9, 9, 8, 9, 9, 9, 7)
     columns = list(zip(titles, widths, strict=True))[: 5 if alone else 7]
-    head = " " * width + "".join(f" {t:>{w}}" for t, w in columns)
+    head = " " * first + "".join(f" {t:>{w}}" for t, w in columns)
     lines = [f"output {estimate.layout.outputs[output]}", head, "-" * len(head)]
-    se = estimate.se
+    se, free = estimate.se, estimate.is_free(np.eye(len(names)))
     for j, name in enumerate(names):
         w, s, ls = estimate.W[output, j], se[output, j], baseline.W[output, j]
         if math.isnan(s):
-            lines.append(f"{name:{width}} {_number(w)}  {'not identified':^37} {_number(ls)}")
+            why = "not identified" if free[j] else "negative variance: too few clusters"
+            lines.append(f"{name:{first}} {_number(w)}  {why:^37} {_number(ls)}")
             continue
-        low, high = w - CRITICAL * s, w + CRITICAL * s
+        low, high = w - width * s, w + width * s
         moved = (ls - w) / s if s > 0 else math.nan
         t = w / s if s > 0 else math.nan
         lines.append(
-            f"{name:{width}} {_number(w)} {_number(s)} {t:8.2f} {_number(low)} {_number(high)}"
+            f"{name:{first}} {_number(w)} {_number(s)} {t:8.2f} {_number(low)} {_number(high)}"
             + ("" if alone else f" {_number(ls)} {moved:+6.1f}s")
         )
     return "\n".join(lines)
@@ -69,12 +74,12 @@ def diagnostics_table(diagnostics: Diagnostics) -> str:
 def panel_table(diagnostics: Diagnostics) -> str:
     """Return every diagnostic, each with its null, distribution, p-value and a verdict."""
     d = diagnostics
-    lines = ["STRENGTH", "-" * WIDTH, *_strength(d), *_first_stages(d, full=True), *_together(d)]
-    if d.effective_f is not None:
-        values = zip(BIASES, d.effective_f.critical, strict=True)
-        lines.append(_critical("effective F", "bias", values))
+    lines = ["STRENGTH", "-" * WIDTH, *_strength(d)]
+    lines += [*_first_stages(d, full=True), *_together(d, full=True)]
     for kind, row in (d.stock_yogo or {}).items():
         lines.append(_critical("Stock-Yogo", kind, row.items()))
+    if d.stock_yogo is None:
+        lines.append(f"  Stock-Yogo critical values  - ({d.reasons['stock_yogo']})")
     lines += ["", "VALIDITY: do the instruments touch the outcome through the actions alone?"]
     lines.append("-" * WIDTH)
     for name in ("sargan", "basmann", "hansen_j", "difference_in_sargan"):
@@ -102,39 +107,56 @@ def _strength(d: Diagnostics) -> list[str]:
 def _first_stages(d: Diagnostics, *, full: bool = False) -> list[str]:
     lines = []
     for stage in d.first_stage:
-        lines.append(
-            f"first stage {stage.feature:<6} partial F {stage.partial_f.value:<10.4g} "
-            f"{stage.partial_f.distribution:<14} partial R2 {stage.partial_r2:.4f}"
-        )
-        for title, test in (
-            ("robust F", stage.robust_f),
-            ("SW conditional F", stage.conditional_f if len(d.first_stage) > 1 else None),
-            ("robust SW F", stage.robust_conditional_f if len(d.first_stage) > 1 else None),
-        ):
-            if full and test is not None:
-                lines.append(f"  {title:<16} {_line(test)}")
-    return lines
+        test, share = stage.partial_f, f"partial R2 {stage.partial_r2:.4f}"
+        if not full:
+            lines.append(
+                f"first stage {stage.feature:<6} F {test.value:<10.4g} {test.distribution:<14} "
+                f"p = {test.p_value:.4f}  {share}"
+            )
+            continue
+        lines.append(f"first stage {stage.feature:<5} null: {test.null}")
+        lines.append(f"  partial F        {_line(test)}  {share}")
+        lines.append(_or_why("robust F", stage.robust_f, stage.reasons.get("robust")))
+        if len(d.first_stage) > 1:
+            if stage.conditional_f is not None:
+                lines.append(f"{'':<17} null: {stage.conditional_f.null}")
+            why = stage.reasons.get("conditional")
+            lines.append(_or_why("SW conditional F", stage.conditional_f, why))
+            why = stage.reasons.get("robust_conditional")
+            lines.append(_or_why("robust SW F", stage.robust_conditional_f, why))
+    return lines or [f"first stage       - ({d.reasons['first_stage']})"]
 
 
-def _together(d: Diagnostics) -> list[str]:
-    """Return the statistics of all endogenous features together."""
+def _or_why(title: str, test: Statistic | None, why: str | None) -> str:
+    return f"  {title:<16} {f'- ({why})' if test is None else _line(test)}"
+
+
+def _together(d: Diagnostics, *, full: bool = False) -> list[str]:
+    """Return the statistics of all endogenous features together, `full` with their nulls."""
     lines = []
     if d.cragg_donald is None or d.cragg_donald_test is None:
         lines.append(f"Cragg-Donald F    - ({d.reasons['cragg_donald']})")
     else:
         lines.append(f"Cragg-Donald F    {d.cragg_donald:<12.4g} Wald {_line(d.cragg_donald_test)}")
+        lines += [f"{'':<17} null: {d.cragg_donald_test.null}"] * full
     if d.kleibergen_paap is None:
         lines.append(f"Kleibergen-Paap   - ({d.reasons['kleibergen_paap']})")
     else:
         test = d.kleibergen_paap
         lines.append(f"Kleibergen-Paap F {test.f:<12.4g} rk {_line(test.wald)}")
+        lines += [f"{'':<17} null: {test.wald.null}"] * full
     if d.effective_f is None:
         lines.append(f"effective F       - ({d.reasons['effective_f']})")
-    else:
-        lines.append(
-            f"effective F       {d.effective_f.value:<12.4g} critical value "
-            f"{d.effective_f.critical[1]:.4g} (bias of 10%), p = {d.effective_f.p_value:.4f}"
-        )
+        return lines
+    effective = d.effective_f
+    lines.append(
+        f"effective F       {effective.value:<12.4g} critical value "
+        f"{effective.critical[1]:.4g} (bias of 10%), p = {effective.p_value:.4f}"
+    )
+    if full:
+        lines.append(f"{'':<17} null: {effective.null}")
+        lines.append(f"{'':<17} {effective.distribution}")
+        lines.append(_critical("effective F", "bias", zip(BIASES, effective.critical, strict=True)))
     return lines
 
 
@@ -150,8 +172,11 @@ def _tests(d: Diagnostics, name: str) -> list[str]:
         return [f"{title:<17} - ({d.reasons[name]})"]
     lines = [f"{title:<17} null: {tests[0].null}"]
     lines += [f"  {o:<15} {_line(t)}" for o, t in zip(d.outputs, tests, strict=True)]
-    together = d.joint.get(name)
-    return lines if together is None else [*lines, f"  {'together':<15} {_line(together)}"]
+    if name in d.joint and len(d.outputs) > 1:
+        together, why = d.joint[name], d.reasons.get(f"joint_{name}")
+        told = f"- ({why})" if together is None else _line(together)
+        lines.append(f"  {'together':<15} {told}")
+    return lines
 
 
 def _line(test: Statistic) -> str:

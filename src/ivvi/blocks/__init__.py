@@ -6,7 +6,7 @@ code runs on NumPy arrays, on JAX arrays and under `jax.grad` and `jax.jit`.
 """
 
 from ivvi.blocks.block import Array, Block
-from ivvi.blocks.custom import Custom, import_function
+from ivvi.blocks.custom import Custom, import_function, import_path
 from ivvi.blocks.from_data import Fourier, OneHot, Spline
 from ivvi.blocks.monomials import Constant, Interactions, Power
 
@@ -26,4 +26,5 @@ __all__ = [
     "Power",
     "Spline",
     "import_function",
+    "import_path",
 ]

@@ -24,11 +24,7 @@ class Custom(Plain):
     @classmethod
     def of_function(cls, function: Callable[..., Any], columns: Sequence[str]) -> Custom:
         """Wrap a function; one that cannot be imported works, but cannot be saved."""
-        path = f"{function.__module__}:{function.__qualname__}"
-        try:
-            found = import_function(path) is function and not path.startswith("__main__:")
-        except FileError:  # a lambda, or defined inside a function
-            found = False
+        path, found = import_path(function)
         return cls(path, tuple(columns), function=None if found else function)
 
     def check_importable(self) -> None:
@@ -50,6 +46,18 @@ class Custom(Plain):
 
     def names(self, state: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
         return self.columns
+
+
+def import_path(function: Callable[..., Any]) -> tuple[str, bool]:
+    """Return ``module:name`` of a function, and whether it is found there again.
+
+    A lambda is not, nor what is defined inside a function or in a script.
+    """
+    path = f"{function.__module__}:{getattr(function, '__qualname__', type(function).__name__)}"
+    try:
+        return path, import_function(path) is function and not path.startswith("__main__:")
+    except FileError:
+        return path, False
 
 
 @cache

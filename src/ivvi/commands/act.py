@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ivvi.commands.options import Force, Json, Seed
-from ivvi.commands.plan import numbers, read_columns
+from ivvi.commands.tables import read_states
 from ivvi.errors import InputError
 from ivvi.terminal import check_json_target, emit_json, say
 
@@ -34,7 +34,6 @@ def act(  # noqa: PLR0913
     force: Force = False,
 ) -> None:
     """Say what a policy does in one state, or in each row of a table."""
-    import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -50,10 +49,7 @@ def act(  # noqa: PLR0913
     names, horizon = loaded.problem.model, loaded.problem.horizon
     if not 0 <= step < horizon:
         raise InputError(f"--step is {step}; the plan has the steps 0 to {horizon - 1}")
-    if states is not None:
-        x = read_columns(states, names.state)
-    else:
-        x = np.atleast_1d(numbers(str(state), "--state"))[None]
+    x = read_states(names.state, state, states, "--state")
     actions = loaded(x, step)
     columns = {name: actions[:, i] for i, name in enumerate(names.action)}
     facts = {"state": list(names.state), "action": list(names.action), "actions": actions.tolist()}
@@ -61,7 +57,7 @@ def act(  # noqa: PLR0913
         from ivvi.valuation import stability
 
         sure = stability(loaded, model, x, seed=seed)
-        facts |= sure.to_dict()
+        facts |= sure.to_json()
         columns |= {"agreement": sure.agreement}
         columns |= {} if sure.outside is None else {"outside": sure.outside}
     if out is not None:

@@ -29,6 +29,7 @@ KEPT = (
     "clusters",
     "debiased",
     "bandwidth",
+    "se_note",
     "warnings",
     "diagnostics",
 )
@@ -72,5 +73,7 @@ def diagnose(  # noqa: PLR0913
     diagnostics = panel(found.moments, found.scored, suspects) if suspects else found.diagnostics
     say(panel_table(diagnostics), quiet=json == "-")
     say(f"\nerrors            {found.estimate.W_cov}", quiet=json == "-")
+    if note := found.errors.note:
+        say(f"                  {note}", quiet=json == "-")
     whole = found.to_json() | {"diagnostics": diagnostics.to_json()}
     emit_json({name: whole[name] for name in KEPT}, json, force=force)

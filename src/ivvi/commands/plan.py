@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ivvi.commands.options import Force, Json, Seed
+from ivvi.commands.tables import numbers, read_columns
 from ivvi.errors import InputError, PlanningWarning
 from ivvi.terminal import check_json_target, emit_json, progress, say, warn
 
@@ -107,35 +108,3 @@ def _actions(
     if low is None or high is None:
         raise InputError("--action-low and --action-high are wanted together")
     return Actions.box(numbers(low, "--action-low"), numbers(high, "--action-high"), dim=len(names))
-
-
-def numbers(text: str, option: str) -> Any:
-    """Read ``1.5`` or ``1,2,3``."""
-    import numpy as np
-
-    try:
-        found = [float(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(f"{option} {text!r} is not a number, or numbers with commas") from None
-    return found[0] if len(found) == 1 else np.array(found)
-
-
-def read_columns(path: Path, names: tuple[str, ...]) -> Any:
-    """Read named numeric columns of a table, (rows, columns)."""
-    import numpy as np
-
-    from ivvi.errors import ColumnError, DataError, nearest
-    from ivvi.logs.opening import open_table
-
-    table = open_table(str(path))
-    for name in names:
-        if name not in table.schema.names:
-            hint = nearest(name, table.schema.names)
-            raise ColumnError(f"{path} has no column {name!r}{hint}")
-    parts = [
-        np.column_stack([np.asarray(batch.column(name), dtype=np.float64) for name in names])
-        for batch in table.batches(names, names, 1 << 16)
-    ]
-    if not parts or not sum(map(len, parts)):
-        raise DataError(f"{path} has no rows")
-    return np.concatenate(parts)

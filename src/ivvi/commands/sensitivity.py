@@ -8,9 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ivvi.commands.options import Force, Json, Seed
-from ivvi.commands.plan import numbers, read_columns
-from ivvi.commands.value import read_starts
-from ivvi.errors import InputError
+from ivvi.commands.tables import read_states
 from ivvi.terminal import check_json_target, emit_json, progress, say
 
 
@@ -45,30 +43,22 @@ def sensitivity(  # noqa: PLR0913
     force: Force = False,
 ) -> None:
     """Find how far the instrument may be invalid before gain and actions change."""
-    import numpy as np
-
     from ivvi.canvas import check_figure
     from ivvi.invalidity import sensitivity as analyse
     from ivvi.policy import load_policy
 
     check_figure(plot, force=force)
     check_json_target(json, force=force, out=plot)
-    if state is not None and states is not None:
-        raise InputError("give --state or --states, not both")
     loaded = load_policy(policy)
-    rows: Any = None
-    if states is not None:
-        rows = read_columns(states, loaded.problem.model.state)
-    elif state is not None:
-        rows = np.atleast_1d(numbers(state, "--state"))[None]
+    names = loaded.problem.model.state
     with progress("doubting", None) as bar:
         found = analyse(
             loaded,
             model,
             against=_rivals(against),
             violations=tuple(filter(None, violations.split(","))),
-            states=rows,
-            starts=read_starts(loaded.problem.model.state, start, starts),
+            states=read_states(names, state, states, "--state"),
+            starts=read_states(names, start, starts, "--start"),
             episodes=episodes,
             horizon=horizon,
             most=most,
@@ -81,7 +71,7 @@ def sensitivity(  # noqa: PLR0913
     if plot is not None:
         found.plot(plot, force=force)
         say(f"drawn in {plot}", quiet=json == "-")
-    emit_json(found.to_dict(), json, force=force)
+    emit_json(found.to_json(), json, force=force)
 
 
 def _rivals(text: str) -> Any:

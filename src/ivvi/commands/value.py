@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ivvi.commands.options import Force, Json, Seed, folder_names
-from ivvi.commands.plan import numbers, read_columns
-from ivvi.errors import InputError
+from ivvi.commands.tables import read_states
 from ivvi.terminal import check_json_target, emit_json, progress, say
 
 
@@ -27,7 +26,7 @@ def value(  # noqa: PLR0913
     ] = "auto",
     draws: Annotated[int, typer.Option(help="Worlds drawn for the intervals.")] = 500,
     replan: Annotated[bool, typer.Option("--replan", help="Plan again in every draw.")] = False,
-    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     reward: Annotated[str | None, typer.Option(help="As for plan. [default: the policy's]")] = None,
     horizon: Annotated[int | None, typer.Option(help="Steps. [default: the policy's]")] = None,
     discount: Annotated[float | None, typer.Option(help="[default: the policy's]")] = None,
@@ -53,7 +52,7 @@ def value(  # noqa: PLR0913
     named = [word for word in against.split(",") if word]
     names = folder_names(named, ("policy",))
     rivals = {name: _policy(word) for name, word in zip(names, named, strict=True)}
-    first = read_starts(state, start, starts)
+    first = read_states(state, start, starts, "--start")
     shown = None
     if log is not None:
         shard = Shard.load(model)
@@ -70,14 +69,14 @@ def value(  # noqa: PLR0913
             method=method,
             draws=draws,
             replan=replan,
-            confidence=confidence,
+            level=level,
             starts=first,
             log=shown,
             seed=seed,
             progress=bar,
         )
     say(found.summary(), quiet=json == "-")
-    emit_json(found.to_dict(), json, force=force)
+    emit_json(found.to_json(), json, force=force)
 
 
 def _policy(word: str) -> Any:
@@ -86,12 +85,3 @@ def _policy(word: str) -> Any:
     from ivvi.valuation.valuing import RIVALS
 
     return word if word in RIVALS else load_policy(word)
-
-
-def read_starts(names: tuple[str, ...], one: str | None, table: Path | None) -> Any:
-    """Return the first states that --start or --starts tell, if any."""
-    if one is not None and table is not None:
-        raise InputError("give either --start or --starts")
-    if table is not None:
-        return read_columns(table, names)
-    return None if one is None else numbers(one, "--start")

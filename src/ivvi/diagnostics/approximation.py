@@ -14,19 +14,22 @@ from __future__ import annotations
 import re
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ivvi.diagnostics.check import Check
 from ivvi.diagnostics.cluster_tests import Comparison
 from ivvi.diagnostics.statistic import Statistic
 from ivvi.estimators import Exact
-from ivvi.estimators.estimate import RANK_TOLERANCE, Floats, Rows
+from ivvi.estimators.estimate import EXACT, RANK_TOLERANCE, Floats, Rows, exactly_fitted
 from ivvi.estimators.whitening import orthonormal
-from ivvi.features import FeatureMap, parse_features
+from ivvi.features import FeatureMap, parse_features, state_features
 from ivvi.layout import Layout
 from ivvi.logs import Log, Roles
 from ivvi.moments import Moments
 from ivvi.nested import columns_in, psi_positions, restrict
 
+Bools = NDArray[np.bool_]
+NO_NOISE = "every output is fitted exactly: there is no noise to compare with"
 NEGLIGIBLE_STEPS = 1.0
 """A change of W below one of its standard errors does not matter, however sure it is."""
 NEGLIGIBLE_SHARE = 0.02
@@ -50,7 +53,8 @@ def richer_layout(log: Log, layout: Layout, richer: str, seed: int = 0) -> Layou
     phi, psi = parse_features(richer, seed)
     head = log.head()
     phi, psi = phi.fitted(head.x, head.a), psi.fitted(head.x, head.z)
-    return Layout.build(layout.phi + phi, layout.psi + psi + _states(phi), log.roles)
+    richer_psi = psi + state_features(phi)  # what phi says of the state, psi must say too
+    return Layout.build(layout.phi + phi, layout.psi + richer_psi, log.roles)
 
 
 def approximation_checks(
@@ -62,22 +66,18 @@ def approximation_checks(
     """
     base = restrict(moments, layout)
     more_psi = restrict(moments, Layout.build(layout.phi, moments.layout.psi, roles))
+    noisy = ~exactly_fitted(base, np.diag(Exact().solve(base).noise_cov))
     return [
-        _richer_psi(base, more_psi, richer, level),
-        _richer_phi(base, moments, richer, level),
+        _richer_psi(base, more_psi, noisy, richer, level),
+        _richer_phi(base, moments, noisy, richer, level),
     ]
 
 
-def _states(phi: FeatureMap) -> FeatureMap:
-    """The blocks of phi that look at the state alone: psi must have them too."""
-    return FeatureMap(tuple(block for block in phi.blocks if block.of == "state"))
-
-
-def _richer_psi(base: Moments, richer: Moments, word: str, level: float) -> Check:
+def _richer_psi(base: Moments, richer: Moments, noisy: Bools, word: str, level: float) -> Check:
     """Do the conditions that a richer psi adds hold, and does W move when they are used?
 
-    The difference of the two Sargan statistics with one noise variance, for each output:
-    chi-squared with as many degrees of freedom as psi+ has columns more.
+    The difference of the two Sargan statistics with one noise variance, for each output
+    that has noise: chi-squared with as many degrees of freedom as psi+ has columns more.
     """
     name = f"richer psi ({word})"
     eta, noise = eta_2(base, richer)
@@ -89,6 +89,8 @@ def _richer_psi(base: Moments, richer: Moments, word: str, level: float) -> Chec
     one, other = Exact().solve(base), Exact().solve(richer)
     if not (one.identified and other.identified):
         return Check(name, None, level, reason="W is not identified")
+    if not noisy.any():
+        return Check(name, None, level, reason=NO_NOISE, finding=found)
     rows = Rows.of(richer)
     inside = [i for i in psi_positions(base.layout, richer.layout) if i in rows.psi_kept]
     poor = orthonormal(rows.Psi[:, np.searchsorted(rows.psi_kept, inside)])
@@ -100,16 +102,16 @@ def _richer_psi(base: Moments, richer: Moments, word: str, level: float) -> Chec
     for fit, basis in ((one, poor), (other, rich)):
         rest = rows.Y - rows.Phi @ fit.W[:, rows.phi_kept].T
         explained.append(np.sum((basis.T @ rest) ** 2, axis=0))
-    squares = richer.n * (explained[1] - explained[0]) / np.diag(other.noise_cov)
-    steps = float(np.max(np.abs(other.W - one.W) / one.se))
+    squares = richer.n * (explained[1] - explained[0])[noisy] / np.diag(other.noise_cov)[noisy]
+    steps = float(np.max(np.abs(other.W - one.W)[noisy] / one.se[noisy]))
     found += f"; an entry of W moves by at most {steps:.1f} of its standard errors"
     null = "the conditions that a richer psi adds hold"
-    test = _largest(squares, added, base, null)
+    test = _largest(squares, added, _named(base, noisy), null)
     return Check(name, test, level, found, advice, negligible=steps < NEGLIGIBLE_STEPS)
 
 
-def _richer_phi(base: Moments, richer: Moments, word: str, level: float) -> Check:
-    """The score test that what phi+ adds to phi has no effect, for each output.
+def _richer_phi(base: Moments, richer: Moments, noisy: Bools, word: str, level: float) -> Check:
+    """The score test that what phi+ adds to phi has no effect, for each output that has noise.
 
     What phi+ adds is orthogonal to phi and of length one, so that the squared effect, less
     what sampling puts there, is eta_1^2.
@@ -122,6 +124,8 @@ def _richer_phi(base: Moments, richer: Moments, word: str, level: float) -> Chec
     d = N.shape[1]
     if not d:
         return Check(name, None, level, reason="the richer phi adds nothing")
+    if not noisy.any():
+        return Check(name, None, level, reason=NO_NOISE)
     scale = np.linalg.norm(rows.Phi[:, kept], axis=0)
     X = np.column_stack([N, rows.Phi[:, kept] / np.where(scale > 0, scale, 1.0)])
     basis = orthonormal(rows.Psi)
@@ -129,19 +133,17 @@ def _richer_phi(base: Moments, richer: Moments, word: str, level: float) -> Chec
     if len(size) < X.shape[1] or size[-1] < RANK_TOLERANCE:
         return Check(name, None, level, reason=f"{word} is not identified by these instruments")
     inverse = (right.T / size) @ left.T
-    slopes = inverse @ (basis.T @ rows.Y)
-    noise = np.mean((rows.Y - X @ slopes) ** 2, axis=0) * len(X)
+    Y, names = rows.Y[:, noisy], _named(base, noisy)
+    slopes = inverse @ (basis.T @ Y)
+    noise = np.maximum(np.sum((Y - X @ slopes) ** 2, axis=0), EXACT * np.sum(Y**2, axis=0))
     effect, cov = slopes[:d], (inverse @ inverse.T)[:d, :d] / richer.n
-    squares = richer.n * np.array([_score(basis, X[:, d:], N, y) for y in rows.Y.T])
+    squares = richer.n * np.array([_score(basis, X[:, d:], N, y) for y in Y.T])
     eta = np.sqrt(np.maximum(np.sum(effect**2, axis=0) - noise * np.trace(cov), 0.0))
     share = eta / np.sqrt(noise)
     worst = int(np.argmax(share))
-    found = (
-        f"eta_1 is about {eta[worst]:.2g} for {base.layout.outputs[worst]} "
-        f"({share[worst]:.1%} of the noise)"
-    )
+    found = f"eta_1 is about {eta[worst]:.2g} for {names[worst]} ({share[worst]:.1%} of the noise)"
     null = "what the richer phi adds has no effect"
-    test = _largest(squares, d, base, null)
+    test = _largest(squares, d, names, null)
     small = bool(share[worst] < NEGLIGIBLE_SHARE)
     return Check(name, test, level, found, f"fit with {word}", negligible=small)
 
@@ -192,7 +194,11 @@ def eta_2(base: Moments, richer: Moments) -> tuple[float, float]:
     return float(size), float(min(noise, 1.0))
 
 
-def _largest(squares: Floats, rank: int, base: Moments, null: str) -> Comparison:
+def _named(base: Moments, noisy: Bools) -> list[str]:
+    return [name for name, used in zip(base.layout.outputs, noisy, strict=True) if used]
+
+
+def _largest(squares: Floats, rank: int, names: list[str], null: str) -> Comparison:
     worst = int(np.argmax(squares))
     statistic = Statistic(float(squares[worst]), (rank,), null)
-    return Comparison(statistic, len(squares), base.layout.outputs[worst])
+    return Comparison(statistic, len(squares), names[worst])

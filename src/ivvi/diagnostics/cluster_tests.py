@@ -56,6 +56,7 @@ class Range:
         return {
             "value": self.value,
             "distribution": self.distribution,
+            "df": None,
             "p_value": self.p_value,
             "null": self.null,
         }

@@ -52,6 +52,8 @@ class ConfidenceSet:
         Probability with which the set holds the truth.
     method, se
         ``ar`` or ``clr``; ``unadjusted``, ``robust`` or ``clustered``.
+    distribution
+        Of the test at the truth; empty where the instruments allow none.
     """
 
     label: str
@@ -59,6 +61,7 @@ class ConfidenceSet:
     level: float
     method: str
     se: str = "unadjusted"
+    distribution: str = ""
 
     def __contains__(self, value: float) -> bool:
         return any(low <= value <= high for low, high in self.intervals)
@@ -94,8 +97,16 @@ class ConfidenceSet:
         pieces = " or ".join(_piece(low, high) for low, high in self.intervals)
         head = f"{100 * self.level:g}% {TITLES[self.method]} set ({self.se}) of the {self.label}"
         if self.kind in ("empty", "everything"):
-            return f"{head}: {self.verdict}"
-        return f"{head}: {pieces}" + ("" if self.kind == "bounded" else f" ({self.verdict})")
+            found = self.verdict
+        else:
+            found = pieces if self.kind == "bounded" else f"{pieces} ({self.verdict})"
+        law = f"{self.distribution}, p >= {1 - self.level:.4g}" if self.distribution else "no test"
+        return f"{head}: {found}\n  null: {self.null}; {law}"
+
+    @property
+    def null(self) -> str:
+        """The hypothesis that is tested for each value."""
+        return f"the {self.label} is the value"
 
     def to_json(self) -> dict[str, Any]:
         """Describe the set with JSON values; null stands for an infinite end."""
@@ -108,6 +119,8 @@ class ConfidenceSet:
             "level": self.level,
             "method": self.method,
             "se": self.se,
+            "null": self.null,
+            "distribution": self.distribution or None,
         }
 
 
@@ -121,11 +134,12 @@ def anderson_rubin(effect: Effect, level: float = 0.95) -> ConfidenceSet:
     """
     check_level(level)
     over = effect.k - effect.nuisance
-    found = LINE
-    if over > 0 and effect.moves:
-        quantile = f_quantile(level, over, effect.freedom)
-        found = level_set(effect, quantile * over / effect.freedom)
-    return ConfidenceSet(effect.label, found, level, "ar")
+    if over < 1 or not effect.moves:
+        return ConfidenceSet(effect.label, LINE, level, "ar")
+    quantile = f_quantile(level, over, effect.freedom)
+    found = level_set(effect, quantile * over / effect.freedom)
+    law = f"F({over}, {effect.freedom})"
+    return ConfidenceSet(effect.label, found, level, "ar", distribution=law)
 
 
 def conditional_likelihood_ratio(effect: Effect, level: float = 0.95) -> ConfidenceSet:
@@ -150,7 +164,12 @@ def conditional_likelihood_ratio(effect: Effect, level: float = 0.95) -> Confide
     found = LINE
     if p_value(l1) < 1 - level:
         found = level_set(effect, solve_decreasing(p_value, 1 - level, l0, l1))
-    return ConfidenceSet(effect.label, found, level, "clr")
+    return ConfidenceSet(effect.label, found, level, "clr", distribution=conditional_law(over))
+
+
+def conditional_law(k: int, p: int = 1) -> str:
+    """Name the law of `conditional_tail`."""
+    return f"chi2({p})" if k == p else f"LR({k}, {p}) given the strength"
 
 
 def conditional_tail(statistic: float, s: float, k: int, p: int = 1) -> float:

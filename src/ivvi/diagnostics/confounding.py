@@ -12,9 +12,9 @@ import numpy as np
 
 from ivvi.diagnostics.first_stage import denominator, partial_out, residual
 from ivvi.diagnostics.statistic import Statistic, quadratic
-from ivvi.diagnostics.validity import ratio
+from ivvi.diagnostics.validity import dependent, noiseless, ratio
 from ivvi.estimators import Estimate, LeastSquares
-from ivvi.estimators.estimate import RANK_TOLERANCE, Rows
+from ivvi.estimators.estimate import RANK_TOLERANCE, Rows, exactly_fitted
 from ivvi.estimators.score_rows import Score
 from ivvi.estimators.scores import Scored
 from ivvi.estimators.whitening import Whitened, orthonormal, whiten
@@ -89,9 +89,8 @@ def wu_hausman(moments: Moments) -> tuple[Statistic, ...] | None:
     found = augment(moments)
     if found is None:
         return None
-    q = found.gamma.shape[1]
-    total = np.diag(moments.scatter)[list(moments.layout.y_columns)] / moments.weight
-    left = np.maximum(np.diag(found.noise), np.finfo(float).eps * total)  # a perfect fit
+    q, noise = found.gamma.shape[1], np.diag(found.noise)
+    left = np.where(exactly_fitted(moments, noise), 0.0, noise)
     values = ratio(np.sum(found.gamma**2, axis=1) / q, left / found.freedom)
     return tuple(Statistic(float(value), (q, found.freedom), NULL) for value in values)
 
@@ -99,7 +98,7 @@ def wu_hausman(moments: Moments) -> tuple[Statistic, ...] | None:
 def joint_wu_hausman(moments: Moments) -> Statistic | None:
     """The same for all outputs together, a Wald test: (n - k) tr(S^-1 gamma gamma^T)."""
     found = augment(moments)
-    if found is None or np.linalg.cond(found.noise) > 1e12:
+    if found is None or dependent(moments, found.noise):
         return None
     value = found.freedom * float(
         np.trace(np.linalg.solve(found.noise, found.gamma @ found.gamma.T))
@@ -115,10 +114,11 @@ def robust_wu_hausman(moments: Moments, scored: Scored) -> tuple[Statistic, ...]
     q = found.gamma.shape[1]
     df = (q, denominator(scored, found.freedom))
     omega = scored.blocks(moments.n - found.freedom)
-    return tuple(
-        Statistic(moments.n * quadratic(gamma, part, "the residuals' effects") / q, df, NULL)
-        for gamma, part in zip(found.gamma, omega, strict=True)
+    values = (
+        0.0 if exact else moments.n * quadratic(gamma, part, "the residuals' effects") / q
+        for gamma, part, exact in zip(found.gamma, omega, noiseless(moments, omega), strict=True)
     )
+    return tuple(Statistic(value, df, NULL) for value in values)
 
 
 def durbin(moments: Moments, estimate: Estimate) -> tuple[Statistic, ...] | None:
@@ -129,10 +129,11 @@ def durbin(moments: Moments, estimate: Estimate) -> tuple[Statistic, ...] | None
     """
     rows, parts = Rows.of(moments), partial_out(moments)
     plain = LeastSquares().solve(moments)
-    if not (estimate.identified and parts.names and plain.identified):
+    if not estimate.identified or augment(moments) is None:
         return None
     e, u = (rows.Y - rows.Phi @ one.W[:, rows.phi_kept].T for one in (plain, estimate))
     both = orthonormal(np.column_stack([rows.Psi, rows.Phi]))
     explained = np.sum((both.T @ e) ** 2, axis=0) - np.sum((parts.space.basis.T @ u) ** 2, axis=0)
-    values = moments.n * ratio(explained, np.sum(e**2, axis=0))
+    total = np.sum(e**2, axis=0)
+    values = moments.n * ratio(explained, np.where(exactly_fitted(moments, total), 0.0, total))
     return tuple(Statistic(float(value), (len(parts.names),), NULL) for value in values)

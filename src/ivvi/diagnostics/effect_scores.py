@@ -88,8 +88,9 @@ class EffectScores:
             clusters += len(part)
         if clusters <= k:
             raise DataError(
-                f"{clusters} clusters cannot give a set with {k} instrument features; "
-                "more clusters than instruments are wanted"
+                f"{clusters} cluster{'' if clusters == 1 else 's'} cannot give a set with {k} "
+                "instrument features; more clusters than instruments are wanted, or other errors "
+                "(robust, unadjusted)"
             )
         return cls(total.reshape(k, t), squares.reshape(k, t, k, t), clusters)
 

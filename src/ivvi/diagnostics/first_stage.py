@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ivvi.diagnostics.statistic import SingularError, Statistic, quadratic
-from ivvi.estimators.estimate import RANK_TOLERANCE, Rows
+from ivvi.estimators.estimate import EXACT, RANK_TOLERANCE, Rows
 from ivvi.estimators.scores import Scored
 from ivvi.estimators.whitening import Whitened, whiten
 from ivvi.layout import Floats
 from ivvi.moments import Moments, remembered
+
+OTHERS = ("robust", "conditional", "robust_conditional")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +30,14 @@ class FirstStage:
     partial_r2
         What they explain of what the exogenous features leave.
     robust_f
-        The same test under the standard errors asked for; None for unadjusted ones, or
-        where their covariance is singular.
+        The same test under the standard errors asked for.
     conditional_f
         Sanderson and Windmeijer's: what the instruments say about this feature once they
-        have been used for the others; None when too few are left.
+        have been used for the others.
     robust_conditional_f
-        The same under the standard errors asked for; None as `robust_f` is.
+        The same under the standard errors asked for.
+    reasons
+        Why one of the last three is None, by its name in the JSON.
     """
 
     feature: str
@@ -44,18 +46,17 @@ class FirstStage:
     robust_f: Statistic | None
     conditional_f: Statistic | None
     robust_conditional_f: Statistic | None
+    reasons: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Describe the first stage with JSON values."""
-        others = {
-            "robust": self.robust_f,
-            "conditional": self.conditional_f,
-            "robust_conditional": self.robust_conditional_f,
-        }
+        others = (self.robust_f, self.conditional_f, self.robust_conditional_f)
+        told = [None if test is None else test.to_json() for test in others]
         return {
             **self.partial_f.to_json(),
             "partial_r2": self.partial_r2,
-            **{name: None if test is None else test.to_json() for name, test in others.items()},
+            **dict(zip(OTHERS, told, strict=True)),
+            "reasons": self.reasons,
         }
 
 
@@ -104,11 +105,14 @@ def partial_out(moments: Moments) -> Partialled:
     return Partialled(names, X, space.excluded.basis, space, select, moments.n - space.rank)
 
 
-def first_stage(moments: Moments, scored: Scored | None = None) -> tuple[FirstStage, ...]:
+def first_stage(
+    moments: Moments, scored: Scored | None = None, unadjusted: str = ""
+) -> tuple[FirstStage, ...]:
     """Regress each endogenous feature on psi.
 
     `scored` are the first stages' residuals times the excluded instruments, for the robust
-    F. Empty when nothing is endogenous or there are no more rows than instruments.
+    F; `unadjusted` says why there are none. Empty when nothing is endogenous or there are no
+    more rows than instruments.
     """
     parts = partial_out(moments)
     if parts.freedom <= 0:
@@ -116,8 +120,7 @@ def first_stage(moments: Moments, scored: Scored | None = None) -> tuple[FirstSt
     explained = np.sum((parts.basis.T @ parts.X) ** 2, axis=0)
     total = np.sum(parts.X**2, axis=0)
     q = parts.count
-    robust = _robust(moments, parts, scored)
-    conditional = _conditional(moments, parts, scored)
+    robust = None if scored is None or not q else _Robust.of(moments, parts, scored)
     stages = []
     for i, name in enumerate(parts.names):
         rest = max(total[i] - explained[i], np.finfo(float).eps * total[i])
@@ -125,7 +128,15 @@ def first_stage(moments: Moments, scored: Scored | None = None) -> tuple[FirstSt
         null = f"the instruments do not move {name} given the exogenous features"
         r2 = float(explained[i] / total[i]) if total[i] > 0 else 0.0
         plain = Statistic(float(f), (q, parts.freedom), null)
-        stages.append(FirstStage(name, plain, r2, robust[i], *conditional[i]))
+        found: list[Statistic | str] = [unadjusted]
+        if robust is not None and rest <= EXACT * total[i]:
+            found = [f"the instruments and the exogenous features determine {name}"]
+        elif robust is not None:
+            found = [robust.wald(robust.pi[i], robust.blocks[i], null)]
+        found += _conditional(parts, robust, i, unadjusted)
+        one, two, three = (test if isinstance(test, Statistic) else None for test in found)
+        reasons = {n: why for n, why in zip(OTHERS, found, strict=True) if isinstance(why, str)}
+        stages.append(FirstStage(name, plain, r2, one, two, three, reasons))
     return tuple(stages)
 
 
@@ -135,29 +146,34 @@ def denominator(scored: Scored, freedom: int) -> int:
     return min(counts) - 1 if counts else freedom
 
 
-def _robust(moments: Moments, parts: Partialled, scored: Scored | None) -> list[Statistic | None]:
-    """Wald tests n pi^T Omega^-1 pi / q of each first stage, corrected for small samples."""
-    if scored is None or not parts.count:
-        return [None] * len(parts.names)
-    pi = parts.space.excluded.means(moments, parts.select)
-    omega = scored.blocks(parts.space.rank)
-    found: list[Statistic | None] = []
-    for i, name in enumerate(parts.names):
-        null = f"the instruments do not move {name} given the exogenous features"
+@dataclass(frozen=True, slots=True)
+class _Robust:
+    """First stages times n^1/2, (m, q), and their variances corrected for small samples."""
+
+    pi: Floats
+    blocks: Floats
+    joint: Floats | None
+    freedom: int
+
+    @classmethod
+    def of(cls, moments: Moments, parts: Partialled, scored: Scored) -> _Robust:
+        pi = parts.space.excluded.means(moments, parts.select) * np.sqrt(moments.n)
+        omega, joint = scored.blocks(parts.space.rank), scored.joint(parts.space.rank)
+        return cls(pi, omega, joint, denominator(scored, parts.freedom))
+
+    def wald(self, gap: Floats, variance: Floats, null: str) -> Statistic | str:
+        """Test by F that `gap` (k,) is zero, or say why its variance does not allow it."""
         try:
-            value = moments.n * quadratic(pi[i], omega[i], "the first stage") / parts.count
-        except SingularError:
-            found.append(None)
-            continue
-        df = (parts.count, denominator(scored, parts.freedom))
-        found.append(Statistic(value, df, null))
-    return found
+            value = quadratic(gap, variance, "the first stage") / len(gap)
+        except SingularError as error:
+            return str(error)
+        return Statistic(value, (len(gap), self.freedom), null)
 
 
 def _conditional(
-    moments: Moments, parts: Partialled, scored: Scored | None
-) -> list[tuple[Statistic | None, Statistic | None]]:
-    """Sanderson and Windmeijer's F of each endogenous feature given the others, and robust.
+    parts: Partialled, robust: _Robust | None, i: int, unadjusted: str
+) -> list[Statistic | str]:
+    """Sanderson and Windmeijer's F of one endogenous feature given the others, and robust.
 
     The feature less the two-stage least-squares prediction from the others is regressed on
     the instruments; those used up by the others leave q - m + 1 degrees of freedom. The
@@ -166,32 +182,27 @@ def _conditional(
     m, q = len(parts.names), parts.count
     scale = np.linalg.norm(parts.X, axis=0)
     if q < m or (scale == 0).any():
-        return [(None, None)] * m
+        few = f"{q} instruments cannot tell {m} endogenous features apart"
+        return [few if q < m else "the exogenous features determine an action"] * 2
     X = parts.X / scale
     fitted = parts.basis.T @ X
-    omega = None if scored is None else scored.joint(parts.space.rank)
-    pi = parts.space.excluded.means(moments, parts.select).ravel() * np.sqrt(moments.n)
-    found: list[tuple[Statistic | None, Statistic | None]] = []
-    for i, name in enumerate(parts.names):
-        others = np.delete(fitted, i, axis=1)
-        delta = np.linalg.lstsq(others, fitted[:, i], rcond=RANK_TOLERANCE)[0]
-        weights = np.insert(-delta, i, 1.0)
-        rest = X @ weights
-        explained = float(np.sum((parts.basis.T @ rest) ** 2))
-        left = max(float(rest @ rest) - explained, np.finfo(float).eps)
-        value = (explained / (q - m + 1)) / (left / parts.freedom)
-        null = f"the instruments do not move {name} apart from the other actions"
-        plain = Statistic(value, (q - m + 1, parts.freedom), null)
-        robust = None
-        if scored is not None and omega is not None:
-            free = np.linalg.qr(others, mode="complete")[0][:, m - 1 :]  # (q, q - m + 1)
-            combine = np.kron(weights / scale, free.T)
-            df = (q - m + 1, denominator(scored, parts.freedom))
-            with contextlib.suppress(SingularError):
-                wald = quadratic(combine @ pi, combine @ omega @ combine.T, "the first stage")
-                robust = Statistic(wald / df[0], df, null)
-        found.append((plain, robust))
-    return found
+    others = np.delete(fitted, i, axis=1)
+    delta = np.linalg.lstsq(others, fitted[:, i], rcond=RANK_TOLERANCE)[0]
+    weights = np.insert(-delta, i, 1.0)
+    rest = X @ weights
+    explained = float(np.sum((parts.basis.T @ rest) ** 2))
+    left = max(float(rest @ rest) - explained, np.finfo(float).eps)
+    value = (explained / (q - m + 1)) / (left / parts.freedom)
+    null = f"the instruments do not move {parts.names[i]} apart from the other actions"
+    plain = Statistic(value, (q - m + 1, parts.freedom), null)
+    if robust is None:
+        return [plain, unadjusted]
+    if robust.joint is None:
+        return [plain, f"{m} actions and {q} instruments are too many for it"]
+    free = np.linalg.qr(others, mode="complete")[0][:, m - 1 :]  # (q, q - m + 1)
+    combine = np.kron(weights / scale, free.T)
+    variance = combine @ robust.joint @ combine.T
+    return [plain, robust.wald(combine @ robust.pi.ravel(), variance, null)]
 
 
 def cragg_donald(moments: Moments) -> float | None:

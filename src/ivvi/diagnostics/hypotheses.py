@@ -42,11 +42,15 @@ def restrictions(texts: Sequence[str], estimate: Estimate) -> tuple[Floats, Floa
 
 
 def combination(estimate: Estimate, text: str) -> tuple[Floats, Floats]:
-    """Return a combination of W in words and its standard error, for one output or each."""
+    """Return a combination of W in words and its standard error, for one output or each.
+
+    NaN stands for the root of a negative two-way variance.
+    """
     R, r = restrictions([text], estimate)
     check_identified(estimate, R)
-    variance = [float(estimate.W_cov.of(row[None])[0, 0]) for row in R]
-    return R @ estimate.W.ravel() - r, np.sqrt(variance)
+    variance = np.array([estimate.W_cov.of(row[None])[0, 0] for row in R])
+    se = np.sqrt(np.where(variance >= 0, variance, np.nan))
+    return R @ estimate.W.ravel() - r, se
 
 
 def wald(estimate: Estimate, hypotheses: Any, r: Any = 0.0) -> Statistic:
@@ -68,22 +72,16 @@ def wald(estimate: Estimate, hypotheses: Any, r: Any = 0.0) -> Statistic:
     q = len(R)
     if np.linalg.matrix_rank(R) < q:
         raise InputError(f"the {q} restrictions repeat each other; independent ones are wanted")
-    covariance = estimate.W_cov
     gap = R @ estimate.W.ravel() - r
-    value = quadratic(gap, covariance.of(R), "the restrictions")
-    if not covariance.debiased:
+    value = quadratic(gap, estimate.W_cov.of(R), "the restrictions")
+    if estimate.freedom is None:
         return Statistic(value, (q,), null)
-    freedom = estimate.n - estimate.W.shape[1]
-    if covariance.clusters:
-        freedom = min(count for _, count in covariance.clusters) - 1
-    return Statistic(value / q, (q, freedom), null)
+    return Statistic(value / q, (q, estimate.freedom), null)
 
 
 def check_identified(estimate: Estimate, R: Floats) -> None:
     """Refuse combinations of W that the data do not identify."""
-    parts = R.reshape(len(R), *estimate.W.shape)
-    free = np.abs(parts @ estimate.null.T).max(initial=0.0)
-    if free > 1e-6 * np.abs(R).max():
+    if estimate.is_free(R.reshape(-1, estimate.W.shape[1])).any():
         words = " and ".join(estimate.unidentified)
         raise InputError(f"the combination is not identified: {words} is free")
 

@@ -54,6 +54,11 @@ def diagnose(
     parts = partial_out(moments)
     m, q = len(parts.names), parts.count
     values = {"bias": bias_values(m, q), "size": size_values(m, q)}
+    critical = {kind: row for kind, row in values.items() if row is not None}
+    if not critical:
+        found.reasons["stock_yogo"] = (
+            f"none are tabulated for {m} endogenous features and {q} instruments"
+        )
     name, f = "the Cragg-Donald F", donald
     if rank_test is not None:
         name, f = "the Kleibergen-Paap F", rank_test.f
@@ -62,13 +67,15 @@ def diagnose(
     joint = found.joint()
     return Diagnostics(
         strength=found.strength,
-        verdict=judge(found.strength, effective, name, f, m, q),
+        verdict=judge(
+            found.strength, effective, name, f, m, q, found.reasons.get("cragg_donald", "")
+        ),
         first_stage=stages,
         cragg_donald=donald,
         cragg_donald_test=None if donald is None else cragg_donald_test(donald, moments),
         kleibergen_paap=rank_test,
         effective_f=effective,
-        stock_yogo={kind: row for kind, row in values.items() if row is not None} or None,
+        stock_yogo=critical or None,
         by_output=by_output,
         joint=joint,
         outputs=moments.layout.outputs,
@@ -91,7 +98,8 @@ class _Panel:
 
     def stages(self) -> tuple[FirstStage, ...]:
         """Compute the first stages."""
-        stages = first_stage(self.moments, self._scores("first_stage"))
+        unadjusted = self.general or UNADJUSTED.format("the plain F")
+        stages = first_stage(self.moments, self._scores("first_stage"), unadjusted)
         if not stages:
             self.reasons["first_stage"] = (
                 self.general or "no feature is endogenous: phi lies in psi"
@@ -122,7 +130,8 @@ class _Panel:
                 f"it is for one endogenous feature; there are {endogenous}"
             )
         else:
-            return effective_f(self.moments, self._scores("first_stage"))
+            scored = self._scores("first_stage")
+            return self._try("effective_f", effective_f, self.moments, scored)
         return None
 
     def by_output(self, suspects: Sequence[str]) -> dict[str, Tests | None]:
@@ -152,7 +161,8 @@ class _Panel:
 
     def _confounding(self) -> dict[str, Tests | None]:
         moments, added = self.moments, self._scores("augmented")
-        nothing = "no endogenous feature has a first-stage residual to test"
+        few = f"{moments.n} rows are too few"
+        nothing = self.reasons.get("cragg_donald", few)
         durbin = confounding.durbin(moments, self.exact)
         found = {
             "wu_hausman": self._or("wu_hausman", confounding.wu_hausman(moments), nothing),
@@ -179,7 +189,8 @@ class _Panel:
             found["hansen_j"] = self._try("joint_hansen_j", find, self.moments, over)
         for name, test in found.items():
             if test is None:
-                reason = "the joint variance of the outputs is singular or not kept"
+                reason = "the joint variance of the outputs is singular (one is fitted exactly, or "
+                reason += "repeats others) or not kept"
                 self.reasons.setdefault(f"joint_{name}", self.reasons.get(name, reason))
         return found
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ivvi.diagnostics.first_stage import partial_out
-from ivvi.diagnostics.statistic import Statistic, quadratic
+from ivvi.diagnostics.statistic import SINGULAR, SingularError, Statistic, quadratic
 from ivvi.diagnostics.tails import noncentral_quantile, noncentral_tail
 from ivvi.estimators.scores import Scored
 from ivvi.layout import Floats
@@ -63,15 +63,21 @@ class EffectiveF:
     dimension: float
     critical: tuple[float, ...]
     p_value: float
+    null: str = "the bias of two-stage least squares may exceed 10% of its worst case"
+
+    @property
+    def distribution(self) -> str:
+        """Distribution at the edge of the null."""
+        k = self.dimension
+        return f"noncentral chi2({k:.3g}, {10 * k:.3g}) / {k:.3g} (Patnaik)"
 
     def to_json(self) -> dict[str, Any]:
         """Describe the statistic with JSON values."""
-        k = self.dimension
         return {
             "value": self.value,
-            "null": "the bias of two-stage least squares may exceed 10% of its worst case",
-            "distribution": f"noncentral chi2({k:.3g}, {10 * k:.3g}) / {k:.3g} (Patnaik)",
-            "df": [k],
+            "null": self.null,
+            "distribution": self.distribution,
+            "df": [self.dimension],
             "p_value": self.p_value,
             "critical_values": {
                 f"{b:.0%}": value for b, value in zip(BIASES, self.critical, strict=True)
@@ -134,9 +140,14 @@ def effective_f(moments: Moments, scored: Scored | None = None) -> EffectiveF:
         omega = noise * np.eye(parts.count)
     else:
         omega = scored.blocks(parts.space.rank)[0]
-    trace = float(np.trace(omega))
+    trace, sizes = float(np.trace(omega)), np.linalg.eigvalsh(omega)
+    if sizes[0] < -SINGULAR * abs(sizes[-1]):
+        raise SingularError(
+            "the two-way covariance of the first stage is not positive definite; more clusters "
+            "are wanted"
+        )
     value = moments.n * float(pi @ pi) / trace
-    largest, square = float(np.linalg.eigvalsh(omega)[-1]), float(np.sum(omega**2))
+    largest, square = float(sizes[-1]), float(np.sum(omega**2))
 
     def dimension(x: float) -> float:
         return trace**2 * (1 + 2 * x) / (square + 2 * x * trace * largest)
@@ -150,4 +161,7 @@ def effective_f(moments: Moments, scored: Scored | None = None) -> EffectiveF:
 
 
 def _null(m: int) -> str:
-    return f"some combination of the {m} endogenous features is not moved by the instruments"
+    moved = "is not moved by the instruments"
+    if m == 1:
+        return f"the endogenous feature {moved}"
+    return f"some combination of the {m} endogenous features {moved}"

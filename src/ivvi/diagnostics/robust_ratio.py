@@ -28,6 +28,7 @@ from ivvi.diagnostics.confidence_sets import (
     LINE,
     ConfidenceSet,
     check_likelihood,
+    conditional_law,
     conditional_tail,
 )
 from ivvi.diagnostics.effect_scores import EffectScores
@@ -36,11 +37,11 @@ from ivvi.diagnostics.quantiles import check_level
 from ivvi.diagnostics.rank import rank_statistic
 from ivvi.diagnostics.robust_sets import (
     descend,
-    homoskedastic_starts,
     minimise_ar,
     robust_anderson_rubin,
     search,
     span,
+    starting_points,
 )
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.estimate import Floats
@@ -84,12 +85,13 @@ def robust_likelihood_ratio(
         return _least_surprise(effect, scores, fixed, highest + enough) - highest
 
     every = np.eye(2 + effect.nuisance)
-    starts = homoskedastic_starts(effect, every)
+    starts = starting_points(effect, scores, every)
     _, best = min((minimise_ar(scores, every, h) for h in starts), key=lambda found: found[0])
     found = tuple(
         (low * effect.unit, high * effect.unit) for low, high in search(scores, best, excess)
     )
-    return ConfidenceSet(effect.label, found, level, "clr", se)
+    law = conditional_law(effect.k, 1 + effect.nuisance)
+    return ConfidenceSet(effect.label, found, level, "clr", se, law)
 
 
 def quasi_ratio(scores: EffectScores, b: Floats) -> tuple[float, float]:
@@ -134,7 +136,7 @@ def _least_surprise(effect: Effect, scores: EffectScores, fixed: Floats, enough:
         return surprise(fixed)
     basis, least = span(effect, fixed), math.inf
     starts: list[Floats] = []
-    for start in homoskedastic_starts(effect, basis):
+    for start in starting_points(effect, scores, basis):
         _, h = minimise_ar(scores, basis, start)
         h /= np.linalg.norm(h)
         if any(abs(h @ other) > 1 - SAME for other in starts):

@@ -25,6 +25,8 @@ from ivvi.estimators.estimate import Floats
 
 ANGLES = 96
 DESCENTS = 100
+SAMPLE, LOWEST = 64, 3
+"""Directions that are looked at before a descent, and those from which one starts."""
 
 
 def robust_anderson_rubin(
@@ -33,16 +35,16 @@ def robust_anderson_rubin(
     """Return the Anderson-Rubin set that the scores of rows or of episodes give."""
     check_level(level)
     if effect.k <= effect.nuisance or not effect.moves:
-        found = LINE
-    elif _is_perfect(scores):
+        return ConfidenceSet(effect.label, LINE, level, "ar", se)
+    if _is_perfect(scores):
         theta = -float(_estimate(scores)[1])
-        found = ((theta, theta),)
+        found: Intervals = ((theta, theta),)
     elif effect.nuisance:
         found = _projected(effect, scores, chi2_quantile(level, effect.k))
     else:
         found = _exact(scores, chi2_quantile(level, effect.k))
     scaled = tuple((low * effect.unit, high * effect.unit) for low, high in found)
-    return ConfidenceSet(effect.label, scaled, level, "ar", se)
+    return ConfidenceSet(effect.label, scaled, level, "ar", se, f"chi2({effect.k})")
 
 
 def statistic(scores: EffectScores, b: Floats) -> float:
@@ -99,7 +101,7 @@ def _projected(effect: Effect, scores: EffectScores, q: float) -> Intervals:
 
     def excess(fixed: Floats, enough: float) -> float:
         basis, least = span(effect, fixed), math.inf
-        for start in homoskedastic_starts(effect, basis):
+        for start in starting_points(effect, scores, basis):
             least = min(least, minimise_ar(scores, basis, start, q + enough)[0])
             if least <= q + enough:
                 break
@@ -166,13 +168,27 @@ def span(effect: Effect, fixed: Floats) -> Floats:
     return basis
 
 
-def homoskedastic_starts(effect: Effect, basis: Floats) -> Floats:
-    """Return the stationary points h, as rows, of the homoskedastic ratio at basis h."""
+def starting_points(effect: Effect, scores: EffectScores, basis: Floats) -> Floats:
+    """Return points h, as rows, from which to look for the smallest AR(basis h).
+
+    The lowest of a fixed sample, and the stationary points of the homoskedastic ratio: with
+    weak instruments these alone lead past the minimum now and then.
+    """
     half = np.linalg.inv(np.linalg.cholesky(basis.T @ effect.M @ basis))
     _, vectors = np.linalg.eigh(half @ basis.T @ effect.P @ basis @ half.T)
-    starts = (half.T @ vectors).T
+    sample = np.random.default_rng(0).standard_normal((SAMPLE, len(half))) @ half
+    lowest = np.argsort(_statistics(scores, sample @ basis.T))[:LOWEST]
+    starts = np.vstack([sample[lowest], vectors.T @ half])
     found: Floats = starts / np.linalg.norm(starts, axis=1, keepdims=True)
     return found
+
+
+def _statistics(scores: EffectScores, B: Floats) -> Floats:
+    """AR at each row of B (n, t)."""
+    g = B @ scores.G.T
+    S = np.einsum("iajb,na,nb->nij", scores.H, B, B, optimize=True)
+    values: Floats = np.einsum("ni,ni->n", g, np.linalg.solve(S, g[:, :, None])[:, :, 0])
+    return values
 
 
 def minimise_ar(

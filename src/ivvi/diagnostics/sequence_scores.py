@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ivvi.diagnostics.sequence_moments import SequenceMoments
 from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
 
 
 class Scores:
-    """Scores of the checks by block, from the moments of a sequence and the weights W."""
+    """Scores of the checks by block, from the moments of a sequence and the weights W.
 
-    def __init__(self, moments: SequenceMoments, W: Floats) -> None:
+    Outputs that are fitted exactly (`exact`, (d_y,)) have residuals of zero, not rounding error.
+    """
+
+    def __init__(self, moments: SequenceMoments, W: Floats, exact: NDArray[np.bool_]) -> None:
         m, v = moments, moments.vector
         self.moments = m
         self.total = m.pairs.sum(axis=0)
         self.state = state_columns(v.phi, v.psi)
-        self.e = v.y - v.phi @ W.T
+        self.e = np.where(exact, 0.0, v.y - v.phi @ W.T)
         every = m.whole.sum(axis=0)
         self.fitted = v.psi @ (_inverse(v.psi.T @ every @ v.psi) @ (v.psi.T @ every @ v.phi))
         self.bread = _inverse(self.fitted.T @ every @ v.phi)

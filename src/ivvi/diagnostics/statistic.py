@@ -65,7 +65,10 @@ def quadratic(g: Floats, covariance: Floats, what: str) -> float:
     """Return g^T covariance^-1 g, refusing a singular covariance of `what`."""
     scale = np.sqrt(np.diag(covariance).clip(min=0))
     if not (scale > 0).all():
-        raise SingularError(f"the covariance of {what} has no variance in some direction")
+        raise SingularError(
+            f"the covariance of {what} has no variance in some direction, or a negative one (as "
+            "few two-way clusters can give)"
+        )
     values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
     if values[0] <= SINGULAR * values[-1]:
         raise SingularError(

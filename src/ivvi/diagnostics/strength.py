@@ -8,7 +8,7 @@ import numpy as np
 
 from ivvi.estimators import Exact
 from ivvi.estimators.estimate import Rows
-from ivvi.estimators.whitening import orthonormal
+from ivvi.estimators.whitening import whiten
 from ivvi.features import describe_direction
 from ivvi.moments import Moments
 
@@ -68,25 +68,25 @@ class Strength:
 
 def strength(moments: Moments) -> Strength:
     """Compute mu_iv, mu_B and the ranks."""
-    layout = moments.layout
-    raw = Rows.of(moments, centred=False)
-    basis = orthonormal(raw.Psi)
-    _, size, right = np.linalg.svd(basis.T @ raw.Phi, full_matrices=True)
+    layout, space = moments.layout, whiten(moments)
+    A = space.means(moments, np.eye(layout.width)[list(layout.phi_columns)])  # E[phi psi~^T]
+    left, size, _ = np.linalg.svd(A, full_matrices=True)
     eigenvalues = np.zeros(len(layout.phi_names))
     eigenvalues[: len(size)] = size**2
     estimate = Exact().solve(moments)
     rank = len(layout.phi_names) - len(estimate.null)
     ascending = np.sort(eigenvalues)
     ascending[: len(estimate.null)] = 0.0
-    psi_size = np.linalg.svd(raw.Psi, compute_uv=False)
+    psi_size = np.linalg.svd(Rows.of(moments, centred=False).Psi, compute_uv=False)
+    collinear = space.rank < len(layout.psi_names)
     return Strength(
         mu_iv=float(ascending[0]),
         eigenvalues=tuple(ascending.tolist()),
-        weakest=describe_direction(right[-1].tolist(), layout.phi_names),
-        mu_b=float(psi_size[-1] ** 2) if len(psi_size) == len(layout.psi_names) else 0.0,
+        weakest=describe_direction(left[:, -1].tolist(), layout.phi_names),
+        mu_b=0.0 if collinear else float(psi_size[-1] ** 2),
         rank=rank,
         d_phi=len(layout.phi_names),
-        rank_psi=basis.shape[1],
+        rank_psi=space.rank,
         d_psi=len(layout.psi_names),
         unidentified=estimate.unidentified,
     )

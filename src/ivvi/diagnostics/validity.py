@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ivvi.diagnostics.statistic import Statistic
 from ivvi.errors import InputError, nearest
 from ivvi.estimators import Estimate, Exact
-from ivvi.estimators.estimate import Rows
+from ivvi.estimators.estimate import Rows, exactly_fitted
 from ivvi.estimators.gmm import centred_moments, inverse_root
 from ivvi.estimators.scores import Scored
 from ivvi.estimators.whitening import Whitened, orthonormal, whiten
@@ -38,7 +39,8 @@ def sargan(moments: Moments, estimate: Estimate) -> tuple[Statistic, ...] | None
     if freedom <= 0:
         return None
     explained, total = _projected(moments, estimate)
-    values = moments.n * ratio(np.diag(explained), np.diag(total))
+    total = np.where(exactly_fitted(moments, np.diag(total)), 0.0, np.diag(total))
+    values = moments.n * ratio(np.diag(explained), total)
     return tuple(Statistic(float(value), (freedom,), NULL) for value in values)
 
 
@@ -48,14 +50,18 @@ def basmann(moments: Moments, estimate: Estimate) -> tuple[Statistic, ...] | Non
     if plain is None:
         return None
     n, rest = moments.n, moments.n - whiten(moments).rank
-    return tuple(Statistic(one.value * rest / (n - one.value), one.df, NULL) for one in plain)
+    left = [max(n - one.value, n * np.finfo(float).eps) for one in plain]  # all is explained
+    return tuple(
+        Statistic(one.value * rest / part, one.df, NULL)
+        for one, part in zip(plain, left, strict=True)
+    )
 
 
 def joint_sargan(moments: Moments, estimate: Estimate) -> Statistic | None:
     """Sargan's test of all outputs together, n tr(S^-1 U' P U) with S the noise covariance."""
     freedom = degrees_over(moments, estimate)
     explained, total = _projected(moments, estimate)
-    if freedom <= 0 or np.linalg.cond(total) > 1e12:
+    if freedom <= 0 or dependent(moments, total):
         return None
     value = moments.n * float(np.trace(np.linalg.solve(total, explained)))
     return Statistic(value, (freedom * len(total),), NULL)
@@ -69,10 +75,10 @@ def hansen_j(moments: Moments, scored: Scored) -> tuple[Statistic, ...]:
     space, rows = whiten(moments), Rows.of(moments)
     A = centred_moments(moments, space, rows)[0]
     c = _output_moments(moments, space)
-    freedom = (space.rank - A.shape[1],)
+    freedom, omegas = (space.rank - A.shape[1],), scored.blocks()
     return tuple(
-        Statistic(moments.n * _distance(moment, A, omega), freedom, NULL)
-        for moment, omega in zip(c, scored.blocks(), strict=True)
+        Statistic(0.0 if exact else moments.n * _distance(moment, A, omega), freedom, NULL)
+        for moment, omega, exact in zip(c, omegas, noiseless(moments, omegas), strict=True)
     )
 
 
@@ -82,7 +88,7 @@ def joint_hansen_j(moments: Moments, scored: Scored) -> Statistic | None:
     space, rows = whiten(moments), Rows.of(moments)
     A = centred_moments(moments, space, rows)[0]
     c = _output_moments(moments, space)
-    if omega is None or len(c) == 1:
+    if omega is None or len(c) == 1 or noiseless(moments, scored.blocks()).any():
         return None
     design = np.kron(np.eye(len(c)), A).astype(np.float64)
     value = moments.n * _distance(c.ravel(), design, omega)
@@ -107,6 +113,12 @@ def difference(
             f"without {', '.join(suspects)} the instruments do not identify the dynamics; "
             "suspect fewer of them"
         )
+    if not lost:
+        raise InputError(
+            f"the other instruments say all that {', '.join(suspects)} "
+            f"{'says' if len(suspects) == 1 else 'say'} (they are collinear), so that nothing is "
+            "left to test"
+        )
     c = _output_moments(moments, space)
     if scored is None:
         noise = np.diag(estimate.noise_cov)
@@ -115,10 +127,12 @@ def difference(
         omegas = scored.blocks()
     null = f"{', '.join(suspects)} {'is' if len(suspects) == 1 else 'are'} valid, as the others are"
     found = []
-    for moment, omega in zip(c, omegas, strict=True):
-        whole = _distance(moment, A, omega)
-        part = _distance(kept.T @ moment, kept.T @ A, kept.T @ omega @ kept)
-        found.append(Statistic(moments.n * (whole - part), (lost,), null))
+    for moment, omega, exact in zip(c, omegas, noiseless(moments, omegas), strict=True):
+        gain = 0.0
+        if not exact:
+            gain = _distance(moment, A, omega)
+            gain -= _distance(kept.T @ moment, kept.T @ A, kept.T @ omega @ kept)
+        found.append(Statistic(max(moments.n * gain, 0.0), (lost,), null))
     return tuple(found)
 
 
@@ -170,3 +184,17 @@ def _without(moments: Moments, space: Whitened, rows: Rows, suspects: Sequence[s
 def ratio(part: Floats, whole: Floats) -> Floats:
     """Divide, taking 0 / 0 (an output that never varies) for 0."""
     return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+
+
+def noiseless(moments: Moments, omegas: Floats) -> NDArray[np.bool_]:
+    """Tell which outputs have scores, of variance omegas (d_y, r, r), that are rounding error."""
+    size = np.abs(np.einsum("jii->j", omegas)) / omegas.shape[1]
+    return exactly_fitted(moments, size)
+
+
+def dependent(moments: Moments, noise: Floats) -> bool:
+    """Whether outputs repeat each other in their noise (d_y, d_y), or one has none."""
+    if exactly_fitted(moments, np.diag(noise)).any():
+        return True
+    size = np.sqrt(np.diag(noise))
+    return bool(np.linalg.cond(noise / np.outer(size, size)) > 1e12)

@@ -17,8 +17,8 @@ STRONG_F, WEAK_F = 10.0, 5.0
 class Verdict:
     """``strong``, ``doubtful``, ``weak`` or ``not identified``, with the rule that says so.
 
-    `word` is empty where the question does not arise: nothing is endogenous, or nothing is
-    left of the actions for a confounder.
+    `word` is empty where there is nothing to judge by, and the rule says why: nothing is
+    endogenous, or an action is an exact function of the instruments.
     """
 
     word: str
@@ -36,8 +36,9 @@ def judge(
     f: float | None,
     endogenous: int,
     instruments: int,
+    missing: str = "",
 ) -> Verdict:
-    """Judge by the best statistic that there is.
+    """Judge by the best statistic that there is; `missing` says why there is none.
 
     One endogenous feature: the effective F, against its critical values for a bias of 10%
     (strong) and 30% (doubtful) of the worst case. Several: the rank test's F (`name` says
@@ -51,7 +52,7 @@ def judge(
         source = "Montiel Olea and Pflueger's critical values for a bias of 10% and 30%"
         return _compare("the effective F", effective.value, at[0.10], at[0.30], source)
     if f is None:
-        return Verdict("", "no feature is endogenous beyond what the instruments determine")
+        return Verdict("", missing)
     bias, size = bias_values(endogenous, instruments), size_values(endogenous, instruments)
     if bias is not None:
         source = "Stock and Yogo's critical values for a bias of 10% and 30%"

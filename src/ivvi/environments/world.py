@@ -139,13 +139,8 @@ class World:
             e = self.confounder(for_e) + lasting
             a = self.behaviour(for_a, x, z, e)
             x_next = self.transition(x, a) + e + (0.0 if self.direct is None else self.direct(z))
-            return (x_next, self.remember(history, x, z)), (
-                x,
-                a,
-                z,
-                self.gain(x, a, x_next),
-                x_next,
-            )
+            logged = x, a, z, self.gain(x, a, x_next), x_next
+            return (x_next, self.remember(history, x, z)), logged
 
         _, logged = jax.lax.scan(step, (x0, history0), jax.random.split(steps, horizon))
         return logged  # type: ignore[no-any-return]
@@ -179,7 +174,10 @@ class World:
 
     def true_model(self) -> Dynamics:
         """Return the truth as a model, to plan with and to compare with."""
-        state, action = (tuple(f"{c}{i}" for i in range(d)) for c, d in self._widths)
+        state, action = (
+            tuple(f"{letter}{i}" for i in range(width))
+            for letter, width in (("x", self.d_x), ("a", self.d_a))
+        )
         if self.W_star is not None:
             phi, W = linear(), self.W_star
         else:
@@ -188,10 +186,6 @@ class World:
         bread = np.zeros((W.shape[1], W.shape[1]))
         outputs = tuple(f"next_{name}" for name in state)
         return Dynamics(phi, W, self.noise_cov, bread, state, action, outputs)
-
-    @property
-    def _widths(self) -> tuple[tuple[str, int], tuple[str, int]]:
-        return ("x", self.d_x), ("a", self.d_a)
 
 
 @dataclass(frozen=True, eq=False)

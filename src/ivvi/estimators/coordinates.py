@@ -1,6 +1,6 @@
 """Coordinates in which descent-ascent walks: v~ = T v, and W = W~ T for the weights.
 
-`Whitened` makes the saddle point well conditioned and needs d x d numbers; `Scaled`
+`Transformed` makes the saddle point well conditioned and needs d x d numbers; `Scaled`
 centres and scales each feature and needs d; `Raw` leaves the features as they are.
 """
 
@@ -48,7 +48,7 @@ class Raw:
 
 
 @dataclass(frozen=True, slots=True)
-class Whitened:
+class Transformed:
     """v~ = T v with a matrix T."""
 
     T: Floats
@@ -106,7 +106,7 @@ class Scaled:
         return W * self.scale
 
 
-def whiten(Phi: Floats, Psi: Floats) -> tuple[Whitened, Whitened]:
+def decouple(Phi: Floats, Psi: Floats) -> tuple[Transformed, Transformed]:
     """Return coordinates of phi and psi that make A and B identities on these rows.
 
     With B = L L^T and L^-1 A = P S Q^T: psi~ = P^T L^-1 psi and phi~ = S^-1 Q^T phi.
@@ -122,7 +122,7 @@ def whiten(Phi: Floats, Psi: Floats) -> tuple[Whitened, Whitened]:
     to_phi = np.zeros((len(right), len(right)))
     to_phi[:rank] = right[:rank] / size[:rank, None]
     to_phi[rank:] = right[rank:]
-    return Whitened(to_phi / unit_phi), Whitened(left.T @ white)
+    return Transformed(to_phi / unit_phi), Transformed(left.T @ white)
 
 
 def largest_eigenvalue(V: Floats, steps: int = 30) -> float:

@@ -98,12 +98,12 @@ class Covariance:
         return words + (", small-sample corrected" if self.debiased else "")
 
 
-def homoskedastic(noise_cov: Floats, bread: Floats, *, debiased: bool = False) -> Covariance:
+def homoskedastic(noise_cov: Floats, bread: Floats) -> Covariance:
     """Return the covariance noise_cov_ij bread."""
     blocks = np.diag(noise_cov)[:, None, None] * bread
     small = len(noise_cov) * len(bread) <= MOST_JOINT
     joint = np.asarray(np.kron(noise_cov, bread), dtype=np.float64) if small else None
-    return Covariance("unadjusted", blocks, joint, debiased=debiased)
+    return Covariance("unadjusted", blocks, joint)
 
 
 def sandwich(influence: Floats, blocks: Floats, joint: Floats | None, n: int) -> Any:

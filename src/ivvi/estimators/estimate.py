@@ -20,6 +20,8 @@ from ivvi.moments import Moments, compress, is_constant
 Floats = NDArray[np.float64]
 RANK_TOLERANCE = 1e-6
 """Singular values below this, in units of the columns' own spread, count as zero."""
+EXACT = 1e-13
+"""Share of an output's variance below which a residual's is rounding error of the moments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +85,36 @@ class Estimate:
             se = self.covariance.se
         else:
             se = np.sqrt(np.outer(np.diag(self.noise_cov), np.maximum(np.diag(self.bread), 0.0)))
-        part = np.abs(self.null) * self._units
-        constant = self.layout.constant
-        slopes = part if constant is None else np.delete(part, constant, axis=1)
-        free = part > 1e-6 * slopes.max(axis=1, keepdims=True, initial=0.0)
-        se[:, free.any(axis=0)] = np.nan
+        se[:, self.is_free(np.eye(self.W.shape[1]))] = np.nan
         return se
+
+    def is_free(self, combinations: Floats) -> NDArray[np.bool_]:
+        """Tell which combinations (q, d_phi) of a row of W the data do not identify, (q,).
+
+        A direction and a combination are compared in units of the features' spreads.
+        """
+        part, constant = np.abs(self.null) * self._units, self.layout.constant
+        slopes = part if constant is None else np.delete(part, constant, axis=1)
+        least = 1e-6 * np.abs(combinations / self._units).max(axis=1, initial=0.0)
+        along = np.abs(combinations @ self.null.T)
+        free = along > np.outer(least, slopes.max(axis=1, initial=0.0))
+        return np.asarray(free.any(axis=1))
 
     @property
     def W_cov(self) -> Covariance:  # noqa: N802
         """Covariance of W, the unadjusted one unless another was computed."""
         return self.covariance or homoskedastic(self.noise_cov, self.bread)
+
+    @property
+    def freedom(self) -> int | None:
+        """Degrees of freedom of tests of W: those of the rows, or clusters less one.
+
+        None, for the normal distribution, where the covariance is not corrected for small samples.
+        """
+        if not self.W_cov.debiased:
+            return None
+        clusters = [count - 1 for _, count in self.W_cov.clusters]
+        return min(clusters, default=self.n - self.W.shape[1])
 
     @property
     def residual_map(self) -> Floats:
@@ -260,6 +281,17 @@ def dual(moments: Moments, rows: Rows, residual: Floats) -> Floats:
         psi = np.array(moments.layout.psi_columns)[rows.psi_kept]
         K[:, at] = -slopes @ moments.mean[psi]
     return K
+
+
+def exactly_fitted(moments: Moments, variance: Floats) -> NDArray[np.bool_]:
+    """Tell which outputs leave residual variances (d_y,) that are nothing but rounding error.
+
+    Such an output, an age that grows by one, has no noise to test anything with.
+    """
+    y = list(moments.layout.y_columns)
+    total = np.diag(moments.scatter)[y] / moments.weight
+    exact: NDArray[np.bool_] = (variance <= EXACT * total) | is_constant(moments)[y]
+    return exact
 
 
 def distance_in_se(W: Floats, exact: Estimate) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ivvi.checkpoint import Checkpoint
 from ivvi.errors import DataError, IdentificationError, InputError
-from ivvi.estimators.estimate import Estimate, Rows, dual, extension, with_weights
+from ivvi.estimators.estimate import Estimate, Rows, dual, exactly_fitted, extension, with_weights
 from ivvi.estimators.exact import Exact
 from ivvi.estimators.inference import residual_score
 from ivvi.estimators.scores import score
@@ -76,8 +76,9 @@ def reweighted(moments: Moments, first: Estimate, omega: Floats) -> Estimate:
     A, back = centred_moments(moments, space, rows)
     c = space.means(moments, _select(moments, moments.layout.y_columns))
     W, influence = np.empty_like(first.W), []
+    exact = exactly_fitted(moments, np.diag(first.noise_cov))
     for j, (moment, variance) in enumerate(zip(c, omega, strict=True)):
-        root = inverse_root(variance)
+        root = np.eye(len(variance)) if exact[j] else inverse_root(variance)
         solution = np.linalg.pinv(root @ A) @ root
         influence.append(back.T @ solution)
         W[j] = (solution @ moment) @ back

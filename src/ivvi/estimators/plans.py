@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ivvi.errors import InputError
-from ivvi.estimators.coordinates import Coordinates, Raw, Scaled, largest_eigenvalue, whiten
+from ivvi.estimators.coordinates import Coordinates, Raw, Scaled, decouple, largest_eigenvalue
 from ivvi.estimators.rows import Chunk
 from ivvi.estimators.schedules import Decay, Schedule
 from ivvi.layout import Floats, Layout
@@ -58,7 +58,7 @@ def automatic_plan(rows: Chunk, layout: Layout, start: Start, size: float) -> tu
     Steps suit mini-batches of `size` rows; any below 2 are stable in these coordinates.
     """
     Phi, Psi, Y = rows
-    phi, psi = whiten(Phi, Psi)
+    phi, psi = decouple(Phi, Psi)
     W0, K0 = start.arrays(layout)
     W0, K0 = phi.inverse(W0), psi.inverse(K0)
     Phi, Psi = phi.of(Phi), psi.of(Psi)

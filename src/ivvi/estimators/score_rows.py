@@ -66,7 +66,7 @@ def _add(
     layout: Layout,
 ) -> Codes:
     """Add batches to the meats of each score; returns the codes of their rows."""
-    rows, codes = _Rows(scores, layout), Codes(errors, roles)
+    rows, codes = _Rows(scores, layout, lags=errors.kind == "hac"), Codes(errors, roles)
     for batch in batches:
         numbers = codes.of(batch)
         for part, values in rows.chunks(batch):
@@ -143,10 +143,14 @@ def _meats(
 
 
 class _Rows:
-    """Evaluates the residuals and coordinates of several scores with one product."""
+    """Evaluates the residuals and coordinates of several scores with one product.
 
-    def __init__(self, scores: Sequence[Score], layout: Layout) -> None:
-        self._layout, varying = layout, layout.varying
+    Rows of weight zero are left out, so that none of them makes a cluster; where `lags`
+    count, they stay in their place.
+    """
+
+    def __init__(self, scores: Sequence[Score], layout: Layout, *, lags: bool) -> None:
+        self._layout, self._lags, varying = layout, lags, layout.varying
         constant = np.setdiff1d(np.arange(layout.width), varying)
         self._shift = scores[0].space.shift[varying]
         maps = np.vstack([part for one in scores for part in (one.R, one.space.T.T)])
@@ -164,7 +168,9 @@ class _Rows:
     def chunks(self, batch: Batch) -> Iterator[tuple[Ints, list[tuple[Floats, Floats]]]]:
         """Yield the positions of some rows in the batch and, for each score, E and Z."""
         V, weight = self._layout.rows(batch).T, batch.weight
-        used = np.arange(len(batch)) if weight is None else np.flatnonzero(weight)
+        used = np.arange(len(batch))
+        if weight is not None and not self._lags:
+            used = np.flatnonzero(weight)
         for start in range(0, len(used), self._chunk):
             part = used[start : start + self._chunk]
             some = V[:, part] if len(used) < len(batch) else V[:, start : start + self._chunk]

@@ -30,7 +30,7 @@ from ivvi.planners import MPC, Problem
 from ivvi.planners.cautious import SCENARIOS, CautiousRule, directions, scenarios
 from ivvi.planners.usual import Usual
 from ivvi.valuation.actors import Actor
-from ivvi.valuation.draws import Worlds, point
+from ivvi.valuation.draws import Worlds, estimated_world
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.simulation import Episodes, Task, returns, with_weights
 
@@ -53,7 +53,7 @@ class Given(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Planner(Actor):
+class CautiousActor(Actor):
     """A cautious plan as an argument of one compiled simulation."""
 
     caution: float
@@ -113,9 +113,9 @@ def stage_of(instrument: str) -> tuple[ConfoundedEnv, Problem, float, float]:
 
 
 @cache
-def planner_of(caution: float) -> Planner:
+def planner_of(caution: float) -> CautiousActor:
     """Return one planner for each level, so that it is compiled once."""
-    return Planner(caution, partial(with_weights, stage_of("strong")[1]))
+    return CautiousActor(caution, partial(with_weights, stage_of("strong")[1]))
 
 
 def measure(instrument: str, logs: int, seed: int = 0, levels: Sequence[float] = LEVELS) -> Record:
@@ -143,8 +143,8 @@ def _given(fit: Fit) -> Given:
     return Given(drawn, directions(model, drawn), usual.slopes, usual.range)
 
 
-def _true_value(truth: Problem, planner: Planner, given: Given) -> float:
-    world = point(Evidence.of(truth.model))
+def _true_value(truth: Problem, planner: CautiousActor, given: Given) -> float:
+    world = estimated_world(Evidence.of(truth.model))
     episodes = Episodes(np.full((1, TRIALS, DIM), 10.0), np.arange(TRIALS)[None], 1)
     return float(returns(Task.of(truth), planner, given, world, episodes).mean())
 

@@ -29,11 +29,11 @@ from ivvi.features import linear
 from ivvi.layout import Layout
 from ivvi.logs import Batch, Roles
 from ivvi.moments import Moments
+from ivvi.summary import NORMAL_95
 
 EFFECT = -0.5
 LEVEL = 0.95
 EPISODES, STEPS, INSTRUMENTS = 50, 20, 3
-CRITICAL = 1.959963984540054
 INTERVALS = ("Wald", "AR", "CLR", "Wald clustered", "AR clustered", "CLR clustered")
 
 
@@ -120,11 +120,11 @@ def _intervals(moments: Moments) -> Iterator[tuple[bool, bool]]:
     scores = EffectScores.of_episodes(moments, effect)
     fit = Exact().solve(moments)
     at = moments.layout.phi_names.index("a")
-    yield abs(fit.W[0, at] - EFFECT) <= CRITICAL * fit.se[0, at], False
+    yield abs(fit.W[0, at] - EFFECT) <= NORMAL_95 * fit.se[0, at], False
     for found in (anderson_rubin(effect), conditional_likelihood_ratio(effect)):
         yield EFFECT in found, found.kind in ("unbounded", "everything")
     theta, se = _clustered_wald(scores)
-    yield abs(theta * effect.unit - EFFECT) <= CRITICAL * se * effect.unit, False
+    yield abs(theta * effect.unit - EFFECT) <= NORMAL_95 * se * effect.unit, False
     found = robust_anderson_rubin(effect, scores, se="clustered")
     yield EFFECT in found, found.kind in ("unbounded", "everything")
     truth, infinity = np.array([1.0, -EFFECT / effect.unit]), np.array([0.0, 1.0])

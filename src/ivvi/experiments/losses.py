@@ -51,11 +51,6 @@ class Curve:
     loss: tuple[float, ...]
     closed_form: float
 
-    def time_to(self, share: float) -> float:
-        """Return the iteration at which the loss first is below `share` of its start."""
-        below = np.array(self.loss) < share * self.loss[0]
-        return self.t[int(np.argmax(below))] if below.any() else np.inf
-
 
 def run(
     experiment: str,

@@ -106,13 +106,13 @@ def draw_panels(panels: list[ResultFigure], columns: int) -> Any:
     for panel in panels:
         row = kinds.index(_kind(panel))
         ax, filled[row] = axes[row, filled[row]], filled[row] + 1
-        settings = list(dict.fromkeys(curve.label.split()[-1] for curve in panel.curves))
+        colours = list(dict.fromkeys(c.level_for or c.label for c in panel.curves))
         for curve in panel.curves:
-            colour = f"C{settings.index(curve.label.split()[-1])}"
-            flat = panel.log_x and len(curve.x) == 2  # a level to compare with
-            style = {"linestyle": ":" if flat else "-", "linewidth": 1.3, "color": colour}
+            colour = f"C{colours.index(curve.level_for or curve.label)}"
+            line = ":" if curve.level_for else "-"
+            style = {"linestyle": line, "linewidth": 1.3, "color": colour}
             ax.plot(curve.x, curve.mean, label=curve.label, **style)
-            if curve.low is not None and curve.high is not None and not flat:
+            if curve.low is not None and curve.high is not None and not curve.level_for:
                 ax.fill_between(curve.x, curve.low, curve.high, alpha=0.2, color=colour, lw=0)
         ax.set_xscale("log" if panel.log_x else "linear")
         ax.set_yscale("log" if panel.log_y else "linear")

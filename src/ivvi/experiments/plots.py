@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,13 +38,14 @@ class Panels:
         for setting in self.spec.settings:
             runs = self._values("paper", "ivvi", setting, of="loss")
             closed = self._values("best", "ivvi", setting, of="distance")
+            name = f"setting {setting}"
             if runs:
                 t, paths = _common(runs)
-                curves.append(_geometric(f"setting {setting}", t, paths))
+                curves.append(_geometric(name, t, paths))
             if runs and closed and columns["best"].features == columns["paper"].features:
                 flat = np.repeat(np.array(closed)[:, None], 2, axis=1)
                 label = f"{columns['best'].method}, {setting}"
-                curves.append(_geometric(label, t[[0, -1]], flat))
+                curves.append(replace(_geometric(label, t[[0, -1]], flat), level_for=name))
         target = "W_sad" if self.experiment.columns["paper"].features == "poly2" else "W*"
         return self._figure(
             f"loss-{self.variant.key}",

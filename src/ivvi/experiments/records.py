@@ -88,7 +88,7 @@ class Records:
     def __contains__(self, unit: Unit) -> bool:
         return self.path(unit).is_file()
 
-    def write(self, unit: Unit, options: Options, outcome: Outcome) -> None:
+    def write(self, unit: Unit, outcome: Outcome, *, options: Options) -> None:
         """Write a record, with what is needed to do the same again."""
         experiment = options.experiment(unit.experiment)
         record = {

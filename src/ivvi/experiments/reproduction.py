@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -27,8 +25,8 @@ from ivvi.experiments.specs import (
     read_table,
 )
 from ivvi.experiments.tables import make_table
-from ivvi.experiments.units import Unit, list_units
-from ivvi.experiments.work import Options, Outcome, run_unit
+from ivvi.experiments.units import list_units
+from ivvi.experiments.work import Options, run_unit
 from ivvi.simulators import load_factors
 
 
@@ -83,22 +81,11 @@ def reproduce(  # noqa: PLR0913
         if unit.column in columns and unit not in records
     ]
     if units:
-        with _lanes(scheduler, min(jobs, len(units))) as lanes:
-            run_all(
-                units, lanes, partial(run_unit, options=options), _keeper(records, options), look
-            )
+        count = min(jobs, len(units))
+        with local_lanes(count) if scheduler is None else dask_lanes(scheduler) as lanes:
+            work = partial(run_unit, options=options)
+            run_all(units, lanes, work, partial(records.write, options=options), look)
     return read_results(out, options.specs)
-
-
-def _lanes(scheduler: str | None, jobs: int) -> AbstractContextManager[list[Executor]]:
-    return local_lanes(jobs) if scheduler is None else dask_lanes(scheduler)
-
-
-def _keeper(records: Records, options: Options) -> Callable[[Unit, Outcome], None]:
-    def keep(unit: Unit, outcome: Outcome) -> None:
-        records.write(unit, options, outcome)
-
-    return keep
 
 
 def read_results(folder: str | os.PathLike[str], specs: str | None = None) -> Results:

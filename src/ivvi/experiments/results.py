@@ -28,13 +28,17 @@ class ResultTable:
 
 @dataclass(frozen=True)
 class Curve:
-    """A mean and its 95% band along `x`; `low` and `high` are None where there is no band."""
+    """A mean and its 95% band along `x`; `low` and `high` are None where there is no band.
+
+    A level to compare another curve with names that curve: `level_for`.
+    """
 
     label: str
     x: np.ndarray
     mean: np.ndarray
     low: np.ndarray | None = None
     high: np.ndarray | None = None
+    level_for: str = ""
 
 
 @dataclass(frozen=True)

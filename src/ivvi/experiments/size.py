@@ -115,6 +115,8 @@ def tests(fit: Fit, design: Design) -> Iterator[tuple[str, Any]]:
         yield "first-stage F", stage.partial_f if plain else stage.robust_f
         rank = d.cragg_donald_test if d.kleibergen_paap is None else d.kleibergen_paap.wald
         yield ("Cragg-Donald rank" if plain else "Kleibergen-Paap rk"), rank
+        apart = stage.conditional_f if plain else stage.robust_conditional_f
+        yield "Sanderson-Windmeijer F", apart
         return
     yield "Wald, 2SLS", fit.wald(f"y0: a0 = {EFFECT}")
     yield "Wald, both outputs", fit.wald(f"a0 = {EFFECT}")

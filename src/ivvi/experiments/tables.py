@@ -114,8 +114,8 @@ def _pair(spread: Spread | None) -> tuple[Cell, Cell]:
     return (None, None) if spread is None else (_rounded(spread.mean), _rounded(spread.half))
 
 
-def _rounded(value: float, digits: int = 4) -> float | None:
-    return float(f"{value:.{digits}g}") if math.isfinite(value) else None
+def _rounded(value: float) -> float | None:
+    return float(f"{value:.4g}") if math.isfinite(value) else None
 
 
 FILLED: dict[str, tuple[Callable[[Place], Iterator[Cell]], tuple[str, ...]]] = {

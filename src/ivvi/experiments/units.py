@@ -13,8 +13,6 @@ from typing import Any
 
 from ivvi.experiments.specs import COLUMNS, Experiment
 
-WHO = ("optimal", "baseline", "ivvi")
-
 
 @dataclass(frozen=True, order=True, slots=True)
 class Unit:

@@ -20,15 +20,15 @@ import numpy as np
 
 from ivvi.actions import Actions
 from ivvi.environments import ConfoundedEnv, World, linear_world, nonlinear_world
-from ivvi.environments.behaviour import Behaviour as TrueBehaviour
+from ivvi.environments.behaviour import Behaviour
 from ivvi.environments.world import gaussian
 from ivvi.errors import IvviWarning
 from ivvi.experiments.study import Force, Json, Logs, Seed, check, each, run_study, tell
 from ivvi.fitting import Fit, estimate
 from ivvi.layout import build_layout
 from ivvi.planners import MPC, Problem
-from ivvi.valuation.actors import Behaviour, Planned, Rows
-from ivvi.valuation.draws import point, repeated
+from ivvi.valuation.actors import HabitRows, Habitual, Planned
+from ivvi.valuation.draws import estimated_world, repeated
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.inquiry import Inquiry
 from ivvi.valuation.luck import Luck
@@ -123,7 +123,7 @@ class Stage:
         model = _fit(log, features).model
         problem = Problem(model, env.reward, actions, HORIZON)
         plan = Planned(MPC(lookahead=1), partial(with_weights, problem))
-        earned = env.rollout(TrueBehaviour(world), episodes=TRUE_EPISODES, horizon=HORIZON, seed=1)
+        earned = env.rollout(Behaviour(world), episodes=TRUE_EPISODES, horizon=HORIZON, seed=1)
         truth = Problem(world.true_model(), env.reward, actions, HORIZON)
         return cls(env, features, problem, truth, plan, float(earned.returns.mean()))
 
@@ -132,7 +132,7 @@ class Stage:
         size = 100
         model, start = self.truth.model, self.problem.model.starts[0]
         numbers = np.arange(TRUE_EPISODES).reshape(size, -1)
-        world = repeated(point(Evidence.of(model)), size)
+        world = repeated(estimated_world(Evidence.of(model)), size)
         first = np.broadcast_to(start, (*numbers.shape, len(start)))
         task = Task.of(self.truth)
         return float(returns(task, self.planner, W, world, Episodes(first, numbers, 1)).mean())
@@ -181,7 +181,7 @@ def _amounts(stage: Stage, fit: Fit, method: str, seed: int) -> dict[str, Amount
         raise ValueError("a log has rows")
     actors = {
         "policy": (stage.planner, fit.W),
-        "behaviour": (Behaviour(habit.design), Rows.of(habit)),
+        "behaviour": (Habitual(habit.design), HabitRows.of(habit)),
     }
     values = inquiry.values(actors)
     return {"value": values["policy"], "gain": gains_of(values)["behaviour"]}

@@ -4,8 +4,7 @@ One pass over the rows gives the moments, and with them W and everything that ta
 errors to be homoskedastic; a second one the rest.
 """
 
-from ivvi.fitting.estimating import estimate
+from ivvi.fitting.estimating import estimate, make_method
 from ivvi.fitting.fit import Fit
-from ivvi.fitting.methods import make_method
 
 __all__ = ["Fit", "estimate", "make_method"]

@@ -1,4 +1,4 @@
-"""The verb `estimate`."""
+"""The verb `estimate`, and methods by their words."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 from ivvi.checkpoint import Checkpoint
 from ivvi.errors import InputError, IvviWarning
-from ivvi.estimators import Method, StandardErrors
+from ivvi.estimators import Method, StandardErrors, parse_method
+from ivvi.estimators.sgda import SGDA
 from ivvi.features import FeatureMap
 from ivvi.fitting.fit import Fit
-from ivvi.fitting.methods import make_method
 from ivvi.fitting.recipe import Recipe
 from ivvi.logs import Log, read_logs
 from ivvi.shard import Shard
@@ -106,3 +106,8 @@ def estimate(  # noqa: PLR0913
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=2)
     return replace(fit, seconds=time.perf_counter() - started)
+
+
+def make_method(word: str, **settings: Any) -> Method:
+    """Return the method of a word, such as ``exact``, ``sgda`` or ``fuller:4``."""
+    return SGDA(**settings) if word == "sgda" else parse_method(word, **settings)

@@ -24,7 +24,7 @@ from ivvi.invalidity.gains import (
 from ivvi.invalidity.results import Band, Breakdown, EffectBand, Sensitivity
 from ivvi.invalidity.violations import WORST, Exclusion, Violation
 from ivvi.layout import Floats
-from ivvi.planners.problem import Planner, Problem
+from ivvi.planners.problem import Planner, state_rows
 from ivvi.planning import make_planner
 from ivvi.policy import Policy
 from ivvi.valuation.evidence import Evidence
@@ -109,7 +109,7 @@ def sensitivity(  # noqa: PLR0913
     exclusion = stage.exclusion
     for word in violations:
         exclusion.check(word)
-    rows = np.empty((0, 0)) if states is None else _rows(states, problem)
+    rows = np.empty((0, 0)) if states is None else state_rows(states, problem.model)
     chosen = planner_of(policy) if states is None else _planner(policy, planner)
     tick = progress or (lambda steps: None)
     critical = NormalDist().inv_cdf((1 + level) / 2)
@@ -221,16 +221,6 @@ def _standard_errors(model: Dynamics) -> Floats:
         variance = np.diagonal(model.W_cov, axis1=1, axis2=2)
     se: Floats = np.sqrt(np.maximum(variance, 0.0))
     return se
-
-
-def _rows(states: Any, problem: Problem) -> np.ndarray:
-    found = np.atleast_2d(np.asarray(states, dtype=np.float64))
-    width = len(problem.model.state)
-    if found.ndim != 2 or found.shape[1] != width or not np.isfinite(found).all():
-        raise InputError(
-            f"states of shape {found.shape} were given; rows of {width} finite numbers are wanted"
-        )
-    return found
 
 
 def _planner(policy: Any, planner: Planner | str | None) -> Planner:

@@ -36,7 +36,7 @@ class Replanned:
         if t not in self._known:
             W = self.exclusion.weights(self.exclusion.effects(self.violation, t))
             numbers = W, self.exclusion.noise_cov(W), self.problem.model.phi.numbers
-            problem = self.problem.in_model(*numbers)
+            problem = self.problem.with_numbers(numbers)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", PlanningWarning)  # said when it was planned
                 policy = Policy(problem, self.planner.solve(problem))

@@ -12,8 +12,9 @@ from ivvi.dynamics import Dynamics
 from ivvi.invalidity.violations import Exclusion, Size, Violation
 from ivvi.layout import Floats
 from ivvi.planners import Problem
-from ivvi.valuation.actors import Acting, Behaviour
-from ivvi.valuation.draws import Worlds, point, repeated, roots
+from ivvi.scatter import square_root
+from ivvi.valuation.actors import Acting, Habitual
+from ivvi.valuation.draws import Worlds, estimated_world, repeated
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.luck import Luck
 from ivvi.valuation.simulation import Episodes, Task, in_chunks
@@ -41,7 +42,7 @@ class Stage:
         exclusion = Exclusion.of(evidence)
         luck = Luck.of(problem, starts, BAND, seed)
         few = replace(luck, size=BAND, count=episodes).few
-        return cls(exclusion, point(evidence), Task.of(problem), few)
+        return cls(exclusion, estimated_world(evidence), Task.of(problem), few)
 
     def returns(self, acting: Acting, E: Floats, W: Floats) -> Floats:
         """Return what is earned, (m, n), in worlds with direct effects E and weights W.
@@ -52,11 +53,11 @@ class Stage:
         actor, given = acting
         noise = self.exclusion.noise_cov(W)
         worlds = repeated(self.estimated, len(W))._replace(W=W)
-        if isinstance(actor, Behaviour) and actor.design.psi is not None:
+        if isinstance(actor, Habitual) and actor.design.psi is not None:
             worlds = worlds._replace(direct=self.exclusion.direct(E))
             noise = noise - E @ np.swapaxes(E, 1, 2)
         d = worlds.factor.shape[-1]
-        worlds = worlds._replace(factor=roots(noise[:, :d, :d]))
+        worlds = worlds._replace(factor=square_root(noise[:, :d, :d]))
         return in_chunks(self.task, actor, given, worlds, self.episodes, BAND)
 
 

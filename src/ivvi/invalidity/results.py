@@ -14,7 +14,7 @@ from ivvi.invalidity.violations import Size
 from ivvi.layout import Floats
 
 MOST_EFFECTS = 6
-"""Effects that a summary shows; `to_dict` has them all."""
+"""Effects that a summary shows; `to_json` has them all."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class Breakdown:
     most: Size
     has_interval: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Describe with JSON values."""
         sizes = {"breakdown": self.size, "unsure": self.unsure, "most": self.most}
-        named = {name: None if s is None else s.to_dict() for name, s in sizes.items()}
+        named = {name: None if s is None else s.to_json() for name, s in sizes.items()}
         return {"question": self.question, "violation": self.violation, **named}
 
 
@@ -101,7 +101,7 @@ class Band:
         inside = np.abs(self.t) <= abs(t) * (1 + 1e-9)
         return float(self.lower[inside].min()), float(self.upper[inside].max())
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Describe with JSON values; null for what was not computed."""
         names = ("t", "share", "correlation", "gain", "se", "simulation_error")
         arrays = {
@@ -139,12 +139,12 @@ class EffectBand:
         half = abs(t * self.slope) + self.critical * self.se
         return self.estimate - half, self.estimate + half
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Describe with JSON values."""
         words = {"output": self.output, "feature": self.feature, "violation": self.violation}
         se = self.se if math.isfinite(self.se) else None
         numbers = {"estimate": self.estimate, "se": se, "slope": self.slope}
-        tipping = None if self.tipping is None else self.tipping.to_dict()
+        tipping = None if self.tipping is None else self.tipping.to_json()
         return {**words, **numbers, "tipping": tipping}
 
 
@@ -192,13 +192,13 @@ class Sensitivity:
         )
         return "\n".join(lines)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Describe with JSON values."""
         return {
             "level": self.level,
-            "breakdowns": [b.to_dict() for b in self.breakdowns],
-            "bands": [b.to_dict() for b in self.bands],
-            "effects": [e.to_dict() for e in self.effects],
+            "breakdowns": [b.to_json() for b in self.breakdowns],
+            "bands": [b.to_json() for b in self.bands],
+            "effects": [e.to_json() for e in self.effects],
         }
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ivvi.dynamics import Dynamics
-from ivvi.errors import InputError, nearest
+from ivvi.errors import InputError, hint
 from ivvi.estimators import Exact, LeastSquares
 from ivvi.estimators.whitening import Whitened, whiten
 from ivvi.layout import Floats
@@ -89,7 +89,7 @@ class Size:
         """Largest correlation among the outputs."""
         return max(self.correlation)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Describe with JSON values; an infinite share (no effect to compare with) is null."""
         shares = [v if np.isfinite(v) else None for v in self.share]
         units = {"direct": self.direct, "share": shares, "correlation": self.correlation}
@@ -246,9 +246,8 @@ class Exclusion:
         fixed = {"+": 1.0, "-": -1.0}.get(name[:1])
         feature, _, output = (name if fixed is None else name[1:]).partition(":")
         if feature not in self.names:
-            known = ("worst", *self.names)
-            hint = nearest(feature, known) or f"; {', '.join(known)} are known"
-            raise InputError(f"there is no instrument {feature!r}{hint}")
+            known = hint(feature, ("worst", *self.names))
+            raise InputError(f"there is no instrument {feature!r}{known}")
         at = self.moments.layout.output(output) if output else None
         return fixed, self._direction(feature), at
 

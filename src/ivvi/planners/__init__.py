@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ivvi.planners.cautious import Cautious, CautiousRule
+from ivvi.planners.cautious import PLANS, Cautious, CautiousRule
 from ivvi.planners.mpc import MPC
 from ivvi.planners.problem import Planner, Problem, Rule
-from ivvi.planners.rules import PLANS, Maker
 from ivvi.planners.spede import SPEDE
 from ivvi.planners.value_iteration import ValueIteration
 
-RULES: dict[Any, Maker] = {**PLANS, "cautious": CautiousRule.from_parts}
+RULES = {**PLANS, CautiousRule.kind: CautiousRule.from_parts}
 """How each planner's saved rule is made again."""
 
 __all__ = ["MPC", "RULES", "SPEDE", "Cautious", "Planner", "Problem", "Rule", "ValueIteration"]

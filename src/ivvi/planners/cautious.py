@@ -15,11 +15,11 @@ b itself has bound 0: a policy that is nowhere worse than b, were the bounds rig
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import NormalDist
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -28,13 +28,19 @@ import numpy as np
 from ivvi.blocks import Array
 from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError
+from ivvi.files import Saved, nest, unnest
 from ivvi.planners.choices import MOST_LISTED
-from ivvi.planners.mpc import MPC
+from ivvi.planners.mpc import MPC, MPCRule
 from ivvi.planners.problem import Planner, Problem, Rule
-from ivvi.planners.rules import PLANS
+from ivvi.planners.spede import SPEDERule
 from ivvi.planners.usual import Support, Usual
+from ivvi.planners.value_iteration import ValueRule
 from ivvi.rewards import Learned
 
+PLANS: dict[Any, Callable[..., Rule]] = {
+    rule.kind: rule.from_parts for rule in (MPCRule, SPEDERule, ValueRule)
+}
+"""How the rules of other planners are made again from their parts, by the planner's word."""
 SCENARIOS, STEPS = 24, 4
 """Draws of W, and steps over which a gain is counted."""
 PARTS = (0.5, 1.0)
@@ -69,11 +75,6 @@ class Cautious:
         if self.abstain is not None and not 0 < self.abstain <= 1:
             raise InputError(f"abstain is {self.abstain:g}; a share in (0, 1] is wanted")
 
-    @property
-    def kind(self) -> str:
-        """The word by which saved policies know it."""
-        return "cautious"
-
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> CautiousRule:
         """Plan, then prepare the draws of W and the directions of action."""
         model = problem.model
@@ -104,6 +105,7 @@ class CautiousRule:
         What was usually done, where the log has rows, and the share that counts.
     """
 
+    kind: ClassVar[str] = "cautious"
     problem: Problem
     inner: Rule
     caution: float
@@ -112,11 +114,6 @@ class CautiousRule:
     usual: Usual
     support: Support | None = None
     abstain: float | None = None
-
-    @property
-    def kind(self) -> str:
-        """The planner's word."""
-        return "cautious"
 
     @property
     def steps(self) -> int | None:
@@ -129,18 +126,17 @@ class CautiousRule:
     ) -> CautiousRule:
         """Make the rule again from `parts`."""
         named = dict(settings["inner"])
-        under = {k.removeprefix("inner."): v for k, v in arrays.items() if k.startswith("inner.")}
-        inner = PLANS[named.pop("kind")](problem, named, under)
+        inner = PLANS[named.pop("kind")](problem, named, unnest("inner", arrays))
         usual = Usual(problem.model.phi, *(arrays[f"usual.{k}"] for k in ("slopes", "range")))
         parts = [arrays.get(f"support.{k}") for k in ("centre", "scale", "limit")]
         support = None if parts[0] is None else Support(*parts)  # type: ignore[arg-type]
         kept = float(settings["caution"]), arrays["drawn"], arrays["towards"]
         return cls(problem, inner, *kept, usual, support, settings["abstain"])
 
-    def parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def parts(self) -> Saved:
         """Return the plan's settings and arrays, and those of caution."""
         settings, arrays = self.inner.parts()
-        found = {f"inner.{k}": v for k, v in arrays.items()}
+        found = nest("inner", arrays)
         found |= {"drawn": self.drawn, "towards": self.towards}
         found |= {"usual.slopes": self.usual.slopes, "usual.range": self.usual.range}
         if self.support is not None:
@@ -238,7 +234,7 @@ def directions(model: Dynamics, drawn: np.ndarray) -> np.ndarray:
         at = jnp.asarray(model.states.mean(axis=0)), jnp.asarray(model.acted.mean(axis=0))
         slope = np.asarray(jax.jacfwd(model.phi, argnums=1)(*at))
     effects = drawn[:, :d] @ slope * units
-    noise = np.linalg.pinv(model.noise_cov[:d, :d])
+    noise = np.linalg.pinv(model.next_cov)
     off = effects[1:] - effects[0]
     unsure = np.einsum("mij,ik,mkl->jl", off, noise, off)
     vectors = np.linalg.eigh(unsure)[1]

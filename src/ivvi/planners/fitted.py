@@ -107,7 +107,7 @@ class Fitted:
         """Return the map from V at the states to G's coefficients; closed form without nodes."""
         regress = self._regression(states)
         if noise is None:
-            average = self._average(problem.model.noise_cov)
+            average = self._average(problem.model.next_cov)
         else:
             average = regress @ self._averaged_features(states, noise, problem.terminal)
         operator = average @ regress
@@ -123,7 +123,7 @@ class Fitted:
     def _average(self, covariance: np.ndarray) -> np.ndarray:
         """Return the map (p, p) from coefficients of V to those of E V(m + e)."""
         d = len(self.centre)
-        S = covariance[:d, :d] / np.outer(self.scale, self.scale)
+        S = covariance / np.outer(self.scale, self.scale)
         damping = np.exp(-0.5 * np.einsum("im,ij,jm->m", self.frequencies, S, self.frequencies))
         free = self.width - len(self.phases)
         average = np.diag(np.concatenate([np.ones(free), damping]))
@@ -148,10 +148,6 @@ def sampled_states(problem: Problem, count: int, seed: int) -> np.ndarray:
     states = support[rng.integers(len(support), size=count - count // 2)]
     means = reachable_means(problem, states[: min(len(states), 256)], seed)
     means = means[rng.integers(len(means), size=count // 2)]
-    reached = means + rng.multivariate_normal(
-        np.zeros(states.shape[1]),
-        problem.model.noise_cov[: means.shape[1], : means.shape[1]],
-        size=len(means),
-        method="eigh",
-    )
-    return np.vstack([states, reached])
+    none, cov = np.zeros(states.shape[1]), problem.model.next_cov
+    noise = rng.multivariate_normal(none, cov, size=len(means), method="eigh")
+    return np.vstack([states, means + noise])

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi.blocks import Array
+from ivvi.planners.integration import uses_next_state
 from ivvi.planners.newton import maximise
 from ivvi.planners.problem import Problem
 from ivvi.planners.spectral import Spectral
-from ivvi.rewards import Function
 
 NOISE_PAIRS = 16
 """Antithetic pairs of draws over which a reward of (x, a, x') is averaged."""
@@ -59,18 +59,12 @@ class Greedy:
     def with_numbers(self, numbers: Any) -> Greedy:
         """Return the same with other numbers (tracers of JAX too)."""
         of_model, trusted, draws = numbers
-        problem = self.problem.in_model(*of_model)
+        problem = self.problem.with_numbers(of_model)
         return replace(self, problem=problem, trusted=trusted, draws=draws)
 
     def mean(self, x: Array, a: Array) -> Array:
         """Return E[x' | x, do(a)], (n, d_x), as far as the model is believed."""
         return self.problem.model.mean(jnp.clip(x, *self.trusted), a)
-
-    @property
-    def noise_cov(self) -> Any:
-        """Covariance of the next state around its mean, (d_x, d_x)."""
-        d = self.problem.model.d_next
-        return self.problem.model.noise_cov[:d, :d]
 
     def q(self, x: Array, a: Array, h: Array, features: Spectral, w: Array) -> Array:
         """Value actions (n, d_a) in states (n, d_x) at step h; returns (n,)."""
@@ -80,7 +74,7 @@ class Greedy:
     def reward(self, x: Array, a: Array, h: Array) -> Array:
         """E r(x, a, x') over the noise, (n,); only a user's function can depend on x'."""
         problem, m = self.problem, self.mean(x, a)
-        if not isinstance(problem.reward, Function) or problem.reward.arguments < 3:
+        if not uses_next_state(problem):
             return problem.reward(x, a, m, h)
         drawn = jax.vmap(lambda e: problem.reward(x, a, m + e, h))(jnp.asarray(self._noise))
         return jnp.mean(drawn, axis=0)
@@ -181,7 +175,7 @@ class Greedy:
         """Antithetic draws of the noise, (2 NOISE_PAIRS, d_x)."""
         if self.draws is not None:
             return self.draws
-        values, vectors = np.linalg.eigh(self.noise_cov)
+        values, vectors = np.linalg.eigh(self.problem.model.next_cov)
         draws = np.random.default_rng(self.seed).normal(size=(NOISE_PAIRS, len(values)))
         draws = draws * np.sqrt(np.clip(values, 0, None)) @ vectors.T
         return np.concatenate([draws, -draws])

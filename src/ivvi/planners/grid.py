@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -39,6 +39,7 @@ class Grid:
         Points on each axis.
     """
 
+    kind: ClassVar[str] = "grid"
     low: np.ndarray
     high: np.ndarray
     points: int
@@ -75,11 +76,6 @@ class Grid:
     def from_arrays(cls, problem: Problem, arrays: Mapping[str, np.ndarray]) -> Grid:
         """Make the grid again from `arrays`."""
         return cls(arrays["low"], arrays["high"], int(arrays["points"]))
-
-    @property
-    def kind(self) -> str:
-        """The word of this kind of value."""
-        return "grid"
 
     @property
     def width(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ivvi.blocks import Array
-from ivvi.errors import InputError, nearest
+from ivvi.errors import InputError, hint
 from ivvi.planners.problem import Problem
 from ivvi.rewards import Function
 
@@ -109,8 +109,8 @@ def uses_step(problem: Problem) -> bool:
 def check_integration(integration: str, nodes: int | None) -> None:
     """Refuse words and numbers of nodes that mean nothing."""
     if integration not in INTEGRATIONS:
-        hint = nearest(integration, INTEGRATIONS) or f"; {', '.join(INTEGRATIONS)} are known"
-        raise InputError(f"unknown integration {integration!r}{hint}")
+        known = hint(integration, INTEGRATIONS)
+        raise InputError(f"unknown integration {integration!r}{known}")
     if nodes is not None and nodes < 1:
         raise InputError(f"{nodes} nodes of integration; at least 1 is wanted")
 

@@ -71,9 +71,8 @@ def _spreads(problem: Problem, steps: int) -> Array | None:
     """Return the covariance of x_l, l = 0, ..., L: C_l+1 = P C_l P^T + noise, C_0 = 0."""
     if problem.affine is None:
         return None
-    P, d = problem.affine[1], problem.model.d_next
-    noise = problem.model.noise_cov[:d, :d]
-    spreads = [np.zeros((d, d))]
+    P, noise = problem.affine[1], problem.model.next_cov
+    spreads = [np.zeros(noise.shape)]
     for _ in range(steps):
         spreads.append(P @ spreads[-1] @ P.T + noise)
     return jnp.stack(spreads)

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 
 from ivvi.blocks import Array
 from ivvi.errors import InputError
+from ivvi.files import Saved
 from ivvi.planners.box_qp import BoxQP
 from ivvi.planners.choices import best_choice
 from ivvi.planners.lookahead import Lookahead, is_quadratic, quadratic_form
@@ -60,11 +61,6 @@ class MPC:
         if self.starts < 1:
             raise InputError(f"{self.starts} starts; at least 1 is wanted")
 
-    @property
-    def kind(self) -> str:
-        """The word by which the command line knows it."""
-        return "mpc"
-
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> MPCRule:
         """Return the rule; nearly all its work is done when it acts."""
         smooth = QUADRATIC if is_quadratic(problem) else SMOOTH
@@ -78,15 +74,11 @@ class MPC:
 class MPCRule:
     """Plan `lookahead` actions from each state and take the first."""
 
+    kind: ClassVar[str] = "mpc"
     problem: Problem
     lookahead: int
     starts: int
     seed: int
-
-    @property
-    def kind(self) -> str:
-        """The planner's word."""
-        return "mpc"
 
     @classmethod
     def from_parts(
@@ -95,7 +87,7 @@ class MPCRule:
         """Make the rule again from `parts`."""
         return cls(problem, **{k: int(settings[k]) for k in ("lookahead", "starts", "seed")})
 
-    def parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def parts(self) -> Saved:
         """Return settings; the problem says the rest."""
         return {"lookahead": self.lookahead, "starts": self.starts, "seed": self.seed}, {}
 
@@ -131,7 +123,7 @@ class MPCRule:
         if self._is_program:
             boxes, choices = self._programs(numbers, x, memory)
         else:
-            ahead = Lookahead(self.problem.in_model(*numbers), self.lookahead)
+            ahead = Lookahead(self.problem.with_numbers(numbers), self.lookahead)
             if actions.is_finite:
                 boxes, choices = memory, best_choice(ahead, x, h)
             else:

@@ -17,6 +17,7 @@ from ivvi.actions import Actions, make_actions
 from ivvi.blocks import Array, Constant, Power
 from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError, PlanningWarning
+from ivvi.files import Saved
 from ivvi.rewards import Learned, Reward, make_reward
 
 MOST_STATES = 4096
@@ -79,7 +80,7 @@ class Problem:
                 "planning needs the next value of every state"
             )
         made = make_actions(actions, model.action)
-        given = None if states is None else _states(states, model)
+        given = None if states is None else state_rows(states, model)
         problem = cls(
             model, make_reward(reward, model), made, int(horizon), discount, given, terminal
         )
@@ -103,9 +104,10 @@ class Problem:
         """The numbers of the model: weights, noise covariance, knots."""
         return self.model.W, self.model.noise_cov, self.model.phi.numbers
 
-    def in_model(self, W: Array, noise_cov: Array, knots: tuple[Array, ...]) -> Problem:
+    def with_numbers(self, numbers: tuple[Any, ...]) -> Problem:
         """Return the same problem in a model with other `numbers` (tracers of JAX too)."""
-        phi = self.model.phi.given(knots)
+        W, noise_cov, knots = numbers
+        phi = self.model.phi.with_numbers(knots)
         model = dataclasses.replace(self.model, phi=phi, W=W, noise_cov=noise_cov)
         return dataclasses.replace(self, model=model, reward=make_reward(self.reward, model))
 
@@ -174,18 +176,13 @@ class Rule(Protocol):
         """Return actions (n, d_a) for states (n, d_x) at step h, and what to remember."""
         ...
 
-    def parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def parts(self) -> Saved:
         """Return JSON settings and arrays from which the rule can be made again."""
         ...
 
 
 class Planner(Protocol):
     """A planner: a frozen value that turns a problem into a rule."""
-
-    @property
-    def kind(self) -> str:
-        """The word by which the command line knows it."""
-        ...
 
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> Rule:
         """Plan; `progress` is called with the number of iterations just done."""
@@ -210,7 +207,8 @@ def affine_part(model: Dynamics) -> tuple[np.ndarray, np.ndarray, np.ndarray] | 
     return parts["c"][:, 0], parts["P"], parts["Q"]
 
 
-def _states(states: Any, model: Dynamics) -> np.ndarray:
+def state_rows(states: Any, model: Dynamics) -> np.ndarray:
+    """Return states that a user gives as rows (n, d_x) of finite numbers, or refuse them."""
     found = np.atleast_2d(np.asarray(states, dtype=np.float64))
     if found.ndim != 2 or found.shape[1] != len(model.state) or not np.isfinite(found).all():
         raise InputError(

@@ -42,16 +42,14 @@ def riccati_values(problem: Problem, stationary: bool) -> list[QuadraticValue] |
     on all of the problem's states.
     """
     reward: Any = problem.reward
-    if (
-        not (is_quadratic(problem) and isinstance(reward, Quadratic))
-        or problem.actions.choices.size
-    ):
+    is_regulator = is_quadratic(problem) and isinstance(reward, Quadratic)
+    if not is_regulator or problem.actions.choices.size:
         return None
     c, F, B = problem.affine  # type: ignore[misc]
     d_x, d_a = B.shape
     w, t = np.ones(d_x) * reward.weight, np.ones(d_x) * reward.target
     u, g = np.ones(d_a) * reward.action_weight, problem.discount
-    noise = problem.model.noise_cov[:d_x, :d_x]
+    noise = problem.model.next_cov
     value = QuadraticValue(np.zeros((d_x, d_x)), np.zeros(d_x), 0.0)
     found = [value]
     for _ in range(MOST_STEPS if stationary else problem.horizon):
@@ -65,12 +63,8 @@ def riccati_values(problem: Problem, stationary: bool) -> list[QuadraticValue] |
         P_new = np.diag(w) + (gain.T * u) @ gain + g * closed.T @ P @ closed
         p_new = -w * t + (gain.T * u) @ shift + g * closed.T @ (P @ moved + p)
         ahead = value.constant - np.trace(P @ noise) - moved @ P @ moved - 2 * p @ moved
-        before, value = (
-            value,
-            QuadraticValue(
-                (P_new + P_new.T) / 2, p_new, float(-w @ t**2 - u @ shift**2 + g * ahead)
-            ),
-        )
+        constant = float(-w @ t**2 - u @ shift**2 + g * ahead)
+        before, value = value, QuadraticValue((P_new + P_new.T) / 2, p_new, constant)
         if not stationary:
             found.append(value)
         elif _distance(before, value) <= STILL:

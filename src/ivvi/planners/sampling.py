@@ -47,11 +47,11 @@ def model_returns(
 
     The mean of a few short episodes from states of the log, in the same noise for all.
     """
-    problem, d = greedy.problem, greedy.problem.model.d_next
+    problem, cov = greedy.problem, greedy.problem.model.next_cov
     rng = np.random.default_rng(greedy.seed)
     starts = problem.support[rng.integers(len(problem.support), size=EPISODES)]
     steps = min(problem.horizon, STEPS)
-    noise = rng.multivariate_normal(np.zeros(d), greedy.noise_cov, (steps, EPISODES))
+    noise = rng.multivariate_normal(np.zeros(len(cov)), cov, (steps, EPISODES))
     run, numbers = _runner(Mould.of(greedy)), greedy.numbers
     return np.array([run(numbers, features, w, guide, starts, noise) for w in weights])
 
@@ -78,7 +78,8 @@ def _runner(mould: Mould) -> Any:
 
 
 def _next(greedy: Greedy, x: np.ndarray, a: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    noise = rng.multivariate_normal(np.zeros(x.shape[1]), greedy.noise_cov, len(x))
+    cov = greedy.problem.model.next_cov
+    noise = rng.multivariate_normal(np.zeros(len(cov)), cov, len(x))
     return np.asarray(greedy.mean(jnp.asarray(x), jnp.asarray(a))) + noise
 
 

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi.planners.greedy import Greedy, Mould
+from ivvi.planners.integration import uses_step
 from ivvi.planners.regression import Regression
 from ivvi.planners.spectral import Spectral
-from ivvi.rewards import Function
 
 NEWTON_STEPS = 3
 ALWAYS_ANEW, LONGEST_HOLD = 10, 16
@@ -70,13 +70,14 @@ class Backward:
     def run(self, x: np.ndarray, features: Spectral, ridge: float) -> Plan:
         """Plan on states x (n, d_x)."""
         problem = self.greedy.problem
+        timed = uses_step(problem)
         regression = Regression.of(self.columns(x, features), features.polynomials, ridge)
         weights, improved, spreads = [np.zeros(features.width)], [], [0.0]
         a, v = self._middle(len(x)), np.zeros(len(x))
         hold, held, moved, mean, reward = 1, 0, np.inf, None, None
         for to_go in range(1, problem.horizon):
             before = v
-            if held == 0 or self.timed or to_go <= ALWAYS_ANEW:
+            if held == 0 or timed or to_go <= ALWAYS_ANEW:
                 last, h = a, problem.horizon - to_go
                 a, v, mean, reward = self._improve(features, weights[-1], x, a, h)
                 moved = self._moved(last, a)
@@ -93,7 +94,7 @@ class Backward:
             if self.progress:
                 self.progress(1)
             change = (v - before).std() if problem.terminal is None else np.abs(v - before).max()
-            if moved < SETTLED and change <= CONVERGED * spreads[-1] and not self.timed:
+            if moved < SETTLED and change <= CONVERGED * spreads[-1] and not timed:
                 break
         residual = regression.residual(weights[-1], v)
         return Plan(np.array(weights), np.asarray(a), residual, tuple(improved))
@@ -107,12 +108,6 @@ class Backward:
         a = self._improve(features, w, x, self._middle(len(x)), h)[0]
         a, v, _, _ = self._improve(features, w, x, a, h)
         return np.asarray(a), np.asarray(v) * self._alive(x)
-
-    @property
-    def timed(self) -> bool:
-        """Whether the reward depends on the step."""
-        reward = self.greedy.problem.reward
-        return isinstance(reward, Function) and reward.arguments == 4
 
     def _middle(self, n: int) -> Any:
         middle = jnp.asarray(self.greedy.problem.actions.middle)

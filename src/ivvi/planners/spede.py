@@ -4,7 +4,7 @@
 
 x' ~ N(m, Sigma). The features are waves at random frequencies and polynomials
 (`spectral.Spectral`); w_h comes from a regression of V_h+1 on sampled states
-(`backward.Backward`). What a user would have to tune (how wide the waves are, how many,
+(`spectral_iteration.Backward`). What a user would have to tune (how wide the waves are, how many,
 the penalty) is chosen by the Bellman residual on states held out.
 """
 
@@ -14,7 +14,7 @@ import math
 import warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ import numpy as np
 
 from ivvi.blocks import Array
 from ivvi.errors import InputError, PlanningWarning
+from ivvi.files import Saved
 from ivvi.planners.greedy import Greedy, trusted_range
 from ivvi.planners.problem import Problem
 from ivvi.planners.regression import BANDWIDTHS, COUNTS, RIDGES, Choice, Contest, Regression
@@ -97,11 +98,6 @@ class SPEDE:
         if not 0 < self.inside <= 1:
             raise InputError(f"SPEDE was given inside={self.inside}; a share in (0, 1] is wanted")
 
-    @property
-    def kind(self) -> str:
-        """The word by which the command line knows it."""
-        return "spede"
-
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> SPEDERule:
         """Plan three times over: a pilot, the choice of the features, the plan itself."""
         rng = np.random.default_rng(seed)
@@ -109,14 +105,14 @@ class SPEDE:
         backward = Backward(greedy, progress)
         with jax.enable_x64(True):
             x = first_states(greedy, self.states or STATES, rng)
-            usual = Spectral.draw(x, greedy.noise_cov, PILOT.features, PILOT.bandwidth, rng)
+            usual = Spectral.draw(x, problem.model.next_cov, PILOT.features, PILOT.bandwidth, rng)
             pilot = backward.run(x, usual, PILOT.ridge)
             x = reached_states(backward, x, usual, pilot, rng)
             _, values = backward.act(x, usual, pilot.weights[-1], 0)
             contest = Contest(
                 x,
                 values,
-                greedy.noise_cov,
+                problem.model.next_cov,
                 backward.columns,
                 COUNTS if self.features is None else (self.features,),
                 BANDWIDTHS if self.bandwidth is None else (self.bandwidth,),
@@ -158,17 +154,13 @@ class SPEDERule:
         The settings, and the held-out Bellman residual of the plan.
     """
 
+    kind: ClassVar[str] = "spede"
     greedy: Greedy
     features: Spectral
     weights: np.ndarray
     guide: np.ndarray
     curve: np.ndarray
     choice: Choice
-
-    @property
-    def kind(self) -> str:
-        """The planner's word."""
-        return "spede"
 
     @property
     def steps(self) -> int:
@@ -204,7 +196,7 @@ class SPEDERule:
         greedy = self.greedy.with_numbers(model)
         return greedy.best(x, h, features, w, guess, ACT_STEPS)[0], memory
 
-    def parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def parts(self) -> Saved:
         """Return settings and arrays from which `from_parts` makes the rule again."""
         greedy = self.greedy
         settings = {"starts": greedy.starts, "seed": greedy.seed, "choice": asdict(self.choice)}

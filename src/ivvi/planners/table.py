@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -39,6 +39,7 @@ class Table:
         Standard deviation of the noise of a single column.
     """
 
+    kind: ClassVar[str] = "tabular"
     rows: np.ndarray
     law: str
     deviation: float = 0.0
@@ -54,7 +55,7 @@ class Table:
             )
         if is_coded(rows):
             return cls(rows, CODED)
-        if not problem.model.noise_cov[:d, :d].any():
+        if not problem.model.next_cov.any():
             _check_exact(problem, rows)
             return cls(rows, EXACT)
         if d > 1:
@@ -68,11 +69,6 @@ class Table:
     def from_arrays(cls, problem: Problem, arrays: Mapping[str, np.ndarray]) -> Table:
         """Make the table again from `arrays`."""
         return cls(arrays["rows"], str(arrays["law"]), float(arrays["deviation"]))
-
-    @property
-    def kind(self) -> str:
-        """The word of this kind of value."""
-        return "tabular"
 
     @property
     def width(self) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from ivvi.blocks import Array
 from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError
-from ivvi.features import FeatureMap
+from ivvi.features import FeatureMap, state_features
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,10 +39,8 @@ class Usual:
                 "caution needs rows of the log, and this model holds none: fit it to a log"
             )
         F = state_features(model.phi)(model.states, model.states)
-        scale = np.linalg.norm(F, axis=0)
-        scale[scale == 0] = 1.0
-        slopes = np.linalg.lstsq(F / scale, model.acted, rcond=1e-10)[0].T / scale
-        return cls(model.phi, slopes, np.array([model.acted.min(axis=0), model.acted.max(axis=0)]))
+        ends = np.array([model.acted.min(axis=0), model.acted.max(axis=0)])
+        return cls(model.phi, slopes_of(F, model.acted), ends)
 
     def __call__(self, x: Array) -> Array:
         """Return actions (n, d_a) for states (n, d_x)."""
@@ -81,6 +79,8 @@ class Support:
         return jnp.sum((v @ self.scale) ** 2, axis=-1) > self.limit
 
 
-def state_features(phi: FeatureMap) -> FeatureMap:
-    """Return the blocks that look at the state alone."""
-    return FeatureMap(tuple(block for block in phi.blocks if block.of == "state"))
+def slopes_of(F: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Regress y (m, d) on features F (m, p), whatever their units, (d, p)."""
+    scale = np.linalg.norm(F, axis=0)
+    scale[scale == 0] = 1.0
+    return np.asarray(np.linalg.lstsq(F / scale, y, rcond=1e-10)[0].T / scale)

@@ -12,14 +12,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ivvi.blocks import Array
-from ivvi.errors import FileError, InputError, nearest
+from ivvi.errors import FileError, InputError, hint
+from ivvi.files import Saved
 from ivvi.planners.backward import backward, fixed_point
 from ivvi.planners.best_action import best_action
 from ivvi.planners.fitted import STATES, Fitted, sampled_states
@@ -76,18 +77,12 @@ class ValueIteration:
 
     def __post_init__(self) -> None:
         if self.value not in VALUES:
-            hint = nearest(self.value, VALUES) or f"; {', '.join(VALUES)} are known"
-            raise InputError(f"unknown value function {self.value!r}{hint}")
+            raise InputError(f"unknown value function {self.value!r}{hint(self.value, VALUES)}")
         if self.points is not None and self.points < 1:
             raise InputError(f"{self.points} points; at least 1 is wanted")
         check_integration(self.integration, self.nodes)
         if not 0 < self.tolerance < 1:
             raise InputError(f"a tolerance of {self.tolerance:g}; a number in (0, 1) is wanted")
-
-    @property
-    def kind(self) -> str:
-        """The word by which the command line knows it."""
-        return "value-iteration"
 
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> ValueRule:
         """Plan; `progress` is called with 1 after every step."""
@@ -105,14 +100,14 @@ class ValueIteration:
             return None
         d = len(problem.model.state)
         quadratic = Fitted(np.zeros(d), np.ones(d), np.zeros((d, 0)), np.zeros(0))
-        noise = problem.model.noise_cov[:d, :d]
+        noise = problem.model.next_cov
         coefficients = np.array([value.coefficients(noise) for value in reversed(values)])
         return ValueRule(problem, quadratic, coefficients, np.zeros(len(values)), _no_noise(d))
 
     def _iterated(self, problem: Problem, seed: int, progress: Any) -> ValueRule:
         d = len(problem.model.state)
         noise = Noise.of(
-            problem.model.noise_cov[:d, :d],
+            problem.model.next_cov,
             self.integration,
             self.nodes,
             seed,
@@ -165,16 +160,12 @@ class ValueRule:
         Nodes for rewards that look at x'; one node otherwise.
     """
 
+    kind: ClassVar[str] = "value-iteration"
     problem: Problem
     values: Any
     coefficients: np.ndarray
     shifts: np.ndarray
     noise: Noise
-
-    @property
-    def kind(self) -> str:
-        """The planner's word."""
-        return "value-iteration"
 
     @property
     def steps(self) -> int | None:
@@ -192,7 +183,7 @@ class ValueRule:
         noise = Noise(arrays["offsets"], arrays["weights"])
         return cls(problem, values, arrays["coefficients"], arrays["shifts"], noise)
 
-    def parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def parts(self) -> Saved:
         """Return the kind of value, and arrays."""
         arrays = {
             "coefficients": self.coefficients,

@@ -15,6 +15,7 @@ from ivvi.reporting.page import Figure, Page, Part, Points, Section, Table
 from ivvi.reporting.pictures import sparkline
 from ivvi.reporting.policy_section import policy_section
 from ivvi.reporting.value_section import value_section
+from ivvi.summary import NORMAL_95
 
 KEY = {"iv": ("iv", "with the instrument, 95% interval"), "ls": ("ls", "least squares")}
 MOST_ROWS = 400
@@ -67,7 +68,7 @@ def sign_changes(fit: Fitted) -> tuple[int, int]:
     """Count the effects whose sign the instrument tells, and those that least squares turns."""
     (W, se), (W_ls, _) = fit.estimates["iv"], fit.estimates["ls"]
     inside = fit.endogenous
-    sure = np.abs(W[:, inside]) > pictures.NORMAL_95 * se[:, inside]
+    sure = np.abs(W[:, inside]) > NORMAL_95 * se[:, inside]
     return int(np.sum(sure & (W[:, inside] * W_ls[:, inside] < 0))), int(sure.sum())
 
 
@@ -142,7 +143,7 @@ def effect_section(fit: Fitted) -> Section:
 def _coefficient_table(fit: Fitted) -> Table:
     own = next(iter(fit.estimates))
     (W, se), rows = fit.estimates[own], []
-    half = pictures.NORMAL_95 * se
+    half = NORMAL_95 * se
     inside = set(fit.endogenous)
     order = sorted(range(len(fit.phi)), key=lambda j: (j not in inside, j))
     for i, output in enumerate(fit.outputs):

@@ -9,8 +9,8 @@ import numpy as np
 from ivvi.reporting.cells import Picture
 from ivvi.reporting.fitted import Fitted
 from ivvi.reporting.pictures import INK, IV, LS, MUTED, draw
+from ivvi.summary import NORMAL_95
 
-NORMAL_95 = 1.959963984540054
 MOST = 6
 """Pictures of one kind; more are a table's business."""
 ROWS = 12
@@ -25,20 +25,18 @@ LOOK = {
 """Colour, marker, place and words of the two estimates, in every picture the same."""
 
 
-def coefficients(fit: Fitted, truth: np.ndarray | None = None) -> tuple[Picture, ...]:
+def coefficients(fit: Fitted) -> tuple[Picture, ...]:
     """Draw the coefficients of each output with 95% intervals, least squares beside them."""
-    return tuple(_coefficients(fit, i, truth) for i in range(min(MOST, len(fit.outputs))))
+    return tuple(_coefficients(fit, i) for i in range(min(MOST, len(fit.outputs))))
 
 
-def _coefficients(fit: Fitted, output: int, truth: np.ndarray | None) -> Picture:
+def _coefficients(fit: Fitted, output: int) -> Picture:
     shown = _worth_showing(fit, output)
     names = [fit.phi[j] for j in shown]
     at = np.arange(len(shown))[::-1]
 
     def paint(ax: Any) -> None:
         ax.axvline(0, color=MUTED, lw=0.8)
-        if truth is not None:
-            ax.vlines(truth[output, shown], at - 0.38, at + 0.38, color=INK, lw=1.6)
         for kind, (W, se) in fit.estimates.items():
             colour, marker, shift, _ = LOOK[kind]
             w, half = W[output, shown], np.nan_to_num(NORMAL_95 * se[output, shown])

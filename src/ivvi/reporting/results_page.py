@@ -7,15 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.experiments.results import ResultFigure, Results, ResultTable
+from ivvi.experiments.results import Curve, ResultFigure, Results, ResultTable
 from ivvi.reporting.cells import Cell, Picture
 from ivvi.reporting.page import Figure, Page, Part, Section, Table
 from ivvi.reporting.pictures import EXTRA, INK, IV, LS, MUTED, draw
 
 REGRET = ("paper", "as the paper", "best")
 """Columns of a table whose numbers are drawn side by side too."""
-CLOSED = "closed form, "
-"""How the label of a curve begins that iterates should reach."""
 
 
 def results_page(results: Results) -> Page:
@@ -108,32 +106,24 @@ def _alike(figure: ResultFigure) -> tuple[Any, ...]:
 
 def _small_multiples(panels: list[ResultFigure]) -> Figure:
     first = panels[0]
-    looks = _looks([curve.label for curve in first.curves])
-    key = [(word, label) for label, (word, _) in looks.items() if not _is_target(label)]
-    key += [("muted", "dotted: closed form")] if len(key) < len(looks) else []
+    looks = _looks(first.curves)
+    key = [(looks[curve.label][0], curve.label) for curve in first.curves if not curve.level_for]
+    key += [("muted", "dotted: at our best")] if len(key) < len(looks) else []
     title = first.title.partition(": ")[2] or first.title
     pictures = tuple(_curves(panel, looks) for panel in panels)
     return Figure(title, pictures, first.note, first.command, tuple(key))
 
 
-def _looks(labels: list[str]) -> dict[str, tuple[str, str]]:
+def _looks(curves: tuple[Curve, ...]) -> dict[str, tuple[str, str]]:
     """Give each label a colour: those of the page for what it knows, others in turn.
 
-    A closed form has the colour of the setting whose iterates go there.
+    A level has the colour of the curve that it is for.
     """
     known = {"least squares": ("ls", LS), "instrument": ("iv", IV), "optimal": ("truth", INK)}
-    rest = list(dict.fromkeys(_whose(label) for label in labels if label not in known))
+    rest = dict.fromkeys(c.level_for or c.label for c in curves if c.label not in known)
     turns = {name: i % len(EXTRA) for i, name in enumerate(rest)}
-    others = {name: (f"c{i}", EXTRA[i]) for name, i in turns.items()}
-    return {label: known.get(label) or others[_whose(label)] for label in labels}
-
-
-def _is_target(label: str) -> bool:
-    return label.startswith(CLOSED)
-
-
-def _whose(label: str) -> str:
-    return label.replace(CLOSED, "setting ")
+    looks = known | {name: (f"c{i}", EXTRA[i]) for name, i in turns.items()}
+    return {c.label: looks[c.level_for or c.label] for c in curves}
 
 
 def _curves(figure: ResultFigure, looks: dict[str, tuple[str, str]]) -> Picture:
@@ -141,9 +131,9 @@ def _curves(figure: ResultFigure, looks: dict[str, tuple[str, str]]) -> Picture:
 
     def paint(ax: Any) -> None:
         for curve in figure.curves:
-            colour, flat = looks[curve.label][1], _is_target(curve.label)
-            ax.plot(curve.x, curve.mean, ":" if flat else "-", color=colour, lw=1.6)
-            if curve.low is not None and curve.high is not None and not flat:
+            colour, line = looks[curve.label][1], ":" if curve.level_for else "-"
+            ax.plot(curve.x, curve.mean, line, color=colour, lw=1.6)
+            if curve.low is not None and curve.high is not None and not curve.level_for:
                 ax.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.16, lw=0)
         ax.set_xscale("log" if figure.log_x else "linear")
         ax.set_yscale("log" if figure.log_y and positive else "linear")

@@ -18,6 +18,7 @@ from ivvi.reporting.fit_page import KEY
 from ivvi.reporting.fitted import Fitted
 from ivvi.reporting.instrument_section import instrument_section
 from ivvi.reporting.page import Figure, Page, Points, Section, Table, Text
+from ivvi.summary import NORMAL_95
 
 WORDS = {
     "optimal": "plans with the truth",
@@ -202,7 +203,7 @@ def _costs(facts: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
     costs = {}
     for name, found in facts["evaluation"]["policies"].items():
         value = found["return"]
-        costs[name] = (-value["mean"], fit_pictures.NORMAL_95 * (value["se"] or 0.0))
+        costs[name] = (-value["mean"], NORMAL_95 * (value["se"] or 0.0))
     return costs
 
 

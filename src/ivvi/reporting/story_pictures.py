@@ -9,9 +9,10 @@ import numpy as np
 
 from ivvi.errors import FileError
 from ivvi.reporting.cells import MINUS, Picture
-from ivvi.reporting.fit_pictures import LOOK, NORMAL_95, binned
+from ivvi.reporting.fit_pictures import LOOK, binned
 from ivvi.reporting.fitted import Fitted
 from ivvi.reporting.pictures import INK, IV, LS, MUTED, draw
+from ivvi.summary import NORMAL_95
 
 KINDS = {"instrument": "iv", "least squares": "ls"}
 """The two policies of the demo, by the estimate that they were planned with."""

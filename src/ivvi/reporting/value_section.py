@@ -21,9 +21,9 @@ def value_section(value: Any) -> Section:
     Parameters
     ----------
     value
-        What `ivvi.value` returns, or what it is as JSON (`to_dict`, ``ivvi value --json``).
+        What `ivvi.value` returns, or what it is as JSON (`to_json`, ``ivvi value --json``).
     """
-    found = value.to_dict() if hasattr(value, "to_dict") else value
+    found = value.to_json() if hasattr(value, "to_json") else value
     try:
         return _section(found)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -33,7 +33,7 @@ def value_section(value: Any) -> Section:
 
 
 def _section(found: Mapping[str, Any]) -> Section:
-    name, level = found["policy"], f"{found['confidence']:.0%}"
+    name, level = found["policy"], f"{found['level']:.0%}"
     plans = "; each draw has a plan of its own" if found["replanned"] else ""
     lead = (
         f"{found['horizon']:,} steps from {found['starts']}, discount {found['discount']:g}; "

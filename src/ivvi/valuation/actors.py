@@ -73,7 +73,7 @@ class Fixed(Actor):
 
 
 @dataclass(frozen=True)
-class Constant(Actor):
+class OneAction(Actor):
     """One action, `given`, whatever the state."""
 
     def begin(self, worlds: Worlds, given: Any, count: int) -> Any:
@@ -87,7 +87,7 @@ class Constant(Actor):
         return jnp.broadcast_to(given, (*x.shape[:2], len(given))), memory
 
 
-class Rows(NamedTuple):
+class HabitRows(NamedTuple):
     """Rows of the log from which habits draw (`Habit`), and the range of the actions."""
 
     eta: np.ndarray
@@ -97,23 +97,26 @@ class Rows(NamedTuple):
     levels: np.ndarray
 
     @classmethod
-    def of(cls, habit: Habit) -> Rows:
+    def of(cls, habit: Habit) -> HabitRows:
         """Return what of a habit is the same in every world."""
         return cls(habit.eta, habit.zeta, habit.low, habit.high, habit.levels)
 
 
 @dataclass(frozen=True)
-class Behaviour(Actor):
-    """The log's own policy without the confounder, with each world's G and C; given `Rows`."""
+class Habitual(Actor):
+    """The log's own policy without the confounder, with each world's G and C.
+
+    It is given `HabitRows`.
+    """
 
     design: Design
 
-    def begin(self, worlds: Worlds, given: Rows, count: int) -> Any:
+    def begin(self, worlds: Worlds, given: HabitRows, count: int) -> Any:
         """Remember which row's instrument an episode has, where it has one."""
         return jnp.zeros((len(worlds.W), count), int)
 
     def act(
-        self, worlds: Worlds, given: Rows, x: Array, h: Array, memory: Array, keys: Array
+        self, worlds: Worlds, given: HabitRows, x: Array, h: Array, memory: Array, keys: Array
     ) -> tuple[Array, Any]:
         """Draw rows, and do in x what was done there."""
         for_row, for_z, for_level = jnp.moveaxis(_each(jax.random.split, keys, 3), -1, 0)
@@ -128,13 +131,13 @@ class Behaviour(Actor):
         u = _each(jax.random.uniform, for_level, (len(given.low),))
         return _on_levels(a, mean, u, jnp.asarray(given.levels)), memory
 
-    def pushed(self, worlds: Worlds, given: Rows, x: Array, memory: Array) -> Array | float:
+    def pushed(self, worlds: Worlds, given: HabitRows, x: Array, memory: Array) -> Array | float:
         """Return the direct effect of the instrument that was drawn."""
         if self.design.psi is None or worlds.direct.shape[-1] == 0:
             return 0.0
         return jnp.einsum("bnp,byp->bny", self._psi(worlds, given, x, memory), worlds.direct)
 
-    def _psi(self, worlds: Worlds, given: Rows, x: Array, row: Array) -> Array:
+    def _psi(self, worlds: Worlds, given: HabitRows, x: Array, row: Array) -> Array:
         """Return psi(x, z), (B, n, d_psi), for the instruments of these rows."""
         F = self.design.f(x, x)
         if self.design.psi is None:

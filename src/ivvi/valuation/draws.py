@@ -13,11 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ivvi.dynamics import Dynamics
-from ivvi.errors import InputError, nearest
+from ivvi.errors import InputError, hint
 from ivvi.estimators import Exact
 from ivvi.estimators.whitening import whiten
 from ivvi.moments import Moments
 from ivvi.planners.problem import affine_part
+from ivvi.scatter import square_root
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.habit import RAW, Habit, coefficients
 
@@ -43,38 +44,35 @@ class Worlds(NamedTuple):
     direct: np.ndarray
 
 
-def trusted_range(model: Dynamics) -> np.ndarray:
+def _state_range(model: Dynamics) -> np.ndarray:
     """Return the range of the log's states, (2, d_x); everything where the model is linear."""
     if affine_part(model) is not None or len(model.states) == 0:
         return np.array([[-np.inf], [np.inf]]) * np.ones(len(model.state))
     return np.array([model.states.min(axis=0), model.states.max(axis=0)])
 
 
-def point(evidence: Evidence) -> Worlds:
+def estimated_world(evidence: Evidence) -> Worlds:
     """Return the estimate itself as a stack of one."""
     model, habit = evidence.model, evidence.habit
-    d = model.d_next
     G, C = (np.zeros((0, 0)),) * 2 if habit is None else (habit.G, habit.C)
-    root = roots(model.noise_cov[None, :d, :d])
-    valid = np.zeros((len(model.W), 0))
-    parts = (G, C, trusted_range(model), valid)
-    return Worlds(model.W[None], root, *(part[None] for part in parts))
+    root, valid = square_root(model.next_cov), np.zeros((len(model.W), 0))
+    parts = (model.W, root, G, C, _state_range(model), valid)
+    return Worlds(*(part[None] for part in parts))
 
 
 def draw(
     evidence: Evidence, method: str, count: int, rng: np.random.Generator
 ) -> tuple[Worlds, np.ndarray | None]:
     """Draw worlds; returns the weights of episodes too, (B, E), where they were resampled."""
-    if way(evidence, method) == "bootstrap":
+    if drawing_method(evidence, method) == "bootstrap":
         return bootstrap(evidence, count, rng)
     return asymptotic(evidence, count, rng), None
 
 
-def way(evidence: Evidence, method: str) -> str:
+def drawing_method(evidence: Evidence, method: str) -> str:
     """Return how worlds are drawn: ``auto`` is the bootstrap where there are episodes."""
     if method not in METHODS:
-        hint = nearest(method, METHODS) or f"; {', '.join(METHODS)} are known"
-        raise InputError(f"unknown method {method!r} of drawing worlds{hint}")
+        raise InputError(f"unknown method {method!r} of drawing worlds{hint(method, METHODS)}")
     if method != "auto":
         return method
     kept = evidence.moments is not None and evidence.moments.episodes is not None
@@ -86,11 +84,11 @@ def asymptotic(evidence: Evidence, count: int, rng: np.random.Generator) -> Worl
     model, moments, habit = evidence.model, evidence.moments, evidence.habit
     dW = rng.normal(size=(count, model.W.size)) @ model.weight_root.T
     dW = dW.reshape(count, *model.W.shape)
-    d, same = model.d_next, repeated(point(evidence), count)
+    d, same = model.d_next, repeated(estimated_world(evidence), count)
     if moments is None:
         return same._replace(W=model.W + dW)
     noise = noise_left(model, moments, model.W + dW)[:, :d, :d]
-    factor = roots(_with_sampling_error(noise, moments.n, rng))
+    factor = square_root(_with_sampling_error(noise, moments.n, rng))
     G, C = _habits(moments, habit, model, dW, rng)
     return same._replace(W=model.W + dW, factor=factor, G=G, C=C)
 
@@ -115,19 +113,17 @@ def bootstrap(
             f"{FEW_EPISODES} are wanted: ask for the asymptotic method"
         )
     weights = rng.poisson(1.0, size=(count, len(moments.episodes))).astype(float)
-    d, found = model.d_next, []
+    d, found, same = model.d_next, [], repeated(estimated_world(evidence), count)
     again = evidence.method.solve(moments.without_episodes())
     shift, excess = model.W - again.W, model.noise_cov - again.noise_cov
     for row in weights:
         drawn = reweighted(moments, row)
         estimate = evidence.method.solve(drawn)
-        GC = None if habit is None else coefficients(drawn, habit.design, model)
-        if GC is None:
-            GC = point(evidence)[2][0], point(evidence)[3][0]
-        found.append((estimate.W + shift, (estimate.noise_cov + excess)[:d, :d], *GC))
+        habits = None if habit is None else coefficients(drawn, habit.design, model)
+        G, C = habits or (same.G[0], same.C[0])
+        found.append((estimate.W + shift, (estimate.noise_cov + excess)[:d, :d], G, C))
     W, noise, G, C = (np.array(part) for part in zip(*found, strict=True))
-    same = repeated(point(evidence), count)
-    return same._replace(W=W, factor=roots(noise), G=G, C=C), weights
+    return same._replace(W=W, factor=square_root(noise), G=G, C=C), weights
 
 
 def reweighted(moments: Moments, weights: np.ndarray) -> Moments:
@@ -174,7 +170,7 @@ def _with_sampling_error(noise: np.ndarray, n: int, rng: np.random.Generator) ->
     bartlett = np.tril(rng.normal(size=(count, d, d)), -1)
     freedom = np.maximum(n - np.arange(d), 1)
     bartlett[:, range(d), range(d)] = np.sqrt(rng.chisquare(freedom, size=(count, d)))
-    root = roots(noise) @ bartlett / np.sqrt(n)
+    root = square_root(noise) @ bartlett / np.sqrt(n)
     drawn: np.ndarray = root @ np.swapaxes(root, 1, 2)
     return drawn
 
@@ -223,7 +219,7 @@ def _instruments(
     """Draw C with its own, homoskedastic, sampling error."""
     columns = np.array(moments.layout.psi_columns)[list(habit.design.of_state)]
     gram = moments.second[np.ix_(columns, columns)]
-    root = roots(np.linalg.pinv(gram)[None])[0] / np.sqrt(moments.n)
+    root = square_root(np.linalg.pinv(gram)) / np.sqrt(moments.n)
     spread = habit.zeta.T @ habit.zeta / len(habit.zeta)
     drawn: np.ndarray = habit.C + _scaled(spread, (count, *habit.C.shape), rng) @ root.T
     return drawn
@@ -233,17 +229,8 @@ def _scaled(
     covariance: np.ndarray, shape: tuple[int, int, int], rng: np.random.Generator
 ) -> np.ndarray:
     """Draw matrices (B, d, r) whose columns have this covariance (d, d)."""
-    drawn: np.ndarray = roots(covariance[None])[0] @ rng.normal(size=shape)
+    drawn: np.ndarray = square_root(covariance) @ rng.normal(size=shape)
     return drawn
-
-
-def roots(covariance: np.ndarray) -> np.ndarray:
-    """Return square roots of covariances (B, d, d): Cholesky's where there is one."""
-    try:
-        return np.linalg.cholesky(covariance)
-    except np.linalg.LinAlgError:
-        values, vectors = np.linalg.eigh(covariance)
-        return np.asarray(vectors * np.sqrt(np.clip(values, 0, None))[:, None, :])
 
 
 def repeated(worlds: Worlds, count: int) -> Worlds:

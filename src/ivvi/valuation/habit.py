@@ -15,10 +15,10 @@ import numpy as np
 
 from ivvi.blocks import Power
 from ivvi.dynamics import Dynamics
-from ivvi.features import FeatureMap
+from ivvi.features import FeatureMap, state_features
 from ivvi.layout import Layout
 from ivvi.moments import Moments, compress
-from ivvi.planners.usual import state_features
+from ivvi.planners.usual import slopes_of
 
 MOST_LEVELS = 12
 """Distinct values up to which a column of actions is taken to be discrete."""
@@ -101,7 +101,7 @@ class Habit:
         F = design.f(x, x)
         Psi, z = (F, np.zeros((len(x), 0))) if design.psi is None else (design.psi(x, z), z)
         fitted = None if moments is None else coefficients(moments, design, model)
-        G, C = fitted or (_slopes(Psi, a), _slopes(F, z))
+        G, C = fitted or (slopes_of(Psi, a), slopes_of(F, z))
         bounds = a.min(axis=0), a.max(axis=0)
         return cls(design, G, C, a - Psi @ G.T, z - F @ C.T, *bounds, _levels(a))
 
@@ -117,15 +117,7 @@ def coefficients(
     psi = np.array(moments.layout.psi_columns)
     a = R[:, places["action"] :][:, : len(model.action)]
     z = R[:, places["instrument"] :][:, : model.instruments.shape[1]]
-    return _slopes(R[:, psi], a), _slopes(R[:, psi[list(design.of_state)]], z)
-
-
-def _slopes(features: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Regress y (m, d) on features (m, p), whatever their units, (d, p)."""
-    scale = np.linalg.norm(features, axis=0)
-    scale[scale == 0] = 1.0
-    found: np.ndarray = np.linalg.lstsq(features / scale, y, rcond=1e-10)[0].T / scale
-    return found
+    return slopes_of(R[:, psi], a), slopes_of(R[:, psi[list(design.of_state)]], z)
 
 
 def _levels(a: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ivvi.planners import MPC, Problem
 from ivvi.valuation.actors import Acting, Fixed, Planned
-from ivvi.valuation.draws import Worlds, draw, point, repeated
+from ivvi.valuation.draws import Worlds, draw, estimated_world, repeated
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.luck import Luck
 from ivvi.valuation.result import Amount
@@ -27,7 +27,7 @@ class Inquiry:
     luck: Luck
     method: str = "auto"
     draws: int = 500
-    confidence: float = 0.95
+    level: float = 0.95
     seed: int = 0
     progress: Callable[[int], None] | None = None
 
@@ -51,7 +51,7 @@ class Inquiry:
             rest = self._again(planner, first) if planner and i == 0 else self._in_draws(*acting)
             both = self.luck.combine(first, rest, shares)
             error = float(first.std() / np.sqrt(first.size))
-            found[name] = Amount(*both, self.confidence, error)
+            found[name] = Amount(*both, self.level, error)
         return found
 
     @cached_property
@@ -60,7 +60,7 @@ class Inquiry:
 
     def _in_estimate(self, actor: Any, given: Any) -> np.ndarray:
         """Return the returns of many episodes in the estimated world, (N,)."""
-        one = repeated(point(self.evidence), self.luck.size)
+        one = repeated(estimated_world(self.evidence), self.luck.size)
         parts = [returns(self._task, actor, given, one, some) for some in self.luck.episodes()]
         return np.concatenate([part.ravel() for part in parts])
 
@@ -75,7 +75,7 @@ class Inquiry:
         How much too good a plan looks to the world that it was made for, V_b(pi_b) - V(pi_b),
         is how much too good the estimate's own plan looks; this is its value less that.
         """
-        both = self.worlds, repeated(point(self.evidence), self.draws)
+        both = self.worlds, repeated(estimated_world(self.evidence), self.draws)
         if isinstance(planner, MPC):
             again = Planned(planner, partial(with_weights, self.problem))
             few, size, bar = self.luck.few, self.luck.size, self.progress

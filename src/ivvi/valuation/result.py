@@ -28,7 +28,7 @@ class Amount:
         In the estimated world.
     draws
         In worlds that the log allows, (B,).
-    confidence
+    level
         Of the interval.
     simulation_error
         Standard error of the estimate that is due to the number of simulated episodes; the
@@ -37,7 +37,7 @@ class Amount:
 
     estimate: float
     draws: np.ndarray
-    confidence: float = 0.95
+    level: float = 0.95
     simulation_error: float = 0.0
 
     @property
@@ -51,7 +51,7 @@ class Amount:
         Quantiles of the draws; those of 2 estimate - draws; quantiles moved by the share of
         draws below the estimate (Efron's BC).
         """
-        tails = np.array([0.5 - self.confidence / 2, 0.5 + self.confidence / 2])
+        tails = np.array([0.5 - self.level / 2, 0.5 + self.level / 2])
         if kind == "basic":
             high, low = 2 * self.estimate - np.quantile(self.draws, tails)
             return float(low), float(high)
@@ -74,7 +74,7 @@ class Amount:
         """Share of the draws above zero."""
         return float(np.mean(self.draws > 0))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Describe with JSON values, without the draws."""
         return {"estimate": self.estimate, "se": self.se, "interval": list(self.interval)}
 
@@ -134,7 +134,7 @@ class Valuation:
 
     def summary(self) -> str:
         """Return a table, after the word on the instruments."""
-        draws, level = len(self.value.draws), f"{self.value.confidence:.0%} interval"
+        draws, level = len(self.value.draws), f"{self.value.level:.0%} interval"
         plans = "; each draw has a plan of its own" if self.replanned else ""
         lines = [self.warning] if self.warning else []
         if self.verdict is not None:
@@ -159,22 +159,22 @@ class Valuation:
             )
         return "\n".join([*lines, *(f"note: {text}" for text in self.notes)])
 
-    def to_dict(self, *, draws: bool = False) -> dict[str, Any]:
-        """Describe with JSON values; with `draws`, the value in each of them too."""
+    def to_json(self) -> dict[str, Any]:
+        """Describe with JSON values."""
         verdict = (
             {"verdict": None, "rule": None} if self.verdict is None else self.verdict.to_json()
         )
-        found: dict[str, Any] = {
+        return {
             **verdict,
             "warning": self.warning or None,
             "policy": self.name,
-            "values": {name: amount.to_dict() for name, amount in self.values.items()},
+            "values": {name: amount.to_json() for name, amount in self.values.items()},
             "gains": {
-                name: {**gain.to_dict(), "probability": gain.probability}
+                name: {**gain.to_json(), "probability": gain.probability}
                 for name, gain in self.gains.items()
             },
             "shown_by_the_log": self.shown,
-            "confidence": self.value.confidence,
+            "level": self.value.level,
             "horizon": self.horizon,
             "discount": self.discount,
             "starts": self.starts,
@@ -184,9 +184,6 @@ class Valuation:
             "simulation_error": self.value.simulation_error,
             "notes": list(self.notes),
         }
-        if draws:
-            found["by_draw"] = {name: a.draws.tolist() for name, a in self.values.items()}
-        return found
 
     def __repr__(self) -> str:
         v = self.value
@@ -197,7 +194,7 @@ def gains_of(values: dict[str, Amount]) -> dict[str, Amount]:
     """Return how much more the first of several earns than each of the others."""
     (_, own), *others = values.items()
     return {
-        name: Amount(own.estimate - v.estimate, own.draws - v.draws, own.confidence)
+        name: Amount(own.estimate - v.estimate, own.draws - v.draws, own.level)
         for name, v in others
     }
 

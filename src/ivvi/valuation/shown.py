@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from ivvi.blocks import Power
@@ -17,14 +15,14 @@ SAME_LENGTH = 0.02
 """Largest difference of the log's episodes from the horizon, relative, for `from_moments`."""
 
 
-def from_log(log: Log, problem: Problem, progress: Callable[[int], None] | None = None) -> float:
+def from_log(log: Log, problem: Problem) -> float:
     """Mean over episodes of sum_h discount^h r_h up to the horizon, in one pass."""
     import jax
     import jax.numpy as jnp
 
     totals: dict[int, float] = {}
     steps: dict[int, int] = {}
-    for batch in log.in_order().batches(episodes=True, progress=progress):
+    for batch in log.in_order().batches(episodes=True):
         if batch.episode is None:
             raise ValueError("the batch was read without episodes")
         numbers, first, back = np.unique(batch.episode, return_index=True, return_inverse=True)

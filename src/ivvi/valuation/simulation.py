@@ -191,4 +191,4 @@ def _noise(keys: Array, shape: tuple[int, ...]) -> Array:
 def with_weights(problem: Problem, W: Array) -> Problem:
     """Return the problem of a model with other weights (which JAX may trace)."""
     model = problem.model
-    return problem.in_model(W, model.noise_cov, model.phi.numbers)
+    return problem.with_numbers((W, model.noise_cov, model.phi.numbers))

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ivvi.actions import Actions
+from ivvi.diagnostics.quantiles import check_level
 from ivvi.dynamics import Dynamics
-from ivvi.errors import InputError, PlanningWarning, nearest
+from ivvi.errors import InputError, PlanningWarning, hint
 from ivvi.logs import Log
 from ivvi.planners import MPC, Cautious, Problem
 from ivvi.planners.cautious import CautiousRule
@@ -19,8 +20,8 @@ from ivvi.planners.mpc import MPCRule
 from ivvi.planning import make_planner
 from ivvi.policy import Policy, check_steps
 from ivvi.rewards import Learned, make_reward
-from ivvi.valuation.actors import Acting, Behaviour, Constant, Fixed, Rows
-from ivvi.valuation.draws import way
+from ivvi.valuation.actors import Acting, Fixed, HabitRows, Habitual, OneAction
+from ivvi.valuation.draws import drawing_method
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.inquiry import Inquiry
 from ivvi.valuation.luck import Luck
@@ -42,7 +43,7 @@ def value(  # noqa: PLR0913
     method: str = "auto",
     draws: int = 500,
     replan: bool = False,
-    confidence: float = 0.95,
+    level: float = 0.95,
     starts: Any = None,
     log: Log | None = None,
     seed: int = 0,
@@ -75,7 +76,7 @@ def value(  # noqa: PLR0913
     replan
         Plan again in every draw: the interval then carries the optimism of a plan that was
         chosen and is valued by the same log.
-    confidence
+    level
         Of the intervals.
     starts
         First states, (m, d_x), to value the policy from just these; by default those of the
@@ -97,7 +98,9 @@ def value(  # noqa: PLR0913
     """
     evidence = Evidence.of(source)
     problem = problem_of(policy, evidence, reward, actions, horizon, discount)
-    _check(draws, confidence)
+    check_level(level)
+    if draws < 20:
+        raise InputError(f"{draws} draws; at least 20 are wanted for an interval")
     name = policy if isinstance(policy, str) else "policy"
     planner, rivals = planner_of(policy), by_name(against)
     rival = rivals.get(name, policy)
@@ -108,7 +111,7 @@ def value(  # noqa: PLR0913
     if replan and not isinstance(policy, Policy):
         raise InputError("planning again needs a policy that ivvi.plan made")
     luck = Luck.of(problem, starts, draws, seed)
-    inquiry = Inquiry(evidence, problem, luck, method, draws, confidence, seed, progress)
+    inquiry = Inquiry(evidence, problem, luck, method, draws, level, seed, progress)
     values = inquiry.values(actors, planner if replan else None)
     shown = from_moments(evidence, problem) if log is None else from_log(log, problem)
     return Valuation(
@@ -119,7 +122,7 @@ def value(  # noqa: PLR0913
         problem.horizon,
         problem.discount,
         luck.words,
-        way(evidence, method),
+        drawing_method(evidence, method),
         replan,
         _notes(evidence, problem, shown),
     )
@@ -135,18 +138,17 @@ def acting(who: Any, evidence: Evidence, problem: Problem, planner: Any) -> Acti
     width = len(problem.model.action)
     if isinstance(who, str):
         if who == "zero":
-            return Constant(), np.zeros(width)
+            return OneAction(), np.zeros(width)
         if who == "behaviour":
             if evidence.habit is None:
                 raise InputError(
                     "the behaviour policy is not known: this model was fitted from moments and "
                     "holds no rows of the log; name other rivals (--against zero,least-squares)"
                 )
-            return Behaviour(evidence.habit.design), Rows.of(evidence.habit)
+            return Habitual(evidence.habit.design), HabitRows.of(evidence.habit)
         if who == "least-squares":
             return Fixed.of(_least_squares(evidence, problem, planner))
-        hint = nearest(who, RIVALS) or f"; {', '.join(RIVALS)} are known"
-        raise InputError(f"unknown policy {who!r}{hint}")
+        raise InputError(f"unknown policy {who!r}{hint(who, RIVALS)}")
     if hasattr(who, "begin") and hasattr(who, "act"):
         check_steps(who, problem.horizon)
         return Fixed.of(who)
@@ -161,7 +163,7 @@ def acting(who: Any, evidence: Evidence, problem: Problem, planner: Any) -> Acti
             f"a policy is a function of states, one action of {width} numbers "
             f"({', '.join(problem.model.action)}), or a word; {who!r} was given"
         )
-    return Constant(), action
+    return OneAction(), action
 
 
 def _least_squares(evidence: Evidence, problem: Problem, planner: Any) -> Policy:
@@ -228,13 +230,6 @@ def _range_of(model: Dynamics) -> Actions:
         return Actions.box(-1.0, 1.0, dim=len(model.action))
     low, high = model.acted.min(axis=0), model.acted.max(axis=0)
     return Actions.box(low, np.where(high > low, high, low + 1.0))
-
-
-def _check(draws: int, confidence: float) -> None:
-    if draws < 20:
-        raise InputError(f"{draws} draws; at least 20 are wanted for an interval")
-    if not 0 < confidence < 1:
-        raise InputError(f"the confidence is {confidence:g}; a number in (0, 1) is wanted")
 
 
 def _notes(evidence: Evidence, problem: Problem, shown: float | None) -> tuple[str, ...]:

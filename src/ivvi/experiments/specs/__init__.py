@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ivvi.errors import FileError, InputError, nearest
+from ivvi.errors import FileError, InputError, hint
 
 PAPER = str(Path(__file__).parent)
 """The folder of the paper's specs."""
@@ -193,8 +193,7 @@ def chosen_experiments(word: str, specs: str | None = None) -> list[str]:
     if word == "all":
         return known
     if word not in known:
-        hint = nearest(word, ("all", *known)) or f"; all, {', '.join(known)} are known"
-        raise InputError(f"unknown experiment {word!r}{hint}")
+        raise InputError(f"unknown experiment {word!r}{hint(word, ('all', *known))}")
     return [word]
 
 

@@ -61,7 +61,7 @@ class Stability:
             lines.append(f"{cells}{self.agreement[i]:>12.0%}{mark}")
         return "\n".join(lines)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Describe with JSON values."""
         return {
             "state": list(self.names[0]),
