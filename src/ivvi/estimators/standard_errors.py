@@ -101,7 +101,8 @@ class StandardErrors:
                 kind = "hac" if log.ordered else "robust"
                 note = (
                     f"{episodes} episodes are too few to cluster {d_phi} coefficients by: the "
-                    f"standard errors are {kind.replace('hac', 'HAC along the episodes')}"
+                    f"standard errors are {kind.replace('hac', 'HAC along the episodes')}, and too "
+                    "small if an instrument is drawn once an episode"
                 )
         if kind == "hac" and not (log.roles.episode and log.ordered):
             raise DataError(
