@@ -1,7 +1,5 @@
 """Standard errors against linearmodels and against sums written out row by row."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -425,77 +423,12 @@ def test_the_saved_model_holds_the_covariance(tmp_path):
     np.testing.assert_array_equal(model.W_cov, fit.estimate.covariance.joint)
 
 
-@pytest.mark.parametrize("debiased", [False, True])
-def test_wald_against_linearmodels(debiased):
-    data = dependent_rows(14, d_a=2, d_z=3)
-    fit = ivvi.estimate(dependent_log(data), se=StandardErrors("clustered", debiased=debiased))
-    other = peer(data, 1, ("episode",), debiased=debiased)
-    R = np.array([[0, 0, 0, 1.0, -1.0], [0, 2.0, 0, 0.5, 0]])
-    wanted = other.wald_test(R, np.array([0.0, 3.0]))
-    ours = fit.wald(["y1: a0 = a1", "y1: 2 x0 + 0.5 a0 = 3"])
-    scale = 2 if debiased else 1
-    assert ours.value * scale == pytest.approx(wanted.stat, rel=1e-7)
-    assert ours.df == ((2, 59) if debiased else (2,))
-    again = fit.wald(np.hstack([0 * R, R]), [0.0, 3.0])
-    assert again.value == pytest.approx(ours.value, rel=1e-12)
-    value, se = fit.combination("y1: a0 - a1 + 1")
-    assert value[0] == pytest.approx(fit.W[1, 3] - fit.W[1, 4] + 1)
-    assert ((value[0] - 1) / se[0]) ** 2 == pytest.approx(fit.wald("y1: a0 = a1").value)
-
-
-def test_hypotheses_about_every_output():
-    fit = ivvi.estimate(dependent_log(dependent_rows(15)))
-    both = fit.wald("a0 = 0")
-    assert both.df == (2,)
-    at = [3, 7]
-    covariance = fit.estimate.covariance.joint[np.ix_(at, at)]
-    w = fit.W[:, 3]
-    assert both.value == pytest.approx(w @ np.linalg.solve(covariance, w))
-    assert fit.wald("const = 0").df == (2,)
-
-
-def test_a_state_stands_for_its_next_value_in_hypotheses_too():
-    fit = ivvi.estimate(ivvi.read_logs(make_rows(), **ROLES))
-    assert fit.wald("x1: a0 = 0") == replace(fit.wald("next_x1: a0 = 0"), null="x1: a0 = 0")
-    assert fit.combination("x0: a0 - a1") == fit.combination("next_x0: a0 - a1")
-
-
-@pytest.mark.parametrize(
-    ("hypothesis", "said"),
-    [
-        ("y7: a0 = 0", "there is no output 'y7'"),
-        ("a9 = 0", "'a9' in .* is not a feature; 1, x0, x1, a0 are known"),
-        ("a0 = 1 = 2", "2 equals signs"),
-        ("1 = 1", "about no coefficient"),
-        (["a0 = 0", "2 a0 = 0"], "repeat each other"),
-        (np.ones((1, 3)), "R has 3 columns; 8"),
-    ],
-)
-def test_hypotheses_that_make_no_sense(hypothesis, said):
-    fit = ivvi.estimate(dependent_log(dependent_rows(16)))
-    with pytest.raises(InputError, match=said):
-        fit.wald(hypothesis)
-
-
 CARD = "exper expersq black smsa south smsa66 " + " ".join(f"reg66{i}" for i in range(2, 10))
 EXAMPLES = {  # data: state, instruments, clusters
     "card": (CARD, "nearc2 nearc4", "age"),
     "mroz": ("exper expersq", "motheduc fatheduc", "age"),
     "wage2": ("exper", "sibs brthord", "age"),
 }
-
-
-@pytest.mark.filterwarnings("ignore:weak instruments")
-@pytest.mark.filterwarnings("ignore:not identified")
-@pytest.mark.parametrize("unit", [1e-8, 1.0, 1e8])
-def test_what_is_not_identified_is_refused_in_any_unit(unit, confounded, log_of):
-    x, a, z, y = confounded(3, d_a=2, d_z=1)
-    log = log_of(x, a * [1.0, unit], z, y)
-    fit = ivvi.estimate(log, allow_unidentified=True, se="robust")
-    assert np.isnan(fit.se[:, 3:]).all()
-    for name in ("a0", "a1"):
-        with pytest.raises(InputError, match="is not identified"):
-            fit.wald(f"y0: {name} = 0")
 
 
 @pytest.mark.parametrize("kind", ["robust", "clustered"])
