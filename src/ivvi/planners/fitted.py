@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
 from ivvi.blocks import Array
@@ -21,6 +22,7 @@ RIDGE = 1e-6
 AT_ONCE = 1 << 22
 
 
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class Fitted:
     """G(m) = E V(m + e) = c . [1, s, s s^T, sqrt(2 / M) cos(frequencies s + phases)].
@@ -63,6 +65,11 @@ class Fitted:
         return value
 
     @classmethod
+    def quadratic(cls, d: int) -> Fitted:
+        """Return a quadratic function of d states as they are."""
+        return cls(np.zeros(d), np.ones(d), np.zeros((d, 0)), np.zeros(0))
+
+    @classmethod
     def from_arrays(cls, problem: Problem, arrays: Mapping[str, np.ndarray]) -> Fitted:
         """Make the value again from `arrays`."""
         return cls(*(arrays[k] for k in ("centre", "scale", "frequencies", "phases")))
@@ -96,7 +103,7 @@ class Fitted:
         s = (m - self.centre) / self.scale
         i, j = np.triu_indices(len(self.centre))
         parts = [xp.ones_like(s[..., :1]), s, s[..., i] * s[..., j]]
-        if len(self.phases):
+        if self.phases.size:
             size = (2 / len(self.phases)) ** 0.5
             parts.append(size * xp.cos(s @ self.frequencies + self.phases))
         return xp.concatenate(parts, axis=-1)

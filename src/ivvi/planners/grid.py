@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -23,6 +24,7 @@ MOST_POINTS = 20_000
 AT_ONCE = 1 << 21
 
 
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class Grid:
     """G(m) = E V(m + e) as a tensor product of uniform cubic splines.
@@ -42,7 +44,7 @@ class Grid:
     kind: ClassVar[str] = "grid"
     low: np.ndarray
     high: np.ndarray
-    points: int
+    points: int = field(metadata={"static": True})
 
     @classmethod
     def around(cls, problem: Problem, points: int | None, seed: int) -> Grid:
@@ -157,8 +159,9 @@ class Grid:
 def reachable_means(problem: Problem, states: np.ndarray, seed: int) -> np.ndarray:
     """Means of the next state from `states` under a few actions each: corners and draws."""
     actions, rng = problem.actions, np.random.default_rng(seed)
-    ends = [actions.join(side, actions.choices) for side in (actions.low, actions.high)]
-    some = np.vstack([*(end[:8] for end in ends), actions.sample(16, rng)])
+    few = actions.choices[:8] if actions.is_listed else actions.corners[:, list(actions.discrete)]
+    ends = [actions.join(side, few) for side in (actions.low, actions.high)]
+    some = np.vstack([*ends, actions.sample(16, rng)])
     pairs = [np.broadcast_to(a, (len(states), len(a))) for a in some]
     return np.vstack([np.asarray(problem.model.mean(states, a)) for a in pairs])
 

@@ -99,7 +99,7 @@ def quadratic_form(problem: Problem, steps: int) -> tuple[Array, Array, Array]:
     c, P, Q = problem.affine  # type: ignore[misc]
     d_x, d_a = Q.shape
     width = steps * d_a
-    weight, target, cost, slope, pull = _coefficients(problem, d_x, d_a)
+    weight, target, cost, slope, pull = reward_coefficients(problem, d_x, d_a)
     G, shift, T = np.eye(d_x), np.zeros(d_x), np.zeros((d_x, width))
     H, F, f = np.zeros((width, width)), np.zeros((width, d_x)), np.zeros(width)
     # nothing in place below: W may be traced by JAX
@@ -115,7 +115,7 @@ def quadratic_form(problem: Problem, steps: int) -> tuple[Array, Array, Array]:
     return (H + H.T) / 2, F, f
 
 
-def _coefficients(problem: Problem, d_x: int, d_a: int) -> tuple[np.ndarray, ...]:
+def reward_coefficients(problem: Problem, d_x: int, d_a: int) -> tuple[np.ndarray, ...]:
     """Return weight, target (d_x,), cost (d_a,) of squares; slope (d_x,), pull (d_a,) of lines."""
     reward: Any = problem.reward
     wide, narrow = np.ones(d_x), np.ones(d_a)
@@ -123,3 +123,8 @@ def _coefficients(problem: Problem, d_x: int, d_a: int) -> tuple[np.ndarray, ...
         squares = wide * reward.weight, wide * reward.target, narrow * reward.action_weight
         return *squares, 0 * wide, 0 * narrow
     return 0 * wide, 0 * wide, 0 * narrow, wide * reward.state, narrow * reward.action
+
+
+def reward_constant(problem: Problem) -> float:
+    """The part of a linear reward that nothing changes."""
+    return problem.reward.constant if isinstance(problem.reward, Linear) else 0.0

@@ -9,7 +9,7 @@ and deciding needs no integration.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -36,7 +36,7 @@ from ivvi.planners.problem import Problem
 from ivvi.planners.riccati import riccati_values
 from ivvi.planners.table import Table, is_coded
 
-VALUES = ("auto", "grid", "fitted", "quadratic", "tabular")
+VALUES = ("auto", "grid", "fitted", "quadratic", "tabular", "unbounded")
 CLIMB = 8
 """Newton steps of a backup: the error of the value is the square of that of the action."""
 KINDS: dict[Any, Any] = {"grid": Grid, "fitted": Fitted, "quadratic": Fitted, "tabular": Table}
@@ -51,8 +51,10 @@ class ValueIteration:
     value
         ``grid`` (cubic splines, d_x at most 2), ``fitted`` (quadratic plus Fourier features of
         sampled states), ``quadratic``, ``tabular`` (the states that are given are all there
-        are), or ``auto``: tabular for indicators of categories, quadratic where Riccati's
-        closed form holds, else a grid in one or two dimensions and fitted in more.
+        are), ``unbounded`` (Riccati's closed form as if every action were allowed; the actions
+        taken are allowed ones), or ``auto``: tabular for indicators of categories, quadratic
+        where Riccati's closed form holds, else a grid in one or two dimensions and fitted in
+        more.
     points
         Points on each axis of the grid, or number of sampled states.
     integration
@@ -93,16 +95,21 @@ class ValueIteration:
             return self._closed_form(problem) or self._iterated(problem, seed, progress)
 
     def _closed_form(self, problem: Problem) -> ValueRule | None:
-        if self.value not in ("auto", "quadratic"):
+        if self.value not in ("auto", "quadratic", "unbounded"):
             return None
-        values = riccati_values(problem, self.stationary)
+        bounded = self.value != "unbounded"
+        values = riccati_values(problem, self.stationary, bounded=bounded)
+        if values is None and not bounded:
+            raise InputError(
+                "values without bounds on the actions were asked for; they need a linear model "
+                "and a concave quadratic or linear reward"
+            )
         if values is None:
             return None
-        d = len(problem.model.state)
-        quadratic = Fitted(np.zeros(d), np.ones(d), np.zeros((d, 0)), np.zeros(0))
-        noise = problem.model.next_cov
+        d, noise = len(problem.model.state), problem.model.next_cov
         coefficients = np.array([value.coefficients(noise) for value in reversed(values)])
-        return ValueRule(problem, quadratic, coefficients, np.zeros(len(values)), _no_noise(d))
+        shifts = np.zeros(len(values))
+        return ValueRule(problem, Fitted.quadratic(d), coefficients, shifts, _no_noise(d))
 
     def _iterated(self, problem: Problem, seed: int, progress: Any) -> ValueRule:
         d = len(problem.model.state)
@@ -199,7 +206,24 @@ class ValueRule:
 
     def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
         """Return the best actions (n, d_a) in states (n, d_x) at step h."""
-        return self._best(x, h)[0], memory
+        return self.decide(self.numbers, x, h, memory)
+
+    @cached_property
+    def shape(self) -> Hashable:
+        """What decides how `decide` is compiled: everything but numbers."""
+        parts = (self.values, self.coefficients, self.shifts, self.noise)
+        leaves, tree = jax.tree_util.tree_flatten(parts)
+        return self.problem.shape, tree, tuple(np.shape(leaf) for leaf in leaves)
+
+    @property
+    def numbers(self) -> Any:
+        """What the model says, how values are evaluated, and their coefficients."""
+        parts = (self.values, self.coefficients, self.shifts, self.noise)
+        return self.problem.numbers, *parts
+
+    def decide(self, numbers: Any, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
+        """Act with the numbers of any rule of the same `shape`."""
+        return self._best(numbers, x, h)[0], memory
 
     def value(self, x: Any, step: int = 0) -> np.ndarray:
         """V_h(x) in the model, (n,), for states (n, d_x) at a step h."""
@@ -209,16 +233,18 @@ class ValueRule:
 
     @cached_property
     def _value(self) -> Any:
-        return jax.jit(lambda x, h: self._best(x, h)[1])
+        return jax.jit(lambda x, h: self._best(self.numbers, x, h)[1])
 
-    def _best(self, x: Array, h: Array) -> tuple[Array, Array]:
-        kept, steps = len(self.coefficients), len(self.shifts)
-        c = jnp.asarray(self.coefficients)[jnp.clip(h - (steps - kept), 0, kept - 1)]
-        shift = jnp.asarray(self.shifts)[jnp.clip(h, 0, steps - 1)]
-        q = _action_value(self.problem, self.values, self.noise, c, h)
-        width = _width(self.values, self.noise)
-        a, value = best_action(q, self.values.nearest(x), self.problem.actions, width=width)
-        return a, value + self.problem.discount * shift
+    def _best(self, numbers: Any, x: Array, h: Array) -> tuple[Array, Array]:
+        of_model, values, coefficients, shifts, noise = numbers
+        problem = self.problem.with_numbers(of_model)
+        kept, steps = len(coefficients), len(shifts)
+        c = jnp.asarray(coefficients)[jnp.clip(h - (steps - kept), 0, kept - 1)]
+        shift = jnp.asarray(shifts)[jnp.clip(h, 0, steps - 1)]
+        q = _action_value(problem, values, noise, c, h)
+        width = _width(values, noise)
+        a, value = best_action(q, values.nearest(x), problem.actions, width=width)
+        return a, value + problem.discount * shift
 
 
 def _action_value(problem: Problem, values: Any, noise: Noise, c: Array, h: Array) -> Any:
