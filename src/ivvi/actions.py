@@ -63,7 +63,10 @@ class Actions:
                 )
         if self.dim == 0 or not (self.levels or len(self.rows)) or not all(self.levels):
             raise InputError("the set of actions is empty; expected at least one action")
-        if not np.isfinite(self.rows).all() or not np.isfinite(np.concatenate([[], *self.levels])).all():
+        if (
+            not np.isfinite(self.rows).all()
+            or not np.isfinite(np.concatenate([[], *self.levels])).all()
+        ):
             raise InputError("the set of actions holds values that are not finite numbers")
         repeated = len(self.rows) - len(np.unique(self.rows, axis=0))
         if repeated:

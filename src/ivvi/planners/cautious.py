@@ -29,18 +29,19 @@ from ivvi.blocks import Array
 from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError
 from ivvi.files import Saved, nest, unnest
-from ivvi.planners.choices import MOST_LISTED
 from ivvi.planners.mpc import MPC, MPCRule
 from ivvi.planners.problem import Planner, Problem, Rule
+from ivvi.planners.simple import HeldRule, UsualRule
 from ivvi.planners.spede import SPEDERule
 from ivvi.planners.usual import Support, Usual
 from ivvi.planners.value_iteration import ValueRule
 from ivvi.rewards import Learned
 
 PLANS: dict[Any, Callable[..., Rule]] = {
-    rule.kind: rule.from_parts for rule in (MPCRule, SPEDERule, ValueRule)
+    rule.kind: rule.from_parts for rule in (MPCRule, SPEDERule, ValueRule, HeldRule, UsualRule)
 }
 """How the rules of other planners are made again from their parts, by the planner's word."""
+MOST_LISTED = 64
 SCENARIOS, STEPS = 24, 4
 """Draws of W, and steps over which a gain is counted."""
 PARTS = (0.5, 1.0)

@@ -114,9 +114,9 @@ class Fitted:
         """Return the map from V at the states to G's coefficients; closed form without nodes."""
         regress = self._regression(states)
         if noise is None:
-            average = self._average(problem.model.next_cov)
+            average = self.average(problem.model.next_cov)
         else:
-            average = regress @ self._averaged_features(states, noise, problem.terminal)
+            average = regress @ self.averaged_features(states, noise, problem.terminal)
         operator = average @ regress
         return lambda values: np.asarray(operator @ values)
 
@@ -127,7 +127,7 @@ class Fitted:
         penalty = np.sqrt(RIDGE * len(F)) * np.eye(self.width)[free:]
         return np.asarray(np.linalg.pinv(np.vstack([F, penalty]), rcond=1e-13)[:, : len(F)])
 
-    def _average(self, covariance: np.ndarray) -> np.ndarray:
+    def average(self, covariance: np.ndarray) -> np.ndarray:
         """Return the map (p, p) from coefficients of V to those of E V(m + e)."""
         d = len(self.centre)
         S = covariance / np.outer(self.scale, self.scale)
@@ -137,7 +137,7 @@ class Fitted:
         average[0, 1 + d : free] = S[np.triu_indices(d)]
         return average
 
-    def _averaged_features(self, states: np.ndarray, noise: Noise, terminal: Any) -> np.ndarray:
+    def averaged_features(self, states: np.ndarray, noise: Noise, terminal: Any) -> np.ndarray:
         """E features(m + e) while alive, around each of the states, (n, p)."""
         step = max(1, AT_ONCE // (len(noise.weights) * self.width))
         found = []

@@ -136,6 +136,11 @@ class Problem:
         return chosen[:MOST_STATES]
 
     @property
+    def starts(self) -> np.ndarray:
+        """Where episodes begin, (n, d_x): the log's first states, else the states to plan on."""
+        return self.model.starts if len(self.model.starts) else self.support
+
+    @property
     def doubts(self) -> tuple[str, ...]:
         """What a planner may be fooled by: unidentified actions, exploding dynamics."""
         found = []

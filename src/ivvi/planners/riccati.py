@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
+from ivvi.blocks import Array
 from ivvi.planners.lookahead import is_quadratic, reward_coefficients, reward_constant
 from ivvi.planners.problem import Problem
 from ivvi.rewards import Quadratic
@@ -17,9 +20,9 @@ MOST_STEPS = 1_000_000
 class QuadraticValue:
     """V(x) = constant - 2 p . x - x^T P x."""
 
-    P: np.ndarray
-    p: np.ndarray
-    constant: float
+    P: Array
+    p: Array
+    constant: Any
 
     @classmethod
     def zero(cls, d: int) -> QuadraticValue:
@@ -85,17 +88,18 @@ class RiccatiStep:
         d_x, d_a = B.shape
         w, t, u, s, b = reward_coefficients(problem, d_x, d_a)
         g, P, p = problem.discount, ahead.P, ahead.p
+        xp = B.__array_namespace__()
         M = np.diag(u) + g * B.T @ P @ B
-        inverse = np.linalg.pinv(M, hermitian=True)
+        inverse = xp.linalg.pinv(M, hermitian=True)
         gain = -g * inverse @ B.T @ P @ F
         shift = -inverse @ (g * B.T @ (P @ c + p) - b / 2)
         closed, moved = F + B @ gain, c + B @ shift
         P_new = np.diag(w) + (gain.T * u) @ gain + g * closed.T @ P @ closed
         p_new = -w * t - s / 2 + gain.T @ (u * shift - b / 2) + g * closed.T @ (P @ moved + p)
-        later = ahead.constant - np.trace(P @ problem.model.next_cov)
+        later = ahead.constant - xp.sum(P * problem.model.next_cov)
         later = later - moved @ P @ moved - 2 * p @ moved
         own = -w @ t**2 - u @ shift**2 + b @ shift + reward_constant(problem)
-        value = QuadraticValue((P_new + P_new.T) / 2, p_new, float(own + g * later))
+        value = QuadraticValue((P_new + P_new.T) / 2, p_new, own + g * later)
         return cls(gain, shift, M, value)
 
     def allows(self, problem: Problem) -> bool:
@@ -106,6 +110,21 @@ class RiccatiStep:
 
 def _is_regulator(problem: Problem) -> bool:
     return isinstance(problem.reward, Quadratic) and not problem.actions.discrete
+
+
+def value_tail(problem: Problem, steps: int) -> tuple[Array, Array]:
+    """P (T + 1, d_x, d_x) and p (T + 1, d_x) of the values with 0, .., T steps to go.
+
+    As if every action were allowed; the weights of the model may be traced by JAX.
+    """
+    value = QuadraticValue.zero(len(problem.model.state))
+    values = [(value.P, value.p)]
+    for _ in range(steps):
+        value = RiccatiStep.of(problem, value).value
+        values.append((value.P, value.p))
+    xp = value.P.__array_namespace__()
+    P, p = (xp.stack([xp.asarray(v) for v in part]) for part in zip(*values, strict=True))
+    return P, p
 
 
 def _distance(before: QuadraticValue, value: QuadraticValue) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from typing import Any, ClassVar
 
 import jax
@@ -35,6 +35,7 @@ from ivvi.planners.integration import (
 from ivvi.planners.problem import Problem
 from ivvi.planners.riccati import riccati_values
 from ivvi.planners.table import Table, is_coded
+from ivvi.planners.trials import Mould
 
 VALUES = ("auto", "grid", "fitted", "quadratic", "tabular", "unbounded")
 CLIMB = 8
@@ -109,7 +110,7 @@ class ValueIteration:
         d, noise = len(problem.model.state), problem.model.next_cov
         coefficients = np.array([value.coefficients(noise) for value in reversed(values)])
         shifts = np.zeros(len(values))
-        return ValueRule(problem, Fitted.quadratic(d), coefficients, shifts, _no_noise(d))
+        return ValueRule(problem, Fitted.quadratic(d), coefficients, shifts, no_noise(d))
 
     def _iterated(self, problem: Problem, seed: int, progress: Any) -> ValueRule:
         d = len(problem.model.state)
@@ -121,15 +122,9 @@ class ValueIteration:
             smooth=problem.terminal is None,
         )
         values, points, fit = self._design(problem, noise, seed)
-        kept = noise if uses_next_state(problem) else _no_noise(d)
-        x = jnp.asarray(points)
-
-        def backup(c: Array, h: Array) -> Array:
-            """V at the points, when the next step is worth what c says."""
-            q = _action_value(problem, values, kept, c, h)
-            return best_action(q, x, problem.actions, width=_width(values, kept), steps=CLIMB)[1]
-
-        told = jax.jit(backup), fit, problem, len(points)
+        kept = noise if uses_next_state(problem) else no_noise(d)
+        backup = partial(backup_of(Mould.of(problem)), problem.numbers, values, kept, points)
+        told = backup, fit, problem, len(points)
         if self.stationary:
             coefficients, shifts = fixed_point(*told, self.tolerance, progress)
         else:
@@ -241,13 +236,26 @@ class ValueRule:
         kept, steps = len(coefficients), len(shifts)
         c = jnp.asarray(coefficients)[jnp.clip(h - (steps - kept), 0, kept - 1)]
         shift = jnp.asarray(shifts)[jnp.clip(h, 0, steps - 1)]
-        q = _action_value(problem, values, noise, c, h)
-        width = _width(values, noise)
+        q = action_value(problem, values, noise, c, h)
+        width = width_of(values, noise)
         a, value = best_action(q, values.nearest(x), problem.actions, width=width)
         return a, value + problem.discount * shift
 
 
-def _action_value(problem: Problem, values: Any, noise: Noise, c: Array, h: Array) -> Any:
+@lru_cache(maxsize=32)
+def backup_of(mould: Mould) -> Any:
+    """Compile V_h at points (n, d_x) from coefficients c of the next step's values."""
+
+    def backup(numbers: Any, values: Any, noise: Noise, x: Array, c: Array, h: Array) -> Array:
+        problem = mould.problem.with_numbers(numbers)
+        q = action_value(problem, values, noise, jnp.asarray(c), h)
+        width = width_of(values, noise)
+        return best_action(q, jnp.asarray(x), problem.actions, width=width, steps=CLIMB)[1]
+
+    return jax.jit(backup)
+
+
+def action_value(problem: Problem, values: Any, noise: Noise, c: Array, h: Array) -> Any:
     """Return Q_h as a function of states (n, d_x) and actions (n, d_a)."""
     law = values if isinstance(values, Table) else noise
 
@@ -258,7 +266,7 @@ def _action_value(problem: Problem, values: Any, noise: Noise, c: Array, h: Arra
     return q
 
 
-def _width(values: Any, noise: Noise) -> int:
+def width_of(values: Any, noise: Noise) -> int:
     """Numbers that one value of Q touches."""
     return int(values.width + noise.offsets.size)
 
@@ -270,5 +278,6 @@ def _usual(problem: Problem) -> str:
     return "grid" if d <= 2 else "fitted"
 
 
-def _no_noise(d: int) -> Noise:
+def no_noise(d: int) -> Noise:
+    """Return the law without noise: one node."""
     return Noise(np.zeros((1, d)), np.ones(1))
