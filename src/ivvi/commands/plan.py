@@ -40,7 +40,9 @@ def plan(  # noqa: PLR0913
     ] = "auto",
     budget: Annotated[
         float | None,
-        typer.Option(help="Seconds after which auto tries no further method. [default: 60]"),
+        typer.Option(
+            help="Processor seconds after which auto tries no further method. [default: 60]"
+        ),
     ] = None,
     lookahead: Annotated[
         int | None, typer.Option(help="Steps that mpc plans ahead. [default: by problem]")

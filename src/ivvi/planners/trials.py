@@ -75,12 +75,11 @@ class Trials:
         with jax.enable_x64(True):
             decision = Decision.of(rule)
             run = _compiled(Mould.of(self.problem), decision, keep)
-            return run(
-                self.problem.numbers, self._factor, decision.numbers, self.starts, self.noise
-            )
+            return run(self.problem.numbers, self.factor, decision.numbers, self.starts, self.noise)
 
     @cached_property
-    def _factor(self) -> np.ndarray:
+    def factor(self) -> np.ndarray:
+        """A square root of the noise covariance, (d_x, d_x)."""
         return square_root(self.problem.model.next_cov)
 
 

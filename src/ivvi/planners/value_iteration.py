@@ -226,6 +226,14 @@ class ValueRule:
             states = jnp.atleast_2d(jnp.asarray(x, dtype=jnp.float64))
             return np.asarray(self._value(states, step))
 
+    def ahead(self, m: np.ndarray, step: int) -> np.ndarray:
+        """What means m (n, d_x) of the next state are worth at a step h, G_h(m), (n,)."""
+        kept, steps = len(self.coefficients), len(self.shifts)
+        c = self.coefficients[np.clip(step - (steps - kept), 0, kept - 1)]
+        with jax.enable_x64(True):
+            at = min(step, steps - 1)
+            return np.asarray(self.values(jnp.asarray(c), jnp.asarray(m)) + self.shifts[at])
+
     @cached_property
     def _value(self) -> Any:
         return jax.jit(lambda x, h: self._best(self.numbers, x, h)[1])
