@@ -73,7 +73,7 @@ def test_a_constant_action_has_its_closed_form_value_in_every_draw(fit):
     worlds, _ = bootstrap(Evidence.of(fit), 40, np.random.default_rng(5))
     drawn = [
         closed_form(replace(fit.model, W=W, noise_cov=F @ F.T), action, start, 30)
-        for W, F in zip(worlds.W, worlds.factor, strict=True)
+        for W, F in zip(worlds.W, worlds.law.factor, strict=True)
     ]
     # the same worlds, so that only the simulation stands between the two
     assert np.corrcoef(drawn, found.value.draws)[0, 1] > 0.95
@@ -124,7 +124,7 @@ def test_both_ways_of_drawing_worlds_agree(fit):
         known = [np.corrcoef(w.W[:, 0, i], w.G[:, 0, j])[0, 1] for w in (one, two)]
         assert known[0] == pytest.approx(known[1], abs=2 * 60**-0.5)
     assert np.corrcoef(one.W[:, 0, 3], one.G[:, 0, 3])[0, 1] > 0.3  # the confounder ties them
-    noises = [w.factor @ np.swapaxes(w.factor, 1, 2) for w in (one, two)]
+    noises = [w.law.factor @ np.swapaxes(w.law.factor, 1, 2) for w in (one, two)]
     for noise in noises:
         np.testing.assert_allclose(noise.mean(axis=0), fit.model.noise_cov, rtol=0.1, atol=0.02)
     known, again = (np.diagonal(noise, axis1=1, axis2=2).std(axis=0) for noise in noises)

@@ -1,7 +1,12 @@
-"""The estimated world: x' = W phi(x, a) + noise."""
+"""The estimated world: x' = W phi(x, a) + noise, asked for next states by all who simulate it.
+
+Where features bend, states beyond the log's are taken for the nearest within (`reach`): what a
+spline or a cube does out there nobody has seen. Indicators of categories are drawn as such.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ivvi.blocks import Array
+from ivvi.blocks import Array, Constant, Power
 from ivvi.errors import FileError, InputError
 from ivvi.features import FeatureMap
 from ivvi.files import Saved, load_folder, save_folder
+from ivvi.next_states import Categories, NoiseLaw, find_categories, next_state, noise_law
 
 if TYPE_CHECKING:  # a model is loaded without what it takes to estimate one
     from ivvi.estimators import Estimate
@@ -27,6 +33,8 @@ SAMPLES = ("states", "starts", "acted", "instruments", "followed")
 ARRAYS = ("W", "noise_cov", "bread", *SAMPLES)
 UNKNOWN = ("bread", (0, 0))
 """A model of very many features does not know how sure its weights are."""
+INSIDE = (0.005, 0.995)
+"""Quantiles of the log's states between which features that bend are believed."""
 
 
 def _none() -> np.ndarray:
@@ -142,7 +150,58 @@ class Dynamics:
             import jax
 
             draws = jax.random.normal(rng, mean.shape, mean.dtype)
-        return mean + draws @ self._noise_factor.T
+        return self.next_state(mean, draws)
+
+    def next_state(self, m: Array, noise: Array) -> Array:
+        """Return x' (..., d_x) with mean m (..., d_x) from standard normal draws of its shape.
+
+        m + F noise, F F^T the noise covariance; categories are drawn (`ivvi.next_states`).
+        """
+        return next_state(m, noise, self.noise_law, self.categories)
+
+    @cached_property
+    def noise_law(self) -> NoiseLaw:
+        """What the noise covariance makes of standard normal draws."""
+        return noise_law(self.next_cov, self.categories)
+
+    @cached_property
+    def categories(self) -> Categories:
+        """Columns of the state that are indicators, seen in the model's sample of the log."""
+        held = (self.states, self.starts, self.followed[:, : self.d_next])
+        rows = [part for part in held if len(part) and part.shape[1] == len(self.state)]
+        return find_categories(np.concatenate(rows)) if rows else ()
+
+    @property
+    def bends(self) -> bool:
+        """Whether the mean is anything but affine in states and actions."""
+        return not all(map(_is_affine, self.phi.blocks))
+
+    @cached_property
+    def reach(self) -> Array:
+        """Lowest and highest state at which the model is asked, (2, d_x).
+
+        Beyond, its mean is that of the nearest state within: quantiles of the log's states,
+        column by column. Nothing limits indicators, nor models that do not bend or hold no states.
+        """
+        limits = np.array([[-np.inf], [np.inf]]) * np.ones(len(self.state))
+        if self.bends and len(self.states):
+            free = [column for category in self.categories for column in category]
+            quantiles = np.quantile(self.states, INSIDE, axis=0)
+            limits = np.where(np.isin(np.arange(len(self.state)), free), limits, quantiles)
+        return limits
+
+    def with_numbers(self, numbers: tuple[Any, ...]) -> Dynamics:
+        """Return the model with other `numbers`, which JAX may trace; categories stay."""
+        W, noise_cov, knots, reach = numbers
+        phi = self.phi.with_numbers(knots)
+        model = dataclasses.replace(self, phi=phi, W=W, noise_cov=noise_cov)
+        vars(model).update(reach=reach, categories=self.categories)  # where they are cached
+        return model
+
+    @property
+    def numbers(self) -> tuple[Any, ...]:
+        """Weights, noise covariance, knots and reach: what compiled programs are given."""
+        return self.W, self.noise_cov, self.phi.numbers, self.reach
 
     def as_env(self, reward: Any, actions: Any, **settings: Any) -> ModelEnv:
         """Return the estimated world as a Gymnasium environment (`ivvi.model_env.ModelEnv`).
@@ -172,7 +231,14 @@ class Dynamics:
                 f"states of shape {tuple(x.shape)} and actions of shape {tuple(a.shape)} were "
                 "given; they must agree in all but the last axis"
             )
-        return self.phi(x, a) @ self.W.T
+        return self.features(x, a) @ self.W.T
+
+    def features(self, x: Array, a: Array) -> Array:
+        """Return phi (..., d_phi) at the state within `reach` that is nearest to x."""
+        if self.bends:
+            low, high = self.reach
+            x = x.__array_namespace__().clip(x, low, high)
+        return self.phi(x, a)
 
     @cached_property
     def weight_root(self) -> np.ndarray:
@@ -192,11 +258,6 @@ class Dynamics:
             held = whole.reshape(d_y * d_phi, -1)
         values, vectors = np.linalg.eigh(held)
         return np.asarray(vectors * np.sqrt(np.clip(values, 0, None)))
-
-    @cached_property
-    def _noise_factor(self) -> np.ndarray:
-        values, vectors = np.linalg.eigh(self.next_cov)
-        return vectors * np.sqrt(np.clip(values, 0, None))  # type: ignore[no-any-return]
 
     def save(
         self,
@@ -271,6 +332,26 @@ def load_model(path: str | os.PathLike[str]) -> Dynamics:
         return Dynamics.from_parts(document, arrays)
     except FileError as error:
         raise FileError(f"{path} is {error}") from error
+
+
+def affine_part(model: Dynamics) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Return c (d_x,), P (d_x, d_x), Q (d_x, d_a) of x' = c + P x + Q a, None if it is not."""
+    if model.bends:
+        return None
+    d_x, d_a, d_next = len(model.state), len(model.action), model.d_next
+    parts = {"c": np.zeros((d_next, 1)), "P": np.zeros((d_next, d_x)), "Q": np.zeros((d_next, d_a))}
+    column = 0
+    for block in model.phi.blocks:
+        name = "c" if isinstance(block, Constant) else "P" if block.of == "state" else "Q"
+        width = parts[name].shape[1]
+        parts[name] = parts[name] + model.W[:d_next, column : column + width]
+        column += width
+    return parts["c"][:, 0], parts["P"], parts["Q"]
+
+
+def _is_affine(block: Any) -> bool:
+    linear = isinstance(block, Power) and block.degree == 1 and block.of in ("state", "input")
+    return linear or isinstance(block, Constant)
 
 
 def _as_array(value: Any) -> Array:

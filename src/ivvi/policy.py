@@ -152,7 +152,7 @@ def _path_of(function: Any) -> str | None:
     """Return ``module:name`` of a function that can be found again."""
     if function is None:
         return None
-    path, found = import_path(function)
+    path, found = import_path(function.function)
     if found:
         return path
     raise InputError(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +32,7 @@ from ivvi.planners.usual import Usual
 from ivvi.valuation.actors import Actor
 from ivvi.valuation.draws import Worlds, estimated_world
 from ivvi.valuation.evidence import Evidence
-from ivvi.valuation.simulation import Episodes, Task, returns, with_weights
+from ivvi.valuation.simulation import Episodes, Task, returns
 
 DIM, EPISODES, STEPS = 5, 40, 50
 HORIZON, TRIALS = 100, 32
@@ -115,7 +115,7 @@ def stage_of(instrument: str) -> tuple[ConfoundedEnv, Problem, float, float]:
 @cache
 def planner_of(caution: float) -> CautiousActor:
     """Return one planner for each level, so that it is compiled once."""
-    return CautiousActor(caution, partial(with_weights, stage_of("strong")[1]))
+    return CautiousActor(caution, stage_of("strong")[1].with_weights)
 
 
 def measure(instrument: str, logs: int, seed: int = 0, levels: Sequence[float] = LEVELS) -> Record:

@@ -13,7 +13,7 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.inquiry import Inquiry
 from ivvi.valuation.luck import Luck
 from ivvi.valuation.result import INTERVALS, Amount, gains_of
-from ivvi.valuation.simulation import Episodes, Task, returns, with_weights
+from ivvi.valuation.simulation import Episodes, Task, returns
 
 EPISODES, HORIZON = 80, 50
 LEVEL, DRAWS = 0.95, 200
@@ -122,7 +122,7 @@ class Stage:
         actions = Actions.of_space(world.actions)
         model = _fit(log, features).model
         problem = Problem(model, env.reward, actions, HORIZON)
-        plan = Planned(MPC(lookahead=1), partial(with_weights, problem))
+        plan = Planned(MPC(lookahead=1), problem.with_weights)
         earned = env.rollout(Behaviour(world), episodes=TRUE_EPISODES, horizon=HORIZON, seed=1)
         truth = Problem(world.true_model(), env.reward, actions, HORIZON)
         return cls(env, features, problem, truth, plan, float(earned.returns.mean()))

@@ -39,6 +39,7 @@ def sensitivity(  # noqa: PLR0913
     actions: Any = None,
     horizon: int | None = None,
     discount: float | None = None,
+    terminal: Callable[..., Any] | None = None,
     against: Sequence[str] | Mapping[str, Any] = ("behaviour",),
     violations: Sequence[str] = ("worst",),
     states: Any = None,
@@ -60,7 +61,7 @@ def sensitivity(  # noqa: PLR0913
 
     Parameters
     ----------
-    policy, reward, actions, horizon, discount, starts
+    policy, reward, actions, horizon, discount, terminal, starts
         As for `ivvi.value`.
     source
         A `Fit`, or the folder of a saved model that keeps its moments.
@@ -99,7 +100,8 @@ def sensitivity(  # noqa: PLR0913
     """
     _check(level, most, episodes, draws)
     evidence = Evidence.of(source)
-    problem = problem_of(policy, evidence, reward, actions, horizon, discount)
+    asked = {"horizon": horizon, "discount": discount, "terminal": terminal}
+    problem = problem_of(policy, evidence, reward, actions, asked)
     stage = Stage.of(evidence, problem, starts, episodes, seed)
     rivals = by_name(against)
     if not rivals:

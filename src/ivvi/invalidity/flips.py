@@ -35,8 +35,7 @@ class Replanned:
         """Plan again with W(t); returns actions (k, d_a)."""
         if t not in self._known:
             W = self.exclusion.weights(self.exclusion.effects(self.violation, t))
-            numbers = W, self.exclusion.noise_cov(W), self.problem.model.phi.numbers
-            problem = self.problem.with_numbers(numbers)
+            problem = self.problem.with_weights(W, self.exclusion.noise_cov(W))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", PlanningWarning)  # said when it was planned
                 policy = Policy(problem, self.planner.solve(problem))

@@ -11,8 +11,8 @@ import numpy as np
 from ivvi.dynamics import Dynamics
 from ivvi.invalidity.violations import Exclusion, Size, Violation
 from ivvi.layout import Floats
+from ivvi.next_states import noise_law
 from ivvi.planners import Problem
-from ivvi.scatter import square_root
 from ivvi.valuation.actors import Acting, Habitual
 from ivvi.valuation.draws import Worlds, estimated_world, repeated
 from ivvi.valuation.evidence import Evidence
@@ -56,8 +56,8 @@ class Stage:
         if isinstance(actor, Habitual) and actor.design.psi is not None:
             worlds = worlds._replace(direct=self.exclusion.direct(E))
             noise = noise - E @ np.swapaxes(E, 1, 2)
-        d = worlds.factor.shape[-1]
-        worlds = worlds._replace(factor=square_root(noise[:, :d, :d]))
+        d = self.task.d_x
+        worlds = worlds._replace(law=noise_law(noise[:, :d, :d], self.task.categories))
         return in_chunks(self.task, actor, given, worlds, self.episodes, BAND)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from ivvi.valuation.draws import Worlds, draw, estimated_world, repeated
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.luck import Luck
 from ivvi.valuation.result import Amount
-from ivvi.valuation.simulation import Episodes, Task, in_chunks, returns, with_weights
+from ivvi.valuation.simulation import Episodes, Task, in_chunks, returns
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ class Inquiry:
         """
         both = self.worlds, repeated(estimated_world(self.evidence), self.draws)
         if isinstance(planner, MPC):
-            again = Planned(planner, partial(with_weights, self.problem))
+            again = Planned(planner, self.problem.with_weights)
             few, size, bar = self.luck.few, self.luck.size, self.progress
             own, here = (
                 in_chunks(self._task, again, self.worlds.W, some, few, size, bar) for some in both
@@ -95,10 +95,10 @@ class Inquiry:
         few = self.luck.few
         alone = Episodes(few.starts[:1], few.numbers[:1], few.seed)
         for b, W in enumerate(self.worlds.W):
-            again = with_weights(self.problem, W)
+            again = self.problem.with_weights(W)
             acting = Fixed.of(planner.solve(again))
             for worlds, kept in zip(both, found, strict=True):
-                some = Worlds(*(part[b : b + 1] for part in worlds))
+                some = worlds.rows(slice(b, b + 1))
                 kept.append(returns(self._task, *acting, some, alone)[0])
             if self.progress:
                 self.progress(1)

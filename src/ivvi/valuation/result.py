@@ -42,8 +42,9 @@ class Amount:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The interval that the documentation's coverage table is of."""
-        return self.interval_of("percentile")
+        """The interval that the documentation's coverage table is of; it holds the estimate."""
+        low, high = self.interval_of("percentile")
+        return min(low, self.estimate), max(high, self.estimate)
 
     def interval_of(self, kind: str) -> tuple[float, float]:
         """Return an interval: ``percentile``, ``basic`` or ``bias-corrected``.

@@ -39,6 +39,7 @@ def value(  # noqa: PLR0913
     actions: Any = None,
     horizon: int | None = None,
     discount: float | None = None,
+    terminal: Callable[..., Any] | None = None,
     against: Sequence[str] | Mapping[str, Any] = RIVALS,
     method: str = "auto",
     draws: int = 500,
@@ -62,7 +63,7 @@ def value(  # noqa: PLR0913
         or ``least-squares``.
     source
         A `Fit`, the folder of a saved model, or `Dynamics`.
-    reward, actions, horizon, discount
+    reward, actions, horizon, discount, terminal
         As for `ivvi.plan`; those of the policy by default, and the log's range of actions.
     against
         Rivals: ``behaviour`` (the log's own policy, once the confounder no longer helps it),
@@ -97,7 +98,8 @@ def value(  # noqa: PLR0913
     True
     """
     evidence = Evidence.of(source)
-    problem = problem_of(policy, evidence, reward, actions, horizon, discount)
+    asked = {"horizon": horizon, "discount": discount, "terminal": terminal}
+    problem = problem_of(policy, evidence, reward, actions, asked)
     check_level(level)
     if draws < 20:
         raise InputError(f"{draws} draws; at least 20 are wanted for an interval")
@@ -195,18 +197,20 @@ def problem_of(
     evidence: Evidence,
     reward: Any,
     actions: Any,
-    horizon: int | None,
-    discount: float | None,
+    asked: Mapping[str, Any],
 ) -> Problem:
-    """Return what is to be valued, in the estimated dynamics; the policy says what is not given."""
+    """Return what is to be valued, in the estimated dynamics; the policy says what is not given.
+
+    `asked` has horizon, discount and terminal.
+    """
     model = evidence.model
     known = policy.problem if isinstance(policy, Policy) else None
     if known is not None:
         for what in ("state", "action"):
-            asked, has = getattr(known.model, what), getattr(model, what)
-            if asked != has:
+            own, has = getattr(known.model, what), getattr(model, what)
+            if own != has:
                 raise InputError(
-                    f"the policy's {what} columns are {', '.join(asked)}; those of the model "
+                    f"the policy's {what} columns are {', '.join(own)}; those of the model "
                     f"are {', '.join(has)}"
                 )
     if reward is None and known is None:
@@ -217,8 +221,7 @@ def problem_of(
     settings: dict[str, Any] = {"horizon": 100, "discount": 1.0, "terminal": None}
     if known is not None:
         settings = {name: getattr(known, name) for name in settings}
-    settings |= {"horizon": horizon} if horizon is not None else {}
-    settings |= {"discount": discount} if discount is not None else {}
+    settings |= {name: given for name, given in asked.items() if given is not None}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PlanningWarning)
         return Problem.of(model, wanted, actions, **settings)
