@@ -19,14 +19,14 @@ import numpy as np
 
 from ivvi.errors import InputError
 from ivvi.planners.bounds import upper_bound
+from ivvi.planners.category_grid import other_columns
 from ivvi.planners.comparison import CLEAR, Comparison, standard_error
 from ivvi.planners.lookahead import is_quadratic
 from ivvi.planners.mpc import MPC
 from ivvi.planners.problem import Planner, Problem, Rule
 from ivvi.planners.simple import HeldRule, UsualRule, held_actions
-from ivvi.planners.table import is_coded
 from ivvi.planners.trials import Trials
-from ivvi.planners.value_iteration import ValueIteration
+from ivvi.planners.value_iteration import ValueIteration, usual_value
 from ivvi.planners.visited import VisitedValue
 
 BUDGET = 60.0
@@ -148,13 +148,14 @@ class Contest:
         return replace(compared, skipped=tuple(self.skipped.items()))
 
 
-GRID, TABLE, UNBOUNDED, VISITED = (
+GRID, TABLE, LEVELS, UNBOUNDED, VISITED = (
     "value iteration on a grid",
     "value iteration on a table",
+    "value iteration on categories",
     "one step ahead of the value without bounds",
     "value iteration on visited states",
 )
-EXACTNESS = (TABLE, GRID, "mpc", UNBOUNDED, VISITED)
+EXACTNESS = (TABLE, LEVELS, GRID, "mpc", UNBOUNDED, VISITED)
 
 
 def _preference(name: str) -> int:
@@ -166,10 +167,12 @@ def _planners(problem: Problem, contest: Contest) -> Iterator[tuple[str, Planner
     """Name the planners that fit, cheap and exact ones first; later ones see earlier results."""
     d, actions, quadratic = len(problem.model.state), problem.actions, is_quadratic(problem)
     in_box = not actions.discrete
-    if is_coded(problem.support):
-        yield TABLE, ValueIteration(value="tabular")
-    elif d <= 2:
-        yield GRID, ValueIteration(value="grid")
+    exact = {"tabular": TABLE, "categories": LEVELS, "grid": GRID}
+    value = usual_value(problem)
+    if value in exact:
+        yield exact[value], ValueIteration(value=value)
+    if value == "tabular" or (value == "categories" and not other_columns(problem)):
+        return  # all states are listed: nothing is more exact
     if quadratic and not in_box:
         yield UNBOUNDED, ValueIteration(value="unbounded")
     first = MPC().steps(problem)

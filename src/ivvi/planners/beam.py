@@ -20,16 +20,16 @@ from ivvi.planners.lookahead import Lookahead
 
 WIDTH = 64
 """Beginnings that are kept, while a step tries at most `MOST_TRIED` choices for a state."""
-MOST_TRIED = 1 << 12
+MOST_TRIED = 1 << 10
 AT_ONCE = 1 << 21
 
 
 def usual_depth(actions: Actions) -> int:
     """Steps that are worth looking ahead: fewer the more choices there are."""
-    for most, steps in ((4, 10), (100, 6)):
+    for most, steps in ((4, 10), (16, 6), (100, 4)):
         if actions.count <= most:
             return steps
-    return 3
+    return 2
 
 
 def best_choice(ahead: Lookahead, x: Array, h: Array) -> Array:

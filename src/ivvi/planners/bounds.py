@@ -27,6 +27,7 @@ import numpy as np
 
 from ivvi.actions import Actions
 from ivvi.blocks import Array
+from ivvi.planners.category_grid import CategoryGrid
 from ivvi.planners.comparison import Bound, standard_error
 from ivvi.planners.integration import Noise
 from ivvi.planners.lookahead import is_quadratic
@@ -47,8 +48,10 @@ MOST_PATHS = 64
 def upper_bound(trials: Trials, plan: Rule, grid: Rule | None) -> Bound | None:
     """Return a bound on the mean return of any policy in the trials, None where none is known."""
     problem = trials.problem
-    if isinstance(plan, ValueRule) and isinstance(plan.values, Table):
-        return _exact(trials, plan) if plan.values.law == CODED else None
+    if isinstance(plan, ValueRule) and _is_exact(plan.values):
+        return _exact(trials, plan)
+    if problem.model.categories:
+        return None
     found = []
     if isinstance(grid, ValueRule) and len(problem.model.state) == 1:
         found.append(_residual(trials, plan, grid))
@@ -56,6 +59,13 @@ def upper_bound(trials: Trials, plan: Rule, grid: Rule | None) -> Bound | None:
     if is_concave and problem.horizon <= MOST_STEPS:
         found.append(_relaxed(trials, plan))
     return min((b for b in found if np.isfinite(b.gap)), key=lambda b: b.gap, default=None)
+
+
+def _is_exact(values: Any) -> bool:
+    """Tell whether values of finitely many states are kept, with the chances of each."""
+    if isinstance(values, CategoryGrid):
+        return values.grid is None
+    return isinstance(values, Table) and values.law == CODED
 
 
 def _exact(trials: Trials, plan: ValueRule) -> Bound:
@@ -124,7 +134,7 @@ def _relaxed(trials: Trials, plan: Rule) -> Bound:
     _, x, a = (part for part in trials.paths(plan))
     off = a - np.einsum("hij,hnj->hni", K, x) - k[:, None]
     paid = np.einsum("hni,hij,hnj->n", off, M, off)[:n]
-    noise = np.moveaxis(trials.noise[:n] @ trials.factor.T, 0, 1)
+    noise = np.moveaxis(trials.noise[:n] @ problem.model.noise_law.factor.T, 0, 1)
     with jax.enable_x64(True):
         least = _least_cost(law, trials.starts[:n], noise, a[:, :n], problem.actions)
     value, gap = ahead(trials.starts[:n]) - least, paid - least

@@ -119,23 +119,17 @@ class Grid:
 
         V is interpolated, averaged over the noise around each point, and interpolated again.
         """
-        d = len(self.low)
-        axes = [
-            np.linspace(low, high, self.points)
-            for low, high in zip(self.low, self.high, strict=True)
-        ]
-        points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, d)
-        smooth = self._smoothing(points, noise, problem.terminal)
-
-        def interpolate(values: np.ndarray) -> np.ndarray:
-            S = spline_coefficients(self.points)
-            if d == 1:
-                return np.asarray(S @ values)
-            return np.asarray(S @ values.reshape(self.points, -1) @ S.T).ravel()
-
+        points, interpolate = self.lattice(), interpolation(self)
+        smooth = self.smoothing(points, noise, problem.terminal)
         return points, lambda values: interpolate(smooth @ interpolate(values))
 
-    def _smoothing(self, points: np.ndarray, noise: Noise, terminal: Any) -> Any:
+    def lattice(self) -> np.ndarray:
+        """The points of the grid, (points^d_x, d_x)."""
+        sides = zip(self.low, self.high, strict=True)
+        axes = [np.linspace(low, high, self.points) for low, high in sides]
+        return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(self.low))
+
+    def smoothing(self, points: np.ndarray, noise: Noise, terminal: Any) -> Any:
         """Return the sparse map (n, p) from coefficients of V to E V(point + e) while alive."""
         from scipy.sparse import csr_array, vstack
 
@@ -164,6 +158,14 @@ def reachable_means(problem: Problem, states: np.ndarray, seed: int) -> np.ndarr
     some = np.vstack([*ends, actions.sample(16, rng)])
     pairs = [np.broadcast_to(a, (len(states), len(a))) for a in some]
     return np.vstack([np.asarray(problem.model.mean(states, a)) for a in pairs])
+
+
+def interpolation(grid: Grid) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the map from values at the points of a grid to coefficients of its splines."""
+    S = spline_coefficients(grid.points)
+    if len(grid.low) == 1:
+        return lambda values: np.asarray(S @ values)
+    return lambda values: np.asarray(S @ values.reshape(grid.points, -1) @ S.T).ravel()
 
 
 @lru_cache(maxsize=8)

@@ -54,7 +54,7 @@ class MPC:
     ----------
     lookahead
         Actions planned ahead, L; by default 3 for quadratic programs, 2 for Newton's method,
-        and for finite sets 10, 6 or 3, fewer the larger they are; never beyond the horizon.
+        and for finite sets 10 to 2, fewer the larger they are; never beyond the horizon.
     starts
         Starting points of Newton's method.
     """
@@ -115,7 +115,8 @@ class MPCRule:
     @cached_property
     def shape(self) -> Hashable:
         """What decides how `decide` is compiled: everything but the numbers of the model."""
-        return (self.problem.shape, self._is_program, self.lookahead, self.starts, self.seed)
+        settings = self.problem.horizon, self.lookahead, self.starts, self.seed
+        return (self.problem.shape, self._is_program, *settings)
 
     @cached_property
     def numbers(self) -> Any:

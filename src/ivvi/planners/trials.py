@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi.blocks import Array
+from ivvi.next_states import NoiseLaw, next_state
 from ivvi.planners.problem import Problem, Rule
 from ivvi.rollouts import Decision
-from ivvi.scatter import square_root
 
 FAR = 1e12
 """States are held within this: a plan that explodes is very bad, not undefined."""
@@ -75,26 +75,28 @@ class Trials:
         with jax.enable_x64(True):
             decision = Decision.of(rule)
             run = _compiled(Mould.of(self.problem), decision, keep)
-            return run(self.problem.numbers, self.factor, decision.numbers, self.starts, self.noise)
-
-    @cached_property
-    def factor(self) -> np.ndarray:
-        """A square root of the noise covariance, (d_x, d_x)."""
-        return square_root(self.problem.model.next_cov)
+            return run(
+                self.problem.numbers,
+                self.problem.model.noise_law,
+                decision.numbers,
+                self.starts,
+                self.noise,
+            )
 
 
 @lru_cache(maxsize=64)
 def _compiled(mould: Mould, decision: Decision, keep: bool) -> Callable[..., Any]:
     """Compile whole episodes; what differs between problems of one shape is an argument."""
 
-    def run(numbers: Any, factor: Array, given: Any, starts: Array, noise: Array) -> Any:
+    def run(numbers: Any, law: NoiseLaw, given: Any, starts: Array, noise: Array) -> Any:
         problem = mould.problem.with_numbers(numbers)
 
         def advance(carry: Any, now: Any) -> Any:
             x, alive, memory, total = carry
             h, e = now
             a, memory = decision.decide(given, x, h, memory)
-            x_next = jnp.clip(problem.model.mean(x, a) + e @ factor.T, -FAR, FAR)
+            m = jnp.clip(problem.model.mean(x, a), -FAR, FAR)
+            x_next = next_state(m, e, law, problem.model.categories)
             r = problem.reward(x, a, x_next, h)
             total = total + problem.discount**h * alive * r
             going = alive

@@ -9,6 +9,7 @@ and deciding needs no integration.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
@@ -23,6 +24,11 @@ from ivvi.errors import FileError, InputError, hint
 from ivvi.files import Saved
 from ivvi.planners.backward import backward, fixed_point
 from ivvi.planners.best_action import best_action
+from ivvi.planners.category_grid import (
+    MOST_LEVELS,
+    CategoryGrid,
+    other_columns,
+)
 from ivvi.planners.fitted import STATES, Fitted, sampled_states
 from ivvi.planners.grid import Grid
 from ivvi.planners.integration import (
@@ -37,10 +43,16 @@ from ivvi.planners.riccati import riccati_values
 from ivvi.planners.table import Table, is_coded
 from ivvi.planners.trials import Mould
 
-VALUES = ("auto", "grid", "fitted", "quadratic", "tabular", "unbounded")
+VALUES = ("auto", "grid", "categories", "fitted", "quadratic", "tabular", "unbounded")
 CLIMB = 8
 """Newton steps of a backup: the error of the value is the square of that of the action."""
-KINDS: dict[Any, Any] = {"grid": Grid, "fitted": Fitted, "quadratic": Fitted, "tabular": Table}
+KINDS: dict[Any, Any] = {
+    "grid": Grid,
+    "categories": CategoryGrid,
+    "fitted": Fitted,
+    "quadratic": Fitted,
+    "tabular": Table,
+}
 
 
 @dataclass(frozen=True)
@@ -50,12 +62,13 @@ class ValueIteration:
     Parameters
     ----------
     value
-        ``grid`` (cubic splines, d_x at most 2), ``fitted`` (quadratic plus Fourier features of
-        sampled states), ``quadratic``, ``tabular`` (the states that are given are all there
-        are), ``unbounded`` (Riccati's closed form as if every action were allowed; the actions
-        taken are allowed ones), or ``auto``: tabular for indicators of categories, quadratic
-        where Riccati's closed form holds, else a grid in one or two dimensions and fitted in
-        more.
+        ``grid`` (cubic splines, d_x at most 2), ``categories`` (a grid of up to two other
+        states for every combination of their levels), ``fitted`` (quadratic plus Fourier
+        features of sampled states), ``quadratic``, ``tabular`` (the states that are given are
+        all there are), ``unbounded`` (Riccati's closed form as if every action were allowed; the
+        actions taken are allowed ones), or ``auto``: tabular or categories for indicators,
+        quadratic where Riccati's closed form holds, else a grid in one or two dimensions and
+        fitted in more.
     points
         Points on each axis of the grid, or number of sampled states.
     integration
@@ -133,10 +146,13 @@ class ValueIteration:
 
     def _design(self, problem: Problem, noise: Noise, seed: int) -> tuple[Any, np.ndarray, Any]:
         """Return the value function, the states where it is computed, and how it is fitted."""
-        word = self.value if self.value != "auto" else _usual(problem)
+        word = self.value if self.value != "auto" else usual_value(problem)
         if word == "tabular":
             table = Table.of(problem)
             return table, table.rows, table.design(problem)
+        if word == "categories":
+            of_levels = CategoryGrid.of(problem, self.points, seed)
+            return of_levels, *of_levels.design(problem, _left(problem, self, seed))
         if word == "grid":
             grid = Grid.around(problem, self.points, seed)
             return grid, *grid.design(problem, noise)
@@ -265,7 +281,7 @@ def backup_of(mould: Mould) -> Any:
 
 def action_value(problem: Problem, values: Any, noise: Noise, c: Array, h: Array) -> Any:
     """Return Q_h as a function of states (n, d_x) and actions (n, d_a)."""
-    law = values if isinstance(values, Table) else noise
+    law = values if isinstance(values, Table | CategoryGrid) else noise
 
     def q(x: Array, a: Array) -> Array:
         m = problem.model.mean(x, a)
@@ -279,10 +295,22 @@ def width_of(values: Any, noise: Noise) -> int:
     return int(values.width + noise.offsets.size)
 
 
-def _usual(problem: Problem) -> str:
+def _left(problem: Problem, asked: ValueIteration, seed: int) -> Noise:
+    """Return the noise of the other columns once the levels of categories are known."""
+    law = problem.model.noise_law
+    settings = asked.integration, asked.nodes, seed
+    return Noise.of(law.factor @ law.factor.T, *settings, smooth=problem.terminal is None)
+
+
+def usual_value(problem: Problem) -> str:
+    """Return the value function that fits the states."""
     d = len(problem.model.state)
     if d > 1 and is_coded(problem.support):
         return "tabular"
+    categories = problem.model.categories
+    if categories and len(other_columns(problem)) <= 2:
+        count = math.prod(len(category.levels) for category in categories)
+        return "categories" if count <= MOST_LEVELS else "fitted"
     return "grid" if d <= 2 else "fitted"
 
 
