@@ -11,7 +11,7 @@ import numpy as np
 
 from ivvi.blocks import Array
 from ivvi.files import Saved
-from ivvi.planners.problem import Problem
+from ivvi.planners.problem import Problem, Rule
 from ivvi.planners.usual import Usual
 
 MOST_HELD = 64
@@ -90,6 +90,17 @@ class UsualRule:
     def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
         """Return the usual action of every state."""
         return self.problem.actions.nearest(self.usual(x)), memory
+
+
+@dataclass(frozen=True, eq=False)
+class Unplanned:
+    """A planner that returns the same rule whatever the model."""
+
+    rule: Rule
+
+    def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> Rule:
+        """Return the rule."""
+        return self.rule
 
 
 def held_actions(problem: Problem, seed: int) -> np.ndarray:

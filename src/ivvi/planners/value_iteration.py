@@ -123,7 +123,8 @@ class ValueIteration:
         d, noise = len(problem.model.state), problem.model.next_cov
         coefficients = np.array([value.coefficients(noise) for value in reversed(values)])
         shifts = np.zeros(len(values))
-        return ValueRule(problem, Fitted.quadratic(d), coefficients, shifts, no_noise(d))
+        parts = Fitted.quadratic(d), coefficients, shifts, no_noise(d)
+        return ValueRule(problem, *parts, self.value)
 
     def _iterated(self, problem: Problem, seed: int, progress: Any) -> ValueRule:
         d = len(problem.model.state)
@@ -142,7 +143,7 @@ class ValueIteration:
             coefficients, shifts = fixed_point(*told, self.tolerance, progress)
         else:
             coefficients, shifts = backward(*told, progress)
-        return ValueRule(problem, values, coefficients, shifts, kept)
+        return ValueRule(problem, values, coefficients, shifts, kept, self.value)
 
     def _design(self, problem: Problem, noise: Noise, seed: int) -> tuple[Any, np.ndarray, Any]:
         """Return the value function, the states where it is computed, and how it is fitted."""
@@ -176,6 +177,8 @@ class ValueRule:
         That constant for every step, (H,); (1,) with K = 1 when the plan is stationary.
     noise
         Nodes for rewards that look at x'; one node otherwise.
+    planner
+        The word of what made it: a value function of `ValueIteration`, or ``visited``.
     """
 
     kind: ClassVar[str] = "value-iteration"
@@ -184,6 +187,7 @@ class ValueRule:
     coefficients: np.ndarray
     shifts: np.ndarray
     noise: Noise
+    planner: str = "auto"
 
     @property
     def steps(self) -> int | None:
@@ -199,7 +203,8 @@ class ValueRule:
             raise FileError(f"unknown value function {settings['value']!r} in a saved policy")
         values = KINDS[settings["value"]].from_arrays(problem, arrays)
         noise = Noise(arrays["offsets"], arrays["weights"])
-        return cls(problem, values, arrays["coefficients"], arrays["shifts"], noise)
+        planner = str(settings["planner"])
+        return cls(problem, values, arrays["coefficients"], arrays["shifts"], noise, planner)
 
     def parts(self) -> Saved:
         """Return the kind of value, and arrays."""
@@ -209,7 +214,8 @@ class ValueRule:
             "offsets": self.noise.offsets,
             "weights": self.noise.weights,
         }
-        return {"value": self.values.kind}, arrays | self.values.arrays()
+        told = {"value": self.values.kind, "planner": self.planner}
+        return told, arrays | self.values.arrays()
 
     def begin(self, n: int) -> Any:
         """Nothing is remembered."""

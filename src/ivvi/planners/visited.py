@@ -110,7 +110,8 @@ class VisitedValue:
                 c = _ridge(F, G)
             else:
                 c = average @ w
-        return ValueRule(problem, values, np.array(found[::-1]), np.zeros(horizon), kept)
+        parts = values, np.array(found[::-1]), np.zeros(horizon), kept
+        return ValueRule(problem, *parts, "visited")
 
 
 def _states_around(

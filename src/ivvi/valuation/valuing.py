@@ -14,9 +14,12 @@ from ivvi.diagnostics.quantiles import check_level
 from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError, PlanningWarning, hint
 from ivvi.logs import Log
-from ivvi.planners import MPC, Cautious, Problem
+from ivvi.planners import MPC, Auto, Cautious, Problem, ValueIteration
 from ivvi.planners.cautious import CautiousRule
 from ivvi.planners.mpc import MPCRule
+from ivvi.planners.simple import HeldRule, Unplanned, UsualRule
+from ivvi.planners.value_iteration import ValueRule
+from ivvi.planners.visited import VisitedValue
 from ivvi.planning import make_planner
 from ivvi.policy import Policy, check_steps
 from ivvi.rewards import Learned, make_reward
@@ -173,23 +176,26 @@ def _least_squares(evidence: Evidence, problem: Problem, planner: Any) -> Policy
     model = evidence.baseline
     reward = Learned(model) if isinstance(problem.reward, Learned) else problem.reward
     believed = replace(problem, model=model, reward=reward)
-    return Policy(believed, planner.solve(believed))
+    chosen = Auto() if isinstance(planner, Unplanned) else planner
+    return Policy(believed, chosen.solve(believed))
 
 
 def planner_of(policy: Any) -> Any:
     """Return a planner like the one that made a policy, with its default settings but for MPC.
 
-    MPC for policies that no planner made.
+    The default planner for policies that no planner made.
     """
     if not isinstance(policy, Policy):
-        return MPC()
+        return Auto()
     rule: Any = policy.rule
     if isinstance(rule, CautiousRule):
         inner = planner_of(replace(policy, rule=rule.inner))
         return Cautious(inner, rule.caution, rule.abstain)
     if isinstance(rule, MPCRule):
         return MPC(lookahead=rule.lookahead, starts=rule.starts)
-    return make_planner(rule.kind)
+    if isinstance(rule, ValueRule):
+        return VisitedValue() if rule.planner == "visited" else ValueIteration(rule.planner)
+    return Unplanned(rule) if isinstance(rule, HeldRule | UsualRule) else make_planner(rule.kind)
 
 
 def problem_of(
