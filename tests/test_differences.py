@@ -133,7 +133,7 @@ def test_what_cannot_be_differenced_is_refused(log, tmp_path):
     fit = ivvi.estimate(log, difference=True)
     with pytest.raises(InputError, match="no moments that others can be added to"):
         _ = fit.shard
-    policy = ivvi.plan(fit.model, "quadratic:weight=0.05", (-1, 1), horizon=3)
+    policy = ivvi.plan(fit.model, "quadratic:weight=0.05", (-1, 1), horizon=3, method="mpc")
     with pytest.raises(InputError, match="keeps no moments of the log"):
         ivvi.sensitivity(policy, fit)
 

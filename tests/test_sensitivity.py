@@ -32,7 +32,7 @@ def case(simulator):
     """Return a fit of a log of two states, and a policy planned with it."""
     log = simulator("linear", dim=2, setting="III").collect(episodes=30, horizon=100, seed=3)
     fit = ivvi.estimate(log)
-    return fit, ivvi.plan(fit.model, REWARD, (-1, 1), horizon=10)
+    return fit, ivvi.plan(fit.model, REWARD, (-1, 1), horizon=10, method="mpc")
 
 
 def exclusion_of(moments_of, x, a, z, y, features="linear"):
@@ -184,7 +184,7 @@ def test_one_action_one_instrument_breaks_at_the_whole_effect(simulator):
     """With no cost of acting, doing what helps pays as long as the effect keeps its sign."""
     log = simulator("linear", dim=1).collect(episodes=40, horizon=100, seed=1)
     fit = ivvi.estimate(log)
-    policy = ivvi.plan(fit.model, REWARD, (-1, 1), horizon=10)
+    policy = ivvi.plan(fit.model, REWARD, (-1, 1), horizon=10, method="mpc")
     settings = {"states": [[2.0]], "planner": Push(), "violations": ("-z0",), "draws": 20}
     settings |= {"against": ("zero",)}
     found = ivvi.sensitivity(policy, fit, **settings)

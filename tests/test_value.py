@@ -38,7 +38,7 @@ def fit(simulated):
 
 @pytest.fixture(scope="module")
 def policy(fit):
-    return ivvi.plan(fit.model, REWARD, (-1, 1), horizon=40)
+    return ivvi.plan(fit.model, REWARD, (-1, 1), horizon=40, method="mpc")
 
 
 def push_back(x):
@@ -335,7 +335,9 @@ def test_what_a_source_does_not_hold_is_missed_by_name(fit, policy):
         ivvi.value(policy, fit.model, against=(), method="bootstrap", draws=20)
     with pytest.raises(InputError, match="int was given"):
         ivvi.value(policy, 3)
-    other = ivvi.plan(replace(fit.model, state=("u", "v")), REWARD, (-1, 1), horizon=5)
+    other = ivvi.plan(
+        replace(fit.model, state=("u", "v")), REWARD, (-1, 1), horizon=5, method="mpc"
+    )
     with pytest.raises(InputError, match="columns are u, v"):
         ivvi.value(other, fit, draws=20)
     unsure = replace(fit.model, bread=np.empty((0, 0)), W_cov=None)
@@ -388,7 +390,7 @@ def test_the_command_line_values_saved_policies(saved, fit):
 
 def test_a_rival_does_not_take_the_place_of_the_policy(saved, fit, policy, tmp_path):
     """Two folders of one name: both are valued, the policy as it is alone."""
-    still = ivvi.plan(fit.model, REWARD, (-1e-3, 1e-3), horizon=5)
+    still = ivvi.plan(fit.model, REWARD, (-1e-3, 1e-3), horizon=5, method="mpc")
     (tmp_path / "other").mkdir()
     still.save(tmp_path / "other" / "policy")
     ask = ("value", saved / "policy", "--model", saved / "small", "--draws", 20, "--horizon", 5)
@@ -417,7 +419,7 @@ def test_a_plan_is_not_valued_beyond_its_end(fit, simulator):
     for call in calls:
         with pytest.raises(InputError, match="the plan has 3 steps; 4 are asked for"):
             call()
-    again = ivvi.plan(fit.model, REWARD, (-1, 1), horizon=3)
+    again = ivvi.plan(fit.model, REWARD, (-1, 1), horizon=3, method="mpc")
     assert ivvi.value(again, fit, horizon=4, draws=20, against=()).horizon == 4
 
 

@@ -1,9 +1,10 @@
-"""Sequences of choices from a finite set, searched in the mean dynamics.
+"""Choices from a finite set, searched in the mean dynamics.
 
-The tree of sequences is walked step by step. At each depth every kept beginning is followed by
-every choice, and the `width` beginnings that promise most are kept: what they have earned, and
-what their last state is worth afterwards. Where the tree has no more than `width` branches at
-any depth, this lists every sequence.
+A product of many small sets is searched for the best choice to hold, by changing coordinates.
+Otherwise the tree of sequences is walked step by step: every beginning that was kept is followed
+by every choice, and the `width` beginnings that promise most are kept, by what they have earned
+and what their last state is worth afterwards. Where the tree has no more than `width` branches
+at any depth, this lists every sequence.
 """
 
 from __future__ import annotations
@@ -15,17 +16,26 @@ import jax.numpy as jnp
 
 from ivvi.actions import Actions
 from ivvi.blocks import Array
-from ivvi.planners.best_action import best_combination, is_searched
+from ivvi.planners.best_action import best_combination
 from ivvi.planners.lookahead import Lookahead
 
 WIDTH = 64
 """Beginnings that are kept, while a step tries at most `MOST_TRIED` choices for a state."""
 MOST_TRIED = 1 << 10
 AT_ONCE = 1 << 21
+MOST_PRODUCT = 64
+"""Larger products of small sets are searched by changing coordinates of a held choice."""
+
+
+def is_held(actions: Actions) -> bool:
+    """Tell whether a plan is one choice, held: in products of small sets with many choices."""
+    return bool(actions.levels) and actions.count > MOST_PRODUCT
 
 
 def usual_depth(actions: Actions) -> int:
     """Steps that are worth looking ahead: fewer the more choices there are."""
+    if is_held(actions):
+        return 10
     for most, steps in ((4, 10), (16, 6), (100, 4)):
         if actions.count <= most:
             return steps
@@ -35,7 +45,7 @@ def usual_depth(actions: Actions) -> int:
 def best_choice(ahead: Lookahead, x: Array, h: Array) -> Array:
     """Return the first choice of the best sequence, (n, d_d), for states (n, d_x) at step h."""
     actions = ahead.problem.actions
-    if is_searched(actions):
+    if is_held(actions):
         return best_combination(lambda s, a: _held(ahead, s, a, h), x, actions)[0]
     m = len(actions.choices)
     width = max(1, min(WIDTH, MOST_TRIED // m))

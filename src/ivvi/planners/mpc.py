@@ -24,8 +24,7 @@ import numpy as np
 from ivvi.blocks import Array
 from ivvi.errors import InputError
 from ivvi.files import Saved
-from ivvi.planners.beam import best_choice, usual_depth
-from ivvi.planners.best_action import is_searched
+from ivvi.planners.beam import best_choice, is_held, usual_depth
 from ivvi.planners.box_qp import BoxQP
 from ivvi.planners.lookahead import Lookahead, is_quadratic, quadratic_form
 from ivvi.planners.newton import maximise
@@ -165,14 +164,9 @@ class MPCRule:
     def _tail_steps(self) -> int:
         """Steps after the plan whose value is used: none where it has no closed form."""
         problem = self.problem
-        if not is_quadratic(problem) or (problem.actions.is_finite and self._is_held):
+        if not is_quadratic(problem) or (problem.actions.is_finite and is_held(problem.actions)):
             return 0
         return max(0, min(problem.horizon - self.lookahead, TAIL))
-
-    @property
-    def _is_held(self) -> bool:
-        """Whether the plan is one choice, held."""
-        return is_searched(self.problem.actions)
 
     def _places(self, coordinates: Sequence[int]) -> list[int]:
         """Where these coordinates of the action stand in a flat plan, step after step."""
