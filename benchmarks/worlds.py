@@ -11,9 +11,9 @@ policy of each. For every world and log, policies are run in the true world with
 - `end to end`: the same from the confounded log with its instrument
 - `least squares`: the same without the instrument
 
-A loss is the share of the possible gain, (V* - V) / (V* - V of the best simple rival), in percent;
-simple rivals are nothing, the usual action, and the best action held (`over held`), or the first two
-alone (`over usual`). Standard errors are those of the episodes. Seconds are processor seconds.
+A loss is the share of the possible gain, (V* - V) / (V* - V of the best simple rival), in percent.
+Simple rivals are nothing, the usual action and the best action held; for `over usual` the first
+two alone. Standard errors are those of the episodes. Seconds are processor seconds.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ import numpy as np
 
 from zoo.optimum import reference
 from zoo.riccati import LinearQuadratic, riccati
-from zoo.world import World, noise_of
+from zoo.world import World, is_subsets, noise_of
 
-ITERATIONS = 300
+ITERATIONS = 200
 
 
 class Inner:
@@ -31,6 +31,7 @@ class Inner:
         rows = world.actions.choices
         cost = (rows**2) @ np.diag(lq.R)[list(world.actions.discrete)]
         self.rows = np.column_stack([rows, cost])
+        self.subsets = is_subsets(world.actions)
         self.box = list(world.actions.continuous)
         self.listed = [*world.actions.discrete, world.d_a]
         self.tilt = np.stack(  # of m_h in the martingale: 2 e' K_h+1
@@ -57,6 +58,7 @@ class Inner:
 
     @property
     def discounts(self) -> np.ndarray:
+        """Weight of each step, (H,)."""
         return self.world.discount ** np.arange(self.world.horizon)
 
     def value(self, a: np.ndarray) -> np.ndarray:
@@ -86,6 +88,10 @@ class Inner:
     def corner(self, slope: np.ndarray) -> np.ndarray:
         """Return the vertex of the hull that is best for a linear reward."""
         found = np.empty_like(slope)
+        if self.subsets:  # {0, 1}^d: one coordinate at a time
+            costs = np.diag(self.lq.R)
+            chosen = slope[..., :-1] + slope[..., -1:] * costs > 0
+            return np.concatenate([chosen, (chosen @ costs)[..., None]], axis=-1)
         best = np.argmax(slope[..., self.listed] @ self.rows.T, axis=-1)
         found[..., self.listed] = self.rows[best]
         low, high = self.world.actions.low, self.world.actions.high
@@ -100,7 +106,7 @@ class Inner:
         return 2 * (self.discounts * bent).sum(1)
 
 
-def hull_bound(world: World, paths: int = 200, seed: int = 0) -> tuple[float, float]:
+def hull_bound(world: World, paths: int = 100, seed: int = 0) -> tuple[float, float]:
     """Return an upper bound on the value of any policy from the starts, and its standard error."""
     inner = Inner(world, riccati(world), paths, seed)
     a = inner.corner(np.zeros((paths, world.horizon, world.d_a + 1)))
@@ -115,7 +121,7 @@ def hull_bound(world: World, paths: int = 200, seed: int = 0) -> tuple[float, fl
     return float(best.mean()), float(best.std(ddof=1) / np.sqrt(paths))
 
 
-def upper_bound(world: World, paths: int = 200, seed: int = 0) -> tuple[float, float] | None:
+def upper_bound(world: World, paths: int = 100, seed: int = 0) -> tuple[float, float] | None:
     """Return a bound: dynamic programming's own value where exact, the hull's else, or None."""
     found = reference(world)
     if found.claimed is not None:

@@ -104,7 +104,7 @@ def pruned(world: World, lq: LinearQuadratic) -> World:
         world.actions.choices,
     )
     near = [
-        np.argpartition(-scores(world, lq, size * x[:200], h), SHORTLIST, axis=1)[:, :SHORTLIST]
+        np.argpartition(-scores(world, lq, size * x, h), SHORTLIST, axis=1)[:, :SHORTLIST]
         for size in (0.1, 0.3, 1.0)
         for h in (0, world.horizon - 3)
     ]

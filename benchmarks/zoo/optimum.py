@@ -109,7 +109,8 @@ def mean_reward(world: World, x: np.ndarray, a: np.ndarray) -> np.ndarray:
         return np.asarray(world.reward(x, a, mean, 0))
     nodes, weights = normal_nodes(121)
     spread = np.array(world.spread)
-    return sum(w * world.reward(x, a, mean + spread * t, 0) for t, w in zip(nodes, weights))
+    each = (world.reward(x, a, mean + spread * t, 0) for t in nodes)
+    return sum(w * r for w, r in zip(weights, each, strict=True))
 
 
 def pairs(x: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -14,25 +14,25 @@ CUBIC = FeatureMap((Constant(), *(Power(d, "state") for d in (1, 2, 3)), Power(1
 
 
 def threshold_mean(x, a):
-    return 0.95 * x + 0.8 - 4.0 * a
+    return 0.8 * x + 1.5 - 3.0 * a
 
 
 def threshold_reward(x, a, x_next, h):
-    return -0.05 * x[..., 0] ** 2 - 1.5 * a[..., 0]
+    return -0.05 * x[..., 0] ** 2 - 2.0 * a[..., 0]
 
 
 THRESHOLD = World(
     "threshold",
     "one state, a treatment with a large effect: optimal above a threshold",
     threshold_mean,
-    (0.7,),
+    (0.5,),
     lambda rng, n: rng.uniform(0, 10, size=(n, 1)),
     threshold_reward,
     ivvi.Actions.binary(1),
-    horizon=40,
+    horizon=30,
     phi=linear(),
     habit=lambda x: 0.1 * x - 0.1,
-    grid=((-30, 30, 2001),),
+    grid=((-12, 14, 2001),),
 )
 
 

@@ -81,14 +81,17 @@ class World:
 
     @property
     def d_x(self) -> int:
+        """Number of states."""
         return len(self.spread)
 
     @property
     def d_a(self) -> int:
+        """Number of actions."""
         return self.actions.dim
 
     @property
     def d_e(self) -> int:
+        """Number of hidden draws of a step."""
         return 1 if self.draw else self.d_x
 
     def step(self, x: Array, a: Array, e: Array) -> np.ndarray:
@@ -96,6 +99,7 @@ class World:
         return self.draw(x, a, e) if self.draw else self.mean(x, a) + e * np.array(self.spread)
 
     def is_over(self, x: Array) -> np.ndarray:
+        """Tell which episodes end in states x, (n,)."""
         return np.zeros(len(x), bool) if self.terminal is None else np.asarray(self.terminal(x))
 
     def behave(self, x: Array, z: Array, e: Array, v: Array) -> np.ndarray:
@@ -105,11 +109,19 @@ class World:
         return nearest(self.actions, np.broadcast_to(wish, (len(x), self.d_a)))
 
 
+def is_subsets(actions: ivvi.Actions) -> bool:
+    """Tell whether the actions are {0, 1}^d."""
+    rows = actions.choices
+    return actions.is_finite and len(rows) == 2**actions.dim and set(np.unique(rows)) == {0.0, 1.0}
+
+
 def nearest(actions: ivvi.Actions, wish: np.ndarray) -> np.ndarray:
     """Return the allowed actions nearest to wishes (n, d_a): clipped, or a row of the list."""
     box = np.clip(wish[:, list(actions.continuous)], actions.low, actions.high)
     rows = actions.choices
     asked = wish[:, list(actions.discrete)]
+    if is_subsets(actions):
+        return np.where(asked > 0.5, 1.0, 0.0)
     distance = (rows**2).sum(axis=1) - 2 * asked @ rows.T
     return np.asarray(actions.join(box, rows[np.argmin(distance, axis=1)]))
 
