@@ -26,13 +26,14 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from zoo import WORLDS, World, collect, fitted_model, nearest, reference, run, true_model
 from zoo.bounds import upper_bound
-from zoo.optimum import candidates
+from zoo.optimum import candidates, solve_grid
 
 import ivvi
 
@@ -84,8 +85,11 @@ def make_plan(world: World, model: Any, method: str | None) -> tuple[Any, float]
     return policy, time.process_time() - started
 
 
-def decisions(world: World, policy: Any, exact: Any, log: dict) -> dict[str, Any]:
-    """Compare decisions of the first step with dynamic programming on a fine line of states."""
+def decisions(world: World, policy: Any, model: Any, log: dict) -> dict[str, Any]:
+    """Compare first decisions with dynamic programming in the same model on a line of states."""
+    mean = lambda x, a: np.asarray(model.mean(x, a))  # noqa: E731
+    spread = tuple(np.sqrt(np.diag(model.next_cov)))
+    exact = solve_grid(replace(world, mean=mean, spread=spread)).policy
     low, high = np.quantile(log["x0"], [0.001, 0.999])
     x = np.linspace(low, high, FINE)[:, None]
     ours, best = (np.asarray(rule(x, 0))[:, 0] for rule in (policy, exact))
@@ -128,8 +132,8 @@ def measure(world: World, source: str, asked: argparse.Namespace, seed: int) -> 
         **compared(policy),
     }
     binary = world.d_x == 1 and world.actions.is_finite and len(world.actions.choices) == 2
-    if binary and source == "true":
-        found["decisions"] = decisions(world, policy, reference(world).policy, log)
+    if binary and not world.draw:
+        found["decisions"] = decisions(world, policy, model, log)
     return found
 
 
@@ -193,8 +197,9 @@ def show(world: World, rows: list[dict[str, Any]], bound: Any) -> str:
     ]
     told = [row["decisions"] for row in rows if "decisions" in row]
     if told:
-        agree = np.mean([t["agree"] for t in told])
-        cells.append(f"  {100 * agree:.1f}% agree, switches {told[0]['switches']}")
+        agree = np.min([t["agree"] for t in told])
+        straight = all(ours <= max(1, best) for ours, best in (t["switches"] for t in told))
+        cells.append(f" {100 * agree:.1f}% of decisions{'' if straight else ', not monotone'}")
     return " ".join(cells)
 
 
@@ -232,7 +237,7 @@ def main() -> None:
     for world in (WORLDS[name] for name in names):
         sources = [asked.source] if asked.source else SOURCES
         rows = [guarded(world, s, asked, seed) for seed in range(asked.logs) for s in sources]
-        bound = None if silent else upper_bound(world)
+        bound = None if silent else upper_bound(world, asked.episodes, range(asked.logs))
         everything["rows"] += rows
         everything["bounds"][world.name] = bound
         say(show(world, rows, bound))

@@ -27,7 +27,12 @@ def test_a_log_is_confounded_and_its_instrument_is_not(world):
     log = collect(world, 4000, seed=1)
     x, a, z, y = (
         np.column_stack([log[f"{letter}{i}"] for i in range(d)])
-        for letter, d in (("x", world.d_x), ("a", world.d_a), ("z", world.d_a), ("next_x", world.d_x))
+        for letter, d in (
+            ("x", world.d_x),
+            ("a", world.d_a),
+            ("z", world.d_a),
+            ("next_x", world.d_x),
+        )
     )
     hidden = (y - world.mean(x, a)) @ np.ones(world.d_x)
     n = len(hidden)

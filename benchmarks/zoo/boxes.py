@@ -20,16 +20,16 @@ VAN_DER_POL = World(
     "van-der-pol",
     "an oscillator that will not rest, steps of 0.1",
     van_der_pol_mean,
-    (0.02, 0.1),
+    (0.05, 0.1),
     lambda rng, n: rng.uniform(-2, 2, size=(n, 2)),
-    Quadratic((0.3, 0.1), (0.0,), (0.02,)),
+    Quadratic((0.5, 0.02), (0.0,), (0.02,)),
     ivvi.Actions.box(-1, 1),
     horizon=60,
     phi=polynomial(3, cross=True),
     features="poly3:cross",
     habit=lambda x: 0.0,
-    grid=((-3.2, 3.2, 129), (-5, 5, 151)),
-    levels=41,
+    grid=((-3.4, 3.4, 171), (-5.6, 5.6, 161)),
+    levels=31,
 )
 
 
