@@ -2,7 +2,7 @@
 
     python benchmarks/worlds.py
     python benchmarks/worlds.py --only threshold --logs 1 --forced
-    python benchmarks/worlds.py --rows 32000 --json worlds.json
+    python benchmarks/worlds.py --sizes 2000,8000,32000 --json worlds.json
 
 The worlds are plain NumPy (`benchmarks/zoo`), and so is the dynamic programming that knows the best
 policy of each. For every world and log, policies are run in the true world with the same noise:
@@ -13,7 +13,8 @@ policy of each. For every world and log, policies are run in the true world with
 
 A loss is the share of the possible gain, (V* - V) / (V* - V of the best simple rival), in percent.
 Simple rivals are nothing, the usual action and the best action held; for `over usual` the first
-two alone. Standard errors are those of the episodes. Seconds are processor seconds.
+two alone. Where a rival explodes every share is small: `of value` is (V* - V) / |V*|. Standard
+errors are those of the episodes. Seconds are processor seconds.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ SOURCES = ("true", "exact", "least-squares")
 METHODS = ("mpc", "value-iteration", "spede")
 MOST_HELD = 100
 FINE = 1000
+ENOUGH = 0.05
 
 
 def held(a: np.ndarray) -> Callable[[np.ndarray, int], np.ndarray]:
@@ -119,6 +121,8 @@ def measure(world: World, source: str, asked: argparse.Namespace, seed: int) -> 
     earned = run(world, policy, asked.episodes, seed)
     acting = time.process_time() - started
     behind = best - earned
+    gain = {kind: max(float(best.mean()) - value, 1e-9) for kind, value in rivals.items()}
+    gain["value"] = abs(float(best.mean()))
     found = {
         "world": world.name,
         "source": source,
@@ -127,7 +131,8 @@ def measure(world: World, source: str, asked: argparse.Namespace, seed: int) -> 
         "value": float(earned.mean()),
         "se": float(behind.std(ddof=1) / np.sqrt(len(behind))),
         "rivals": rivals,
-        "loss": {k: float(behind.mean() / max(best.mean() - v, 1e-9)) for k, v in rivals.items()},
+        "gain": gain,
+        "loss": {kind: float(behind.mean() / size) for kind, size in gain.items()},
         "seconds": {"fitting": fitting, "planning": planning, "acting": acting},
         **compared(policy),
     }
@@ -167,14 +172,26 @@ def forced_losses(world: World, asked: argparse.Namespace) -> dict[str, str]:
     return found
 
 
+def rows_needed(world: World, asked: argparse.Namespace) -> dict[str, Any]:
+    """Return the loss end to end at growing sizes of the log, until it is below ENOUGH."""
+    losses = {}
+    for size in map(int, asked.sizes.split(",")):
+        sized = argparse.Namespace(**{**vars(asked), "rows": size})
+        rows = [guarded(world, "exact", sized, seed) for seed in range(asked.logs)]
+        losses[size] = percent(rows)
+        good = [row["loss"]["held"] for row in rows if "loss" in row]
+        if good and np.mean(good) < ENOUGH:
+            break
+    return losses
+
+
 def percent(rows: list[dict[str, Any]], kind: str = "held") -> str:
     """Return the mean loss in percent, with the standard error of its episodes."""
     good = [row for row in rows if "loss" in row]
     if not good:
         return rows[0]["error"][:16] if rows else "-"
     loss = np.mean([row["loss"][kind] for row in good])
-    scale = [max(row["optimum"] - row["rivals"][kind], 1e-9) for row in good]
-    error = np.mean([row["se"] / s for row, s in zip(good, scale, strict=True)]) / len(good) ** 0.5
+    error = np.mean([row["se"] / row["gain"][kind] for row in good]) / len(good) ** 0.5
     return f"{100 * loss:.1f} ({100 * error:.1f})" if loss < 100 else f"{100 * loss:.1e}"
 
 
@@ -190,6 +207,7 @@ def show(world: World, rows: list[dict[str, Any]], bound: Any) -> str:
         "        -" if bound is None else f"{bound[0]:>9.2f}",
         f"{percent(by['true']):>15}",
         f"{percent(by['true'], 'usual'):>15}",
+        f"{percent(by['true'], 'value'):>15}",
         f"{percent(by['exact']):>15}",
         f"{percent(by['least-squares']):>15}",
         f"{mean(lambda r: r['seconds']['planning']):>7.1f}",
@@ -204,7 +222,7 @@ def show(world: World, rows: list[dict[str, Any]], bound: Any) -> str:
 
 
 def heading() -> str:
-    losses = ("planning", "over usual", "end to end", "least squares")
+    losses = ("planning", "over usual", "of value", "end to end", "least squares")
     words = (f"{w:>15}" for w in losses)
     first = f"{'world':<12} {'optimum':>9} {'simple':>9} {'bound':>9}"
     return f"{first} {' '.join(words)} {'plan s':>7} {'act s':>7}"
@@ -219,6 +237,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--method", help="force a planner")
     parser.add_argument("--source", help=f"only one of {', '.join(SOURCES)}")
     parser.add_argument("--forced", action="store_true", help="also every planner by force")
+    parser.add_argument("--sizes", help="sizes of logs to try, such as 2000,8000,32000")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds of a forced planner")
     parser.add_argument("--json", help="write all figures to a file, - for standard output")
     parser.add_argument("--traceback", action="store_true")
@@ -233,7 +252,7 @@ def main() -> None:
     silent = asked.json == "-"
     say = (lambda text: None) if silent else (lambda text: print(text, flush=True))
     say(heading())
-    everything: dict[str, Any] = {"rows": [], "bounds": {}, "forced": {}}
+    everything: dict[str, Any] = {"rows": [], "bounds": {}, "forced": {}, "sizes": {}}
     for world in (WORLDS[name] for name in names):
         sources = [asked.source] if asked.source else SOURCES
         rows = [guarded(world, s, asked, seed) for seed in range(asked.logs) for s in sources]
@@ -244,6 +263,9 @@ def main() -> None:
         if asked.forced:
             everything["forced"][world.name] = forced = forced_losses(world, asked)
             say("    forced: " + ", ".join(f"{k} {v}" for k, v in forced.items()))
+        if asked.sizes:
+            everything["sizes"][world.name] = sizes = rows_needed(world, asked)
+            say("    rows: " + ", ".join(f"{k:,}: {v}" for k, v in sizes.items()))
     if silent:
         print(json.dumps(everything))
     elif asked.json:
