@@ -53,9 +53,8 @@ def test_where_the_log_is_sure_caution_follows_the_plan(plain, cautious):
 
 
 def test_where_the_log_is_unsure_caution_does_what_was_usual(fit):
-    unsure = ivvi.plan(
-        vague(fit.model, 1000.0), REWARD, (-1, 1), horizon=20, caution=0.9, method="mpc"
-    )
+    settings = {"horizon": 20, "caution": 0.9, "fallback": "usual", "method": "mpc"}
+    unsure = ivvi.plan(vague(fit.model, 1000.0), REWARD, (-1, 1), **settings)
     x = fit.model.states[::100]
     with jax.enable_x64(True):
         usual = np.asarray(Usual.of(fit.model)(jnp.asarray(x)))
@@ -65,7 +64,8 @@ def test_where_the_log_is_unsure_caution_does_what_was_usual(fit):
 def test_caution_leaves_alone_the_direction_that_is_not_known(fit):
     a1 = fit.estimate.layout.phi_names.index("a1")
     model = vague(fit.model, 100.0, a1)
-    policy = ivvi.plan(model, REWARD, (-1, 1), horizon=20, caution=0.9, method="mpc")
+    settings = {"caution": 0.9, "fallback": "usual", "method": "mpc"}
+    policy = ivvi.plan(model, REWARD, (-1, 1), horizon=20, **settings)
     x = np.array([[8.0, 8.0], [-8.0, -8.0]])
     with jax.enable_x64(True):
         usual = np.asarray(Usual.of(model)(jnp.asarray(x)))
@@ -78,7 +78,7 @@ def test_more_caution_never_raises_a_bound(fit, cautious):
     rule = cautious.rule
     with jax.enable_x64(True):
         x = jnp.asarray(fit.model.states[:5])
-        options = rule._options(jnp.ones((5, 2)), rule._usual(x))
+        options = rule._options(jnp.ones((5, 2)), rule.fallback(x, 0))
         bounds = [
             np.asarray(replace(rule, caution=level).bounds(x, options, 0))
             for level in (0.1, 0.5, 0.9)

@@ -145,7 +145,7 @@ def test_the_direct_effect_comes_with_the_actions_of_those_who_see_z():
     columns = {"state": "x0", "action": "a0", "instrument": "z0", "next_state": "next_x0"}
     fit = ivvi.estimate(ivvi.read_logs(rows, **columns))
     evidence = Evidence.of(fit)
-    problem = problem_of("zero", evidence, "quadratic:weight=1", (-1, 1), 2, None)
+    problem = problem_of("zero", evidence, "quadratic:weight=1", (-1, 1), {"horizon": 2})
     stage = Stage.of(evidence, problem, [[0.0]], 4000, 0)
     d, b = np.array([0.0, 0.8]), fit.W[0, 2]
     E = d[:, None, None] * stage.exclusion.along("+z0", np.ones((1, 1))).G

@@ -213,7 +213,7 @@ def test_bent_dynamics_are_planned_as_on_a_fine_grid(kind):
         "box": ivvi.Actions.box(-1, 1, dim=1),
         "mixed": ivvi.Actions.product(ivvi.Actions.box(-0.5, 0.5, dim=1), ivvi.Actions.binary(1)),
     }[kind]
-    settings = {**QUICK, "features": 256, "bandwidth": 0.5, "ridge": 1e-6, "inside": 1.0}
+    settings = {**QUICK, "features": 256, "bandwidth": 0.5, "ridge": 1e-6}
     policy = ivvi.plan(
         model, peak, actions, horizon=200, discount=0.9, method=ivvi.SPEDE(**settings)
     )
@@ -304,8 +304,6 @@ def test_an_end_with_nothing_to_gain_is_avoided_or_sought(line):
         ({"starts": -1}, "starts=-1"),
         ({"bandwidth": 0.0}, "bandwidth=0.0"),
         ({"ridge": float("nan")}, "ridge=nan"),
-        ({"inside": 0.0}, "inside=0.0"),
-        ({"inside": 1.5}, "inside=1.5"),
     ],
 )
 def test_bad_settings_are_refused_in_one_sentence(settings, fact):

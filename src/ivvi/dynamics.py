@@ -159,9 +159,15 @@ class Dynamics:
         """
         return next_state(m, noise, self.noise_law, self.categories)
 
-    @cached_property
+    @property
     def noise_law(self) -> NoiseLaw:
         """What the noise covariance makes of standard normal draws."""
+        if isinstance(self.noise_cov, np.ndarray):
+            return self._noise_law
+        return noise_law(self.next_cov, self.categories)  # not kept: JAX traces it
+
+    @cached_property
+    def _noise_law(self) -> NoiseLaw:
         return noise_law(self.next_cov, self.categories)
 
     @cached_property

@@ -45,6 +45,7 @@ def plan(  # noqa: PLR0913
     method: Planner | str = "auto",
     caution: float = 0.0,
     abstain: float | None = None,
+    fallback: Any = "best",
     states: Any = None,
     terminal: Any = None,
     seed: int = 0,
@@ -69,11 +70,14 @@ def plan(  # noqa: PLR0913
         simple rivals in the model, and keeps the one that earns most (`policy.comparison`);
         ``mpc``, ``value-iteration``, ``spede``, or a planner with settings forces one.
     caution
-        From 0 (none) to a confidence below 1: the plan leaves what was usual in the log only
-        as far as its gain has a lower bound above zero (`ivvi.planners.cautious`).
+        From 0 (none) to a confidence below 1: the plan leaves the fallback only as far as its
+        gain has a lower bound above zero (`ivvi.planners.cautious`).
     abstain
         Share of the log's rows that count as supported, such as 0.99: where state and action
-        lie outside, what was usual is done.
+        lie outside, the fallback is done.
+    fallback
+        What a cautious plan falls back on: ``usual`` (what was done in the log), ``zero``, an
+        action (d_a,), a policy, or ``best`` of the simple ones, by a lower bound of its value.
     states
         States where the plan should be good, (n, d_x); by default a sample of the log's.
     terminal
@@ -91,7 +95,7 @@ def plan(  # noqa: PLR0913
     """
     planner = make_planner(method) if isinstance(method, str) else method
     if caution or abstain is not None:
-        planner = Cautious(planner, caution, abstain)
+        planner = Cautious(planner, caution, abstain, fallback)
     problem = Problem.of(
         model,
         reward,

@@ -49,12 +49,15 @@ def plan(  # noqa: PLR0913
     ] = None,
     caution: Annotated[
         float,
-        typer.Option(help="From 0 to a confidence below 1: how sure a gain over what was usual."),
+        typer.Option(help="From 0 to a confidence below 1: how sure a gain over the fallback."),
     ] = 0.0,
     abstain: Annotated[
         float | None,
-        typer.Option(help="Do what was usual outside this share of the log's rows, as 0.99."),
+        typer.Option(help="Do the fallback outside this share of the log's rows, as 0.99."),
     ] = None,
+    fallback: Annotated[
+        str, typer.Option(help="Of caution: best, usual, zero, or an action, as 0.5,1.")
+    ] = "best",
     seed: Seed = 0,
     json: Json = None,
     force: Force = False,
@@ -78,6 +81,7 @@ def plan(  # noqa: PLR0913
     planner = make_planner(method, **settings)
     asked: dict[str, Any] = {"horizon": horizon, "discount": discount}
     asked |= {"caution": caution, "abstain": abstain}
+    asked["fallback"] = _fallback(fallback)
     with warnings.catch_warnings(record=True) as caught, progress("planning", None) as bar:
         warnings.simplefilter("always", PlanningWarning)
         policy = plan_policy(
@@ -102,6 +106,14 @@ def plan(  # noqa: PLR0913
         "warnings": doubts,
     }
     emit_json(facts, json, force=force)
+
+
+def _fallback(text: str) -> Any:
+    """Read a word, or an action."""
+    if text.isalpha():
+        return text
+    found = numbers(text, "--fallback")
+    return found if isinstance(found, float) else found.tolist()
 
 
 def _actions(

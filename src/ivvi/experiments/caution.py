@@ -28,6 +28,7 @@ from ivvi.experiments.study import Force, Json, Logs, Seed, check, each, run_stu
 from ivvi.fitting import Fit, estimate
 from ivvi.planners import MPC, Problem
 from ivvi.planners.cautious import SCENARIOS, CautiousRule, directions, scenarios
+from ivvi.planners.fallback import DoUsual
 from ivvi.planners.usual import Usual
 from ivvi.valuation.actors import Actor
 from ivvi.valuation.draws import Worlds, estimated_world
@@ -64,7 +65,8 @@ class CautiousActor(Actor):
         problem = self.make(given.drawn[0])
         usual = Usual(problem.model.phi, given.slopes, given.range)
         inner = MPC(lookahead=1).solve(problem)
-        return CautiousRule(problem, inner, self.caution, given.drawn, given.towards, usual)
+        fallback = DoUsual(problem.actions, usual)
+        return CautiousRule(problem, inner, self.caution, given.drawn, given.towards, fallback)
 
     def begin(self, worlds: Worlds, given: Given, count: int) -> Any:
         """Begin as the rule does."""

@@ -190,7 +190,7 @@ def planner_of(policy: Any) -> Any:
     rule: Any = policy.rule
     if isinstance(rule, CautiousRule):
         inner = planner_of(replace(policy, rule=rule.inner))
-        return Cautious(inner, rule.caution, rule.abstain)
+        return Cautious(inner, rule.caution, rule.abstain, rule.fallback)
     if isinstance(rule, MPCRule):
         return MPC(lookahead=rule.lookahead, starts=rule.starts)
     if isinstance(rule, ValueRule):
