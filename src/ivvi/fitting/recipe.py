@@ -115,6 +115,7 @@ class Recipe:
             settings=settings_of(method),
             files=shard.files if log is None else tuple(log.table.files),
             sample=None if log is None else log.sample(),
+            log=log,
         )
 
     def _resolved(self, shard: Shard, log: Log | None, d_phi: int) -> Resolved:
