@@ -522,6 +522,7 @@ def test_breakdown_agrees_with_brute_force(question, dim, setting):
     assert found.ratio == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.filterwarnings("ignore:.* draws are few:ivvi.errors.IvviWarning")
 @pytest.mark.parametrize("word", ["behaviour", "least-squares"])
 def test_without_doubt_the_gain_is_that_of_its_value(case, word):
     """The first of the episodes that `ivvi.value` simulates: four errors of their mean."""
