@@ -20,7 +20,7 @@ from ivvi.estimators.score_rows import Score, sum_rows, sum_rows_on
 from ivvi.estimators.standard_errors import Resolved
 from ivvi.layout import Floats
 from ivvi.logs import Log
-from ivvi.moments import Moments
+from ivvi.moments import EpisodeMoments, Moments
 
 MOST_WORK = 2e10
 """Products of scores up to which the covariance between outputs is worth its time."""
@@ -113,14 +113,19 @@ def score(
 
 
 def _of_episodes(one: Score, moments: Moments) -> Piece:
-    """Square the sums of each episode: R Q_c T with Q_c its second moments about the shift."""
+    """Square the sums of each episode."""
     held = moments.episodes
     if held is None:
         raise ValueError("the moments hold no episodes")
+    meat = ClusterMeat(one.groups, ordered=True)
+    meat.add_sums(np.arange(len(held), dtype=np.int64), episode_scores(one, held))
+    return meat.piece()
+
+
+def episode_scores(one: Score, held: EpisodeMoments) -> Floats:
+    """Return the sum over each episode, (E, d_e, r): R Q_c T, Q_c its moments about the shift."""
     offset = held.mean - one.space.shift
     linear = held.weight[:, None] * offset @ one.space.T
-    sums = np.einsum("ep,cpq,qr->cer", one.R, held.scatter, one.space.T, optimize=True)
+    sums: Floats = np.einsum("ep,cpq,qr->cer", one.R, held.scatter, one.space.T, optimize=True)
     sums += (offset @ one.R.T + one.R @ one.space.shift)[:, :, None] * linear[:, None, :]
-    meat = ClusterMeat(one.groups, ordered=True)
-    meat.add_sums(np.arange(len(held), dtype=np.int64), sums)
-    return meat.piece()
+    return sums

@@ -70,7 +70,7 @@ class Record:
     """Coverage over the logs of a design: by method, target and kind of interval.
 
     `verdicts` counts what the diagnostics say of the instruments, `length` is the median
-    length of the percentile interval, by method and target.
+    length of the interval that is reported, by method and target.
     """
 
     design: Design
@@ -189,9 +189,9 @@ def _amounts(stage: Stage, fit: Fit, method: str, seed: int) -> dict[str, Amount
 
 def table(records: Sequence[Record]) -> str:
     """Set the coverages side by side; * marks those beyond three deviations of 95%."""
-    titles = ("value", "gain", "value, basic", "gain, basic", "value, BC", "gain, BC")
     keys = [(t, k) for k in INTERVALS for t in TARGETS]
-    head = f"{'design':<24}{'draws':<12}" + "".join(f"{title:>14}" for title in titles)
+    titles = [f"{t}, {k.replace('bias-corrected', 'BC')}" for t, k in keys]
+    head = f"{'design':<24}{'draws':<12}" + "".join(f"{title:>18}" for title in titles)
     lines = [head, "-" * len(head)]
     for r in records:
         for method in METHODS:
@@ -199,7 +199,7 @@ def table(records: Sequence[Record]) -> str:
             for target, kind in keys:
                 share = r.coverage[f"{method} {target} {kind}"]
                 off = abs(share - LEVEL) > 3 * r.deviation
-                cells += f"{share:>13.1%}{'*' if off else ' '}"
+                cells += f"{share:>17.1%}{'*' if off else ' '}"
             lines.append(f"{r.design.name:<24}{method:<12}{cells}")
         said = ", ".join(f"{word} {count}" for word, count in sorted(r.verdicts.items()))
         lines.append(f"  verdicts: {said}")

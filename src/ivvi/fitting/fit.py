@@ -19,7 +19,7 @@ from ivvi.estimators.scores import Scored
 from ivvi.estimators.standard_errors import Resolved
 from ivvi.files import content_hash
 from ivvi.fitting.inference import NO_MOMENTS, Inference, nothing_inferred
-from ivvi.logs import Counts, Roles, Sample
+from ivvi.logs import Counts, Log, Roles, Sample
 from ivvi.moments import Moments
 from ivvi.shard import Shard, kept_in_model
 from ivvi.summary import WIDTH, with_nulls
@@ -52,6 +52,8 @@ class Fit:
     differenced
         Whether it comes from differences between steps; `moments` and `diagnostics` are then
         those of the differences.
+    log
+        The log that was read, for what takes one more pass over its rows; it is not saved.
     """
 
     estimate: Estimate
@@ -66,6 +68,7 @@ class Fit:
     sample: Sample | None = None
     command: str = ""
     differenced: bool = False
+    log: Log | None = None
 
     @property
     def W(self) -> np.ndarray:  # noqa: N802

@@ -12,7 +12,7 @@ from ivvi.checkpoint import Checkpoint
 from ivvi.diagnostics import diagnose, strength
 from ivvi.diagnostics.identification import explain_unidentified
 from ivvi.diagnostics.second_pass import second_pass
-from ivvi.differences import MAP, Levels, difference_log
+from ivvi.differences import DifferencedTable, Levels
 from ivvi.errors import IdentificationError, InputError
 from ivvi.estimators import GMM, LeastSquares, Method, StandardErrors
 from ivvi.estimators.inference import with_errors
@@ -23,6 +23,7 @@ from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference import Inference
 from ivvi.layout import Layout, build_layout
 from ivvi.logs import Log
+from ivvi.logs.schema import Columns
 from ivvi.moments import compute_moments
 from ivvi.resume import run_key, settings_of
 from ivvi.shard import Shard
@@ -115,6 +116,7 @@ class Recipe:
             settings=settings_of(method),
             files=shard.files if log is None else tuple(log.table.files),
             sample=None if log is None else log.sample(),
+            log=log,
         )
 
     def _resolved(self, shard: Shard, log: Log | None, d_phi: int) -> Resolved:
@@ -127,16 +129,22 @@ class Recipe:
         )
 
     def of_differences(
-        self, log: Log, phi: FeatureMap | str, psi: FeatureMap | str | None, *, seed: int = 0
+        self,
+        log: Log,
+        phi: FeatureMap | str,
+        psi: FeatureMap | str | None,
+        *,
+        seed: int = 0,
+        exogenous: Columns = (),
     ) -> Fit:
         """Fit to differences between steps; what comes back speaks of levels again."""
         if set(self.errors.columns) - {log.roles.episode}:
             raise InputError("differences are clustered by the episode alone")
         layout = build_layout(log, phi, psi, seed)
-        differenced = difference_log(log, layout)
+        table = DifferencedTable(log, layout, exogenous)
         moments, counts = compute_moments(log, layout, progress=self.progress)
-        levels = Levels(layout, moments, counts.episodes)
-        found = replace(self, progress=None).of_rows(differenced, MAP, MAP)
+        levels = Levels(layout, moments, counts.episodes, table.order)
+        found = replace(self, progress=None)._of_differenced(table)
         baseline = levels.restore(found.baseline)
         return replace(
             found,
@@ -146,6 +154,22 @@ class Recipe:
             sample=log.sample(),
             differenced=True,
         )
+
+    def _of_differenced(self, table: DifferencedTable) -> Fit:
+        """Fit to a table of differences, around their mean unless that is one of the features."""
+        log, features = Log(table, table.roles), table.features
+        try:
+            found = self.of_rows(log, features, features)
+        except IdentificationError:
+            table.check_instruments()
+            alone = FeatureMap(features.blocks[1:])
+            try:
+                return self.of_rows(log, alone, features)
+            except IdentificationError:
+                pass
+            raise
+        table.check_instruments()
+        return found
 
     def _without_moments(self, method: SGDA, log: Log, layout: Layout) -> Fit:
         """Fit by descent-ascent in memory of order d."""

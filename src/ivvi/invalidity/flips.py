@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,7 +17,9 @@ from ivvi.layout import Floats
 from ivvi.planners.problem import Planner, Problem
 from ivvi.policy import Policy
 
-FIRST, POINTS, HALVINGS = 0.03, 6, 5
+HALVINGS = 5
+FIRST, RATIO = 0.03, 2.0
+"""Sizes that are planned with: the first, and how much larger each next one is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +57,8 @@ class Replanned:
         def flipped(t: float) -> Any:
             return has_flipped(self.problem.actions, start, self(t)[row])
 
-        before = 0.0
-        for size in np.geomspace(FIRST * most, most, POINTS):
+        before, count = 0.0, max(0, math.ceil(math.log(most / FIRST) / math.log(RATIO) - 1e-9))
+        for size in (*(FIRST * RATIO ** np.arange(count)), most):
             for sign in self.violation.signs:
                 if not flipped(sign * size).any():
                     continue

@@ -12,7 +12,7 @@ import numpy as np
 from ivvi.actions import Actions
 from ivvi.diagnostics.quantiles import check_level
 from ivvi.dynamics import Dynamics
-from ivvi.errors import InputError, PlanningWarning, hint
+from ivvi.errors import InputError, IvviWarning, PlanningWarning, hint
 from ivvi.logs import Log
 from ivvi.planners import MPC, Auto, Cautious, Problem, ValueIteration
 from ivvi.planners.cautious import CautiousRule
@@ -28,10 +28,12 @@ from ivvi.valuation.draws import drawing_method
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.inquiry import Inquiry
 from ivvi.valuation.luck import Luck
-from ivvi.valuation.result import Valuation, gains_of
-from ivvi.valuation.shown import from_log, from_moments
+from ivvi.valuation.result import Amount, Gap, Valuation, gains_of
+from ivvi.valuation.shown import from_log, from_moments, gap_of
 
 RIVALS = ("behaviour", "zero", "least-squares")
+FIRST_DRAWS, MOST_DRAWS = 500, 8000
+"""Worlds that are drawn unless asked otherwise, and how many at most where that is too few."""
 
 
 def value(  # noqa: PLR0913
@@ -45,7 +47,7 @@ def value(  # noqa: PLR0913
     terminal: Callable[..., Any] | None = None,
     against: Sequence[str] | Mapping[str, Any] = RIVALS,
     method: str = "auto",
-    draws: int = 500,
+    draws: int | None = None,
     replan: bool = False,
     level: float = 0.95,
     starts: Any = None,
@@ -76,7 +78,9 @@ def value(  # noqa: PLR0913
         ``bootstrap`` (episodes, needs `estimate(episodes=True)`), ``asymptotic`` (the normal
         law of W), or ``auto``: the bootstrap where there are per-episode moments.
     draws
-        Number of worlds.
+        Number of worlds. By default 500, and more until the simulation error of each end of
+        each interval is below 5% of its width, up to 8,000; with a number, just so many, and a
+        note where they are too few.
     replan
         Plan again in every draw: the interval then carries the optimism of a plan that was
         chosen and is valued by the same log.
@@ -104,8 +108,8 @@ def value(  # noqa: PLR0913
     asked = {"horizon": horizon, "discount": discount, "terminal": terminal}
     problem = problem_of(policy, evidence, reward, actions, asked)
     check_level(level)
-    if draws < 20:
-        raise InputError(f"{draws} draws; at least 20 are wanted for an interval")
+    if draws is not None and draws < 20:
+        raise InputError(f"{draws} draws; at least 20 are expected for an interval")
     name = policy if isinstance(policy, str) else "policy"
     planner, rivals = planner_of(policy), by_name(against)
     rival = rivals.get(name, policy)
@@ -115,9 +119,10 @@ def value(  # noqa: PLR0913
     actors = {who: acting(what, evidence, problem, planner) for who, what in everyone.items()}
     if replan and not isinstance(policy, Policy):
         raise InputError("planning again needs a policy that ivvi.plan made")
-    luck = Luck.of(problem, starts, draws, seed)
-    inquiry = Inquiry(evidence, problem, luck, method, draws, level, seed, progress)
-    values = inquiry.values(actors, planner if replan else None)
+    luck = Luck.of(problem, starts, draws or FIRST_DRAWS, seed)
+    count = draws or FIRST_DRAWS
+    inquiry = Inquiry(evidence, problem, luck, method, count, level, seed, progress)
+    values = _settled(inquiry, actors, planner if replan else None, grow=draws is None)
     shown = from_moments(evidence, problem) if log is None else from_log(log, problem)
     return Valuation(
         values,
@@ -129,8 +134,54 @@ def value(  # noqa: PLR0913
         luck.words,
         drawing_method(evidence, method),
         replan,
-        _notes(evidence, problem, shown),
+        (*_notes(evidence, problem, shown), *_too_few(values)),
+        _gap(inquiry, actors, values, shown),
     )
+
+
+def _gap(
+    inquiry: Inquiry, actors: Mapping[str, Acting], values: dict[str, Amount], shown: float | None
+) -> Gap | None:
+    """Say why the log shows another return for its own policy, if it is among the valued."""
+    if shown is None or "behaviour" not in values:
+        return None
+    evidence, confounded = inquiry.evidence, None
+    if evidence.moments is not None:
+        believed = replace(evidence, model=evidence.baseline)
+        confounded = replace(inquiry, evidence=believed).in_estimate(*actors["behaviour"])
+    return gap_of(evidence, values["behaviour"], shown, confounded, inquiry.seed)
+
+
+def _settled(
+    inquiry: Inquiry, actors: Mapping[str, Acting], planner: Any, *, grow: bool
+) -> dict[str, Amount]:
+    """Return values with as many draws as their intervals need, twice as many at a time."""
+    values, count = inquiry.values(actors, planner), inquiry.draws
+    while grow and count < MOST_DRAWS and _unsettled(values):
+        inquiry = replace(inquiry, draws=count, stage=inquiry.stage + 1)
+        more = inquiry.values(actors, planner)
+        values, count = {name: v.with_more(more[name]) for name, v in values.items()}, 2 * count
+    return values
+
+
+def _unsettled(values: dict[str, Amount]) -> list[str]:
+    """Name the values and gains whose intervals carry too much simulation error."""
+    named = {f"the value of {name}": amount for name, amount in values.items()}
+    named |= {f"the gain over {name}": amount for name, amount in gains_of(values).items()}
+    return [name for name, amount in named.items() if not amount.is_settled]
+
+
+def _too_few(values: dict[str, Amount]) -> tuple[str, ...]:
+    """Say which intervals would move if other worlds were drawn."""
+    if not (names := _unsettled(values)):
+        return ()
+    draws = len(next(iter(values.values())).draws)
+    text = (
+        f"{draws:,} draws are few: the interval of {' and of '.join(names)} has an end with a "
+        "simulation error above 5% of its width; leave the number of draws open, or draw more"
+    )
+    warnings.warn(text, IvviWarning, stacklevel=3)
+    return (text,)
 
 
 def by_name(against: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
