@@ -8,13 +8,18 @@ from collections.abc import Iterable
 import numpy as np
 
 from ivvi.diagnostics import Diagnostics, Statistic
-from ivvi.diagnostics.quantiles import f_quantile
+from ivvi.diagnostics.quantiles import two_sided
 from ivvi.diagnostics.rank import BIASES
+from ivvi.diagnostics.robust_intervals import RobustIntervals
 from ivvi.estimators import Estimate
 
 WIDTH = 78
 NORMAL_95 = 1.959963984540054
 """The 97.5% quantile of the normal distribution."""
+RECOMMENDED = {
+    "wald": "Wald's intervals [95% conf.]",
+    "robust": "the intervals that hold however weak the instrument, not Wald's [95% conf.]",
+}
 TITLES = {
     "sargan": "Sargan",
     "basmann": "Basmann",
@@ -34,7 +39,7 @@ def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> st
     standard errors of the latter. An estimate that is least squares stands alone.
     """
     freedom = estimate.freedom
-    width = NORMAL_95 if freedom is None else math.sqrt(f_quantile(0.95, 1, freedom))
+    width = two_sided(freedom)
     names = estimate.layout.phi_names
     first = max(10, *(len(name) for name in names))
     alone = np.array_equal(estimate.W, baseline.W)
@@ -58,6 +63,24 @@ def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> st
             + ("" if alone else f" {_number(ls)} {moved:+6.1f}s")
         )
     return "\n".join(lines)
+
+
+def robust_lines(estimate: Estimate, robust: RobustIntervals, output: int) -> list[str]:
+    """Return the intervals that a weak instrument cannot spoil, of one output's actions."""
+    name = estimate.layout.outputs[output]
+    first = max(10, *(len(feature) for feature in estimate.layout.phi_names))
+    lines: list[str] = []
+    whys: dict[str, list[str]] = {}
+    for (of, feature), one in robust.found.items():
+        if of == name:
+            beside = "" if one.agrees else "   not Wald's"
+            lines.append(f"{feature:{first}} {one.method:>9}   {one.words}{beside}")
+    for (of, feature), why in robust.reasons.items():
+        if of == name:
+            whys.setdefault(why, []).append(feature)
+    lines += [f"{', '.join(names):{first}} {'-':>9}   ({why})" for why, names in whys.items()]
+    title = "95% intervals that hold however weak the instrument"
+    return [title, *lines] if lines else []
 
 
 def diagnostics_table(diagnostics: Diagnostics) -> str:
@@ -95,6 +118,7 @@ def _strength(d: Diagnostics) -> list[str]:
     lines = [
         f"verdict           {(d.verdict.word or 'none').upper()}",
         f"  rule            {d.verdict.rule}",
+        *([f"recommended       {RECOMMENDED[d.verdict.recommended]}"] if d.verdict.word else []),
         f"strength mu_iv    {s.mu_iv:<12.4g} smallest eigenvalue of A' B^-1 A",
         f"mu_B              {s.mu_b:<12.4g} smallest eigenvalue of B",
         f"weakest direction {s.weakest}",

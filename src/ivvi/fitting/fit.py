@@ -12,7 +12,8 @@ import numpy as np
 
 from ivvi.diagnostics import Diagnostics, Statistic, difference
 from ivvi.diagnostics.hypotheses import combination, wald
-from ivvi.dynamics import Dynamics
+from ivvi.diagnostics.robust_intervals import RobustIntervals
+from ivvi.dynamics import Dynamics, InstrumentVerdict
 from ivvi.errors import InputError
 from ivvi.estimators import Estimate
 from ivvi.estimators.scores import Scored
@@ -109,6 +110,11 @@ class Fit:
         return self._inferred.scored
 
     @property
+    def robust_intervals(self) -> RobustIntervals:
+        """Intervals of the actions' effects that a weak instrument cannot spoil."""
+        return self._inferred.robust
+
+    @property
     def errors(self) -> Resolved:
         """What the standard errors asked for came to."""
         return self._inferred.errors
@@ -131,7 +137,9 @@ class Fit:
     @property
     def model(self) -> Dynamics:
         """The estimated dynamics, to plan with."""
-        return Dynamics.of(self.estimate, self.roles, self.sample)
+        said = None if self.inference is None else self.inference.diagnostics.verdict
+        told = None if said is None else InstrumentVerdict(said.word, said.sentence)
+        return Dynamics.of(self.estimate, self.roles, self.sample, told)
 
     @property
     def baseline_model(self) -> Dynamics:

@@ -11,6 +11,7 @@ from typing import Any
 from ivvi.checkpoint import Checkpoint
 from ivvi.diagnostics import diagnose, strength
 from ivvi.diagnostics.identification import explain_unidentified
+from ivvi.diagnostics.robust_intervals import settled
 from ivvi.diagnostics.second_pass import second_pass
 from ivvi.differences import MAP, Levels, difference_log
 from ivvi.errors import IdentificationError, InputError
@@ -21,6 +22,7 @@ from ivvi.estimators.standard_errors import Resolved
 from ivvi.features import FeatureMap
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference import Inference
+from ivvi.fitting.robust import beside_wald
 from ivvi.layout import Layout, build_layout
 from ivvi.logs import Log
 from ivvi.moments import compute_moments
@@ -103,11 +105,12 @@ class Recipe:
         scored = second_pass(found, moments, errors, log, counts, self.progress, self.client)
         sure = {name: with_errors(e, errors, scored.get(name)) for name, e in found.items()}
         errors = errors.counted(sure["estimate"].W_cov.clusters)
+        diagnostics = diagnose(moments, scored)
+        robust = beside_wald(self.method, moments, sure["estimate"], diagnostics, scored)
+        diagnostics = replace(diagnostics, verdict=settled(diagnostics.verdict, robust))
         return Fit(
             estimate=sure["estimate"],
-            inference=Inference(
-                moments, sure["baseline"], diagnose(moments, scored), scored, errors
-            ),
+            inference=Inference(moments, sure["baseline"], diagnostics, scored, errors, robust),
             counts=counts,
             roles=shard.roles,
             label=shard.label,
