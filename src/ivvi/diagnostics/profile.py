@@ -20,6 +20,8 @@ from ivvi.diagnostics.effect_scores import EffectScores
 from ivvi.layout import Floats
 
 STEPS, EXPANSIONS = 30, 40
+FARTHEST = 1e12
+"""Effects, in units of the columns' lengths, beyond which nothing is looked for."""
 CLOSE = 1e-7
 """Relative error of an end, and decrease of AR at which a minimum counts as found."""
 
@@ -104,6 +106,8 @@ def _minimise(scores: EffectScores, b: Floats, free: list[int]) -> tuple[float, 
 
 def _evaluate(scores: EffectScores, b: Floats, free: list[int]) -> tuple[float, Floats, Floats]:
     """Return AR at b, D' S^-1 g and D' S^-1 D of the free entries."""
+    if not np.abs(b).max() < FARTHEST:
+        return math.inf, np.zeros(len(free)), np.eye(len(free))
     with_g = scores.H.transpose(1, 0, 2, 3) @ b  # Cov of G's columns with g, (t, k, k)
     S = np.tensordot(b, with_g, 1)
     g = scores.G @ b

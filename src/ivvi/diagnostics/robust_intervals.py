@@ -43,9 +43,11 @@ from ivvi.estimators import Estimate
 from ivvi.estimators.scores import Scored
 from ivvi.moments import Moments
 
-WIDER, SHIFTED = 0.05, 0.1
+WIDER, SHIFTED = 0.1, 0.1
 """Shares of Wald's width: how much wider a robust interval, and how far out an end of it, is
 where the two agree."""
+TF_WIDER = 0.05
+"""The same of a tF interval, wider than Wald's by its nature: an F of 67."""
 BOUNDED = 2.0
 """How far above the critical value the rank test is where a set is surely bounded."""
 
@@ -213,7 +215,7 @@ class _Maker:
             return self.diagnostics.reasons["effective_f"]
         wider = tf_critical_value(test.value) / TWO_SIDED
         half = wider * self.critical * se
-        return RobustInterval(((w - half, w + half),), "tF", wider <= 1 + WIDER)
+        return RobustInterval(((w - half, w + half),), "tF", wider <= 1 + TF_WIDER)
 
     def _homoskedastic(self, effect: Effect, w: float, se: float) -> RobustInterval:
         """Return the set under homoskedastic errors, in closed form."""
@@ -234,6 +236,9 @@ class _Maker:
         self, effect: Effect, scores: EffectScores, w: float, se: float
     ) -> RobustInterval | str:
         q = chi2_quantile(LEVEL, effect.k)
+        if scores.clusters < BOUNDED * q:
+            few = f"{scores.clusters} clusters are too few to bound a set"
+            return f"{few} with {effect.k} instruments"
         test = self.diagnostics.kleibergen_paap
         weak = "the instruments are too weak to bound all effects together"
         if test is None or test.wald.value < BOUNDED * q:

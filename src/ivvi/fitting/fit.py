@@ -53,6 +53,8 @@ class Fit:
     differenced
         Whether it comes from differences between steps; `moments` and `diagnostics` are then
         those of the differences.
+    notes
+        What the first rows of the log warn of.
     """
 
     estimate: Estimate
@@ -67,6 +69,7 @@ class Fit:
     sample: Sample | None = None
     command: str = ""
     differenced: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def W(self) -> np.ndarray:  # noqa: N802
@@ -124,7 +127,7 @@ class Fit:
         """What to know before believing the estimate."""
         trace, inference = self.estimate.trace, self.inference
         unfinished = (trace.advice,) if trace is not None and trace.advice else ()
-        return (inference.diagnostics.warnings if inference else ()) + unfinished
+        return (inference.diagnostics.warnings if inference else ()) + self.notes + unfinished
 
     @property
     def dropped(self) -> dict[str, int]:

@@ -22,9 +22,10 @@ from ivvi.estimators.standard_errors import Resolved
 from ivvi.features import FeatureMap
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference import Inference
+from ivvi.fitting.notes import notes_on
 from ivvi.fitting.robust import beside_wald
 from ivvi.layout import Layout, build_layout
-from ivvi.logs import Log
+from ivvi.logs import Log, Sample
 from ivvi.moments import compute_moments
 from ivvi.resume import run_key, settings_of
 from ivvi.shard import Shard
@@ -105,6 +106,7 @@ class Recipe:
         scored = second_pass(found, moments, errors, log, counts, self.progress, self.client)
         sure = {name: with_errors(e, errors, scored.get(name)) for name, e in found.items()}
         errors = errors.counted(sure["estimate"].W_cov.clusters)
+        head = None if log is None else log.head(episodes=True)
         diagnostics = diagnose(moments, scored)
         robust = beside_wald(self.method, moments, sure["estimate"], diagnostics, scored)
         diagnostics = replace(diagnostics, verdict=settled(diagnostics.verdict, robust))
@@ -117,7 +119,8 @@ class Recipe:
             method=method.name,
             settings=settings_of(method),
             files=shard.files if log is None else tuple(log.table.files),
-            sample=None if log is None else log.sample(),
+            sample=None if head is None else Sample.of(head),
+            notes=() if head is None else notes_on(head, shard.roles, sure["estimate"], moments),
         )
 
     def _resolved(self, shard: Shard, log: Log | None, d_phi: int) -> Resolved:
