@@ -38,6 +38,8 @@ def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> st
     The last column is how far least squares lies from the instrumented estimate, in
     standard errors of the latter. An estimate that is least squares stands alone.
     """
+    if estimate.layout.outputs[output] in estimate.exact:
+        return _exact_line(estimate, output)
     freedom = estimate.freedom
     width = two_sided(freedom)
     names = estimate.layout.phi_names
@@ -63,6 +65,18 @@ def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> st
             + ("" if alone else f" {_number(ls)} {moved:+6.1f}s")
         )
     return "\n".join(lines)
+
+
+def _exact_line(estimate: Estimate, output: int) -> str:
+    """Return an output that is an exact function of the features as a formula."""
+    names, W = estimate.layout.phi_names, estimate.W[output]
+    terms = [
+        f"{w:.6g}" if name == "1" else name if abs(w - 1) < 1e-9 else f"{w:.6g} {name}"
+        for name, w in zip(names, W, strict=True)
+        if w != 0
+    ]
+    told = f"output {estimate.layout.outputs[output]} = {' + '.join(terms) or '0'}"
+    return f"{told}\n  exactly, in every row: there is no noise and nothing to test"
 
 
 def robust_lines(estimate: Estimate, robust: RobustIntervals, output: int) -> list[str]:

@@ -1,5 +1,7 @@
-"""Do fitted values stay where outcomes were? Features that are too rich, or moved too little, do
-not: their weights are large and cancel only on average.
+"""Do fitted values stay where outcomes were?
+
+Those of features that are too rich, or that the instruments move too little, do not: their
+weights are large and cancel only on average.
 
 Fitted values W phi(x, a) may leave the range of the outcome where confounding is strong, for
 what the confounder did to the outcome then cancelled what the action did. That is no fault of

@@ -161,13 +161,15 @@ def robust_intervals(
     found: dict[tuple[str, str], RobustInterval] = {}
     reasons: dict[tuple[str, str], str] = {}
     for i, output in enumerate(problems.labels):
+        if output in estimate.exact:
+            continue
         for j, feature in enumerate(problems.parts.names[:MOST_SETS]):
             one = make.interval(i, j)
             if isinstance(one, str):
                 reasons[output, feature] = one
             else:
                 found[output, feature] = one
-    every = len(moments.layout.outputs) * problems.m
+    every = (len(moments.layout.outputs) - len(estimate.exact)) * problems.m
     told = len(found) + len(reasons)
     first = f"of {every} effects the first {told} have one; `ivvi interval` makes any other"
     return RobustIntervals(found, reasons, first if told < every else "")

@@ -65,6 +65,7 @@ class Inference:
         """Describe how sure an estimate is, and what else is known, with JSON values."""
         return {
             "se": with_nulls(estimate.se),
+            "exact_outputs": list(estimate.exact),
             **estimate.W_cov.to_json(),
             "se_note": self.errors.note or None,
             **self.robust.to_json(),

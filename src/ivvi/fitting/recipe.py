@@ -16,6 +16,7 @@ from ivvi.diagnostics.second_pass import second_pass
 from ivvi.differences import MAP, Levels, difference_log
 from ivvi.errors import IdentificationError, InputError
 from ivvi.estimators import GMM, LeastSquares, Method, StandardErrors
+from ivvi.estimators.exact_outputs import without_rounding
 from ivvi.estimators.inference import with_errors
 from ivvi.estimators.sgda import SGDA
 from ivvi.estimators.standard_errors import Resolved
@@ -104,7 +105,10 @@ class Recipe:
         }
         logger.info("weights by %s; standard errors %s", method.name, errors.kind)
         scored = second_pass(found, moments, errors, log, counts, self.progress, self.client)
-        sure = {name: with_errors(e, errors, scored.get(name)) for name, e in found.items()}
+        sure = {
+            name: without_rounding(with_errors(e, errors, scored.get(name)), moments)
+            for name, e in found.items()
+        }
         errors = errors.counted(sure["estimate"].W_cov.clusters)
         head = None if log is None else log.head(episodes=True)
         diagnostics = diagnose(moments, scored)
