@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from ivvi.diagnostics import Diagnostics, Statistic
+from ivvi.diagnostics.action_strength import ActionStrength
 from ivvi.diagnostics.quantiles import two_sided
 from ivvi.diagnostics.rank import BIASES
 from ivvi.diagnostics.robust_intervals import RobustIntervals
@@ -106,6 +107,17 @@ def diagnostics_table(diagnostics: Diagnostics) -> str:
     for name in (over, "wu_hausman" if plain else "robust_wu_hausman"):
         lines += _tests(d, name)
     return "\n".join(lines)
+
+
+def action_lines(actions: Sequence[ActionStrength]) -> list[str]:
+    """Return how strong the instruments are for each action, where that is not said already."""
+    if sum(len(one.features) for one in actions) <= 1:
+        return []
+    return [
+        f"action {one.action:<10} {one.word:<9} conditional F {one.f:<10.4g} of {one.weakest}"
+        + (f", the weakest of {len(one.features)} features" if len(one.features) > 1 else "")
+        for one in actions
+    ]
 
 
 def panel_table(diagnostics: Diagnostics) -> str:

@@ -48,6 +48,10 @@ WIDER, SHIFTED = 0.1, 0.1
 where the two agree."""
 TF_WIDER = 0.05
 """The same of a tF interval, wider than Wald's by its nature: an F of 67."""
+TOO_WEAK = (
+    "the instruments are too weak to bound all effects together; `ivvi interval` searches for the "
+    "set of one effect"
+)
 BOUNDED = 2.0
 """How far above the critical value the rank test is where a set is surely bounded."""
 
@@ -124,6 +128,11 @@ class RobustIntervals:
     def agree(self) -> bool:
         """Whether Wald's intervals agree with all of them, and there are some."""
         return bool(self.found) and all(one.agrees for one in self.found.values())
+
+    @property
+    def too_weak(self) -> bool:
+        """Whether some are missing because the instruments are weak."""
+        return TOO_WEAK in self.reasons.values()
 
     @property
     def bounded(self) -> bool:
@@ -242,9 +251,8 @@ class _Maker:
             few = f"{scores.clusters} clusters are too few to bound a set"
             return f"{few} with {effect.k} instruments"
         test = self.diagnostics.kleibergen_paap
-        weak = "the instruments are too weak to bound all effects together"
         if test is None or test.wald.value < BOUNDED * q:
-            return f"{weak}; `ivvi interval` searches for the set of one effect"
+            return TOO_WEAK
         profile, square = Profile.of(scores), self.critical**2
         if profile is None:
             return "the covariance of the moments is not positive definite"
@@ -253,7 +261,7 @@ class _Maker:
         ends = profile.interval(q)
         near = profile.interval(profile.least + square / (1 + square / scores.clusters))
         if ends is None or near is None:
-            return f"{weak}; `ivvi interval` searches for the set of one effect"
+            return TOO_WEAK
         found = ((ends[0] * effect.unit, ends[1] * effect.unit),)
         alike = _agree((near[0] * effect.unit, near[1] * effect.unit), w, self.critical * se)
         return RobustInterval(found, "ar", alike)
@@ -286,7 +294,8 @@ def settled(verdict: Verdict, robust: RobustIntervals) -> Verdict:
     if not robust.found:
         why = next(iter(robust.reasons.values()), robust.reason)
         rule = f"{verdict.rule}; no robust interval to compare with: {why}" if why else verdict.rule
-        return Verdict(verdict.word, rule, "wald" if verdict.word == "strong" else "robust")
+        word = "doubtful" if verdict.word == "strong" and robust.too_weak else verdict.word
+        return Verdict(word, rule, "wald" if word == "strong" else "robust")
     methods = " and ".join(sorted({one.method for one in robust.found.values()}))
     apart = sum(not one.agrees for one in robust.found.values())
     told = f"{methods} intervals agree with Wald's"

@@ -71,14 +71,19 @@ def judge(
         return _compare("the effective F", effective.value, at[0.10], at[0.30], source)
     if f is None:
         return Verdict("", missing)
+    return _compare(name, f, *thresholds(endogenous, instruments))
+
+
+def thresholds(endogenous: int, instruments: int) -> tuple[float, float, str]:
+    """Return from which F instruments are strong and from which doubtful, and whose rule it is."""
     bias, size = bias_values(endogenous, instruments), size_values(endogenous, instruments)
     if bias is not None:
         source = "Stock and Yogo's critical values for a bias of 10% and 30%"
-        return _compare(name, f, bias[0.10], bias[0.30], source)
+        return bias[0.10], bias[0.30], source
     if size is not None:
         source = "Stock and Yogo's critical values for a size of 10% and 25%"
-        return _compare(name, f, size[0.10], size[0.25], source)
-    return _compare(name, f, STRONG_F, WEAK_F, "the rule of thumb of 10, and half of it")
+        return size[0.10], size[0.25], source
+    return STRONG_F, WEAK_F, "the rule of thumb of 10, and half of it"
 
 
 def _compare(name: str, value: float, strong: float, weak: float, source: str) -> Verdict:

@@ -6,12 +6,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ivvi.diagnostics import Diagnostics
+from ivvi.diagnostics.action_strength import ActionStrength
 from ivvi.diagnostics.robust_intervals import RobustIntervals
 from ivvi.estimators import Estimate
 from ivvi.estimators.scores import Scored
 from ivvi.estimators.standard_errors import Resolved
 from ivvi.moments import Moments
-from ivvi.summary import coefficient_table, diagnostics_table, robust_lines, with_nulls
+from ivvi.summary import (
+    action_lines,
+    coefficient_table,
+    diagnostics_table,
+    robust_lines,
+    with_nulls,
+)
 
 NO_MOMENTS = (
     "with memory of order d the moments are not formed; fit fewer features, or ask for "
@@ -41,6 +48,8 @@ class Inference:
         What the standard errors asked for came to.
     robust
         Intervals of the actions' effects that a weak instrument cannot spoil.
+    actions
+        How strong the instruments are for each action, by the features that hold it.
     """
 
     moments: Moments
@@ -49,6 +58,7 @@ class Inference:
     scored: dict[str, Scored]
     errors: Resolved
     robust: RobustIntervals = field(default_factory=RobustIntervals)
+    actions: tuple[ActionStrength, ...] = ()
 
     def tables(self, estimate: Estimate, shown: int) -> list[str]:
         """Return the coefficients of the first `shown` outputs, and the diagnostics, as text."""
@@ -59,7 +69,7 @@ class Inference:
             lines += [*robust, ""] if robust else []
         if more := len(estimate.W) - shown:
             lines += [f"... and {more} more outputs", ""]
-        return [*lines, diagnostics_table(self.diagnostics)]
+        return [*lines, diagnostics_table(self.diagnostics), *action_lines(self.actions)]
 
     def to_json(self, estimate: Estimate) -> dict[str, Any]:
         """Describe how sure an estimate is, and what else is known, with JSON values."""
@@ -74,7 +84,8 @@ class Inference:
                 "W": self.baseline.W.tolist(),
                 "se": with_nulls(self.baseline.se),
             },
-            "diagnostics": self.diagnostics.to_json(),
+            "diagnostics": self.diagnostics.to_json()
+            | {"actions": {one.action: one.to_json() for one in self.actions}},
         }
 
 

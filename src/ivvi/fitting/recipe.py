@@ -10,6 +10,7 @@ from typing import Any
 
 from ivvi.checkpoint import Checkpoint
 from ivvi.diagnostics import diagnose, strength
+from ivvi.diagnostics.action_strength import holding, strength_by_action
 from ivvi.diagnostics.identification import explain_unidentified
 from ivvi.diagnostics.robust_intervals import settled
 from ivvi.diagnostics.second_pass import second_pass
@@ -114,9 +115,15 @@ class Recipe:
         diagnostics = diagnose(moments, scored)
         robust = beside_wald(self.method, moments, sure["estimate"], diagnostics, scored)
         diagnostics = replace(diagnostics, verdict=settled(diagnostics.verdict, robust))
+        layout, roles = moments.layout, shard.roles
+        held = holding(layout.phi, len(roles.state), len(roles.action), head)
+        stages = diagnostics.first_stage
+        by_action = strength_by_action(stages, robust, layout, roles.action, held)
         return Fit(
             estimate=sure["estimate"],
-            inference=Inference(moments, sure["baseline"], diagnostics, scored, errors, robust),
+            inference=Inference(
+                moments, sure["baseline"], diagnostics, scored, errors, robust, by_action
+            ),
             counts=counts,
             roles=shard.roles,
             label=shard.label,
