@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,28 @@ INSIDE = (0.005, 0.995)
 
 def _none() -> np.ndarray:
     return np.empty((0, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class InstrumentVerdict:
+    """One word on the instruments of a model, and a sentence for those who act on it.
+
+    Attributes
+    ----------
+    word
+        ``strong``, ``doubtful``, ``weak`` or ``not identified``; empty where nothing could be
+        judged.
+    sentence
+        Why, and what it means.
+    """
+
+    word: str
+    sentence: str
+
+    @property
+    def is_strong(self) -> bool:
+        """Whether nothing need be said."""
+        return self.word in ("", "strong")
 
 
 @dataclass(frozen=True)
@@ -73,6 +95,8 @@ class Dynamics:
         What was done in `states`, (m, d_a), what moved it, (m, d_z), and what followed, (m, d_y).
     global_instrument
         Whether the instrument is one for each episode.
+    verdict
+        What the fit said of its instruments; None where it said nothing.
     """
 
     phi: FeatureMap
@@ -91,9 +115,16 @@ class Dynamics:
     instruments: np.ndarray = field(default_factory=_none)
     followed: np.ndarray = field(default_factory=_none)
     global_instrument: bool = False
+    verdict: InstrumentVerdict | None = None
 
     @classmethod
-    def of(cls, estimate: Estimate, roles: Roles, sample: Sample | None = None) -> Dynamics:
+    def of(
+        cls,
+        estimate: Estimate,
+        roles: Roles,
+        sample: Sample | None = None,
+        verdict: InstrumentVerdict | None = None,
+    ) -> Dynamics:
         """Return the dynamics with the weights of an estimate, and some rows of the log."""
         held = estimate.covariance
         rows: dict[str, Any] = {}
@@ -112,6 +143,7 @@ class Dynamics:
             has_reward=roles.reward is not None,
             unidentified=estimate.unidentified,
             W_cov=None if held is None else held.blocks if held.joint is None else held.joint,
+            verdict=verdict,
             **rows,
         )
 
@@ -290,6 +322,7 @@ class Dynamics:
             **{name: list(getattr(self, name)) for name in NAMES},
             "has_reward": self.has_reward,
             "global_instrument": self.global_instrument,
+            "verdict": None if self.verdict is None else asdict(self.verdict),
         }
         arrays = {name: getattr(self, name) for name in ARRAYS}
         return document, arrays if self.W_cov is None else {**arrays, "W_cov": self.W_cov}
@@ -302,7 +335,9 @@ class Dynamics:
             parts |= {name: tuple(document[name]) for name in NAMES}
             parts |= {name: bool(document[name]) for name in ("has_reward", "global_instrument")}
             phi = FeatureMap.from_json(document["phi"])
-            model = cls(phi=phi, W_cov=arrays.get("W_cov"), **parts)
+            said = document.get("verdict")
+            verdict = None if said is None else InstrumentVerdict(said["word"], said["sentence"])
+            model = cls(phi=phi, W_cov=arrays.get("W_cov"), verdict=verdict, **parts)
         except (KeyError, TypeError, AttributeError) as error:
             raise FileError(f"not a complete model: {error}") from error
         model._check_shapes()

@@ -14,7 +14,7 @@ quadratic inequality in theta is left.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -94,7 +94,7 @@ class ConfidenceSet:
         }[self.kind]
 
     def __str__(self) -> str:
-        pieces = " or ".join(_piece(low, high) for low, high in self.intervals)
+        pieces = " or ".join(piece(low, high) for low, high in self.intervals)
         head = f"{100 * self.level:g}% {TITLES[self.method]} set ({self.se}) of the {self.label}"
         if self.kind in ("empty", "everything"):
             found = self.verdict
@@ -156,6 +156,8 @@ def conditional_likelihood_ratio(effect: Effect, level: float = 0.95) -> Confide
     if over < 1 or not effect.moves:
         return ConfidenceSet(effect.label, LINE, level, "clr")
     check_likelihood(effect)
+    if over == 1:  # just identified: LR is AR
+        return replace(anderson_rubin(effect, level), method="clr")
     l0, l1 = smallest_roots(effect)
 
     def p_value(ar: float) -> float:
@@ -245,7 +247,8 @@ def _quadratic(R: Floats) -> Intervals:
     return ((low, high),) if a > 0 else ((-math.inf, low), (high, math.inf))
 
 
-def _piece(low: float, high: float) -> str:
+def piece(low: float, high: float) -> str:
+    """Write one interval."""
     left = f"[{low:.4g}" if math.isfinite(low) else "(-inf"
     right = f"{high:.4g}]" if math.isfinite(high) else "inf)"
     return f"{left}, {right}"

@@ -49,6 +49,10 @@ class Scored:
         total = self._total(coefficients)
         return total[0] if len(total) == 1 else None
 
+    def subsets(self) -> list[Floats]:
+        """Omega of each of the score's subsets of residuals, (s r, s r)."""
+        return self._total(None)
+
     @property
     def clusters(self) -> tuple[int | None, ...]:
         """Number of clusters of each way of clustering."""

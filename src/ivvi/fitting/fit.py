@@ -12,7 +12,8 @@ import numpy as np
 
 from ivvi.diagnostics import Diagnostics, Statistic, difference
 from ivvi.diagnostics.hypotheses import combination, wald
-from ivvi.dynamics import Dynamics
+from ivvi.diagnostics.robust_intervals import RobustIntervals
+from ivvi.dynamics import Dynamics, InstrumentVerdict
 from ivvi.errors import InputError
 from ivvi.estimators import Estimate
 from ivvi.estimators.scores import Scored
@@ -54,6 +55,8 @@ class Fit:
         those of the differences.
     log
         The log that was read, for what takes one more pass over its rows; it is not saved.
+    notes
+        What the first rows of the log warn of.
     """
 
     estimate: Estimate
@@ -69,6 +72,7 @@ class Fit:
     command: str = ""
     differenced: bool = False
     log: Log | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def W(self) -> np.ndarray:  # noqa: N802
@@ -112,6 +116,11 @@ class Fit:
         return self._inferred.scored
 
     @property
+    def robust_intervals(self) -> RobustIntervals:
+        """Intervals of the actions' effects that a weak instrument cannot spoil."""
+        return self._inferred.robust
+
+    @property
     def errors(self) -> Resolved:
         """What the standard errors asked for came to."""
         return self._inferred.errors
@@ -121,7 +130,7 @@ class Fit:
         """What to know before believing the estimate."""
         trace, inference = self.estimate.trace, self.inference
         unfinished = (trace.advice,) if trace is not None and trace.advice else ()
-        return (inference.diagnostics.warnings if inference else ()) + unfinished
+        return (inference.diagnostics.warnings if inference else ()) + self.notes + unfinished
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -134,7 +143,9 @@ class Fit:
     @property
     def model(self) -> Dynamics:
         """The estimated dynamics, to plan with."""
-        return Dynamics.of(self.estimate, self.roles, self.sample)
+        said = None if self.inference is None else self.inference.diagnostics.verdict
+        told = None if said is None else InstrumentVerdict(said.word, said.sentence)
+        return Dynamics.of(self.estimate, self.roles, self.sample, told)
 
     @property
     def baseline_model(self) -> Dynamics:

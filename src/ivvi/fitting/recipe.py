@@ -10,19 +10,24 @@ from typing import Any
 
 from ivvi.checkpoint import Checkpoint
 from ivvi.diagnostics import diagnose, strength
+from ivvi.diagnostics.action_strength import holding, strength_by_action
 from ivvi.diagnostics.identification import explain_unidentified
+from ivvi.diagnostics.robust_intervals import settled
 from ivvi.diagnostics.second_pass import second_pass
 from ivvi.differences import DifferencedTable, Levels
 from ivvi.errors import IdentificationError, InputError
 from ivvi.estimators import GMM, LeastSquares, Method, StandardErrors
+from ivvi.estimators.exact_outputs import without_rounding
 from ivvi.estimators.inference import with_errors
 from ivvi.estimators.sgda import SGDA
 from ivvi.estimators.standard_errors import Resolved
 from ivvi.features import FeatureMap
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference import Inference
+from ivvi.fitting.notes import notes_on
+from ivvi.fitting.robust import beside_wald
 from ivvi.layout import Layout, build_layout
-from ivvi.logs import Log
+from ivvi.logs import Log, Sample
 from ivvi.logs.schema import Columns
 from ivvi.moments import compute_moments
 from ivvi.resume import run_key, settings_of
@@ -102,12 +107,23 @@ class Recipe:
         }
         logger.info("weights by %s; standard errors %s", method.name, errors.kind)
         scored = second_pass(found, moments, errors, log, counts, self.progress, self.client)
-        sure = {name: with_errors(e, errors, scored.get(name)) for name, e in found.items()}
+        sure = {
+            name: without_rounding(with_errors(e, errors, scored.get(name)), moments)
+            for name, e in found.items()
+        }
         errors = errors.counted(sure["estimate"].W_cov.clusters)
+        head = None if log is None else log.head(episodes=True)
+        diagnostics = diagnose(moments, scored)
+        robust = beside_wald(self.method, moments, sure["estimate"], diagnostics, scored)
+        diagnostics = replace(diagnostics, verdict=settled(diagnostics.verdict, robust))
+        layout, roles = moments.layout, shard.roles
+        held = holding(layout.phi, len(roles.state), len(roles.action), head)
+        stages = diagnostics.first_stage
+        by_action = strength_by_action(stages, robust, layout, roles.action, held)
         return Fit(
             estimate=sure["estimate"],
             inference=Inference(
-                moments, sure["baseline"], diagnose(moments, scored), scored, errors
+                moments, sure["baseline"], diagnostics, scored, errors, robust, by_action
             ),
             counts=counts,
             roles=shard.roles,
@@ -115,8 +131,9 @@ class Recipe:
             method=method.name,
             settings=settings_of(method),
             files=shard.files if log is None else tuple(log.table.files),
-            sample=None if log is None else log.sample(),
             log=log,
+            sample=None if head is None else Sample.of(head),
+            notes=() if head is None else notes_on(head, shard.roles, sure["estimate"], moments),
         )
 
     def _resolved(self, shard: Shard, log: Log | None, d_phi: int) -> Resolved:
