@@ -118,33 +118,33 @@ UNSTABLE = World(
 
 
 def ridge_mean(x, a):
-    return 0.8 * x + 0.8 * np.sin(x) + 0.8 * a
+    return 0.9 * x + 0.2 * np.sin(x) + 0.7 * a
 
 
 def ridge_features(x, a):
     """Sin x, and the two hills of the reward."""
     xp = x.__array_namespace__()
-    hills = [xp.exp(-((x - 2) ** 2)), xp.exp(-((x + 3) ** 2) / 2)]
+    hills = [xp.exp(-((x - 3.5) ** 2)), xp.exp(-((x + 3) ** 2) / 2)]
     return xp.concatenate([xp.sin(x), *hills], axis=-1)
 
 
 def ridge_reward(x, a, x_next, h):
     features = ridge_features(x, a)
-    return 2.0 * features[..., 1] + 1.0 * features[..., 2] - 0.1 * a[..., 0]
+    return 3.0 * features[..., 1] + 1.0 * features[..., 2] - 0.1 * a[..., 0]
 
 
 SPLINE = World(
     "spline",
-    "a curved world whose reward has to be learned from a noisy column",
+    "a learned reward that still rises where the log ends, and falls beyond",
     ridge_mean,
-    (0.5,),
+    (0.3,),
     lambda rng, n: rng.normal(scale=1.0, size=(n, 1)),
     ridge_reward,
     ivvi.Actions.box(-1, 1),
     horizon=40,
     phi=linear() + custom(ridge_features, ("sin", "hill", "other hill")),
     features="spline:8",
-    habit=lambda x: -0.2 * x,
+    habit=lambda x: -0.5 * x,
     grid=((-12, 12, 1201),),
     learned=True,
 )
