@@ -48,6 +48,7 @@ def plan(  # noqa: PLR0913
     fallback: Any = "best",
     states: Any = None,
     terminal: Any = None,
+    compare: bool = True,
     seed: int = 0,
     progress: Any = None,
 ) -> Policy:
@@ -82,8 +83,10 @@ def plan(  # noqa: PLR0913
         States where the plan should be good, (n, d_x); by default a sample of the log's.
     terminal
         Tells which states (..., d_x) end an episode.
+    compare
+        Whether a plan whose method is forced also meets rivals that need no plan, in the model.
     seed
-        Seed of planners that draw at random.
+        Seed of planners that draw at random, and of the episodes in which plans are compared.
 
     Examples
     --------
@@ -106,20 +109,29 @@ def plan(  # noqa: PLR0913
         terminal=terminal,
     )
     logger.info("planning %d steps with %s in %s", horizon, planner, problem.actions)
-    rule, comparison = _planned(problem, planner, seed, progress)
-    for text in comparison.doubts if comparison else ():
+    rule, comparison = _planned(problem, planner, seed, progress, compare=compare)
+    doubts = () if comparison is None else comparison.doubts
+    for text in (*weakness(model), *doubts):
         warnings.warn(text, PlanningWarning, stacklevel=2)
     return Policy(problem, rule, comparison)
 
 
+def weakness(model: Dynamics) -> tuple[str, ...]:
+    """What the fit said of instruments that are not strong, to be repeated where one decides."""
+    verdict = model.verdict
+    if verdict is None or verdict.word in ("", "strong"):
+        return ()
+    return (f"{verdict.sentence}: so is the plan",)
+
+
 def _planned(
-    problem: Problem, planner: Planner, seed: int, progress: Any
+    problem: Problem, planner: Planner, seed: int, progress: Any, *, compare: bool
 ) -> tuple[Rule, Comparison | None]:
     """Plan, and compare the plan with rivals that need none."""
     if isinstance(planner, Auto):
         return planner.compare(problem, seed=seed, progress=progress)
     rule = planner.solve(problem, seed=seed, progress=progress)
-    if not (len(problem.model.starts) or len(problem.model.states)):
+    if not compare or not (len(problem.model.starts) or len(problem.model.states)):
         return rule, None
     contest = Contest(problem, Trials.of(problem, seed, FORCED))
     contest.enter_rivals(seed)
