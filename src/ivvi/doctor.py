@@ -196,7 +196,9 @@ def _estimate(known: dict[str, Any]) -> str:
 
 def _plan(known: dict[str, Any]) -> str:
     """Plan a policy and ask it."""
-    policy = ivvi.plan(known["fit"].model, "quadratic:weight=0.05", (-1, 1), horizon=20, method="mpc")
+    policy = ivvi.plan(
+        known["fit"].model, "quadratic:weight=0.05", (-1, 1), horizon=20, method="mpc"
+    )
     known["policy"], action = policy, policy([10.0, 10.0]).tolist()
     return "" if action == [1.0, 1.0] else f"it does {action}; [1.0, 1.0] is wanted"
 
