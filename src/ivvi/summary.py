@@ -41,8 +41,7 @@ def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> st
     """
     if estimate.layout.outputs[output] in estimate.exact:
         return _exact_line(estimate, output)
-    freedom = estimate.freedom
-    width = two_sided(freedom)
+    widths_of = half_widths(estimate)[output]
     names = estimate.layout.phi_names
     first = max(10, *(len(name) for name in names))
     alone = np.array_equal(estimate.W, baseline.W)
@@ -58,7 +57,7 @@ def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> st
             why = "not identified" if free[j] else "negative variance: too few clusters"
             lines.append(f"{name:{first}} {_number(w)}  {why:^37} {_number(ls)}")
             continue
-        low, high = w - width * s, w + width * s
+        low, high = w - widths_of[j] * s, w + widths_of[j] * s
         moved = (ls - w) / s if s > 0 else math.nan
         t = w / s if s > 0 else math.nan
         lines.append(
@@ -66,6 +65,11 @@ def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> st
             + ("" if alone else f" {_number(ls)} {moved:+6.1f}s")
         )
     return "\n".join(lines)
+
+
+def half_widths(estimate: Estimate, level: float = 0.95) -> np.ndarray:
+    """Return how many standard errors an interval reaches on each side, (d_y, d_phi)."""
+    return np.full(estimate.W.shape, two_sided(estimate.freedom, level))
 
 
 def _exact_line(estimate: Estimate, output: int) -> str:

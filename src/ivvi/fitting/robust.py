@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ivvi.diagnostics import Diagnostics
-from ivvi.diagnostics.quantiles import two_sided
 from ivvi.diagnostics.robust_intervals import RobustIntervals, robust_intervals
 from ivvi.estimators import Estimate, Method
 from ivvi.estimators.scores import Scored
 from ivvi.moments import Moments
+from ivvi.summary import half_widths
 
 METHODS = ("exact", "gmm", "liml", "fuller", "sgda")
 """Methods whose effects are those that the instruments identify, neither shrunk nor mixed."""
@@ -28,4 +28,4 @@ def beside_wald(
         return RobustIntervals(reason="least squares does not use the instruments")
     if name.partition(":")[0] not in METHODS or getattr(method, "ridge", None):
         return RobustIntervals(reason=f"the effects that {name} estimates are shrunk or mixed")
-    return robust_intervals(moments, estimate, diagnostics, scored, two_sided(estimate.freedom))
+    return robust_intervals(moments, estimate, diagnostics, scored, half_widths(estimate))
