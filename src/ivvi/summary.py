@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ivvi.diagnostics import Diagnostics, Statistic
-from ivvi.diagnostics.quantiles import f_quantile
+from ivvi.diagnostics.quantiles import chi2_quantile, f_quantile
 from ivvi.diagnostics.rank import BIASES
 from ivvi.estimators import Estimate
 
@@ -29,12 +29,12 @@ TITLES = {
 def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> str:
     """Return one output's coefficients: instrumented, with intervals, and least squares.
 
-    Intervals are normal, or Student's where the covariance is corrected for small samples.
+    Intervals are normal, or Student's where the covariance is corrected for small samples,
+    with degrees of freedom of each coefficient's own where clusters are uneven.
     The last column is how far least squares lies from the instrumented estimate, in
     standard errors of the latter. An estimate that is least squares stands alone.
     """
-    freedom = estimate.freedom
-    width = NORMAL_95 if freedom is None else math.sqrt(f_quantile(0.95, 1, freedom))
+    widths_of = half_widths(estimate)[output]
     names = estimate.layout.phi_names
     first = max(10, *(len(name) for name in names))
     alone = np.array_equal(estimate.W, baseline.W)
@@ -50,7 +50,7 @@ def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> st
             why = "not identified" if free[j] else "negative variance: too few clusters"
             lines.append(f"{name:{first}} {_number(w)}  {why:^37} {_number(ls)}")
             continue
-        low, high = w - width * s, w + width * s
+        low, high = w - widths_of[j] * s, w + widths_of[j] * s
         moved = (ls - w) / s if s > 0 else math.nan
         t = w / s if s > 0 else math.nan
         lines.append(
@@ -58,6 +58,17 @@ def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> st
             + ("" if alone else f" {_number(ls)} {moved:+6.1f}s")
         )
     return "\n".join(lines)
+
+
+def half_widths(estimate: Estimate, level: float = 0.95) -> np.ndarray:
+    """Return how many standard errors an interval reaches on each side, (d_y, d_phi)."""
+    freedoms = estimate.freedoms
+    if freedoms is None:
+        return np.full(estimate.W.shape, math.sqrt(chi2_quantile(level, 1)))
+    rounded = np.where(freedoms < 30, np.round(freedoms, 2), np.round(freedoms))
+    known = {f: math.sqrt(f_quantile(level, 1, f)) for f in set(rounded.ravel().tolist())}
+    widths: np.ndarray = np.vectorize(known.__getitem__, otypes=[float])(rounded)
+    return widths
 
 
 def diagnostics_table(diagnostics: Diagnostics) -> str:

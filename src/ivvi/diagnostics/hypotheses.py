@@ -72,6 +72,11 @@ def wald(estimate: Estimate, hypotheses: Any, r: Any = 0.0) -> Statistic:
     q = len(R)
     if np.linalg.matrix_rank(R) < q:
         raise InputError(f"the {q} restrictions repeat each other; independent ones are wanted")
+    few = min((count for _, count in estimate.W_cov.clusters), default=q + 1)
+    if q >= few:
+        raise InputError(
+            f"{q} restrictions cannot be tested with {few} clusters; fewer are expected"
+        )
     gap = R @ estimate.W.ravel() - r
     value = quadratic(gap, estimate.W_cov.of(R), "the restrictions")
     if estimate.freedom is None:

@@ -118,7 +118,10 @@ class Fit:
         """What to know before believing the estimate."""
         trace, inference = self.estimate.trace, self.inference
         unfinished = (trace.advice,) if trace is not None and trace.advice else ()
-        return (inference.diagnostics.warnings if inference else ()) + unfinished
+        if inference is None:
+            return unfinished
+        clusters = (inference.errors.warning,) if inference.errors.warning else ()
+        return inference.diagnostics.warnings + clusters + unfinished
 
     @property
     def dropped(self) -> dict[str, int]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ivvi.diagnostics import Diagnostics
+from ivvi.diagnostics.wild import WildTest
 from ivvi.estimators import Estimate
 from ivvi.estimators.scores import Scored
 from ivvi.estimators.standard_errors import Resolved
@@ -38,6 +39,8 @@ class Inference:
         Variances of residuals times instruments, from the second pass; empty without one.
     errors
         What the standard errors asked for came to.
+    wild
+        Bootstrapped tests of the actions' effects, by output and feature, if asked for.
     """
 
     moments: Moments
@@ -45,28 +48,42 @@ class Inference:
     diagnostics: Diagnostics
     scored: dict[str, Scored]
     errors: Resolved
+    wild: dict[tuple[str, str], WildTest] = field(default_factory=dict)
 
     def tables(self, estimate: Estimate, shown: int) -> list[str]:
         """Return the coefficients of the first `shown` outputs, and the diagnostics, as text."""
         lines: list[str] = []
         for output in range(shown):
-            lines += [coefficient_table(estimate, self.baseline, output), ""]
+            lines += [coefficient_table(estimate, self.baseline, output)]
+            lines += [*self._wild_lines(estimate.layout.outputs[output]), ""]
         if more := len(estimate.W) - shown:
             lines += [f"... and {more} more outputs", ""]
         return [*lines, diagnostics_table(self.diagnostics)]
+
+    def _wild_lines(self, output: str) -> list[str]:
+        return [f"{name:<10} {test}" for (of, name), test in self.wild.items() if of == output]
 
     def to_json(self, estimate: Estimate) -> dict[str, Any]:
         """Describe how sure an estimate is, and what else is known, with JSON values."""
         return {
             "se": with_nulls(estimate.se),
             **estimate.W_cov.to_json(),
+            "debiased_asked": self.errors.wanted.debiased,
             "se_note": self.errors.note or None,
+            "wild": self._wild_json(),
             "least_squares": {
                 "W": self.baseline.W.tolist(),
                 "se": with_nulls(self.baseline.se),
             },
             "diagnostics": self.diagnostics.to_json(),
         }
+
+    def _wild_json(self) -> dict[str, dict[str, Any]] | None:
+        """Return the bootstrapped tests by output and feature."""
+        told: dict[str, dict[str, Any]] = {}
+        for (output, name), test in self.wild.items():
+            told.setdefault(output, {})[name] = test.to_json()
+        return told or None
 
 
 def nothing_inferred() -> dict[str, Any]:
