@@ -18,7 +18,7 @@ from ivvi.errors import DataError, InputError
 from ivvi.estimators import Exact, StandardErrors
 from ivvi.estimators.dependence import step_dependence
 from ivvi.estimators.estimate import exactly_fitted
-from ivvi.estimators.standard_errors import Resolved
+from ivvi.estimators.standard_errors import Resolved, check_clusters
 from ivvi.features import FeatureMap
 from ivvi.layout import build_layout
 from ivvi.logs import Calendar, Log, read_logs
@@ -232,6 +232,9 @@ def _blocks_by(errors: Resolved, moments: Moments, log: Log) -> GroupSums | None
     found = [moments.group_sums(name) for name in errors.clusters]
     if any(one is None for one in found):
         raise InputError(f"the groups by {' and '.join(errors.clusters)} are too many to compare")
+    for one in found:
+        if one is not None:
+            check_clusters(one.by, len(one), errors.wanted)
     by = min((one for one in found if one is not None), key=len)
     return None if by.by == log.roles.episode else by
 

@@ -20,7 +20,7 @@ from ivvi.errors import DataError, InputError
 from ivvi.estimators.estimate import Floats
 from ivvi.estimators.score_rows import Score
 from ivvi.estimators.scores import score
-from ivvi.estimators.standard_errors import Resolved
+from ivvi.estimators.standard_errors import Resolved, check_clusters
 from ivvi.estimators.whitening import Whitened
 from ivvi.logs import Log
 from ivvi.moments import Moments
@@ -69,6 +69,8 @@ class EffectScores:
         if omega is None:
             raise ValueError("the scores of an effect are squared together")
         counts = [count for count in found.clusters if count is not None]
+        for column, count in zip(errors.clusters, counts, strict=False):
+            check_clusters(column, count, errors.wanted)
         clusters = min(counts, default=moments.n)
         _check_enough(clusters, k)
         H = omega.reshape(t, k, t, k).transpose(1, 0, 3, 2) * moments.weight**2 / moments.n

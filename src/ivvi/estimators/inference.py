@@ -17,7 +17,7 @@ from ivvi.estimators.standard_errors import Resolved, check_clusters
 from ivvi.estimators.whitening import whiten
 from ivvi.moments import GroupSums, Moments
 
-FEW_CLUSTERS, VERY_FEW_CLUSTERS = 30, 5
+FEW_CLUSTERS, VERY_FEW_CLUSTERS = 30, 6
 """Effective number of clusters below which the user is told, and warned."""
 
 
