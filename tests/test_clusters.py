@@ -382,7 +382,7 @@ def test_cluster_columns_that_cannot_be_used(verb, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = make_rows(20, 10)
     rows["one"] = np.zeros(200)
-    rows["ward"] = np.arange(200) % 7
+    rows["ward"] = np.arange(200) % 9
     table = pa.table(rows).append_column("holes", pa.array([None, *range(199)]))
     pq.write_table(table, "log.parquet")
     for column, fact in (
