@@ -24,12 +24,12 @@ def fit(simulated):
 
 @pytest.fixture(scope="module")
 def cautious(fit):
-    return ivvi.plan(fit.model, REWARD, (-1, 1), horizon=20, caution=0.9)
+    return ivvi.plan(fit.model, REWARD, (-1, 1), horizon=20, caution=0.9, method="mpc")
 
 
 @pytest.fixture(scope="module")
 def plain(fit):
-    return ivvi.plan(fit.model, REWARD, (-1, 1), horizon=20)
+    return ivvi.plan(fit.model, REWARD, (-1, 1), horizon=20, method="mpc")
 
 
 def vague(model, scale, column=None):
@@ -41,7 +41,10 @@ def vague(model, scale, column=None):
 
 def test_no_caution_is_the_plan_itself(fit, plain):
     assert plain.rule.kind == "mpc"
-    assert ivvi.plan(fit.model, REWARD, (-1, 1), horizon=20, caution=0.0).rule.kind == "mpc"
+    assert (
+        ivvi.plan(fit.model, REWARD, (-1, 1), horizon=20, caution=0.0, method="mpc").rule.kind
+        == "mpc"
+    )
 
 
 def test_where_the_log_is_sure_caution_follows_the_plan(plain, cautious):
@@ -50,7 +53,8 @@ def test_where_the_log_is_sure_caution_follows_the_plan(plain, cautious):
 
 
 def test_where_the_log_is_unsure_caution_does_what_was_usual(fit):
-    unsure = ivvi.plan(vague(fit.model, 1000.0), REWARD, (-1, 1), horizon=20, caution=0.9)
+    settings = {"horizon": 20, "caution": 0.9, "fallback": "usual", "method": "mpc"}
+    unsure = ivvi.plan(vague(fit.model, 1000.0), REWARD, (-1, 1), **settings)
     x = fit.model.states[::100]
     with jax.enable_x64(True):
         usual = np.asarray(Usual.of(fit.model)(jnp.asarray(x)))
@@ -60,7 +64,8 @@ def test_where_the_log_is_unsure_caution_does_what_was_usual(fit):
 def test_caution_leaves_alone_the_direction_that_is_not_known(fit):
     a1 = fit.estimate.layout.phi_names.index("a1")
     model = vague(fit.model, 100.0, a1)
-    policy = ivvi.plan(model, REWARD, (-1, 1), horizon=20, caution=0.9)
+    settings = {"caution": 0.9, "fallback": "usual", "method": "mpc"}
+    policy = ivvi.plan(model, REWARD, (-1, 1), horizon=20, **settings)
     x = np.array([[8.0, 8.0], [-8.0, -8.0]])
     with jax.enable_x64(True):
         usual = np.asarray(Usual.of(model)(jnp.asarray(x)))
@@ -73,7 +78,7 @@ def test_more_caution_never_raises_a_bound(fit, cautious):
     rule = cautious.rule
     with jax.enable_x64(True):
         x = jnp.asarray(fit.model.states[:5])
-        options = rule._options(jnp.ones((5, 2)), rule._usual(x))
+        options = rule._options(jnp.ones((5, 2)), rule.fallback(x, 0))
         bounds = [
             np.asarray(replace(rule, caution=level).bounds(x, options, 0))
             for level in (0.1, 0.5, 0.9)
@@ -107,7 +112,9 @@ def test_free_directions_are_drawn_wide(simulated):
 
 
 def test_cautious_policies_are_saved_and_loaded(fit, tmp_path, cautious):
-    guarded = ivvi.plan(fit.model, REWARD, (-1, 1), horizon=20, caution=0.5, abstain=0.9)
+    guarded = ivvi.plan(
+        fit.model, REWARD, (-1, 1), horizon=20, caution=0.5, abstain=0.9, method="mpc"
+    )
     guarded.save(tmp_path / "guarded")
     same = ivvi.load_policy(tmp_path / "guarded")
     assert (same.rule.caution, same.rule.abstain) == (0.5, 0.9)
@@ -126,7 +133,7 @@ def test_outside_the_log_what_was_usual_is_done(fit, plain):
         usual = np.asarray(Usual.of(model)(far))
         assert bool(support.outside(far, jnp.zeros((1, 2)))[0])
     assert inside.mean() == pytest.approx(0.05, abs=0.002)
-    policy = ivvi.plan(model, REWARD, (-1, 1), horizon=20, abstain=0.95)
+    policy = ivvi.plan(model, REWARD, (-1, 1), horizon=20, abstain=0.95, method="mpc")
     np.testing.assert_allclose(policy([[100.0, 100.0]]), usual)
     near = np.array([[0.3, -0.2]])
     np.testing.assert_allclose(policy(near), plain(near), atol=1e-9)
@@ -135,9 +142,11 @@ def test_outside_the_log_what_was_usual_is_done(fit, plain):
 def test_choices_of_a_finite_set(fit):
     choices = [[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]]
     x = np.array([[8.0, 8.0]])
-    sure = ivvi.plan(fit.model, REWARD, choices, horizon=20, caution=0.9)
+    sure = ivvi.plan(fit.model, REWARD, choices, horizon=20, caution=0.9, method="mpc")
     assert sure(x).tolist() == [[1.0, 1.0]]
-    unsure = ivvi.plan(vague(fit.model, 1000.0), REWARD, choices, horizon=20, caution=0.9)
+    unsure = ivvi.plan(
+        vague(fit.model, 1000.0), REWARD, choices, horizon=20, caution=0.9, method="mpc"
+    )
     assert unsure(x).tolist() == [[0.0, 0.0]]
 
 
@@ -181,4 +190,4 @@ def test_impossible_caution_is_refused(fit, settings, fact):
 def test_caution_needs_rows_of_the_log(fit):
     bare = replace(fit.model, acted=np.empty((0, 0)))
     with pytest.raises(InputError, match="needs rows of the log"):
-        ivvi.plan(bare, REWARD, (-1, 1), caution=0.5)
+        ivvi.plan(bare, REWARD, (-1, 1), caution=0.5, method="mpc")

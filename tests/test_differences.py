@@ -110,13 +110,107 @@ def test_other_features_have_the_same_columns_as_in_levels(log, features):
     assert fit.model.mean(np.zeros(2), np.zeros(2)).shape == (2,)
 
 
+def panel(seed, firms=400, years=5, lasting=False):
+    """Return firms with effects of the years, and w that no noise ever moves.
+
+    x' = x / 2 - a / 2 + 0.4 w + YEARS[h] + u + e.
+    """
+    rng = np.random.default_rng(seed)
+    u, w, kept = rng.normal(size=(3, firms))
+    x, rows = u + rng.normal(size=firms), []
+    for h in range(years):
+        z, e, eta, change = rng.normal(size=(4, firms))
+        z = kept if lasting else z
+        w = 0.9 * w + change + 0.3 * u
+        a = z + e + u + eta
+        y = 0.5 * x - 0.5 * a + 0.4 * w + YEARS[h] + u + e
+        rows.append((np.arange(firms), np.full(firms, h), x, w, a, z, y))
+        x = y
+    columns = [np.array(part).T.ravel() for part in zip(*rows, strict=True)]
+    found = dict(zip(("firm", "year", "x", "w", "a", "z", "next_x"), columns, strict=True))
+    return found | {f"d{h}": 1.0 * (found["year"] == h) for h in range(1, years)}
+
+
+YEARS = (0.0, 0.5, -1.0, 2.0, 0.3)
+STATES = ("x", "w", "d1", "d2", "d3", "d4")
+TRUTH = np.array([0.0, 0.5, 0.4, *YEARS[1:], -0.5])
+PANEL = {"action": "a", "instrument": "z", "next_state": "next_x"}
+PANEL |= {"episode": "firm", "step": "year"}
+
+
+def differences(rows, names):
+    """Return changes and earlier levels of columns, from the second year on."""
+    later = np.flatnonzero(rows["year"] > 0)
+    now, before = (np.column_stack([rows[n][at] for n in names]) for at in (later, later - 1))
+    return now - before, before, now
+
+
+@pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
+@pytest.mark.parametrize("exogenous", [("w", "d*"), "d1:d4", ()])
+def test_dummies_for_the_years_and_exogenous_states(exogenous):
+    """Two-stage least squares of the changes, by hand; and the truth, within four errors."""
+    rows = panel(0)
+    log = ivvi.read_logs(rows, state=STATES, **PANEL)
+    fit = ivvi.estimate(log, difference=True, exogenous=exogenous)
+    change, *_ = differences(rows, (*STATES, "a"))
+    y, *_ = differences(rows, ["next_x"])
+    own = {("w", "d*"): STATES[1:], "d1:d4": STATES[2:], (): ()}[exogenous]
+    (moved, _, _), rest = differences(rows, (*own, "x")), [n for n in STATES if n not in own]
+    (_, z_before, z_now), (_, before, _) = differences(rows, ["z"]), differences(rows, rest)
+    Psi = np.column_stack([moved[:, :-1], before, z_now, z_before, np.ones(len(y))])
+    fitted = Psi @ np.linalg.lstsq(Psi, change, rcond=None)[0]
+    slopes = np.linalg.lstsq(fitted, y, rcond=None)[0][:, 0]
+    np.testing.assert_allclose(fit.W[0, 1:], slopes, rtol=1e-6)
+    assert np.abs((fit.W[0] - TRUTH) / fit.se[0]).max() < 4
+    assert fit.estimate.layout.phi_names == ("1", *STATES, "a")
+
+
+@pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
+def test_an_exogenous_state_is_known_better():
+    log = ivvi.read_logs(panel(1), state=("x", "w"), **PANEL)
+    plain = ivvi.estimate(log, difference=True)
+    told = ivvi.estimate(log, difference=True, exogenous="w")
+    assert told.se[0, 2] < 0.6 * plain.se[0, 2]
+    bent = ivvi.estimate(log, "poly2", difference=True, exogenous="w", allow_unidentified=True)
+    assert bent.estimate.layout.phi_names == build_layout(log, "poly2").phi_names
+
+
+def test_exogenous_states_that_are_none(tmp_path):
+    rows = panel(1)
+    log = ivvi.read_logs(rows, state=("x", "w"), **PANEL)
+    with pytest.raises(InputError, match="told apart in differences alone"):
+        ivvi.estimate(log, exogenous="w")
+    with pytest.raises(InputError, match="'v'"):
+        ivvi.estimate(log, difference=True, exogenous="v")
+    path = tmp_path / "log.parquet"
+    log.to_parquet(path)
+    options = ("--state", "x,w", "--action", "a", "--instrument", "z", "--next-state", "next_x")
+    options += ("--episode", "firm", "--step", "year", "--out", tmp_path / "m")
+    refused = run("fit", path, *options, "--exogenous", "w")
+    assert refused.code == 2
+    assert "--difference" in refused.err
+    assert not (tmp_path / "m").exists()
+    target = tmp_path / "fit.json"
+    done = run("fit", path, *options, "--difference", "--exogenous", "w", "--json", target)
+    assert done.code == 0, done.err
+    told = ivvi.estimate(log, difference=True, exogenous="w")
+    np.testing.assert_allclose(json.loads(target.read_text())["W"], told.W, rtol=1e-8)
+
+
 def test_a_global_instrument_drops_out_and_is_refused(simulator):
     """z that never changes moves no difference of actions that it does not move through x."""
     sepsis = simulator("sepsis").collect(episodes=20, seed=0)
     one = {"state": "x0", "action": "a*", "instrument": "z0", "next_state": "next_x0"}
     log = ivvi.read_logs(sepsis.to_arrow(), **one)
-    with pytest.raises(InputError, match="identif"):
+    with pytest.raises(InputError, match="'z0' never changes within an episode"):
         ivvi.estimate(log, difference=True)
+    lasting = ivvi.read_logs(panel(0, lasting=True), state=("x", "w"), **PANEL)
+    with pytest.raises(InputError, match="'z' never changes within an episode"):
+        ivvi.estimate(lasting, difference=True)
+    both = panel(0, lasting=True) | {"z1": np.random.default_rng(0).normal(size=2000)}
+    two = PANEL | {"instrument": ("z1", "z")}
+    with pytest.raises(InputError, match="'z' never changes within an episode"):
+        ivvi.estimate(ivvi.read_logs(both, state="x", **two), difference=True)
 
 
 def test_what_cannot_be_differenced_is_refused(log, tmp_path):
@@ -133,7 +227,7 @@ def test_what_cannot_be_differenced_is_refused(log, tmp_path):
     fit = ivvi.estimate(log, difference=True)
     with pytest.raises(InputError, match="no moments that others can be added to"):
         _ = fit.shard
-    policy = ivvi.plan(fit.model, "quadratic:weight=0.05", (-1, 1), horizon=3)
+    policy = ivvi.plan(fit.model, "quadratic:weight=0.05", (-1, 1), horizon=3, method="mpc")
     with pytest.raises(InputError, match="keeps no moments of the log"):
         ivvi.sensitivity(policy, fit)
 

@@ -15,11 +15,12 @@ import ivvi
 from helpers import user_reward
 from ivvi import MPC, Actions, load_policy, plan
 from ivvi.errors import InputError
+from ivvi.planners.beam import best_choice
 from ivvi.planners.box_qp import BoxQP
-from ivvi.planners.choices import best_choice
 from ivvi.planners.lookahead import Lookahead, quadratic_form
 from ivvi.planners.newton import maximise
 from ivvi.planners.problem import Problem
+from ivvi.planners.riccati import value_tail
 from ivvi.rewards import Quadratic
 from ivvi.rollouts import Decision
 
@@ -90,17 +91,20 @@ def test_well_conditioned_programs_have_scipys_solution():
             np.testing.assert_allclose(u, peer, atol=1e-8)
 
 
-def test_the_quadratic_form_is_the_lookahead(linear_model):
+@pytest.mark.parametrize("step", [0, 93, 98])
+def test_the_quadratic_form_is_the_lookahead(linear_model, step):
+    """Far from the horizon, near it, and where the plan reaches beyond it."""
     model = linear_model(3, 2, seed=4)
     reward = Quadratic((1.0, 2.0, 0.5), (0.3, -0.2, 0.0), (0.1, 0.4))
-    problem = Problem.of(model, reward, (-1, 1), discount=0.9)
-    H, F, f = quadratic_form(problem, 3)
+    problem = Problem.of(model, reward, (-1, 1), horizon=100, discount=0.9)
+    tail, left = value_tail(problem, 97), 100 - step
+    H, F, f = quadratic_form(problem, 3, left, tuple(part[max(0, left - 3)] for part in tail))
     rng = np.random.default_rng(0)
     x, plans = rng.normal(size=(6, 3)), rng.normal(size=(6, 3, 2))
     with jax.enable_x64(True):
-        ahead = Lookahead(problem, 3)
+        ahead = Lookahead(problem, 3, tail)
         found, still = (
-            np.asarray(ahead(jnp.asarray(x), jnp.asarray(u), 0)) for u in (plans, 0 * plans)
+            np.asarray(ahead(jnp.asarray(x), jnp.asarray(u), step)) for u in (plans, 0 * plans)
         )
     u = plans.reshape(6, -1)
     wanted = 0.5 * np.einsum("ni,ij,nj->n", u, H, u) + np.sum((x @ F.T + f) * u, axis=1)
@@ -115,9 +119,9 @@ def test_plans_over_a_box_are_the_best_of_a_dense_grid(linear_model, reward):
     x = jnp.asarray(problem.support[:3])
     plans = np.array(list(itertools.product(np.linspace(-1, 1, 21), repeat=4))).reshape(-1, 2, 2)
     with jax.enable_x64(True):
-        ahead = Lookahead(problem, 2)
+        ahead = Lookahead(problem, 2, value_tail(problem, 24))
         memory = rule.begin(3)
-        program, _, F, f = rule.numbers
+        program, _, F, f = jax.tree_util.tree_map(lambda part: jnp.asarray(part)[-1], rule.numbers)
         found = program(x @ F.T + f, memory.reshape(3, -1)).reshape(memory.shape)
         reached = np.asarray(ahead(x, found, 0))
         for i in range(3):
@@ -132,7 +136,7 @@ def test_plans_over_a_box_are_the_best_of_a_dense_grid(linear_model, reward):
 def test_policies_of_one_shape_share_a_program(linear_model, actions, reward):
     """Compiled for one model, right for another: the same actions as a rule run uncompiled."""
     models = [linear_model(2, 2, seed=seed) for seed in (1, 2)]
-    policies = [plan(model, reward, actions) for model in models]
+    policies = [plan(model, reward, actions, method="mpc") for model in models]
     first, second = (Decision.of(policy) for policy in policies)
     assert first == second
     x = models[0].states[:20]
@@ -141,7 +145,7 @@ def test_policies_of_one_shape_share_a_program(linear_model, actions, reward):
     for policy, wanted in zip(policies, bare, strict=True):
         np.testing.assert_allclose(policy(x), wanted, atol=1e-9)
     assert not np.allclose(*bare)
-    assert first != Decision.of(plan(models[0], reward, actions, discount=0.9))
+    assert first != Decision.of(plan(models[0], reward, actions, discount=0.9, method="mpc"))
 
 
 def test_splines_with_other_knots_share_a_program():
@@ -150,7 +154,7 @@ def test_splines_with_other_knots_share_a_program():
         ivvi.estimate(env.collect(episodes=10, horizon=50, seed=seed), "spline:4").model
         for seed in (1, 2)
     ]
-    policies = [plan(model, env.reward, (-1, 1)) for model in models]
+    policies = [plan(model, env.reward, (-1, 1), method="mpc") for model in models]
     assert Decision.of(policies[0]) == Decision.of(policies[1])
     x = np.linspace(-3, 3, 7)[:, None]
     for policy in policies:
@@ -188,7 +192,7 @@ def test_newton_finds_the_maxima_of_dense_grids():
 def test_one_choice_ahead_is_the_best_of_all(linear_model):
     model = linear_model(2, 3, seed=2)
     actions = Actions.binary(3)
-    policy = plan(model, "quadratic:weight=1", actions, method=MPC(lookahead=1))
+    policy = plan(model, "quadratic:weight=1", actions, horizon=2, method=MPC(lookahead=1))
     for x in model.states[:8]:
         scores = []
         for a in actions.choices:
@@ -200,7 +204,7 @@ def test_one_choice_ahead_is_the_best_of_all(linear_model):
 def test_a_box_beside_a_choice_is_the_best_of_both(linear_model):
     model = linear_model(2, 2, seed=3)
     actions = Actions.product(Actions.binary(1), Actions.box(-1.0, 1.0))
-    policy = plan(model, "quadratic:weight=1", actions, method=MPC(lookahead=1))
+    policy = plan(model, "quadratic:weight=1", actions, horizon=2, method=MPC(lookahead=1))
     tried = np.array(list(itertools.product((0.0, 1.0), np.linspace(-1, 1, 2001))))
     found = policy(model.states)
     for x, a in zip(model.states, found, strict=True):
@@ -217,17 +221,17 @@ def test_a_box_beside_choices_is_a_program_for_each(linear_model):
         Actions.finite([[0.0], [1.0], [-1.0]]), Actions.box(-0.4, 0.4), Actions.binary(1)
     )
     reward = "quadratic:weight=1;2,target=1;0,action_weight=0.3;0.1;0.2"
-    problem = Problem.of(model, reward, actions)
+    problem = Problem.of(model, reward, actions, horizon=4)
     x, plans, costs = model.states, [], []
     with jax.enable_x64(True):
-        H, F, f = quadratic_form(problem, 3)
+        H, F, f = quadratic_form(problem, 3, 4, tuple(part[1] for part in value_tail(problem, 1)))
         for first, last in actions.choices:
             low, high = (np.array([first, side, last] * 3) for side in (-0.4, 0.4))
             u = BoxQP.of(H, low, high)(x @ F.T + f, jnp.zeros((len(x), 9)))
             plans.append(np.asarray(u)[:, :3])
             costs.append(np.asarray(jnp.sum((u @ H / 2 + x @ F.T + f) * u, axis=1)))
     best = np.argmin(costs, axis=0)
-    policy = plan(model, reward, actions, method=MPC(lookahead=3))
+    policy = plan(model, reward, actions, horizon=4, method=MPC(lookahead=3))
     wanted = np.array(plans)[best, np.arange(len(x))]
     np.testing.assert_allclose(policy(model.states), wanted, atol=1e-9)
     assert isinstance(policy.rule.numbers[0], BoxQP)
@@ -240,56 +244,43 @@ def scores_of(ahead, state, plans):
     return np.asarray(ahead(many, jnp.asarray(plans), 0))
 
 
-def test_a_product_of_many_sets_is_climbed_from_both_corners(linear_model):
-    """Of {0, 1}^7, held for two steps: one coordinate after another, from all 0 and from all 1."""
+def test_a_product_of_many_sets_is_searched_until_no_pair_of_changes_gains(linear_model):
+    """Of {0, 1}^7, held for two steps; what is found is the best of all in most states."""
     model = linear_model(3, 7, seed=1)
     problem = Problem.of(model, "quadratic:weight=1", Actions.binary(7))
     choices, x = problem.actions.choices, problem.support[:20]
     held = np.repeat(choices[:, None], 2, axis=1)
-    worse = 0
+    best = 0
     with jax.enable_x64(True):
         ahead = Lookahead(problem, 2)
         found = np.asarray(best_choice(ahead, jnp.asarray(x), 0))
         for state, a in zip(x, found, strict=True):
             scores = scores_of(ahead, state, held)
-            value = {tuple(choice): score for choice, score in zip(choices, scores, strict=True)}
-            ends = [value[climbed(value, corner)] for corner in ((0.0,) * 7, (1.0,) * 7)]
-            assert value[tuple(a)] == max(ends)
-            worse += min(ends) < max(ends)
-    assert worse  # the corners differ somewhere, so that both are needed
+            changed = np.abs(choices - a).sum(axis=1)
+            assert scores[changed == 0] >= scores[changed <= 2].max() - 1e-9
+            best += bool(scores[changed == 0] >= scores.max() - 1e-9)
+    assert best >= 16
 
 
-def climbed(value, point):
-    """Set each coordinate of a point to its better value, until a round changes none."""
-    while True:
-        before = point
-        for j in range(len(point)):
-            other = (*point[:j], 1.0 - point[j], *point[j + 1 :])
-            point = max(point, other, key=value.get)
-        if point == before:
-            return point
-
-
-def test_longer_plans_of_choices_are_no_worse_than_held_ones(linear_model):
-    """The best of all 4^3 plans bounds what is found from above, held choices from below."""
+def test_sequences_of_few_choices_are_all_listed(linear_model):
+    """The first choice of the best of all 4^3 plans, with the value without bounds after them."""
     model = linear_model(2, 2, seed=6)
     problem = Problem.of(model, "quadratic:weight=1", Actions.binary(2))
     choices, x = problem.actions.choices, problem.support[:10]
     plans = np.array(list(itertools.product(choices, repeat=3)))
     with jax.enable_x64(True):
-        ahead = Lookahead(problem, 3)
+        ahead = Lookahead(problem, 3, value_tail(problem, 24))
         first = np.asarray(best_choice(ahead, jnp.asarray(x), 0))
         for state, a in zip(x, first, strict=True):
             scores = scores_of(ahead, state, plans)
             begun = (plans[:, 0] == a).all(axis=1)
-            held = (plans == plans[:, :1]).all(axis=(1, 2))
-            assert scores[held].max() <= scores[begun].max() <= scores.max()
+            assert scores[begun].max() >= scores.max() - 1e-9
 
 
 def test_nonlinear_plans_are_the_best_of_a_dense_grid(bent_model):
     policy = plan(bent_model, "quadratic:weight=1,target=0.3", (-1, 1), method=MPC(lookahead=1))
     dense = np.linspace(-1, 1, 20_001)[:, None]
-    for x in np.linspace(-2, 2, 7):
+    for x in np.linspace(-1.9, 1.9, 7):
         after = bend(np.full_like(dense, x), dense)
         scores = -((after - 0.3) ** 2)
         assert policy([x])[0] == pytest.approx(dense[scores.argmax(), 0], abs=2e-4)
@@ -298,6 +289,7 @@ def test_nonlinear_plans_are_the_best_of_a_dense_grid(bent_model):
 # policies
 
 
+@pytest.mark.filterwarnings("ignore:the plan loses")  # ending early pays, and mpc is short
 @pytest.mark.parametrize(
     ("reward", "actions"),
     [
@@ -309,7 +301,7 @@ def test_nonlinear_plans_are_the_best_of_a_dense_grid(bent_model):
 )
 def test_policies_are_deterministic_and_survive_saving(linear_model, reward, actions, tmp_path):
     model = linear_model(seed=3)
-    policy = plan(model, reward, actions, terminal=is_far, seed=5)
+    policy = plan(model, reward, actions, terminal=is_far, seed=5, method="mpc")
     again = load_policy(policy.save(tmp_path / "policy"))
     x = model.states[:7]
     first = policy(x)
@@ -317,12 +309,12 @@ def test_policies_are_deterministic_and_survive_saving(linear_model, reward, act
     np.testing.assert_array_equal(policy(x), first)
     np.testing.assert_array_equal(again(x), first)
     np.testing.assert_allclose(policy(x[2]), first[2], atol=1e-6)
-    assert again.problem.terminal is is_far
+    assert again.problem.terminal.function is is_far
 
 
 @pytest.mark.parametrize("end", [lambda x: x[..., 0] > 1, functools.partial(is_far)])
 def test_an_end_that_cannot_be_imported_cannot_be_saved(linear_model, end, tmp_path):
-    policy = plan(linear_model(), "quadratic", (-1, 1), terminal=end)
+    policy = plan(linear_model(), "quadratic", (-1, 1), terminal=end, method="mpc")
     with pytest.raises(InputError, match="the policy cannot be saved"):
         policy.save(tmp_path / "policy")
     assert not (tmp_path / "policy").exists()
@@ -331,7 +323,7 @@ def test_an_end_that_cannot_be_imported_cannot_be_saved(linear_model, end, tmp_p
 @pytest.mark.parametrize("x", [[1.0], [[1.0, 2.0, 3.0]], [[1.0, np.nan]], 3.0])
 def test_states_of_the_wrong_shape_are_refused(linear_model, x):
     with pytest.raises(InputError, match="state"):
-        plan(linear_model(), "quadratic", (-1, 1))(x)
+        plan(linear_model(), "quadratic", (-1, 1), method="mpc")(x)
 
 
 def test_bad_settings_of_mpc():

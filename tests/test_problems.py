@@ -196,19 +196,19 @@ def test_bad_problems(linear_model, changes, sentence):
 
 def test_models_that_should_not_be_trusted_are_named(linear_model):
     with pytest.warns(PlanningWarning, match=r"spectral radius 1\.1 over 100 steps"):
-        plan(linear_model(radius=1.1), "quadratic", (-1, 1))
+        plan(linear_model(radius=1.1), "quadratic", (-1, 1), method="mpc")
     with pytest.warns(PlanningWarning, match="spectral radius 1e"):
-        plan(linear_model(radius=1e30), "quadratic", (-1, 1))
-    plan(linear_model(radius=1.1), "quadratic", (-1, 1), horizon=10)
+        plan(linear_model(radius=1e30), "quadratic", (-1, 1), method="mpc")
+    plan(linear_model(radius=1.1), "quadratic", (-1, 1), horizon=10, method="mpc")
     with pytest.warns(PlanningWarning, match="explode"):  # it sees about 1 / (1 - discount) steps
         Problem.of(linear_model(radius=1.1), "quadratic", (-1, 1), discount=0.99)
     Problem.of(linear_model(radius=1.1), "quadratic", (-1, 1), discount=0.5)
     vague = linear_model(unidentified=("a0 - 0.5 a1", "x0"))
     with pytest.warns(PlanningWarning, match=r"effect of a0 - 0\.5 a1: the plan"):
-        plan(vague, "quadratic", (-1, 1))
+        plan(vague, "quadratic", (-1, 1), method="mpc")
     named = replace(linear_model(unidentified=("2 net price^2", "x0")), action=("net price", "a1"))
     with pytest.warns(PlanningWarning, match=r"effect of 2 net price\^2: the plan"):
-        plan(named, "quadratic", (-1, 1))
+        plan(named, "quadratic", (-1, 1), method="mpc")
 
 
 def test_a_model_without_states_asks_for_them(linear_model):

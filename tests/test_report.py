@@ -161,7 +161,7 @@ def test_a_light_fit_says_what_it_does_not_know(log, tmp_path):
 
 
 def test_a_policy_and_its_value_have_their_places(fit, model, tmp_path):
-    policy = ivvi.plan(fit.model, "quadratic:weight=0.05", (-1, 1), horizon=20)
+    policy = ivvi.plan(fit.model, "quadratic:weight=0.05", (-1, 1), horizon=20, method="mpc")
     policies = {name: Amount(-10.0 - i, np.arange(40.0) - i) for i, name in enumerate("abc")}
     gains = {"b": Amount(2.5, np.arange(40.0))}
     verdict = fit.diagnostics.verdict

@@ -140,7 +140,9 @@ def test_regret_is_that_of_the_rollouts(whole):
     settings = {"episodes": 4, "horizon": 40, "seed": EVALUATION_SEED}
     best = env.rollout(optimal_policy(env, horizon=40), **settings).returns
     model = estimate(env.collect(10, 40, seed=0)).model
-    own = env.rollout(plan(model, env.reward, (-1, 1), horizon=40), **settings).returns
+    own = env.rollout(
+        plan(model, env.reward, (-1, 1), horizon=40, method="mpc"), **settings
+    ).returns
     found = Measures(Records.open(whole).read("linear")).regrets(("k1", "best", "ivvi", "I"))
     assert found == pytest.approx([np.mean(best - own)], abs=1e-6)
 

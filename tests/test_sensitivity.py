@@ -15,8 +15,10 @@ from ivvi.actions import Actions
 from ivvi.errors import InputError
 from ivvi.estimators import Exact
 from ivvi.experiments.breakdown import QUESTIONS, Record, measure, root, table
+from ivvi.invalidity.analysis import effect_bands
 from ivvi.invalidity.flips import has_flipped
-from ivvi.invalidity.gains import Stage, deviations, first_loss, smallest_crossing
+from ivvi.invalidity.gains import Stage, deviations, first_loss, ladder, smallest_loss
+from ivvi.invalidity.variances import Variances, errors_of, rows_of
 from ivvi.invalidity.violations import Exclusion, Violation
 from ivvi.model_env import ModelSimulator, one_of
 from ivvi.rollouts import roll_out
@@ -32,7 +34,7 @@ def case(simulator):
     """Return a fit of a log of two states, and a policy planned with it."""
     log = simulator("linear", dim=2, setting="III").collect(episodes=30, horizon=100, seed=3)
     fit = ivvi.estimate(log)
-    return fit, ivvi.plan(fit.model, REWARD, (-1, 1), horizon=10)
+    return fit, ivvi.plan(fit.model, REWARD, (-1, 1), horizon=10, method="mpc")
 
 
 def exclusion_of(moments_of, x, a, z, y, features="linear"):
@@ -145,7 +147,7 @@ def test_the_direct_effect_comes_with_the_actions_of_those_who_see_z():
     columns = {"state": "x0", "action": "a0", "instrument": "z0", "next_state": "next_x0"}
     fit = ivvi.estimate(ivvi.read_logs(rows, **columns))
     evidence = Evidence.of(fit)
-    problem = problem_of("zero", evidence, "quadratic:weight=1", (-1, 1), 2, None)
+    problem = problem_of("zero", evidence, "quadratic:weight=1", (-1, 1), {"horizon": 2})
     stage = Stage.of(evidence, problem, [[0.0]], 4000, 0)
     d, b = np.array([0.0, 0.8]), fit.W[0, 2]
     E = d[:, None, None] * stage.exclusion.along("+z0", np.ones((1, 1))).G
@@ -184,7 +186,7 @@ def test_one_action_one_instrument_breaks_at_the_whole_effect(simulator):
     """With no cost of acting, doing what helps pays as long as the effect keeps its sign."""
     log = simulator("linear", dim=1).collect(episodes=40, horizon=100, seed=1)
     fit = ivvi.estimate(log)
-    policy = ivvi.plan(fit.model, REWARD, (-1, 1), horizon=10)
+    policy = ivvi.plan(fit.model, REWARD, (-1, 1), horizon=10, method="mpc")
     settings = {"states": [[2.0]], "planner": Push(), "violations": ("-z0",), "draws": 20}
     settings |= {"against": ("zero",)}
     found = ivvi.sensitivity(policy, fit, **settings)
@@ -248,10 +250,146 @@ def test_losses_are_found_where_they_are(at, most):
 
 
 def test_crossings_of_both_signs():
-    t = np.linspace(-1, 1, 201)
-    assert smallest_crossing(t, 0.5 - t, (1.0, -1.0)) == pytest.approx(0.5)
-    assert smallest_crossing(t, 0.5 + t, (1.0, -1.0)) == pytest.approx(-0.5)
-    assert smallest_crossing(t, 0.5 + t, (1.0,)) is None
+    both, one = Violation("", np.ones((1, 1))), Violation("", np.ones((1, 1)), (1.0,))
+    falling, rising = (lambda sign, w=w: lambda t: 0.5 + w * sign * t for w in (-1, 1))
+    assert smallest_loss(falling, both, 1.0) == pytest.approx(0.5)
+    assert smallest_loss(rising, both, 1.0) == pytest.approx(-0.5)
+    assert smallest_loss(rising, one, 1.0) is None
+
+
+@given(most=st.floats(0.001, 50), more=st.floats(1.0, 20.0))
+def test_the_same_sizes_are_looked_at_whatever_the_largest_is(most, more):
+    few, many = ladder(most), ladder(more * most)
+    assert few[-1] == most
+    assert (np.diff(few) > 0).all()
+    np.testing.assert_array_equal(few[:-1], many[: len(few) - 1])
+
+
+def test_where_a_gain_is_unsure_does_not_depend_on_the_largest_size(case):
+    """The gain, and the error that each size leaves, are those of the same draws."""
+    fit, policy = case
+    settings = {"against": ("zero",), "draws": 12, "episodes": 16}
+    found = [ivvi.sensitivity(policy, fit, most=m, **settings) for m in (0.4, 1.0, 2.7)]
+    first, *others = (one.breakdowns[0] for one in found)
+    assert 0 < abs(first.unsure.t) < abs(first.size.t) < 0.4
+    for other in others:
+        assert other.size.t == pytest.approx(first.size.t, rel=1e-9)
+        assert other.unsure.t == pytest.approx(first.unsure.t, rel=1e-9)
+    (band,) = found[0].bands
+    assert band.union(abs(first.unsure.t) * 0.9)[0] > 0 > band.union(abs(first.unsure.t) * 1.1)[0]
+    with pytest.raises(InputError, match="the band was computed up to"):
+        band.union(0.5)
+
+
+def grouped(seed, direct=0.0, groups=40, size=8):
+    """Return columns with errors and instruments that go together within groups."""
+    rng = np.random.default_rng(seed)
+    n, whole = groups * size, np.repeat(np.arange(groups), size)
+    u, z = rng.normal(size=(2, n)) + rng.normal(size=(2, groups))[:, whole]
+    x, eta, e = rng.normal(size=(3, n))
+    a = 0.7 * z + 0.5 * x + u + eta
+    y = 0.5 * x - 0.5 * a + u * (1 + 0.5 * np.abs(z)) + direct * z + e
+    steps = np.tile(np.arange(size), groups)
+    return {"x0": x, "a0": a, "z0": z, "next_x0": y, "e": whole, "t": steps}
+
+
+GROUPED = {"state": "x0", "action": "a0", "instrument": "z0", "next_state": "next_x0"}
+GROUPED |= {"episode": "e", "step": "t"}
+IDLE = {"reward": REWARD, "horizon": 2, "against": {"half": [0.5]}, "draws": 0, "episodes": 2}
+
+
+@pytest.mark.parametrize("kind", ["unadjusted", "robust", "clustered"])
+@pytest.mark.parametrize("source", ["fit", "episodes", "folder"])
+def test_unions_are_those_of_conley_hansen_and_rossi(kind, source, tmp_path):
+    """At each size, two-stage least squares of y - gamma z with its own standard error."""
+    from linearmodels.iv import IV2SLS
+
+    rows = grouped(0)
+    log = ivvi.read_logs(rows, **GROUPED)
+    fit = ivvi.estimate(log, se=kind, episodes=source == "episodes")
+    given = {}
+    if source == "folder":
+        given = {"log": log}
+        fit.save(tmp_path / "model")
+    doubted = tmp_path / "model" if source == "folder" else fit
+    words = ("z0:x0", "+z0:x0", "-z0:x0")
+    found = ivvi.sensitivity("zero", doubted, violations=words, **IDLE, **given)
+    assert found.notes == ()
+    x, z = np.column_stack([np.ones(len(rows["x0"])), rows["x0"]]), rows["z0"]
+    left = z - x @ np.linalg.lstsq(x, z, rcond=None)[0]
+    covariance = {"cov_type": kind, "debiased": False}
+    covariance |= {"clusters": rows["e"]} if kind == "clustered" else {}
+    both, plus, minus = found.effects
+    signs = {"z0:x0": 1, "+z0:x0": 1, "-z0:x0": -1}
+    pulled = np.sign(both.slope * plus.slope)  # which way `z0:x0` was turned
+    for effect, sizes in ((both, (-0.4, 0.4)), (plus, (0, 0.4)), (minus, (0, 0.4))):
+        ends = []
+        for t in np.linspace(*sizes, 41):
+            sign = pulled if effect is both else signs[effect.violation]
+            gamma = sign * t * np.sqrt(fit.model.noise_cov[0, 0]) / left.std()
+            peer = IV2SLS(rows["next_x0"] - gamma * z, x, rows["a0"], z).fit(**covariance)
+            ends.append(
+                peer.params.iloc[-1]
+                + np.array([-1, 1]) * 1.959963984540054 * peer.std_errors.iloc[-1]
+            )
+        ends = np.array(ends)
+        expected = ends[:, 0].min(), ends[:, 1].max()
+        np.testing.assert_allclose(effect.union(0.4), expected, rtol=1e-8)
+
+
+def test_a_saved_model_says_how_its_errors_grow(tmp_path):
+    fit = ivvi.estimate(ivvi.read_logs(grouped(0), **GROUPED))
+    fit.save(tmp_path / "model")
+    found = ivvi.sensitivity("zero", tmp_path / "model", violations=("z0",), **IDLE)
+    assert "pass the log (--log)" in found.to_json()["notes"][0]
+    own = ivvi.sensitivity("zero", fit, violations=("z0",), **IDLE)
+    assert own.effects[0].se == pytest.approx(found.effects[0].se, rel=1e-9)
+    grown = own.effects[0].variance.v2 / found.effects[0].variance.v2
+    assert abs(grown - 1) > 0.2  # which of them is right says the peer above
+
+
+def test_a_tipping_point_has_the_sign_that_is_allowed(case):
+    fit, policy = case
+    words = ("+z0:x0", "-z0:x0", "z0:x0")
+    found = ivvi.sensitivity(policy, fit, violations=words, draws=0, episodes=4)
+    plus, minus, either = (
+        next(e for e in found.effects if (e.violation, e.feature) == (word, "a0")) for word in words
+    )
+    assert plus.estimate < 0
+    assert plus.tipping is None  # a positive direct effect hides a part of a negative effect
+    assert minus.tipping.t > 0
+    assert minus.tipping.share == pytest.approx(either.tipping.share)
+    t = minus.tipping.t
+    assert minus.union(t)[1] == pytest.approx(either.union(t)[1])
+    assert plus.union(t)[0] == pytest.approx(either.union(t)[0])
+    assert plus.union(t)[1] == pytest.approx(plus.union(0.0)[1], abs=0.2 * plus.se)
+
+
+def test_unions_cover_at_the_stated_violation():
+    """Direct effects of 1, at the end of the range allowed: 95% of 200 logs, four errors.
+
+    Standard errors of a valid instrument, which are too small there, cover less.
+    """
+    direct, logs, hits, unmoved, union = 1.0, 200, 0, 0, 0
+    for seed in range(logs):
+        rows = grouped(seed, direct, groups=100, size=4)
+        fit = ivvi.estimate(ivvi.read_logs(rows, **GROUPED))
+        exclusion = Exclusion.of(Evidence.of(fit))
+        violation = exclusion.along("+z0:x0", np.zeros((1, 1)))
+        variances = Variances.of(exclusion, *errors_of(fit), rows_of(fit))
+        (effect,) = effect_bands(variances, violation, 1.96, 10.0)
+        x = np.column_stack([np.ones(len(rows["x0"])), rows["x0"]])
+        left = rows["z0"] - x @ np.linalg.lstsq(x, rows["z0"], rcond=None)[0]
+        t = direct * left.std() / exclusion.noise[0]
+        low, high = effect.interval(t)
+        hits += low < -0.5 < high
+        unmoved += abs((low + high) / 2 + 0.5) < 1.96 * effect.se
+        low, high = effect.union(t)
+        union += low < -0.5 < high
+    error = np.sqrt(0.95 * 0.05 / logs)
+    assert abs(hits / logs - 0.95) < 4 * error
+    assert union >= hits
+    assert unmoved / logs < 0.95 - 4 * error
 
 
 @pytest.mark.parametrize("kept", ["joint", "blocks", "none"])
@@ -329,7 +467,7 @@ def test_the_command_says_and_draws_the_same(case, tmp_path):
     )
     assert result.code == 0, result.err
     settings = {"violations": ("z0",), "draws": 4, "episodes": 8, "against": ("zero",)}
-    found = ivvi.sensitivity(policy, fit, **settings)
+    found = ivvi.sensitivity(policy, tmp_path / "model", **settings)
     assert result.out.splitlines()[:-1] == found.summary().splitlines()
     assert json.loads(target.read_text()) == json.loads(json.dumps(found.to_json()))
     assert figure.read_text().lstrip().startswith("<?xml")
@@ -384,6 +522,7 @@ def test_breakdown_agrees_with_brute_force(question, dim, setting):
     assert found.ratio == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.filterwarnings("ignore:.* draws are few:ivvi.errors.IvviWarning")
 @pytest.mark.parametrize("word", ["behaviour", "least-squares"])
 def test_without_doubt_the_gain_is_that_of_its_value(case, word):
     """The first of the episodes that `ivvi.value` simulates: four errors of their mean."""

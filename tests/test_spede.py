@@ -11,7 +11,7 @@ import ivvi
 from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError
 from ivvi.planners import Problem
-from ivvi.planners.greedy import Greedy, trusted_range
+from ivvi.planners.greedy import Greedy
 from ivvi.planners.spectral import Spectral, cosine
 from ivvi.rollouts import Decision
 
@@ -106,7 +106,7 @@ def test_the_best_of_a_finite_set_is_that_of_its_values(phi):
     noise = np.eye(2), np.zeros((d_phi, d_phi))
     model = Dynamics(phi, W, *noise, *names, names[0], states=states)
     problem = Problem.of(model, "quadratic:action_weight=0.5", choices, horizon=3)
-    greedy = Greedy(problem, 2, trusted_range(problem, 0.9), 0)
+    greedy = Greedy(problem, 2, 0)
     features, x = draw(model), 3 * rng.normal(size=(5, 2))
     w = rng.normal(size=features.width)
     with jax.enable_x64(True):
@@ -122,7 +122,7 @@ def test_hessian_of_q_is_that_of_automatic_differentiation():
     W = np.array([[0.1, 0.6, 0.4, -0.1, 0.2, 0.3]])
     model = Dynamics(phi, W, np.eye(1), np.zeros((6, 6)), ("x0",), ("a0",), ("x0",), states=states)
     problem = Problem.of(model, "quadratic:weight=1,action_weight=0.5", (-1, 1), horizon=3)
-    greedy = Greedy(problem, 2, trusted_range(problem, 1.0), 0)
+    greedy = Greedy(problem, 2, 0)
     features = draw(model)
     w = np.random.default_rng(3).normal(size=features.width)
     x, a = np.array([[0.3], [-0.8]]), np.array([[0.2], [0.9]])
@@ -213,7 +213,7 @@ def test_bent_dynamics_are_planned_as_on_a_fine_grid(kind):
         "box": ivvi.Actions.box(-1, 1, dim=1),
         "mixed": ivvi.Actions.product(ivvi.Actions.box(-0.5, 0.5, dim=1), ivvi.Actions.binary(1)),
     }[kind]
-    settings = {**QUICK, "features": 256, "bandwidth": 0.5, "ridge": 1e-6, "inside": 1.0}
+    settings = {**QUICK, "features": 256, "bandwidth": 0.5, "ridge": 1e-6}
     policy = ivvi.plan(
         model, peak, actions, horizon=200, discount=0.9, method=ivvi.SPEDE(**settings)
     )
@@ -304,8 +304,6 @@ def test_an_end_with_nothing_to_gain_is_avoided_or_sought(line):
         ({"starts": -1}, "starts=-1"),
         ({"bandwidth": 0.0}, "bandwidth=0.0"),
         ({"ridge": float("nan")}, "ridge=nan"),
-        ({"inside": 0.0}, "inside=0.0"),
-        ({"inside": 1.5}, "inside=1.5"),
     ],
 )
 def test_bad_settings_are_refused_in_one_sentence(settings, fact):

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ivvi
 from helpers import (
@@ -29,6 +31,7 @@ from ivvi.valuation.habit import Habit
 from ivvi.valuation.result import Amount
 
 REWARD = "quadratic:weight=0.05"
+pytestmark = pytest.mark.filterwarnings("ignore:.* draws are few:ivvi.errors.IvviWarning")
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +41,7 @@ def fit(simulated):
 
 @pytest.fixture(scope="module")
 def policy(fit):
-    return ivvi.plan(fit.model, REWARD, (-1, 1), horizon=40)
+    return ivvi.plan(fit.model, REWARD, (-1, 1), horizon=40, method="mpc")
 
 
 def push_back(x):
@@ -73,7 +76,7 @@ def test_a_constant_action_has_its_closed_form_value_in_every_draw(fit):
     worlds, _ = bootstrap(Evidence.of(fit), 40, np.random.default_rng(5))
     drawn = [
         closed_form(replace(fit.model, W=W, noise_cov=F @ F.T), action, start, 30)
-        for W, F in zip(worlds.W, worlds.factor, strict=True)
+        for W, F in zip(worlds.W, worlds.law.factor, strict=True)
     ]
     # the same worlds, so that only the simulation stands between the two
     assert np.corrcoef(drawn, found.value.draws)[0, 1] > 0.95
@@ -124,7 +127,7 @@ def test_both_ways_of_drawing_worlds_agree(fit):
         known = [np.corrcoef(w.W[:, 0, i], w.G[:, 0, j])[0, 1] for w in (one, two)]
         assert known[0] == pytest.approx(known[1], abs=2 * 60**-0.5)
     assert np.corrcoef(one.W[:, 0, 3], one.G[:, 0, 3])[0, 1] > 0.3  # the confounder ties them
-    noises = [w.factor @ np.swapaxes(w.factor, 1, 2) for w in (one, two)]
+    noises = [w.law.factor @ np.swapaxes(w.law.factor, 1, 2) for w in (one, two)]
     for noise in noises:
         np.testing.assert_allclose(noise.mean(axis=0), fit.model.noise_cov, rtol=0.1, atol=0.02)
     known, again = (np.diagonal(noise, axis1=1, axis2=2).std(axis=0) for noise in noises)
@@ -212,9 +215,10 @@ def test_planning_again_takes_the_optimism_of_a_plan_off(policy, fit):
     plain = ivvi.value(policy, fit, against=(), draws=100)
     again = ivvi.value(policy, fit, against=(), draws=100, replan=True)
     assert again.replanned
-    assert again.value.estimate == plain.value.estimate
     # a plan looks best to the world that it was made for
     assert np.median(again.value.draws) < plain.value.estimate
+    assert again.value.estimate < plain.value.estimate
+    assert again.value.interval[0] < again.value.estimate < again.value.interval[1]
     assert again.value.se == pytest.approx(plain.value.se, rel=0.5)
 
 
@@ -275,16 +279,90 @@ def test_a_learned_reward_is_valued_with_its_own_uncertainty(simulated):
     assert drawn.std() > 1.1 * known.std()  # what the reward's own row of W adds
 
 
-def test_intervals_of_three_kinds():
+def test_intervals_of_four_kinds():
     draws = np.linspace(-1, 3, 401)
     amount = Amount(0.0, draws, 0.9)
-    assert amount.interval == pytest.approx((-0.8, 2.8))
+    assert amount.interval_of("percentile") == pytest.approx((-0.8, 2.8))
     assert amount.interval_of("basic") == pytest.approx((-2.8, 0.8))
     low, high = amount.interval_of("bias-corrected")
     assert low < -0.8
     assert high < 2.8
+    assert amount.interval == pytest.approx((-0.9, 2.7), abs=0.02)  # a tenth of either side
+    middle = Amount(1.0, draws, 0.9)
+    assert middle.interval == pytest.approx(middle.interval_of("percentile"), abs=0.01)
     assert amount.probability == pytest.approx(300 / 401)
     assert amount.se == pytest.approx(4 * 0.6826 / 2, rel=1e-3)
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    off=st.floats(-6, 6),
+    bend=st.floats(-2, 2),
+    level=st.floats(0.5, 0.99),
+)
+def test_an_estimate_is_inside_its_interval_with_so_many_draws(seed, off, bend, level):
+    """However the value bends: all draws may lie on one side of the estimate."""
+    drawn = np.random.default_rng(seed).normal(size=400)
+    amount = Amount(off, drawn + bend * drawn**2, level)
+    low, high = amount.interval
+    assert low <= amount.estimate <= high
+    inside = np.mean((amount.draws >= low) & (amount.draws <= high))
+    assert inside == pytest.approx(level, abs=3 / 400)
+
+
+def test_the_simulation_error_of_an_end_is_its_spread():
+    """Over 300 sets of draws; four errors of a standard deviation, and a tenth for Woodruff's."""
+    rng = np.random.default_rng(0)
+    amounts = [Amount(0.5, np.exp(rng.normal(size=400))) for _ in range(300)]
+    spread = np.std([a.interval for a in amounts], axis=0)
+    said = np.mean([a.interval_error for a in amounts], axis=0)
+    np.testing.assert_allclose(said / spread, 1.0, atol=0.1 + 4 / np.sqrt(2 * 300))
+    assert not Amount(0.5, amounts[0].draws[:60]).is_settled
+    assert Amount(0.0, np.zeros(60)).is_settled
+
+
+def test_worlds_are_drawn_until_the_ends_are_known(fit, monkeypatch):
+    settings = {"reward": REWARD, "horizon": 10, "against": ("zero",)}
+    found = ivvi.value("behaviour", fit, **settings)
+    for amount in (*found.values.values(), *found.gains.values()):
+        low, high = amount.interval
+        assert max(amount.interval_error) <= 0.05 * (high - low)
+        assert len(amount.draws) >= 500
+    assert found.to_json()["values"]["zero"]["interval_error"] == [
+        *found.values["zero"].interval_error
+    ]
+    monkeypatch.setattr("ivvi.valuation.valuing.FIRST_DRAWS", 25)
+    grown = ivvi.value("behaviour", fit, **settings)
+    assert 25 < len(grown.value.draws) < 8000
+    assert not any("draws are few" in note for note in grown.notes)
+    with pytest.warns(IvviWarning, match="25 draws are few: the interval of the value of"):
+        few = ivvi.value("behaviour", fit, **settings, draws=25)
+    assert "draws are few" in few.summary()
+    np.testing.assert_allclose(grown.value.draws[:25], few.value.draws)
+
+
+def test_a_gap_is_the_confounders_help_and_misfit(fit, simulated):
+    """Linear habits of a linear world: nothing is misfit but the error of a mean of 60 returns.
+
+    In least-squares dynamics nothing is confounded, and nothing is said to be.
+    """
+    settings = {"reward": REWARD, "horizon": 40, "against": ("behaviour",)}
+    gap = ivvi.value("zero", fit, **settings).gap
+    assert gap.help.interval[0] > 0
+    error = gap.whole.se
+    assert gap.whole.interval[0] <= gap.whole.estimate <= gap.whole.interval[1]
+    assert gap.whole.estimate == pytest.approx(gap.help.estimate + gap.misfit)
+    assert abs(gap.misfit) < 4 * error
+    log = simulated("linear", 2, episodes=60, horizon=40, seed=3)
+    naive = ivvi.estimate(log, method="least-squares", episodes=True)
+    found = ivvi.value("zero", naive, **settings)
+    assert found.gap.help is None
+    assert found.gap.whole.estimate == found.gap.misfit
+    low, high = found.gap.whole.interval
+    assert low - error < 0 < high + error
+    assert "least squares takes nothing as confounded" in found.summary()
+    assert "confounder's help" not in found.summary()
+    assert found.to_json()["gap"]["confounder"] is None
 
 
 def test_the_sample_of_a_log_knows_where_episodes_start(simulated):
@@ -335,7 +413,9 @@ def test_what_a_source_does_not_hold_is_missed_by_name(fit, policy):
         ivvi.value(policy, fit.model, against=(), method="bootstrap", draws=20)
     with pytest.raises(InputError, match="int was given"):
         ivvi.value(policy, 3)
-    other = ivvi.plan(replace(fit.model, state=("u", "v")), REWARD, (-1, 1), horizon=5)
+    other = ivvi.plan(
+        replace(fit.model, state=("u", "v")), REWARD, (-1, 1), horizon=5, method="mpc"
+    )
     with pytest.raises(InputError, match="columns are u, v"):
         ivvi.value(other, fit, draws=20)
     unsure = replace(fit.model, bread=np.empty((0, 0)), W_cov=None)
@@ -388,7 +468,7 @@ def test_the_command_line_values_saved_policies(saved, fit):
 
 def test_a_rival_does_not_take_the_place_of_the_policy(saved, fit, policy, tmp_path):
     """Two folders of one name: both are valued, the policy as it is alone."""
-    still = ivvi.plan(fit.model, REWARD, (-1e-3, 1e-3), horizon=5)
+    still = ivvi.plan(fit.model, REWARD, (-1e-3, 1e-3), horizon=5, method="mpc")
     (tmp_path / "other").mkdir()
     still.save(tmp_path / "other" / "policy")
     ask = ("value", saved / "policy", "--model", saved / "small", "--draws", 20, "--horizon", 5)
@@ -417,7 +497,7 @@ def test_a_plan_is_not_valued_beyond_its_end(fit, simulator):
     for call in calls:
         with pytest.raises(InputError, match="the plan has 3 steps; 4 are asked for"):
             call()
-    again = ivvi.plan(fit.model, REWARD, (-1, 1), horizon=3)
+    again = ivvi.plan(fit.model, REWARD, (-1, 1), horizon=3, method="mpc")
     assert ivvi.value(again, fit, horizon=4, draws=20, against=()).horizon == 4
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ivvi.invalidity import Sensitivity, sensitivity
     from ivvi.logs import Log, Schema, read_logs
     from ivvi.moments import Moments, compute_moments
-    from ivvi.planners import MPC, SPEDE, Cautious, ValueIteration
+    from ivvi.planners import MPC, SPEDE, Auto, Cautious, ValueIteration
     from ivvi.planning import plan
     from ivvi.policy import Policy, load_policy
     from ivvi.reporting import report
@@ -86,7 +86,7 @@ _HOME = {
     "ivvi.invalidity": ("Sensitivity", "sensitivity"),
     "ivvi.logs": ("Log", "Schema", "read_logs"),
     "ivvi.moments": ("Moments", "compute_moments"),
-    "ivvi.planners": ("MPC", "SPEDE", "Cautious", "ValueIteration"),
+    "ivvi.planners": ("MPC", "SPEDE", "Auto", "Cautious", "ValueIteration"),
     "ivvi.actions": ("Actions",),
     "ivvi.planning": ("plan",),
     "ivvi.policy": ("Policy", "load_policy"),
@@ -107,6 +107,7 @@ __all__ = [
     "SGDA",
     "SPEDE",
     "Actions",
+    "Auto",
     "Cautious",
     "Checkpoint",
     "ConfoundedEnv",

@@ -28,6 +28,7 @@ from ivvi.commands.sensitivity import sensitivity
 from ivvi.commands.simulate import simulate
 from ivvi.commands.update import update
 from ivvi.commands.value import value
+from ivvi.program_cache import keep_programs
 from ivvi.terminal import run_app
 from ivvi.version import __version__
 
@@ -43,6 +44,11 @@ VERBS = (
     *(plan, act, evaluate, value, sensitivity, reproduce, report),
     doctor,
 )
+COMPILING = (
+    *("demo", "simulate", "fit", "interval", "plan", "act", "evaluate", "value", "sensitivity"),
+    *("reproduce", "report"),
+)
+"""Verbs that may compile programs, which are kept for the next command."""
 for verb in VERBS:
     app.command()(as_command(verb))
 
@@ -52,6 +58,8 @@ def _root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and stop.")] = False,
 ) -> None:
+    if context.invoked_subcommand in COMPILING:
+        keep_programs()
     if version:
         print(f"ivvi {__version__}")
         raise typer.Exit

@@ -13,12 +13,15 @@ from ivvi.blocks import Power, Spline
 from ivvi.canvas import check_figure, new_figure, save_figure
 from ivvi.diagnostics.quantiles import check_level
 from ivvi.errors import InputError, nearest
-from ivvi.estimators.estimate import RANK_TOLERANCE, Estimate, Floats, Rows
+from ivvi.estimators.jackknife import jackknife, linearised
+from ivvi.estimators.words import restore_method
 from ivvi.fitting import Fit
-from ivvi.moments import Moments
+from ivvi.layout import Floats
 
 AT_ONCE = 256
 """Bootstrap draws held at a time."""
+BY_ROWS = ("gmm", "sgda")
+"""Methods that pass over the rows, which moments do not estimate again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class Curve:
     variable, output
         What is moved, and what is predicted.
     x, estimate, se
-        Where, the value there, and its standard error clustered by episode.
+        Where, the value there, and its standard error, the jackknife's by episode.
     lower, upper
         The uniform band: it holds the whole curve with probability `level`.
     critical
@@ -87,10 +90,12 @@ def curve(  # noqa: PLR0913
 ) -> Curve:
     """Return E[output] along one state or action, the others held fixed, with a uniform band.
 
-    The band comes from a multiplier bootstrap over episodes: the influence of each episode
-    on W is multiplied by an independent standard normal draw, and the band is as many
-    standard errors wide as the largest t over the curve needs (Belloni, Chernozhukov,
-    Chetverikov and Kato, 2015). It holds the curve of the best W for these features; an
+    Standard errors come from leaving out one episode at a time and estimating again by the
+    fit's own method (`ivvi.estimators.jackknife`), the band from a multiplier bootstrap over
+    episodes: how far each of them moved W is multiplied by an independent standard normal
+    draw, and the band is as many standard errors wide as the largest t over the curve needs
+    (Belloni, Chernozhukov, Chetverikov and Kato, 2015), each draw having a standard error of
+    its own. It holds the curve of the best W for these features; an
     approximation error comes on top (`ivvi.check_sequence`, `ivvi.choose_features`).
 
     Parameters
@@ -109,7 +114,7 @@ def curve(  # noqa: PLR0913
         Probability of the band, bootstrap draws, and their seed.
     """
     check_level(level)
-    roles, estimate, moments = fit.roles, fit.estimate, fit.moments
+    roles, estimate = fit.roles, fit.estimate
     row = estimate.layout.output(output)
     name = roles.outputs[row]
     names = roles.state + roles.action
@@ -123,7 +128,7 @@ def curve(  # noqa: PLR0913
     M = _features(fit, variable, x, fixed)
     if against is not None:
         M = M - _features(fit, variable, np.array([against]), fixed)
-    paths = M @ influence(estimate, moments, row).T
+    paths = M @ deviations(fit, row).T
     value = M @ estimate.W[row]
     se = np.sqrt(np.sum(paths**2, axis=1))
     critical = _critical(paths, se, level, draws, seed)
@@ -131,39 +136,31 @@ def curve(  # noqa: PLR0913
     return Curve(variable, name, x, value, se, value - band, value + band, critical, level)
 
 
-def influence(estimate: Estimate, moments: Moments, output: int) -> Floats:
-    """How far each episode moved a row of W, (episodes, d_phi), small-sample factor included."""
-    blocks, layout = moments.episodes, moments.layout
-    if blocks is None:
-        raise InputError("bands need per-episode moments: estimate with episodes=True")
-    if len(blocks) < 2:
-        raise InputError("bands need at least 2 episodes; there is 1")
-    second = blocks.scatter + blocks.weight[:, None, None] * (
-        blocks.mean[:, :, None] * blocks.mean[:, None, :]
-    )
-    psi, phi = list(layout.psi_columns), list(layout.phi_columns)
-    y = layout.y_columns[output]
-    scores = second[:, psi, y] - second[:, psi][:, :, phi] @ estimate.W[output]
-    rows = Rows.of(moments, centred=False)
-    scale = np.linalg.norm(rows.Psi, axis=0)
-    scale[scale == 0] = 1.0
-    stage = np.linalg.lstsq(rows.Psi / scale, rows.Phi, rcond=RANK_TOLERANCE)[0] / scale[:, None]
-    factor = np.sqrt(len(blocks) / (len(blocks) - 1)) * moments.n / moments.weight
-    found: Floats = factor * (scores @ stage) @ estimate.bread
-    return found
+def deviations(fit: Fit, output: int) -> Floats:
+    """How far each episode moved a row of W, (episodes, d_phi): squares add to its variance."""
+    if fit.method.partition(":")[0] in BY_ROWS:
+        return linearised(fit.estimate, fit.moments, output)
+    return jackknife(restore_method(fit.method, fit.settings), fit.moments, output)
 
 
 def _critical(paths: Floats, se: Floats, level: float, draws: int, seed: int) -> float:
-    """Quantile of the largest |t| over the curve, by multipliers on the episodes."""
+    """Quantile of the largest |t| over the curve, by multipliers on the episodes.
+
+    Each draw is divided by its own standard error, as the estimate is by one that was
+    estimated from as many episodes: were they alike, one point would get Student's t with
+    one degree of freedom less than there are episodes.
+    """
     rng = np.random.default_rng(seed)
     moving = se > 0
     if not moving.any():
         return 0.0
-    scaled = paths[moving] / se[moving, None]
-    largest = []
+    scaled, largest = paths[moving] / se[moving, None], []
+    count = scaled.shape[1]
     for start in range(0, draws, AT_ONCE):
-        normal = rng.standard_normal((scaled.shape[1], min(AT_ONCE, draws - start)))
-        largest.append(np.abs(scaled @ normal).max(axis=0))
+        normal = rng.standard_normal((count, min(AT_ONCE, draws - start)))
+        ratio = (scaled @ normal) ** 2 / (scaled**2 @ normal**2)  # at most count
+        square = ratio * (count - 1) / np.maximum(count - ratio, 1e-12)
+        largest.append(np.sqrt(square.max(axis=0)))
     return float(np.quantile(np.concatenate(largest), level))
 
 

@@ -15,15 +15,18 @@ of both steps and the state x_h-1 of the earlier one, which only earlier e have 
 
     E[e_h - e_h-1 | x_h-1, z_h-1, z_h] = 0.
 
-Differences are taken around their mean, so that a drift that all episodes share does no harm.
-The constant of W is that of an episode with the average u.
+States that may be called strictly exogenous, because no e of any step moves them (the years, an
+age), are instrumented by their own differences.
+
+Differences are taken around their mean, so that a drift that all episodes share does no harm;
+not where the differences of the features make up a constant, as those of a dummy for each
+year but one do. The constant of W is that of an episode with the average u.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,31 +40,38 @@ from ivvi.estimators.covariance import Covariance
 from ivvi.features import FeatureMap
 from ivvi.layout import Floats, Layout
 from ivvi.logs import Batch, Log, Roles, concatenate
+from ivvi.logs.schema import Columns, match_columns
 from ivvi.moments import Moments
 
-MAP = FeatureMap((Constant(), Power(1, "input")))
-"""Features of a differenced log: its columns are features already."""
 BEFORE = " before"
+PROBES = 500
+"""Rows in which columns are exchanged to see which features depend on them."""
 
 
 class DifferencedTable:
     """Differences between the steps of a log, computed as they are read.
 
     Columns: the episode, the later step, phi_h - phi_h-1 under the names of phi, psi of
-    (x_h-1, z_h) and of (x_h-1, z_h-1), y_h - y_h-1, and the weight of the later step.
+    (x_h-1, z_h) and of (x_h-1, z_h-1), y_h - y_h-1, and the weight of the later step. The
+    differences of exogenous features are its states, those of the others its actions.
     """
 
     in_memory = False
     num_rows: int | None = None
+    copies_are_meant = True
+    """A difference may equal an earlier level: of dummies for the years they do."""
     files: Sequence[Path]
 
-    def __init__(self, log: Log, layout: Layout) -> None:
+    def __init__(self, log: Log, layout: Layout, exogenous: Columns = ()) -> None:
         if log.roles.episode is None or log.roles.step is None:
             missing = "episode" if log.roles.episode is None else "step"
             raise InputError(f"differences need steps of episodes: the log has no {missing} column")
         self._log, self._layout = log.in_order(), layout
         self.label, self.files = f"{log.label}, differenced", log.table.files
-        self.roles = _roles(log.roles, layout)
+        self._instruments = log.roles.instrument
+        self._changes = np.zeros(len(log.roles.instrument), dtype=bool)
+        self.order, state, self._kept = _sorted_features(log, layout, exogenous)
+        self.roles = _roles(log.roles, layout, self.order, state, self._kept)
         kinds = {self.roles.episode: pa.int64()}
         self.schema = pa.schema([(n, kinds.get(n, pa.float64())) for n in self.roles.columns])
 
@@ -82,8 +92,9 @@ class DifferencedTable:
         episode, step = np.asarray(batch.episode), np.asarray(batch.step, dtype=np.float64)
         later = 1 + np.flatnonzero((np.diff(episode) == 0) & (np.diff(step) == 1))
         earlier = later - 1
-        Phi = np.asarray(self._layout.phi(batch.x, batch.a))[:, self._varying]
-        instruments = self._instruments(batch.x[earlier], batch.z[later], batch.z[earlier])
+        self._changes |= np.any(batch.z[later] != batch.z[earlier], axis=0)
+        Phi = np.asarray(self._layout.phi(batch.x, batch.a))[:, self.order]
+        instruments = self._psi(batch.x[earlier], batch.z[later], batch.z[earlier])
         parts = [Phi[later] - Phi[earlier], instruments, batch.y[later] - batch.y[earlier]]
         if batch.weight is not None:
             parts.append(batch.weight[later, None])
@@ -91,18 +102,28 @@ class DifferencedTable:
         arrays: list[Any] = [episode[later], step[later], *values.T]
         return pa.RecordBatch.from_arrays([pa.array(v) for v in arrays], schema=self.schema)
 
-    def _instruments(self, x: Floats, now: Floats, before: Floats) -> Floats:
+    def _psi(self, x: Floats, now: Floats, before: Floats) -> Floats:
         """Evaluate psi at the earlier state, with the instruments of both steps."""
         blocks = [b for b in self._layout.psi.blocks if not isinstance(b, Constant)]
         both = [b for b in blocks if b.of != "state"]
-        parts = [block(x, now) for block in blocks] + [block(x, before) for block in both]
-        return np.hstack(parts)
+        first = np.hstack([block(x, now) for block in blocks])[:, self._kept]
+        return np.hstack([first, *(block(x, before) for block in both)])
 
-    @cached_property
-    def _varying(self) -> list[int]:
-        """Columns of phi other than the constant."""
-        constant = self._layout.constant
-        return [i for i in range(len(self._layout.phi_names)) if i != constant]
+    @property
+    def features(self) -> FeatureMap:
+        """Features of the differenced log: its columns are features already."""
+        state = (Power(1, "state"),) if self.roles.state else ()
+        return FeatureMap((Constant(), *state, Power(1, "input")))
+
+    def check_instruments(self) -> None:
+        """Refuse an instrument that never changed within an episode, once the rows were read."""
+        lasting = [n for n, c in zip(self._instruments, self._changes, strict=True) if not c]
+        if lasting:
+            raise InputError(
+                f"the instrument {lasting[0]!r} never changes within an episode, so that "
+                "differences between steps leave nothing of it; leave it out, or estimate without "
+                "differences"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,11 +138,14 @@ class Levels:
         Moments of the log itself, for the constant.
     episodes
         Their number.
+    order
+        Which feature each slope of the differences belongs to.
     """
 
     layout: Layout
     moments: Moments
     episodes: int
+    order: Sequence[int]
 
     def restore(self, found: Estimate) -> Estimate:
         """Return the estimate with the constant of levels and the noise of one step.
@@ -130,14 +154,14 @@ class Levels:
         noise e_h has half the covariance of e_h - e_h-1.
         """
         layout, moments, c = self.layout, self.moments, self.layout.constant
-        slopes = [i for i in range(len(layout.phi_names)) if i != c]
+        slopes, first = list(self.order), int(found.layout.constant is not None)
         T = np.zeros((len(layout.phi_names), len(found.layout.phi_names)))
-        T[slopes, 1:] = np.eye(len(slopes))
+        T[slopes, first:] = np.eye(len(slopes))
         W, spread = found.W @ T.T, T @ found.spread
         extra = np.zeros(len(W))  # variance of the constant, beside that of the slopes
         if c is not None:
             phi, y = list(layout.phi_columns), list(layout.y_columns)
-            T[c, 1:] = -moments.mean[phi][slopes]
+            T[c, first:] = -moments.mean[phi][slopes]
             W[:, c] = moments.mean[y] - W[:, slopes] @ moments.mean[phi][slopes]
             R = np.zeros((len(W), layout.width))
             R[:, y], R[:, phi] = np.eye(len(W)), -W
@@ -170,19 +194,50 @@ class Levels:
         return joint
 
 
-def difference_log(log: Log, layout: Layout) -> Log:
+def difference_log(log: Log, layout: Layout, exogenous: Columns = ()) -> Log:
     """Return the differences between the steps of a log, as a log."""
-    table = DifferencedTable(log, layout)
+    table = DifferencedTable(log, layout, exogenous)
     return Log(table, table.roles)
 
 
-def _roles(roles: Roles, layout: Layout) -> Roles:
-    names = [n for i, n in enumerate(layout.phi_names) if i != layout.constant]
+def _roles(
+    roles: Roles, layout: Layout, order: Sequence[int], state: int, kept: Sequence[int]
+) -> Roles:
+    """Name the columns: the first `state` of the differences are exogenous."""
+    names = tuple(layout.phi_names[i] for i in order)
     blocks = [b for b in layout.psi.blocks if not isinstance(b, Constant)]
     now = [n + BEFORE * (b.of == "state") for b in blocks for n in _names(b, roles)]
     before = [n + BEFORE for b in blocks if b.of != "state" for n in _names(b, roles)]
-    named = (tuple(names), tuple(now + before), roles.outputs)
-    return Roles((), *named, None, roles.episode, roles.step, roles.weight)
+    instruments = (*(now[i] for i in kept), *before)
+    named = (names[:state], names[state:], instruments, roles.outputs)
+    return Roles(*named, None, roles.episode, roles.step, roles.weight)
+
+
+def _sorted_features(
+    log: Log, layout: Layout, exogenous: Columns
+) -> tuple[list[int], int, list[int]]:
+    """Sort features by what they depend on.
+
+    Returns the features of phi but the constant, those of exogenous states alone first; their
+    number; and the features of psi but the constant that something else moves.
+    """
+    blocks = FeatureMap(tuple(b for b in layout.psi.blocks if not isinstance(b, Constant)))
+    slopes = [i for i in range(len(layout.phi_names)) if i != layout.constant]
+    names = blocks.names(log.roles.state, log.roles.instrument)
+    if not exogenous:
+        return slopes, 0, list(range(len(names)))
+    known = match_columns(exogenous, list(log.roles.state), "exogenous")
+    own = np.isin(log.roles.state, known)
+    head = log.head()
+    x, a, z = (part[:: max(1, len(part) // PROBES)] for part in (head.x, head.a, head.z))
+    mixed = np.random.default_rng(0).permutation(len(x))
+    other_x = np.where(own, x, x[mixed])
+    moved = np.any(layout.phi(x, a) != layout.phi(other_x, a[mixed]), axis=0)
+    own_x = np.where(own, x[mixed], x)
+    follows = np.any(layout.phi(x, a) != layout.phi(own_x, a), axis=0) & ~moved
+    kept = np.flatnonzero(np.any(blocks(x, z) != blocks(other_x, z[mixed]), axis=0))
+    first = [i for i in slopes if follows[i]]
+    return first + [i for i in slopes if not follows[i]], len(first), kept.tolist()
 
 
 def _names(block: Any, roles: Roles) -> tuple[str, ...]:

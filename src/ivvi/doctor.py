@@ -16,6 +16,7 @@ from typing import Any
 
 import ivvi
 from ivvi.errors import IvviWarning
+from ivvi.program_cache import MOST_BYTES, ProgramCache
 
 CORE = (
     *("numpy", "scipy", "pyarrow", "duckdb", "jax", "jaxlib", "gymnasium", "typer", "rich"),
@@ -53,7 +54,7 @@ class Report:
     Attributes
     ----------
     machine
-        Python, system, processors, precision.
+        Python, system, processors, compiled programs.
     versions
         Version of each library that the package needs; None where it is missing.
     optional
@@ -120,7 +121,19 @@ def _machine() -> dict[str, str]:
         "Python": f"{platform.python_version()} ({sys.executable})",
         "system": f"{platform.system()} {platform.machine()}",
         "processors": f"{os.cpu_count() or '?'}",
+        "programs": _programs(),
     }
+
+
+def _programs() -> str:
+    """Say where compiled programs are kept, how many and how large."""
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return f"kept in {os.environ['JAX_COMPILATION_CACHE_DIR']} (JAX_COMPILATION_CACHE_DIR)"
+    cache = ProgramCache.usual()
+    if cache is None:
+        return "not kept (IVVI_CACHE=off)"
+    size, most = (f"{amount / 1024**2:.0f} MiB" for amount in (cache.size, MOST_BYTES))
+    return f"{len(cache.programs)} compiled, {size} of at most {most}, in {cache.folder}"
 
 
 def _version(name: str) -> str | None:
@@ -183,7 +196,9 @@ def _estimate(known: dict[str, Any]) -> str:
 
 def _plan(known: dict[str, Any]) -> str:
     """Plan a policy and ask it."""
-    policy = ivvi.plan(known["fit"].model, "quadratic:weight=0.05", (-1, 1), horizon=20)
+    policy = ivvi.plan(
+        known["fit"].model, "quadratic:weight=0.05", (-1, 1), horizon=20, method="mpc"
+    )
     known["policy"], action = policy, policy([10.0, 10.0]).tolist()
     return "" if action == [1.0, 1.0] else f"it does {action}; [1.0, 1.0] is wanted"
 

@@ -1,20 +1,26 @@
-"""The estimated world: x' = W phi(x, a) + noise."""
+"""The estimated world: x' = W phi(x, a) + noise, asked for next states by all who simulate it.
+
+Where features bend, states beyond the log's are taken for the nearest within (`reach`): what a
+spline or a cube does out there nobody has seen. Indicators of categories are drawn as such.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ivvi.blocks import Array
+from ivvi.blocks import Array, Constant, Power
 from ivvi.errors import FileError, InputError
 from ivvi.features import FeatureMap
 from ivvi.files import Saved, load_folder, save_folder
+from ivvi.next_states import Categories, NoiseLaw, find_categories, next_state, noise_law
 
 if TYPE_CHECKING:  # a model is loaded without what it takes to estimate one
     from ivvi.estimators import Estimate
@@ -27,10 +33,34 @@ SAMPLES = ("states", "starts", "acted", "instruments", "followed")
 ARRAYS = ("W", "noise_cov", "bread", *SAMPLES)
 UNKNOWN = ("bread", (0, 0))
 """A model of very many features does not know how sure its weights are."""
+INSIDE = (0.005, 0.995)
+"""Quantiles of the log's states between which features that bend are believed."""
 
 
 def _none() -> np.ndarray:
     return np.empty((0, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class InstrumentVerdict:
+    """One word on the instruments of a model, and a sentence for those who act on it.
+
+    Attributes
+    ----------
+    word
+        ``strong``, ``doubtful``, ``weak`` or ``not identified``; empty where nothing could be
+        judged.
+    sentence
+        Why, and what it means.
+    """
+
+    word: str
+    sentence: str
+
+    @property
+    def is_strong(self) -> bool:
+        """Whether nothing need be said."""
+        return self.word in ("", "strong")
 
 
 @dataclass(frozen=True)
@@ -65,6 +95,8 @@ class Dynamics:
         What was done in `states`, (m, d_a), what moved it, (m, d_z), and what followed, (m, d_y).
     global_instrument
         Whether the instrument is one for each episode.
+    verdict
+        What the fit said of its instruments; None where it said nothing.
     """
 
     phi: FeatureMap
@@ -83,9 +115,16 @@ class Dynamics:
     instruments: np.ndarray = field(default_factory=_none)
     followed: np.ndarray = field(default_factory=_none)
     global_instrument: bool = False
+    verdict: InstrumentVerdict | None = None
 
     @classmethod
-    def of(cls, estimate: Estimate, roles: Roles, sample: Sample | None = None) -> Dynamics:
+    def of(
+        cls,
+        estimate: Estimate,
+        roles: Roles,
+        sample: Sample | None = None,
+        verdict: InstrumentVerdict | None = None,
+    ) -> Dynamics:
         """Return the dynamics with the weights of an estimate, and some rows of the log."""
         held = estimate.covariance
         rows: dict[str, Any] = {}
@@ -104,6 +143,7 @@ class Dynamics:
             has_reward=roles.reward is not None,
             unidentified=estimate.unidentified,
             W_cov=None if held is None else held.blocks if held.joint is None else held.joint,
+            verdict=verdict,
             **rows,
         )
 
@@ -142,7 +182,64 @@ class Dynamics:
             import jax
 
             draws = jax.random.normal(rng, mean.shape, mean.dtype)
-        return mean + draws @ self._noise_factor.T
+        return self.next_state(mean, draws)
+
+    def next_state(self, m: Array, noise: Array) -> Array:
+        """Return x' (..., d_x) with mean m (..., d_x) from standard normal draws of its shape.
+
+        m + F noise, F F^T the noise covariance; categories are drawn (`ivvi.next_states`).
+        """
+        return next_state(m, noise, self.noise_law, self.categories)
+
+    @property
+    def noise_law(self) -> NoiseLaw:
+        """What the noise covariance makes of standard normal draws."""
+        if isinstance(self.noise_cov, np.ndarray):
+            return self._noise_law
+        return noise_law(self.next_cov, self.categories)  # not kept: JAX traces it
+
+    @cached_property
+    def _noise_law(self) -> NoiseLaw:
+        return noise_law(self.next_cov, self.categories)
+
+    @cached_property
+    def categories(self) -> Categories:
+        """Columns of the state that are indicators, seen in the model's sample of the log."""
+        held = (self.states, self.starts, self.followed[:, : self.d_next])
+        rows = [part for part in held if len(part) and part.shape[1] == len(self.state)]
+        return find_categories(np.concatenate(rows)) if rows else ()
+
+    @property
+    def bends(self) -> bool:
+        """Whether the mean is anything but affine in states and actions."""
+        return not all(map(_is_affine, self.phi.blocks))
+
+    @cached_property
+    def reach(self) -> Array:
+        """Lowest and highest state at which the model is asked, (2, d_x).
+
+        Beyond, its mean is that of the nearest state within: quantiles of the log's states,
+        column by column. Nothing limits indicators, nor models that do not bend or hold no states.
+        """
+        limits = np.array([[-np.inf], [np.inf]]) * np.ones(len(self.state))
+        if self.bends and len(self.states):
+            free = [column for category in self.categories for column in category]
+            quantiles = np.quantile(self.states, INSIDE, axis=0)
+            limits = np.where(np.isin(np.arange(len(self.state)), free), limits, quantiles)
+        return limits
+
+    def with_numbers(self, numbers: tuple[Any, ...]) -> Dynamics:
+        """Return the model with other `numbers`, which JAX may trace; categories stay."""
+        W, noise_cov, knots, reach = numbers
+        phi = self.phi.with_numbers(knots)
+        model = dataclasses.replace(self, phi=phi, W=W, noise_cov=noise_cov)
+        vars(model).update(reach=reach, categories=self.categories)  # where they are cached
+        return model
+
+    @property
+    def numbers(self) -> tuple[Any, ...]:
+        """Weights, noise covariance, knots and reach: what compiled programs are given."""
+        return self.W, self.noise_cov, self.phi.numbers, self.reach
 
     def as_env(self, reward: Any, actions: Any, **settings: Any) -> ModelEnv:
         """Return the estimated world as a Gymnasium environment (`ivvi.model_env.ModelEnv`).
@@ -172,7 +269,14 @@ class Dynamics:
                 f"states of shape {tuple(x.shape)} and actions of shape {tuple(a.shape)} were "
                 "given; they must agree in all but the last axis"
             )
-        return self.phi(x, a) @ self.W.T
+        return self.features(x, a) @ self.W.T
+
+    def features(self, x: Array, a: Array) -> Array:
+        """Return phi (..., d_phi) at the state within `reach` that is nearest to x."""
+        if self.bends:
+            low, high = self.reach
+            x = x.__array_namespace__().clip(x, low, high)
+        return self.phi(x, a)
 
     @cached_property
     def weight_root(self) -> np.ndarray:
@@ -192,11 +296,6 @@ class Dynamics:
             held = whole.reshape(d_y * d_phi, -1)
         values, vectors = np.linalg.eigh(held)
         return np.asarray(vectors * np.sqrt(np.clip(values, 0, None)))
-
-    @cached_property
-    def _noise_factor(self) -> np.ndarray:
-        values, vectors = np.linalg.eigh(self.next_cov)
-        return vectors * np.sqrt(np.clip(values, 0, None))  # type: ignore[no-any-return]
 
     def save(
         self,
@@ -223,6 +322,7 @@ class Dynamics:
             **{name: list(getattr(self, name)) for name in NAMES},
             "has_reward": self.has_reward,
             "global_instrument": self.global_instrument,
+            "verdict": None if self.verdict is None else asdict(self.verdict),
         }
         arrays = {name: getattr(self, name) for name in ARRAYS}
         return document, arrays if self.W_cov is None else {**arrays, "W_cov": self.W_cov}
@@ -235,7 +335,9 @@ class Dynamics:
             parts |= {name: tuple(document[name]) for name in NAMES}
             parts |= {name: bool(document[name]) for name in ("has_reward", "global_instrument")}
             phi = FeatureMap.from_json(document["phi"])
-            model = cls(phi=phi, W_cov=arrays.get("W_cov"), **parts)
+            said = document.get("verdict")
+            verdict = None if said is None else InstrumentVerdict(said["word"], said["sentence"])
+            model = cls(phi=phi, W_cov=arrays.get("W_cov"), verdict=verdict, **parts)
         except (KeyError, TypeError, AttributeError) as error:
             raise FileError(f"not a complete model: {error}") from error
         model._check_shapes()
@@ -271,6 +373,26 @@ def load_model(path: str | os.PathLike[str]) -> Dynamics:
         return Dynamics.from_parts(document, arrays)
     except FileError as error:
         raise FileError(f"{path} is {error}") from error
+
+
+def affine_part(model: Dynamics) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Return c (d_x,), P (d_x, d_x), Q (d_x, d_a) of x' = c + P x + Q a, None if it is not."""
+    if model.bends:
+        return None
+    d_x, d_a, d_next = len(model.state), len(model.action), model.d_next
+    parts = {"c": np.zeros((d_next, 1)), "P": np.zeros((d_next, d_x)), "Q": np.zeros((d_next, d_a))}
+    column = 0
+    for block in model.phi.blocks:
+        name = "c" if isinstance(block, Constant) else "P" if block.of == "state" else "Q"
+        width = parts[name].shape[1]
+        parts[name] = parts[name] + model.W[:d_next, column : column + width]
+        column += width
+    return parts["c"][:, 0], parts["P"], parts["Q"]
+
+
+def _is_affine(block: Any) -> bool:
+    linear = isinstance(block, Power) and block.degree == 1 and block.of in ("state", "input")
+    return linear or isinstance(block, Constant)
 
 
 def _as_array(value: Any) -> Array:

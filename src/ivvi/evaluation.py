@@ -183,6 +183,7 @@ def optimal_policy(
         actions,
         horizon=steps,
         method=planner or MPC(),
+        compare=False,
         states=visited,
     )
 

@@ -163,8 +163,9 @@ def custom(function: Any, names: Sequence[str]) -> FeatureMap:
 
 
 def state_features(phi: FeatureMap) -> FeatureMap:
-    """Return the blocks of a map that look at the state alone."""
-    return FeatureMap(tuple(block for block in phi.blocks if block.of == "state"))
+    """Return the blocks of a map that look at the state alone; [1, x] where there is none."""
+    found = tuple(block for block in phi.blocks if block.of == "state")
+    return FeatureMap(found or (Constant(), Power(1, "state")))
 
 
 def parse_features(word: str, seed: int = 0) -> tuple[FeatureMap, FeatureMap]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import jax
@@ -15,13 +14,12 @@ from ivvi.actions import make_actions
 from ivvi.blocks import Array
 from ivvi.errors import InputError
 from ivvi.gym import SimulatedEnv
-from ivvi.rewards import Reward, make_reward
-from ivvi.scatter import square_root
+from ivvi.rewards import Reward, make_ending, make_reward
 
 
 @dataclass(frozen=True, eq=False)
 class ModelSimulator:
-    """x' = W phi(x, a) + N(0, noise covariance) as a `rollouts.Simulator`.
+    """The estimated dynamics as a `rollouts.Simulator`.
 
     Attributes
     ----------
@@ -40,6 +38,9 @@ class ModelSimulator:
     start: Callable[[Array], Array]
     terminal: Callable[[Array], Array] | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "terminal", make_ending(self.terminal))
+
     @property
     def d_a(self) -> int:
         """Dimension of the action."""
@@ -49,20 +50,15 @@ class ModelSimulator:
         """Draw a first state."""
         return self.start(key)
 
-    def intervene(self, key: Array, x: Array, a: Array) -> tuple[Array, Array]:
+    def intervene(self, key: Array, x: Array, a: Array, h: Array) -> tuple[Array, Array]:
         """Draw the next state; the same key gives the same standard normal draws always."""
         draws = jax.random.normal(key, (self.model.d_next,), jnp.float64)
-        x_next = self.model.mean(x, a) + jnp.asarray(self._factor) @ draws
-        return x_next, self.reward(x, a, x_next, 0)
+        x_next = self.model.next_state(self.model.mean(x, a), draws)
+        return x_next, self.reward(x, a, x_next, h)
 
     def ended(self, x: Array) -> Array:
         """Tell whether state x ends the episode."""
         return jnp.asarray(False) if self.terminal is None else self.terminal(x)
-
-    @cached_property
-    def _factor(self) -> np.ndarray:
-        """A square root of the noise covariance, Cholesky's as in simulators."""
-        return square_root(self.model.next_cov)
 
 
 def one_of(states: np.ndarray) -> Callable[[Array], Array]:

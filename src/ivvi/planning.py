@@ -1,20 +1,29 @@
-"""`plan`: from a model and what is wanted to a policy."""
+"""`plan`: from a model and a reward to a policy."""
 
 from __future__ import annotations
 
 import logging
+import warnings
 from typing import Any
 
 from ivvi.dynamics import Dynamics
-from ivvi.errors import InputError, hint
-from ivvi.planners import MPC, SPEDE, Cautious, Planner, Problem, ValueIteration
+from ivvi.errors import InputError, PlanningWarning, hint
+from ivvi.planners import MPC, SPEDE, Auto, Cautious, Planner, Problem, ValueIteration
+from ivvi.planners.auto import Contest
+from ivvi.planners.comparison import Comparison
+from ivvi.planners.problem import Rule
+from ivvi.planners.trials import Trials
 from ivvi.policy import Policy
 
 PLANNERS: dict[str, type[Any]] = {
+    "auto": Auto,
     "mpc": MPC,
     "value-iteration": ValueIteration,
     "spede": SPEDE,
 }
+
+FORCED = 24
+"""Episodes in which a plan whose method was forced meets its rivals."""
 
 logger = logging.getLogger(__name__)
 
@@ -33,11 +42,13 @@ def plan(  # noqa: PLR0913
     *,
     horizon: int = 100,
     discount: float = 1.0,
-    method: Planner | str = "mpc",
+    method: Planner | str = "auto",
     caution: float = 0.0,
     abstain: float | None = None,
+    fallback: Any = "best",
     states: Any = None,
     terminal: Any = None,
+    compare: bool = True,
     seed: int = 0,
     progress: Any = None,
 ) -> Policy:
@@ -56,19 +67,26 @@ def plan(  # noqa: PLR0913
     horizon, discount
         Length of an episode and the weight of a later step.
     method
-        ``mpc`` (the default), ``value-iteration``, ``spede``, or a planner with settings.
+        ``auto`` (the default) plans with every method that fits the problem, runs the plans and
+        simple rivals in the model, and keeps the one that earns most (`policy.comparison`);
+        ``mpc``, ``value-iteration``, ``spede``, or a planner with settings forces one.
     caution
-        From 0 (none) to a confidence below 1: the plan leaves what was usual in the log only
-        as far as its gain has a lower bound above zero (`ivvi.planners.cautious`).
+        From 0 (none) to a confidence below 1: the plan leaves the fallback only as far as its
+        gain has a lower bound above zero (`ivvi.planners.cautious`).
     abstain
         Share of the log's rows that count as supported, such as 0.99: where state and action
-        lie outside, what was usual is done.
+        lie outside, the fallback is done.
+    fallback
+        What a cautious plan falls back on: ``usual`` (what was done in the log), ``zero``, an
+        action (d_a,), a policy, or ``best`` of the simple ones, by a lower bound of its value.
     states
         States where the plan should be good, (n, d_x); by default a sample of the log's.
     terminal
         Tells which states (..., d_x) end an episode.
+    compare
+        Whether a plan whose method is forced also meets rivals that need no plan, in the model.
     seed
-        Seed of planners that draw at random.
+        Seed of planners that draw at random, and of the episodes in which plans are compared.
 
     Examples
     --------
@@ -80,7 +98,7 @@ def plan(  # noqa: PLR0913
     """
     planner = make_planner(method) if isinstance(method, str) else method
     if caution or abstain is not None:
-        planner = Cautious(planner, caution, abstain)
+        planner = Cautious(planner, caution, abstain, fallback)
     problem = Problem.of(
         model,
         reward,
@@ -91,4 +109,31 @@ def plan(  # noqa: PLR0913
         terminal=terminal,
     )
     logger.info("planning %d steps with %s in %s", horizon, planner, problem.actions)
-    return Policy(problem, planner.solve(problem, seed=seed, progress=progress))
+    rule, comparison = _planned(problem, planner, seed, progress, compare=compare)
+    doubts = () if comparison is None else comparison.doubts
+    for text in (*weakness(model), *doubts):
+        warnings.warn(text, PlanningWarning, stacklevel=2)
+    return Policy(problem, rule, comparison)
+
+
+def weakness(model: Dynamics) -> tuple[str, ...]:
+    """What the fit said of instruments that are not strong, to be repeated where one decides."""
+    verdict = model.verdict
+    if verdict is None or verdict.word in ("", "strong"):
+        return ()
+    return (f"{verdict.sentence}: so is the plan",)
+
+
+def _planned(
+    problem: Problem, planner: Planner, seed: int, progress: Any, *, compare: bool
+) -> tuple[Rule, Comparison | None]:
+    """Plan, and compare the plan with rivals that need none."""
+    if isinstance(planner, Auto):
+        return planner.compare(problem, seed=seed, progress=progress)
+    rule = planner.solve(problem, seed=seed, progress=progress)
+    if not compare or not (len(problem.model.starts) or len(problem.model.states)):
+        return rule, None
+    contest = Contest(problem, Trials.of(problem, seed, FORCED))
+    contest.enter_rivals(seed)
+    contest.enter(rule.kind, rule)
+    return rule, contest.compared(rule.kind)

@@ -18,6 +18,7 @@ from ivvi.dynamics import Dynamics
 from ivvi.errors import FileError, InputError
 from ivvi.files import load_folder, nest, save_folder, unnest
 from ivvi.planners import RULES
+from ivvi.planners.comparison import Comparison
 from ivvi.planners.problem import Problem, Rule
 from ivvi.rewards import reward_from_json, reward_to_json
 from ivvi.rollouts import Decision
@@ -38,10 +39,13 @@ class Policy:
         What was planned for: model, reward, actions, horizon.
     rule
         How the planner decides.
+    comparison
+        What the plan and its rivals earn in the model; None where it was not compared.
     """
 
     problem: Problem
     rule: Rule
+    comparison: Comparison | None = None
 
     def __call__(self, x: Any, step: int = 0) -> np.ndarray:
         """Return actions (n, d_a) for states (n, d_x), or (d_a,) for one state (d_x,)."""
@@ -82,6 +86,7 @@ class Policy:
             "discount": problem.discount,
             "terminal": _path_of(problem.terminal),
             "rule": {"kind": self.rule.kind, **settings},
+            "comparison": None if self.comparison is None else self.comparison.to_json(),
         }
         everything = nest("model", arrays) | nest("rule", found)
         return save_folder(path, KIND, document, everything, force=force)
@@ -121,7 +126,12 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
         )
         settings = dict(document["rule"])
         make = RULES[settings.pop("kind")]
-        return Policy(problem, make(problem, settings, unnest("rule", arrays)))
+        compared = document["comparison"]
+        return Policy(
+            problem,
+            make(problem, settings, unnest("rule", arrays)),
+            None if compared is None else Comparison.from_json(compared),
+        )
     except FileError as error:
         raise FileError(f"the policy {path} cannot be used: {error}") from error
     except (KeyError, TypeError, AttributeError) as error:
@@ -142,7 +152,7 @@ def _path_of(function: Any) -> str | None:
     """Return ``module:name`` of a function that can be found again."""
     if function is None:
         return None
-    path, found = import_path(function)
+    path, found = import_path(function.function)
     if found:
         return path
     raise InputError(

@@ -1,12 +1,14 @@
 """What is wanted: the reward r(x, a, x') of a step, as a value that JAX can differentiate.
 
 A reward is called with batches: x (..., d_x), a (..., d_a), x' (..., d_x) and the number
-of the step h, and returns (...). `parse_reward` reads the words of the command line.
+of the step h, and returns (...). A user's functions, of the reward and of the end of an episode,
+are called with rows whatever the batch. `parse_reward` reads the words of the command line.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -116,7 +118,10 @@ class Learned:
 
 @dataclass(frozen=True)
 class Function:
-    """A user's function of (x, a), (x, a, x') or (x, a, x', h), found by ``module:name``."""
+    """A user's function of (x, a), (x, a, x') or (x, a, x', h), found by ``module:name``.
+
+    It is given rows, (n, d_x), (n, d_a), (n, d_x) and the step, and returns (n,).
+    """
 
     kind: ClassVar[str] = "function"
     path: str
@@ -134,7 +139,8 @@ class Function:
     def __call__(self, x: Array, a: Array, x_next: Array, h: Array) -> Array:
         """Call the function with as many arguments as it takes."""
         function = self.function or import_function(self.path)
-        return function(*(x, a, x_next, h)[: self.arguments])
+        told = (h,) if self.arguments > 3 else ()
+        return _by_rows(function, (x, a, x_next)[: self.arguments], told, "the reward")
 
     def check_importable(self) -> None:
         """Refuse to be saved when the function could not be found again."""
@@ -143,6 +149,26 @@ class Function:
                 f"the reward {self.path!r} cannot be saved: it cannot be imported; define it "
                 "at the top of a module"
             )
+
+
+@dataclass(frozen=True)
+class Ending:
+    """A user's function that tells which states end an episode, from rows (n, d_x) to (n,)."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, x: Array) -> Array:
+        """Tell for states (..., d_x), as numbers 0 and 1, (...)."""
+        return 1.0 * _by_rows(self.function, (x,), (), "terminal")
+
+
+def make_ending(terminal: Any) -> Ending | None:
+    """Return the end of an episode that a user gives as a function, if any."""
+    if terminal is None or isinstance(terminal, Ending):
+        return terminal
+    if not callable(terminal):
+        raise InputError(f"terminal is {terminal!r}; a function of states is expected")
+    return Ending(terminal)
 
 
 KINDS: dict[Any, Any] = {c.kind: c for c in (Quadratic, Linear, Ratings, Learned, Function)}
@@ -222,6 +248,36 @@ def reward_from_json(value: Mapping[str, Any], model: Any) -> Reward:
         raise FileError(
             f"the saved reward {value.get('kind')!r} cannot be read: {error}"
         ) from error
+
+
+def _by_rows(
+    function: Callable[..., Any], batches: tuple[Array, ...], told: tuple[Any, ...], what: str
+) -> Array:
+    """Call a function of rows (n, d) with batches (..., d) of any shape; returns (...)."""
+    lead = np.broadcast_shapes(*(batch.shape[:-1] for batch in batches))
+    n = math.prod(lead)
+    rows = []
+    for batch in batches:
+        xp, width = batch.__array_namespace__(), batch.shape[-1]
+        rows.append(xp.broadcast_to(batch, (*lead, width)).reshape(n, width))
+    found = function(*rows, *told)
+    try:
+        values = found if hasattr(found, "aval") else np.asarray(found)
+    except ValueError:
+        values = np.empty(0, dtype=object)
+    if values.dtype.kind not in "biuf":
+        raise InputError(f"{what} returned {_shortly(found)} for {n} states; numbers are expected")
+    if values.shape != (n,):
+        raise InputError(
+            f"{what} returned shape {values.shape} for {n} states; one number for each is "
+            "expected, (n,) for states (n, d_x)"
+        )
+    return values.reshape(lead)
+
+
+def _shortly(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _check_widths(reward: Quadratic | Linear, d_x: int, d_a: int) -> None:

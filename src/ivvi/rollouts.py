@@ -33,8 +33,8 @@ class Simulator(Protocol):
         """Draw a first state, (d_x,)."""
         ...
 
-    def intervene(self, key: Array, x: Array, a: Array) -> tuple[Array, Array]:
-        """Draw the next state, (d_x,), and return the reward of action a in state x."""
+    def intervene(self, key: Array, x: Array, a: Array, h: Array) -> tuple[Array, Array]:
+        """Draw the next state, (d_x,), and return the reward of action a in state x at step h."""
         ...
 
     def ended(self, x: Array) -> Array:
@@ -197,7 +197,7 @@ def _stepper(simulator: Any) -> Callable[..., Any]:
 
     def step(keys: Array, time: Array, x: Array, a: Array, alive: Array) -> Any:
         now = jax.vmap(lambda key: jax.random.fold_in(key, time))(keys)
-        x_next, r = jax.vmap(simulator.intervene)(now, x, a)
+        x_next, r = jax.vmap(lambda key, x, a: simulator.intervene(key, x, a, time - 1))(now, x, a)
         x_next = jnp.where(alive[:, None] > 0, x_next, x)
         return x_next, r * alive, alive * (1.0 - jax.vmap(simulator.ended)(x_next))
 

@@ -114,6 +114,8 @@ class IVRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", IvviWarning)
                 self.fit_ = self._instrumented(X, Y, Z, weight, groups)
+            for text in self.fit_.warnings:  # here, where the user called
+                warnings.warn(text, IvviWarning, stacklevel=2)
             self.estimate_ = self.fit_.estimate
         if self.features == "linear":
             self._set_coefficients()

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from ivvi.diagnostics import Diagnostics, Statistic
-from ivvi.diagnostics.quantiles import chi2_quantile, f_quantile
+from ivvi.diagnostics.action_strength import ActionStrength
+from ivvi.diagnostics.quantiles import two_sided
 from ivvi.diagnostics.rank import BIASES
+from ivvi.diagnostics.robust_intervals import RobustIntervals
 from ivvi.estimators import Estimate
 
 WIDTH = 78
 NORMAL_95 = 1.959963984540054
 """The 97.5% quantile of the normal distribution."""
+RECOMMENDED = {
+    "wald": "Wald's intervals [95% conf.]",
+    "robust": "the intervals that hold however weak the instrument, not Wald's [95% conf.]",
+}
 TITLES = {
     "sargan": "Sargan",
     "basmann": "Basmann",
@@ -34,6 +40,8 @@ def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> st
     The last column is how far least squares lies from the instrumented estimate, in
     standard errors of the latter. An estimate that is least squares stands alone.
     """
+    if estimate.layout.outputs[output] in estimate.exact:
+        return _exact_line(estimate, output)
     widths_of = half_widths(estimate)[output]
     names = estimate.layout.phi_names
     first = max(10, *(len(name) for name in names))
@@ -64,11 +72,41 @@ def half_widths(estimate: Estimate, level: float = 0.95) -> np.ndarray:
     """Return how many standard errors an interval reaches on each side, (d_y, d_phi)."""
     freedoms = estimate.freedoms
     if freedoms is None:
-        return np.full(estimate.W.shape, math.sqrt(chi2_quantile(level, 1)))
+        return np.full(estimate.W.shape, two_sided(None, level))
     rounded = np.where(freedoms < 30, np.round(freedoms, 2), np.round(freedoms))
-    known = {f: math.sqrt(f_quantile(level, 1, f)) for f in set(rounded.ravel().tolist())}
+    known = {f: two_sided(f, level) for f in set(rounded.ravel().tolist())}
     widths: np.ndarray = np.vectorize(known.__getitem__, otypes=[float])(rounded)
     return widths
+
+
+def _exact_line(estimate: Estimate, output: int) -> str:
+    """Return an output that is an exact function of the features as a formula."""
+    names, W = estimate.layout.phi_names, estimate.W[output]
+    terms = [
+        f"{w:.6g}" if name == "1" else name if abs(w - 1) < 1e-9 else f"{w:.6g} {name}"
+        for name, w in zip(names, W, strict=True)
+        if w != 0
+    ]
+    told = f"output {estimate.layout.outputs[output]} = {' + '.join(terms) or '0'}"
+    return f"{told}\n  exactly, in every row: there is no noise and nothing to test"
+
+
+def robust_lines(estimate: Estimate, robust: RobustIntervals, output: int) -> list[str]:
+    """Return the intervals that a weak instrument cannot spoil, of one output's actions."""
+    name = estimate.layout.outputs[output]
+    first = max(10, *(len(feature) for feature in estimate.layout.phi_names))
+    lines: list[str] = []
+    whys: dict[str, list[str]] = {}
+    for (of, feature), one in robust.found.items():
+        if of == name:
+            beside = "" if one.agrees else "   not Wald's"
+            lines.append(f"{feature:{first}} {one.method:>9}   {one.words}{beside}")
+    for (of, feature), why in robust.reasons.items():
+        if of == name:
+            whys.setdefault(why, []).append(feature)
+    lines += [f"{', '.join(names):{first}} {'-':>9}   ({why})" for why, names in whys.items()]
+    title = "95% intervals that hold however weak the instrument"
+    return [title, *lines] if lines else []
 
 
 def diagnostics_table(diagnostics: Diagnostics) -> str:
@@ -80,6 +118,17 @@ def diagnostics_table(diagnostics: Diagnostics) -> str:
     for name in (over, "wu_hausman" if plain else "robust_wu_hausman"):
         lines += _tests(d, name)
     return "\n".join(lines)
+
+
+def action_lines(actions: Sequence[ActionStrength]) -> list[str]:
+    """Return how strong the instruments are for each action, where that is not said already."""
+    if sum(len(one.features) for one in actions) <= 1:
+        return []
+    return [
+        f"action {one.action:<10} {one.word:<9} conditional F {one.f:<10.4g} of {one.weakest}"
+        + (f", the weakest of {len(one.features)} features" if len(one.features) > 1 else "")
+        for one in actions
+    ]
 
 
 def panel_table(diagnostics: Diagnostics) -> str:
@@ -106,6 +155,7 @@ def _strength(d: Diagnostics) -> list[str]:
     lines = [
         f"verdict           {(d.verdict.word or 'none').upper()}",
         f"  rule            {d.verdict.rule}",
+        *([f"recommended       {RECOMMENDED[d.verdict.recommended]}"] if d.verdict.word else []),
         f"strength mu_iv    {s.mu_iv:<12.4g} smallest eigenvalue of A' B^-1 A",
         f"mu_B              {s.mu_b:<12.4g} smallest eigenvalue of B",
         f"weakest direction {s.weakest}",

@@ -12,7 +12,7 @@ import typer
 from ivvi.commands.options import Force, Json, Seed
 from ivvi.commands.tables import read_states
 from ivvi.errors import InputError
-from ivvi.terminal import check_json_target, emit_json, say
+from ivvi.terminal import check_json_target, emit_json, say, warn
 
 
 def act(  # noqa: PLR0913
@@ -38,6 +38,7 @@ def act(  # noqa: PLR0913
     import pyarrow.parquet as pq
 
     from ivvi.files import atomic_file, checked_output
+    from ivvi.planning import weakness
     from ivvi.policy import load_policy
 
     if (state is None) == (states is None):
@@ -50,9 +51,13 @@ def act(  # noqa: PLR0913
     if not 0 <= step < horizon:
         raise InputError(f"--step is {step}; the plan has the steps 0 to {horizon - 1}")
     x = read_states(names.state, state, states, "--state")
+    doubts = weakness(names)
+    for text in doubts:
+        warn(text)
     actions = loaded(x, step)
     columns = {name: actions[:, i] for i, name in enumerate(names.action)}
     facts = {"state": list(names.state), "action": list(names.action), "actions": actions.tolist()}
+    facts |= {"warnings": list(doubts)}
     if model is not None:
         from ivvi.valuation import stability
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -31,6 +32,9 @@ KEPT = (
     "bandwidth",
     "se_note",
     "warnings",
+    "robust_interval",
+    "robust_interval_reason",
+    "recommended",
     "diagnostics",
 )
 
@@ -70,7 +74,10 @@ def diagnose(  # noqa: PLR0913
     for text in found.warnings:
         warn(text)
     suspects = [part.strip() for part in (suspect or "").split(",") if part.strip()]
-    diagnostics = panel(found.moments, found.scored, suspects) if suspects else found.diagnostics
+    diagnostics = found.diagnostics
+    if suspects:
+        asked = panel(found.moments, found.scored, suspects)
+        diagnostics = replace(asked, verdict=diagnostics.verdict)
     say(panel_table(diagnostics), quiet=json == "-")
     say(f"\nerrors            {found.estimate.W_cov}", quiet=json == "-")
     if note := found.errors.note:

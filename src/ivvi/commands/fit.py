@@ -117,6 +117,12 @@ def fit(  # noqa: PLR0913
             help="Estimate from differences between steps: for confounders that last an episode.",
         ),
     ] = False,
+    exogenous: Annotated[
+        str | None,
+        typer.Option(
+            help="With --difference, states that no noise moves, such as dummies for the years."
+        ),
+    ] = None,
     all_outputs: Annotated[bool, typer.Option(help="Print the table of every output.")] = False,
     dask: DaskOptions,
     seed: Seed = 0,
@@ -151,6 +157,7 @@ def fit(  # noqa: PLR0913
             allow_unidentified=allow_unidentified,
             episodes=keep_episodes,
             difference=difference,
+            exogenous=exogenous or (),
             seed=seed,
             progress=bar,
             client=client,

@@ -37,6 +37,9 @@ def sensitivity(  # noqa: PLR0913
     ] = 1.0,
     level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
     draws: Annotated[int, typer.Option(help="Draws of W for the intervals; 0 for none.")] = 40,
+    log: Annotated[
+        str | None, typer.Option(help="The log, to compute the effects' errors again by its rows.")
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the gains (PNG, SVG, PDF).")] = None,
     seed: Seed = 0,
     json: Json = None,
@@ -46,11 +49,16 @@ def sensitivity(  # noqa: PLR0913
     from ivvi.canvas import check_figure
     from ivvi.invalidity import sensitivity as analyse
     from ivvi.policy import load_policy
+    from ivvi.shard import Shard, open_like
 
     check_figure(plot, force=force)
     check_json_target(json, force=force, out=plot)
     loaded = load_policy(policy)
     names = loaded.problem.model.state
+    rows = None
+    if log is not None:
+        shard = Shard.load(model)
+        rows = open_like(log, shard.roles, drop_missing=shard.counts.missing > 0)
     with progress("doubting", None) as bar:
         found = analyse(
             loaded,
@@ -64,6 +72,7 @@ def sensitivity(  # noqa: PLR0913
             most=most,
             level=level,
             draws=draws,
+            log=rows,
             seed=seed,
             progress=bar,
         )

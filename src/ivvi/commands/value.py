@@ -24,7 +24,9 @@ def value(  # noqa: PLR0913
     method: Annotated[
         str, typer.Option(help="auto, asymptotic, or bootstrap (after fit --keep-episodes).")
     ] = "auto",
-    draws: Annotated[int, typer.Option(help="Worlds drawn for the intervals.")] = 500,
+    draws: Annotated[
+        int | None, typer.Option(help="Worlds drawn. [default: 500, or as many as it takes]")
+    ] = None,
     replan: Annotated[bool, typer.Option("--replan", help="Plan again in every draw.")] = False,
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     reward: Annotated[str | None, typer.Option(help="As for plan. [default: the policy's]")] = None,
@@ -61,7 +63,7 @@ def value(  # noqa: PLR0913
     if log is not None:
         shard = Shard.load(model)
         shown = open_like(log, shard.roles, drop_missing=shard.counts.missing > 0)
-    worlds = draws * (1 + len(rivals) + replan)
+    worlds = None if draws is None else draws * (1 + len(rivals) + replan)
     with progress("worlds", worlds) as bar:
         found = value_policy(
             valued,

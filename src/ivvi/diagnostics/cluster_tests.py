@@ -132,6 +132,24 @@ def t_values(scores: Floats) -> Floats:
     return t
 
 
+def furthest_combination(scores: Floats) -> tuple[Floats, float]:
+    """Return the weights (d,) of scores in units of their spread whose total has the largest t.
+
+    That t is the root of Hotelling's T^2; zero where there are too few blocks for it.
+    """
+    whitened = _whiten(scores)
+    if not whitened.shape[1] or BLOCKS_EACH * whitened.shape[1] > len(scores):
+        return np.zeros(scores.shape[1]), 0.0
+    spread = scores.std(axis=0, ddof=1)
+    scaled = scores / np.where(spread > 0, spread, 1.0)
+    centred = scaled - scaled.mean(axis=0)
+    covariance = centred.T @ centred / (len(scores) - 1)
+    mean = scaled.mean(axis=0)
+    weights = np.linalg.pinv(covariance, RANK_TOLERANCE**2, hermitian=True) @ mean
+    furthest = math.sqrt(max(len(scores) * float(mean @ weights), 0.0))
+    return weights, furthest
+
+
 def _as_small(parts: list[Floats], p_value: float) -> float:
     """Share of draws in which the smallest p-value of several scores (B, d_i) is as small.
 

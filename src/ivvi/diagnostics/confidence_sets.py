@@ -14,7 +14,7 @@ quadratic inequality in theta is left.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -98,7 +98,7 @@ class ConfidenceSet:
         }[self.kind]
 
     def __str__(self) -> str:
-        pieces = " or ".join(_piece(low, high) for low, high in self.intervals)
+        pieces = " or ".join(piece(low, high) for low, high in self.intervals)
         by = f" by {' and '.join(self.clusters)}" if self.clusters else ""
         head = (
             f"{100 * self.level:g}% {TITLES[self.method]} set ({self.se}{by}) of the {self.label}"
@@ -166,6 +166,8 @@ def conditional_likelihood_ratio(effect: Effect, level: float = 0.95) -> Confide
     if over < 1 or not effect.moves:
         return ConfidenceSet(effect.label, LINE, level, "clr")
     check_likelihood(effect)
+    if over == 1:  # just identified: LR is AR
+        return replace(anderson_rubin(effect, level), method="clr")
     l0, l1 = smallest_roots(effect)
 
     def p_value(ar: float) -> float:
@@ -255,7 +257,8 @@ def _quadratic(R: Floats) -> Intervals:
     return ((low, high),) if a > 0 else ((-math.inf, low), (high, math.inf))
 
 
-def _piece(low: float, high: float) -> str:
+def piece(low: float, high: float) -> str:
+    """Write one interval."""
     left = f"[{low:.4g}" if math.isfinite(low) else "(-inf"
     right = f"{high:.4g}]" if math.isfinite(high) else "inf)"
     return f"{left}, {right}"

@@ -19,6 +19,7 @@ import numpy as np
 
 from ivvi.errors import DataError, InputError, nearest
 from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
+from ivvi.estimators.whitening import exogenous
 from ivvi.layout import Layout
 from ivvi.moments import Moments, compress
 
@@ -80,9 +81,9 @@ class Effect:
         R, centre = compress(moments), np.array(moments.mean)
         if keep_constant:
             R, centre = np.vstack([moments.mean, R]), np.zeros(layout.width)
-        d, N, exogenous = _directions(layout, c, R)
+        d, N, held = _directions(layout, c, R, set(exogenous(moments)))
         target = np.eye(layout.width)[:, [layout.y_columns[at]]]
-        T_map, Z_map, rank = _partial_out(layout, R, exogenous, [target, d, N])
+        T_map, Z_map, rank = _partial_out(layout, R, held, [target, d, N])
         rank += not keep_constant
         freedom = moments.n - rank
         if freedom <= 0:
@@ -135,14 +136,15 @@ def describe(feature: Combination) -> str:
     return words
 
 
-def _directions(layout: Layout, c: Floats, R: Floats) -> tuple[Floats, Floats, Floats]:
+def _directions(
+    layout: Layout, c: Floats, R: Floats, shared: set[int]
+) -> tuple[Floats, Floats, Floats]:
     """Return maps (p, .) of v to x, to the nuisance N and to what is exogenous.
 
     The pivot is an exogenous feature wherever c touches one, so that as much as possible
     of what is held fixed stays exogenous.
     """
     p, d_phi = layout.width, len(c)
-    shared = set(layout.shared)
     importance = np.abs(c) * np.linalg.norm(R[:, :d_phi], axis=0)
     touched = [j for j in sorted(shared) if c[j] != 0]
     pool = touched or list(range(d_phi))
@@ -150,12 +152,12 @@ def _directions(layout: Layout, c: Floats, R: Floats) -> tuple[Floats, Floats, F
     x = np.zeros((p, 1))
     x[pivot] = 1 / c[pivot]
     nuisance: list[Floats] = []
-    exogenous: list[Floats] = []
+    given: list[Floats] = []
     for j in (j for j in range(d_phi) if j != pivot):
         direction = np.zeros(p)
         direction[j], direction[pivot] = 1.0, -c[j] / c[pivot]
-        (exogenous if j in shared else nuisance).append(direction)
-    return x, _stack(nuisance, p), _stack(exogenous, p)
+        (given if j in shared else nuisance).append(direction)
+    return x, _stack(nuisance, p), _stack(given, p)
 
 
 def _partial_out(

@@ -10,7 +10,7 @@ import numpy as np
 from ivvi.diagnostics.statistic import SingularError, Statistic, quadratic
 from ivvi.estimators.estimate import EXACT, RANK_TOLERANCE, Rows
 from ivvi.estimators.scores import Scored
-from ivvi.estimators.whitening import Whitened, whiten
+from ivvi.estimators.whitening import Whitened, exogenous, whiten
 from ivvi.layout import Floats
 from ivvi.moments import Moments, remembered
 
@@ -67,7 +67,7 @@ class Partialled:
     Attributes
     ----------
     names
-        The endogenous features, those of phi that psi does not have.
+        The endogenous features, those of phi that psi neither has nor determines.
     X
         Their residual rows (m, d_endogenous).
     basis
@@ -97,8 +97,8 @@ class Partialled:
 def partial_out(moments: Moments) -> Partialled:
     """Partial the shared features out of the others."""
     layout, rows, space = moments.layout, Rows.of(moments), whiten(moments)
-    shared = set(layout.shared)
-    inside = [i for i, c in enumerate(rows.phi_kept) if c not in shared]
+    given = set(exogenous(moments))
+    inside = [i for i, c in enumerate(rows.phi_kept) if c not in given]
     names = tuple(layout.phi_names[rows.phi_kept[i]] for i in inside)
     X = residual(space.included, rows.Phi[:, inside])
     select = np.eye(layout.width)[rows.phi_kept[inside]]

@@ -17,12 +17,18 @@ from ivvi.moments import Moments, is_constant
 def explain_unidentified(moments: Moments, found: Strength, roles: Roles) -> str:
     """Say in one sentence which directions of W are free and what causes it."""
     causes = _constants(moments) + _too_few(roles)
-    if not causes and not LeastSquares().solve(moments).identified:
-        causes = ["states and actions are collinear among themselves"]
+    directions = _listed(found.unidentified)
+    if not causes and (same := LeastSquares().solve(moments)).null.size:
+        named = _listed(same.unidentified)
+        return (
+            f"the features are collinear: {named} {'is' if len(same.null) == 1 else 'are'} 0 in "
+            "every row, so that no instrument can tell the effects of these columns apart; leave "
+            "one of them out, or ask for the minimum-norm solution with allow_unidentified "
+            "(--allow-unidentified)"
+        )
     if not causes and found.rank_psi < found.d_psi:
         causes = [f"the instruments are collinear: {_zeros(moments)}"]
     because = f" ({'; '.join(causes)})" if causes else ""
-    directions = _listed(found.unidentified)
     return (
         f"the instruments do not identify the dynamics: the rank of A is {found.rank} where "
         f"{found.d_phi} is needed{because}, so that the effect of {directions} is free; "

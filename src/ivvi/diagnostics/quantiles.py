@@ -31,6 +31,13 @@ def f_quantile(level: float, numerator: int, denominator: float) -> float:
     return solve_decreasing(lambda value: f_tail(value, numerator, denominator), 1 - level)
 
 
+def two_sided(freedom: float | None = None, level: float = 0.95) -> float:
+    """Return what |t| stays below with probability `level`: normal, or Student's t."""
+    if freedom is None:
+        return math.sqrt(chi2_quantile(level, 1))
+    return math.sqrt(f_quantile(level, 1, freedom))
+
+
 def chi2_tails(values: Floats, freedom: int) -> Floats:
     """P(chi2 > value) for each value, by Q(a + 1, x) = Q(a, x) + x^a e^-x / Gamma(a + 1)."""
     x = np.maximum(values, 0.0) / 2

@@ -36,6 +36,7 @@ from ivvi.diagnostics.effects import Effect
 from ivvi.diagnostics.quantiles import check_level
 from ivvi.diagnostics.rank import rank_statistic
 from ivvi.diagnostics.robust_sets import (
+    ANGLES,
     descend,
     minimise_ar,
     robust_anderson_rubin,
@@ -48,6 +49,8 @@ from ivvi.estimators.estimate import Floats
 
 NUDGE = 1e-6
 """Step of numerical slopes, gamma being a point of the unit circle."""
+FEW_ANGLES = 24
+"""Of the grid, where the instruments are so strong that the set is one short interval."""
 HOPELESS = 21.0
 """-log of a p-value from which no search is begun."""
 MOST_NUISANCE = 5
@@ -87,9 +90,9 @@ def robust_likelihood_ratio(
     every = np.eye(2 + effect.nuisance)
     starts = starting_points(effect, scores, every)
     _, best = min((minimise_ar(scores, every, h) for h in starts), key=lambda found: found[0])
-    found = tuple(
-        (low * effect.unit, high * effect.unit) for low, high in search(scores, best, excess)
-    )
+    strong = not effect.nuisance and excess(np.array([0.0, 1.0]), 0.0) > HOPELESS
+    ends = search(scores, best, excess, FEW_ANGLES if strong else ANGLES)
+    found = tuple((low * effect.unit, high * effect.unit) for low, high in ends)
     law = conditional_law(effect.k, 1 + effect.nuisance)
     return ConfidenceSet(effect.label, found, level, "clr", se, law)
 

@@ -111,7 +111,10 @@ def _projected(effect: Effect, scores: EffectScores, q: float) -> Intervals:
 
 
 def search(
-    scores: EffectScores, start: Floats, excess: Callable[[Floats, float], float]
+    scores: EffectScores,
+    start: Floats,
+    excess: Callable[[Floats, float], float],
+    angles: int = ANGLES,
 ) -> Intervals:
     """Find where `excess` of (1, -theta) is at most zero, on a grid of angles.
 
@@ -122,17 +125,17 @@ def search(
     if abs(start[0]) < 1e-8 * np.linalg.norm(start):  # at infinity
         start = _estimate(scores)
     centre, scale = -float(start[1] / start[0]), _standard_error(scores, start / start[0])
-    angles = np.linspace(-np.pi / 2, np.pi / 2, ANGLES + 1).tolist()
+    grid = np.linspace(-np.pi / 2, np.pi / 2, angles + 1).tolist()
 
     def at(angle: float, enough: float = -math.inf) -> float:
         c, s = math.cos(angle), math.sin(angle)
         return excess(np.array([c, -(centre * c + scale * s)]), enough)
 
-    values = [at(angle, 0.0) for angle in angles[:-1]]
+    values = [at(angle, 0.0) for angle in grid[:-1]]
     values.append(values[0])
     ends = [
         centre + scale * math.tan(find_root(at, low, high))
-        for (low, before), (high, after) in pairwise(zip(angles, values, strict=True))
+        for (low, before), (high, after) in pairwise(zip(grid, values, strict=True))
         if (before <= 0) != (after <= 0)
     ]
     borders = [-math.inf, *ends, math.inf] if values[0] <= 0 else ends

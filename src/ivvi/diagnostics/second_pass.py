@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi.diagnostics.action_effects import action_effects
 from ivvi.diagnostics.confounding import augment
 from ivvi.diagnostics.first_stage import partial_out
 from ivvi.diagnostics.validity import degrees_over
@@ -37,7 +38,8 @@ def second_pass(
     Returns
     -------
     Variances by name: those of the estimates, and where they apply ``exact`` (residuals of
-    the closed form), ``first_stage`` and ``augmented``. Empty for unadjusted errors.
+    the closed form), ``first_stage``, ``effects`` (of the actions, for robust intervals) and
+    ``augmented``. Empty for unadjusted errors.
     """
     if errors.kind == "unadjusted":
         return {}
@@ -69,6 +71,8 @@ def _diagnostic_scores(
     if m and q:
         R = parts.space.residual_map(moments, parts.select)
         wanted["first_stage"] = Score(R, parts.space.excluded, worth_joining(m, q, count))
+    if (effects := action_effects(moments).score(count)) is not None and parts.count >= m:
+        wanted["effects"] = effects
     if (added := augment(moments)) is not None:
         wanted["augmented"] = added.score()
     return wanted

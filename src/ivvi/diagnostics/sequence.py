@@ -12,11 +12,20 @@ from collections.abc import Callable
 import numpy as np
 
 from ivvi.diagnostics.check import Check
-from ivvi.diagnostics.cluster_tests import BLOCKS_EACH, Comparison, cumulative, t_values, zero_mean
+from ivvi.diagnostics.cluster_tests import (
+    BLOCKS_EACH,
+    Comparison,
+    cumulative,
+    furthest_combination,
+    t_values,
+    zero_mean,
+)
 from ivvi.diagnostics.sequence_scores import Scores
 from ivvi.estimators.estimate import Floats
 
 FEWEST_BLOCKS = 8
+TOGETHER = 2.0
+"""How much further than any score alone a combination is that is worth naming."""
 NO_PAIRS = "no episode has two consecutive steps"
 Names = dict[str, tuple[str, ...]]
 """Names of the states (x), actions (a), instruments (z), outputs (y) and features (phi)."""
@@ -143,8 +152,8 @@ def stability(scores: Scores, names: Names, level: float) -> list[Check]:
         if not late.any() or (late == m.whole).all():
             checks.append(_without(name, level, f"there are no {what}"))
             continue
-        worst = _largest(drift.reshape(len(drift), -1), labels)
-        checks.append(_check(name, zero_mean(groups, null), worst, advice.format(what), level))
+        named = {o: [f"{f} on {o}" for f in names["phi"]] for o in names["y"]}
+        checks.append(_joint(name, groups, named, null, advice.format(what), level))
     flat = np.swapaxes(scores.influence, 1, 2).reshape(len(m.whole), -1)
     null = "the sums of scores do not drift from the first episode to the last"
     test = cumulative(flat, labels, null)
@@ -176,9 +185,12 @@ def calendar_stability(scores: Scores, names: Names, level: float) -> list[Check
         for j, output in enumerate(names["y"])
     }
     null = f"W is the same before and after {', '.join(words)} of {column}"
-    dated = [f"{label} from {word} on" for word in words for label in labels]
-    worst = _largest(drifts.reshape(len(drifts), -1), dated)
-    chow = _check(f"stability over {column}", zero_mean(groups, null), worst, advice, level)
+    dated = {
+        f"{output} after {word}": [f"{f} on {output} from {word} on" for f in names["phi"]]
+        for word in words
+        for output in names["y"]
+    }
+    chow = _joint(f"stability over {column}", groups, dated, null, advice, level)
     name = f"stability over {column} (CUSUM)"
     if np.ptp(m.when) == 0:
         return [chow, _without(name, level, f"all episodes have the same mean {column}")]
@@ -203,16 +215,17 @@ def _associated(
     blocks = len(found)
     flat = found.reshape(blocks, -1)
     groups = {"": flat}
+    labels = {"": [f"{z} with {other}" for z in instruments for other in earlier]}
     if BLOCKS_EACH * flat.shape[1] > blocks:
         groups = {z: found[:, i] for i, z in enumerate(instruments)}
-    labels = [f"{z} with {other}" for z in instruments for other in earlier]
-    return _check(name, zero_mean(groups, null), _largest(flat, labels), advice, level)
+        labels = {z: [f"{z} with {other}" for other in earlier] for z in instruments}
+    return _joint(name, groups, labels, null, advice, level)
 
 
 def _serial(
     name: str, found: Floats, names: tuple[str, ...], null: str, advice: str, level: float
 ) -> Check:
-    return _check(name, zero_mean({"": found}, null), _largest(found, list(names)), advice, level)
+    return _joint(name, {"": found}, {"": list(names)}, null, advice, level)
 
 
 def _check(name: str, test: Comparison | None, finding: str, advice: str, level: float) -> Check:
@@ -221,10 +234,38 @@ def _check(name: str, test: Comparison | None, finding: str, advice: str, level:
     return Check(name, test, level, finding, advice)
 
 
+def _joint(
+    name: str,
+    groups: dict[str, Floats],
+    labels: dict[str, list[str]],
+    null: str,
+    advice: str,
+    level: float,
+) -> Check:
+    """Test that all scores have mean zero, and say what is most telling where it was found."""
+    test = zero_mean(groups, null)
+    finding = "" if test is None else _largest(groups[test.where], labels[test.where])
+    return _check(name, test, finding, advice, level)
+
+
 def _largest(flat: Floats, labels: list[str]) -> str:
+    """Name the score (blocks, d) that is furthest from zero or, where none alone is far, two.
+
+    Scores that go together, and should differ more than they do, fail a joint test between
+    them: the combination that is furthest, in units of their own, has its two largest named.
+    """
     t = t_values(flat)
     at = int(np.argmax(np.abs(t)))
-    return f"most for {labels[at]} (t = {t[at]:+.1f})"
+    alone = f"most for {labels[at]} (t = {t[at]:+.1f})"
+    weights, furthest = furthest_combination(flat)
+    if furthest <= TOGETHER * abs(t[at]) or len(labels) == 1:
+        return alone
+    one, two = np.argsort(-np.abs(weights), kind="stable")[:2]
+    sign = "less" if weights[one] * weights[two] < 0 else "and"
+    return (
+        f"most for {labels[one]} {sign} {labels[two]}, which go together (t = {furthest:.1f}); "
+        f"alone, {alone}"
+    )
 
 
 def _without(name: str, level: float, reason: str) -> Check:

@@ -96,7 +96,7 @@ def noncentral_tail(value: float, freedom: float, noncentrality: float) -> float
         tail += step
         a, j = a + 1, j + 1
         weight, step = weight * half / j, step * x / a
-    return total
+    return min(total, 1.0)
 
 
 def noncentral_quantile(probability: float, freedom: float, noncentrality: float) -> float:

@@ -11,6 +11,13 @@ from ivvi.diagnostics.strength import Strength
 
 STRONG_F, WEAK_F = 10.0, 5.0
 """Staiger and Stock's rule of thumb, and half of it, where no critical value is tabulated."""
+MEANING = {
+    "strong": "the instruments are strong: estimates and Wald's intervals can be trusted",
+    "doubtful": "the instruments are doubtful: report the robust intervals in place of Wald's",
+    "weak": "the instruments are weak: estimates and standard errors are unreliable",
+    "not identified": "the instruments do not identify the dynamics",
+}
+"""What a word means for those who report or act on the estimate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,15 +25,26 @@ class Verdict:
     """``strong``, ``doubtful``, ``weak`` or ``not identified``, with the rule that says so.
 
     `word` is empty where there is nothing to judge by, and the rule says why: nothing is
-    endogenous, or an action is an exact function of the instruments.
+    endogenous, or an action is an exact function of the instruments. `recommended` is the
+    interval of an action's effect to report, ``wald`` or ``robust``.
     """
 
     word: str
     rule: str
+    recommended: str = "wald"
+
+    @property
+    def sentence(self) -> str:
+        """What it means for those who report or act on the estimate, and the rule."""
+        return f"{MEANING.get(self.word, 'nothing was judged')} ({self.rule})"
 
     def to_json(self) -> dict[str, Any]:
         """Describe the verdict with JSON values."""
-        return {"verdict": self.word or None, "rule": self.rule}
+        return {
+            "verdict": self.word or None,
+            "rule": self.rule,
+            "recommended": self.recommended if self.word else None,
+        }
 
 
 def judge(
@@ -53,14 +71,19 @@ def judge(
         return _compare("the effective F", effective.value, at[0.10], at[0.30], source)
     if f is None:
         return Verdict("", missing)
+    return _compare(name, f, *thresholds(endogenous, instruments))
+
+
+def thresholds(endogenous: int, instruments: int) -> tuple[float, float, str]:
+    """Return from which F instruments are strong and from which doubtful, and whose rule it is."""
     bias, size = bias_values(endogenous, instruments), size_values(endogenous, instruments)
     if bias is not None:
         source = "Stock and Yogo's critical values for a bias of 10% and 30%"
-        return _compare(name, f, bias[0.10], bias[0.30], source)
+        return bias[0.10], bias[0.30], source
     if size is not None:
         source = "Stock and Yogo's critical values for a size of 10% and 25%"
-        return _compare(name, f, size[0.10], size[0.25], source)
-    return _compare(name, f, STRONG_F, WEAK_F, "the rule of thumb of 10, and half of it")
+        return size[0.10], size[0.25], source
+    return STRONG_F, WEAK_F, "the rule of thumb of 10, and half of it"
 
 
 def _compare(name: str, value: float, strong: float, weak: float, source: str) -> Verdict:

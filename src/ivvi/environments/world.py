@@ -149,14 +149,14 @@ class World:
         """Draw what the confounder of an episode has in all its steps, from the episode's key."""
         return 0.0 if self.lasting is None else self.lasting(jax.random.fold_in(key, LASTING))
 
-    def intervene(self, key: Array, x: Array, a: Array) -> tuple[Array, Array]:
-        """Take action a in state x with nobody's hidden help; returns x' and r."""
+    def intervene(self, key: Array, x: Array, a: Array, h: Array = 0) -> tuple[Array, Array]:
+        """Take action a in state x at step h with nobody's hidden help; returns x' and r."""
         x_next = self.transition(x, a) + (self.noise or self.confounder)(key)
-        return x_next, self.gain(x, a, x_next)
+        return x_next, self.gain(x, a, x_next, h)
 
-    def gain(self, x: Array, a: Array, x_next: Array) -> Array:
-        """Return the reward of a step."""
-        return self.reward(x, a, x_next, 0) if is_reward(self.reward) else self.reward(x, a)
+    def gain(self, x: Array, a: Array, x_next: Array, h: Array = 0) -> Array:
+        """Return the reward of step h."""
+        return self.reward(x, a, x_next, h) if is_reward(self.reward) else self.reward(x, a)
 
     def ended(self, x: Array) -> Array:
         """Tell whether state x ends the episode."""

@@ -53,6 +53,8 @@ class Estimate:
         ``psi``, or ``phi`` for least squares.
     covariance
         Covariance of W; None stands for the unadjusted one, noise_cov and bread.
+    exact
+        Outputs that are exact functions of the features; their covariance is zero.
     """
 
     layout: Layout
@@ -67,6 +69,7 @@ class Estimate:
     influence: Floats = field(default_factory=lambda: np.empty((0, 0)))
     instruments: str = "psi"
     covariance: Covariance | None = None
+    exact: tuple[str, ...] = ()
 
     @property
     def identified(self) -> bool:

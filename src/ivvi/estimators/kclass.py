@@ -16,7 +16,7 @@ from ivvi.checkpoint import Checkpoint
 from ivvi.errors import DataError, IdentificationError, InputError
 from ivvi.estimators.covariance import MOST_JOINT, Covariance
 from ivvi.estimators.estimate import RANK_TOLERANCE, Estimate, Rows, finish, solve_rows
-from ivvi.estimators.whitening import whiten
+from ivvi.estimators.whitening import exogenous, whiten
 from ivvi.layout import Floats
 from ivvi.logs import Log
 from ivvi.moments import Moments
@@ -93,7 +93,7 @@ def liml_k(moments: Moments) -> Floats:
     space = whiten(moments)
     if moments.n <= space.rank + 1:
         raise DataError(f"{moments.n} rows are too few for {space.rank} instrument features")
-    inside = [i for i, c in enumerate(rows.phi_kept) if c not in set(layout.shared)]
+    inside = [i for i, c in enumerate(rows.phi_kept) if c not in set(exogenous(moments))]
     found = np.empty(len(layout.outputs))
     for j in range(len(found)):
         both = np.column_stack([rows.Y[:, j], rows.Phi[:, inside]])

@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 from ivvi.layout import Floats
 from ivvi.runs import Ints, run_products, run_starts
 
+Group = slice | list[int]
+"""Which of the residuals are squared together."""
 Renumber = Callable[[Ints], Ints]
 """Turns the codes of a stretch of the log into those of the whole."""
 
@@ -52,7 +54,7 @@ class Meat(Protocol):
 class RowMeat:
     """Every row for itself: White's sum."""
 
-    def __init__(self, groups: Sequence[slice]) -> None:
+    def __init__(self, groups: Sequence[Group]) -> None:
         self._groups, self._sums = groups, [np.zeros((1, 1))] * len(groups)
 
     def add(self, E: Floats, Z: Floats, codes: Ints) -> None:
@@ -95,7 +97,7 @@ class ClusterMeat:
     begin in the middle of it; otherwise one sum is held for each cluster.
     """
 
-    def __init__(self, groups: Sequence[slice], *, ordered: bool, inside: bool = False) -> None:
+    def __init__(self, groups: Sequence[Group], *, ordered: bool, inside: bool = False) -> None:
         self._groups, self._ordered, self._inside = groups, ordered, inside
         self._first: tuple[int, list[Floats]] | None = None
         self._sums = [np.zeros((1, 1))] * len(groups)
@@ -225,7 +227,7 @@ class HacPart:
 class HacMeat:
     """Rows of an episode that depend on those just before them, `codes` (n, 2) being equal."""
 
-    def __init__(self, groups: Sequence[slice], weights: Floats) -> None:
+    def __init__(self, groups: Sequence[Group], weights: Floats) -> None:
         self._groups, self._weights, self._lags = groups, weights, len(weights) - 1
         self._sums = [np.zeros((1, 1))] * len(groups)
         self._head: Edge | None = None

@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 
 from ivvi.estimators.codes import Codes
-from ivvi.estimators.meat import ClusterMeat, HacMeat, Meat, Piece, RowMeat, kernel_weights
+from ivvi.estimators.meat import (
+    ClusterMeat,
+    Group,
+    HacMeat,
+    Meat,
+    Piece,
+    RowMeat,
+    kernel_weights,
+)
 from ivvi.estimators.standard_errors import Resolved
 from ivvi.estimators.whitening import Whitened
 from ivvi.layout import Floats, Layout
@@ -24,21 +32,29 @@ CHUNK_BYTES = 2 << 20
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Residuals e = R v, R (d_e, p), times the coordinates of `space`, (r,)."""
+    """Residuals e = R v, R (d_e, p), times the coordinates of `space`, (r,).
+
+    Their products are squared one residual at a time, all together where `joint`, or by the
+    `subsets` of residuals that are named.
+    """
 
     R: Floats
     space: Whitened
     joint: bool = False
+    subsets: tuple[tuple[int, ...], ...] = ()
 
     @property
     def width(self) -> int:
-        """Number of products of a row."""
-        return len(self.R) * self.space.rank
+        """Largest number of products of a row that are squared together."""
+        largest = max(map(len, self.subsets), default=1)
+        return (len(self.R) if self.joint else largest) * self.space.rank
 
     @property
-    def groups(self) -> tuple[slice, ...]:
+    def groups(self) -> tuple[Group, ...]:
         """Residuals whose products are squared together."""
         count = len(self.R)
+        if self.subsets:
+            return tuple(list(one) for one in self.subsets)
         return (slice(count),) if self.joint else tuple(slice(i, i + 1) for i in range(count))
 
 
@@ -161,7 +177,7 @@ class _Rows:
         self._map = np.column_stack([maps[:, varying], add])
         sizes = [size for one in scores for size in (len(one.R), one.space.rank)]
         self._bounds = np.cumsum([0, *sizes]).tolist()
-        widest = max(one.width if one.joint else one.space.rank for one in scores)
+        widest = max(one.width for one in scores)
         self._chunk = max(256, CHUNK_BYTES // (8 * max(widest, 1)))
         self._centred = np.ones((len(varying) + 1, self._chunk))  # the last row stays one
 

@@ -21,7 +21,7 @@ from ivvi.estimators.score_rows import Score, sum_rows, sum_rows_on
 from ivvi.estimators.standard_errors import Resolved
 from ivvi.layout import Floats
 from ivvi.logs import Log
-from ivvi.moments import Moments
+from ivvi.moments import EpisodeMoments, Moments
 
 MOST_WORK = 2e10
 """Products of scores up to which the covariance between outputs is worth its time."""
@@ -54,6 +54,10 @@ class Scored:
         """Omega of all residuals together, (d_e r, d_e r); None where it was not asked for."""
         total = self._total(coefficients)
         return total[0] if len(total) == 1 else None
+
+    def subsets(self) -> list[Floats]:
+        """Omega of each of the score's subsets of residuals, (s r, s r)."""
+        return self._total(None)
 
     @property
     def clusters(self) -> tuple[int | None, ...]:
@@ -146,11 +150,15 @@ def holds_clusters(moments: Moments, errors: Resolved, episode: str | None) -> b
 
 
 def _of_episodes(one: Score, moments: Moments) -> Piece:
-    """Square the sums of each episode: R Q_c T with Q_c its second moments about the shift."""
+    """Square the sums of each episode."""
     held = moments.episodes
     if held is None:
         raise ValueError("the moments hold no episodes")
-    sums = cluster_products(one.R, one.space, held)
     meat = ClusterMeat(one.groups, ordered=True)
-    meat.add_sums(np.arange(len(held), dtype=np.int64), sums)
+    meat.add_sums(np.arange(len(held), dtype=np.int64), episode_scores(one, held))
     return meat.piece()
+
+
+def episode_scores(one: Score, held: EpisodeMoments) -> Floats:
+    """Return the sum over each episode or cluster, (E, d_e, r)."""
+    return cluster_products(one.R, one.space, held)

@@ -78,7 +78,9 @@ def choose_features(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> SieveChoice:
-    """Choose among feature words, from small to large, in one pass over the log.
+    """Choose among feature words in one pass over the log.
+
+    They are put in order of their size, phi's and then psi's, whatever order they come in.
 
     Examples
     --------
@@ -91,8 +93,10 @@ def choose_features(
         raise InputError(f"{', '.join(words) or 'no'} features to choose from; two or more differ")
     if folds < 2:
         raise InputError(f"{folds} folds were asked for; at least 2 are wanted")
-    small = [build_layout(log, word, seed=seed) for word in words]
-    rich = small[-1].psi
+    built = {word: build_layout(log, word, seed=seed) for word in words}
+    words = sorted(words, key=lambda w: (len(built[w].phi_names), len(built[w].psi_names)))
+    small = [built[word] for word in words]
+    rich = max(small, key=lambda layout: len(layout.psi_names)).psi
     large = [Layout.build(one.phi, one.psi + rich, log.roles) for one in small]
     sums = fold_moments_of_log(log, large, folds, progress)
     used = [f for f in range(folds) if sums[0][f].n]

@@ -94,7 +94,14 @@ def whiten(moments: Moments, of: str = "psi") -> Whitened:
         columns, values = np.array(layout.psi_columns)[rows.psi_kept], rows.Psi
         shared = np.isin(columns, layout.shared)
     order = np.concatenate([np.flatnonzero(shared), np.flatnonzero(~shared)])
-    basis, back, first = _orthonormal(values[:, order], int(shared.sum()))
+    combine, count = np.eye(len(order)), int(shared.sum())
+    if of == "psi" and (extra := sorted(set(exogenous(moments)) - set(layout.shared))):
+        determined = rows.Phi[:, np.isin(rows.phi_kept, extra)]
+        within = np.linalg.lstsq(values[:, order], determined, rcond=None)[0]
+        combine = np.hstack([combine[:, :count], within, combine[:, count:]])
+        count += len(extra)
+    basis, back, first = _orthonormal(values[:, order] @ combine, count)
+    back = combine @ back
     constant = layout.constant
     ahead = int(constant is not None)
     T = np.zeros((layout.width, basis.shape[1] + ahead))
@@ -104,6 +111,30 @@ def whiten(moments: Moments, of: str = "psi") -> Whitened:
         shift = moments.mean.copy()
         shift[constant], T[constant, 0] = 0.0, 1.0
     return Whitened(shift, T, basis, first + ahead)
+
+
+@remembered
+def exogenous(moments: Moments) -> tuple[int, ...]:
+    """Columns of phi that are instruments too: those psi has, and those it determines.
+
+    A product of two states among the interactions, or a state inside a function of one's own,
+    is a column of phi's own by its name, and yet nothing but a combination of psi. A feature
+    of the actions alone stays endogenous whatever determines it.
+    """
+    layout = moments.layout
+    starts = [(at, of == "action" and block.of == "both") for block, of, at in layout.pieces]
+    ends = [at for at, _ in starts[1:]] + [len(layout.phi_names)]
+    mixed = [
+        c for (at, both), end in zip(starts, ends, strict=True) if both for c in range(at, end)
+    ]
+    if not mixed:
+        return layout.shared
+    rows = Rows.of(moments)
+    basis = _principal(_unit(rows.Psi))[0]
+    values = rows.Phi[:, np.isin(rows.phi_kept, mixed)]
+    left = np.linalg.norm(values - basis @ (basis.T @ values), axis=0)
+    determined = left <= RANK_TOLERANCE * np.linalg.norm(values, axis=0)
+    return tuple(sorted({*layout.shared, *np.array(mixed)[determined].tolist()}))
 
 
 def orthonormal(V: Floats) -> Floats:
@@ -133,6 +164,13 @@ def _orthonormal(V: Floats, first: int) -> tuple[Floats, Floats, int]:
     T[:first, Q1.shape[1] :] = -T1 @ inside @ T2
     T[first:, Q1.shape[1] :] = T2
     return np.hstack([Q1, Q2]), T / scale[:, None], Q1.shape[1]
+
+
+def _unit(V: Floats) -> Floats:
+    """Bring the columns of V to length one."""
+    scale = np.linalg.norm(V, axis=0)
+    unit: Floats = V / np.where(scale > 0, scale, 1.0)
+    return unit
 
 
 def _principal(V: Floats) -> tuple[Floats, Floats]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,11 +28,12 @@ from ivvi.experiments.study import Force, Json, Logs, Seed, check, each, run_stu
 from ivvi.fitting import Fit, estimate
 from ivvi.planners import MPC, Problem
 from ivvi.planners.cautious import SCENARIOS, CautiousRule, directions, scenarios
+from ivvi.planners.fallback import DoUsual
 from ivvi.planners.usual import Usual
 from ivvi.valuation.actors import Actor
 from ivvi.valuation.draws import Worlds, estimated_world
 from ivvi.valuation.evidence import Evidence
-from ivvi.valuation.simulation import Episodes, Task, returns, with_weights
+from ivvi.valuation.simulation import Episodes, Task, returns
 
 DIM, EPISODES, STEPS = 5, 40, 50
 HORIZON, TRIALS = 100, 32
@@ -64,7 +65,8 @@ class CautiousActor(Actor):
         problem = self.make(given.drawn[0])
         usual = Usual(problem.model.phi, given.slopes, given.range)
         inner = MPC(lookahead=1).solve(problem)
-        return CautiousRule(problem, inner, self.caution, given.drawn, given.towards, usual)
+        fallback = DoUsual(problem.actions, usual)
+        return CautiousRule(problem, inner, self.caution, given.drawn, given.towards, fallback)
 
     def begin(self, worlds: Worlds, given: Given, count: int) -> Any:
         """Begin as the rule does."""
@@ -115,7 +117,7 @@ def stage_of(instrument: str) -> tuple[ConfoundedEnv, Problem, float, float]:
 @cache
 def planner_of(caution: float) -> CautiousActor:
     """Return one planner for each level, so that it is compiled once."""
-    return CautiousActor(caution, partial(with_weights, stage_of("strong")[1]))
+    return CautiousActor(caution, stage_of("strong")[1].with_weights)
 
 
 def measure(instrument: str, logs: int, seed: int = 0, levels: Sequence[float] = LEVELS) -> Record:

@@ -111,6 +111,8 @@ def _regret(env: ConfoundedEnv, model: Dynamics, best: np.ndarray) -> float | No
             env.reward,
             Actions.of_space(env.world.actions),
             horizon=env.world.horizon,
+            method="mpc",
+            compare=False,
         )
     found = float(np.mean(best - _earned(env, policy)))
     return found if np.isfinite(found) else None

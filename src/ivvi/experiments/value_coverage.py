@@ -13,7 +13,7 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.inquiry import Inquiry
 from ivvi.valuation.luck import Luck
 from ivvi.valuation.result import INTERVALS, Amount, gains_of
-from ivvi.valuation.simulation import Episodes, Task, returns, with_weights
+from ivvi.valuation.simulation import Episodes, Task, returns
 
 EPISODES, HORIZON = 80, 50
 LEVEL, DRAWS = 0.95, 200
@@ -70,7 +70,7 @@ class Record:
     """Coverage over the logs of a design: by method, target and kind of interval.
 
     `verdicts` counts what the diagnostics say of the instruments, `length` is the median
-    length of the percentile interval, by method and target.
+    length of the interval that is reported, by method and target.
     """
 
     design: Design
@@ -122,7 +122,7 @@ class Stage:
         actions = Actions.of_space(world.actions)
         model = _fit(log, features).model
         problem = Problem(model, env.reward, actions, HORIZON)
-        plan = Planned(MPC(lookahead=1), partial(with_weights, problem))
+        plan = Planned(MPC(lookahead=1), problem.with_weights)
         earned = env.rollout(Behaviour(world), episodes=TRUE_EPISODES, horizon=HORIZON, seed=1)
         truth = Problem(world.true_model(), env.reward, actions, HORIZON)
         return cls(env, features, problem, truth, plan, float(earned.returns.mean()))
@@ -189,9 +189,9 @@ def _amounts(stage: Stage, fit: Fit, method: str, seed: int) -> dict[str, Amount
 
 def table(records: Sequence[Record]) -> str:
     """Set the coverages side by side; * marks those beyond three deviations of 95%."""
-    titles = ("value", "gain", "value, basic", "gain, basic", "value, BC", "gain, BC")
     keys = [(t, k) for k in INTERVALS for t in TARGETS]
-    head = f"{'design':<24}{'draws':<12}" + "".join(f"{title:>14}" for title in titles)
+    titles = [f"{t}, {k.replace('bias-corrected', 'BC')}" for t, k in keys]
+    head = f"{'design':<24}{'draws':<12}" + "".join(f"{title:>18}" for title in titles)
     lines = [head, "-" * len(head)]
     for r in records:
         for method in METHODS:
@@ -199,7 +199,7 @@ def table(records: Sequence[Record]) -> str:
             for target, kind in keys:
                 share = r.coverage[f"{method} {target} {kind}"]
                 off = abs(share - LEVEL) > 3 * r.deviation
-                cells += f"{share:>13.1%}{'*' if off else ' '}"
+                cells += f"{share:>17.1%}{'*' if off else ' '}"
             lines.append(f"{r.design.name:<24}{method:<12}{cells}")
         said = ", ".join(f"{word} {count}" for word, count in sorted(r.verdicts.items()))
         lines.append(f"  verdicts: {said}")

@@ -149,6 +149,7 @@ def _planned(
             Actions.of_space(env.world.actions),
             horizon=experiment.horizon or env.world.horizon,
             method=make_planner(column.planner, **settings),
+            compare=False,
         )
 
 

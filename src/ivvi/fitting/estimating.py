@@ -17,6 +17,7 @@ from ivvi.features import FeatureMap
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.recipe import Recipe
 from ivvi.logs import Log, read_logs
+from ivvi.logs.schema import Columns
 from ivvi.shard import Shard
 
 
@@ -30,6 +31,7 @@ def estimate(  # noqa: PLR0913
     allow_unidentified: bool = False,
     episodes: bool = False,
     difference: bool = False,
+    exogenous: Columns = (),
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
     checkpoint: Checkpoint | None = None,
@@ -59,6 +61,9 @@ def estimate(  # noqa: PLR0913
     difference
         Estimate from differences between the steps of an episode, in which a confounder that
         lasts the whole episode drops out (`ivvi.differences` says what must hold).
+    exogenous
+        With `difference`, states that no noise of any step moves, such as dummies for the
+        years: their own differences instrument them.
     seed
         Seed of random features.
     progress
@@ -90,6 +95,11 @@ def estimate(  # noqa: PLR0913
             "differences are taken between the rows of a log, in one pass and one process: no "
             "moments, checkpoint, cluster or per-episode moments"
         )
+    if exogenous and not difference:
+        raise InputError(
+            "exogenous states are told apart in differences alone; give difference (--difference) "
+            "too"
+        )
     recipe = Recipe(
         make_method(method) if isinstance(method, str) else method,
         StandardErrors(se) if isinstance(se, str) else se,
@@ -102,7 +112,9 @@ def estimate(  # noqa: PLR0913
         fit = recipe.of_moments(logs)
     else:
         log = logs if isinstance(logs, Log) else read_logs(logs)
-        way = recipe.of_differences if difference else partial(recipe.of_rows, episodes=episodes)
+        way = partial(recipe.of_rows, episodes=episodes)
+        if difference:
+            way = partial(recipe.of_differences, exogenous=exogenous)
         fit = way(log, phi, psi, seed=seed)
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=2)

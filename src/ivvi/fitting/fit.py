@@ -12,14 +12,15 @@ import numpy as np
 
 from ivvi.diagnostics import Diagnostics, Statistic, difference
 from ivvi.diagnostics.hypotheses import combination, wald
-from ivvi.dynamics import Dynamics
+from ivvi.diagnostics.robust_intervals import RobustIntervals
+from ivvi.dynamics import Dynamics, InstrumentVerdict
 from ivvi.errors import InputError
 from ivvi.estimators import Estimate
 from ivvi.estimators.scores import Scored
 from ivvi.estimators.standard_errors import Resolved
 from ivvi.files import content_hash
 from ivvi.fitting.inference import NO_MOMENTS, Inference, nothing_inferred
-from ivvi.logs import Counts, Roles, Sample
+from ivvi.logs import Counts, Log, Roles, Sample
 from ivvi.moments import Moments
 from ivvi.shard import Shard, kept_in_model
 from ivvi.summary import WIDTH, with_nulls
@@ -52,6 +53,10 @@ class Fit:
     differenced
         Whether it comes from differences between steps; `moments` and `diagnostics` are then
         those of the differences.
+    log
+        The log that was read, for what takes one more pass over its rows; it is not saved.
+    notes
+        What the first rows of the log warn of.
     """
 
     estimate: Estimate
@@ -66,6 +71,8 @@ class Fit:
     sample: Sample | None = None
     command: str = ""
     differenced: bool = False
+    log: Log | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def W(self) -> np.ndarray:  # noqa: N802
@@ -109,6 +116,11 @@ class Fit:
         return self._inferred.scored
 
     @property
+    def robust_intervals(self) -> RobustIntervals:
+        """Intervals of the actions' effects that a weak instrument cannot spoil."""
+        return self._inferred.robust
+
+    @property
     def errors(self) -> Resolved:
         """What the standard errors asked for came to."""
         return self._inferred.errors
@@ -119,9 +131,9 @@ class Fit:
         trace, inference = self.estimate.trace, self.inference
         unfinished = (trace.advice,) if trace is not None and trace.advice else ()
         if inference is None:
-            return unfinished
+            return self.notes + unfinished
         clusters = (inference.errors.warning,) if inference.errors.warning else ()
-        return inference.diagnostics.warnings + clusters + unfinished
+        return inference.diagnostics.warnings + clusters + self.notes + unfinished
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -134,7 +146,9 @@ class Fit:
     @property
     def model(self) -> Dynamics:
         """The estimated dynamics, to plan with."""
-        return Dynamics.of(self.estimate, self.roles, self.sample)
+        said = None if self.inference is None else self.inference.diagnostics.verdict
+        told = None if said is None else InstrumentVerdict(said.word, said.sentence)
+        return Dynamics.of(self.estimate, self.roles, self.sample, told)
 
     @property
     def baseline_model(self) -> Dynamics:

@@ -6,12 +6,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ivvi.diagnostics import Diagnostics
+from ivvi.diagnostics.action_strength import ActionStrength
+from ivvi.diagnostics.robust_intervals import RobustIntervals
 from ivvi.diagnostics.wild import WildTest
 from ivvi.estimators import Estimate
 from ivvi.estimators.scores import Scored
 from ivvi.estimators.standard_errors import Resolved
 from ivvi.moments import Moments
-from ivvi.summary import coefficient_table, diagnostics_table, with_nulls
+from ivvi.summary import (
+    action_lines,
+    coefficient_table,
+    diagnostics_table,
+    robust_lines,
+    with_nulls,
+)
 
 NO_MOMENTS = (
     "with memory of order d the moments are not formed; fit fewer features, or ask for "
@@ -39,6 +47,10 @@ class Inference:
         Variances of residuals times instruments, from the second pass; empty without one.
     errors
         What the standard errors asked for came to.
+    robust
+        Intervals of the actions' effects that a weak instrument cannot spoil.
+    actions
+        How strong the instruments are for each action, by the features that hold it.
     wild
         Bootstrapped tests of the actions' effects, by output and feature, if asked for.
     """
@@ -48,6 +60,8 @@ class Inference:
     diagnostics: Diagnostics
     scored: dict[str, Scored]
     errors: Resolved
+    robust: RobustIntervals = field(default_factory=RobustIntervals)
+    actions: tuple[ActionStrength, ...] = ()
     wild: dict[tuple[str, str], WildTest] = field(default_factory=dict)
 
     def tables(self, estimate: Estimate, shown: int) -> list[str]:
@@ -56,9 +70,11 @@ class Inference:
         for output in range(shown):
             lines += [coefficient_table(estimate, self.baseline, output)]
             lines += [*self._wild_lines(estimate.layout.outputs[output]), ""]
+            robust = robust_lines(estimate, self.robust, output)
+            lines += [*robust, ""] if robust else []
         if more := len(estimate.W) - shown:
             lines += [f"... and {more} more outputs", ""]
-        return [*lines, diagnostics_table(self.diagnostics)]
+        return [*lines, diagnostics_table(self.diagnostics), *action_lines(self.actions)]
 
     def _wild_lines(self, output: str) -> list[str]:
         return [f"{name:<10} {test}" for (of, name), test in self.wild.items() if of == output]
@@ -67,15 +83,19 @@ class Inference:
         """Describe how sure an estimate is, and what else is known, with JSON values."""
         return {
             "se": with_nulls(estimate.se),
+            "exact_outputs": list(estimate.exact),
             **estimate.W_cov.to_json(),
             "debiased_asked": self.errors.wanted.debiased,
             "se_note": self.errors.note or None,
             "wild": self._wild_json(),
+            **self.robust.to_json(),
+            "recommended": self.diagnostics.verdict.to_json()["recommended"],
             "least_squares": {
                 "W": self.baseline.W.tolist(),
                 "se": with_nulls(self.baseline.se),
             },
-            "diagnostics": self.diagnostics.to_json(),
+            "diagnostics": self.diagnostics.to_json()
+            | {"actions": {one.action: one.to_json() for one in self.actions}},
         }
 
     def _wild_json(self) -> dict[str, dict[str, Any]] | None:
@@ -90,7 +110,7 @@ def nothing_inferred() -> dict[str, Any]:
     """Return what `Inference.to_json` would, where the moments were not formed."""
     reasons = dict.fromkeys(DIAGNOSTICS, NO_MOMENTS)
     return {
-        **dict.fromkeys(("se", "se_kind", "least_squares")),
+        **dict.fromkeys(("se", "se_kind", "least_squares", "robust_interval", "recommended")),
         "diagnostics": {**dict.fromkeys(DIAGNOSTICS), "reasons": reasons},
-        "reasons": dict.fromkeys(("se", "least_squares"), NO_MOMENTS),
+        "reasons": dict.fromkeys(("se", "least_squares", "robust_interval"), NO_MOMENTS),
     }

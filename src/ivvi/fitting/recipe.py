@@ -10,21 +10,27 @@ from typing import Any
 
 from ivvi.checkpoint import Checkpoint
 from ivvi.diagnostics import diagnose, strength
+from ivvi.diagnostics.action_strength import holding, strength_by_action
 from ivvi.diagnostics.identification import explain_unidentified
+from ivvi.diagnostics.robust_intervals import settled
 from ivvi.diagnostics.second_pass import second_pass
 from ivvi.diagnostics.wild import WildTest, wild_tests
-from ivvi.differences import MAP, Levels, difference_log
+from ivvi.differences import DifferencedTable, Levels
 from ivvi.errors import IdentificationError, InputError
 from ivvi.estimators import GMM, Estimate, LeastSquares, Method, StandardErrors
 from ivvi.estimators.dependence import step_dependence
+from ivvi.estimators.exact_outputs import without_rounding
 from ivvi.estimators.inference import counted, with_errors
 from ivvi.estimators.sgda import SGDA
 from ivvi.estimators.standard_errors import Resolved
 from ivvi.features import FeatureMap
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference import Inference
+from ivvi.fitting.notes import notes_on
+from ivvi.fitting.robust import beside_wald
 from ivvi.layout import Layout, build_layout
-from ivvi.logs import Counts, Log
+from ivvi.logs import Counts, Log, Sample
+from ivvi.logs.schema import Columns
 from ivvi.moments import Moments, compute_moments
 from ivvi.resume import run_key, settings_of
 from ivvi.shard import Shard
@@ -124,17 +130,22 @@ class Recipe:
         logger.info("weights by %s; standard errors %s", method.name, errors.kind)
         scored = second_pass(found, moments, errors, log, counts, self.progress, self.client)
         sure = {
-            name: with_errors(e, errors, scored.get(name), moments) for name, e in found.items()
+            name: without_rounding(with_errors(e, errors, scored.get(name), moments), moments)
+            for name, e in found.items()
         }
         errors = counted(errors, sure["estimate"])
+        head = None if log is None else log.head(episodes=True)
+        diagnostics = diagnose(moments, scored)
+        robust = beside_wald(self.method, moments, sure["estimate"], diagnostics, scored)
+        diagnostics = replace(diagnostics, verdict=settled(diagnostics.verdict, robust))
+        layout, roles = moments.layout, shard.roles
+        held = holding(layout.phi, len(roles.state), len(roles.action), head)
+        stages = diagnostics.first_stage
+        by_action = strength_by_action(stages, robust, layout, roles.action, held)
         return Fit(
             estimate=sure["estimate"],
             inference=Inference(
-                moments,
-                sure["baseline"],
-                diagnose(moments, scored),
-                scored,
-                errors,
+                *(moments, sure["baseline"], diagnostics, scored, errors, robust, by_action),
                 self._wild(moments, sure["estimate"]),
             ),
             counts=counts,
@@ -143,7 +154,9 @@ class Recipe:
             method=method.name,
             settings=settings_of(method),
             files=shard.files if log is None else tuple(log.table.files),
-            sample=None if log is None else log.sample(),
+            log=log,
+            sample=None if head is None else Sample.of(head),
+            notes=() if head is None else notes_on(head, shard.roles, sure["estimate"], moments),
         )
 
     def _wild(self, moments: Moments, estimate: Estimate) -> dict[tuple[str, str], WildTest]:
@@ -167,16 +180,22 @@ class Recipe:
         return self.errors.for_sums(by, shard.counts, d_phi)
 
     def of_differences(
-        self, log: Log, phi: FeatureMap | str, psi: FeatureMap | str | None, *, seed: int = 0
+        self,
+        log: Log,
+        phi: FeatureMap | str,
+        psi: FeatureMap | str | None,
+        *,
+        seed: int = 0,
+        exogenous: Columns = (),
     ) -> Fit:
         """Fit to differences between steps; what comes back speaks of levels again."""
         if set(self.errors.columns) - {log.roles.episode}:
             raise InputError("differences are clustered by the episode alone")
         layout = build_layout(log, phi, psi, seed)
-        differenced = difference_log(log, layout)
+        table = DifferencedTable(log, layout, exogenous)
         moments, counts = compute_moments(log, layout, progress=self.progress)
-        levels = Levels(layout, moments, counts.episodes)
-        found = replace(self, progress=None).of_rows(differenced, MAP, MAP)
+        levels = Levels(layout, moments, counts.episodes, table.order)
+        found = replace(self, progress=None)._of_differenced(table)
         baseline = levels.restore(found.baseline)
         return replace(
             found,
@@ -186,6 +205,22 @@ class Recipe:
             sample=log.sample(),
             differenced=True,
         )
+
+    def _of_differenced(self, table: DifferencedTable) -> Fit:
+        """Fit to a table of differences, around their mean unless that is one of the features."""
+        log, features = Log(table, table.roles), table.features
+        try:
+            found = self.of_rows(log, features, features)
+        except IdentificationError:
+            table.check_instruments()
+            alone = FeatureMap(features.blocks[1:])
+            try:
+                return self.of_rows(log, alone, features)
+            except IdentificationError:
+                pass
+            raise
+        table.check_instruments()
+        return found
 
     def _without_moments(self, method: SGDA, log: Log, layout: Layout) -> Fit:
         """Fit by descent-ascent in memory of order d."""

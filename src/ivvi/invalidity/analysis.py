@@ -9,21 +9,14 @@ from typing import Any
 import numpy as np
 
 from ivvi.diagnostics.quantiles import check_level
-from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError
 from ivvi.invalidity.flips import Replanned
-from ivvi.invalidity.gains import (
-    ANCHORS,
-    BAND,
-    Gain,
-    Stage,
-    deviations,
-    smallest_crossing,
-    smallest_loss,
-)
+from ivvi.invalidity.gains import BAND, Gain, Stage, deviations, smallest_loss
 from ivvi.invalidity.results import Band, Breakdown, EffectBand, Sensitivity
-from ivvi.invalidity.violations import WORST, Exclusion, Violation
+from ivvi.invalidity.variances import Variances, errors_of, rows_of
+from ivvi.invalidity.violations import WORST, Violation
 from ivvi.layout import Floats
+from ivvi.logs import Log
 from ivvi.planners.problem import Planner, state_rows
 from ivvi.planning import make_planner
 from ivvi.policy import Policy
@@ -39,6 +32,7 @@ def sensitivity(  # noqa: PLR0913
     actions: Any = None,
     horizon: int | None = None,
     discount: float | None = None,
+    terminal: Callable[..., Any] | None = None,
     against: Sequence[str] | Mapping[str, Any] = ("behaviour",),
     violations: Sequence[str] = ("worst",),
     states: Any = None,
@@ -48,6 +42,7 @@ def sensitivity(  # noqa: PLR0913
     most: float = 1.0,
     level: float = 0.95,
     draws: int = 40,
+    log: Log | None = None,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Sensitivity:
@@ -60,7 +55,7 @@ def sensitivity(  # noqa: PLR0913
 
     Parameters
     ----------
-    policy, reward, actions, horizon, discount, starts
+    policy, reward, actions, horizon, discount, terminal, starts
         As for `ivvi.value`.
     source
         A `Fit`, or the folder of a saved model that keeps its moments.
@@ -84,6 +79,11 @@ def sensitivity(  # noqa: PLR0913
     level, draws
         Probability of the intervals, and draws of W from which the gain's standard errors
         come; none with 0.
+    log
+        The log, for a saved model (a `Fit` knows its own): robust, clustered or HAC standard
+        errors of the effects are computed again under a direct effect in one pass over it.
+        Unadjusted ones need no rows, nor those clustered by episode where its moments were
+        kept; otherwise errors grow with t as unadjusted ones do.
     seed, progress
         Seed of everything random; called after each plan and each gain.
 
@@ -99,7 +99,8 @@ def sensitivity(  # noqa: PLR0913
     """
     _check(level, most, episodes, draws)
     evidence = Evidence.of(source)
-    problem = problem_of(policy, evidence, reward, actions, horizon, discount)
+    asked = {"horizon": horizon, "discount": discount, "terminal": terminal}
+    problem = problem_of(policy, evidence, reward, actions, asked)
     stage = Stage.of(evidence, problem, starts, episodes, seed)
     rivals = by_name(against)
     if not rivals:
@@ -109,6 +110,7 @@ def sensitivity(  # noqa: PLR0913
     exclusion = stage.exclusion
     for word in violations:
         exclusion.check(word)
+    variances = Variances.of(exclusion, *errors_of(source), log or rows_of(source))
     rows = np.empty((0, 0)) if states is None else state_rows(states, problem.model)
     chosen = planner_of(policy) if states is None else _planner(policy, planner)
     tick = progress or (lambda steps: None)
@@ -130,8 +132,9 @@ def sensitivity(  # noqa: PLR0913
     for violation in directions.values():
         again = Replanned(exclusion, violation, problem, chosen, rows, progress)
         breakdowns += _flips(again, most)
-    effects = [e for v in directions.values() for e in _effects(exclusion, v, critical, most)]
-    return Sensitivity(tuple(breakdowns), tuple(bands), tuple(effects), level)
+    effects = [e for v in directions.values() for e in effect_bands(variances, v, critical, most)]
+    notes = (variances.note,) if variances.note else ()
+    return Sensitivity(tuple(breakdowns), tuple(bands), tuple(effects), level, notes)
 
 
 def _check(level: float, most: float, episodes: int, draws: int) -> None:
@@ -153,19 +156,32 @@ def _gain_lost(
     around: Floats | None,
     critical: float,
 ) -> tuple[Breakdown, Band]:
-    """Find where a gain is gone, and its band on both sides of there."""
-    lost = smallest_loss(gain, violation, most)
+    """Find where a gain is gone and where it is unsure, and its band on both sides of there.
+
+    Standard errors come from the same draws at every size, each computed where it is asked for.
+    """
+    lost = smallest_loss(lambda sign: lambda t: gain.at(violation, sign * t)[0], violation, most)
+    unsure = None
+    if around is not None:
+        within = most if lost is None else abs(lost)
+        unsure = (
+            lost
+            if lost == 0
+            else smallest_loss(
+                lambda sign: lambda t: gain.lower(violation, sign * t, around, critical),
+                violation,
+                within,
+            )
+        )
     reach = most if not lost else min(1.5 * abs(lost), most)
-    t = np.linspace(-reach, reach, BAND)
+    t = np.linspace(-reach if len(violation.signs) > 1 else 0.0, reach, BAND)
     (gains, error), se = gain.at(violation, t), np.full(BAND, np.nan)
     if around is not None:
-        anchors = np.linspace(-reach, reach, ANCHORS)
-        se = np.hypot(np.interp(t, anchors, gain.se(violation, anchors, around)), error)
+        se = np.hypot(gain.se(violation, t, around), error)
     sizes = [gain.exclusion.size(violation, v) for v in t]
     share = np.sign(t) * [s.most_share for s in sizes]
     correlation = np.sign(t) * [s.most_correlation for s in sizes]
     band = Band(rival, violation.name, t, share, correlation, gains, se, error, critical)
-    unsure = None if around is None else smallest_crossing(t, band.lower, violation.signs)
     limit = gain.exclusion.size(violation, most)
     gone, doubted = gain.size(violation, lost), gain.size(violation, unsure)
     asked = around is not None
@@ -186,41 +202,27 @@ def _flips(again: Replanned, most: float) -> list[Breakdown]:
     return found
 
 
-def _effects(
-    exclusion: Exclusion, violation: Violation, critical: float, most: float
+def effect_bands(
+    variances: Variances, violation: Violation, critical: float, most: float
 ) -> list[EffectBand]:
     """Describe each coefficient of a feature that z does not share with the state.
 
     The worst direction is that of each coefficient, which costs sigma_i |L_j| for a size of 1.
     """
+    exclusion = variances.exclusion
     layout, model, L = exclusion.moments.layout, exclusion.model, exclusion.influence
-    se = _standard_errors(model)
     found = []
     for i in np.flatnonzero(np.linalg.norm(violation.G, axis=1)).tolist():
         for j in sorted(set(layout.phi_columns) - set(layout.shared)):
             own = exclusion.against(i, j) if violation.name == WORST else violation
             slope = float(exclusion.noise[i] * own.G[i] @ L[j])
             t = float(model.W[i, j]) / slope if slope else np.inf
-            tipping = exclusion.size(own, t) if abs(t) <= most else None
+            allowed = np.sign(t) in own.signs and abs(t) <= most
+            tipping = exclusion.size(own, t) if allowed else None
             names = layout.outputs[i], layout.phi_names[j], violation.name
-            numbers = float(model.W[i, j]), float(se[i, j]), slope
-            found.append(EffectBand(*names, *numbers, critical, tipping))
+            numbers = float(model.W[i, j]), slope, variances.along(i, j, own.G[i])
+            found.append(EffectBand(*names, *numbers, critical, own.signs, tipping))
     return found
-
-
-def _standard_errors(model: Dynamics) -> Floats:
-    """Standard errors of W, (d_y, d_phi); NaN where they are not known."""
-    if model.bread.size == 0:
-        return np.full(model.W.shape, np.nan)
-    variance: Any
-    if model.W_cov is None:
-        variance = np.outer(np.diag(model.noise_cov), np.diag(model.bread))
-    elif model.W_cov.ndim == 2:
-        variance = np.diag(model.W_cov).reshape(model.W.shape)
-    else:
-        variance = np.diagonal(model.W_cov, axis1=1, axis2=2)
-    se: Floats = np.sqrt(np.maximum(variance, 0.0))
-    return se
 
 
 def _planner(policy: Any, planner: Planner | str | None) -> Planner:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,7 +17,9 @@ from ivvi.layout import Floats
 from ivvi.planners.problem import Planner, Problem
 from ivvi.policy import Policy
 
-FIRST, POINTS, HALVINGS = 0.03, 6, 5
+HALVINGS = 5
+FIRST, RATIO = 0.03, 2.0
+"""Sizes that are planned with: the first, and how much larger each next one is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +38,7 @@ class Replanned:
         """Plan again with W(t); returns actions (k, d_a)."""
         if t not in self._known:
             W = self.exclusion.weights(self.exclusion.effects(self.violation, t))
-            numbers = W, self.exclusion.noise_cov(W), self.problem.model.phi.numbers
-            problem = self.problem.with_numbers(numbers)
+            problem = self.problem.with_weights(W, self.exclusion.noise_cov(W))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", PlanningWarning)  # said when it was planned
                 policy = Policy(problem, self.planner.solve(problem))
@@ -55,8 +57,8 @@ class Replanned:
         def flipped(t: float) -> Any:
             return has_flipped(self.problem.actions, start, self(t)[row])
 
-        before = 0.0
-        for size in np.geomspace(FIRST * most, most, POINTS):
+        before, count = 0.0, max(0, math.ceil(math.log(most / FIRST) / math.log(RATIO) - 1e-9))
+        for size in (*(FIRST * RATIO ** np.arange(count)), most):
             for sign in self.violation.signs:
                 if not flipped(sign * size).any():
                     continue

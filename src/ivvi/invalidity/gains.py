@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,8 +12,8 @@ import numpy as np
 from ivvi.dynamics import Dynamics
 from ivvi.invalidity.violations import Exclusion, Size, Violation
 from ivvi.layout import Floats
+from ivvi.next_states import noise_law
 from ivvi.planners import Problem
-from ivvi.scatter import square_root
 from ivvi.valuation.actors import Acting, Habitual
 from ivvi.valuation.draws import Worlds, estimated_world, repeated
 from ivvi.valuation.evidence import Evidence
@@ -21,8 +22,11 @@ from ivvi.valuation.simulation import Episodes, Task, in_chunks
 
 STEP = 0.05
 """Step of the central difference, in standard deviations of the noise."""
-SMALLEST, BAND, ANCHORS = 1e-3, 33, 5
-"""Points of a band, of each grid and of each chunk of worlds; points with standard errors."""
+BAND = 33
+"""Points of a band, and worlds in a chunk."""
+SMALLEST, A_DECADE, CUTS, ROUNDS = 0.01, 5, 8, 2
+"""Sizes that are looked at: from the smallest on, so many a decade; then the interval in which
+something is lost is cut into so many parts, so often."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +60,8 @@ class Stage:
         if isinstance(actor, Habitual) and actor.design.psi is not None:
             worlds = worlds._replace(direct=self.exclusion.direct(E))
             noise = noise - E @ np.swapaxes(E, 1, 2)
-        d = worlds.factor.shape[-1]
-        worlds = worlds._replace(factor=square_root(noise[:, :d, :d]))
+        d = self.task.d_x
+        worlds = worlds._replace(law=noise_law(noise[:, :d, :d], self.task.categories))
         return in_chunks(self.task, actor, given, worlds, self.episodes, BAND)
 
 
@@ -102,9 +106,11 @@ class Gain:
         """Return the gains and the errors of their simulation for sizes t (m,)."""
         return self(self.exclusion.effects(violation, t))
 
-    def towards(self, violation: Violation, sign: float) -> Callable[[Floats], Floats]:
-        """Return the gain as a function of the amount of a violation of one sign."""
-        return lambda amount: self.at(violation, sign * amount)[0]
+    def lower(self, violation: Violation, t: Floats, draws: Floats, critical: float) -> Floats:
+        """Return lower ends of the intervals for sizes t (m,); see `se`."""
+        gains, error = self.at(violation, t)
+        lower: Floats = gains - critical * np.hypot(self.se(violation, t, draws), error)
+        return lower
 
     def size(self, violation: Violation, t: float | None) -> Size | None:
         """Return a size that may not exist in a reader's units."""
@@ -127,47 +133,42 @@ class Gain:
         return se
 
 
+def ladder(most: float) -> Floats:
+    """Return 0 and the sizes up to `most` that are looked at: the same whatever `most` is."""
+    count = max(0, math.floor(A_DECADE * math.log10(most / SMALLEST) + 1e-9) + 1)
+    rungs = SMALLEST * 10 ** (np.arange(count) / A_DECADE)
+    sizes: Floats = np.r_[0.0, rungs[rungs < most * (1 - 1e-9)], most]
+    return sizes
+
+
 def first_loss(gain: Callable[[Floats], Floats], most: float) -> float | None:
     """Return the smallest t in [0, most] where a gain is gone, None if there is none.
 
-    Looked for on a geometric grid, then inside the interval of the first change of sign;
-    where the states explode nothing is found.
+    Looked for on the `ladder`, then inside the interval of the first change of sign; where
+    the states explode nothing is found.
     """
-    grid = np.r_[0.0, np.geomspace(SMALLEST * most, most, BAND - 1)]
-    at = _crossing(gain(grid))
-    if at is None:
-        return None
-    if at == 0:
-        return 0.0
-    fine = np.linspace(grid[at - 1], grid[at], BAND)
-    values = gain(fine)
-    inside = _crossing(values) or len(fine) - 1
-    return interpolated(fine, values, inside)
-
-
-def interpolated(t: Floats, values: Floats, at: int) -> float:
-    """Where the line through points at - 1 and at meets zero."""
+    grid = ladder(most)
+    values = gain(grid)
+    at = _crossing(values)
+    if at is None or at == 0:
+        return None if at is None else 0.0
+    for _ in range(ROUNDS):
+        ends = values[at - 1], values[at]
+        grid = np.linspace(grid[at - 1], grid[at], CUTS + 1)
+        values = np.r_[ends[0], gain(grid[1:-1]), ends[1]]
+        at = _crossing(values) or CUTS
     before, after = values[at - 1], values[at]
-    return float(t[at - 1] + (t[at] - t[at - 1]) * before / (before - after))
+    return float(grid[at - 1] + (grid[at] - grid[at - 1]) * before / (before - after))
 
 
-def smallest_loss(gain: Gain, violation: Violation, most: float) -> float | None:
-    """Return the size, of the smallest amount and any sign allowed, where a gain is gone."""
-    found = {sign: first_loss(gain.towards(violation, sign), most) for sign in violation.signs}
-    return _nearest(found)
+def smallest_loss(
+    towards: Callable[[float], Callable[[Floats], Floats]], violation: Violation, most: float
+) -> float | None:
+    """Return the size, of the smallest amount and any sign allowed, where a gain is gone.
 
-
-def smallest_crossing(t: Floats, values: Floats, signs: tuple[float, ...]) -> float | None:
-    """Return the t nearest to 0 where values on a grid -T .. T fall to zero; None if nowhere."""
-    found: dict[float, float | None] = {}
-    for sign in signs:
-        order = np.argsort(sign * t)
-        order = order[sign * t[order] >= 0]
-        at = _crossing(values[order])
-        found[sign] = None
-        if at is not None:
-            found[sign] = interpolated(sign * t[order], values[order], at) if at else 0.0
-    return _nearest(found)
+    `towards` gives, for a sign, the gain (or the lower end of its interval) by amount.
+    """
+    return _nearest({sign: first_loss(towards(sign), most) for sign in violation.signs})
 
 
 def _nearest(found: dict[float, float | None]) -> float | None:

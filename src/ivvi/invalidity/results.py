@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from ivvi.canvas import check_figure, make_axes, save_figure
+from ivvi.errors import InputError
+from ivvi.invalidity.variances import Quadratic
 from ivvi.invalidity.violations import Size
 from ivvi.layout import Floats
 
@@ -60,7 +62,7 @@ class Band:
     rival, violation
         Against whom, and the direction.
     t
-        Sizes, from -T to T.
+        Sizes, from -T to T; from 0 where the sign of the violation is given.
     share, correlation
         The same in a reader's units, the largest of any output, with the sign of t.
     gain, se
@@ -93,13 +95,21 @@ class Band:
         return self.gain + self.critical * self.se
 
     def union(self, t: float) -> tuple[float, float]:
-        """Interval of the gain when the violation is at most `t` in size, either way.
+        """Interval of the gain when the violation is at most `t` in size, either way allowed.
 
         The union of the intervals at every size that is allowed (Conley, Hansen and Rossi,
-        2012); it covers with at least the probability of each.
+        2012); it covers with at least the probability of each. Sizes beyond the band's last
+        are refused.
         """
-        inside = np.abs(self.t) <= abs(t) * (1 + 1e-9)
-        return float(self.lower[inside].min()), float(self.upper[inside].max())
+        if abs(t) > self.t[-1] * (1 + 1e-9):
+            raise InputError(
+                f"the size is {abs(t):g}; the band was computed up to {self.t[-1]:g} (most=)"
+            )
+        ends = np.clip([-abs(t), abs(t)], self.t[0], self.t[-1])
+        inside = (self.t > ends[0]) & (self.t < ends[1])
+        low = np.r_[np.interp(ends, self.t, self.lower), self.lower[inside]]
+        high = np.r_[np.interp(ends, self.t, self.upper), self.upper[inside]]
+        return float(low.min()), float(high.max())
 
     def to_json(self) -> dict[str, Any]:
         """Describe with JSON values; null for what was not computed."""
@@ -119,33 +129,59 @@ class EffectBand:
     ----------
     output, feature, violation
         Which coefficient, and the direction.
-    estimate, se, slope
-        The coefficient at t = 0, its standard error, what a size of 1 takes from it.
+    estimate, slope
+        The coefficient at t = 0, and what a size of 1 takes from it.
+    variance
+        Its variance at every size.
+    critical
+        Standard errors on each side of an interval.
+    signs
+        Whether both signs of t are to be thought of, or the positive one alone.
     tipping
-        The size that explains the whole of the estimate; None if none up to the largest does.
+        The size, of a sign allowed, that explains the whole of the estimate; None if none up
+        to the largest does.
     """
 
     output: str
     feature: str
     violation: str
     estimate: float
-    se: float
     slope: float
+    variance: Quadratic
     critical: float
+    signs: tuple[float, ...]
     tipping: Size | None
 
+    @property
+    def se(self) -> float:
+        """Standard error at t = 0."""
+        return self.variance.se(0.0)
+
+    def interval(self, t: float) -> tuple[float, float]:
+        """Interval when the violation has size `t`: with its effect taken from the outputs."""
+        middle, half = self.estimate - t * self.slope, self.critical * self.variance.se(t)
+        return middle - half, middle + half
+
     def union(self, t: float) -> tuple[float, float]:
-        """Interval when the violation is at most `t` in size, either way."""
-        half = abs(t * self.slope) + self.critical * self.se
-        return self.estimate - half, self.estimate + half
+        """Interval when the violation is at most `t` in size, of the signs allowed.
+
+        The union of `interval(s)` over all such s (Conley, Hansen and Rossi, 2012). The
+        standard error, the root of a positive quadratic, is convex in s, so that the lower
+        end is concave, the upper convex, and both are furthest out at an end of the range.
+        """
+        ends = {0.0, *(sign * abs(t) for sign in self.signs)}
+        low, high = zip(*(self.interval(s) for s in ends), strict=True)
+        return min(low), max(high)
 
     def to_json(self) -> dict[str, Any]:
         """Describe with JSON values."""
         words = {"output": self.output, "feature": self.feature, "violation": self.violation}
         se = self.se if math.isfinite(self.se) else None
         numbers = {"estimate": self.estimate, "se": se, "slope": self.slope}
+        variance = [self.variance.v0, self.variance.v1, self.variance.v2]
+        known = variance if all(map(math.isfinite, variance)) else None
         tipping = None if self.tipping is None else self.tipping.to_json()
-        return {**words, **numbers, "tipping": tipping}
+        return {**words, **numbers, "variance": known, "tipping": tipping}
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,12 +198,15 @@ class Sensitivity:
         Coefficients of the actions by size of the violation.
     level
         Probability of the intervals.
+    notes
+        What to know of the effects' standard errors.
     """
 
     breakdowns: tuple[Breakdown, ...]
     bands: tuple[Band, ...]
     effects: tuple[EffectBand, ...]
     level: float
+    notes: tuple[str, ...] = ()
 
     def summary(self) -> str:
         """Return the breakdown points as text."""
@@ -199,6 +238,7 @@ class Sensitivity:
             "breakdowns": [b.to_json() for b in self.breakdowns],
             "bands": [b.to_json() for b in self.bands],
             "effects": [e.to_json() for e in self.effects],
+            "notes": list(self.notes),
         }
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:

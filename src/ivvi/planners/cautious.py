@@ -1,12 +1,13 @@
-"""Caution: leave what was usual only where the gain is sure enough.
+"""Caution: leave what can be fallen back on only where the gain is sure enough.
 
-Let b(x) = E[a | x] be what was usually done in x, and a*(x) the plan. Between them stand
+Let b(x) be the fallback (`planners.fallback`: what was usual, E[a | x], nothing, one action, a
+policy), and a*(x) the plan. Between them stand
 
     a = b + t M_r (a* - b),   M_r the projector on the r best identified directions of action,
 
 and of these (over a finite set, of all choices) the one is taken whose gain over b has the
-best lower bound: with D(W) the return of doing a now and what is usual afterwards, less that
-of doing b now, in the mean dynamics of W over a few steps,
+best lower bound: with D(W) the return of doing a now and b afterwards, less that of doing b
+now, in the mean dynamics of W over a few steps,
 
     D(W_hat) - kappa (mean_m (D(W_m) - D(W_hat))^2)^1/2,   W_m ~ N(W_hat, W_cov).
 
@@ -29,18 +30,20 @@ from ivvi.blocks import Array
 from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError
 from ivvi.files import Saved, nest, unnest
-from ivvi.planners.choices import MOST_LISTED
+from ivvi.planners.fallback import Fallback, fallback_from_parts, make_fallback
 from ivvi.planners.mpc import MPC, MPCRule
 from ivvi.planners.problem import Planner, Problem, Rule
+from ivvi.planners.simple import HeldRule, UsualRule
 from ivvi.planners.spede import SPEDERule
-from ivvi.planners.usual import Support, Usual
+from ivvi.planners.usual import Support
 from ivvi.planners.value_iteration import ValueRule
 from ivvi.rewards import Learned
 
 PLANS: dict[Any, Callable[..., Rule]] = {
-    rule.kind: rule.from_parts for rule in (MPCRule, SPEDERule, ValueRule)
+    rule.kind: rule.from_parts for rule in (MPCRule, SPEDERule, ValueRule, HeldRule, UsualRule)
 }
 """How the rules of other planners are made again from their parts, by the planner's word."""
+MOST_LISTED = 64
 SCENARIOS, STEPS = 24, 4
 """Draws of W, and steps over which a gain is counted."""
 PARTS = (0.5, 1.0)
@@ -51,7 +54,7 @@ WIDE = 10.0
 
 @dataclass(frozen=True)
 class Cautious:
-    """A planner whose plan is followed as far as its gain over what was usual is sure.
+    """A planner whose plan is followed as far as its gain over a fallback is sure.
 
     Parameters
     ----------
@@ -61,13 +64,17 @@ class Cautious:
         From 0, the plan as it is, to a confidence below 1: the lower bounds are those of
         two-sided intervals of this confidence, kappa = Phi^-1((1 + caution) / 2).
     abstain
-        Share of the log's rows that count as supported; where (x, a) lies outside, what was
-        usual is done. None for no such rule.
+        Share of the log's rows that count as supported; where (x, a) lies outside, the fallback
+        is done. None for no such rule.
+    fallback
+        ``usual`` (what was done in the log), ``zero``, an action (d_a,), a policy, or ``best``:
+        what was usual, nothing or the best of the actions held, by the lower bound of its value.
     """
 
     planner: Planner = field(default_factory=MPC)
     caution: float = 0.95
     abstain: float | None = None
+    fallback: Any = "best"
 
     def __post_init__(self) -> None:
         if not 0 <= self.caution < 1:
@@ -78,12 +85,16 @@ class Cautious:
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> CautiousRule:
         """Plan, then prepare the draws of W and the directions of action."""
         model = problem.model
-        usual = Usual.of(model)
-        inner = self.planner.solve(problem, seed=seed, progress=progress)
+        if len(model.acted) == 0:
+            raise InputError(
+                "caution needs rows of the log, and this model holds none: fit it to a log"
+            )
         drawn = scenarios(model, SCENARIOS, np.random.default_rng(seed))
+        fallback = make_fallback(self.fallback, problem, drawn, self.caution)
+        inner = self.planner.solve(problem, seed=seed, progress=progress)
         support = None if self.abstain is None else Support.of(model, self.abstain)
         towards = directions(model, drawn)
-        parts = (self.caution, drawn, towards, usual, support, self.abstain)
+        parts = (self.caution, drawn, towards, fallback, support, self.abstain)
         return CautiousRule(problem, inner, *parts)
 
 
@@ -101,8 +112,8 @@ class CautiousRule:
         W_hat and draws around it, (M + 1, d_y, d_phi).
     towards
         M_r for r = 1, ..., d_a, (d_a, d_a, d_a).
-    usual, support, abstain
-        What was usually done, where the log has rows, and the share that counts.
+    fallback, support, abstain
+        What is done where nothing is sure, where the log has rows, and the share that counts.
     """
 
     kind: ClassVar[str] = "cautious"
@@ -111,7 +122,7 @@ class CautiousRule:
     caution: float
     drawn: Array
     towards: Array
-    usual: Usual
+    fallback: Fallback
     support: Support | None = None
     abstain: float | None = None
 
@@ -127,23 +138,25 @@ class CautiousRule:
         """Make the rule again from `parts`."""
         named = dict(settings["inner"])
         inner = PLANS[named.pop("kind")](problem, named, unnest("inner", arrays))
-        usual = Usual(problem.model.phi, *(arrays[f"usual.{k}"] for k in ("slopes", "range")))
+        fallback = fallback_from_parts(problem, settings["fallback"], unnest("fallback", arrays))
         parts = [arrays.get(f"support.{k}") for k in ("centre", "scale", "limit")]
         support = None if parts[0] is None else Support(*parts)  # type: ignore[arg-type]
         kept = float(settings["caution"]), arrays["drawn"], arrays["towards"]
-        return cls(problem, inner, *kept, usual, support, settings["abstain"])
+        return cls(problem, inner, *kept, fallback, support, settings["abstain"])
 
     def parts(self) -> Saved:
         """Return the plan's settings and arrays, and those of caution."""
         settings, arrays = self.inner.parts()
         found = nest("inner", arrays)
         found |= {"drawn": self.drawn, "towards": self.towards}
-        found |= {"usual.slopes": self.usual.slopes, "usual.range": self.usual.range}
+        asked, held = self.fallback.parts()
+        found |= nest("fallback", held)
         if self.support is not None:
             names = ("centre", "scale", "limit")
             found |= {f"support.{k}": np.asarray(getattr(self.support, k)) for k in names}
         inner = {"kind": self.inner.kind, **settings}
-        return {"inner": inner, "caution": self.caution, "abstain": self.abstain}, found
+        kept = {"caution": self.caution, "abstain": self.abstain, "fallback": asked}
+        return {"inner": inner, **kept}, found
 
     def begin(self, n: int) -> Any:
         """Remember what the plan remembers."""
@@ -152,7 +165,7 @@ class CautiousRule:
     def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
         """Return the actions (n, d_a) with the best lower bounds."""
         plan, memory = self.inner.act(x, h, memory)
-        b = self._usual(x)
+        b = self.fallback(x, h)
         if self.caution > 0:
             options = self._options(plan, b)
             best = jnp.argmax(self.bounds(x, options, h), axis=1)
@@ -171,14 +184,6 @@ class CautiousRule:
         kappa = NormalDist().inv_cdf((1 + self.caution) / 2)
         return gained[0] - kappa * jnp.sqrt(jnp.mean((gained[1:] - gained[0]) ** 2, axis=0))
 
-    def _usual(self, x: Array) -> Array:
-        """What was usual, or the allowed choice next to it."""
-        actions, b = self.problem.actions, self.usual(x)
-        box = jnp.clip(b[:, list(actions.continuous)], actions.low, actions.high)
-        far = b[:, None, list(actions.discrete)] - jnp.asarray(actions.choices)
-        choice = jnp.asarray(actions.choices)[jnp.argmin(jnp.sum(far**2, axis=-1), axis=1)]
-        return actions.join(box, choice)
-
     def _options(self, plan: Array, b: Array) -> Array:
         """Return b first, then what lies between it and the plan, (n, c, d_a)."""
         actions, n = self.problem.actions, len(b)
@@ -192,18 +197,18 @@ class CautiousRule:
         return jnp.concatenate([b[:, None], *some], axis=1)
 
     def _return(self, x: Array, a: Array, h: Array, W: Array) -> Array:
-        """Return of actions (n, d_a) in states (n, d_x), followed by what is usual, (n,)."""
+        """Return of actions (n, d_a) in states (n, d_x), followed by the fallback, (n,)."""
         problem, d = self.problem, self.problem.model.d_next
         total, alive = jnp.zeros(len(x)), jnp.ones(len(x))
         for step in range(STEPS + 1):
-            y = problem.model.phi(x, a) @ W.T
+            y = problem.model.features(x, a) @ W.T
             x_next = y[:, :d]
             learned = isinstance(problem.reward, Learned)
             r = y[:, -1] if learned else problem.reward(x, a, x_next, h + step)
             total = total + problem.discount**step * alive * r
             if problem.terminal is not None:
                 alive = alive * (1.0 - problem.terminal(x_next))
-            x, a = x_next, self._usual(x_next)
+            x, a = x_next, self.fallback(x_next, h + step + 1)
         return total
 
 

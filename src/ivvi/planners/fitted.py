@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
 from ivvi.blocks import Array
@@ -21,6 +22,7 @@ RIDGE = 1e-6
 AT_ONCE = 1 << 22
 
 
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class Fitted:
     """G(m) = E V(m + e) = c . [1, s, s s^T, sqrt(2 / M) cos(frequencies s + phases)].
@@ -63,6 +65,11 @@ class Fitted:
         return value
 
     @classmethod
+    def quadratic(cls, d: int) -> Fitted:
+        """Return a quadratic function of d states as they are."""
+        return cls(np.zeros(d), np.ones(d), np.zeros((d, 0)), np.zeros(0))
+
+    @classmethod
     def from_arrays(cls, problem: Problem, arrays: Mapping[str, np.ndarray]) -> Fitted:
         """Make the value again from `arrays`."""
         return cls(*(arrays[k] for k in ("centre", "scale", "frequencies", "phases")))
@@ -96,7 +103,7 @@ class Fitted:
         s = (m - self.centre) / self.scale
         i, j = np.triu_indices(len(self.centre))
         parts = [xp.ones_like(s[..., :1]), s, s[..., i] * s[..., j]]
-        if len(self.phases):
+        if self.phases.size:
             size = (2 / len(self.phases)) ** 0.5
             parts.append(size * xp.cos(s @ self.frequencies + self.phases))
         return xp.concatenate(parts, axis=-1)
@@ -107,9 +114,9 @@ class Fitted:
         """Return the map from V at the states to G's coefficients; closed form without nodes."""
         regress = self._regression(states)
         if noise is None:
-            average = self._average(problem.model.next_cov)
+            average = self.average(problem.model.next_cov)
         else:
-            average = regress @ self._averaged_features(states, noise, problem.terminal)
+            average = regress @ self.averaged_features(states, noise, problem.terminal)
         operator = average @ regress
         return lambda values: np.asarray(operator @ values)
 
@@ -120,7 +127,7 @@ class Fitted:
         penalty = np.sqrt(RIDGE * len(F)) * np.eye(self.width)[free:]
         return np.asarray(np.linalg.pinv(np.vstack([F, penalty]), rcond=1e-13)[:, : len(F)])
 
-    def _average(self, covariance: np.ndarray) -> np.ndarray:
+    def average(self, covariance: np.ndarray) -> np.ndarray:
         """Return the map (p, p) from coefficients of V to those of E V(m + e)."""
         d = len(self.centre)
         S = covariance / np.outer(self.scale, self.scale)
@@ -130,7 +137,7 @@ class Fitted:
         average[0, 1 + d : free] = S[np.triu_indices(d)]
         return average
 
-    def _averaged_features(self, states: np.ndarray, noise: Noise, terminal: Any) -> np.ndarray:
+    def averaged_features(self, states: np.ndarray, noise: Noise, terminal: Any) -> np.ndarray:
         """E features(m + e) while alive, around each of the states, (n, p)."""
         step = max(1, AT_ONCE // (len(noise.weights) * self.width))
         found = []

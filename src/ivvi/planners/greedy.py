@@ -31,20 +31,13 @@ class Greedy:
 
     Attributes
     ----------
-    trusted
-        Lowest and highest state at which the model is believed, (2, d_x): beyond, its mean
-        is that of the nearest state inside.
     seed
         Seed of the points and of the noise in rewards of (x, a, x').
-    draws
-        Antithetic draws of that noise, (2 NOISE_PAIRS, d_x); made when None.
     """
 
     problem: Problem
     starts: int
-    trusted: Array
     seed: int
-    draws: Array | None = None
 
     @property
     def shape(self) -> Hashable:
@@ -53,18 +46,16 @@ class Greedy:
 
     @property
     def numbers(self) -> Any:
-        """The numbers of the model, the range that is trusted, draws of the noise."""
-        return self.problem.numbers, self.trusted, self._noise
+        """The numbers of the model."""
+        return self.problem.numbers
 
     def with_numbers(self, numbers: Any) -> Greedy:
         """Return the same with other numbers (tracers of JAX too)."""
-        of_model, trusted, draws = numbers
-        problem = self.problem.with_numbers(of_model)
-        return replace(self, problem=problem, trusted=trusted, draws=draws)
+        return replace(self, problem=self.problem.with_numbers(numbers))
 
     def mean(self, x: Array, a: Array) -> Array:
-        """Return E[x' | x, do(a)], (n, d_x), as far as the model is believed."""
-        return self.problem.model.mean(jnp.clip(x, *self.trusted), a)
+        """Return E[x' | x, do(a)], (n, d_x)."""
+        return self.problem.model.mean(x, a)
 
     def q(self, x: Array, a: Array, h: Array, features: Spectral, w: Array) -> Array:
         """Value actions (n, d_a) in states (n, d_x) at step h; returns (n,)."""
@@ -76,8 +67,9 @@ class Greedy:
         problem, m = self.problem, self.mean(x, a)
         if not uses_next_state(problem):
             return problem.reward(x, a, m, h)
-        drawn = jax.vmap(lambda e: problem.reward(x, a, m + e, h))(jnp.asarray(self._noise))
-        return jnp.mean(drawn, axis=0)
+        noise = jnp.broadcast_to(self._draws[:, None], (len(self._draws), *m.shape))
+        x_next = problem.model.next_state(m, noise)
+        return jnp.mean(problem.reward(x, a, x_next, h), axis=0)
 
     def best(
         self, x: Array, h: Array, features: Spectral, w: Array, guess: Array, steps: int
@@ -171,14 +163,11 @@ class Greedy:
         return discount * curved + jnp.moveaxis(bend, 0, 1)
 
     @cached_property
-    def _noise(self) -> Array:
-        """Antithetic draws of the noise, (2 NOISE_PAIRS, d_x)."""
-        if self.draws is not None:
-            return self.draws
-        values, vectors = np.linalg.eigh(self.problem.model.next_cov)
-        draws = np.random.default_rng(self.seed).normal(size=(NOISE_PAIRS, len(values)))
-        draws = draws * np.sqrt(np.clip(values, 0, None)) @ vectors.T
-        return np.concatenate([draws, -draws])
+    def _draws(self) -> np.ndarray:
+        """Antithetic draws of standard normal noise, (2 NOISE_PAIRS, d_x)."""
+        shape = NOISE_PAIRS, len(self.problem.model.state)
+        drawn = np.random.default_rng(self.seed).normal(size=shape)
+        return np.concatenate([drawn, -drawn])
 
 
 @dataclass(frozen=True)
@@ -192,11 +181,3 @@ class Mould:
     def of(cls, greedy: Greedy) -> Mould:
         """Return the key under which programs of `greedy` are kept."""
         return cls(greedy.shape, greedy)
-
-
-def trusted_range(problem: Problem, inside: float) -> np.ndarray:
-    """Return the range of a share of the sampled states, (2, d_x); all, if the model is linear."""
-    if problem.affine is not None:
-        return np.array([[-np.inf], [np.inf]]) * np.ones(len(problem.model.state))
-    outside = (1 - inside) / 2
-    return np.asarray(np.quantile(problem.support, [outside, 1 - outside], axis=0))

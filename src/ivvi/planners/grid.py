@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -23,6 +24,7 @@ MOST_POINTS = 20_000
 AT_ONCE = 1 << 21
 
 
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class Grid:
     """G(m) = E V(m + e) as a tensor product of uniform cubic splines.
@@ -42,7 +44,7 @@ class Grid:
     kind: ClassVar[str] = "grid"
     low: np.ndarray
     high: np.ndarray
-    points: int
+    points: int = field(metadata={"static": True})
 
     @classmethod
     def around(cls, problem: Problem, points: int | None, seed: int) -> Grid:
@@ -117,23 +119,17 @@ class Grid:
 
         V is interpolated, averaged over the noise around each point, and interpolated again.
         """
-        d = len(self.low)
-        axes = [
-            np.linspace(low, high, self.points)
-            for low, high in zip(self.low, self.high, strict=True)
-        ]
-        points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, d)
-        smooth = self._smoothing(points, noise, problem.terminal)
-
-        def interpolate(values: np.ndarray) -> np.ndarray:
-            S = spline_coefficients(self.points)
-            if d == 1:
-                return np.asarray(S @ values)
-            return np.asarray(S @ values.reshape(self.points, -1) @ S.T).ravel()
-
+        points, interpolate = self.lattice(), interpolation(self)
+        smooth = self.smoothing(points, noise, problem.terminal)
         return points, lambda values: interpolate(smooth @ interpolate(values))
 
-    def _smoothing(self, points: np.ndarray, noise: Noise, terminal: Any) -> Any:
+    def lattice(self) -> np.ndarray:
+        """The points of the grid, (points^d_x, d_x)."""
+        sides = zip(self.low, self.high, strict=True)
+        axes = [np.linspace(low, high, self.points) for low, high in sides]
+        return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(self.low))
+
+    def smoothing(self, points: np.ndarray, noise: Noise, terminal: Any) -> Any:
         """Return the sparse map (n, p) from coefficients of V to E V(point + e) while alive."""
         from scipy.sparse import csr_array, vstack
 
@@ -157,10 +153,19 @@ class Grid:
 def reachable_means(problem: Problem, states: np.ndarray, seed: int) -> np.ndarray:
     """Means of the next state from `states` under a few actions each: corners and draws."""
     actions, rng = problem.actions, np.random.default_rng(seed)
-    ends = [actions.join(side, actions.choices) for side in (actions.low, actions.high)]
-    some = np.vstack([*(end[:8] for end in ends), actions.sample(16, rng)])
+    few = actions.choices[:8] if actions.is_listed else actions.corners[:, list(actions.discrete)]
+    ends = [actions.join(side, few) for side in (actions.low, actions.high)]
+    some = np.vstack([*ends, actions.sample(16, rng)])
     pairs = [np.broadcast_to(a, (len(states), len(a))) for a in some]
     return np.vstack([np.asarray(problem.model.mean(states, a)) for a in pairs])
+
+
+def interpolation(grid: Grid) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the map from values at the points of a grid to coefficients of its splines."""
+    S = spline_coefficients(grid.points)
+    if len(grid.low) == 1:
+        return lambda values: np.asarray(S @ values)
+    return lambda values: np.asarray(S @ values.reshape(grid.points, -1) @ S.T).ravel()
 
 
 @lru_cache(maxsize=8)

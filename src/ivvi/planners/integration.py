@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import jax
 import numpy as np
 
 from ivvi.blocks import Array
@@ -20,6 +21,7 @@ DRAWN = 1024
 MOST_NODES = 1 << 16
 
 
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class Noise:
     """E f(m + e) = sum_k weights_k f(m + offsets_k) for e ~ N(0, noise_cov).

@@ -2,10 +2,12 @@
 
 The plan maximises, in the mean dynamics x_l+1 = W phi(x_l, a_l),
 
-    sum_{l=0}^{L} discount^l r(x_l, a_l, x_l+1),   a_L = a_L-1,
+    sum_{l=0}^{L-1} discount^l r(x_l, a_l, x_l+1) + discount^L V(x_L)
 
-over L actions: the last is held, so that every action has a consequence that counts. What
-kind of problem that is decides how it is solved (`MPC.solve`).
+over L actions. V is the value as if every action were allowed, which linear models with a
+quadratic reward have in closed form (`riccati`); elsewhere it is one more step with the last
+action held, so that every action has a consequence that counts. Steps beyond the horizon do not
+count. What kind of problem that is decides how it is solved (`MPC.solve`).
 """
 
 from __future__ import annotations
@@ -15,21 +17,24 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ivvi.blocks import Array
 from ivvi.errors import InputError
 from ivvi.files import Saved
+from ivvi.planners.beam import best_choice, is_held, usual_depth
 from ivvi.planners.box_qp import BoxQP
-from ivvi.planners.choices import best_choice
 from ivvi.planners.lookahead import Lookahead, is_quadratic, quadratic_form
 from ivvi.planners.newton import maximise
 from ivvi.planners.problem import Problem
+from ivvi.planners.riccati import value_tail
 
-QUADRATIC, SMOOTH, FINITE = 3, 2, 10
-"""Default lookaheads: of a quadratic program, of Newton's method, and over finite sets, where
-most of a plan is one held choice."""
+QUADRATIC, SMOOTH = 3, 2
+"""Default lookaheads: of a quadratic program and of Newton's method."""
+TAIL = 24
+"""Steps after the plan whose value is known in closed form; more are taken for as many."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +44,16 @@ class MPC:
     - Linear dynamics, quadratic or linear reward, a box: an exact quadratic program; with
       choices besides the box, one for every choice, held to the end of the lookahead.
     - Other dynamics and rewards over a box: projected Newton steps from several starts.
-    - A finite set: every choice held to the end of the lookahead, then improved step by step;
-      large products such as {0, 1}^10 one coordinate at a time (`ivvi.planners.choices`).
+    - A finite set: a beam search over sequences, which lists them all where they are few
+      (`ivvi.planners.beam`); large products such as {0, 1}^16 are held and searched by
+      changing coordinates.
     - Both: Newton steps for every choice, held likewise.
 
     Parameters
     ----------
     lookahead
         Actions planned ahead, L; by default 3 for quadratic programs, 2 for Newton's method,
-        10 for finite sets; never beyond the horizon.
+        and for finite sets 10 to 2, fewer the larger they are; never beyond the horizon.
     starts
         Starting points of Newton's method.
     """
@@ -63,11 +69,15 @@ class MPC:
 
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> MPCRule:
         """Return the rule; nearly all its work is done when it acts."""
-        smooth = QUADRATIC if is_quadratic(problem) else SMOOTH
-        usual = FINITE if problem.actions.is_finite else smooth
-        rule = MPCRule(problem, min(self.lookahead or usual, problem.horizon), self.starts, seed)
+        rule = MPCRule(problem, self.steps(problem), self.starts, seed)
         _ = rule.numbers  # now, and not inside a loop that JAX traces
         return rule
+
+    def steps(self, problem: Problem) -> int:
+        """Return how many actions are planned ahead."""
+        smooth = QUADRATIC if is_quadratic(problem) else SMOOTH
+        usual = usual_depth(problem.actions) if problem.actions.is_finite else smooth
+        return min(self.lookahead or usual, problem.horizon)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,26 +114,40 @@ class MPCRule:
     @cached_property
     def shape(self) -> Hashable:
         """What decides how `decide` is compiled: everything but the numbers of the model."""
-        return (self.problem.shape, self._is_program, self.lookahead, self.starts, self.seed)
+        settings = self.problem.horizon, self.lookahead, self.starts, self.seed
+        return (self.problem.shape, self._is_program, *settings)
 
     @cached_property
     def numbers(self) -> Any:
-        """What the model says: the quadratic program and its H, F, f; else W, noise, knots."""
-        problem, actions = self.problem, self.problem.actions
+        """What the model says: quadratic programs and their H, F, f; else W, noise, knots.
+
+        There is a program for each number of steps to the horizon, up to L + `TAIL`.
+        """
+        problem, actions, L = self.problem, self.problem.actions, self.lookahead
+        tail = value_tail(problem, self._tail_steps) if self._tail_steps else None
         if not self._is_program:
-            return problem.numbers
-        H, F, f = quadratic_form(problem, self.lookahead)
-        low, high = (np.tile(side, self.lookahead) for side in (actions.low, actions.high))
+            return problem.numbers, tail
+        low, high = (np.tile(side, L) for side in (actions.low, actions.high))
         boxes = self._places(actions.continuous)
-        return BoxQP.of(H[np.ix_(boxes, boxes)], low, high), H, F, f
+        programs = []
+        for remaining in range(1, min(problem.horizon, L + TAIL) + 1):
+            at = max(0, remaining - L)
+            after = (0.0, 0.0) if tail is None else (tail[0][at], tail[1][at])
+            H, F, f = quadratic_form(problem, L, remaining, after)
+            programs.append((BoxQP.of(H[np.ix_(boxes, boxes)], low, high), H, F, f))
+        return _stacked(programs)
 
     def decide(self, numbers: Any, x: Array, h: Array, memory: Array) -> tuple[Array, Array]:
         """Act with the numbers of any rule of the same `shape`."""
-        actions = self.problem.actions
+        actions, horizon = self.problem.actions, self.problem.horizon
         if self._is_program:
-            boxes, choices = self._programs(numbers, x, memory)
+            remaining = jnp.where(h < horizon, horizon - h, horizon)
+            at = jnp.clip(remaining, 1, len(numbers[-1])) - 1
+            program = jax.tree_util.tree_map(lambda part: jnp.asarray(part)[at], numbers)
+            boxes, choices = self._programs(program, x, memory)
         else:
-            ahead = Lookahead(self.problem.with_numbers(numbers), self.lookahead)
+            of_model, tail = numbers
+            ahead = Lookahead(self.problem.with_numbers(of_model), self.lookahead, tail)
             if actions.is_finite:
                 boxes, choices = memory, best_choice(ahead, x, h)
             else:
@@ -135,6 +159,14 @@ class MPCRule:
     def _is_program(self) -> bool:
         """Whether the plan is the solution of a quadratic program."""
         return is_quadratic(self.problem) and not self.problem.actions.is_finite
+
+    @property
+    def _tail_steps(self) -> int:
+        """Steps after the plan whose value is used: none where it has no closed form."""
+        problem = self.problem
+        if not is_quadratic(problem) or (problem.actions.is_finite and is_held(problem.actions)):
+            return 0
+        return max(0, min(problem.horizon - self.lookahead, TAIL))
 
     def _places(self, coordinates: Sequence[int]) -> list[int]:
         """Where these coordinates of the action stand in a flat plan, step after step."""
@@ -181,10 +213,18 @@ class MPCRule:
             rows,
             actions.low,
             actions.high,
-            residuals=(lambda plans: ahead.residuals(states, taken(plans)))
+            residuals=(lambda plans: ahead.residuals(states, taken(plans), h))
             if ahead.has_residuals
             else None,
         )
         best = jnp.argmax(reached.reshape(s * m, n), axis=0)
         pick = best * n + jnp.arange(n)
         return found[pick], held[pick]
+
+
+def _stacked(programs: Sequence[Any]) -> Any:
+    """Put programs of one shape on a leading axis."""
+    xp = programs[0][1].__array_namespace__()
+    return jax.tree_util.tree_map(
+        lambda *parts: xp.stack([xp.asarray(p) for p in parts]), *programs
+    )

@@ -14,11 +14,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from ivvi.actions import Actions, make_actions
-from ivvi.blocks import Array, Constant, Power
-from ivvi.dynamics import Dynamics
+from ivvi.blocks import Array
+from ivvi.dynamics import Dynamics, affine_part
 from ivvi.errors import InputError, PlanningWarning
 from ivvi.files import Saved
-from ivvi.rewards import Learned, Reward, make_reward
+from ivvi.rewards import Learned, Reward, make_ending, make_reward
 
 MOST_STATES = 4096
 EXPLODING = 1e3
@@ -44,7 +44,7 @@ class Problem:
     states
         States where the plan should be good, (n, d_x): a sample of the log's, and starts.
     terminal
-        Tells which states (..., d_x) end an episode, (...); None when none does.
+        Tells which states end an episode, from rows (n, d_x) to (n,); None when none does.
     """
 
     model: Dynamics
@@ -54,6 +54,9 @@ class Problem:
     discount: float = 1.0
     states: np.ndarray | None = None
     terminal: Callable[[Array], Array] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "terminal", make_ending(self.terminal))
 
     @classmethod
     def of(
@@ -72,8 +75,6 @@ class Problem:
             raise InputError(f"the horizon is {horizon}; a whole number from 1 on is wanted")
         if not 0 < discount <= 1:
             raise InputError(f"the discount is {discount:g}; a number in (0, 1] is wanted")
-        if terminal is not None and not callable(terminal):
-            raise InputError(f"terminal is {terminal!r}; a function of states is wanted")
         if model.d_next != len(model.state):
             raise InputError(
                 f"the model predicts {model.d_next} columns from {len(model.state)} states; "
@@ -101,15 +102,18 @@ class Problem:
 
     @property
     def numbers(self) -> tuple[Any, ...]:
-        """The numbers of the model: weights, noise covariance, knots."""
-        return self.model.W, self.model.noise_cov, self.model.phi.numbers
+        """The numbers of the model: weights, noise covariance, knots, reach."""
+        return self.model.numbers
 
     def with_numbers(self, numbers: tuple[Any, ...]) -> Problem:
         """Return the same problem in a model with other `numbers` (tracers of JAX too)."""
-        W, noise_cov, knots = numbers
-        phi = self.model.phi.with_numbers(knots)
-        model = dataclasses.replace(self.model, phi=phi, W=W, noise_cov=noise_cov)
+        model = self.model.with_numbers(numbers)
         return dataclasses.replace(self, model=model, reward=make_reward(self.reward, model))
+
+    def with_weights(self, W: Array, noise_cov: Array | None = None) -> Problem:
+        """Return the same problem in a model with other weights, and other noise if it is given."""
+        _, noise, *rest = self.model.numbers
+        return self.with_numbers((W, noise if noise_cov is None else noise_cov, *rest))
 
     @cached_property
     def shape(self) -> Hashable:
@@ -117,7 +121,7 @@ class Problem:
         model, learned = self.model, isinstance(self.reward, Learned)
         return (
             model.phi.shape,
-            (model.state, model.action, model.outputs),
+            (model.state, model.action, model.outputs, model.categories),
             "learned" if learned else self.reward,
             json.dumps(self.actions.to_json()),
             self.discount,
@@ -134,6 +138,11 @@ class Problem:
                 "the states where the plan should be good"
             )
         return chosen[:MOST_STATES]
+
+    @property
+    def starts(self) -> np.ndarray:
+        """Where episodes begin, (n, d_x): the log's first states, else the states to plan on."""
+        return self.model.starts if len(self.model.starts) else self.support
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -189,24 +198,6 @@ class Planner(Protocol):
         ...
 
 
-def affine_part(model: Dynamics) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Return c (d_x,), P (d_x, d_x), Q (d_x, d_a) of x' = c + P x + Q a, None if it is not."""
-    d_x, d_a, d_next = len(model.state), len(model.action), model.d_next
-    parts = {"c": np.zeros((d_next, 1)), "P": np.zeros((d_next, d_x)), "Q": np.zeros((d_next, d_a))}
-    column = 0
-    for block in model.phi.blocks:
-        if isinstance(block, Constant):
-            name = "c"
-        elif isinstance(block, Power) and block.degree == 1 and block.of in ("state", "input"):
-            name = "P" if block.of == "state" else "Q"
-        else:
-            return None
-        width = parts[name].shape[1]
-        parts[name] = parts[name] + model.W[:d_next, column : column + width]
-        column += width
-    return parts["c"][:, 0], parts["P"], parts["Q"]
-
-
 def state_rows(states: Any, model: Dynamics) -> np.ndarray:
     """Return states that a user gives as rows (n, d_x) of finite numbers, or refuse them."""
     found = np.atleast_2d(np.asarray(states, dtype=np.float64))
@@ -223,7 +214,8 @@ def _check_functions(problem: Problem) -> None:
     import jax
     import jax.numpy as jnp
 
-    model, n = problem.model, 3
+    model = problem.model
+    n = next(n for n in range(3, 6) if n not in (len(model.state), len(model.action)))
     rng = np.random.default_rng(0)
     states = model.states if problem.states is None else problem.states
     x = (
@@ -234,26 +226,45 @@ def _check_functions(problem: Problem) -> None:
     a = problem.actions.sample(n, rng)
     with jax.enable_x64(True):
         x_next = model.mean(jnp.asarray(x), jnp.asarray(a))
-        try:
-            values = np.asarray(problem.reward(jnp.asarray(x), jnp.asarray(a), x_next, 0))
-        except (TypeError, ValueError, IndexError) as error:
-            sentence = " ".join(str(error).split())[:200]
-            raise InputError(f"the reward cannot be evaluated on {n} states: {sentence}") from error
-        ends = np.zeros(n) if problem.terminal is None else problem.terminal(x_next)
-    if np.shape(ends) != (n,):
+        given = jnp.asarray(x), jnp.asarray(a), x_next, 0
+        values = _tried("the reward", problem.reward, given, n)
+        ends = np.zeros(n)
+        if problem.terminal is not None:
+            ends = _tried("terminal", problem.terminal, (x_next,), n)
+    for what, found, at in (("the reward", values, x), ("terminal", ends, np.asarray(x_next))):
+        if not np.isfinite(found).all():
+            bad = int(np.flatnonzero(~np.isfinite(found))[0])
+            where = ", ".join(f"{s}={v:.4g}" for s, v in zip(model.state, at[bad], strict=True))
+            raise InputError(f"{what} is {found[bad]} at {where}; a finite number is expected")
+
+
+def _tried(what: str, function: Callable[..., Any], given: tuple[Any, ...], n: int) -> np.ndarray:
+    """Call a user's function, under JAX's tracing too; what goes wrong is said in a sentence."""
+    import jax
+
+    try:
+        values = np.asarray(function(*given), dtype=np.float64)
+        jax.eval_shape(function, *given)
+    except InputError:
+        raise
+    except jax.errors.JAXTypeError as error:
         raise InputError(
-            f"terminal returned shape {np.shape(ends)} for {n} states; true or false for each "
-            "is wanted"
-        )
+            f"{what} cannot be compiled: write it with operators and jax.numpy, without branches "
+            f"on values and without NumPy's own functions ({_sentence(error)})"
+        ) from error
+    except Exception as error:
+        raise InputError(f"{what} cannot be evaluated on {n} states: {_sentence(error)}") from error
     if values.shape != (n,):
         raise InputError(
-            f"the reward returned shape {values.shape} for {n} states; one number for each is "
-            "wanted (sum over the last axis)"
+            f"{what} returned shape {values.shape} for {n} states; one number for each is expected"
         )
-    if not np.isfinite(values).all():
-        bad = int(np.flatnonzero(~np.isfinite(values))[0])
-        where = ", ".join(f"{s}={v:.4g}" for s, v in zip(model.state, x[bad], strict=True))
-        raise InputError(f"the reward is {values[bad]} at {where}; a finite number is wanted")
+    return values
+
+
+def _sentence(error: Exception) -> str:
+    """Return the first line of an error's words, or its name."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:200]
 
 
 def _names_any(direction: str, names: tuple[str, ...]) -> bool:

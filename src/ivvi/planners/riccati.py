@@ -1,4 +1,4 @@
-"""The closed form: linear dynamics, a concave quadratic reward and bounds that never bind."""
+"""Values in closed form: linear dynamics, a concave quadratic reward, unbounded actions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.planners.lookahead import is_quadratic
+from ivvi.blocks import Array
+from ivvi.planners.lookahead import is_quadratic, reward_coefficients, reward_constant
 from ivvi.planners.problem import Problem
 from ivvi.rewards import Quadratic
 
@@ -19,9 +20,19 @@ MOST_STEPS = 1_000_000
 class QuadraticValue:
     """V(x) = constant - 2 p . x - x^T P x."""
 
-    P: np.ndarray
-    p: np.ndarray
-    constant: float
+    P: Array
+    p: Array
+    constant: Any
+
+    @classmethod
+    def zero(cls, d: int) -> QuadraticValue:
+        """Return the value after the last step."""
+        return cls(np.zeros((d, d)), np.zeros(d), 0.0)
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Evaluate at states (n, d_x)."""
+        values: np.ndarray = self.constant - 2 * x @ self.p - np.sum((x @ self.P) * x, axis=-1)
+        return values
 
     def coefficients(self, covariance: np.ndarray) -> np.ndarray:
         """Return E V(m + e) as weights of [1, m, m_i m_j (i <= j)]."""
@@ -31,45 +42,89 @@ class QuadraticValue:
         return np.concatenate([[mean], -2 * self.p, squares])
 
 
-def riccati_values(problem: Problem, stationary: bool) -> list[QuadraticValue] | None:
+def riccati_values(
+    problem: Problem, stationary: bool = False, *, bounded: bool = True
+) -> list[QuadraticValue] | None:
     """Return V_H = 0, V_H-1, .., V_1, or the fixed point alone; None when it has no such form.
 
-    With x' = c + F x + B a + e, r = -sum w (x - t)^2 - sum u a^2 and V(x') as above,
+    With x' = c + F x + B a + e, r = -sum w (x - t)^2 + s . x - sum u a^2 + b . a and V(x') as
+    above,
 
-        a = -(U + g B^T P B)^+ g B^T (P (c + F x) + p)
+        a = -(U + g B^T P B)^+ (g B^T (P (c + F x) + p) - b / 2)
 
-    for a discount g. The values hold where the bounds allow these actions; they are asked for
-    on all of the problem's states.
+    for a discount g. The values are those of the problem where the set of actions allows these
+    actions on all of the problem's states, which is asked for unless `bounded` is False: then
+    they are upper bounds, in which every action is allowed.
     """
-    reward: Any = problem.reward
-    is_regulator = is_quadratic(problem) and isinstance(reward, Quadratic)
-    if not is_regulator or problem.actions.choices.size:
+    if not is_quadratic(problem) or (bounded and not _is_regulator(problem)):
         return None
-    c, F, B = problem.affine  # type: ignore[misc]
-    d_x, d_a = B.shape
-    w, t = np.ones(d_x) * reward.weight, np.ones(d_x) * reward.target
-    u, g = np.ones(d_a) * reward.action_weight, problem.discount
-    noise = problem.model.next_cov
-    value = QuadraticValue(np.zeros((d_x, d_x)), np.zeros(d_x), 0.0)
+    value = QuadraticValue.zero(len(problem.model.state))
     found = [value]
     for _ in range(MOST_STEPS if stationary else problem.horizon):
-        P, p = value.P, value.p
-        inverse = np.linalg.pinv(np.diag(u) + g * B.T @ P @ B, hermitian=True)
-        gain, shift = -g * inverse @ B.T @ P @ F, -g * inverse @ B.T @ (P @ c + p)
-        a = problem.support @ gain.T + shift
-        if (a < problem.actions.low).any() or (a > problem.actions.high).any():
+        step = RiccatiStep.of(problem, value)
+        if bounded and not step.allows(problem):
             return None
-        closed, moved = F + B @ gain, c + B @ shift
-        P_new = np.diag(w) + (gain.T * u) @ gain + g * closed.T @ P @ closed
-        p_new = -w * t + (gain.T * u) @ shift + g * closed.T @ (P @ moved + p)
-        ahead = value.constant - np.trace(P @ noise) - moved @ P @ moved - 2 * p @ moved
-        constant = float(-w @ t**2 - u @ shift**2 + g * ahead)
-        before, value = value, QuadraticValue((P_new + P_new.T) / 2, p_new, constant)
+        before, value = value, step.value
         if not stationary:
             found.append(value)
         elif _distance(before, value) <= STILL:
             return [value]
     return None if stationary else found[:-1]
+
+
+@dataclass(frozen=True, eq=False)
+class RiccatiStep:
+    """One step back: the best action is gain x + shift, and a deviation d costs d^T M d."""
+
+    gain: np.ndarray
+    shift: np.ndarray
+    M: np.ndarray
+    value: QuadraticValue
+
+    @classmethod
+    def of(cls, problem: Problem, ahead: QuadraticValue) -> RiccatiStep:
+        """Step back from the value of the next step."""
+        c, F, B = problem.affine  # type: ignore[misc]
+        d_x, d_a = B.shape
+        w, t, u, s, b = reward_coefficients(problem, d_x, d_a)
+        g, P, p = problem.discount, ahead.P, ahead.p
+        xp = B.__array_namespace__()
+        M = np.diag(u) + g * B.T @ P @ B
+        inverse = xp.linalg.pinv(M, hermitian=True)
+        gain = -g * inverse @ B.T @ P @ F
+        shift = -inverse @ (g * B.T @ (P @ c + p) - b / 2)
+        closed, moved = F + B @ gain, c + B @ shift
+        P_new = np.diag(w) + (gain.T * u) @ gain + g * closed.T @ P @ closed
+        p_new = -w * t - s / 2 + gain.T @ (u * shift - b / 2) + g * closed.T @ (P @ moved + p)
+        later = ahead.constant - xp.sum(P * problem.model.next_cov)
+        later = later - moved @ P @ moved - 2 * p @ moved
+        own = -w @ t**2 - u @ shift**2 + b @ shift + reward_constant(problem)
+        value = QuadraticValue((P_new + P_new.T) / 2, p_new, own + g * later)
+        return cls(gain, shift, M, value)
+
+    def allows(self, problem: Problem) -> bool:
+        """Tell whether the box allows the best actions on all of the problem's states."""
+        a = problem.support @ self.gain.T + self.shift
+        return not ((a < problem.actions.low).any() or (a > problem.actions.high).any())
+
+
+def _is_regulator(problem: Problem) -> bool:
+    return isinstance(problem.reward, Quadratic) and not problem.actions.discrete
+
+
+def value_tail(problem: Problem, steps: int) -> tuple[Array, Array]:
+    """P (T + 1, d_x, d_x) and p (T + 1, d_x) of the values with 0, .., T steps to go.
+
+    As if every action were allowed; the weights of the model may be traced by JAX.
+    """
+    value = QuadraticValue.zero(len(problem.model.state))
+    values = [(value.P, value.p)]
+    for _ in range(steps):
+        value = RiccatiStep.of(problem, value).value
+        values.append((value.P, value.p))
+    xp = value.P.__array_namespace__()
+    P, p = (xp.stack([xp.asarray(v) for v in part]) for part in zip(*values, strict=True))
+    return P, p
 
 
 def _distance(before: QuadraticValue, value: QuadraticValue) -> float:

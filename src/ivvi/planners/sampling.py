@@ -47,11 +47,11 @@ def model_returns(
 
     The mean of a few short episodes from states of the log, in the same noise for all.
     """
-    problem, cov = greedy.problem, greedy.problem.model.next_cov
+    problem = greedy.problem
     rng = np.random.default_rng(greedy.seed)
     starts = problem.support[rng.integers(len(problem.support), size=EPISODES)]
     steps = min(problem.horizon, STEPS)
-    noise = rng.multivariate_normal(np.zeros(len(cov)), cov, (steps, EPISODES))
+    noise = rng.normal(size=(steps, *starts.shape))
     run, numbers = _runner(Mould.of(greedy)), greedy.numbers
     return np.array([run(numbers, features, w, guide, starts, noise) for w in weights])
 
@@ -65,7 +65,7 @@ def _runner(mould: Mould) -> Any:
         def step(carry: tuple[Array, Array], given: tuple[Array, Array]) -> tuple[object, Array]:
             (x, alive), (h, e) = carry, given
             a, _ = greedy.best(x, h, features, w, features.of_states(x) @ guide, NEWTON_STEPS)
-            x_next = greedy.mean(x, a) + e
+            x_next = problem.model.next_state(greedy.mean(x, a), e)
             gained = problem.discount**h * alive * problem.reward(x, a, x_next, h)
             if problem.terminal is not None:
                 alive = alive * (1.0 - problem.terminal(x_next))
@@ -78,9 +78,8 @@ def _runner(mould: Mould) -> Any:
 
 
 def _next(greedy: Greedy, x: np.ndarray, a: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    cov = greedy.problem.model.next_cov
-    noise = rng.multivariate_normal(np.zeros(len(cov)), cov, len(x))
-    return np.asarray(greedy.mean(jnp.asarray(x), jnp.asarray(a))) + noise
+    model = greedy.problem.model
+    return np.asarray(model.next_state(model.mean(x, a), rng.normal(size=x.shape)))
 
 
 def _shuffled(parts: list[np.ndarray], count: int, rng: np.random.Generator) -> np.ndarray:

@@ -23,7 +23,7 @@ import numpy as np
 from ivvi.blocks import Array
 from ivvi.errors import InputError, PlanningWarning
 from ivvi.files import Saved
-from ivvi.planners.greedy import Greedy, trusted_range
+from ivvi.planners.greedy import Greedy
 from ivvi.planners.problem import Problem
 from ivvi.planners.regression import BANDWIDTHS, COUNTS, RIDGES, Choice, Contest, Regression
 from ivvi.planners.sampling import first_states, model_returns, reached_states
@@ -61,9 +61,6 @@ class SPEDE:
         Draws of the frequencies that are compared.
     starts
         Points of a box from which the best action is sought.
-    inside
-        Share of the log's states, for each coordinate, inside which a model that is not
-        linear is believed: beyond, its mean is that of the nearest state inside.
 
     Examples
     --------
@@ -82,7 +79,6 @@ class SPEDE:
     states: int | None = None
     seeds: int = 3
     starts: int = 4
-    inside: float = 0.98
 
     def __post_init__(self) -> None:
         for name, least in (("features", 1), ("states", 20), ("seeds", 1), ("starts", 1)):
@@ -95,13 +91,11 @@ class SPEDE:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise InputError(f"SPEDE was given {name}={value}; a number above 0 is wanted")
-        if not 0 < self.inside <= 1:
-            raise InputError(f"SPEDE was given inside={self.inside}; a share in (0, 1] is wanted")
 
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> SPEDERule:
         """Plan three times over: a pilot, the choice of the features, the plan itself."""
         rng = np.random.default_rng(seed)
-        greedy = Greedy(problem, self.starts, trusted_range(problem, self.inside), seed)
+        greedy = Greedy(problem, self.starts, seed)
         backward = Backward(greedy, progress)
         with jax.enable_x64(True):
             x = first_states(greedy, self.states or STATES, rng)
@@ -201,7 +195,7 @@ class SPEDERule:
         greedy = self.greedy
         settings = {"starts": greedy.starts, "seed": greedy.seed, "choice": asdict(self.choice)}
         arrays = {name: getattr(self, name) for name in ("weights", "guide", "curve")}
-        return settings, {**arrays, "trusted": greedy.trusted, **self.features.to_arrays()}
+        return settings, {**arrays, **self.features.to_arrays()}
 
     @classmethod
     def from_parts(
@@ -210,7 +204,7 @@ class SPEDERule:
         """Make the rule again from `parts`."""
         seed, starts = int(settings["seed"]), int(settings["starts"])
         return cls(
-            Greedy(problem, starts, arrays["trusted"], seed),
+            Greedy(problem, starts, seed),
             Spectral.from_arrays(arrays),
             arrays["weights"],
             arrays["guide"],

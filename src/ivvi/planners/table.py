@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import jax
 import numpy as np
 
 from ivvi.blocks import Array
@@ -16,6 +17,7 @@ MOST_ROWS = 10_000
 CODED, EXACT, CELLS = "coded", "exact", "cells"
 
 
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class Table:
     """G(m) = sum_s P(s | m) V(s) over the rows s of a table of states.
@@ -41,7 +43,7 @@ class Table:
 
     kind: ClassVar[str] = "tabular"
     rows: np.ndarray
-    law: str
+    law: str = field(metadata={"static": True})
     deviation: float = 0.0
 
     @classmethod

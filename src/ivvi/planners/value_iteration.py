@@ -9,9 +9,10 @@ and deciding needs no integration.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from typing import Any, ClassVar
 
 import jax
@@ -23,6 +24,11 @@ from ivvi.errors import FileError, InputError, hint
 from ivvi.files import Saved
 from ivvi.planners.backward import backward, fixed_point
 from ivvi.planners.best_action import best_action
+from ivvi.planners.category_grid import (
+    MOST_LEVELS,
+    CategoryGrid,
+    other_columns,
+)
 from ivvi.planners.fitted import STATES, Fitted, sampled_states
 from ivvi.planners.grid import Grid
 from ivvi.planners.integration import (
@@ -35,11 +41,18 @@ from ivvi.planners.integration import (
 from ivvi.planners.problem import Problem
 from ivvi.planners.riccati import riccati_values
 from ivvi.planners.table import Table, is_coded
+from ivvi.planners.trials import Mould
 
-VALUES = ("auto", "grid", "fitted", "quadratic", "tabular")
+VALUES = ("auto", "grid", "categories", "fitted", "quadratic", "tabular", "unbounded")
 CLIMB = 8
 """Newton steps of a backup: the error of the value is the square of that of the action."""
-KINDS: dict[Any, Any] = {"grid": Grid, "fitted": Fitted, "quadratic": Fitted, "tabular": Table}
+KINDS: dict[Any, Any] = {
+    "grid": Grid,
+    "categories": CategoryGrid,
+    "fitted": Fitted,
+    "quadratic": Fitted,
+    "tabular": Table,
+}
 
 
 @dataclass(frozen=True)
@@ -49,10 +62,13 @@ class ValueIteration:
     Parameters
     ----------
     value
-        ``grid`` (cubic splines, d_x at most 2), ``fitted`` (quadratic plus Fourier features of
-        sampled states), ``quadratic``, ``tabular`` (the states that are given are all there
-        are), or ``auto``: tabular for indicators of categories, quadratic where Riccati's
-        closed form holds, else a grid in one or two dimensions and fitted in more.
+        ``grid`` (cubic splines, d_x at most 2), ``categories`` (a grid of up to two other
+        states for every combination of their levels), ``fitted`` (quadratic plus Fourier
+        features of sampled states), ``quadratic``, ``tabular`` (the states that are given are
+        all there are), ``unbounded`` (Riccati's closed form as if every action were allowed; the
+        actions taken are allowed ones), or ``auto``: tabular or categories for indicators,
+        quadratic where Riccati's closed form holds, else a grid in one or two dimensions and
+        fitted in more.
     points
         Points on each axis of the grid, or number of sampled states.
     integration
@@ -93,16 +109,22 @@ class ValueIteration:
             return self._closed_form(problem) or self._iterated(problem, seed, progress)
 
     def _closed_form(self, problem: Problem) -> ValueRule | None:
-        if self.value not in ("auto", "quadratic"):
+        if self.value not in ("auto", "quadratic", "unbounded"):
             return None
-        values = riccati_values(problem, self.stationary)
+        bounded = self.value != "unbounded"
+        values = riccati_values(problem, self.stationary, bounded=bounded)
+        if values is None and not bounded:
+            raise InputError(
+                "values without bounds on the actions were asked for; they need a linear model "
+                "and a concave quadratic or linear reward"
+            )
         if values is None:
             return None
-        d = len(problem.model.state)
-        quadratic = Fitted(np.zeros(d), np.ones(d), np.zeros((d, 0)), np.zeros(0))
-        noise = problem.model.next_cov
+        d, noise = len(problem.model.state), problem.model.next_cov
         coefficients = np.array([value.coefficients(noise) for value in reversed(values)])
-        return ValueRule(problem, quadratic, coefficients, np.zeros(len(values)), _no_noise(d))
+        shifts = np.zeros(len(values))
+        parts = Fitted.quadratic(d), coefficients, shifts, no_noise(d)
+        return ValueRule(problem, *parts, self.value)
 
     def _iterated(self, problem: Problem, seed: int, progress: Any) -> ValueRule:
         d = len(problem.model.state)
@@ -114,27 +136,24 @@ class ValueIteration:
             smooth=problem.terminal is None,
         )
         values, points, fit = self._design(problem, noise, seed)
-        kept = noise if uses_next_state(problem) else _no_noise(d)
-        x = jnp.asarray(points)
-
-        def backup(c: Array, h: Array) -> Array:
-            """V at the points, when the next step is worth what c says."""
-            q = _action_value(problem, values, kept, c, h)
-            return best_action(q, x, problem.actions, width=_width(values, kept), steps=CLIMB)[1]
-
-        told = jax.jit(backup), fit, problem, len(points)
+        kept = noise if uses_next_state(problem) else no_noise(d)
+        backup = partial(backup_of(Mould.of(problem)), problem.numbers, values, kept, points)
+        told = backup, fit, problem, len(points)
         if self.stationary:
             coefficients, shifts = fixed_point(*told, self.tolerance, progress)
         else:
             coefficients, shifts = backward(*told, progress)
-        return ValueRule(problem, values, coefficients, shifts, kept)
+        return ValueRule(problem, values, coefficients, shifts, kept, self.value)
 
     def _design(self, problem: Problem, noise: Noise, seed: int) -> tuple[Any, np.ndarray, Any]:
         """Return the value function, the states where it is computed, and how it is fitted."""
-        word = self.value if self.value != "auto" else _usual(problem)
+        word = self.value if self.value != "auto" else usual_value(problem)
         if word == "tabular":
             table = Table.of(problem)
             return table, table.rows, table.design(problem)
+        if word == "categories":
+            of_levels = CategoryGrid.of(problem, self.points, seed)
+            return of_levels, *of_levels.design(problem, _left(problem, self, seed))
         if word == "grid":
             grid = Grid.around(problem, self.points, seed)
             return grid, *grid.design(problem, noise)
@@ -158,6 +177,8 @@ class ValueRule:
         That constant for every step, (H,); (1,) with K = 1 when the plan is stationary.
     noise
         Nodes for rewards that look at x'; one node otherwise.
+    planner
+        The word of what made it: a value function of `ValueIteration`, or ``visited``.
     """
 
     kind: ClassVar[str] = "value-iteration"
@@ -166,6 +187,7 @@ class ValueRule:
     coefficients: np.ndarray
     shifts: np.ndarray
     noise: Noise
+    planner: str = "auto"
 
     @property
     def steps(self) -> int | None:
@@ -181,7 +203,8 @@ class ValueRule:
             raise FileError(f"unknown value function {settings['value']!r} in a saved policy")
         values = KINDS[settings["value"]].from_arrays(problem, arrays)
         noise = Noise(arrays["offsets"], arrays["weights"])
-        return cls(problem, values, arrays["coefficients"], arrays["shifts"], noise)
+        planner = str(settings["planner"])
+        return cls(problem, values, arrays["coefficients"], arrays["shifts"], noise, planner)
 
     def parts(self) -> Saved:
         """Return the kind of value, and arrays."""
@@ -191,7 +214,8 @@ class ValueRule:
             "offsets": self.noise.offsets,
             "weights": self.noise.weights,
         }
-        return {"value": self.values.kind}, arrays | self.values.arrays()
+        told = {"value": self.values.kind, "planner": self.planner}
+        return told, arrays | self.values.arrays()
 
     def begin(self, n: int) -> Any:
         """Nothing is remembered."""
@@ -199,7 +223,24 @@ class ValueRule:
 
     def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
         """Return the best actions (n, d_a) in states (n, d_x) at step h."""
-        return self._best(x, h)[0], memory
+        return self.decide(self.numbers, x, h, memory)
+
+    @cached_property
+    def shape(self) -> Hashable:
+        """What decides how `decide` is compiled: everything but numbers."""
+        parts = (self.values, self.coefficients, self.shifts, self.noise)
+        leaves, tree = jax.tree_util.tree_flatten(parts)
+        return self.problem.shape, tree, tuple(np.shape(leaf) for leaf in leaves)
+
+    @property
+    def numbers(self) -> Any:
+        """What the model says, how values are evaluated, and their coefficients."""
+        parts = (self.values, self.coefficients, self.shifts, self.noise)
+        return self.problem.numbers, *parts
+
+    def decide(self, numbers: Any, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
+        """Act with the numbers of any rule of the same `shape`."""
+        return self._best(numbers, x, h)[0], memory
 
     def value(self, x: Any, step: int = 0) -> np.ndarray:
         """V_h(x) in the model, (n,), for states (n, d_x) at a step h."""
@@ -207,23 +248,46 @@ class ValueRule:
             states = jnp.atleast_2d(jnp.asarray(x, dtype=jnp.float64))
             return np.asarray(self._value(states, step))
 
+    def ahead(self, m: np.ndarray, step: int) -> np.ndarray:
+        """What means m (n, d_x) of the next state are worth at a step h, G_h(m), (n,)."""
+        kept, steps = len(self.coefficients), len(self.shifts)
+        c = self.coefficients[np.clip(step - (steps - kept), 0, kept - 1)]
+        with jax.enable_x64(True):
+            at = min(step, steps - 1)
+            return np.asarray(self.values(jnp.asarray(c), jnp.asarray(m)) + self.shifts[at])
+
     @cached_property
     def _value(self) -> Any:
-        return jax.jit(lambda x, h: self._best(x, h)[1])
+        return jax.jit(lambda x, h: self._best(self.numbers, x, h)[1])
 
-    def _best(self, x: Array, h: Array) -> tuple[Array, Array]:
-        kept, steps = len(self.coefficients), len(self.shifts)
-        c = jnp.asarray(self.coefficients)[jnp.clip(h - (steps - kept), 0, kept - 1)]
-        shift = jnp.asarray(self.shifts)[jnp.clip(h, 0, steps - 1)]
-        q = _action_value(self.problem, self.values, self.noise, c, h)
-        width = _width(self.values, self.noise)
-        a, value = best_action(q, self.values.nearest(x), self.problem.actions, width=width)
-        return a, value + self.problem.discount * shift
+    def _best(self, numbers: Any, x: Array, h: Array) -> tuple[Array, Array]:
+        of_model, values, coefficients, shifts, noise = numbers
+        problem = self.problem.with_numbers(of_model)
+        kept, steps = len(coefficients), len(shifts)
+        c = jnp.asarray(coefficients)[jnp.clip(h - (steps - kept), 0, kept - 1)]
+        shift = jnp.asarray(shifts)[jnp.clip(h, 0, steps - 1)]
+        q = action_value(problem, values, noise, c, h)
+        width = width_of(values, noise)
+        a, value = best_action(q, values.nearest(x), problem.actions, width=width)
+        return a, value + problem.discount * shift
 
 
-def _action_value(problem: Problem, values: Any, noise: Noise, c: Array, h: Array) -> Any:
+@lru_cache(maxsize=32)
+def backup_of(mould: Mould) -> Any:
+    """Compile V_h at points (n, d_x) from coefficients c of the next step's values."""
+
+    def backup(numbers: Any, values: Any, noise: Noise, x: Array, c: Array, h: Array) -> Array:
+        problem = mould.problem.with_numbers(numbers)
+        q = action_value(problem, values, noise, jnp.asarray(c), h)
+        width = width_of(values, noise)
+        return best_action(q, jnp.asarray(x), problem.actions, width=width, steps=CLIMB)[1]
+
+    return jax.jit(backup)
+
+
+def action_value(problem: Problem, values: Any, noise: Noise, c: Array, h: Array) -> Any:
     """Return Q_h as a function of states (n, d_x) and actions (n, d_a)."""
-    law = values if isinstance(values, Table) else noise
+    law = values if isinstance(values, Table | CategoryGrid) else noise
 
     def q(x: Array, a: Array) -> Array:
         m = problem.model.mean(x, a)
@@ -232,17 +296,30 @@ def _action_value(problem: Problem, values: Any, noise: Noise, c: Array, h: Arra
     return q
 
 
-def _width(values: Any, noise: Noise) -> int:
+def width_of(values: Any, noise: Noise) -> int:
     """Numbers that one value of Q touches."""
     return int(values.width + noise.offsets.size)
 
 
-def _usual(problem: Problem) -> str:
+def _left(problem: Problem, asked: ValueIteration, seed: int) -> Noise:
+    """Return the noise of the other columns once the levels of categories are known."""
+    law = problem.model.noise_law
+    settings = asked.integration, asked.nodes, seed
+    return Noise.of(law.factor @ law.factor.T, *settings, smooth=problem.terminal is None)
+
+
+def usual_value(problem: Problem) -> str:
+    """Return the value function that fits the states."""
     d = len(problem.model.state)
     if d > 1 and is_coded(problem.support):
         return "tabular"
+    categories = problem.model.categories
+    if categories and len(other_columns(problem)) <= 2:
+        count = math.prod(len(category.levels) for category in categories)
+        return "categories" if count <= MOST_LEVELS else "fitted"
     return "grid" if d <= 2 else "fitted"
 
 
-def _no_noise(d: int) -> Noise:
+def no_noise(d: int) -> Noise:
+    """Return the law without noise: one node."""
     return Noise(np.zeros((1, d)), np.ones(1))

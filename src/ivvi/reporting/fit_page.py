@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from ivvi.diagnostics.confidence_sets import piece
 from ivvi.reporting import fit_pictures as pictures
 from ivvi.reporting.cells import Cell, listed
 from ivvi.reporting.fitted import Fitted
@@ -60,7 +62,7 @@ def _numbers(fit: Fitted) -> Iterator[tuple[str, str]]:
             f"{sign_changes(fit)[0]} of {known}",
             ("effects of actions have another sign by least squares"),
         )
-        widest = np.nanmax(np.abs(fit.gap[:, fit.endogenous]))
+        widest = np.nanmax(np.abs(fit.gap[:, fit.endogenous]), initial=0.0)
         yield f"{widest:.0f} s.e.", "largest gap between the two estimates of an effect"
 
 
@@ -69,7 +71,17 @@ def sign_changes(fit: Fitted) -> tuple[int, int]:
     (W, se), (W_ls, _) = fit.estimates["iv"], fit.estimates["ls"]
     inside = fit.endogenous
     sure = np.abs(W[:, inside]) > NORMAL_95 * se[:, inside]
+    if fit.facts.get("recommended") == "robust":
+        sure = np.array([[_tells_sign(fit, o, fit.phi[j]) for j in inside] for o in fit.outputs])
     return int(np.sum(sure & (W[:, inside] * W_ls[:, inside] < 0))), int(sure.sum())
+
+
+def _tells_sign(fit: Fitted, output: str, feature: str) -> bool:
+    """Whether the robust interval of an effect leaves zero out."""
+    found = fit.robust(output, feature)
+    if found is None or found["empty"] or found["low"] is None or found["high"] is None:
+        return False
+    return bool(found["low"] > 0 or found["high"] < 0)
 
 
 def log_section(fit: Fitted) -> Section:
@@ -146,16 +158,25 @@ def _coefficient_table(fit: Fitted) -> Table:
     half = NORMAL_95 * se
     inside = set(fit.endogenous)
     order = sorted(range(len(fit.phi)), key=lambda j: (j not in inside, j))
+    exact = [name for i, name in enumerate(fit.outputs) if i not in fit.noisy]
     for i, output in enumerate(fit.outputs):
+        if output in exact:
+            continue
         for j in order:
             feature = fit.phi[j]
             w, s, h = float(W[i, j]), float(se[i, j]), float(half[i, j])
             row: tuple[Cell, ...] = (output, feature, w, s, w - h, w + h)
+            row = (*row, robust_words(fit.robust(output, feature)))
             if fit.compared:
                 row = (*row, float(fit.estimates["ls"][0][i, j]), float(fit.gap[i, j]))
             rows.append(row)
-    names: tuple[str, ...] = ("output", "feature", "estimate", "std.err.", "low", "high")
-    caption = f"{len(rows):,} coefficients."
+    names: tuple[str, ...] = ("output", "feature", "estimate", "std.err.", "low", "high", "robust")
+    caption = (
+        f"{len(rows):,} coefficients. Low and high are Wald's 95% interval; robust is the one of "
+        "an action's effect that holds however weak the instrument."
+    )
+    if exact:
+        caption += f" Exact functions of the features are left out: {listed(exact)}."
     if fit.compared:
         names = (*names, "least squares", "gap in s.e.")
         caption += " The gap is how far least squares lies from the instrument."
@@ -163,6 +184,19 @@ def _coefficient_table(fit: Fitted) -> Table:
         rows.sort(key=_dispute)
         caption += f" The {MOST_ROWS} largest gaps are shown; ivvi fit --json holds them all."
     return Table("Coefficients", names, tuple(rows[:MOST_ROWS]), caption, fit.command)
+
+
+def robust_words(found: dict[str, Any] | None) -> str | None:
+    """Write an interval that a weak instrument cannot spoil, with its method."""
+    if found is None:
+        return None
+    if found["empty"]:
+        return f"empty ({found['method']})"
+    pieces = (
+        piece(-math.inf if low is None else low, math.inf if high is None else high)
+        for low, high in found["intervals"]
+    )
+    return f"{' or '.join(pieces)} ({found['method']})"
 
 
 def _dispute(row: tuple[Cell, ...]) -> float:

@@ -27,7 +27,7 @@ LOOK = {
 
 def coefficients(fit: Fitted) -> tuple[Picture, ...]:
     """Draw the coefficients of each output with 95% intervals, least squares beside them."""
-    return tuple(_coefficients(fit, i) for i in range(min(MOST, len(fit.outputs))))
+    return tuple(_coefficients(fit, i) for i in fit.noisy[:MOST])
 
 
 def _coefficients(fit: Fitted, output: int) -> Picture:
@@ -107,10 +107,10 @@ def residuals(fit: Fitted) -> tuple[Picture, ...]:
     if not inside or not fit.residuals:
         return ()
     pictures = []
-    for i, output in enumerate(fit.outputs[:MOST]):
+    for i in fit.noisy[:MOST]:
         dispute = np.nan_to_num(np.abs(fit.gap[i, inside]))
         name = fit.phi[inside[int(np.argmax(dispute))]]
-        pictures.append(_residual(fit, i, output, name, stages[name]))
+        pictures.append(_residual(fit, i, fit.outputs[i], name, stages[name]))
     return tuple(pictures)
 
 
@@ -137,8 +137,8 @@ def spreads(fit: Fitted) -> tuple[Picture, ...]:
     left = fit.residuals[kind]
     fitted = fit.sample.y - left
     return tuple(
-        _spread_of(i, name, fitted[some, i], left[some, i], LOOK[kind][0])
-        for i, name in enumerate(fit.outputs[:MOST])
+        _spread_of(i, fit.outputs[i], fitted[some, i], left[some, i], LOOK[kind][0])
+        for i in fit.noisy[:MOST]
     )
 
 

@@ -100,6 +100,18 @@ class Fitted:
             gap = (W_ls - W) / se
         return np.where(np.isfinite(gap), gap, np.nan)
 
+    def robust(self, output: str, feature: str) -> dict[str, Any] | None:
+        """Return the interval that a weak instrument cannot spoil, where there is one."""
+        by_output = (self.facts.get("robust_interval") or {}).get(output) or {}
+        found: dict[str, Any] | None = by_output.get(feature)
+        return None if found is None or "reason" in found else found
+
+    @property
+    def noisy(self) -> list[int]:
+        """Positions of the outputs that are not exact functions of the features."""
+        exact = self.facts.get("exact_outputs") or ()
+        return [i for i, name in enumerate(self.outputs) if name not in exact]
+
     @property
     def command(self) -> str:
         """What to type to see the numbers again."""
@@ -117,7 +129,10 @@ class Fitted:
 
     @property
     def endogenous(self) -> list[int]:
-        """Features that may be confounded: those of phi that psi does not have."""
+        """Features that may be confounded: those of phi that psi neither has nor determines."""
+        stages = self.facts["diagnostics"].get("first_stage")
+        if stages:
+            return [j for j, name in enumerate(self.phi) if name in stages]
         known = set(self.facts["psi"])
         return [j for j, name in enumerate(self.phi) if name not in known]
 

@@ -11,6 +11,10 @@ from ivvi.reporting.fitted import Fitted
 from ivvi.reporting.page import Figure, Part, Section, Table, Text, Verdict
 
 TONES = {"strong": "good", "doubtful": "doubtful", "weak": "bad", "not identified": "bad"}
+ADVICE = {
+    "wald": "Wald's intervals, low to high in the table of coefficients, can be reported.",
+    "robust": "Report the robust intervals of the table of coefficients in place of Wald's.",
+}
 TESTS = {
     "hansen_j": "Hansen J",
     "sargan": "Sargan",
@@ -25,6 +29,8 @@ def instrument_section(fit: Fitted) -> Section:
     parts: list[Part] = []
     if word := d.get("verdict"):
         parts.append(Verdict(word.capitalize(), sentence(d["rule"]), TONES[word]))
+        if advice := ADVICE.get(d.get("recommended")):
+            parts.append(Text((advice,)))
     elif "rule" in d:
         parts.append(Text((sentence(d["rule"]),)))
     parts += [Verdict("Note", sentence(text), "doubtful") for text in fit.facts["warnings"]]
@@ -41,8 +47,12 @@ def instrument_section(fit: Fitted) -> Section:
             )
         )
     if stages := tuple(_stage_rows(d)):
-        names = ("action", "partial F", "distribution", "partial R²", "robust F", "conditional F")
-        parts.append(Table("First stages", names, stages, command=fit.command))
+        robust = any(stage["robust"] for stage in (d["first_stage"] or {}).values())
+        kind = "robust " if robust else ""
+        shown = ("action", "partial F", "distribution", "partial R²", "robust F")
+        parts.append(
+            Table("First stages", (*shown, f"{kind}conditional F"), stages, command=fit.command)
+        )
     if tests := tuple(_test_rows(d)):
         names = ("test", "output", "value", "distribution", "p", "null hypothesis")
         parts.append(Table("Specification tests", names, tests, command=fit.command))
@@ -54,7 +64,8 @@ def instrument_section(fit: Fitted) -> Section:
 
 def _stage_rows(d: dict[str, Any]) -> Iterator[tuple[Cell, ...]]:
     for name, stage in (d["first_stage"] or {}).items():
-        robust, conditional = stage["robust"] or {}, stage["conditional"] or {}
+        robust = stage["robust"] or {}
+        conditional = stage["robust_conditional" if robust else "conditional"] or {}
         share = stage["partial_r2"]
         yield (
             *(name, stage["value"], stage["distribution"], share),

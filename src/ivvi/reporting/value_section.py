@@ -54,6 +54,12 @@ def _section(found: Mapping[str, Any]) -> Section:
     said = tuple(found["notes"])
     if found["shown_by_the_log"] is not None:
         said += (f"The log shows {found['shown_by_the_log']:.5g} for its own policy.",)
+    if (gap := found.get("gap")) is not None and gap["misfit"] is not None:
+        low, high = gap["gap"]["interval"]
+        said += (
+            f"That is {gap['gap']['estimate']:.5g} [{low:.5g}, {high:.5g}] more than it earns in "
+            f"the estimated dynamics; {gap['misfit']:.5g} of it is misfit and no confounding.",
+        )
     return Section("What the policy is worth", lead, (*parts, *((Text(said),) if said else ())))
 
 

@@ -17,7 +17,6 @@ from ivvi.planners.usual import Support
 from ivvi.policy import Policy
 from ivvi.valuation.draws import draw
 from ivvi.valuation.evidence import Evidence
-from ivvi.valuation.simulation import with_weights
 from ivvi.valuation.valuing import planner_of
 
 NEAR = 0.1
@@ -113,7 +112,7 @@ def _actions(planner: Any, problem: Problem, W: np.ndarray, x: np.ndarray) -> np
     """Return what the plans for weights (B, d_y, d_phi) do in x first, (B, n, d_a)."""
 
     def first(weights: Array) -> Array:
-        rule = planner.solve(with_weights(problem, weights))
+        rule = planner.solve(problem.with_weights(weights))
         return rule.act(jnp.asarray(x), 0, rule.begin(len(x)))[0]
 
     with jax.enable_x64(True):

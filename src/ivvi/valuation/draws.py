@@ -8,7 +8,7 @@ of times in the moments, and all is estimated again; the rows are not read.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ivvi.errors import InputError, hint
 from ivvi.estimators import Exact
 from ivvi.estimators.whitening import whiten
 from ivvi.moments import Moments
-from ivvi.planners.problem import affine_part
+from ivvi.next_states import NoiseLaw, noise_law
 from ivvi.scatter import square_root
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.habit import RAW, Habit, coefficients
@@ -29,35 +29,31 @@ FEW_EPISODES = 10
 class Worlds(NamedTuple):
     """A stack of B estimated worlds.
 
-    W (B, d_y, d_phi); a square root of the noise covariance (B, d_x, d_x); the behaviour
-    policy's G (B, d_a, d_psi) and C (B, d_z, d_f), of width 0 where it is not known; the range
-    of states (B, 2, d_x) within which the dynamics are believed: beyond it the mean is that of
-    the nearest state inside; what an invalid instrument does to the outputs by itself, `direct`
-    times psi(x, z), (B, d_y, d_psi), of width 0 where it is valid.
+    W (B, d_y, d_phi); what their noise covariances make of standard normal draws, two matrices
+    (B, d_x, d_x) each; the behaviour policy's G (B, d_a, d_psi) and C (B, d_z, d_f), of width 0
+    where it is not known; `Dynamics.reach` (B, 2, d_x); what an invalid instrument does to the
+    outputs by itself, `direct` times psi(x, z), (B, d_y, d_psi), of width 0 where it is valid.
     """
 
     W: np.ndarray
-    factor: np.ndarray
+    law: NoiseLaw
     G: np.ndarray
     C: np.ndarray
-    trusted: np.ndarray
+    reach: np.ndarray
     direct: np.ndarray
 
-
-def _state_range(model: Dynamics) -> np.ndarray:
-    """Return the range of the log's states, (2, d_x); everything where the model is linear."""
-    if affine_part(model) is not None or len(model.states) == 0:
-        return np.array([[-np.inf], [np.inf]]) * np.ones(len(model.state))
-    return np.array([model.states.min(axis=0), model.states.max(axis=0)])
+    def rows(self, at: Any) -> Worlds:
+        """Return the worlds with these numbers."""
+        W, law, *rest = self
+        return Worlds(W[at], NoiseLaw(*(part[at] for part in law)), *(part[at] for part in rest))
 
 
 def estimated_world(evidence: Evidence) -> Worlds:
     """Return the estimate itself as a stack of one."""
     model, habit = evidence.model, evidence.habit
     G, C = (np.zeros((0, 0)),) * 2 if habit is None else (habit.G, habit.C)
-    root, valid = square_root(model.next_cov), np.zeros((len(model.W), 0))
-    parts = (model.W, root, G, C, _state_range(model), valid)
-    return Worlds(*(part[None] for part in parts))
+    law, valid = model.noise_law, np.zeros((len(model.W), 0))
+    return Worlds(model.W, law, G, C, model.reach, valid).rows(None)
 
 
 def draw(
@@ -87,9 +83,9 @@ def asymptotic(evidence: Evidence, count: int, rng: np.random.Generator) -> Worl
     if moments is None:
         return same._replace(W=model.W + dW)
     noise = noise_left(model, moments, model.W + dW)[:, :d, :d]
-    factor = square_root(_with_sampling_error(noise, moments.n, rng))
+    law = noise_law(_with_sampling_error(noise, moments.n, rng), model.categories)
     G, C = _habits(moments, habit, model, dW, rng)
-    return same._replace(W=model.W + dW, factor=factor, G=G, C=C)
+    return same._replace(W=model.W + dW, law=law, G=G, C=C)
 
 
 def bootstrap(
@@ -131,7 +127,7 @@ def bootstrap(
         G, C = habits or (same.G[0], same.C[0])
         found.append((estimate.W + shift, (estimate.noise_cov + excess)[:d, :d], G, C))
     W, noise, G, C = (np.array(part) for part in zip(*found, strict=True))
-    worlds = same._replace(W=W, factor=square_root(noise), G=G, C=C)
+    worlds = same._replace(W=W, law=noise_law(noise, model.categories), G=G, C=C)
     return worlds, None if by else weights  # first states are of episodes, not of clusters
 
 
@@ -244,4 +240,4 @@ def _scaled(
 
 def repeated(worlds: Worlds, count: int) -> Worlds:
     """Return a stack of one `count` times."""
-    return Worlds(*(np.repeat(part[:1], count, axis=0) for part in worlds))
+    return worlds.rows(np.zeros(count, dtype=int))

@@ -109,9 +109,9 @@ class Habit:
 def coefficients(
     moments: Moments, design: Design, model: Dynamics
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return G and C from moments; None where a or z are not among their columns."""
+    """Return G and C from moments; None where a, z or f are not among their columns."""
     places = {argument: at for block, argument, at in moments.layout.pieces if block == RAW}
-    if design.psi is None or len(places) < 2:
+    if design.psi is None or not design.of_state or len(places) < 2:
         return None
     R = np.vstack([moments.mean, compress(moments)])  # R^T R = E[v v^T]
     psi = np.array(moments.layout.psi_columns)

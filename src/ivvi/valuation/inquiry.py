@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,15 @@ from ivvi.valuation.draws import Worlds, draw, estimated_world, repeated
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.luck import Luck
 from ivvi.valuation.result import Amount
-from ivvi.valuation.simulation import Episodes, Task, in_chunks, returns, with_weights
+from ivvi.valuation.simulation import Episodes, Task, in_chunks, returns
 
 
 @dataclass(frozen=True, eq=False)
 class Inquiry:
-    """What is asked of a log: a problem, in worlds drawn by some method, with some luck."""
+    """What is asked of a log: a problem, in worlds drawn by some method, with some luck.
+
+    Inquiries of another `stage` draw other worlds.
+    """
 
     evidence: Evidence
     problem: Problem
@@ -30,6 +33,7 @@ class Inquiry:
     level: float = 0.95
     seed: int = 0
     progress: Callable[[int], None] | None = None
+    stage: int = 0
 
     @cached_property
     def worlds(self) -> Worlds:
@@ -39,7 +43,7 @@ class Inquiry:
     @cached_property
     def _drawn(self) -> tuple[Worlds, np.ndarray]:
         """The worlds, and the weights of groups of episodes in each (`Luck.shares`)."""
-        rng = np.random.default_rng(self.seed)
+        rng = np.random.default_rng([self.seed, self.stage] if self.stage else self.seed)
         worlds, weights = draw(self.evidence, self.method, self.draws, rng)
         return worlds, self.luck.shares(self.draws, weights, rng)
 
@@ -47,18 +51,20 @@ class Inquiry:
         """Return the value of each; with a `planner`, the first is planned again in each draw."""
         found, (_, shares) = {}, self._drawn  # drawn first: it may be refused
         for i, (name, acting) in enumerate(actors.items()):
-            first = self._in_estimate(*acting)
+            first = self.in_estimate(*acting)
             rest = self._again(planner, first) if planner and i == 0 else self._in_draws(*acting)
-            both = self.luck.combine(first, rest, shares)
+            estimate, drawn = self.luck.combine(first, rest, shares)
+            if planner and i == 0:  # the estimate was as optimistic as the draws say
+                estimate += float(np.median((rest - first[: self.luck.count]).mean(axis=1)))
             error = float(first.std() / np.sqrt(first.size))
-            found[name] = Amount(*both, self.level, error)
+            found[name] = Amount(estimate, drawn, self.level, error)
         return found
 
     @cached_property
     def _task(self) -> Task:
         return Task.of(self.problem)
 
-    def _in_estimate(self, actor: Any, given: Any) -> np.ndarray:
+    def in_estimate(self, actor: Any, given: Any) -> np.ndarray:
         """Return the returns of many episodes in the estimated world, (N,)."""
         one = repeated(estimated_world(self.evidence), self.luck.size)
         parts = [returns(self._task, actor, given, one, some) for some in self.luck.episodes()]
@@ -77,7 +83,7 @@ class Inquiry:
         """
         both = self.worlds, repeated(estimated_world(self.evidence), self.draws)
         if isinstance(planner, MPC):
-            again = Planned(planner, partial(with_weights, self.problem))
+            again = Planned(planner, self.problem.with_weights)
             few, size, bar = self.luck.few, self.luck.size, self.progress
             own, here = (
                 in_chunks(self._task, again, self.worlds.W, some, few, size, bar) for some in both
@@ -95,10 +101,10 @@ class Inquiry:
         few = self.luck.few
         alone = Episodes(few.starts[:1], few.numbers[:1], few.seed)
         for b, W in enumerate(self.worlds.W):
-            again = with_weights(self.problem, W)
+            again = self.problem.with_weights(W)
             acting = Fixed.of(planner.solve(again))
             for worlds, kept in zip(both, found, strict=True):
-                some = Worlds(*(part[b : b + 1] for part in worlds))
+                some = worlds.rows(slice(b, b + 1))
                 kept.append(returns(self._task, *acting, some, alone)[0])
             if self.progress:
                 self.progress(1)

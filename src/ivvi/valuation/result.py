@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from ivvi.diagnostics.verdict import Verdict
 
-INTERVALS = ("percentile", "basic", "bias-corrected")
+INTERVALS = ("split", "percentile", "basic", "bias-corrected")
+ENOUGH = 0.05
+"""Simulation error of an interval's end, in widths of the interval, that is small enough."""
 SAID = {
     "doubtful": "DOUBTFUL INSTRUMENTS: the intervals below may be too short",
     "weak": "WEAK INSTRUMENTS: the numbers below may be far off, and their intervals too short",
@@ -25,7 +27,7 @@ class Amount:
     Attributes
     ----------
     estimate
-        In the estimated world.
+        In the estimated world; less the optimism of a plan where it was planned again.
     draws
         In worlds that the log allows, (B,).
     level
@@ -42,16 +44,23 @@ class Amount:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The interval that the documentation's coverage table is of."""
-        return self.interval_of("percentile")
+        """The interval that is reported: percentiles on either side of the estimate."""
+        return self.interval_of("split")
 
     def interval_of(self, kind: str) -> tuple[float, float]:
-        """Return an interval: ``percentile``, ``basic`` or ``bias-corrected``.
+        """Return an interval: ``split``, ``percentile``, ``basic`` or ``bias-corrected``.
 
-        Quantiles of the draws; those of 2 estimate - draws; quantiles moved by the share of
-        draws below the estimate (Efron's BC).
+        Of the draws below the estimate and of those above it, the same share 1 - level is cut
+        off, those furthest out: so many draws are inside as percentiles have, which these are
+        where the estimate is the median, and the estimate is among them however the value
+        bends in W. Quantiles of the draws; those of 2 estimate - draws; quantiles moved by the
+        share of draws below the estimate (Efron's BC).
         """
         tails = np.array([0.5 - self.level / 2, 0.5 + self.level / 2])
+        if kind == "split":
+            low, high = self._sides
+            ends = np.quantile(low, 1 - self.level), np.quantile(high, self.level)
+            return float(ends[0]), float(ends[1])
         if kind == "basic":
             high, low = 2 * self.estimate - np.quantile(self.draws, tails)
             return float(low), float(high)
@@ -62,6 +71,39 @@ class Amount:
             tails = norm.cdf(2 * norm.ppf(below) + norm.ppf(tails))
         low, high = np.quantile(self.draws, tails)
         return float(low), float(high)
+
+    @property
+    def _sides(self) -> tuple[np.ndarray, np.ndarray]:
+        """The draws up to the estimate and from it on, the estimate with both."""
+        below = self.draws[self.draws <= self.estimate]
+        above = self.draws[self.draws >= self.estimate]
+        return np.append(below, self.estimate), np.append(above, self.estimate)
+
+    @property
+    def interval_error(self) -> tuple[float, float]:
+        """Standard errors of the interval's ends that are due to the number of draws.
+
+        Half the distance of the quantiles that are one binomial standard deviation away on
+        either side (Woodruff, 1952).
+        """
+        found, outside = [], 1 - self.level
+        for side, share in zip(self._sides, (outside, self.level), strict=True):
+            away = np.sqrt(outside * self.level / len(side))
+            low, high = np.quantile(side, np.clip([share - away, share + away], 0.0, 1.0))
+            found.append(float(high - low) / 2)
+        return found[0], found[1]
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether both ends are known to 5% of the interval's width, or there is no width."""
+        low, high = self.interval
+        return max(self.interval_error) <= ENOUGH * (high - low)
+
+    def with_more(self, other: Amount) -> Amount:
+        """Return the same amount with the draws of both."""
+        counts = len(self.draws), len(other.draws)
+        estimate = float(np.average([self.estimate, other.estimate], weights=counts))
+        return replace(self, estimate=estimate, draws=np.concatenate([self.draws, other.draws]))
 
     @property
     def se(self) -> float:
@@ -76,7 +118,50 @@ class Amount:
 
     def to_json(self) -> dict[str, Any]:
         """Describe with JSON values, without the draws."""
-        return {"estimate": self.estimate, "se": self.se, "interval": list(self.interval)}
+        numbers = {"estimate": self.estimate, "se": self.se, "interval": list(self.interval)}
+        return {**numbers, "interval_error": list(self.interval_error)}
+
+
+@dataclass(frozen=True, eq=False)
+class Gap:
+    """Why a log shows another return for its own policy than the estimated dynamics give it.
+
+    Least-squares dynamics keep what actions and noise share, so that the fitted behaviour
+    policy should earn there what the log shows. What is missing is misfit: of that policy's
+    regression, or of the features. The rest of the gap is the confounder's help.
+
+    Attributes
+    ----------
+    whole
+        The return that the log shows less the value of the behaviour policy.
+    help
+        Its value in least-squares dynamics less that in the estimated ones; None where the
+        estimate is least squares itself, or the moments are not known.
+    misfit
+        The return that the log shows less the value in least-squares dynamics; None where the
+        moments are not known.
+    """
+
+    whole: Amount
+    help: Amount | None
+    misfit: float | None
+
+    def lines(self) -> list[str]:
+        """Return what there is to say about it."""
+        if self.misfit is None:
+            return ["  how much of it is misfit of that policy's regression is not known here"]
+        if self.help is None:
+            return ["  all of it is misfit: least squares takes nothing as confounded"]
+        return [
+            f"  the confounder's help: {self.help.estimate:.5g} {_pair(self.help)}, by which the "
+            "same policy earns more in least-squares dynamics",
+            f"  misfit of that policy's regression or of the features: {self.misfit:.5g}",
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe with JSON values."""
+        found = None if self.help is None else self.help.to_json()
+        return {"gap": self.whole.to_json(), "confounder": found, "misfit": self.misfit}
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +179,8 @@ class Valuation:
     shown
         Mean return that the log itself shows for the behaviour policy, with the confounder's
         help; None where it cannot be had, with the reason in `notes`.
+    gap
+        What that is more than the value of the behaviour policy, and why; None without either.
     horizon, discount
         Steps of an episode, and the weight of a later one.
     starts
@@ -114,6 +201,7 @@ class Valuation:
     method: str
     replanned: bool = False
     notes: tuple[str, ...] = field(default_factory=tuple)
+    gap: Gap | None = None
 
     @property
     def name(self) -> str:
@@ -152,11 +240,13 @@ class Valuation:
             if (gain := self.gains.get(name)) is not None:
                 line += f"{gain.estimate:>18.5g}  {_pair(gain):<26}{gain.probability:.3f}"
             lines.append(line.rstrip())
-        if "behaviour" in self.values and self.shown is not None:
+        if self.gap is not None and self.shown is not None:
+            whole, own = self.gap.whole, self.values["behaviour"].estimate
             lines.append(
-                f"the log shows {self.shown:.5g} for its own policy; without the confounder's "
-                f"help that policy earns {self.values['behaviour'].estimate:.5g}"
+                f"the log shows {self.shown:.5g} for its own policy, which earns {own:.5g} in the "
+                f"estimated dynamics: a gap of {whole.estimate:.5g} {_pair(whole)}"
             )
+            lines += self.gap.lines()
         return "\n".join([*lines, *(f"note: {text}" for text in self.notes)])
 
     def to_json(self) -> dict[str, Any]:
@@ -174,6 +264,7 @@ class Valuation:
                 for name, gain in self.gains.items()
             },
             "shown_by_the_log": self.shown,
+            "gap": None if self.gap is None else self.gap.to_json(),
             "level": self.value.level,
             "horizon": self.horizon,
             "discount": self.discount,

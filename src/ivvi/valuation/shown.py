@@ -1,15 +1,17 @@
-"""What the log itself shows: the mean return of its own episodes."""
+"""What the log itself shows: the mean return of its own episodes, and why it is another."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ivvi.blocks import Power
+from ivvi.estimators import LeastSquares
 from ivvi.logs import Log
 from ivvi.moments import Moments
 from ivvi.planners import Problem
 from ivvi.rewards import Learned, Linear, Quadratic
 from ivvi.valuation.evidence import Evidence
+from ivvi.valuation.result import Amount, Gap
 
 SAME_LENGTH = 0.02
 """Largest difference of the log's episodes from the horizon, relative, for `from_moments`."""
@@ -68,6 +70,42 @@ def from_moments(evidence: Evidence, problem: Problem) -> float | None:
     cost = np.sum(np.asarray(reward.weight) * far)
     cost += np.sum(np.asarray(reward.action_weight) * (variance[a] + moments.mean[a] ** 2))
     return -problem.horizon * float(cost)
+
+
+def gap_of(
+    evidence: Evidence, own: Amount, shown: float, confounded: np.ndarray | None, seed: int
+) -> Gap:
+    """Return the gap between what the log shows and what its policy is worth.
+
+    Parameters
+    ----------
+    evidence
+        What is known of the log.
+    own
+        The value of the behaviour policy.
+    shown
+        Mean return of the log's episodes.
+    confounded
+        Returns of the behaviour policy in least-squares dynamics, (N,); None if not known.
+    seed
+        Of the sampling error of a mean over the log's episodes, which the intervals hold.
+    """
+    if confounded is None:
+        return Gap(_less(shown, own, np.zeros(1)), None, None)
+    episodes = 1.0
+    if evidence.moments is not None and evidence.length:
+        episodes = max(evidence.moments.n / evidence.length, 1.0)
+    sampled = np.random.default_rng([seed, 1]).normal(size=len(own.draws))
+    sampled *= float(confounded.std()) / np.sqrt(episodes)
+    there = float(confounded.mean())
+    known = isinstance(evidence.method, LeastSquares)
+    help_ = None if known else _less(there, own, sampled)
+    return Gap(_less(shown, own, sampled), help_, shown - (own.estimate if known else there))
+
+
+def _less(earned: float, own: Amount, sampled: np.ndarray) -> Amount:
+    """Return a mean return, with its sampling error, less a value."""
+    return Amount(earned - own.estimate, earned + sampled - own.draws, own.level)
 
 
 def _raw(moments: Moments, of: str, width: int) -> slice | None:

@@ -18,6 +18,7 @@ import numpy as np
 from ivvi.blocks import Array
 from ivvi.errors import InputError
 from ivvi.features import FeatureMap
+from ivvi.next_states import Categories, next_state
 from ivvi.planners import Problem
 from ivvi.rewards import Learned
 from ivvi.valuation.actors import Actor, Fixed, Planned
@@ -33,6 +34,7 @@ class Task:
 
     phi: FeatureMap
     d_x: int
+    categories: Categories
     reward: Any
     horizon: int
     discount: float
@@ -45,6 +47,7 @@ class Task:
         return cls(
             problem.model.phi,
             problem.model.d_next,
+            problem.model.categories,
             Learned() if isinstance(reward, Learned) else reward,
             problem.horizon,
             problem.discount,
@@ -55,9 +58,9 @@ class Task:
         self, worlds: Worlds, x: Array, a: Array, noise: Array, h: Array, pushed: Any = 0.0
     ) -> tuple[Array, Array]:
         """Return the next states (B, n, d_x) and the rewards (B, n)."""
-        inside = jnp.clip(x, worlds.trusted[:, :1], worlds.trusted[:, 1:])
+        inside = jnp.clip(x, worlds.reach[:, :1], worlds.reach[:, 1:])
         y = jnp.einsum("bnf,byf->bny", self.phi(inside, a), worlds.W) + pushed
-        x_next = y[..., : self.d_x] + jnp.einsum("bnd,bkd->bnk", noise, worlds.factor)
+        x_next = next_state(y[..., : self.d_x], noise, worlds.law, self.categories)
         x_next = jnp.clip(x_next, -FAR, FAR)
         if isinstance(self.reward, Learned):
             return x_next, y[..., -1]
@@ -65,7 +68,7 @@ class Task:
 
     def ended(self, x: Array) -> Array:
         """Tell which states end an episode, (B, n)."""
-        return jnp.zeros(x.shape[:2]) if self.terminal is None else 1.0 * self.terminal(x)
+        return jnp.zeros(x.shape[:2]) if self.terminal is None else self.terminal(x)
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ def in_chunks(
     for first in range(0, count, size):
         rows = np.minimum(np.arange(first, first + size), count - 1)
         own = given[rows] if isinstance(actor, Planned) and given.ndim == 3 else given
-        some = Worlds(*(part[rows] for part in worlds))
+        some = worlds.rows(rows)
         found.append(returns(task, actor, own, some, episodes)[: count - first])
         if progress:
             progress(len(found[-1]))
@@ -118,7 +121,7 @@ def _compiled(task: Task, actor: Any) -> Callable[..., Array]:
         return jax.jit(partial(_run, task, actor))  # type: ignore[no-any-return]
 
     def one(world: Any, W: Array, starts: Array, keys: Array) -> Array:
-        alone = Worlds(*(part[None] for part in world))
+        alone = world.rows(None)
         return alike(alone, W, starts[None], keys[None])[0]
 
     def alike(worlds: Worlds, W: Array, starts: Array, keys: Array) -> Array:
@@ -128,7 +131,7 @@ def _compiled(task: Task, actor: Any) -> Callable[..., Array]:
     def all_of(worlds: Worlds, W: Array, starts: Array, keys: Array) -> Array:
         if W.ndim == 2:
             return alike(worlds, W, starts, keys)
-        return jax.vmap(one)(tuple(worlds), W, starts, keys)
+        return jax.vmap(one)(worlds, W, starts, keys)
 
     return jax.jit(all_of)  # type: ignore[no-any-return]
 
@@ -186,9 +189,3 @@ def _at(keys: Array, h: Array) -> Array:
 def _noise(keys: Array, shape: tuple[int, ...]) -> Array:
     draw = lambda key: jax.random.normal(key, shape[-1:], jnp.float64)  # noqa: E731
     return jax.vmap(jax.vmap(draw))(keys)
-
-
-def with_weights(problem: Problem, W: Array) -> Problem:
-    """Return the problem of a model with other weights (which JAX may trace)."""
-    model = problem.model
-    return problem.with_numbers((W, model.noise_cov, model.phi.numbers))

@@ -12,13 +12,16 @@ import numpy as np
 from ivvi.actions import Actions
 from ivvi.diagnostics.quantiles import check_level
 from ivvi.dynamics import Dynamics
-from ivvi.errors import InputError, PlanningWarning, hint
+from ivvi.errors import InputError, IvviWarning, PlanningWarning, hint
 from ivvi.estimators import StandardErrors
 from ivvi.fitting import estimate
 from ivvi.logs import Log
-from ivvi.planners import MPC, Cautious, Problem
+from ivvi.planners import MPC, Auto, Cautious, Problem, ValueIteration
 from ivvi.planners.cautious import CautiousRule
 from ivvi.planners.mpc import MPCRule
+from ivvi.planners.simple import HeldRule, Unplanned, UsualRule
+from ivvi.planners.value_iteration import ValueRule
+from ivvi.planners.visited import VisitedValue
 from ivvi.planning import make_planner
 from ivvi.policy import Policy, check_steps
 from ivvi.rewards import Learned, make_reward
@@ -27,10 +30,12 @@ from ivvi.valuation.draws import drawing_method
 from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.inquiry import Inquiry
 from ivvi.valuation.luck import Luck
-from ivvi.valuation.result import Valuation, gains_of
-from ivvi.valuation.shown import from_log, from_moments
+from ivvi.valuation.result import Amount, Gap, Valuation, gains_of
+from ivvi.valuation.shown import from_log, from_moments, gap_of
 
 RIVALS = ("behaviour", "zero", "least-squares")
+FIRST_DRAWS, MOST_DRAWS = 500, 8000
+"""Worlds that are drawn unless asked otherwise, and how many at most where that is too few."""
 
 
 def value(  # noqa: PLR0913
@@ -41,9 +46,10 @@ def value(  # noqa: PLR0913
     actions: Any = None,
     horizon: int | None = None,
     discount: float | None = None,
+    terminal: Callable[..., Any] | None = None,
     against: Sequence[str] | Mapping[str, Any] = RIVALS,
     method: str = "auto",
-    draws: int = 500,
+    draws: int | None = None,
     replan: bool = False,
     level: float = 0.95,
     starts: Any = None,
@@ -65,7 +71,7 @@ def value(  # noqa: PLR0913
         or ``least-squares``.
     source
         A `Fit`, the folder of a saved model, or `Dynamics`.
-    reward, actions, horizon, discount
+    reward, actions, horizon, discount, terminal
         As for `ivvi.plan`; those of the policy by default, and the log's range of actions.
     against
         Rivals: ``behaviour`` (the log's own policy, once the confounder no longer helps it),
@@ -76,7 +82,9 @@ def value(  # noqa: PLR0913
         law of W), or ``auto``: the bootstrap where there are per-episode moments, or those of
         the clusters of the fit.
     draws
-        Number of worlds.
+        Number of worlds. By default 500, and more until the simulation error of each end of
+        each interval is below 5% of its width, up to 8,000; with a number, just so many, and a
+        note where they are too few.
     replan
         Plan again in every draw: the interval then carries the optimism of a plan that was
         chosen and is valued by the same log.
@@ -104,10 +112,11 @@ def value(  # noqa: PLR0913
     True
     """
     evidence = Evidence.of(clustered_by(source, cluster, log) if cluster else source)
-    problem = problem_of(policy, evidence, reward, actions, horizon, discount)
+    asked = {"horizon": horizon, "discount": discount, "terminal": terminal}
+    problem = problem_of(policy, evidence, reward, actions, asked)
     check_level(level)
-    if draws < 20:
-        raise InputError(f"{draws} draws; at least 20 are wanted for an interval")
+    if draws is not None and draws < 20:
+        raise InputError(f"{draws} draws; at least 20 are expected for an interval")
     name = policy if isinstance(policy, str) else "policy"
     planner, rivals = planner_of(policy), by_name(against)
     rival = rivals.get(name, policy)
@@ -117,9 +126,10 @@ def value(  # noqa: PLR0913
     actors = {who: acting(what, evidence, problem, planner) for who, what in everyone.items()}
     if replan and not isinstance(policy, Policy):
         raise InputError("planning again needs a policy that ivvi.plan made")
-    luck = Luck.of(problem, starts, draws, seed)
-    inquiry = Inquiry(evidence, problem, luck, method, draws, level, seed, progress)
-    values = inquiry.values(actors, planner if replan else None)
+    luck = Luck.of(problem, starts, draws or FIRST_DRAWS, seed)
+    count = draws or FIRST_DRAWS
+    inquiry = Inquiry(evidence, problem, luck, method, count, level, seed, progress)
+    values = _settled(inquiry, actors, planner if replan else None, grow=draws is None)
     shown = from_moments(evidence, problem) if log is None else from_log(log, problem)
     return Valuation(
         values,
@@ -131,8 +141,54 @@ def value(  # noqa: PLR0913
         luck.words,
         drawing_method(evidence, method),
         replan,
-        _notes(evidence, problem, shown, drawing_method(evidence, method)),
+        (*_notes(evidence, problem, shown, drawing_method(evidence, method)), *_too_few(values)),
+        _gap(inquiry, actors, values, shown),
     )
+
+
+def _gap(
+    inquiry: Inquiry, actors: Mapping[str, Acting], values: dict[str, Amount], shown: float | None
+) -> Gap | None:
+    """Say why the log shows another return for its own policy, if it is among the valued."""
+    if shown is None or "behaviour" not in values:
+        return None
+    evidence, confounded = inquiry.evidence, None
+    if evidence.moments is not None:
+        believed = replace(evidence, model=evidence.baseline)
+        confounded = replace(inquiry, evidence=believed).in_estimate(*actors["behaviour"])
+    return gap_of(evidence, values["behaviour"], shown, confounded, inquiry.seed)
+
+
+def _settled(
+    inquiry: Inquiry, actors: Mapping[str, Acting], planner: Any, *, grow: bool
+) -> dict[str, Amount]:
+    """Return values with as many draws as their intervals need, twice as many at a time."""
+    values, count = inquiry.values(actors, planner), inquiry.draws
+    while grow and count < MOST_DRAWS and _unsettled(values):
+        inquiry = replace(inquiry, draws=count, stage=inquiry.stage + 1)
+        more = inquiry.values(actors, planner)
+        values, count = {name: v.with_more(more[name]) for name, v in values.items()}, 2 * count
+    return values
+
+
+def _unsettled(values: dict[str, Amount]) -> list[str]:
+    """Name the values and gains whose intervals carry too much simulation error."""
+    named = {f"the value of {name}": amount for name, amount in values.items()}
+    named |= {f"the gain over {name}": amount for name, amount in gains_of(values).items()}
+    return [name for name, amount in named.items() if not amount.is_settled]
+
+
+def _too_few(values: dict[str, Amount]) -> tuple[str, ...]:
+    """Say which intervals would move if other worlds were drawn."""
+    if not (names := _unsettled(values)):
+        return ()
+    draws = len(next(iter(values.values())).draws)
+    text = (
+        f"{draws:,} draws are few: the interval of {' and of '.join(names)} has an end with a "
+        "simulation error above 5% of its width; leave the number of draws open, or draw more"
+    )
+    warnings.warn(text, IvviWarning, stacklevel=3)
+    return (text,)
 
 
 def clustered_by(source: Any, cluster: str | tuple[str, ...], log: Log | None) -> Any:
@@ -193,23 +249,26 @@ def _least_squares(evidence: Evidence, problem: Problem, planner: Any) -> Policy
     model = evidence.baseline
     reward = Learned(model) if isinstance(problem.reward, Learned) else problem.reward
     believed = replace(problem, model=model, reward=reward)
-    return Policy(believed, planner.solve(believed))
+    chosen = Auto() if isinstance(planner, Unplanned) else planner
+    return Policy(believed, chosen.solve(believed))
 
 
 def planner_of(policy: Any) -> Any:
     """Return a planner like the one that made a policy, with its default settings but for MPC.
 
-    MPC for policies that no planner made.
+    The default planner for policies that no planner made.
     """
     if not isinstance(policy, Policy):
-        return MPC()
+        return Auto()
     rule: Any = policy.rule
     if isinstance(rule, CautiousRule):
         inner = planner_of(replace(policy, rule=rule.inner))
-        return Cautious(inner, rule.caution, rule.abstain)
+        return Cautious(inner, rule.caution, rule.abstain, rule.fallback)
     if isinstance(rule, MPCRule):
         return MPC(lookahead=rule.lookahead, starts=rule.starts)
-    return make_planner(rule.kind)
+    if isinstance(rule, ValueRule):
+        return VisitedValue() if rule.planner == "visited" else ValueIteration(rule.planner)
+    return Unplanned(rule) if isinstance(rule, HeldRule | UsualRule) else make_planner(rule.kind)
 
 
 def problem_of(
@@ -217,18 +276,20 @@ def problem_of(
     evidence: Evidence,
     reward: Any,
     actions: Any,
-    horizon: int | None,
-    discount: float | None,
+    asked: Mapping[str, Any],
 ) -> Problem:
-    """Return what is to be valued, in the estimated dynamics; the policy says what is not given."""
+    """Return what is to be valued, in the estimated dynamics; the policy says what is not given.
+
+    `asked` has horizon, discount and terminal.
+    """
     model = evidence.model
     known = policy.problem if isinstance(policy, Policy) else None
     if known is not None:
         for what in ("state", "action"):
-            asked, has = getattr(known.model, what), getattr(model, what)
-            if asked != has:
+            own, has = getattr(known.model, what), getattr(model, what)
+            if own != has:
                 raise InputError(
-                    f"the policy's {what} columns are {', '.join(asked)}; those of the model "
+                    f"the policy's {what} columns are {', '.join(own)}; those of the model "
                     f"are {', '.join(has)}"
                 )
     if reward is None and known is None:
@@ -239,8 +300,7 @@ def problem_of(
     settings: dict[str, Any] = {"horizon": 100, "discount": 1.0, "terminal": None}
     if known is not None:
         settings = {name: getattr(known, name) for name in settings}
-    settings |= {"horizon": horizon} if horizon is not None else {}
-    settings |= {"discount": discount} if discount is not None else {}
+    settings |= {name: given for name, given in asked.items() if given is not None}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PlanningWarning)
         return Problem.of(model, wanted, actions, **settings)

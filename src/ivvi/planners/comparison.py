@@ -1,0 +1,210 @@
+"""What plans and simple rivals earn in the model, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ivvi.errors import FileError
+
+CLEAR = 2.0
+"""Standard errors beyond which a difference counts."""
+TIGHT = 0.9
+"""Share of the possible gain below which a bound is too loose to be told."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One contender.
+
+    Attributes
+    ----------
+    name
+        What it is called: ``mpc, 3 steps``, ``held 1``, ``nothing``.
+    value, error
+        Mean return in the model, discounted, and its standard error.
+    behind, behind_error
+        By how much the best one earns more, in the same episodes, and the standard error.
+    simple
+        Whether it is a rival that needs no plan.
+    seconds
+        Time that planning and the trial took.
+    """
+
+    name: str
+    value: float
+    error: float
+    behind: float
+    behind_error: float
+    simple: bool
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What no policy can exceed in the model.
+
+    Attributes
+    ----------
+    value, error
+        The bound on the mean return, and its standard error.
+    gap, gap_error
+        The bound less what the chosen plan earns, compared in the same episodes.
+    method
+        How it was found.
+    """
+
+    value: float
+    error: float
+    gap: float
+    gap_error: float
+    method: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Contenders, the best first.
+
+    Attributes
+    ----------
+    entries
+        The contenders, by value.
+    chosen
+        Name of the one whose rule is the policy's.
+    episodes, horizon
+        Size of the trial.
+    skipped
+        Names of planners that were not tried or failed, each with the reason.
+    bound
+        What no policy can exceed in this model, where it is known.
+    """
+
+    entries: tuple[Entry, ...]
+    chosen: str
+    episodes: int
+    horizon: int
+    skipped: tuple[tuple[str, str], ...] = ()
+    bound: Bound | None = None
+
+    @classmethod
+    def of(
+        cls,
+        returns: Mapping[str, np.ndarray],
+        simple: Sequence[str],
+        seconds: Mapping[str, float],
+        chosen: str,
+        horizon: int,
+    ) -> Comparison:
+        """Compare returns (n,) of the same episodes, by name."""
+        means = {name: float(np.mean(values)) for name, values in returns.items()}
+        best = max(means, key=lambda name: means[name])
+        entries = []
+        for name in sorted(returns, key=lambda name: -means[name]):
+            gap = returns[best] - returns[name]
+            entries.append(
+                Entry(
+                    name,
+                    means[name],
+                    standard_error(returns[name]),
+                    float(gap.mean()),
+                    standard_error(gap),
+                    name in simple,
+                    float(seconds.get(name, 0.0)),
+                )
+            )
+        return cls(tuple(entries), chosen, len(returns[best]), horizon)
+
+    @property
+    def plan(self) -> Entry:
+        """The chosen one."""
+        return next(entry for entry in self.entries if entry.name == self.chosen)
+
+    @property
+    def rival(self) -> Entry | None:
+        """The best of those that need no plan."""
+        return next((entry for entry in self.entries if entry.simple), None)
+
+    @property
+    def share(self) -> float | None:
+        """Least share of the possible gain over the best simple rival that the plan earns.
+
+        None where no bound is known, where it is loose, or where nothing is to be gained.
+        """
+        if self.bound is None or self.rival is None:
+            return None
+        gap = max(0.0, self.bound.gap + CLEAR * self.bound.gap_error)
+        gain = self.plan.value - self.rival.value
+        if gain <= 0 or gain + gap <= 0:
+            return None
+        share = gain / (gain + gap)
+        return share if share >= TIGHT else None
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """A sentence where a simple rival earns clearly more than the plan."""
+        plan, rival = self.plan, self.rival
+        if plan.simple and len(self.entries) > 1:
+            return (f"no plan earns more in the model than {plan.name} does: that is the policy",)
+        if rival is None or plan.value >= rival.value:
+            return ()
+        lost = plan.behind - rival.behind
+        if lost <= CLEAR * max(plan.behind_error, rival.behind_error):
+            return ()
+        return (
+            f"the plan loses to a simple rival in the model: {plan.name} earns {plan.value:.4g}, "
+            f"{rival.name} {rival.value:.4g}",
+        )
+
+    def with_bound(self, bound: Bound | None) -> Comparison:
+        """Return the same with a bound."""
+        return replace(self, bound=bound)
+
+    def summary(self) -> str:
+        """Return a table for people."""
+        width = max(len(entry.name) for entry in self.entries)
+        lines = [
+            f"Mean return in the model ({self.episodes} episodes of {self.horizon} steps, "
+            "the same noise for all):"
+        ]
+        for entry in self.entries:
+            mark = "*" if entry.name == self.chosen else " "
+            behind = f"  behind by {entry.behind:.4g} +- {entry.behind_error:.2g}"
+            told = "" if entry.behind == 0 else behind
+            lines.append(f"{mark} {entry.name:<{width}}  {entry.value:>10.5g}{told}")
+        lines += [f"  {name}: not compared, {reason}" for name, reason in self.skipped]
+        if self.share is not None:
+            lines.append(
+                f"The plan earns at least {100 * self.share:.3g}% of what can be gained over "
+                f"{self.rival.name} in this model."  # type: ignore[union-attr]
+            )
+        return "\n".join(lines)
+
+    __str__ = summary
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the comparison with JSON values."""
+        return {**asdict(self), "share": self.share}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Comparison:
+        """Rebuild a comparison from `to_json`."""
+        try:
+            bound = value["bound"]
+            return cls(
+                tuple(Entry(**entry) for entry in value["entries"]),
+                str(value["chosen"]),
+                int(value["episodes"]),
+                int(value["horizon"]),
+                tuple((str(name), str(reason)) for name, reason in value["skipped"]),
+                None if bound is None else Bound(**bound),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise FileError(f"the saved comparison cannot be read: {error}") from error
+
+
+def standard_error(values: np.ndarray) -> float:
+    """Standard error of the mean of values (n,)."""
+    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0

@@ -1,0 +1,161 @@
+"""Compiled programs on disk: what one command compiled, the next ones need not.
+
+JAX can keep the programs that XLA compiles, but writes them in place and, by itself, without end.
+Here every process has a folder of its own with hard links to all that is known; what it compiles
+is moved to the others when it ends, each file at once and only if it is whole. Processes that run
+side by side never see a half-written program, and nothing that goes wrong is more than slow.
+
+Programs run on one kind of processor and version of XLA: each has its own folder. A program is
+code that later commands run, so the folder is for its owner alone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import os
+import platform
+import shutil
+import tempfile
+import time
+import warnings
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+MOST_BYTES = 512 * 1024**2
+"""Size beyond which the oldest programs are removed."""
+STALE = 24 * 3600.0
+"""Seconds after which the folder of a process that was killed is removed."""
+OWN, SUFFIX = "process-", "-cache"
+SETTINGS = {
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramCache:
+    """A folder of compiled programs."""
+
+    folder: Path
+
+    @classmethod
+    def usual(cls) -> ProgramCache | None:
+        """Return the user's, ``$XDG_CACHE_HOME/ivvi/xla``; None where IVVI_CACHE is ``off``.
+
+        IVVI_CACHE may name another folder.
+        """
+        asked = os.environ.get("IVVI_CACHE", "")
+        if asked.lower() in ("off", "0", "no"):
+            return None
+        home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        folder = Path(asked) if asked else Path(home) / "ivvi" / "xla"
+        return cls(folder.absolute() / _kind_of_machine())
+
+    @property
+    def programs(self) -> list[Path]:
+        """The files, oldest first; none where the folder cannot be read."""
+        found = []
+        with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    if entry.name.endswith(SUFFIX):
+                        found.append((entry.stat().st_mtime, Path(entry.path)))
+        return [path for _, path in sorted(found)]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all programs."""
+        return sum(map(_size, self.programs))
+
+    def open(self) -> Path | None:
+        """Make a folder for this process that holds all programs; None where that fails."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            own = Path(tempfile.mkdtemp(prefix=OWN, dir=self.folder))
+        except OSError:
+            return None
+        for program in self.programs:
+            with contextlib.suppress(OSError):  # it was just removed, or links are not possible
+                os.link(program, own / program.name)
+        return own
+
+    def close(self, own: Path) -> None:
+        """Give what was compiled to the others, and keep within the limit."""
+        known = {program.name for program in self.programs}
+        for program in ProgramCache(own).programs:
+            if program.name not in known and _is_whole(program):
+                with contextlib.suppress(OSError):
+                    os.replace(program, self.folder / program.name)
+        shutil.rmtree(own, ignore_errors=True)
+        self.prune()
+
+    def prune(self, most: int = MOST_BYTES) -> None:
+        """Remove the oldest programs beyond `most` bytes, and what killed processes left."""
+        programs = self.programs
+        excess = sum(map(_size, programs)) - most
+        for program in programs:
+            if excess <= 0:
+                break
+            excess -= _size(program)
+            with contextlib.suppress(OSError):
+                program.unlink()
+        for left in self.folder.glob(f"{OWN}*"):
+            with contextlib.suppress(OSError):
+                if time.time() - left.stat().st_mtime > STALE:
+                    shutil.rmtree(left, ignore_errors=True)
+
+
+def keep_programs() -> None:
+    """Let JAX, which is not imported yet, keep what it compiles in the user's cache.
+
+    Whoever has told JAX of a cache of their own keeps that.
+    """
+    cache = ProgramCache.usual()
+    if cache is None or "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    own = cache.open()
+    if own is None:
+        return
+    warnings.filterwarnings("ignore", "Error (read|writ)ing persistent compilation cache")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(own)
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    atexit.register(_finish, cache, own, os.getpid())
+
+
+def _finish(cache: ProgramCache, own: Path, process: int) -> None:
+    if os.getpid() == process:  # and not one that it forked
+        cache.close(own)
+
+
+def _is_whole(program: Path) -> bool:
+    """Tell whether a file was written to its end; of those that zstd packed, that it is packed."""
+    try:
+        packed = program.read_bytes()
+        if not packed.startswith(b"\x28\xb5\x2f\xfd"):
+            zlib.decompress(packed)
+    except (OSError, zlib.error):
+        return False
+    return True
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _kind_of_machine() -> str:
+    """Return a short name for what programs depend on: the processor and the version of XLA."""
+    from importlib.metadata import version
+
+    processor = platform.processor()
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as lines:
+        wanted = ("flags", "Features", "model name")
+        processor = "".join(sorted({line for line in lines if line.startswith(wanted)}))
+    told = f"{platform.system()} {platform.machine()} {processor} {version('jaxlib')}"
+    return hashlib.sha256(told.encode()).hexdigest()[:12]
