@@ -307,7 +307,8 @@ def test_the_program_survives_sigkill(method, tmp_path):
     source = write_table(make_rows(300, 100), tmp_path / "log.parquet", row_group_size=130)
     state = tmp_path / "state"
     options = (*OPTIONS, "--method", method)
-    assert run("fit", source, *options, "--out", tmp_path / "whole").code == 0
+    kept = ("--checkpoint", tmp_path / "kept")
+    assert run("fit", source, *options, *kept, "--out", tmp_path / "whole").code == 0
     arguments = ("fit", source, *options, "--out", tmp_path / "model")
     arguments += ("--checkpoint", state, "--checkpoint-every", 0)
     kills = 2 if method == "exact" else 1
@@ -323,7 +324,8 @@ def test_the_program_survives_sigkill(method, tmp_path):
 def test_the_program_survives_two_hundred_sigkills(tmp_path):
     source = write_table(make_rows(300, 100), tmp_path / "log.parquet", row_group_size=130)
     state, rng, killed = tmp_path / "state", random.Random(1), 0
-    assert run("fit", source, *OPTIONS, "--out", tmp_path / "whole").code == 0
+    kept = ("--checkpoint", tmp_path / "kept")
+    assert run("fit", source, *OPTIONS, *kept, "--out", tmp_path / "whole").code == 0
     arguments = ("fit", source, *OPTIONS, "--out", tmp_path / "model", "--force")
     arguments += ("--checkpoint", state, "--checkpoint-every", 0)
     while killed < 200:

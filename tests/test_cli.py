@@ -295,7 +295,7 @@ def two_way(*columns):
         (("--psi", "poly2"), (2, 5), {"psi": "poly2"}),
         (("--features", "poly2", "--phi", "linear"), (2, 5), {"psi": "poly2"}),
         (("--ridge", "0.5"), (2, 5), {"method": ivvi.Exact(ridge=0.5)}),
-        (("--debiased",), (2, 5), {"se": ivvi.StandardErrors(debiased=True)}),
+        (("--no-debiased",), (2, 5), {"se": ivvi.StandardErrors(debiased=False)}),
         (("--se", "robust"), (2, 5), {"se": "robust"}),
         (("--se", "hac", "--bandwidth", "3"), (2, 5), {"se": hac(3)}),
         (("--cluster", "step"), (2, 5), {"se": ivvi.StandardErrors(cluster="step")}),

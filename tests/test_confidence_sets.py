@@ -17,7 +17,7 @@ from ivvi.diagnostics.confidence_sets import (
     conditional_likelihood_ratio,
     conditional_tail,
 )
-from ivvi.diagnostics.effect_scores import EffectScores, cluster_sums
+from ivvi.diagnostics.effect_scores import EffectScores
 from ivvi.diagnostics.effects import Effect
 from ivvi.diagnostics.quantiles import chi2_quantile, chi2_tails, f_quantile
 from ivvi.diagnostics.robust_sets import (
@@ -359,16 +359,6 @@ def test_what_is_not_identified_has_the_whole_line(confounded, moments_of):
     assert anderson_rubin(constant).intervals == LINE
 
 
-@given(st.lists(st.integers(1, 7), min_size=1, max_size=20), st.integers(1, 9))
-def test_cluster_sums_do_not_depend_on_where_batches_end(lengths, size):
-    number = np.repeat(np.arange(len(lengths)), lengths)
-    rows = np.random.default_rng(0).normal(size=(len(number), 2))
-    cuts = range(0, len(number), size)
-    parts = ((rows[i : i + size], number[i : i + size]) for i in cuts)
-    expected = [rows[number == c].sum(axis=0) for c in range(len(lengths))]
-    np.testing.assert_allclose(np.vstack(list(cluster_sums(parts))), expected, atol=1e-12)
-
-
 @pytest.mark.filterwarnings("ignore:weak instruments")  # poly2 of two actions
 @pytest.mark.parametrize("se", ["robust", "clustered"])
 @pytest.mark.parametrize("features", ["linear", "poly2"])
@@ -443,7 +433,9 @@ def test_the_command_prints_and_writes_the_set(tmp_path):
     source = write_table(make_rows(40, 10), tmp_path / "log.parquet")
     done = run("interval", source, *OPTIONS, "--output", "x0", "--feature", "a0")
     assert done.code == 0
-    assert done.out.startswith("95% Anderson-Rubin set (clustered) of the effect of a0 on next_x0")
+    assert done.out.startswith(
+        "95% Anderson-Rubin set (clustered by episode) of the effect of a0 on next_x0"
+    )
     assert "null: the effect of a0 on next_x0 is the value; chi2(2), p >= 0.05" in done.out
     done = run(
         *("interval", source, *OPTIONS, "--output", "x0", "--feature", "a0:1,a1:-1"),

@@ -7,14 +7,10 @@ from hypothesis import strategies as st
 
 import ivvi
 from helpers import (
-    OPTIONS,
     ROLES,
-    assert_refused,
     dependent_log,
     dependent_rows,
     make_rows,
-    run,
-    write_table,
 )
 from ivvi.errors import DataError, InputError
 from ivvi.estimators import StandardErrors
@@ -183,7 +179,7 @@ def test_a_negative_two_way_variance_is_called_one():
 
 def test_joint_covariance_between_outputs():
     data = dependent_rows(6, d_a=2, d_z=3)
-    fit = ivvi.estimate(dependent_log(data), se="clustered")
+    fit = ivvi.estimate(dependent_log(data), se=StandardErrors("clustered", debiased=False))
     g = influence_rows(fit, data)
     sums = np.array([g[data[4] == e].sum(axis=0) for e in np.unique(data[4])])
     np.testing.assert_allclose(fit.estimate.covariance.joint, sums.T @ sums, rtol=1e-7)
@@ -192,7 +188,7 @@ def test_joint_covariance_between_outputs():
 @pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")  # one short pass may stall
 def test_descent_ascent_has_the_covariance_of_its_own_residuals():
     data = dependent_rows(17)
-    fit = ivvi.estimate(dependent_log(data), method="sgda")
+    fit = ivvi.estimate(dependent_log(data), method="sgda", se=StandardErrors(debiased=False))
     g = influence_rows(fit, data)
     sums = np.array([g[data[4] == e].sum(axis=0) for e in np.unique(data[4])])
     np.testing.assert_allclose(fit.estimate.covariance.joint, sums.T @ sums, rtol=1e-6)
@@ -242,6 +238,7 @@ def test_long_episodes_are_remembered_in_place_of_a_second_pass(
     """Twenty episodes of 30 rows, eleven columns: one pass if both limits allow it."""
     log = dependent_log(dependent_rows(2, n=600, d_x=1, d_a=2, d_z=5, d_y=2, episodes=20))
     monkeypatch.setattr("ivvi.moments.walk.KEPT_ROWS", 1)
+    monkeypatch.setattr("ivvi.moments.walk.FEW_BYTES", 0)
     monkeypatch.setattr(f"ivvi.moments.walk.{limit}", value)
     read = []
     found = ivvi.estimate(log, method=method, se="clustered", progress=read.append)
@@ -275,7 +272,10 @@ def test_clusters_of_one_row_each_are_robust_errors():
     data = dependent_rows(8)
     x, a, z, y = data[:4]
     alone = (x, a, z, y, np.arange(len(y)), data[5])
-    clustered, robust = (ivvi.estimate(dependent_log(alone), se=k) for k in ("clustered", "robust"))
+    clustered, robust = (
+        ivvi.estimate(dependent_log(alone), se=StandardErrors(k, debiased=False))
+        for k in ("clustered", "robust")
+    )
     np.testing.assert_allclose(clustered.se, robust.se, rtol=1e-10)
 
 
@@ -324,7 +324,7 @@ def test_derived_next_states_are_clustered_by_their_own_row(monkeypatch):
     """The cluster of a transition is that of its first row, also across batches."""
     monkeypatch.setattr("ivvi.logs.log.BATCH_BYTES", 1)  # 1,024 rows
     log = ivvi.read_logs(make_rows(60, 50), **ROLES)
-    fit = ivvi.estimate(log, se=StandardErrors("clustered", "step"))
+    fit = ivvi.estimate(log, se=StandardErrors("clustered", "step", debiased=False))
     g = influence_rows(fit, [getattr(log.to_batch(), name) for name in "xazy"])
     sums = g.reshape(60, 49, -1).sum(axis=0)  # the last step has no next state
     np.testing.assert_allclose(fit.estimate.covariance.joint, sums.T @ sums, rtol=1e-6, atol=1e-14)
@@ -334,11 +334,11 @@ def test_derived_next_states_are_clustered_by_their_own_row(monkeypatch):
 @pytest.mark.parametrize(
     ("errors", "episodes", "said"),
     [
-        (StandardErrors(), 29, "29 clusters by 'episode' are few: the standard errors tend to be"),
-        (StandardErrors("clustered"), 29, "29 clusters by 'episode' are few"),
-        (StandardErrors("clustered", "step"), 40, "19 clusters by 'step' are few"),
-        (StandardErrors("clustered", "step, episode"), 40, "19 clusters by 'step' are few"),
-        (StandardErrors(), 30, ""),
+        (StandardErrors(), 29, "29 clusters by 'episode' count for 2"),
+        (StandardErrors("clustered"), 29, "29 clusters by 'episode' count for 2"),
+        (StandardErrors("clustered", "step"), 40, "19 clusters by 'step' count for 1"),
+        (StandardErrors("clustered", "step, episode"), 40, "19 clusters by 'step' and 40 clusters"),
+        (StandardErrors(), 60, ""),
         (StandardErrors("robust"), 29, ""),
     ],
 )
@@ -353,7 +353,7 @@ def test_few_clusters_are_said(errors, episodes, said):
     ("errors", "said"),
     [
         (StandardErrors("clustered", "constant"), "has one value in all rows"),
-        (StandardErrors("clustered", "half"), "2 clusters by 'half' are fewer than the 4"),
+        (StandardErrors("wild", "half"), "2 clusters by 'half' are too few for the wild"),
         (StandardErrors("clustered", "frim"), "did you mean 'firm'"),
     ],
 )
@@ -405,12 +405,20 @@ def test_hac_needs_an_order(log_of, confounded):
         ivvi.estimate(log_of(*confounded(0)), se="clustered")
 
 
-def test_the_command_line_refuses_too_few_clusters(tmp_path):
-    source = write_table(make_rows(4, 40), tmp_path / "log.parquet")
-    out = tmp_path / "model"
-    result = run("fit", source, *OPTIONS, "--se", "clustered", "--out", out)
-    assert_refused(result, "4 clusters by 'episode' are fewer than the 5 coefficients")
-    assert not out.exists()
+def test_fewer_clusters_than_coefficients_leave_single_coefficients():
+    """Units as dummies, clustered by unit: each coefficient has its error, not all together."""
+    x, a, z, y, episode, firm = dependent_rows(11, n=600, episodes=12)
+    dummies = (np.arange(600)[:, None] % 13 == np.arange(12)).astype(float)
+    log = dependent_log((np.hstack([x, dummies]), a, z, y, episode, firm))
+    fit = ivvi.estimate(log, se=StandardErrors("clustered", debiased=False))
+    assert fit.W.shape[1] > fit.estimate.W_cov.clusters[0][1] == 12
+    g = influence_rows(fit, (np.hstack([x, dummies]), a, z, y))
+    sums = np.array([g[episode == e].sum(axis=0) for e in np.unique(episode)])
+    np.testing.assert_allclose(fit.se.ravel(), np.sqrt(np.sum(sums**2, axis=0)), rtol=1e-6)
+    assert fit.wald("y0: a0 = 0").df == (1,)
+    names = [name for name in fit.estimate.layout.phi_names if name != "1"][:12]
+    with pytest.raises(InputError, match="12 restrictions cannot be tested with 12 clusters"):
+        fit.wald([f"y0: {name} = 0" for name in names])
 
 
 # what uses it

@@ -84,7 +84,7 @@ def test_sums_by_episode_give_the_clustered_errors_of_the_rows(method, se, tmp_p
 def test_gmm_of_sums_that_hold_no_episodes_is_refused(shards, tmp_path):
     fit = ("fit", "--moments", shards[0], "--method", "gmm", "--out", tmp_path / "model")
     assert_refused(run(*fit), "gmm", "rows")
-    assert_refused(run(*fit, "--se", "clustered"), "clustered", "not kept by episode")
+    assert_refused(run(*fit, "--se", "clustered"), "clustered", "not kept by cluster")
     assert_refused(run(*fit, "--se", "hac"), "hac", "rows")
     assert run(*fit, "--se", "unadjusted").code == 0  # which is the closed form
 

@@ -36,7 +36,9 @@ def test_wald_against_linearmodels(debiased):
 
 
 def test_hypotheses_about_every_output():
-    fit = ivvi.estimate(dependent_log(dependent_rows(15)))
+    log = dependent_log(dependent_rows(15))
+    fit = ivvi.estimate(log, se=ivvi.StandardErrors(debiased=False))
+    assert ivvi.estimate(log).wald("a0 = 0").df == (2, 59)  # clusters are corrected by default
     both = fit.wald("a0 = 0")
     assert both.df == (2,)
     at = [3, 7]

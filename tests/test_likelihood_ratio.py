@@ -264,7 +264,7 @@ def test_the_command_clusters_it(tmp_path):
     source = write_table(make_rows(40, 10), tmp_path / "log.parquet")
     asked = ("interval", source, *OPTIONS, "--output", "x0", "--feature", "a0", "--method", "clr")
     done = run(*asked)
-    assert done.out.startswith("95% conditional likelihood ratio set (clustered) of the effect")
+    assert done.out.startswith("95% conditional likelihood ratio set (clustered by episode) of")
     described = json.loads(run(*asked, "--se", "robust", "--json", "-").out)
     assert (described["method"], described["se"]) == ("clr", "robust")
     assert_refused(run(*asked, "--se", "sandwich"), "unknown errors 'sandwich'")

@@ -277,9 +277,9 @@ def test_spline_knots_are_shared_between_phi_and_psi(moments_of, confounded):
     assert len(m.layout.shared) == 1 + x.shape[1] * 6
 
 
-def test_episodes_of_two_logs_stay_apart_when_renumbered(moments_of, confounded):
+def test_episodes_of_two_logs_stay_apart_when_numbered_on(moments_of, confounded):
     one, two = (moments_of(*confounded(s, n=60), None, np.arange(60) // 20) for s in (0, 1))
     assert len((one + two).episodes) == 3
-    apart = one + two.renumbered(len(one.episodes))
+    apart = one + two.following(one)
     assert apart.episodes.number.tolist() == [0, 1, 2, 3, 4, 5]
     assert_same(apart.without_episodes(), (one + two).without_episodes())

@@ -18,6 +18,7 @@ from ivvi.environments.world import gaussian
 from ivvi.errors import InputError
 from ivvi.experiments.checks import draw, measure, table
 from ivvi.layout import build_layout
+from ivvi.logs import Batch
 from ivvi.moments import compute_moments
 
 BALANCE, START = "balance on the past", "balance on the start"
@@ -219,7 +220,9 @@ def test_blocks_are_bounded_consecutive_and_complete(episodes, length, width):
     blocks = Blocks.plan(episodes, episodes * length, width)
     episode = np.repeat(np.arange(episodes), min(length, 3))
     place = np.tile(np.linspace(0, length - 1, min(length, 3)).astype(int), episodes)
-    number = blocks.number(episode, place)
+    nothing = np.zeros((len(episode), 1))
+    batch = Batch(nothing, nothing, nothing, nothing, episode=episode)
+    number = blocks.number(batch, place)
     assert number.min() >= 0
     assert number.max() < blocks.count
     assert (np.diff(number) >= 0).all()

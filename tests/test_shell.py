@@ -141,7 +141,7 @@ def complete(*words):
     [
         (("dia",), ["diagnose"]),
         (("fit", "--meth"), ["--method"]),
-        (("fit", "--se", "c"), ["clustered"]),
+        (("fit", "--se", "cl"), ["clustered"]),
         (("fit", "--method", "le"), ["least-squares"]),
         (("diagnose", "--features", "poly2:"), ["poly2:cross"]),
     ],

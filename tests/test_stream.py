@@ -9,7 +9,7 @@ import pytest
 
 from helpers import ROLES, changed, make_rows, take, write_table
 from ivvi import SGDA, Exact, LeastSquares, Stream, estimate, read_logs
-from ivvi.errors import ColumnError, DataError, FileError, InputError
+from ivvi.errors import ColumnError, DataError, FileError, InputError, IvviWarning
 from ivvi.estimators.schedules import Constant
 from ivvi.logs import Batch
 
@@ -31,11 +31,6 @@ def pieces(rows, *cuts):
     return [part(rows, i, j) for i, j in itertools.pairwise(edges)]
 
 
-def unadjusted(log):
-    """Fit with the standard errors of a stream, which keeps no rows to cluster."""
-    return estimate(log, se="unadjusted")
-
-
 def assert_same_fit(one, two, **tolerance):
     for name in ("W", "K", "se"):
         np.testing.assert_allclose(getattr(one, name), getattr(two, name), **tolerance)
@@ -50,7 +45,7 @@ CUTS = {"even": (500, 1000), "inside episodes": (1, 2, 517, 518, 1999), "one by 
 def test_deliveries_are_one_log(rows, cuts, method):
     """Episodes go on from one delivery to the next: no transition is lost between them."""
     stream = Stream(method=method, **ROLES).partial_fit(iter(pieces(rows, *cuts)))
-    whole = estimate(read_logs(rows, **ROLES), method=method, se="unadjusted")
+    whole = estimate(read_logs(rows, **ROLES), method=method)
     assert_same_fit(stream.fit(), whole, rtol=1e-9, atol=1e-11)
     assert stream.n == whole.counts.transitions
     assert stream.shard.moments.n == stream.n
@@ -69,7 +64,7 @@ def test_every_kind_of_delivery(rows, tmp_path):
     stream.partial_fit(path)
     stream.partial_fit(read_logs(part(rows, 2000, 2500), **ROLES))
     stream.partial_fit(table.slice(i, 100) for i in range(2500, ROWS, 100))
-    assert_same_fit(stream.fit(), unadjusted(read_logs(rows, **ROLES)), rtol=1e-9, atol=1e-11)
+    assert_same_fit(stream.fit(), estimate(read_logs(rows, **ROLES)), rtol=1e-9, atol=1e-11)
 
 
 def test_row_groups_of_a_file(rows, tmp_path):
@@ -77,7 +72,7 @@ def test_row_groups_of_a_file(rows, tmp_path):
     stream = Stream(**ROLES)
     with pq.ParquetFile(path) as file:
         stream.partial_fit(file.read_row_group(i) for i in range(file.num_row_groups))
-    assert_same_fit(stream.fit(), unadjusted(read_logs(path, **ROLES)), rtol=1e-9, atol=1e-11)
+    assert_same_fit(stream.fit(), estimate(read_logs(path, **ROLES)), rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -88,7 +83,7 @@ def test_batches_of_transitions(confounded, weighted, log_of):
     for i in range(0, 400, 90):
         s = slice(i, i + 90)
         stream.partial_fit(Batch(x[s], a[s], z[s], y[s], None if weight is None else weight[s]))
-    fit, whole = stream.fit(), unadjusted(log_of(x, a, z, y, weight))
+    fit, whole = stream.fit(), estimate(log_of(x, a, z, y, weight))
     np.testing.assert_allclose(fit.W, whole.W, rtol=1e-10)
     assert fit.counts == whole.counts
     assert fit.roles.outputs == ("next_x0", "next_x1")
@@ -115,7 +110,7 @@ def test_equal_weights_are_no_weights(confounded):
     ],
     ids=["exact", "sgda", "episodes", "linear", "decay"],
 )
-@pytest.mark.filterwarnings("ignore:stalled")
+@pytest.mark.filterwarnings("ignore:stalled", "ignore:weak instruments")
 @pytest.mark.parametrize("features", ["linear", "fourier:20"])
 def test_a_saved_stream_goes_on_with_the_same_bits(rows, method, features, tmp_path):
     parts = pieces(rows, 517, 700, 1933, 2000)
@@ -186,7 +181,7 @@ def test_a_folder_that_grows(rows, tmp_path):
     three = write_table(third, folder / "3.parquet")
     assert stream.follow(folder) == [three]
     assert len(stream.files) == 3
-    assert_same_fit(stream.fit(), unadjusted(read_logs(rows, **ROLES)), rtol=1e-9, atol=1e-11)
+    assert_same_fit(stream.fit(), estimate(read_logs(rows, **ROLES)), rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("method", ["exact", "sgda"])
@@ -236,3 +231,14 @@ def test_an_instrument_that_copies_the_action_is_noticed(rows):
         stream.partial_fit(delivery)
     with pytest.raises(DataError, match="'z0' equals the action column 'a0'"):
         stream.fit()
+
+
+def test_a_stream_says_where_it_cannot_keep_its_episodes(rows, monkeypatch):
+    """Errors are clustered while episodes are kept; beyond that, the verb itself says so."""
+    stream = Stream(**ROLES).partial_fit(rows)
+    assert stream.fit().to_json()["clusters"] == {"episode": 60}
+    monkeypatch.setattr("ivvi.streaming.state.MOST_BYTES", 1000)
+    small = Stream(**ROLES).partial_fit(rows)
+    with pytest.warns(IvviWarning, match="60 episodes are too many for a stream"):
+        fit = small.fit()
+    assert fit.to_json()["se_kind"] == "unadjusted"

@@ -310,6 +310,7 @@ def test_no_verdict_without_anything_endogenous(confounded, moments_of):
     assert diagnose(moments_of(x, 2 * z, z, y)).verdict.word == ""
 
 
+@pytest.mark.filterwarnings("ignore:6 clusters by 'episode' count for")
 def test_too_many_instruments_for_the_clusters_leave_reasons():
     """Six clusters cannot weigh eight instruments; the rest is still there."""
     data = dependent_rows(34, n=600, d_x=0, d_z=8, episodes=6)
@@ -323,6 +324,7 @@ def test_too_many_instruments_for_the_clusters_leave_reasons():
     assert d.sargan is not None
 
 
+@pytest.mark.filterwarnings("ignore:6 clusters by 'i'")
 def test_an_indefinite_two_way_covariance_has_no_effective_f():
     """Six and six clusters whose pairs outweigh them: K_eff would be below one."""
     rng = np.random.default_rng(4)

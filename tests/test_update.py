@@ -3,6 +3,8 @@
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, write_table
@@ -135,6 +137,10 @@ def test_what_cannot_be_updated(halves, tmp_path):
     assert_refused(run("update", tmp_path / "folder", new), "not a saved moments")
 
 
+LOST = pytest.mark.filterwarnings("ignore:the model's standard errors were clustered")
+
+
+@LOST
 def test_a_model_of_descent_becomes_the_closed_form(halves, tmp_path):
     whole, old, new = halves
     logs = [read_logs(source, **ROLES) for source in (whole, old)]
@@ -148,6 +154,7 @@ def test_a_model_of_descent_becomes_the_closed_form(halves, tmp_path):
         update_model(tmp_path / "light", new)
 
 
+@LOST
 def test_features_that_were_fitted_stay_as_they_are(halves, tmp_path):
     """Knots come from the first log; the second does not move them."""
     _, old, new = halves
@@ -160,6 +167,7 @@ def test_features_that_were_fitted_stay_as_they_are(halves, tmp_path):
     np.testing.assert_array_equal(found.W, Exact().solve(shard.moments).W)
 
 
+@LOST
 def test_tables_in_memory_have_no_hash(tmp_path):
     rows = make_rows(40, 20)
     estimate(read_logs(rows)).save(tmp_path / "model")
@@ -203,6 +211,7 @@ def test_help_names_the_options(command, options):
     assert f"\n  {command} " in run("--help").out
 
 
+@LOST
 def test_a_file_that_is_gone_has_no_hash(halves, tmp_path):
     _, old, new = halves
     fit_ = estimate(read_logs(old, **ROLES))
@@ -210,3 +219,32 @@ def test_a_file_that_is_gone_has_no_hash(halves, tmp_path):
     fit_.save(tmp_path / "model")
     assert Shard.load(tmp_path / "model").files == ()
     assert update_model(tmp_path / "model", new).moments.n == 760
+
+
+def test_an_update_says_that_it_loses_the_clusters(halves, tmp_path):
+    _, old, new = halves
+    fit(old, tmp_path / "model")
+    result = run("update", tmp_path / "model", new)
+    assert result.code == 0
+    assert "standard errors were clustered by episode, of which it keeps no moments" in result.err
+    assert_refused(
+        run("update", tmp_path / "model", new, "--again", "--cluster", "ward"),
+        "keeps no moments by ward",
+    )
+
+
+def test_clusters_of_a_column_go_on_when_updated(halves, tmp_path):
+    """Rows of one ward in both logs are one cluster: the errors are those of all rows."""
+    whole, old, new = (pq.read_table(path) for path in halves)
+    paths = []
+    for name, table in (("whole", whole), ("old", old), ("new", new)):
+        ward = pa.array([f"ward {i % 15}" for i in table["episode"].to_pylist()])
+        paths.append(tmp_path / f"{name}.parquet")
+        pq.write_table(table.append_column("ward", ward), paths[-1])
+    options = ("--cluster", "ward", "--keep-episodes")
+    fit(paths[0], tmp_path / "wanted", *options)
+    fit(paths[1], tmp_path / "model", *options)
+    result = run("update", tmp_path / "model", paths[2], "--json", "-")
+    facts, wanted = json.loads(result.out), load_model(tmp_path / "wanted")
+    assert facts["clusters"] == {"ward": 15}
+    np.testing.assert_allclose(load_model(tmp_path / "model").W_cov, wanted.W_cov, rtol=1e-8)

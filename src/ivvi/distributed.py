@@ -6,15 +6,15 @@ cluster or on chance; it differs from that of one process by rounding alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from ivvi.layout import Layout
-from ivvi.logs import Batch, Counts, Log
+from ivvi.logs import Batch, Counts, Log, Roles
 from ivvi.logs.clients import Cluster, connected
 from ivvi.logs.cluster import ClusterPass
-from ivvi.moments import Moments, few_threads, merge_episodes
+from ivvi.moments import GroupTally, Moments, few_threads, merge_episodes
 
 
 def compute_moments_on(
@@ -23,26 +23,40 @@ def compute_moments_on(
     layout: Layout,
     *,
     episodes: bool = False,
+    groups: Sequence[str] = (),
     progress: Callable[[int], None] | None = None,
 ) -> tuple[Moments, Counts]:
     """Return what `compute_moments` returns, up to rounding, computed by a cluster."""
+    roles, numbered = log.roles, episodes or bool(groups)
+    fold = partial(_sums, layout, roles, episodes, tuple(groups))
     with connected(cluster) as client:
-        walk = ClusterPass(client, log, partial(_sums, layout, episodes), episodes, progress)
+        walk = ClusterPass(client, log, fold, numbered, progress)
         total, blocks = Moments.empty(layout), []
+        tally = GroupTally(groups, roles, layout)
         for part, numbers in walk:
             total = total + part.without_episodes()
+            known = dict(zip(roles.cluster, numbers.clusters, strict=True))
+            if roles.episode is not None:
+                known[roles.episode] = numbers.episodes
+            tally.merge(part.groups, known)
             if (own := part.episodes) is not None:
                 blocks.append(replace(own, number=numbers.episodes[own.number]))
-    return replace(total, episodes=merge_episodes(blocks) if blocks else None), walk.counts
+    held = merge_episodes(blocks) if blocks else None
+    return replace(total, episodes=held, groups=tally.found), walk.counts
 
 
-def _sums(layout: Layout, episodes: bool, batches: Iterable[Batch]) -> Moments:
+def _sums(
+    layout: Layout, roles: Roles, episodes: bool, groups: Sequence[str], batches: Iterable[Batch]
+) -> Moments:
     """Return the moments of some batches."""
-    total, blocks = Moments.empty(layout), []
+    total, blocks, tally = Moments.empty(layout), [], GroupTally(groups, roles, layout)
     with few_threads(0):  # the cluster counts on one thread for each task
         for batch in batches:
-            part = Moments.of_batch(layout, batch, episodes=episodes)
+            V = layout.rows(batch)
+            part = Moments.of_batch(layout, batch, episodes=episodes, rows=V)
+            tally.add(batch, V)
             total = total + part.without_episodes()
             if part.episodes is not None:
                 blocks.append(part.episodes)
-    return replace(total, episodes=merge_episodes(blocks) if blocks else None)
+    held = merge_episodes(blocks) if blocks else None
+    return replace(total, episodes=held, groups=tally.found)

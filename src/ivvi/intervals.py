@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ivvi.diagnostics.confidence_sets import (
@@ -15,12 +16,17 @@ from ivvi.diagnostics.effects import Combination, Effect
 from ivvi.diagnostics.robust_ratio import robust_likelihood_ratio
 from ivvi.diagnostics.robust_sets import robust_anderson_rubin
 from ivvi.errors import InputError, hint
+from ivvi.estimators import StandardErrors
+from ivvi.estimators.dependence import step_dependence
+from ivvi.estimators.scores import holds_clusters
+from ivvi.estimators.standard_errors import Resolved
 from ivvi.features import FeatureMap
 from ivvi.fitting import Fit
 from ivvi.layout import build_layout
 from ivvi.logs import Log, read_logs
 from ivvi.moments import Moments, compute_moments
 
+METHODS = ("ar", "clr")
 ERRORS = ("auto", "unadjusted", "robust", "clustered")
 
 
@@ -31,7 +37,8 @@ def confidence_set(  # noqa: PLR0913
     *,
     method: str = "ar",
     level: float = 0.95,
-    se: str = "auto",
+    se: StandardErrors | str = "auto",
+    cluster: str | tuple[str, ...] = (),
     log: Log | None = None,
     phi: FeatureMap | str = "linear",
     psi: FeatureMap | str | None = None,
@@ -54,8 +61,10 @@ def confidence_set(  # noqa: PLR0913
         Probability of holding the truth.
     se
         What the errors may be: ``unadjusted`` (homoskedastic), ``robust`` (a variance of
-        their own each row), ``clustered`` (dependent within episodes). ``auto`` clusters
-        where episodes have several steps, and is robust for others that have their rows.
+        their own each row), ``clustered`` (dependent within clusters). ``auto`` are those of
+        `estimate`: of the fit itself, or what it would choose for the log.
+    cluster
+        One or two columns to cluster by, the episode by default.
     log
         The log of a `Fit` or of `Moments`, for a second pass where ``robust`` or
         ``clustered`` needs one.
@@ -72,63 +81,107 @@ def confidence_set(  # noqa: PLR0913
     >>> -0.5 in found, found.kind                 # the true effect of a0 is -0.5
     (True, 'bounded')
     """
-    _check(method, se)
-    keep = None if se in ("auto", "clustered") else False
-    moments, log, several = _open(source, log, phi, psi, seed, keep, progress)
-    effect = Effect.of(moments, output, feature)
-    if se == "auto":
-        se = "clustered" if several else "unadjusted" if log is None else "robust"
-    if se == "unadjusted":
+    if method not in METHODS:
+        raise InputError(f"unknown method {method!r} of a confidence set{hint(method, METHODS)}")
+    wanted = _wanted(se, cluster)
+    opened = _Opened.of(source, log, phi, psi, seed, wanted, progress)
+    effect = Effect.of(opened.moments, output, feature)
+    errors = opened.errors
+    if errors.kind == "unadjusted":
         test = anderson_rubin if method == "ar" else conditional_likelihood_ratio
         return test(effect, level)
-    scores = _scores(moments, log, effect, se, progress)
+    rows = None if opened.log is None else errors.prepared(opened.log)
+    if rows is None and not holds_clusters(opened.moments, errors, errors.clusters[0]):
+        raise InputError(
+            f"a {errors.kind} set needs a second pass over the rows: give log=, or moments that "
+            "were kept by cluster (episodes=True)"
+        )
+    scores = EffectScores.of_errors(errors, opened.moments, effect, rows, progress)
     robust = robust_anderson_rubin if method == "ar" else robust_likelihood_ratio
-    return robust(effect, scores, level, se=se)
+    found = robust(effect, scores, level, se=errors.kind)
+    return replace(found, clusters=errors.clusters, note=errors.warning or errors.note)
 
 
-def _check(method: str, se: str) -> None:
-    for word, known, what in ((method, ("ar", "clr"), "method"), (se, ERRORS, "errors")):
-        if word not in known:
-            raise InputError(f"unknown {what} {word!r} of a confidence set{hint(word, known)}")
+def _wanted(se: StandardErrors | str, cluster: str | tuple[str, ...]) -> StandardErrors:
+    """Return the errors asked for; of the kinds that a set can have."""
+    if isinstance(se, str):
+        if se not in ERRORS:
+            raise InputError(f"unknown errors {se!r} of a confidence set{hint(se, ERRORS)}")
+        return StandardErrors(se, cluster)
+    if cluster and tuple(se.columns) != StandardErrors(cluster=cluster).columns:
+        raise InputError("the clusters are given twice, in se and in cluster; one is expected")
+    return StandardErrors("clustered" if se.kind in ("cr2", "wild") else se.kind, se.columns)
 
 
-def _open(
-    source: Any,
-    log: Log | None,
-    phi: FeatureMap | str,
-    psi: FeatureMap | str | None,
-    seed: int,
-    keep: bool | None,
-    progress: Callable[[int], None] | None,
-) -> tuple[Moments, Log | None, bool]:
-    """Return the moments, the log if there is one, and whether episodes have several rows.
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """What a set is made of: moments, the log if there is one, and the errors to follow."""
 
-    `keep` says whether moments of the episodes of a log are kept (`compute_moments`).
-    """
-    if isinstance(source, Fit):
-        counts = source.counts
-        return source.moments, log, counts.episodes < counts.transitions
-    if isinstance(source, Moments):
-        blocks = source.episodes
-        return source, log, blocks is not None and len(blocks) < source.n
-    opened = source if isinstance(source, Log) else read_logs(source)
-    layout = build_layout(opened, phi, psi, seed)
-    keep = keep if opened.roles.episode is not None else False
-    moments, counts = compute_moments(opened, layout, episodes=keep, progress=progress)
-    return moments, opened, counts.episodes < counts.transitions
+    moments: Moments
+    log: Log | None
+    errors: Resolved
+
+    @classmethod
+    def of(
+        cls,
+        source: Any,
+        log: Log | None,
+        phi: FeatureMap | str,
+        psi: FeatureMap | str | None,
+        seed: int,
+        wanted: StandardErrors,
+        progress: Callable[[int], None] | None,
+    ) -> _Opened:
+        if isinstance(source, Fit):
+            return cls(source.moments, log, _of_fit(source, wanted, log))
+        if isinstance(source, Moments):
+            return cls(source, log, _of_moments(source, wanted, log))
+        opened = wanted.prepared(source if isinstance(source, Log) else read_logs(source))
+        layout = build_layout(opened, phi, psi, seed)
+        by = wanted.kept_by(opened)
+        moments, counts = compute_moments(
+            opened,
+            layout,
+            episodes=False if by is None else None,
+            by=by if by in opened.roles.cluster else None,
+            groups=wanted.summed_by(opened),
+            progress=progress,
+        )
+        alike = step_dependence(moments, opened.roles.step)
+        errors = wanted.resolve(opened, counts, len(layout.phi_names), alike)
+        return cls(moments, opened, _not_along(errors, opened.roles.episode))
 
 
-def _scores(
-    moments: Moments,
-    log: Log | None,
-    effect: Effect,
-    se: str,
-    progress: Callable[[int], None] | None,
-) -> EffectScores:
-    by_episode = se == "clustered"
-    if by_episode and moments.episodes is not None:
-        return EffectScores.of_episodes(moments, effect)
-    if log is None:
-        kept = ", or of moments kept with episodes=True" if by_episode else ""
-        raise InputError(f"a {se} set needs a second pass over the rows: give log={kept}")
-    return EffectScores.of_log(log, moments, effect, by_episode=by_episode, progress=progress)
+def _of_fit(fit: Fit, wanted: StandardErrors, log: Log | None) -> Resolved:
+    """Follow the fit's own clusters where nothing else is asked for."""
+    if wanted.kind == "auto" and not wanted.columns:
+        own, held = _not_along(fit.errors, fit.roles.episode), fit.moments.episodes
+        if own.kind == "robust" and log is None:
+            return replace(own, kind="unadjusted")
+        if own.kind == "clustered" or held is None:
+            return own
+    alike = step_dependence(fit.moments, fit.roles.step)
+    if log is not None:
+        errors = wanted.resolve(log, fit.counts, fit.W.shape[1], alike)
+        return _not_along(errors, log.roles.episode)
+    return _of_moments(fit.moments, wanted, None)
+
+
+def _of_moments(moments: Moments, wanted: StandardErrors, log: Log | None) -> Resolved:
+    held = moments.episodes
+    several = held is not None and len(held) < moments.n
+    by = "episode" if held is None else held.by or "episode"
+    if log is not None:
+        by = log.roles.episode or by
+    columns = wanted.columns or (by,)
+    if wanted.kind == "auto" and not wanted.columns and not several:
+        return Resolved(wanted, "unadjusted" if log is None else "robust")
+    kind = "clustered" if wanted.kind in ("auto", "clustered") else wanted.kind
+    return Resolved(wanted, kind, columns if kind == "clustered" else ())
+
+
+def _not_along(errors: Resolved, episode: str | None) -> Resolved:
+    """Cluster by episode where a fit's errors are HAC: a set allows for any dependence."""
+    if errors.kind != "hac" or episode is None:
+        return errors
+    return replace(errors, kind="clustered", clusters=(episode,), note="")

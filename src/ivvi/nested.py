@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ivvi.layout import Layout
@@ -12,7 +14,11 @@ def restrict(moments: Moments, layout: Layout) -> Moments:
     """Return the moments of a layout all of whose blocks stand in that of `moments`."""
     at = columns_in(layout, moments.layout)
     scatter = moments.scatter[np.ix_(at, at)]
-    return Moments(layout, moments.n, moments.weight, moments.mean[at], scatter)
+    groups = tuple(
+        replace(one, sums=one.sums[:, at], origin=one.origin[at]) for one in moments.groups
+    )
+    mean = moments.mean[at]
+    return Moments(layout, moments.n, moments.weight, mean, scatter, groups=groups)
 
 
 def columns_in(small: Layout, large: Layout) -> list[int]:

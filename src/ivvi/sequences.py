@@ -15,12 +15,14 @@ from ivvi.diagnostics.sequence import CHECKS, FEWEST_BLOCKS, calendar_stability,
 from ivvi.diagnostics.sequence_moments import compute_sequence_moments
 from ivvi.diagnostics.sequence_scores import Scores
 from ivvi.errors import DataError, InputError
-from ivvi.estimators import Exact
+from ivvi.estimators import Exact, StandardErrors
+from ivvi.estimators.dependence import step_dependence
 from ivvi.estimators.estimate import exactly_fitted
+from ivvi.estimators.standard_errors import Resolved, check_clusters
 from ivvi.features import FeatureMap
 from ivvi.layout import build_layout
 from ivvi.logs import Calendar, Log, read_logs
-from ivvi.moments import compute_moments
+from ivvi.moments import GroupSums, Moments, compute_moments
 from ivvi.nested import restrict
 
 WIDTH = 100
@@ -40,6 +42,8 @@ class SequenceChecks:
         Transitions, episodes, and the blocks that stand for independent draws.
     global_instruments
         Instruments that never change within an episode.
+    clusters, note
+        The column whose groups the blocks are, where these are not episodes, and why.
     """
 
     label: str
@@ -49,6 +53,8 @@ class SequenceChecks:
     blocks: int
     global_instruments: tuple[str, ...]
     all_global: bool
+    clusters: str | None = None
+    note: str = ""
 
     @property
     def effective_n(self) -> int:
@@ -70,6 +76,8 @@ class SequenceChecks:
             "n": self.n,
             "episodes": self.episodes,
             "blocks": self.blocks,
+            "clusters": self.clusters,
+            "se_note": self.note or None,
             "global_instruments": list(self.global_instruments),
             "effective_n": self.effective_n,
             "checks": {check.name: check.to_json() for check in self.checks},
@@ -80,6 +88,10 @@ class SequenceChecks:
             f"{self.label}: {self.n:,} transitions of {self.episodes:,} episodes",
             "-" * WIDTH,
         ]
+        if self.clusters is not None:
+            lines.append(f"compared by        {self.clusters} ({self.blocks:,} blocks)")
+        if self.note:
+            lines.append(f"                   {self.note}")
         if self.global_instruments:
             named = ", ".join(self.global_instruments)
             lines.append(
@@ -107,13 +119,14 @@ def _lines(check: Check) -> list[str]:
     return lines if check.passed else [*lines, f"    {check.finding}", f"    do: {check.advice}"]
 
 
-def check_sequence(
+def check_sequence(  # noqa: PLR0913
     logs: Any,
     phi: FeatureMap | str = "linear",
     psi: FeatureMap | str | None = None,
     *,
     richer: str | None = None,
     time: str | None = None,
+    cluster: str | tuple[str, ...] = (),
     level: float = 0.01,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
@@ -135,6 +148,9 @@ def check_sequence(
         twice the knots for splines).
     time
         A numeric, date or timestamp column along which W must be stable too.
+    cluster
+        One or two columns of clusters; by default what `estimate` would cluster by: the
+        episodes, or the steps where episodes share the instrument of a step.
     level
         The p-value below which a check fails.
     seed
@@ -150,18 +166,26 @@ def check_sequence(
     ()
     """
     check_level(level)
-    log, calendar = _in_order(logs if isinstance(logs, Log) else read_logs(logs), time)
+    wanted = StandardErrors(cluster=cluster)
+    opened = wanted.prepared(logs if isinstance(logs, Log) else read_logs(logs))
+    log, calendar = _in_order(opened, time)
     layout = build_layout(log, phi, psi, seed)
     word = richer or richer_word(phi)
     wide = richer_layout(log, layout, word, seed)
-    moments, counts = compute_moments(log, wide, progress=progress)
-    sequence = compute_sequence_moments(log, layout, counts, progress, calendar)
+    groups = wanted.summed_by(log)
+    moments, counts = compute_moments(log, wide, groups=groups, progress=progress)
+    base = restrict(moments, layout)
+    errors = wanted.resolve(
+        *(log, counts, len(layout.phi_names)), step_dependence(base, log.roles.step)
+    )
+    by = _blocks_by(errors, base, log)
+    sequence = compute_sequence_moments(log, layout, counts, progress, calendar, by)
     if len(sequence.whole) < FEWEST_BLOCKS:
         raise DataError(
-            f"{log.label} has {counts.transitions} transitions of {counts.episodes} episodes; "
-            "too few to compare with each other"
+            f"{log.label} has {counts.transitions} transitions of {counts.episodes} episodes"
+            f"{f' and {len(by)} clusters by {by.by}' if by is not None else ''}; too few to "
+            "compare with each other"
         )
-    base = restrict(moments, layout)
     fit = Exact().solve(base)
     scores = Scores(sequence, fit.W, exactly_fitted(base, np.diag(fit.noise_cov)))
     roles = log.roles
@@ -174,7 +198,13 @@ def check_sequence(
     }
     checks = [check(scores, names, level) for check in CHECKS]
     checks += stability(scores, names, level) + calendar_stability(scores, names, level)
-    checks += approximation_checks(moments, layout, word, roles, level)
+    if by is None:
+        checks += approximation_checks(moments, layout, word, roles, level)
+    else:
+        why = f"its test takes rows for independent, and these are clustered by {by.by}"
+        checks += [
+            Check(f"richer {name} ({word})", None, level, reason=why) for name in ("psi", "phi")
+        ]
     still = [name for name, fixed in zip(roles.instrument, sequence.still, strict=True) if fixed]
     return SequenceChecks(
         label=log.label,
@@ -184,7 +214,29 @@ def check_sequence(
         blocks=len(sequence.whole),
         global_instruments=tuple(still),
         all_global=all(sequence.still),
+        clusters=None if by is None else by.by,
+        note=errors.warning or errors.note,
     )
+
+
+def _blocks_by(errors: Resolved, moments: Moments, log: Log) -> GroupSums | None:
+    """Return the sums by the column whose groups are independent; None for the episodes.
+
+    Of two columns, the one with fewer groups: the instrument has no more draws than that.
+    """
+    others = [name for name in errors.clusters if name != log.roles.episode]
+    if not others:
+        return None
+    if len(errors.clusters) > len(others) and errors.wanted.columns == ():
+        return moments.group_sums(log.roles.step)  # the episodes share what a step brings
+    found = [moments.group_sums(name) for name in errors.clusters]
+    if any(one is None for one in found):
+        raise InputError(f"the groups by {' and '.join(errors.clusters)} are too many to compare")
+    for one in found:
+        if one is not None:
+            check_clusters(one.by, len(one), errors.wanted)
+    by = min((one for one in found if one is not None), key=len)
+    return None if by.by == log.roles.episode else by
 
 
 def _in_order(log: Log, time: str | None) -> tuple[Log, Calendar | None]:

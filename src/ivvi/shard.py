@@ -77,11 +77,8 @@ class Shard:
                 f"the same file (SHA-256 {min(twice)[:12]}...) is in {self.label} and in "
                 f"{other.label}; its rows would count twice"
             )
-        blocks, added = self.moments.episodes, other.moments
-        if blocks is not None and added.episodes is not None:
-            added = added.renumbered(int(blocks.number.max()) + 1)
         return Shard(
-            self.moments + added,
+            self.moments + other.moments.following(self.moments),
             self.counts + other.counts,
             self.roles,
             self.files + other.files,

@@ -35,7 +35,8 @@ TITLES = {
 def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> str:
     """Return one output's coefficients: instrumented, with intervals, and least squares.
 
-    Intervals are normal, or Student's where the covariance is corrected for small samples.
+    Intervals are normal, or Student's where the covariance is corrected for small samples,
+    with degrees of freedom of each coefficient's own where clusters are uneven.
     The last column is how far least squares lies from the instrumented estimate, in
     standard errors of the latter. An estimate that is least squares stands alone.
     """
@@ -69,7 +70,13 @@ def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> st
 
 def half_widths(estimate: Estimate, level: float = 0.95) -> np.ndarray:
     """Return how many standard errors an interval reaches on each side, (d_y, d_phi)."""
-    return np.full(estimate.W.shape, two_sided(estimate.freedom, level))
+    freedoms = estimate.freedoms
+    if freedoms is None:
+        return np.full(estimate.W.shape, two_sided(None, level))
+    rounded = np.where(freedoms < 30, np.round(freedoms, 2), np.round(freedoms))
+    known = {f: two_sided(f, level) for f in set(rounded.ravel().tolist())}
+    widths: np.ndarray = np.vectorize(known.__getitem__, otypes=[float])(rounded)
+    return widths
 
 
 def _exact_line(estimate: Estimate, output: int) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from ivvi.dynamics import KIND, Dynamics
-from ivvi.errors import DataError
+from ivvi.errors import DataError, InputError, IvviWarning
 from ivvi.estimators import GMM, StandardErrors
 from ivvi.estimators.words import restore_method
 from ivvi.files import load_folder
@@ -24,6 +25,7 @@ def update_model(
     logs: Any,
     *,
     again: bool = False,
+    cluster: str | tuple[str, ...] = (),
     drop_missing: bool = False,
     allow_unidentified: bool = False,
     progress: Callable[[int], None] | None = None,
@@ -38,6 +40,9 @@ def update_model(
         A `Log`, or a source that is opened with the columns of the model.
     again
         Accept a file whose rows are in the model already.
+    cluster
+        The column to cluster by, of which the model must keep the moments; by default that
+        whose it keeps.
     drop_missing, allow_unidentified, progress
         As for `read_logs` and `estimate`.
 
@@ -45,8 +50,9 @@ def update_model(
     -----
     The method is that of the model with its settings; one that was fitted by descent-ascent
     becomes the closed form, because its old rows are not there to pass over; for the same
-    reason the standard errors are clustered by episode where the model keeps the moments of
-    episodes, else unadjusted. An episode that goes on from one log into the next is two.
+    reason the standard errors are clustered where the model keeps the moments of its clusters
+    (`Fit.save(episodes=True)`), else unadjusted, with a warning. An episode that goes on from
+    one log into the next is two; clusters of one name are one.
     """
     known = Shard.load(path)
     log = logs if isinstance(logs, Log) else open_like(logs, known.roles, drop_missing=drop_missing)
@@ -58,8 +64,10 @@ def update_model(
             raise DataError(
                 f"{file} is in {path} already (same content); add it again with --again"
             )
+    by = _kept_by(known, StandardErrors(cluster=cluster), path)
+    log = log.clustered(by) if by else log
     held = known.moments.episodes is not None
-    moments, counts = compute_moments(log, layout, episodes=held, progress=progress)
+    moments, counts = compute_moments(log, layout, episodes=held, by=by or None, progress=progress)
     fresh = tuple(seen for seen in files if seen not in known.files)
     added = Shard(moments, counts, log.roles, fresh, log.label)
     document, arrays = load_folder(path, KIND)
@@ -68,14 +76,46 @@ def update_model(
     fit = estimate(
         known + added,
         method=GMM() if name == "gmm" else restore_method(name, facts["settings"]),
-        se=StandardErrors(
-            "unadjusted" if facts["se_kind"] == "unadjusted" and not facts["se_note"] else "auto",
-            debiased=bool(facts["debiased"]),
-        ),
+        se=_errors(facts),
         allow_unidentified=allow_unidentified,
     )
+    fit = _told(fit, facts)
     sample = log.sample()
     if len(old.followed):  # a model of sums keeps no rows
         kept = (old.states, old.acted, old.instruments, old.followed, old.starts)
         sample = Sample(*kept, old.global_instrument) + sample
     return replace(fit, sample=sample)
+
+
+def _kept_by(known: Shard, wanted: StandardErrors, path: str | os.PathLike[str]) -> str:
+    """Return the cluster column whose moments a model keeps; empty for the episodes, or none."""
+    held, columns = known.moments.episodes, wanted.columns
+    own = () if held is None else (held.by or known.roles.episode or "",)
+    if columns and columns != own:
+        raise InputError(
+            f"{path} keeps no moments by {' and '.join(columns)}, which clusters need without the "
+            f"old rows; fit it with --cluster {columns[0]} --keep-episodes"
+        )
+    return "" if held is None else held.by
+
+
+def _errors(facts: dict[str, Any]) -> StandardErrors:
+    """Return the errors to ask for, after those of a saved model."""
+    kind = "unadjusted" if facts["se_kind"] == "unadjusted" and not facts["se_note"] else "auto"
+    return StandardErrors(kind, debiased=facts["debiased_asked"])
+
+
+def _told(fit: Fit, facts: dict[str, Any]) -> Fit:
+    """Warn where the errors are no longer those of the model: clusters that it does not keep."""
+    before, now = tuple(facts.get("clusters") or ()), dict(fit.estimate.W_cov.clusters)
+    if fit.inference is None or not before or before == tuple(now):
+        return fit
+    become = f"clustered by {' and '.join(now)}" if now else "unadjusted"
+    text = (
+        f"the model's standard errors were clustered by {' and '.join(before)}, of which it keeps "
+        f"no moments: they are now {become}, and may be too small; fit all rows again, or keep "
+        "clusters (--keep-episodes)"
+    )
+    warnings.warn(text, IvviWarning, stacklevel=3)
+    errors = replace(fit.inference.errors, warning=text)
+    return replace(fit, inference=replace(fit.inference, errors=errors))

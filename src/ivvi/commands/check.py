@@ -21,6 +21,9 @@ def check(  # noqa: PLR0913
     time: Annotated[
         str | None, typer.Option(help="Numeric, date or timestamp column: is W stable along it?")
     ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="One or two columns to cluster by. [default: as fit does]")
+    ] = None,
     level: Annotated[float, typer.Option(help="p-value below which a check fails.")] = 0.01,
     seed: Seed = 0,
     json: Json = None,
@@ -37,6 +40,7 @@ def check(  # noqa: PLR0913
             *features.both,
             richer=richer,
             time=time,
+            cluster=cluster or (),
             level=level,
             seed=seed,
             progress=bar,

@@ -26,6 +26,9 @@ def interval(  # noqa: PLR0913
     se: Annotated[
         str, typer.Option(help="Errors: auto, unadjusted, robust or clustered.")
     ] = "auto",
+    cluster: Annotated[
+        str | None, typer.Option(help="One or two columns to cluster by. [default: as fit does]")
+    ] = None,
     level: Annotated[float, typer.Option(help="Probability of holding the truth.")] = 0.95,
     seed: Seed = 0,
     json: Json = None,
@@ -46,6 +49,7 @@ def interval(  # noqa: PLR0913
             method=method,
             level=level,
             se=se,
+            cluster=cluster or (),
             phi=phi,
             psi=psi,
             seed=seed,

@@ -133,15 +133,19 @@ class ErrorOptions:
     se: Annotated[
         str,
         typer.Option(
-            help="Standard errors: auto, unadjusted, robust, clustered or hac.",
-            autocompletion=words("auto", "unadjusted", "robust", "clustered", "hac"),
+            help="Standard errors: auto, unadjusted, robust, clustered, cr2, wild or hac.",
+            autocompletion=words("auto", "unadjusted", "robust", "clustered", "cr2", "wild", "hac"),
         ),
     ] = "auto"
     cluster: Annotated[
         str | None, typer.Option(help="One or two columns to cluster by. [default: the episode]")
     ] = None
-    debiased: Annotated[bool, typer.Option(help="Small-sample correction of variances.")] = False
+    debiased: Annotated[
+        bool | None,
+        typer.Option(help="Small-sample correction of variances. [default: of clustered ones]"),
+    ] = None
     bandwidth: Annotated[int | None, typer.Option(help="Largest lag of hac.")] = None
+    draws: Annotated[int, typer.Option(help="Draws of the wild bootstrap.")] = 9999
 
     @property
     def wanted(self) -> Any:
@@ -149,7 +153,9 @@ class ErrorOptions:
         from ivvi.estimators import StandardErrors
 
         columns = self.cluster or ()
-        return StandardErrors(self.se, columns, self.debiased, bandwidth=self.bandwidth)
+        return StandardErrors(
+            self.se, columns, self.debiased, bandwidth=self.bandwidth, draws=self.draws
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from ivvi.commands.options import DropMissing, Force, Json, Source, Unidentified
 from ivvi.terminal import check_json_target, emit_json, progress, say, warn
 
 
-def update(
+def update(  # noqa: PLR0913
     model: Annotated[Path, typer.Argument(help="Model that `ivvi fit` saved.")],
     log: Source,
     out: Annotated[
@@ -20,6 +20,9 @@ def update(
     again: Annotated[
         bool, typer.Option("--again", help="Add a file whose rows are in the model already.")
     ] = False,
+    cluster: Annotated[
+        str | None, typer.Option(help="Column to cluster by. [default: what the model keeps]")
+    ] = None,
     drop_missing: DropMissing = False,
     allow_unidentified: Unidentified = False,
     json: Json = None,
@@ -37,7 +40,12 @@ def update(
     logs = open_like(log, known.roles, drop_missing=drop_missing)
     with progress("reading", logs.num_rows) as bar:
         found = update_model(
-            model, logs, again=again, allow_unidentified=allow_unidentified, progress=bar
+            model,
+            logs,
+            again=again,
+            cluster=cluster or (),
+            allow_unidentified=allow_unidentified,
+            progress=bar,
         )
     held = found.moments.episodes is not None
     found.save(target, episodes=held, force=force or out is None)

@@ -39,6 +39,10 @@ def value(  # noqa: PLR0913
     log: Annotated[
         str | None, typer.Option(help="The log, to say what it shows of its own policy.")
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(help="Columns to cluster by, from the log. [default: those of the fit]"),
+    ] = None,
     seed: Seed = 0,
     json: Json = None,
     force: Force = False,
@@ -74,6 +78,7 @@ def value(  # noqa: PLR0913
             level=level,
             starts=first,
             log=shown,
+            cluster=cluster or (),
             seed=seed,
             progress=bar,
         )

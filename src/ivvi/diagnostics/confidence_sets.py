@@ -54,6 +54,8 @@ class ConfidenceSet:
         ``ar`` or ``clr``; ``unadjusted``, ``robust`` or ``clustered``.
     distribution
         Of the test at the truth; empty where the instruments allow none.
+    clusters, note
+        The columns that rows are clustered by, and how they were chosen.
     """
 
     label: str
@@ -62,6 +64,8 @@ class ConfidenceSet:
     method: str
     se: str = "unadjusted"
     distribution: str = ""
+    clusters: tuple[str, ...] = ()
+    note: str = ""
 
     def __contains__(self, value: float) -> bool:
         return any(low <= value <= high for low, high in self.intervals)
@@ -95,13 +99,17 @@ class ConfidenceSet:
 
     def __str__(self) -> str:
         pieces = " or ".join(piece(low, high) for low, high in self.intervals)
-        head = f"{100 * self.level:g}% {TITLES[self.method]} set ({self.se}) of the {self.label}"
+        by = f" by {' and '.join(self.clusters)}" if self.clusters else ""
+        head = (
+            f"{100 * self.level:g}% {TITLES[self.method]} set ({self.se}{by}) of the {self.label}"
+        )
         if self.kind in ("empty", "everything"):
             found = self.verdict
         else:
             found = pieces if self.kind == "bounded" else f"{pieces} ({self.verdict})"
         law = f"{self.distribution}, p >= {1 - self.level:.4g}" if self.distribution else "no test"
-        return f"{head}: {found}\n  null: {self.null}; {law}"
+        note = f"\n  {self.note}" if self.note else ""
+        return f"{head}: {found}\n  null: {self.null}; {law}{note}"
 
     @property
     def null(self) -> str:
@@ -119,6 +127,8 @@ class ConfidenceSet:
             "level": self.level,
             "method": self.method,
             "se": self.se,
+            "clusters": list(self.clusters) or None,
+            "se_note": self.note or None,
             "null": self.null,
             "distribution": self.distribution or None,
         }

@@ -1,4 +1,4 @@
-"""Sums of instrument times residual, by row or by episode, for every value of an effect.
+"""Sums of instrument times residual, by row or by cluster, for every value of an effect.
 
 For b = (1, -theta, -gamma) the score of a cluster is Z_c' T_c b. Its sum and its sum of
 squares over clusters are linear and quadratic in b, so that a few totals hold them for all
@@ -10,19 +10,20 @@ b at once:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ivvi.diagnostics.effects import Effect
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.estimate import Floats
-from ivvi.logs import Batch, Log
-from ivvi.moments import Moments, few_threads
-
-Ints = NDArray[np.int64]
+from ivvi.estimators.score_rows import Score
+from ivvi.estimators.scores import score
+from ivvi.estimators.standard_errors import Resolved, check_clusters
+from ivvi.estimators.whitening import Whitened
+from ivvi.logs import Log
+from ivvi.moments import Moments
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,38 +46,35 @@ class EffectScores:
         return cls._of_parts([parts.reshape(len(parts), -1)], effect)
 
     @classmethod
-    def of_log(
+    def of_errors(
         cls,
-        log: Log,
+        errors: Resolved,
         moments: Moments,
         effect: Effect,
-        *,
-        by_episode: bool,
+        log: Log | None,
         progress: Callable[[int], None] | None = None,
     ) -> EffectScores:
-        """Sum over the rows or the episodes of a log, in one pass and bounded memory."""
-        layout, at = moments.layout, moments.layout.varying
-        maps = np.hstack([effect.into_Z, effect.into_T])
-        fixed = np.delete(np.arange(layout.width), at)
-        offset = maps[fixed].sum(axis=0) - effect.centre @ maps
+        """Sum as the standard errors say: over rows, or over clusters one way or two.
 
-        def scores(batch: Batch) -> Floats:
-            rows = layout.rows(batch) @ maps[at] + offset
-            Z, T = rows[:, : effect.k], rows[:, effect.k :]
-            if batch.weight is not None:
-                Z = Z * batch.weight[:, None]
-            product: Floats = (Z[:, :, None] * T[:, None, :]).reshape(len(rows), -1)
-            return product
-
-        ordered = log.in_order() if by_episode else log
-        walk = ordered.batches(episodes=by_episode, progress=progress)
-        with few_threads(layout.width):
-            parts = (
-                cluster_sums((scores(b), _numbers(b)) for b in walk)
-                if by_episode
-                else (scores(b) for b in walk)
-            )
-            return cls._of_parts(parts, effect)
+        From the clusters that the moments hold, else in one pass over the log.
+        """
+        R, constant = effect.into_T.T.copy(), moments.layout.constant
+        if constant is not None:  # the columns of T are measured from the centre
+            R[:, constant] -= R @ effect.centre
+        space = Whitened(effect.centre, effect.into_Z, np.zeros((0, effect.k)), 0)
+        one = Score(R, space, joint=True)
+        found = score({"effect": one}, errors, moments, log, progress=progress)["effect"]
+        k, t = effect.k, 2 + effect.nuisance
+        omega = found.joint()
+        if omega is None:
+            raise ValueError("the scores of an effect are squared together")
+        counts = [count for count in found.clusters if count is not None]
+        for column, count in zip(errors.clusters, counts, strict=False):
+            check_clusters(column, count, errors.wanted)
+        clusters = min(counts, default=moments.n)
+        _check_enough(clusters, k)
+        H = omega.reshape(t, k, t, k).transpose(1, 0, 3, 2) * moments.weight**2 / moments.n
+        return cls((moments.weight * space.means(moments, R)).T, H, clusters)
 
     @classmethod
     def _of_parts(cls, parts: Iterable[Floats], effect: Effect) -> EffectScores:
@@ -86,12 +84,7 @@ class EffectScores:
             total += part.sum(axis=0)
             squares += part.T @ part
             clusters += len(part)
-        if clusters <= k:
-            raise DataError(
-                f"{clusters} cluster{'' if clusters == 1 else 's'} cannot give a set with {k} "
-                "instrument features; more clusters than instruments are wanted, or other errors "
-                "(robust, unadjusted)"
-            )
+        _check_enough(clusters, k)
         return cls(total.reshape(k, t), squares.reshape(k, t, k, t), clusters)
 
     def variance(self, b: Floats, other: Floats | None = None) -> Floats:
@@ -101,26 +94,10 @@ class EffectScores:
         return product
 
 
-def cluster_sums(parts: Iterator[tuple[Floats, Ints]]) -> Iterator[Floats]:
-    """Add rows (n, d) of one cluster number; clusters are consecutive, also across parts."""
-    held: Floats | None = None
-    last = -1
-    for rows, number in parts:
-        starts = np.flatnonzero(np.diff(number, prepend=number[0] - 1))
-        sums = np.add.reduceat(rows, starts, axis=0)
-        if held is not None:
-            if number[0] == last:
-                sums[0] += held
-            else:
-                sums = np.vstack([held[None], sums])
-        held, last = sums[-1], int(number[-1])
-        if len(sums) > 1:
-            yield sums[:-1]
-    if held is not None:
-        yield held[None]
-
-
-def _numbers(batch: Batch) -> Ints:
-    if batch.episode is None:
-        raise InputError("clustering needs batches read with episodes=True")
-    return batch.episode
+def _check_enough(clusters: int, k: int) -> None:
+    if clusters <= k:
+        raise DataError(
+            f"{clusters} cluster{'' if clusters == 1 else 's'} cannot give a set with {k} "
+            "instrument features; more clusters than instruments are expected, or other errors "
+            "(robust, unadjusted)"
+        )

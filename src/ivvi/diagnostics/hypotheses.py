@@ -7,6 +7,7 @@ stand between spaces, and the constant's coefficient is ``const``.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -57,7 +58,7 @@ def wald(estimate: Estimate, hypotheses: Any, r: Any = 0.0) -> Statistic:
     """Wald's test, under the estimate's covariance, of hypotheses in words or R vec(W) = r.
 
     Chi-squared with q degrees of freedom; F, when the covariance is corrected for small
-    samples, with those of the rows or one less than the clusters below.
+    samples, with those of the rows below, or the fewest of the coefficients' in question.
     """
     words = [hypotheses] if isinstance(hypotheses, str) else list(hypotheses)
     if all(isinstance(text, str) for text in words):
@@ -72,11 +73,18 @@ def wald(estimate: Estimate, hypotheses: Any, r: Any = 0.0) -> Statistic:
     q = len(R)
     if np.linalg.matrix_rank(R) < q:
         raise InputError(f"the {q} restrictions repeat each other; independent ones are wanted")
+    few = min((count for _, count in estimate.W_cov.clusters), default=q + 1)
+    if q >= few:
+        raise InputError(
+            f"{q} restrictions cannot be tested with {few} clusters; fewer are expected"
+        )
     gap = R @ estimate.W.ravel() - r
     value = quadratic(gap, estimate.W_cov.of(R), "the restrictions")
-    if estimate.freedom is None:
+    freedoms = estimate.freedoms
+    if freedoms is None:
         return Statistic(value, (q,), null)
-    return Statistic(value / q, (q, estimate.freedom), null)
+    least = float(freedoms.ravel()[np.any(R != 0, axis=0)].min())
+    return Statistic(value / q, (q, max(1, math.floor(least))), null)
 
 
 def check_identified(estimate: Estimate, R: Floats) -> None:

@@ -26,12 +26,12 @@ def chi2_quantile(level: float, freedom: int) -> float:
     return solve_decreasing(lambda value: chi2_tail(value, freedom), 1 - level)
 
 
-def f_quantile(level: float, numerator: int, denominator: int) -> float:
+def f_quantile(level: float, numerator: int, denominator: float) -> float:
     """Return the value that F stays below with probability `level`."""
     return solve_decreasing(lambda value: f_tail(value, numerator, denominator), 1 - level)
 
 
-def two_sided(freedom: int | None = None, level: float = 0.95) -> float:
+def two_sided(freedom: float | None = None, level: float = 0.95) -> float:
     """Return what |t| stays below with probability `level`: normal, or Student's t."""
     if freedom is None:
         return math.sqrt(chi2_quantile(level, 1))

@@ -44,7 +44,8 @@ def second_pass(
     if errors.kind == "unadjusted":
         return {}
     by_episode = log is None or errors.clusters == (log.roles.episode,)
-    count = counts.episodes if by_episode else moments.n
+    held = moments.episodes
+    count = counts.episodes if by_episode else moments.n if held is None else len(held)
     exact = Exact().solve(moments)
     wanted = _diagnostic_scores(moments, exact, errors, count)
     for name, one in estimates.items():

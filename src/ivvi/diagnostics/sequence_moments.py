@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from ivvi.estimators.estimate import Floats
 from ivvi.layout import Layout
-from ivvi.logs import Batch, Calendar, Counts, Log
-from ivvi.moments import few_threads
+from ivvi.logs import Batch, Calendar, Counts, Log, Roles
+from ivvi.moments import GroupSums, few_threads, group_codes
 
 Ints = NDArray[np.int64]
 
@@ -29,6 +29,8 @@ MOST_BLOCKS = 1024
 FEW_EPISODES = 20
 STRETCHES = 40
 """Blocks that a log of few episodes is cut into."""
+STEP_BLOCKS = 60
+"""Blocks of steps, where many steps are the draws of what episodes share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +101,40 @@ class Blocks:
         length = max(1, math.ceil(rows / episodes / stretches))
         return cls(episodes * stretches, 1, stretches, length)
 
-    def number(self, episode: Ints, place: Ints) -> Ints:
+    def number(self, batch: Batch, place: Ints) -> Ints:
         """Return the block of each row."""
         inside = np.minimum(place // self.length, self.stretches - 1)
-        number: Ints = episode // self.together * self.stretches + inside
+        number: Ints = _episode(batch) // self.together * self.stretches + inside
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class GroupBlocks:
+    """Blocks of neighbouring values of a column: the steps, or a cluster column.
+
+    Steps that follow each other depend on each other more than others do, so that many of
+    them are joined to STEP_BLOCKS stretches of time.
+    """
+
+    keys: Ints
+    column: str
+    roles: Roles
+    count: int
+
+    @classmethod
+    def plan(cls, sums: GroupSums, roles: Roles, width: int, cuts: int = 0) -> GroupBlocks:
+        """Divide the groups of a column into blocks whose moments fit in the memory allowed."""
+        most = max(FEW_EPISODES, min(MOST_BLOCKS, MOST_BYTES // (8 * (7 + cuts) * width**2)))
+        if sums.by == roles.step and len(sums) >= 2 * STEP_BLOCKS:
+            most = min(most, STEP_BLOCKS)
+        return cls(sums.keys, sums.by, roles, min(len(sums), most))
+
+    def number(self, batch: Batch, place: Ints) -> Ints:
+        """Return the block of each row."""
+        codes = group_codes(batch, self.roles, self.column)
+        if codes is None:
+            raise ValueError(f"the batch was read without {self.column}")
+        number: Ints = np.searchsorted(self.keys, codes) * self.count // len(self.keys)
         return number
 
 
@@ -158,12 +190,18 @@ def compute_sequence_moments(
     counts: Counts,
     progress: Callable[[int], None] | None = None,
     calendar: Calendar | None = None,
+    by: GroupSums | None = None,
 ) -> SequenceMoments:
-    """Walk once over a log in order; `counts` are those of a pass before."""
+    """Walk once over a log in order; `counts` are those of a pass before.
+
+    Blocks are of episodes or, with the sums `by` a column of that pass, of its values.
+    """
     vector = Vector.of_log(log, layout)
     p, d_z = len(vector.centre), vector.z.shape[1]
     cuts = () if calendar is None else calendar.cuts
-    blocks = Blocks.plan(counts.episodes, counts.transitions, p, len(cuts))
+    blocks: Blocks | GroupBlocks = Blocks.plan(counts.episodes, counts.transitions, p, len(cuts))
+    if by is not None:
+        blocks = GroupBlocks.plan(by, log.roles, p, len(cuts))
     half = counts.transitions / counts.episodes / 2
     whole, late, first = (np.zeros((blocks.count, p, p)) for _ in range(3))
     pairs = np.zeros((blocks.count, 2 * p, 2 * p))
@@ -174,7 +212,7 @@ def compute_sequence_moments(
             U = vector.rows(batch)
             root = None if batch.weight is None else np.sqrt(batch.weight)[:, None]
             before, linked, place = walker.look(batch, U)
-            number = blocks.number(_episode(batch), place)
+            number = blocks.number(batch, place)
             at = vector.z_columns
             still &= (U[linked, at] == before[linked, at]).all(axis=0)
             W = np.hstack([U, before])[linked]
@@ -235,10 +273,13 @@ def _episode(batch: Batch) -> Ints:
 
 
 def _add(sums: Floats, number: Ints, rows: Floats, root: Floats | None) -> None:
-    """Add the products of the rows of each block to its sums; blocks are consecutive."""
+    """Add the products of the rows of each block to its sums."""
     if not len(rows):
         return
     rows = rows if root is None else rows * root
+    if np.any(number[1:] < number[:-1]):
+        order = np.argsort(number, kind="stable")
+        rows, number = rows[order], number[order]
     cuts = np.flatnonzero(np.diff(number)) + 1
     for part, at in zip(np.split(rows, cuts), number[np.append(0, cuts)], strict=True):
         sums[at] += part.T @ part

@@ -15,7 +15,7 @@ MOST_TERMS = 100_000
 MOST_STEPS = 80
 
 
-def f_tail(value: float, numerator: int, denominator: int) -> float:
+def f_tail(value: float, numerator: int, denominator: float) -> float:
     """P(F > value) = I_s(d2 / 2, d1 / 2) with s = d2 / (d2 + d1 value)."""
     if value <= 0:
         return 1.0

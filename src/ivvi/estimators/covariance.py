@@ -42,6 +42,13 @@ class Covariance:
         Whether the small-sample correction is in.
     bandwidth
         Largest lag of a HAC covariance.
+    effective
+        Effective number of clusters of each coefficient, (d_y, d_phi).
+    freedom
+        Degrees of freedom of its t statistic, (d_y, d_phi), for clustered errors that are
+        corrected for small samples.
+    cr2
+        Whether each cluster is corrected for its leverage.
     """
 
     kind: str
@@ -50,6 +57,9 @@ class Covariance:
     clusters: tuple[tuple[str, int], ...] = ()
     debiased: bool = False
     bandwidth: int | None = None
+    effective: Floats | None = None
+    freedom: Floats | None = None
+    cr2: bool = False
 
     @property
     def se(self) -> Floats:
@@ -85,6 +95,9 @@ class Covariance:
             "clusters": dict(self.clusters) or None,
             "debiased": self.debiased,
             "bandwidth": self.bandwidth,
+            "cr2": self.cr2,
+            "effective_clusters": None if self.effective is None else self.effective.tolist(),
+            "freedom": None if self.freedom is None else self.freedom.tolist(),
         }
 
     def __str__(self) -> str:
@@ -95,6 +108,10 @@ class Covariance:
             "clustered": "clustered by " + " and ".join(f"{c} ({k:,})" for c, k in self.clusters),
             "hac": f"HAC along episodes, {self.bandwidth} lags",
         }[self.kind]
+        if self.effective is not None:
+            words += f", effectively {float(np.min(self.effective)):.1f} or more"
+        if self.cr2:
+            return words + ", CR2"
         return words + (", small-sample corrected" if self.debiased else "")
 
 

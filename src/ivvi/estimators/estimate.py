@@ -120,6 +120,16 @@ class Estimate:
         return min(clusters, default=self.n - self.W.shape[1])
 
     @property
+    def freedoms(self) -> Floats | None:
+        """Degrees of freedom of single coefficients, (d_y, d_phi), as `freedom` for joint tests.
+
+        Those of clusters are fewer where clusters are uneven.
+        """
+        if self.W_cov.freedom is not None:
+            return self.W_cov.freedom
+        return None if self.freedom is None else np.full(self.W.shape, float(self.freedom))
+
+    @property
     def residual_map(self) -> Floats:
         """R (d_y, p) with y - W phi = R v for the rows v of the layout."""
         R = np.zeros((len(self.W), self.layout.width))

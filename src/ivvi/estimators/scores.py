@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi.estimators.cluster_sums import cluster_products
 from ivvi.estimators.covariance import MOST_JOINT
 from ivvi.estimators.meat import ClusterMeat, Piece
 from ivvi.estimators.score_rows import Score, sum_rows, sum_rows_on
@@ -28,13 +29,18 @@ MOST_WORK = 2e10
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Omega, the variance of n^-1/2 sum e (x) psi~, of one `Score`."""
+    """Omega, the variance of n^-1/2 sum e (x) psi~, of one `Score`.
+
+    `guarded` leaves the pairs of two-way clusters in where subtracting them gives no variance:
+    the sum of both ways errs on the safe side (Davezies, D'Haultfoeuille and Guyonvarch 2021).
+    """
 
     pieces: tuple[Piece, ...]
     d_e: int
     rank: int
     n: int
     weight: float
+    guarded: bool = False
 
     def blocks(self, coefficients: int | None = None) -> Floats:
         """Omega of each residual, (d_e, r, r); corrected for so many coefficients if given."""
@@ -63,11 +69,18 @@ class Scored:
         factors = [
             piece.sign * scale * self._correction(piece, coefficients) for piece in self.pieces
         ]
-        groups = zip(*(piece.groups for piece in self.pieces), strict=True)
-        return [
-            np.sum([f * part for f, part in zip(factors, parts, strict=True)], axis=0)
-            for parts in groups
-        ]
+        groups = list(zip(*(piece.groups for piece in self.pieces), strict=True))
+
+        def added(count: int) -> list[Floats]:
+            return [
+                np.sum([f * part for f, part in zip(factors[:count], parts, strict=False)], axis=0)
+                for parts in groups
+            ]
+
+        total = added(len(factors))
+        if self.guarded and len(factors) == 3 and not all(map(_is_variance, total)):
+            return added(2)
+        return total
 
     def _correction(self, piece: Piece, coefficients: int | None) -> float:
         if coefficients is None:
@@ -76,6 +89,15 @@ class Scored:
         if piece.clusters is None:
             return self.n / rows
         return piece.clusters / (piece.clusters - 1) * (self.n - 1) / rows
+
+
+def _is_variance(omega: Floats) -> bool:
+    """Whether a symmetric matrix, brought to one scale, has no negative eigenvalue."""
+    scale = np.diag(omega)
+    if (scale < 0).any():
+        return False
+    unit = np.sqrt(np.where(scale > 0, scale, 1.0))
+    return bool(np.linalg.eigvalsh(omega / np.outer(unit, unit))[0] > -1e-9)
 
 
 def worth_joining(d_e: int, rank: int, count: int, *, asked: bool = False) -> bool:
@@ -93,27 +115,38 @@ def score(
     progress: Callable[[int], None] | None = None,
     client: Any = None,
 ) -> dict[str, Scored]:
-    """Add up the scores over the rows of `log`, or over the episodes of `moments`.
+    """Add up the scores over the rows of `log`, or over the clusters that `moments` hold.
 
     With a Dask `client` its workers read the rows.
     """
     if not scores:
         return {}
-    by_episode = log is not None and errors.clusters == (log.roles.episode,)
     distinct = {id(one): one for one in scores.values()}
     pieces: dict[int, tuple[Piece, ...]]
-    if moments.episodes is not None and (log is None or by_episode):
+    if holds_clusters(moments, errors, None if log is None else log.roles.episode):
         pieces = {key: (_of_episodes(one, moments),) for key, one in distinct.items()}
     elif log is not None:
         walk = sum_rows if client is None else partial(sum_rows_on, client)
         pieces = walk(distinct, errors, moments, log, progress)
     else:
         raise ValueError("scores need a log, or moments with their episodes")
+    guarded = not errors.wanted.columns
     found = {
-        key: Scored(pieces[key], len(one.R), one.space.rank, moments.n, moments.weight)
+        key: Scored(pieces[key], len(one.R), one.space.rank, moments.n, moments.weight, guarded)
         for key, one in distinct.items()
     }
     return {name: found[id(one)] for name, one in scores.items()}
+
+
+def holds_clusters(moments: Moments, errors: Resolved, episode: str | None) -> bool:
+    """Whether the moments hold those of each cluster, so that no rows are needed.
+
+    Without the name of the `episode` column those that are kept by episode are taken for it.
+    """
+    held = moments.episodes
+    if held is None or errors.kind != "clustered" or len(errors.clusters) != 1:
+        return False
+    return errors.clusters[0] == (held.by or episode or errors.clusters[0])
 
 
 def _of_episodes(one: Score, moments: Moments) -> Piece:
@@ -127,9 +160,5 @@ def _of_episodes(one: Score, moments: Moments) -> Piece:
 
 
 def episode_scores(one: Score, held: EpisodeMoments) -> Floats:
-    """Return the sum over each episode, (E, d_e, r): R Q_c T, Q_c its moments about the shift."""
-    offset = held.mean - one.space.shift
-    linear = held.weight[:, None] * offset @ one.space.T
-    sums: Floats = np.einsum("ep,cpq,qr->cer", one.R, held.scatter, one.space.T, optimize=True)
-    sums += (offset @ one.R.T + one.R @ one.space.shift)[:, :, None] * linear[:, None, :]
-    return sums
+    """Return the sum over each episode or cluster, (E, d_e, r)."""
+    return cluster_products(one.R, one.space, held)

@@ -50,13 +50,14 @@ def estimate(  # noqa: PLR0913
     method
         `Exact`, `SGDA`, `LeastSquares`, `LIML`, `Fuller`, `KClass`, `GMM`, or their words.
     se
-        `StandardErrors`, or their kind: ``unadjusted``, ``robust``, ``clustered``, ``hac``, or
-        ``auto``, which clusters logs of more than one step an episode by episode.
+        `StandardErrors`, or their kind: ``unadjusted``, ``robust``, ``clustered``, ``cr2``,
+        ``wild``, ``hac``, or ``auto``, which clusters logs of more than one step an episode by
+        episode, and by step too where episodes share an instrument.
     allow_unidentified
         Return the minimum-norm solution when the instruments do not identify W.
     episodes
-        Keep per-episode moments: clustering by episode then needs no second pass, and the
-        bootstrap none at all.
+        Keep per-episode moments (of the clusters, where the errors are clustered by another
+        column): clustering then needs no second pass, and the bootstrap none at all.
     difference
         Estimate from differences between the steps of an episode, in which a confounder that
         lasts the whole episode drops out (`ivvi.differences` says what must hold).

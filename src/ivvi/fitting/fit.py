@@ -130,7 +130,10 @@ class Fit:
         """What to know before believing the estimate."""
         trace, inference = self.estimate.trace, self.inference
         unfinished = (trace.advice,) if trace is not None and trace.advice else ()
-        return (inference.diagnostics.warnings if inference else ()) + self.notes + unfinished
+        if inference is None:
+            return self.notes + unfinished
+        clusters = (inference.errors.warning,) if inference.errors.warning else ()
+        return inference.diagnostics.warnings + clusters + self.notes + unfinished
 
     @property
     def dropped(self) -> dict[str, int]:

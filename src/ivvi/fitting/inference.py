@@ -8,6 +8,7 @@ from typing import Any
 from ivvi.diagnostics import Diagnostics
 from ivvi.diagnostics.action_strength import ActionStrength
 from ivvi.diagnostics.robust_intervals import RobustIntervals
+from ivvi.diagnostics.wild import WildTest
 from ivvi.estimators import Estimate
 from ivvi.estimators.scores import Scored
 from ivvi.estimators.standard_errors import Resolved
@@ -50,6 +51,8 @@ class Inference:
         Intervals of the actions' effects that a weak instrument cannot spoil.
     actions
         How strong the instruments are for each action, by the features that hold it.
+    wild
+        Bootstrapped tests of the actions' effects, by output and feature, if asked for.
     """
 
     moments: Moments
@@ -59,17 +62,22 @@ class Inference:
     errors: Resolved
     robust: RobustIntervals = field(default_factory=RobustIntervals)
     actions: tuple[ActionStrength, ...] = ()
+    wild: dict[tuple[str, str], WildTest] = field(default_factory=dict)
 
     def tables(self, estimate: Estimate, shown: int) -> list[str]:
         """Return the coefficients of the first `shown` outputs, and the diagnostics, as text."""
         lines: list[str] = []
         for output in range(shown):
-            lines += [coefficient_table(estimate, self.baseline, output), ""]
+            lines += [coefficient_table(estimate, self.baseline, output)]
+            lines += [*self._wild_lines(estimate.layout.outputs[output]), ""]
             robust = robust_lines(estimate, self.robust, output)
             lines += [*robust, ""] if robust else []
         if more := len(estimate.W) - shown:
             lines += [f"... and {more} more outputs", ""]
         return [*lines, diagnostics_table(self.diagnostics), *action_lines(self.actions)]
+
+    def _wild_lines(self, output: str) -> list[str]:
+        return [f"{name:<10} {test}" for (of, name), test in self.wild.items() if of == output]
 
     def to_json(self, estimate: Estimate) -> dict[str, Any]:
         """Describe how sure an estimate is, and what else is known, with JSON values."""
@@ -77,7 +85,9 @@ class Inference:
             "se": with_nulls(estimate.se),
             "exact_outputs": list(estimate.exact),
             **estimate.W_cov.to_json(),
+            "debiased_asked": self.errors.wanted.debiased,
             "se_note": self.errors.note or None,
+            "wild": self._wild_json(),
             **self.robust.to_json(),
             "recommended": self.diagnostics.verdict.to_json()["recommended"],
             "least_squares": {
@@ -87,6 +97,13 @@ class Inference:
             "diagnostics": self.diagnostics.to_json()
             | {"actions": {one.action: one.to_json() for one in self.actions}},
         }
+
+    def _wild_json(self) -> dict[str, dict[str, Any]] | None:
+        """Return the bootstrapped tests by output and feature."""
+        told: dict[str, dict[str, Any]] = {}
+        for (output, name), test in self.wild.items():
+            told.setdefault(output, {})[name] = test.to_json()
+        return told or None
 
 
 def nothing_inferred() -> dict[str, Any]:

@@ -14,11 +14,13 @@ from ivvi.diagnostics.action_strength import holding, strength_by_action
 from ivvi.diagnostics.identification import explain_unidentified
 from ivvi.diagnostics.robust_intervals import settled
 from ivvi.diagnostics.second_pass import second_pass
+from ivvi.diagnostics.wild import WildTest, wild_tests
 from ivvi.differences import DifferencedTable, Levels
 from ivvi.errors import IdentificationError, InputError
-from ivvi.estimators import GMM, LeastSquares, Method, StandardErrors
+from ivvi.estimators import GMM, Estimate, LeastSquares, Method, StandardErrors
+from ivvi.estimators.dependence import step_dependence
 from ivvi.estimators.exact_outputs import without_rounding
-from ivvi.estimators.inference import with_errors
+from ivvi.estimators.inference import counted, with_errors
 from ivvi.estimators.sgda import SGDA
 from ivvi.estimators.standard_errors import Resolved
 from ivvi.features import FeatureMap
@@ -27,9 +29,9 @@ from ivvi.fitting.inference import Inference
 from ivvi.fitting.notes import notes_on
 from ivvi.fitting.robust import beside_wald
 from ivvi.layout import Layout, build_layout
-from ivvi.logs import Log, Sample
+from ivvi.logs import Counts, Log, Sample
 from ivvi.logs.schema import Columns
-from ivvi.moments import compute_moments
+from ivvi.moments import Moments, compute_moments
 from ivvi.resume import run_key, settings_of
 from ivvi.shard import Shard
 
@@ -69,18 +71,37 @@ class Recipe:
         Episodes that are few and long are remembered until the standard errors are known,
         in place of the second pass.
         """
-        log = log.clustered(self.errors.columns) if self.errors.columns else log
+        log = self.errors.prepared(log)
         layout = build_layout(log, phi, psi, seed)
         if self.checkpoint is not None:
             self.checkpoint.open(run_key(log, layout, self.method, episodes=episodes))
         if isinstance(self.method, SGDA) and self.method.is_linear(layout):
             return self._without_moments(self.method, log, layout)
-        here = self.checkpoint is None and self.client is None
-        cheap = here and self.errors.may_cluster_by_episode(log)
-        kept = None if cheap and not episodes else episodes
-        moments, counts = self._walk(log, layout, episodes=kept, progress=self.progress)
+        moments, counts = self._moments(log, layout, episodes=episodes)
         fit = self.of_moments(Shard(moments, counts, log.roles, label=log.label), log)
         return fit if episodes else _without_episodes(fit)
+
+    def _moments(self, log: Log, layout: Layout, *, episodes: bool) -> tuple[Moments, Counts]:
+        """Make the first pass, keeping what tells how to cluster and, if cheap, clusters' own."""
+        here = self.checkpoint is None and self.client is None
+        alone = self.errors.kind in ("cr2", "wild")
+        if alone and not here:
+            raise InputError(
+                f"{self.errors.kind} standard errors are for one process without a checkpoint; "
+                "clustered ones are for all"
+            )
+        episodes = episodes or alone
+        by = self.errors.kept_by(log) if here else None
+        named = by if by in log.roles.cluster else None
+        kept = None if by is not None and not episodes else episodes
+        options: dict[str, Any] = {"by": named} if named else {}
+        groups = self.errors.summed_by(log)
+        if not here:  # positions and workers number no clusters in the first pass
+            groups = tuple(c for c in groups if c not in log.roles.cluster)
+        found: tuple[Moments, Counts] = self._walk(
+            log, layout, episodes=kept, groups=groups, progress=self.progress, **options
+        )
+        return found
 
     def of_moments(self, shard: Shard, log: Log | None = None) -> Fit:
         """Fit to moments; without the log that they are of, errors are clustered or unadjusted."""
@@ -93,6 +114,7 @@ class Recipe:
         if not (strong.identified or self.allow_unidentified or ignores_instruments):
             raise IdentificationError(explain_unidentified(moments, strong, shard.roles))
         errors = self._resolved(shard, log, strong.d_phi)
+        log = None if log is None else errors.prepared(log)
         method = self.method
         if isinstance(method, GMM) and method.weight is None:
             if log is None and errors.note and errors.kind == "unadjusted":
@@ -108,10 +130,10 @@ class Recipe:
         logger.info("weights by %s; standard errors %s", method.name, errors.kind)
         scored = second_pass(found, moments, errors, log, counts, self.progress, self.client)
         sure = {
-            name: without_rounding(with_errors(e, errors, scored.get(name)), moments)
+            name: without_rounding(with_errors(e, errors, scored.get(name), moments), moments)
             for name, e in found.items()
         }
-        errors = errors.counted(sure["estimate"].W_cov.clusters)
+        errors = counted(errors, sure["estimate"])
         head = None if log is None else log.head(episodes=True)
         diagnostics = diagnose(moments, scored)
         robust = beside_wald(self.method, moments, sure["estimate"], diagnostics, scored)
@@ -123,7 +145,8 @@ class Recipe:
         return Fit(
             estimate=sure["estimate"],
             inference=Inference(
-                moments, sure["baseline"], diagnostics, scored, errors, robust, by_action
+                *(moments, sure["baseline"], diagnostics, scored, errors, robust, by_action),
+                self._wild(moments, sure["estimate"]),
             ),
             counts=counts,
             roles=shard.roles,
@@ -136,14 +159,25 @@ class Recipe:
             notes=() if head is None else notes_on(head, shard.roles, sure["estimate"], moments),
         )
 
+    def _wild(self, moments: Moments, estimate: Estimate) -> dict[tuple[str, str], WildTest]:
+        """Bootstrap the actions' effects where that is asked for: those of the closed form."""
+        if self.errors.kind != "wild":
+            return {}
+        if self.method.name != "exact" or not estimate.identified:
+            raise InputError(
+                "the wild bootstrap is of two-stage least squares that is identified; "
+                f"{self.method.name} was asked for: use the method exact, or clustered errors"
+            )
+        return wild_tests(moments, draws=self.errors.draws, seed=self.errors.seed)
+
     def _resolved(self, shard: Shard, log: Log | None, d_phi: int) -> Resolved:
         """Say what the standard errors asked for come to, with the rows or without them."""
+        held = shard.moments.episodes
         if log is not None:
-            return self.errors.resolve(log, shard.counts, d_phi)
-        held = shard.moments.episodes is not None
-        return self.errors.for_sums(
-            (shard.roles.episode or "row") if held else None, shard.counts, d_phi
-        )
+            alike = step_dependence(shard.moments, log.roles.step)
+            return self.errors.resolve(log, shard.counts, d_phi, alike)
+        by = None if held is None else held.by or shard.roles.episode or "row"
+        return self.errors.for_sums(by, shard.counts, d_phi)
 
     def of_differences(
         self,

@@ -208,6 +208,11 @@ class Pass:
         return self._walk.counts
 
     @property
+    def clusters(self) -> tuple[tuple[Any, ...], ...]:
+        """The values met so far in each cluster column, in the order of their numbers."""
+        return self._walk.clusters
+
+    @property
     def position(self) -> Position:
         """Where the pass stands: after the batch that it has just yielded."""
         return self._walk.position(self._watch.alike, self._weight)

@@ -10,16 +10,20 @@ uncentred matrices (eq. 3.4) are blocks of E[v v^T]:
 """
 
 from ivvi.moments.compression import compress, is_constant, remembered
+from ivvi.moments.groups import GroupSums, GroupTally, group_codes
 from ivvi.moments.sums import EpisodeMoments, Moments, merge_episodes
 from ivvi.moments.threads import few_threads
 from ivvi.moments.walk import compute_moments
 
 __all__ = [
     "EpisodeMoments",
+    "GroupSums",
+    "GroupTally",
     "Moments",
     "compress",
     "compute_moments",
     "few_threads",
+    "group_codes",
     "is_constant",
     "merge_episodes",
     "remembered",

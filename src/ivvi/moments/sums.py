@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from ivvi.errors import FileError, InputError
 from ivvi.files import Saved, nest, unnest
 from ivvi.layout import Floats, Layout
 from ivvi.logs import Batch
+from ivvi.moments.groups import GroupSums
 from ivvi.runs import Ints
 from ivvi.scatter import merge, scatter_by_group, scatter_of
 
@@ -20,19 +21,45 @@ FIELDS = ("number", "weight", "mean", "scatter")
 
 @dataclass(frozen=True, slots=True)
 class EpisodeMoments:
-    """Moments of each episode: number (E,), weight (E,), mean (E, p), scatter (E, p, p)."""
+    """Moments of each episode: number (E,), weight (E,), mean (E, p), scatter (E, p, p).
+
+    Where `by` names a cluster column, of each of its values instead, `labels` (E,) in words:
+    rows of one label belong together wherever they come from.
+    """
 
     number: Ints
     weight: Floats
     mean: Floats
     scatter: Floats
+    by: str = ""
+    labels: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.number)
 
     def saved(self) -> dict[str, np.ndarray]:
         """Return the arrays by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        arrays = {name: getattr(self, name) for name in FIELDS}
+        if self.by:
+            arrays |= {"by": np.array(self.by), "labels": np.array(self.labels)}
+        return arrays
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, np.ndarray]) -> EpisodeMoments:
+        """Rebuild from what `saved` returned."""
+        number, weight, mean, scatter = (arrays[name] for name in FIELDS)
+        by = str(arrays["by"]) if "by" in arrays else ""
+        labels = tuple(arrays["labels"].tolist()) if by else ()
+        return cls(number, weight, mean, scatter, by, labels)
+
+    def following(self, others: EpisodeMoments) -> EpisodeMoments:
+        """Return the same numbered on from another log's: episodes are new, labels are known."""
+        first = int(others.number.max(initial=-1)) + 1
+        if not self.by:
+            return replace(self, number=self.number - int(self.number.min()) + first)
+        known = dict(zip(others.labels, others.number.tolist(), strict=True))
+        number = [known.setdefault(label, first + i) for i, label in enumerate(self.labels)]
+        return replace(self, number=np.array(number, dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -48,7 +75,10 @@ class Moments:
     mean, scatter
         Weighted mean (p,) and sum of w (v - mean)(v - mean)^T (p, p).
     episodes
-        The same for each episode, when asked for.
+        The same for each episode (or cluster), when asked for.
+    groups
+        First sums of the groups of some columns, where a pass was asked for them; sums of
+        several sets of rows have none.
     """
 
     layout: Layout
@@ -57,6 +87,7 @@ class Moments:
     mean: Floats
     scatter: Floats
     episodes: EpisodeMoments | None = None
+    groups: tuple[GroupSums, ...] = ()
 
     @classmethod
     def empty(cls, layout: Layout) -> Moments:
@@ -65,14 +96,26 @@ class Moments:
         return cls(layout, 0, 0.0, np.zeros(p), np.zeros((p, p)))
 
     @classmethod
-    def of_batch(cls, layout: Layout, batch: Batch, *, episodes: bool = False) -> Moments:
-        """Return the moments of one batch."""
-        V = layout.rows(batch)
+    def of_batch(
+        cls,
+        layout: Layout,
+        batch: Batch,
+        *,
+        episodes: bool = False,
+        rows: Floats | None = None,
+        codes: Ints | None = None,
+    ) -> Moments:
+        """Return the moments of one batch, whose `rows` (n, p) of v may be known already.
+
+        Those of `episodes` are of the groups that `codes` (n,) tells apart, if given.
+        """
+        V = layout.rows(batch) if rows is None else rows
         blocks = None
         if episodes:
-            if batch.episode is None:
+            codes = batch.episode if codes is None else codes
+            if codes is None:
                 raise InputError("per-episode moments need batches read with episodes=True")
-            numbers, weights, means, scatters = scatter_by_group(V, batch.weight, batch.episode)
+            numbers, weights, means, scatters = scatter_by_group(V, batch.weight, codes)
             blocks = EpisodeMoments(numbers, weights, *layout.embed(means, scatters))
         weight, mean, scatter = scatter_of(V, batch.weight)
         n = len(batch) if batch.weight is None else int(np.count_nonzero(batch.weight))
@@ -82,7 +125,7 @@ class Moments:
         """Return the moments of both sets of rows together.
 
         Episodes are kept if both have them; those of one number are one episode, so that
-        the episodes of another log must be `renumbered` first.
+        the episodes of another log must be numbered on first (`following`).
         """
         if self.layout != other.layout:
             raise InputError("moments of different features or columns cannot be added")
@@ -96,13 +139,15 @@ class Moments:
             blocks = merge_episodes([self.episodes, other.episodes])
         return Moments(self.layout, self.n + other.n, weight, mean, scatter, blocks)
 
-    def renumbered(self, first: int) -> Moments:
-        """Return the same moments with episodes numbered from `first` on."""
-        if self.episodes is None:
+    def following(self, others: Moments) -> Moments:
+        """Return the same moments with episodes numbered on from another log's."""
+        if self.episodes is None or others.episodes is None:
             return self
-        shift = first - int(self.episodes.number.min())
-        blocks = replace(self.episodes, number=self.episodes.number + shift)
-        return replace(self, episodes=blocks)
+        return replace(self, episodes=self.episodes.following(others.episodes))
+
+    def group_sums(self, column: str | None) -> GroupSums | None:
+        """Return the first sums by a column, if they were kept."""
+        return next((found for found in self.groups if found.by == column), None)
 
     def saved(self) -> Saved:
         """Return all but the layout as JSON values and arrays."""
@@ -117,7 +162,7 @@ class Moments:
     ) -> Moments:
         """Rebuild moments from what `saved` returned."""
         parts = unnest("episodes", arrays)
-        blocks = EpisodeMoments(**parts) if parts else None
+        blocks = EpisodeMoments.restore(parts) if parts else None
         mean, scatter = arrays["mean"], arrays["scatter"]
         if scatter.shape != (layout.width,) * 2 or mean.shape != (layout.width,):
             raise FileError(
@@ -169,10 +214,28 @@ def merge_episodes(parts: Sequence[EpisodeMoments]) -> EpisodeMoments:
     every = [np.concatenate([getattr(part, name) for part in parts]) for name in FIELDS]
     numbers, first, place = np.unique(every[0], return_index=True, return_inverse=True)
     weight, mean, scatter = (values[first] for values in every[1:])
-    again = np.ones(len(place), dtype=bool)
-    again[first] = False
-    for i in np.flatnonzero(again):
-        at = place[i]
-        one = float(weight[at]), mean[at], scatter[at]
-        weight[at], mean[at], scatter[at] = merge(one, tuple(v[i] for v in every[1:]))
-    return EpisodeMoments(numbers, weight, mean, scatter)
+    again = np.bincount(place) > 1
+    if again.any():
+        rows = np.flatnonzero(again[place])
+        at = (np.cumsum(again) - 1)[place[rows]]
+        sums = _added(at, *(values[rows] for values in every[1:]))
+        weight[again], mean[again], scatter[again] = sums
+    labels: tuple[str, ...] = ()
+    if by := parts[0].by:
+        named = [label for part in parts for label in part.labels]
+        labels = tuple(named[i] for i in first) if named else ()
+    return EpisodeMoments(numbers, weight, mean, scatter, by, labels)
+
+
+def _added(
+    at: Ints, weight: Floats, mean: Floats, scatter: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Add the moments of rows `at` (m,) the same place: weight, mean and scatter of each."""
+    count, p = int(at.max()) + 1, mean.shape[1]
+    total = np.bincount(at, weight).astype(np.float64)
+    centre, spread = np.zeros((count, p)), np.zeros((count, p, p))
+    np.add.at(centre, at, weight[:, None] * mean)
+    centre /= total[:, None]
+    shift = mean - centre[at]
+    np.add.at(spread, at, scatter + weight[:, None, None] * shift[:, :, None] * shift[:, None])
+    return total, centre, spread

@@ -19,6 +19,8 @@ from ivvi.moments import Moments, few_threads
 from ivvi.shard import Shard, check_same, design_facts, restore_design
 
 LABEL = "the stream"
+MOST_BYTES = 8 << 20
+"""Size up to which a stream keeps the moments of single episodes, to cluster errors by them."""
 
 
 @dataclass(slots=True)
@@ -37,6 +39,8 @@ class State:
         Where the walk stands: counts, and the row that waits for its next state.
     rows, files
         Rows that have come, and the hashes of the files that they came from.
+    by_episode
+        Whether the moments of single episodes are kept: until they take too much memory.
     """
 
     layout: Layout
@@ -46,6 +50,7 @@ class State:
     position: Position
     rows: int = 0
     files: tuple[str, ...] = ()
+    by_episode: bool = True
 
     @classmethod
     def begin(cls, method: Method, layout: Layout, roles: Roles) -> State:
@@ -80,14 +85,19 @@ class State:
         known = self.layout
         check_same(known, Layout.build(known.phi, known.psi, log.roles), log.label)
         start = replace(self.position, counts=replace(self.position.counts, rows=0))
-        walk = log.batches(episodes=by_episode, start=start)
+        keep = self.by_episode and self.roles.episode is not None
+        walk = log.batches(episodes=by_episode or keep, start=start)
         for batch in walk.unchecked():
             self._add(batch)
         self.rows += walk.counts.rows
         self.position = walk.position
 
     def add_batch(self, batch: Batch) -> None:
-        """Add transitions that are whole already."""
+        """Add transitions that are whole already; their episodes are new ones."""
+        first = self.position.counts.episodes
+        if batch.episode is not None and len(batch):
+            new = np.unique(batch.episode, return_inverse=True)[1]
+            batch = replace(batch, episode=first + new)
         self._add(batch)
         self.rows += len(batch)
         counts = self.position.counts
@@ -101,8 +111,12 @@ class State:
 
     def _add(self, batch: Batch) -> None:
         if self.moments is not None:
+            keep = self.by_episode and batch.episode is not None
             with few_threads(self.layout.width):
-                self.moments = self.moments + Moments.of_batch(self.layout, batch)
+                self.moments = self.moments + Moments.of_batch(self.layout, batch, episodes=keep)
+            held = self.moments.episodes
+            if held is None or 8 * held.scatter.size > MOST_BYTES:
+                self.moments, self.by_episode = self.moments.without_episodes(), False
         if self.online is not None:
             self.online.add(batch)
 
@@ -113,6 +127,7 @@ class State:
             "design": design_facts(self.layout, self.roles),
             "position": where,
             "rows": self.rows,
+            "by_episode": self.by_episode,
             "files": list(self.files),
         }
         arrays = nest("position", arrays)
@@ -136,4 +151,5 @@ class State:
             state.online.restore(unnest("online", arrays))
         state.position = Position.restore(facts["position"], unnest("position", arrays))
         state.rows, state.files = facts["rows"], tuple(facts["files"])
+        state.by_episode = facts["by_episode"]
         return state

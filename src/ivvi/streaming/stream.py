@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ivvi.checkpoint import Checkpoint
-from ivvi.errors import DataError, FileError, InputError
+from ivvi.errors import DataError, FileError, InputError, IvviWarning
 from ivvi.estimators import Estimate, Method
 from ivvi.estimators.sgda import SGDA
 from ivvi.features import FeatureMap
@@ -125,7 +126,8 @@ class Stream:
             raise DataError("no row has met its next state yet")
         CopyWatch(state.roles, state.position.alike).check()
         if state.online is None:
-            return estimate(self.shard, method=self.method, allow_unidentified=allow_unidentified)
+            fit = estimate(self.shard, method=self.method, allow_unidentified=allow_unidentified)
+            return _told(fit, state)
         settings, found = settings_of(self.method), state.online.estimate(state.moments)
         if state.shard is None:
             return Fit(
@@ -139,7 +141,7 @@ class Stream:
                 settings=settings,
             )
         fit = estimate(state.shard, method=_Reached(found), allow_unidentified=allow_unidentified)
-        return replace(fit, settings=settings)
+        return _told(replace(fit, settings=settings), state)
 
     @property
     def counts(self) -> Counts:
@@ -221,6 +223,22 @@ class _Reached:
         self, moments: Moments, log: Log | None = None, checkpoint: Checkpoint | None = None
     ) -> Estimate:
         return self.found
+
+
+def _told(fit: Fit, state: State) -> Fit:
+    """Warn where episodes of several rows are too many to keep, so that errors ignore them."""
+    several = state.counts.transitions > state.counts.episodes
+    if fit.inference is None or fit.estimate.W_cov.clusters or not several:
+        return fit
+    if state.roles.episode is None or state.by_episode:
+        return fit
+    text = (
+        f"{state.counts.episodes:,} episodes are too many for a stream to keep their moments: the "
+        "standard errors are unadjusted, and may be too small; fit the rows with ivvi.estimate"
+    )
+    warnings.warn(text, IvviWarning, stacklevel=3)
+    errors = replace(fit.inference.errors, warning=text)
+    return replace(fit, inference=replace(fit.inference, errors=errors))
 
 
 def _roles_of(batch: Batch) -> Roles:

@@ -2,8 +2,8 @@
 
 Two ways. *Asymptotic*: W from its (clustered) normal law; the noise covariance that W leaves
 in the moments, with its own sampling error; the behaviour policy given W, through the scores
-that both share. *Bootstrap*: every episode counts a Poisson number of times in the moments,
-and all is estimated again; the rows are not read.
+that both share. *Bootstrap*: every episode (or cluster of the fit's) counts a Poisson number
+of times in the moments, and all is estimated again; the rows are not read.
 """
 
 from __future__ import annotations
@@ -71,8 +71,7 @@ def drawing_method(evidence: Evidence, method: str) -> str:
         raise InputError(f"unknown method {method!r} of drawing worlds{hint(method, METHODS)}")
     if method != "auto":
         return method
-    kept = evidence.moments is not None and evidence.moments.episodes is not None
-    return "bootstrap" if kept else "asymptotic"
+    return "bootstrap" if evidence.resampled else "asymptotic"
 
 
 def asymptotic(evidence: Evidence, count: int, rng: np.random.Generator) -> Worlds:
@@ -91,8 +90,11 @@ def asymptotic(evidence: Evidence, count: int, rng: np.random.Generator) -> Worl
 
 def bootstrap(
     evidence: Evidence, count: int, rng: np.random.Generator
-) -> tuple[Worlds, np.ndarray]:
+) -> tuple[Worlds, np.ndarray | None]:
     """Estimate again with episodes counted Poisson(1) times; returns the weights too, (B, E).
+
+    Where the moments are kept by a cluster column its values are counted instead, and no
+    weights of episodes are returned.
 
     Where the weights of the model are not those that its sums give again (`gmm`, `sgda`), the
     draws lie around the model's as they lie around those of the closed form.
@@ -103,10 +105,16 @@ def bootstrap(
             "the bootstrap needs per-episode moments: fit with episodes=True (ivvi fit "
             "--keep-episodes), or ask for the asymptotic method"
         )
+    if not evidence.resampled:
+        raise InputError(
+            f"the fit's errors are clustered by {' and '.join(evidence.clusters)}, and a bootstrap "
+            "of its episodes would not follow them; ask for the asymptotic method"
+        )
+    by = moments.episodes.by
     if len(moments.episodes) < FEW_EPISODES:
         raise InputError(
-            f"the bootstrap of {len(moments.episodes)} episodes says little; at least "
-            f"{FEW_EPISODES} are wanted: ask for the asymptotic method"
+            f"the bootstrap of {len(moments.episodes)} {'clusters' if by else 'episodes'} says "
+            f"little; at least {FEW_EPISODES} are expected: ask for the asymptotic method"
         )
     weights = rng.poisson(1.0, size=(count, len(moments.episodes))).astype(float)
     d, found, same = model.d_next, [], repeated(estimated_world(evidence), count)
@@ -119,8 +127,8 @@ def bootstrap(
         G, C = habits or (same.G[0], same.C[0])
         found.append((estimate.W + shift, (estimate.noise_cov + excess)[:d, :d], G, C))
     W, noise, G, C = (np.array(part) for part in zip(*found, strict=True))
-    law = noise_law(noise, model.categories)
-    return same._replace(W=W, law=law, G=G, C=C), weights
+    worlds = same._replace(W=W, law=noise_law(noise, model.categories), G=G, C=C)
+    return worlds, None if by else weights  # first states are of episodes, not of clusters
 
 
 def reweighted(moments: Moments, weights: np.ndarray) -> Moments:

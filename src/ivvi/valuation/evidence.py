@@ -36,6 +36,8 @@ class Evidence:
         The behaviour policy; None when no rows of the log are at hand.
     length
         Mean number of steps of an episode of the log.
+    clusters
+        The columns by which the fit's errors are clustered, where these are not the episodes.
     """
 
     model: Dynamics
@@ -44,6 +46,13 @@ class Evidence:
     verdict: Verdict | None
     habit: Habit | None
     length: float | None = None
+    clusters: tuple[str, ...] = ()
+
+    @property
+    def resampled(self) -> bool:
+        """Whether the moments hold the groups that are independent in the fit's errors."""
+        held = None if self.moments is None else self.moments.episodes
+        return held is not None and self.clusters in ((), (held.by,))
 
     @classmethod
     def of(cls, source: Any) -> Evidence:
@@ -54,7 +63,10 @@ class Evidence:
             moments = None if source.differenced else source.moments  # those are not of the log
             habit = Habit.of(model, moments)
             length = counts.transitions / counts.episodes
-            return cls(model, moments, chosen, source.diagnostics.verdict, habit, length)
+            verdict = source.diagnostics.verdict
+            clusters = tuple(name for name, _ in source.estimate.W_cov.clusters)
+            other = clusters if set(clusters) - {source.roles.episode} else ()
+            return cls(model, moments, chosen, verdict, habit, length, other)
         if isinstance(source, str | os.PathLike):
             return cls._saved(source)
         if isinstance(source, Dynamics):
@@ -75,7 +87,9 @@ class Evidence:
         chosen = restore_method(facts["method"], facts["settings"])
         length = shard.counts.transitions / shard.counts.episodes
         habit = Habit.of(model, shard.moments)
-        return cls(model, shard.moments, chosen, verdict, habit, length)
+        clusters = tuple(facts.get("clusters") or ())
+        other = clusters if set(clusters) - {shard.roles.episode} else ()
+        return cls(model, shard.moments, chosen, verdict, habit, length, other)
 
     @property
     def baseline(self) -> Dynamics:

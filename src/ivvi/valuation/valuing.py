@@ -13,6 +13,8 @@ from ivvi.actions import Actions
 from ivvi.diagnostics.quantiles import check_level
 from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError, IvviWarning, PlanningWarning, hint
+from ivvi.estimators import StandardErrors
+from ivvi.fitting import estimate
 from ivvi.logs import Log
 from ivvi.planners import MPC, Auto, Cautious, Problem, ValueIteration
 from ivvi.planners.cautious import CautiousRule
@@ -52,6 +54,7 @@ def value(  # noqa: PLR0913
     level: float = 0.95,
     starts: Any = None,
     log: Log | None = None,
+    cluster: str | tuple[str, ...] = (),
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Valuation:
@@ -76,7 +79,8 @@ def value(  # noqa: PLR0913
         or policies by name.
     method
         ``bootstrap`` (episodes, needs `estimate(episodes=True)`), ``asymptotic`` (the normal
-        law of W), or ``auto``: the bootstrap where there are per-episode moments.
+        law of W), or ``auto``: the bootstrap where there are per-episode moments, or those of
+        the clusters of the fit.
     draws
         Number of worlds. By default 500, and more until the simulation error of each end of
         each interval is below 5% of its width, up to 8,000; with a number, just so many, and a
@@ -91,6 +95,9 @@ def value(  # noqa: PLR0913
         log's episodes, as a sample of what may come.
     log
         The log, to read from it what it shows of its own policy where moments do not say.
+    cluster
+        One or two columns by which the errors of W are clustered, in place of the fit's own;
+        others than those take the `log`.
     seed, progress
         Seed of everything random; called with the number of worlds just done.
 
@@ -104,7 +111,7 @@ def value(  # noqa: PLR0913
     >>> worth.gains["zero"].interval[0] > 0
     True
     """
-    evidence = Evidence.of(source)
+    evidence = Evidence.of(clustered_by(source, cluster, log) if cluster else source)
     asked = {"horizon": horizon, "discount": discount, "terminal": terminal}
     problem = problem_of(policy, evidence, reward, actions, asked)
     check_level(level)
@@ -134,7 +141,7 @@ def value(  # noqa: PLR0913
         luck.words,
         drawing_method(evidence, method),
         replan,
-        (*_notes(evidence, problem, shown), *_too_few(values)),
+        (*_notes(evidence, problem, shown, drawing_method(evidence, method)), *_too_few(values)),
         _gap(inquiry, actors, values, shown),
     )
 
@@ -182,6 +189,21 @@ def _too_few(values: dict[str, Amount]) -> tuple[str, ...]:
     )
     warnings.warn(text, IvviWarning, stacklevel=3)
     return (text,)
+
+
+def clustered_by(source: Any, cluster: str | tuple[str, ...], log: Log | None) -> Any:
+    """Return a fit or saved model with errors clustered by other columns, read from its log."""
+    wanted = StandardErrors(cluster=cluster)
+    own = Evidence.of(source)
+    if own.clusters == wanted.columns:
+        return source
+    if log is None or own.moments is None:
+        raise InputError(
+            f"errors clustered by {' and '.join(wanted.columns)} take the rows: pass the log "
+            "(--log), or fit with those clusters"
+        )
+    layout = own.moments.layout
+    return estimate(log, layout.phi, layout.psi, method=own.method, se=wanted, episodes=True)
 
 
 def by_name(against: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
@@ -292,8 +314,13 @@ def _range_of(model: Dynamics) -> Actions:
     return Actions.box(low, np.where(high > low, high, low + 1.0))
 
 
-def _notes(evidence: Evidence, problem: Problem, shown: float | None) -> tuple[str, ...]:
+def _notes(
+    evidence: Evidence, problem: Problem, shown: float | None, method: str
+) -> tuple[str, ...]:
     notes = list(problem.doubts)
+    if evidence.clusters:
+        drawn = "resampled" if method == "bootstrap" else "not the episodes, in the law of W"
+        notes.append(f"as in the fit, clusters by {' and '.join(evidence.clusters)} are {drawn}")
     if evidence.moments is None:
         notes.append("without moments the noise and the behaviour policy are taken as known")
     if shown is None and evidence.habit is not None:

@@ -1,0 +1,417 @@
+"""What errors are clustered by: instruments that episodes share, and few or uneven clusters."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import ivvi
+from helpers import OPTIONS, assert_refused, make_rows, run, write_table
+from ivvi import StandardErrors
+from ivvi.diagnostics.wild import WildBootstrap
+from ivvi.errors import InputError, IvviWarning
+from ivvi.estimators.dependence import step_dependence
+from ivvi.experiments.interval_coverage import DESIGNS, Design, clusters, measure, weekly
+from ivvi.summary import half_widths
+
+DATA = Path("/work/shared/data/iv")
+RIVAL = {"state": "x0", "action": "a0", "instrument": "z0"}
+
+
+def panel(seed=0, weeks=40, stores=25, shared=True, shock=0.3):
+    """A store-week panel x' = x / 2 - a / 2 + e whose stores share z and part of e in a week."""
+    rng = np.random.default_rng(seed)
+    common = rng.normal(size=weeks)
+    z = np.tile(rng.normal(size=weeks), (stores, 1)) if shared else rng.normal(size=(stores, weeks))
+    e = np.sqrt(shock) * common + np.sqrt(1 - shock) * rng.normal(size=(stores, weeks))
+    a = np.zeros((stores, weeks))
+    x = np.zeros((stores, weeks + 1))
+    for t in range(weeks):
+        a[:, t] = z[:, t] + 0.7 * e[:, t] + 0.3 * x[:, t] + rng.normal(size=stores)
+        x[:, t + 1] = 0.5 * x[:, t] - 0.5 * a[:, t] + e[:, t]
+    return {
+        "episode": np.repeat(np.arange(stores), weeks),
+        "step": np.tile(np.arange(weeks), stores),
+        "x0": x[:, :-1].ravel(),
+        "a0": a.ravel(),
+        "z0": z.ravel().copy(),
+    }
+
+
+# instruments that episodes share
+
+
+def test_a_shared_instrument_is_clustered_both_ways_and_all_follow():
+    log = ivvi.read_logs(panel(), **RIVAL)
+    fit = ivvi.estimate(log)
+    both = ivvi.estimate(log, se=StandardErrors("clustered", "episode,step"))
+    facts = fit.to_json()
+    assert facts["clusters"] == {"episode": 25, "step": 39}
+    np.testing.assert_allclose(fit.se, both.se, rtol=1e-10)
+    assert "z0: alike in all episodes at a step (39 of them)" in fit.summary()
+    one, two = (f.diagnostics.effective_f.value for f in (fit, both))
+    assert one == pytest.approx(two, rel=1e-9)
+    alone = ivvi.estimate(log, se=StandardErrors("clustered", "episode"))
+    assert alone.diagnostics.effective_f.value > 2 * one
+    for method in ("ar", "clr"):
+        found = ivvi.confidence_set(log, "x0", "a0", method=method)
+        wanted = ivvi.confidence_set(log, "x0", "a0", method=method, cluster="episode,step")
+        of_fit = ivvi.confidence_set(fit, "x0", "a0", method=method, log=log)
+        assert found.clusters == ("episode", "step")
+        np.testing.assert_allclose(found.intervals, wanted.intervals, rtol=1e-8)
+        np.testing.assert_allclose(found.intervals, of_fit.intervals, rtol=1e-8)
+    assert ivvi.check_sequence(log).clusters == "step"
+
+
+def test_dependence_at_a_step_is_what_it_is_said_to_be():
+    log = ivvi.read_logs(panel(3, weeks=400), **RIVAL)
+    fit = ivvi.estimate(log)
+    found = step_dependence(fit.moments, "step")
+    assert found.rows == pytest.approx(25)
+    assert found.instruments["z0"] == pytest.approx(1, abs=1e-6 + 0.03)
+    assert found.residuals["next_x0"] == pytest.approx(0.3, abs=5 * 0.3 * np.sqrt(2 / 400))
+
+
+@pytest.mark.parametrize("name", ["linear", "nonlinear", "sepsis"])
+def test_instruments_of_their_own_are_clustered_by_episode(name):
+    env = ivvi.make_env(name) if name == "sepsis" else ivvi.make_env(name, dim=1)
+    log = env.collect(episodes=40, horizon=30, seed=5)
+    assert list(ivvi.estimate(log, allow_unidentified=True).to_json()["clusters"]) == ["episode"]
+
+
+def test_shared_shocks_alone_do_not_move_the_effect_of_an_instrument_of_its_own():
+    """Without a shared z the products are independent; the state's slopes are not."""
+    log = ivvi.read_logs(panel(1, shared=False, shock=0.0), **RIVAL)
+    assert list(ivvi.estimate(log).to_json()["clusters"]) == ["episode"]
+    log = ivvi.read_logs(panel(1, shared=False, shock=0.5), **RIVAL)
+    assert list(ivvi.estimate(log).to_json()["clusters"]) == ["episode", "step"]
+
+
+def test_few_steps_are_too_few_draws_of_a_shared_instrument():
+    log = ivvi.read_logs(panel(2, weeks=6, stores=60), **RIVAL)
+    with pytest.warns(IvviWarning, match="z0: alike in all episodes at a step, so that 5 steps"):
+        fit = ivvi.estimate(log)
+    assert list(fit.to_json()["clusters"]) == ["episode"]
+    assert any("5 steps are its draws" in text for text in fit.to_json()["warnings"])
+
+
+def test_errors_by_episode_alone_say_what_they_miss():
+    log = ivvi.read_logs(panel(), **RIVAL)
+    with pytest.warns(IvviWarning, match="too small: cluster by episode,step"):
+        ivvi.estimate(log, se="clustered")
+
+
+def test_dask_and_checkpoints_decide_alike(tmp_path):
+    path = write_table(panel(), tmp_path / "log.parquet")
+    whole = ivvi.estimate(ivvi.read_logs(path, **RIVAL))
+    checkpoint = ivvi.Checkpoint(tmp_path / "state", every=0)
+    resumed = ivvi.estimate(ivvi.read_logs(path, **RIVAL), checkpoint=checkpoint)
+    assert resumed.to_json()["clusters"] == whole.to_json()["clusters"]
+    np.testing.assert_allclose(resumed.se, whole.se, rtol=1e-9)
+    np.testing.assert_allclose(resumed.estimate.freedoms, whole.estimate.freedoms, rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weeks", [30, 60])
+def test_coverage_with_a_shared_instrument(weeks):
+    """Within four binomial deviations of the band from 91.5% to 98.5%."""
+    record = measure(Design("", weekly(weeks)), 200)
+    assert 0.915 - 4 * 0.015 <= record.wald <= 1.0
+    assert record.by == {"episode and step": 200}
+
+
+@pytest.mark.slow
+def test_size_of_checks_with_a_shared_instrument():
+    """120 logs, every test at 5%: at most four binomial deviations above."""
+    p_values: dict[str, list[float]] = {}
+    for seed in range(120):
+        for check in ivvi.check_sequence(ivvi.read_logs(panel(seed), **RIVAL)).checks:
+            if check.test is not None:
+                p_values.setdefault(check.name, []).append(check.test.p_value)
+    for name, found in p_values.items():
+        assert np.mean(np.array(found) < 0.05) < 0.05 + 4 * np.sqrt(0.05 * 0.95 / 120), name
+
+
+# few and uneven clusters
+
+
+def uneven(seed=0, sizes=(40, 9, 7, 5, 4, 12, 30, 6, 5, 8), d_z=2):
+    rng = np.random.default_rng(seed)
+    g = np.repeat(np.arange(len(sizes)), sizes)
+    both = rng.normal(size=(1 + d_z, len(sizes)))[:, g]
+    z = (0.5 * both[1:] + rng.normal(size=(d_z, len(g)))).T
+    e = 0.6 * both[0] + rng.normal(size=len(g))
+    x = rng.normal(size=len(g))
+    a = z.sum(axis=1) + 0.5 * x + 0.7 * e + rng.normal(size=len(g))
+    y = -0.5 * a + 0.3 * x + e
+    columns = {"ward": g, "x0": x, "a0": a, "next_x0": y}
+    return columns | {f"z{i}": z[:, i].copy() for i in range(d_z)}
+
+
+def regression(columns):
+    """Return the instrumented features, the residuals and the features, from the rows."""
+    one = np.ones(len(columns["x0"]))
+    z = [columns[name] for name in columns if name.startswith("z")]
+    X = np.column_stack([one, columns["x0"], columns["a0"]])
+    Z = np.column_stack([one, columns["x0"], *z])
+    fitted = Z @ np.linalg.lstsq(Z, X)[0]
+    w = np.linalg.lstsq(fitted, columns["next_x0"])[0]
+    return fitted, columns["next_x0"] - X @ w, X, Z
+
+
+def root(matrix, power):
+    values, vectors = np.linalg.eigh(matrix)
+    return (vectors * np.maximum(values, 1e-8) ** power) @ vectors.T
+
+
+def test_cr2_and_its_degrees_of_freedom_are_bell_and_mccaffreys():
+    """From matrices of the rows themselves: residuals (I - H_gg)^-1/2 u, and E[V] by traces."""
+    columns = uneven()
+    fit = ivvi.estimate(ivvi.read_logs(columns), se=StandardErrors("cr2", "ward"))
+    fitted, u, _, _ = regression(columns)
+    g, n = columns["ward"], len(u)
+    M = np.linalg.inv(fitted.T @ fitted)
+    H = fitted @ M @ fitted.T
+    rows = [np.flatnonzero(g == c) for c in range(10)]
+    adjust = [root(np.eye(len(r)) - H[np.ix_(r, r)], -0.5) for r in rows]
+    scores = np.array([fitted[r].T @ A @ u[r] for r, A in zip(rows, adjust, strict=True)])
+    np.testing.assert_allclose(fit.se[0], np.sqrt(np.diag(M @ scores.T @ scores @ M)), rtol=1e-8)
+    pairs = sum(len(r) ** 2 - len(r) for r in rows)
+    rho = sum(u[r].sum() ** 2 - u[r] @ u[r] for r in rows) / pairs / (u @ u / n)
+    omega = np.zeros((n, n))
+    for r in rows:
+        omega[np.ix_(r, r)] = np.clip(rho, 0, 1)
+    np.fill_diagonal(omega, 1.0)
+    left = np.eye(n) - H
+    for j in range(3):
+        G = np.array([left[:, r] @ A @ fitted[r] @ M[j] for r, A in zip(rows, adjust, strict=True)])
+        K = G @ omega @ G.T
+        assert fit.estimate.freedoms[0, j] == pytest.approx(
+            np.trace(K) ** 2 / np.sum(K**2), rel=1e-6
+        )
+    assert "CR2" in fit.summary()
+    assert fit.to_json()["cr2"]
+
+
+@pytest.mark.filterwarnings("ignore:30 clusters by 'ward' count for")
+def test_the_effective_number_of_clusters_falls_with_uneven_ones():
+    even = ivvi.estimate(
+        ivvi.read_logs(uneven(sizes=(12,) * 30)), se=StandardErrors(cluster="ward")
+    )
+    odd = ivvi.estimate(
+        ivvi.read_logs(uneven(sizes=(160, *(7,) * 29))), se=StandardErrors(cluster="ward")
+    )
+    one, two = (fit.estimate.W_cov.effective[0, 2] for fit in (even, odd))
+    assert two < one / 2 <= 15
+    assert half_widths(odd.estimate)[0, 2] > half_widths(even.estimate)[0, 2] > 1.96
+    assert "30 clusters by 'ward' count for" in odd.summary()
+    assert np.array(odd.to_json()["effective_clusters"])[0, 2] == pytest.approx(two)
+
+
+def test_conventions_of_others_stay_within_reach():
+    """linearmodels': no correction, normal. Stata's: G (n - 1) / ((G - 1) (n - k)), t(G - 1)."""
+    log = ivvi.read_logs(uneven())
+    plain, stata, default = (
+        ivvi.estimate(log, se=StandardErrors("clustered", "ward", debiased=d))
+        for d in (False, True, None)
+    )
+    n, k = 126, 3
+    np.testing.assert_allclose(stata.se, plain.se * np.sqrt(10 / 9 * (n - 1) / (n - k)), rtol=1e-12)
+    np.testing.assert_array_equal(default.se, stata.se)
+    assert plain.estimate.freedoms is None
+    assert (stata.estimate.freedoms == 9).all()
+    assert (default.estimate.freedoms < 9).all()
+
+
+def brute_wild(columns, theta, weights):
+    """The bootstrapped t statistics, row by row: an independent way."""
+    _, _, X, Z = regression(columns)
+    g, y, a = columns["ward"], columns["next_x0"], columns["a0"]
+    P = Z @ np.linalg.pinv(Z)
+    exogenous = X[:, :2]
+
+    def t(y, a, value):
+        X = np.column_stack([exogenous, a])
+        hat = P @ X
+        w = np.linalg.lstsq(hat, y)[0]
+        bread = np.linalg.inv(hat.T @ hat)
+        scores = hat * (y - X @ w)[:, None]
+        sums = np.array([scores[g == c].sum(axis=0) for c in range(g.max() + 1)])
+        return (w[2] - value) / np.sqrt((bread @ sums.T @ sums @ bread)[2, 2])
+
+    u = y - theta * a
+    g_hat = np.linalg.lstsq(exogenous, u)[0]
+    u = u - exogenous @ g_hat
+    first = np.linalg.lstsq(np.column_stack([Z, u]), a)[0][:-1]
+    v = a - Z @ first
+    drawn = []
+    for row in weights:
+        new = Z @ first + row[g] * v
+        drawn.append(t(theta * new + exogenous @ g_hat + row[g] * u, new, theta))
+    return t(y, a, theta), np.array(drawn)
+
+
+@pytest.mark.parametrize("d_z", [1, 3])
+def test_the_wild_bootstrap_from_moments_is_that_of_the_rows(d_z):
+    columns = uneven(4, d_z=d_z)
+    log = ivvi.read_logs(columns)
+    fit = ivvi.estimate(log, se=StandardErrors("clustered", "ward"), episodes=True)
+    wild = WildBootstrap(fit.moments, "next_x0", draws=200, seed=3)
+    c = np.array([0.0, 0.0, 1.0])
+    for theta in (0.0, -0.4):
+        t, drawn = brute_wild(columns, theta, wild.weights)
+        np.testing.assert_allclose(wild._restricted(c, theta)(wild.weights), drawn, rtol=1e-6)
+        assert wild._statistic(c, theta)[0] == pytest.approx(t, rel=1e-8)
+    found = wild.test(c)
+    low, high = found.interval
+    assert low < found.estimate < high
+    assert wild.p_value(c, low - 0.05) < 0.05 < wild.p_value(c, low + 0.05)
+    assert wild.p_value(c, high + 0.05) < 0.05 < wild.p_value(c, high - 0.05)
+
+
+def test_wild_errors_of_a_fit_and_of_the_command(tmp_path):
+    source = write_table(uneven(), tmp_path / "log.parquet")
+    options = ("--cluster", "ward", "--se", "wild", "--draws", 999)
+    done = run("fit", source, *options, "--out", tmp_path / "m", "--json", tmp_path / "f.json")
+    assert done.code == 0, done
+    assert "wild bootstrap: t = " in done.out
+    found = json.loads((tmp_path / "f.json").read_text())["wild"]["next_x0"]["a0"]
+    assert found["clusters"] == 10
+    assert found["interval"][0] < found["estimate"] < found["interval"][1]
+    with pytest.raises(InputError, match="of two-stage least squares"):
+        ivvi.estimate(ivvi.read_logs(source), method="liml", se=StandardErrors("wild", "ward"))
+
+
+@pytest.mark.parametrize(
+    "name", ["15 clusters, Pareto", "30 clusters, Pareto", "15 clusters, equal"]
+)
+@pytest.mark.slow
+def test_coverage_with_few_and_uneven_clusters(name):
+    design = next(one for one in DESIGNS if one.name == name)
+    record = measure(design, 200)
+    assert 0.915 - 4 * 0.015 <= record.wald <= 1.0
+
+
+def test_the_coverage_table_has_a_line_for_each_design(capsys, tmp_path):
+    from ivvi.experiments.interval_coverage import command
+
+    command(logs=2, only="clusters", json=str(tmp_path / "c.json"))
+    out = capsys.readouterr().out
+    records = json.loads((tmp_path / "c.json").read_text())
+    assert [r["design"] for r in records] == [d.name for d in DESIGNS if "clusters" in d.name]
+    assert all(r["design"] in out for r in records)
+    assert clusters(5, pareto=True)(np.random.default_rng(0)).roles.episode == "episode"
+
+
+# real data
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the data are not here")
+def test_nlsw88_is_statas():
+    pandas = pytest.importorskip("pandas")
+    names = ["wage", "tenure", "ttl_exp", "collgrad", "union", "industry"]
+    frame = pandas.read_stata(DATA / "nlsw88.dta", convert_categoricals=False)[names].dropna()
+    log = ivvi.read_logs(
+        frame.astype(float),
+        state="ttl_exp,collgrad",
+        action="tenure",
+        instrument="union",
+        next_state="wage",
+    )
+    with pytest.warns(IvviWarning, match="12 clusters by 'industry' count for"):
+        fit = ivvi.estimate(log, se=StandardErrors("wild", "industry", draws=99_999))
+    found = fit.inference.wild["wage", "tenure"]
+    assert found.t == pytest.approx(2.6040, abs=5e-5)
+    assert found.p_value == pytest.approx(0.0444, abs=5e-5)  # all 4,096 signs: no chance in it
+    assert found.ar_p_value == pytest.approx(0.0370, abs=2 * np.sqrt(0.037 * 0.963 / 999))
+    assert found.interval == pytest.approx((0.1188, 2.21), rel=0.02)  # p moves by 1 / 2,048
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the data are not here")
+def test_rueda_is_ivdiags():
+    log = ivvi.read_logs(
+        DATA / "rueda.parquet",
+        state="lpopulation,lpotencial",
+        action="lm_pob_mesa",
+        instrument="lz_pob_mesa_f",
+        next_state="e_vote_buying",
+    )
+    found = ivvi.confidence_set(log, "e_vote_buying", "lm_pob_mesa", cluster="muni_code")
+    np.testing.assert_allclose(found.intervals, [[-1.263, -0.7046]], atol=5e-4)
+
+
+# clusters of other verbs
+
+
+def test_the_bootstrap_of_a_value_follows_the_fit(monkeypatch):
+    rows = make_rows(40, 20)
+    rows["ward"] = np.asarray(rows["episode"]) // 2
+    log = ivvi.read_logs(rows, state="x*", action="a*", instrument="z*")
+    fit = ivvi.estimate(log, se=StandardErrors(cluster="ward"), episodes=True)
+    assert fit.moments.episodes.by == "ward"
+    settings = {"reward": "quadratic:weight=1", "horizon": 5, "against": ("zero",), "draws": 40}
+    policy = np.zeros(2)
+    worth = ivvi.value(policy, fit, actions=(-1, 1), **settings)
+    assert worth.method == "bootstrap"
+    assert any("clusters by ward are resampled" in note for note in worth.notes)
+    both = ivvi.estimate(log, se=StandardErrors(cluster="episode,step"), episodes=True)
+    worth = ivvi.value(policy, both, actions=(-1, 1), **settings)
+    assert worth.method == "asymptotic"
+    assert any("episode and step" in note for note in worth.notes)
+    with pytest.raises(InputError, match="clustered by episode and step, and a bootstrap"):
+        ivvi.value(policy, both, actions=(-1, 1), method="bootstrap", **settings)
+    again = ivvi.value(policy, both, actions=(-1, 1), cluster="ward", log=log, **settings)
+    assert any("clusters by ward" in note for note in again.notes)
+    with pytest.raises(InputError, match="clustered by ward take the rows"):
+        ivvi.value(policy, both, actions=(-1, 1), cluster="ward", **settings)
+
+
+COMMANDS = {
+    "fit": ("--out", "model"),
+    "diagnose": (),
+    "check": (),
+    "interval": ("--output", "x0", "--feature", "a0"),
+}
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_cluster_columns_that_cannot_be_used(verb, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = make_rows(20, 10)
+    rows["one"] = np.zeros(200)
+    rows["ward"] = np.arange(200) % 9
+    table = pa.table(rows).append_column("holes", pa.array([None, *range(199)]))
+    pq.write_table(table, "log.parquet")
+    for column, fact in (
+        ("wrad", "did you mean 'ward'"),
+        ("one", "one value in all rows"),
+        ("holes", "missing"),
+        ("one,ward,step", "3 cluster columns are given"),
+        ("ward,ward", "given twice"),
+    ):
+        done = run(verb, "log.parquet", *OPTIONS, *COMMANDS[verb], "--cluster", column)
+        assert_refused(done, fact)
+        assert not Path("model").exists()
+    done = run(verb, "log.parquet", *OPTIONS, *COMMANDS[verb], "--cluster", "ward")
+    assert done.code == 0, done
+
+
+@pytest.mark.parametrize(
+    ("options", "fact"),
+    [
+        (("--cluster", "four"), "4 clusters by 'four' are too few for the wild bootstrap"),
+        (("--cluster", "ward", "--draws", 10**12), "1,000,000,000,000 draws"),
+        (("--cluster", "ward", "--draws", 0), "0 draws"),
+        (("--cluster", "ward,episode"), "at most 1 is expected for wild"),
+    ],
+)
+def test_wild_bootstraps_that_cannot_be_made(options, fact, tmp_path):
+    rows = make_rows(20, 10)
+    rows |= {"four": np.arange(200) % 4, "ward": np.arange(200) % 7}
+    source, out = write_table(rows, tmp_path / "log.parquet"), tmp_path / "model"
+    done = run("fit", source, *OPTIONS, "--se", "wild", *options, "--out", out)
+    assert_refused(done, fact)
+    assert not out.exists()
