@@ -30,7 +30,7 @@ def true_model(env, model):
         phi, W = ivvi.custom(bent, model.state), np.eye(env.world.d_x)
     names = (model.state, model.action, model.outputs)
     bread = np.zeros((W.shape[1],) * 2)
-    return ivvi.Dynamics(phi, W, model.noise_cov, bread, *names, states=model.states)
+    return ivvi.Dynamics(phi, W, model.noise_cov, bread, *names)
 
 
 def main() -> None:
@@ -42,7 +42,6 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="seed of the first log")
     parser.add_argument("--noise", type=int, default=1000, help="seed of the evaluation")
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--inside", type=float, default=0.98)
     given = parser.parse_args()
     env = ivvi.make_env(given.name, dim=given.dim)
     task = {"reward": "quadratic:weight=0.05", "actions": (-1, 1), "horizon": env.world.horizon}
@@ -50,7 +49,7 @@ def main() -> None:
     def earned(policy):
         return env.rollout(policy, episodes=64, seed=given.noise).returns.mean()
 
-    method = ivvi.SPEDE(inside=given.inside)
+    method = ivvi.SPEDE()
     best = None
     print("log seed   regret      mpc  features  width  ridge  residual  plan s  act s")
     for log in range(given.first, given.first + given.logs):

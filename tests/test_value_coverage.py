@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.experiments import caution
+from ivvi.experiments import caution, world_coverage
 from ivvi.experiments.value_coverage import DESIGNS, measure, table
 
 BY_NAME = {design.name: design for design in DESIGNS}
@@ -54,3 +54,18 @@ def test_500_replicates_cost_at_most_twenty_fits_and_evaluations(simulator):
     assert time.process_time() - begun <= 20 * once
     assert len(found.value.draws) == 500
     assert np.isfinite(found.value.draws).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", world_coverage.WORLDS, ids=lambda world: world.name)
+def test_intervals_cover_with_categories_and_endings(world):
+    record = world_coverage.measure(world, 200)
+    told = world_coverage.table([record])
+    assert abs(record.coverage["bootstrap"] - 0.95) <= 3 * record.deviation, told
+    assert record.outside == 0
+
+
+def test_an_estimate_lies_within_its_own_interval():
+    record = world_coverage.measure(world_coverage.WORLDS[0], 2)
+    assert record.outside == 0
+    assert all(0 < length < 20 for length in record.length.values())

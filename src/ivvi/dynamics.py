@@ -231,14 +231,22 @@ class Dynamics:
     def reach(self) -> Array:
         """Lowest and highest state at which the model is asked, (2, d_x).
 
+        <<<<<<< HEAD
         Beyond, its mean is that of the nearest state within: quantiles of the log's states,
         column by column. Nothing limits indicators, nor models that are not limited or hold no
         states.
+        =======
+        Beyond, its mean is that of the nearest state within: quantiles of the log's states and
+        of its first states, column by column, whichever reach further. Nothing limits indicators,
+        nor models that do not bend or hold no states.
+        >>>>>>> oneworld
         """
         limits = np.array([[-np.inf], [np.inf]]) * np.ones(len(self.state))
         if self.is_limited and len(self.states):
             free = [column for category in self.categories for column in category]
-            quantiles = np.quantile(self.states, INSIDE, axis=0)
+            known = (self.states, self.starts) if len(self.starts) else (self.states,)
+            found = np.array([np.quantile(rows, INSIDE, axis=0) for rows in known])
+            quantiles = np.array([found[:, 0].min(axis=0), found[:, 1].max(axis=0)])
             limits = np.where(np.isin(np.arange(len(self.state)), free), limits, quantiles)
         return limits
 

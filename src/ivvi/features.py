@@ -156,8 +156,8 @@ def one_hot(of: str = "both") -> FeatureMap:
 
 
 def custom(function: Any, names: Sequence[str]) -> FeatureMap:
-    """Return a user's function(x, u) -> (..., d), written with `x.__array_namespace__()` or
-    plain operators so that it works on NumPy and JAX arrays; saved by its import path.
+    """Return a user's function of rows (n, d_x), (n, d_u) to (n, d), written with plain operators
+    or `x.__array_namespace__()` so that it works on NumPy and JAX arrays; saved by its import path.
     """  # noqa: D205
     return FeatureMap((Custom.of_function(function, names),))
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+import numpy as np
 
 from ivvi.blocks.block import Array, Plain
 from ivvi.errors import FileError, InputError
@@ -14,7 +17,7 @@ from ivvi.errors import FileError, InputError
 
 @dataclass(frozen=True, slots=True)
 class Custom(Plain):
-    """A user's function; when saved, it is found again by its import path ``module:name``."""
+    """A user's function of rows; when saved, it is found again by its path ``module:name``."""
 
     path: str
     columns: tuple[str, ...]
@@ -36,13 +39,19 @@ class Custom(Plain):
             )
 
     def __call__(self, x: Array, u: Array) -> Array:
-        values = (self.function or import_function(self.path))(x, u)
-        if values.shape[-1:] != (len(self.columns),):
+        lead = np.broadcast_shapes(x.shape[:-1], u.shape[:-1])
+        n, width = math.prod(lead), len(self.columns)
+        rows = []
+        for part in (x, u):
+            xp, d = part.__array_namespace__(), part.shape[-1]
+            rows.append(xp.broadcast_to(part, (*lead, d)).reshape(n, d))
+        values = (self.function or import_function(self.path))(*rows)
+        if values.shape != (n, width):
             raise InputError(
-                f"{self.path} returned shape {values.shape}; {len(self.columns)} columns are "
-                f"wanted ({', '.join(self.columns)})"
+                f"{self.path} returned shape {values.shape} for {n} rows; {(n, width)} is "
+                f"expected ({', '.join(self.columns)})"
             )
-        return values
+        return values.reshape(*lead, width)
 
     def names(self, state: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
         return self.columns

@@ -38,7 +38,7 @@ from ivvi.planners.trials import Trials
 from ivvi.planners.value_iteration import ValueRule
 from ivvi.rewards import Quadratic
 
-MEANS, NODES, STATES = 801, 256, 3001
+MEANS, NODES, STATES = 801, 256, 1201
 """Means and nodes of the noise at which residuals of a grid are looked at, and states between
 which the value is interpolated."""
 MOST_STEPS = 400

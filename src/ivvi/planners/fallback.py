@@ -21,13 +21,12 @@ from ivvi.blocks import Array, import_function, import_path
 from ivvi.errors import FileError, InputError
 from ivvi.files import Saved
 from ivvi.planners.problem import Problem
+from ivvi.planners.simple import held_actions
 from ivvi.planners.usual import Usual
 
 WORDS = ("best", "usual", "zero")
 EPISODES, STEPS = 64, 50
 """Simulated episodes in each world, and their steps at most."""
-MOST_HELD = 32
-"""Actions that are tried as the one that is held."""
 Acting = Callable[[Array, Array, Array], Array]
 """From what is given, states (n, d_x) and the step to actions (n, d_a)."""
 
@@ -56,7 +55,7 @@ class DoUsual:
 
     def __call__(self, x: Array, h: Array) -> Array:
         """Return b(x), (n, d_a)."""
-        return nearest_allowed(self.actions, self.usual(x))
+        return self.actions.nearest(self.usual(x))
 
     def parts(self) -> Saved:
         """Return the slopes and the range of the log's actions."""
@@ -98,7 +97,7 @@ class Follow:
                 f"the fallback returned actions of shape {found.shape} for {len(x)} states; "
                 f"{(len(x), self.actions.dim)} is expected"
             )
-        return nearest_allowed(self.actions, found)
+        return self.actions.nearest(found)
 
     def parts(self) -> Saved:
         """Return where a function is found again."""
@@ -109,14 +108,6 @@ class Follow:
                 "define it at the top of a module, or fall back on usual, zero or an action"
             )
         return {"kind": self.kind, "path": path}, {}
-
-
-def nearest_allowed(actions: Actions, a: Array) -> Array:
-    """Return the allowed actions (n, d_a) that are nearest to a (n, d_a)."""
-    box = jnp.clip(a[:, list(actions.continuous)], actions.low, actions.high)
-    choices = jnp.asarray(actions.choices)
-    far = a[:, None, list(actions.discrete)] - choices
-    return actions.join(box, choices[jnp.argmin(jnp.sum(far**2, axis=-1), axis=1)])
 
 
 def make_fallback(asked: Any, problem: Problem, drawn: np.ndarray, caution: float) -> Fallback:
@@ -180,9 +171,7 @@ def _usual(problem: Problem) -> DoUsual:
 
 def _allowed(action: np.ndarray, problem: Problem) -> np.ndarray:
     """Return an action if it is allowed."""
-    with jax.enable_x64(True):
-        near = np.asarray(nearest_allowed(problem.actions, jnp.asarray(action[None])))[0]
-    if not np.allclose(near, action):
+    if not problem.actions.contains(action):
         numbers = ", ".join(f"{v:g}" for v in action)
         raise InputError(f"the fallback ({numbers}) is not among the actions that are allowed")
     return action
@@ -190,7 +179,7 @@ def _allowed(action: np.ndarray, problem: Problem) -> np.ndarray:
 
 def _best(problem: Problem, drawn: np.ndarray, caution: float) -> Fallback:
     """Return the candidate with the best lower bound of its value."""
-    held = held_actions(problem)
+    held = held_actions(problem, 0)
     bounds = lower_bounds(problem, drawn, caution, lambda a, x, h: Hold(a)(x, h), held)
     best: Fallback = Hold(held[int(np.argmax(bounds))])
     if len(problem.model.acted) == 0:
@@ -198,24 +187,6 @@ def _best(problem: Problem, drawn: np.ndarray, caution: float) -> Fallback:
     usual = _usual(problem)
     own = lower_bounds(problem, drawn, caution, lambda _, x, h: usual(x, h), np.zeros((1, 0)))
     return usual if own[0] >= bounds.max() else best
-
-
-def held_actions(problem: Problem) -> np.ndarray:
-    """Return actions to hold, (c, d_a): nothing where that is allowed, and a spread of others."""
-    actions = problem.actions
-    zero = np.zeros((1, actions.dim))
-    with jax.enable_x64(True):
-        allowed = np.asarray(nearest_allowed(actions, jnp.asarray(zero)))
-    kept = zero if np.array_equal(allowed, zero) else np.zeros((0, actions.dim))
-    if actions.is_finite and len(actions.choices) <= MOST_HELD:
-        return np.unique(np.concatenate([kept, actions.choices]), axis=0)
-    if actions.is_finite:
-        some = actions.sample(MOST_HELD, np.random.default_rng(0))
-        return np.concatenate([kept, some])
-    middle = np.tile(actions.middle, (2 * len(actions.low) + 1, 1))
-    for i, column in enumerate(actions.continuous):
-        middle[1 + 2 * i : 3 + 2 * i, column] = actions.low[i], actions.high[i]
-    return np.concatenate([kept, middle])
 
 
 def lower_bounds(

@@ -108,6 +108,6 @@ def held_actions(problem: Problem, seed: int) -> np.ndarray:
     actions, rng = problem.actions, np.random.default_rng(seed)
     if actions.is_finite and actions.count <= MOST_HELD:
         return actions.choices
-    corners = [corner for corner in actions.corners if actions.contains(corner)]
-    drawn = actions.sample(MOST_HELD - 3, rng)
-    return np.unique(np.vstack([actions.middle, *corners, drawn]), axis=0)
+    some = (*actions.corners, np.zeros(actions.dim), actions.middle)
+    allowed = [action for action in some if actions.contains(action)]
+    return np.unique(np.vstack([*allowed, actions.sample(MOST_HELD - 4, rng)]), axis=0)

@@ -44,6 +44,8 @@ from ivvi.planners.table import Table, is_coded
 from ivvi.planners.trials import Mould
 
 VALUES = ("auto", "grid", "categories", "fitted", "quadratic", "tabular", "unbounded")
+MOST_KEPT = 128
+"""Nodes of the noise that are met at every decision, for rewards that look at x'."""
 CLIMB = 8
 """Newton steps of a backup: the error of the value is the square of that of the action."""
 KINDS: dict[Any, Any] = {
@@ -137,6 +139,8 @@ class ValueIteration:
         )
         values, points, fit = self._design(problem, noise, seed)
         kept = noise if uses_next_state(problem) else no_noise(d)
+        if len(kept.weights) > MOST_KEPT and self.nodes is None:
+            kept = Noise.of(problem.model.next_cov, "quasi", MOST_KEPT, seed)
         backup = partial(backup_of(Mould.of(problem)), problem.numbers, values, kept, points)
         told = backup, fit, problem, len(points)
         if self.stationary:
