@@ -231,15 +231,9 @@ class Dynamics:
     def reach(self) -> Array:
         """Lowest and highest state at which the model is asked, (2, d_x).
 
-        <<<<<<< HEAD
-        Beyond, its mean is that of the nearest state within: quantiles of the log's states,
-        column by column. Nothing limits indicators, nor models that are not limited or hold no
-        states.
-        =======
         Beyond, its mean is that of the nearest state within: quantiles of the log's states and
         of its first states, column by column, whichever reach further. Nothing limits indicators,
-        nor models that do not bend or hold no states.
-        >>>>>>> oneworld
+        nor models that are not limited or hold no states.
         """
         limits = np.array([[-np.inf], [np.inf]]) * np.ones(len(self.state))
         if self.is_limited and len(self.states):
