@@ -36,7 +36,7 @@ from ivvi.diagnostics.quantiles import chi2_quantile
 from ivvi.diagnostics.results import Diagnostics
 from ivvi.diagnostics.robust_ratio import robust_likelihood_ratio
 from ivvi.diagnostics.robust_sets import robust_anderson_rubin
-from ivvi.diagnostics.tf import LEVEL, TWO_SIDED, tf_critical_value
+from ivvi.diagnostics.tf import ENOUGH_F, LEVEL, TWO_SIDED, tf_critical_value
 from ivvi.diagnostics.verdict import Verdict
 from ivvi.errors import DataError
 from ivvi.estimators import Estimate
@@ -53,6 +53,8 @@ TOO_WEAK = (
     "the instruments are too weak to bound all effects together; `ivvi interval` searches for the "
     "set of one effect"
 )
+NO_BIAS = 0.15
+"""Standard errors by which an estimate may be off where Wald's interval is beyond doubt."""
 BOUNDED = 2.0
 """How far above the critical value the rank test is where a set is surely bounded."""
 
@@ -266,13 +268,29 @@ class _Maker:
             return TOO_WEAK
         found = ((ends[0] * effect.unit, ends[1] * effect.unit),)
         alike = _agree((near[0] * effect.unit, near[1] * effect.unit), w, width * se)
-        return RobustInterval(found, "ar", alike)
+        return RobustInterval(found, "ar", alike or self._beyond_doubt())
 
     def _compared(self, found: Intervals, method: str, w: float, half: float) -> RobustInterval:
         one = RobustInterval(found, method, agrees=False)
         if len(found) != 1 or not one.bounded:
             return one
-        return replace(one, agrees=_agree(found[0], w, half))
+        return replace(one, agrees=_agree(found[0], w, half) or self._beyond_doubt())
+
+    def _beyond_doubt(self) -> bool:
+        """Whether instruments are so strong that the intervals differ by their weights alone.
+
+        With q instruments and a concentration of q F, two-stage least squares is off by at most
+        (q - m - 1) / (q F)^1/2 standard errors, and from 104.67 on its t needs no correction.
+        """
+        d, q, m = self.diagnostics, self.problems.parts.count, self.problems.m
+        if m == 1 and d.effective_f is not None:
+            concentration = q * d.effective_f.value
+        elif d.kleibergen_paap is not None:
+            concentration = d.kleibergen_paap.wald.value
+        else:
+            concentration = q * (d.cragg_donald or 0.0)
+        biased = max(q - m - 1, 0) > NO_BIAS * math.sqrt(concentration)
+        return concentration >= ENOUGH_F and not biased
 
 
 def _agree(robust: tuple[float, float], w: float, half: float) -> bool:

@@ -39,8 +39,8 @@ SAME = 1e-9
 def tf_critical_value(f: float) -> float:
     """Return the critical value of |t| at 5%, given the first stage's F.
 
-    >>> [round(tf_critical_value(f), 2) for f in (4.0, 10.0, 104.7)]
-    [18.66, 3.43, 1.96]
+    >>> [round(tf_critical_value(f), 2) for f in (5.0, 10.0, 104.7)]
+    [6.86, 3.43, 1.96]
     """
     root = math.sqrt(max(f, 0.0))
     if root <= TWO_SIDED:

@@ -80,7 +80,11 @@ class Evidence:
         model, document = load_model(path), load_folder(path, "model")[0]
         facts = document["facts"]
         known = facts.get("diagnostics") or {}
-        verdict = Verdict(known.get("verdict") or "", known["rule"]) if "rule" in known else None
+        verdict = (
+            Verdict(known.get("verdict") or "", known["rule"], known.get("recommended") or "wald")
+            if "rule" in known
+            else None
+        )
         if document.get("shard") is None:
             return cls(model, None, Exact(), verdict, Habit.of(model, None))
         shard = Shard.load(path)
