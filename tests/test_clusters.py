@@ -117,6 +117,21 @@ def test_dask_and_checkpoints_decide_alike(tmp_path):
     np.testing.assert_allclose(resumed.estimate.freedoms, whole.estimate.freedoms, rtol=1e-6)
 
 
+def test_a_stream_says_that_it_cannot_cluster_by_step(tmp_path):
+    stream = ivvi.Stream(**RIVAL).partial_fit(panel())
+    stream.save(tmp_path / "stream")
+    for one in (stream, ivvi.Stream.load(tmp_path / "stream")):
+        with pytest.warns(IvviWarning, match="too small: cluster by episode,step"):
+            fit = one.fit()
+        assert list(fit.to_json()["clusters"]) == ["episode"]
+
+
+def test_differences_of_a_shared_instrument_are_clustered_both_ways():
+    log = ivvi.read_logs(panel(weeks=60), **RIVAL)
+    fit = ivvi.estimate(log, difference=True)
+    assert list(fit.to_json()["clusters"]) == ["episode", "step"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("weeks", [30, 60])
 def test_coverage_with_a_shared_instrument(weeks):
