@@ -248,7 +248,9 @@ IDENTIFICATION_CASES = {
         ("a0 is 0 in every row", "effect of [a0] is free"),
     ),
     "repeated action": Case(
-        table(a1=COLUMNS["a0"] / 3), IdentificationError, ("rank of A is 4 where 5", "a1", "a0")
+        table(a1=COLUMNS["a0"] / 3),
+        IdentificationError,
+        ("features are collinear", "[a0 - 3 a1] is 0"),
     ),
 }
 

@@ -1,10 +1,21 @@
-"""What the tests share: the option --slow, a Hypothesis profile, data and simulators."""
+"""What the tests share: the option --slow, a Hypothesis profile, data and simulators.
 
+Programs that tests compile are kept in .pytest_cache, for all workers and for the next run.
+"""
+
+import os
 from functools import cache, lru_cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import settings
+
+from ivvi.program_cache import keep_programs
+
+if "IVVI_CACHE" not in os.environ:
+    os.environ["IVVI_CACHE"] = str(Path(__file__).parents[1] / ".pytest_cache" / "xla")
+give_programs = keep_programs()
 
 settings.register_profile("ivvi", deadline=None, derandomize=True, database=None, max_examples=30)
 settings.register_profile("thorough", deadline=None, database=None, max_examples=1000)
@@ -21,6 +32,11 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+
+
+def pytest_unconfigure():
+    if give_programs is not None:
+        give_programs()
 
 
 @pytest.fixture(scope="session")

@@ -133,7 +133,9 @@ def test_outside_the_log_what_was_usual_is_done(fit, plain):
         usual = np.asarray(Usual.of(model)(far))
         assert bool(support.outside(far, jnp.zeros((1, 2)))[0])
     assert inside.mean() == pytest.approx(0.05, abs=0.002)
-    policy = ivvi.plan(model, REWARD, (-1, 1), horizon=20, abstain=0.95, method="mpc")
+    policy = ivvi.plan(
+        model, REWARD, (-1, 1), horizon=20, abstain=0.95, fallback="usual", method="mpc"
+    )
     np.testing.assert_allclose(policy([[100.0, 100.0]]), usual)
     near = np.array([[0.3, -0.2]])
     np.testing.assert_allclose(policy(near), plain(near), atol=1e-9)
@@ -144,9 +146,8 @@ def test_choices_of_a_finite_set(fit):
     x = np.array([[8.0, 8.0]])
     sure = ivvi.plan(fit.model, REWARD, choices, horizon=20, caution=0.9, method="mpc")
     assert sure(x).tolist() == [[1.0, 1.0]]
-    unsure = ivvi.plan(
-        vague(fit.model, 1000.0), REWARD, choices, horizon=20, caution=0.9, method="mpc"
-    )
+    settings = {"horizon": 20, "caution": 0.9, "fallback": "usual", "method": "mpc"}
+    unsure = ivvi.plan(vague(fit.model, 1000.0), REWARD, choices, **settings)
     assert unsure(x).tolist() == [[0.0, 0.0]]
 
 
@@ -191,3 +192,82 @@ def test_caution_needs_rows_of_the_log(fit):
     bare = replace(fit.model, acted=np.empty((0, 0)))
     with pytest.raises(InputError, match="needs rows of the log"):
         ivvi.plan(bare, REWARD, (-1, 1), caution=0.5, method="mpc")
+
+
+def treated_or_not(cost):
+    """A log in which nearly everybody was treated, for better or worse: x' = .5 x + 2 a + e."""
+    rng = np.random.default_rng(2)
+    x, z, e = rng.normal(size=(3, 3000))
+    a = (2.0 + z + e > 0) * 1.0
+    rows = {"x0": x, "a0": a, "z0": z, "next_x0": 0.5 * x + 2 * a + e}
+    columns = {"state": "x0", "action": "a0", "instrument": "z0", "next_state": "next_x0"}
+    model = ivvi.estimate(ivvi.read_logs(rows, **columns)).model
+    return ivvi.plan(
+        vague(model, 3.0),
+        f"quadratic:weight=1,action_weight={cost}",
+        [[0.0], [1.0]],
+        horizon=10,
+        caution=0.9,
+        method="mpc",
+    )
+
+
+def test_caution_does_not_fall_back_on_what_is_worst():
+    """Treatment does harm, and most were treated: doing nothing is what to fall back on."""
+    rule = treated_or_not(5).rule
+    assert rule.fallback.kind == "action"
+    assert rule.fallback.action.tolist() == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "done"),
+    [("zero", [0.0, 0.0]), ([0.5, -0.5], [0.5, -0.5]), (lambda x: 0 * x + 0.25, [0.25, 0.25])],
+)
+def test_the_fallback_may_be_asked_for(fit, asked, done):
+    settings = {"horizon": 20, "caution": 0.9, "fallback": asked}
+    unsure = ivvi.plan(vague(fit.model, 1000.0), REWARD, (-1, 1), **settings)
+    np.testing.assert_allclose(unsure(fit.model.states[:3]), [done] * 3)
+
+
+def test_a_policy_may_be_the_fallback(fit, plain, tmp_path):
+    settings = {"horizon": 20, "caution": 0.9, "fallback": plain}
+    unsure = ivvi.plan(vague(fit.model, 1000.0), REWARD, (-1, 1), **settings)
+    x = fit.model.states[:3]
+    np.testing.assert_allclose(unsure(x), plain(x), atol=1e-6)
+    with pytest.raises(InputError, match="cannot be saved: its fallback"):
+        unsure.save(tmp_path / "unsure")
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ("usuall", "the fallback is 'usuall'"),
+        ([1.0], "an action of 2 numbers"),
+        ([7.0, 0.0], r"the fallback \(7, 0\) is not among the actions"),
+        (lambda x: x[:, 0], r"the fallback returned actions of shape"),
+        (lambda x: np.array(x) * 0.0, "the fallback cannot be compiled"),
+    ],
+)
+def test_a_fallback_that_is_none_is_refused(fit, asked, sentence):
+    with pytest.raises(InputError, match=sentence):
+        ivvi.plan(fit.model, REWARD, (-1, 1), horizon=5, caution=0.9, fallback=asked, method="mpc")(
+            [1.0, 1.0]
+        )
+
+
+def test_fallbacks_are_saved_and_asked_for_on_the_command_line(fit, tmp_path):
+    fit.save(tmp_path / "model")
+    for word, kind in (("zero", "action"), ("0.5,-0.5", "action"), ("usual", "usual")):
+        done = run(
+            *("plan", tmp_path / "model", "--reward", REWARD, "--action-low", -1),
+            *("--action-high", 1, "--horizon", 20, "--caution", 0.9, "--fallback", word),
+            *("--out", tmp_path / "careful", "--force"),
+        )
+        assert done.code == 0, done.err
+        assert ivvi.load_policy(tmp_path / "careful").rule.fallback.kind == kind
+    bad = run(
+        *("plan", tmp_path / "model", "--reward", REWARD, "--action-low", -1, "--action-high", 1),
+        *("--caution", 0.9, "--fallback", "nobody", "--out", tmp_path / "none"),
+    )
+    assert bad.code == 2
+    assert "the fallback is 'nobody'" in bad.err

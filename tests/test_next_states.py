@@ -328,7 +328,7 @@ def test_any_policy_lives_with_endings():
 )
 def test_a_reward_that_is_none_is_refused_in_a_sentence(reward, sentence):
     with pytest.raises(InputError, match=sentence) as caught:
-        ivvi.plan(fitted().model, reward, (-1, 1))
+        ivvi.plan(fitted().model, reward, (-1, 1), method="mpc")
     assert "\n" not in str(caught.value)
 
 
@@ -344,7 +344,7 @@ def test_a_reward_that_is_none_is_refused_in_a_sentence(reward, sentence):
 )
 def test_an_end_that_is_none_is_refused_in_a_sentence(end, sentence):
     with pytest.raises(InputError, match=sentence):
-        ivvi.plan(fitted().model, "quadratic", (-1, 1), terminal=end)
+        ivvi.plan(fitted().model, "quadratic", (-1, 1), terminal=end, method="mpc")
 
 
 def custom_features(x, u):

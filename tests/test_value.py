@@ -161,7 +161,7 @@ def acts_of_behaviour(habit, steps, *, episodes=3000):
     """Let the habit act in state zero for some steps; returns (steps, episodes, d_a)."""
     actor, rows = Habitual(habit.design), HabitRows.of(habit)
     none = np.zeros((1, 1, 0))
-    worlds = Worlds(none, none, habit.G[None], habit.C[None], none, none)
+    worlds = Worlds(none, none, habit.G[None], habit.C[None], none, none, none)
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.key(0), (steps, 1, episodes))
         x, memory = jnp.zeros((1, episodes, 1)), actor.begin(worlds, rows, episodes)

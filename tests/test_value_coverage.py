@@ -18,7 +18,7 @@ def test_intervals_cover_within_three_deviations_over_200_logs(name):
     record = measure(BY_NAME[name], 200)
     for method in ("asymptotic", "bootstrap"):
         for target in ("value", "gain"):
-            share = record.coverage[f"{method} {target} percentile"]
+            share = record.coverage[f"{method} {target} split"]
             assert abs(share - 0.95) <= 3 * record.deviation, table([record])
     assert set(record.verdicts) == {"strong"}
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ivvi.blocks import Array, Constant, Power
+from ivvi.blocks import Array, Constant, Custom, Power
 from ivvi.errors import FileError, InputError
 from ivvi.features import FeatureMap
 from ivvi.files import Saved, load_folder, save_folder
@@ -162,10 +162,14 @@ class Dynamics:
         return self._outputs(x, a)[..., : self.d_next]
 
     def reward(self, x: Array, a: Array) -> Array:
-        """Return E[r | x, do(a)], (...,), when the reward was learned from the log."""
+        """Return E[r | x, do(a)], (...,), when the reward was learned from the log.
+
+        Beyond `reach` it fades (`fade`).
+        """
         if not self.has_reward:
             raise InputError("this model has no reward: it was fitted without a reward column")
-        return self._outputs(x, a)[..., -1]
+        learned = self._outputs(x, a)[..., -1]
+        return learned - beyond(x, self.reach, self.fade) if self.is_limited else learned
 
     def sample(self, x: Array, a: Array, rng: Any) -> Array:
         """Draw x' given x and do(a), (..., d_next).
@@ -214,32 +218,57 @@ class Dynamics:
         """Whether the mean is anything but affine in states and actions."""
         return not all(map(_is_affine, self.phi.blocks))
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether some feature is believed only where the log has states.
+
+        Those that were chosen for their flexibility are: powers, interactions, splines, waves.
+        Linear terms, and functions that a user wrote, claim to hold everywhere.
+        """
+        return not all(_is_affine(block) or isinstance(block, Custom) for block in self.phi.blocks)
+
     @cached_property
     def reach(self) -> Array:
         """Lowest and highest state at which the model is asked, (2, d_x).
 
         Beyond, its mean is that of the nearest state within: quantiles of the log's states,
-        column by column. Nothing limits indicators, nor models that do not bend or hold no states.
+        column by column. Nothing limits indicators, nor models that are not limited or hold no
+        states.
         """
         limits = np.array([[-np.inf], [np.inf]]) * np.ones(len(self.state))
-        if self.bends and len(self.states):
+        if self.is_limited and len(self.states):
             free = [column for category in self.categories for column in category]
             quantiles = np.quantile(self.states, INSIDE, axis=0)
             limits = np.where(np.isin(np.arange(len(self.state)), free), limits, quantiles)
         return limits
 
+    @cached_property
+    def fade(self) -> Array:
+        """What a learned reward loses for each unit that a state lies beyond `reach`, (d_x,).
+
+        One standard deviation of the log's rewards for one of the state: nobody has seen a reward
+        there, so a plan has no reason to go. Zero where the reward is not learned.
+        """
+        if not (self.has_reward and self.is_limited and len(self.states) and len(self.followed)):
+            return np.zeros(len(self.state))
+        spread = self.states.std(axis=0)
+        lost = self.followed[:, -1].std() / np.where(spread > 0, spread, 1.0)
+        return np.asarray(np.where(np.isfinite(self.reach[0]), lost, 0.0))
+
     def with_numbers(self, numbers: tuple[Any, ...]) -> Dynamics:
         """Return the model with other `numbers`, which JAX may trace; categories stay."""
-        W, noise_cov, knots, reach = numbers
+        W, noise_cov, knots, reach, fade = numbers
         phi = self.phi.with_numbers(knots)
         model = dataclasses.replace(self, phi=phi, W=W, noise_cov=noise_cov)
-        vars(model).update(reach=reach, categories=self.categories)  # where they are cached
+        vars(model).update(
+            reach=reach, fade=fade, categories=self.categories
+        )  # where they are cached
         return model
 
     @property
     def numbers(self) -> tuple[Any, ...]:
-        """Weights, noise covariance, knots and reach: what compiled programs are given."""
-        return self.W, self.noise_cov, self.phi.numbers, self.reach
+        """Weights, noise covariance, knots, reach, fade: what compiled programs are given."""
+        return self.W, self.noise_cov, self.phi.numbers, self.reach, self.fade
 
     def as_env(self, reward: Any, actions: Any, **settings: Any) -> ModelEnv:
         """Return the estimated world as a Gymnasium environment (`ivvi.model_env.ModelEnv`).
@@ -273,7 +302,7 @@ class Dynamics:
 
     def features(self, x: Array, a: Array) -> Array:
         """Return phi (..., d_phi) at the state within `reach` that is nearest to x."""
-        if self.bends:
+        if self.is_limited:
             low, high = self.reach
             x = x.__array_namespace__().clip(x, low, high)
         return self.phi(x, a)
@@ -393,6 +422,13 @@ def affine_part(model: Dynamics) -> tuple[np.ndarray, np.ndarray, np.ndarray] | 
 def _is_affine(block: Any) -> bool:
     linear = isinstance(block, Power) and block.degree == 1 and block.of in ("state", "input")
     return linear or isinstance(block, Constant)
+
+
+def beyond(x: Array, reach: Array, fade: Array) -> Array:
+    """What a learned reward loses where states x (..., d_x) lie beyond `reach`, (...)."""
+    x = _as_array(x)
+    inside = x.__array_namespace__().clip(x, reach[..., 0, :], reach[..., 1, :])
+    return (abs(x - inside) * fade).sum(axis=-1)
 
 
 def _as_array(value: Any) -> Array:

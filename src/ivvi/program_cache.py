@@ -21,6 +21,7 @@ import tempfile
 import time
 import warnings
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,27 +109,30 @@ class ProgramCache:
                     shutil.rmtree(left, ignore_errors=True)
 
 
-def keep_programs() -> None:
+def keep_programs() -> Callable[[], None] | None:
     """Let JAX, which is not imported yet, keep what it compiles in the user's cache.
 
-    Whoever has told JAX of a cache of their own keeps that.
+    Whoever has told JAX of a cache of their own keeps that. Returns what gives the programs to
+    other processes, for those whose process does not end as Python's do.
     """
     cache = ProgramCache.usual()
     if cache is None or "JAX_COMPILATION_CACHE_DIR" in os.environ:
-        return
+        return None
     own = cache.open()
     if own is None:
-        return
+        return None
     warnings.filterwarnings("ignore", "Error (read|writ)ing persistent compilation cache")
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(own)
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
-    atexit.register(_finish, cache, own, os.getpid())
+    process = os.getpid()
 
+    def finish() -> None:
+        if os.getpid() == process and own.exists():  # and not a process that was forked
+            cache.close(own)
 
-def _finish(cache: ProgramCache, own: Path, process: int) -> None:
-    if os.getpid() == process:  # and not one that it forked
-        cache.close(own)
+    atexit.register(finish)
+    return finish
 
 
 def _is_whole(program: Path) -> bool:

@@ -82,5 +82,6 @@ def diagnose(  # noqa: PLR0913
     say(f"\nerrors            {found.estimate.W_cov}", quiet=json == "-")
     if note := found.errors.note:
         say(f"                  {note}", quiet=json == "-")
-    whole = found.to_json() | {"diagnostics": diagnostics.to_json()}
+    whole = found.to_json()
+    whole["diagnostics"] |= diagnostics.to_json()
     emit_json({name: whole[name] for name in KEPT}, json, force=force)

@@ -27,8 +27,8 @@ UNSURE = 0.1
 
 def leaves_range(estimate: Estimate, moments: Moments, head: Batch) -> str:
     """Return a warning about the worst output whose fitted values leave its range, or nothing."""
-    if not np.isfinite(estimate.W).all() or not len(head):
-        return ""
+    if moments.layout.is_raw or not np.isfinite(estimate.W).all() or not len(head):
+        return ""  # of linear features there are none that are simpler
     fitted = estimate.layout.phi(head.x, head.a) @ estimate.W.T
     low, high = head.y.min(axis=0), head.y.max(axis=0)
     reach = high - low

@@ -158,24 +158,23 @@ def robust_intervals(
     estimate: Estimate,
     diagnostics: Diagnostics,
     scored: Mapping[str, Scored],
-    critical: Floats,
+    widths: Floats,
 ) -> RobustIntervals:
     """Compute the robust intervals of the first effects, under the errors of the estimate.
 
-    `critical` is what Wald's intervals multiply standard errors by, (d_y, d_phi).
+    `widths` (d_y, d_phi) are what Wald's intervals multiply standard errors by.
     """
     if diagnostics.cragg_donald is None:
         return RobustIntervals(reason=diagnostics.reasons["cragg_donald"])
     problems = action_effects(moments)
-    names = moments.layout.phi_names
+    make = _Maker(problems, estimate, diagnostics, scored, widths)
     found: dict[tuple[str, str], RobustInterval] = {}
     reasons: dict[tuple[str, str], str] = {}
     for i, output in enumerate(problems.labels):
         if output in estimate.exact:
             continue
         for j, feature in enumerate(problems.parts.names[:MOST_SETS]):
-            width = float(critical[problems.outputs[i], names.index(feature)])
-            one = _Maker(problems, estimate, diagnostics, scored, width).interval(i, j)
+            one = make.interval(i, j)
             if isinstance(one, str):
                 reasons[output, feature] = one
             else:
@@ -194,22 +193,23 @@ class _Maker:
     estimate: Estimate
     diagnostics: Diagnostics
     scored: Mapping[str, Scored]
-    critical: float
+    widths: Floats
 
     def interval(self, i: int, j: int) -> RobustInterval | str:
         """Return the interval of endogenous feature j and output i, or why there is none."""
         layout, problems = self.estimate.layout, self.problems
         at = problems.outputs[i], layout.phi_names.index(problems.parts.names[j])
         w, se = float(self.estimate.W[at]), float(self.estimate.se[at])
+        width = float(self.widths[at])
         if not se > 0:
             return "its standard error is not a positive number"
         if problems.m * problems.parts.count == 1:
-            return self._t_and_f(w, se)
+            return self._t_and_f(w, width * se)
         kind = self.estimate.W_cov.kind
         effect = problems.effect(i, j)
         try:
             if kind == "unadjusted":
-                return self._homoskedastic(effect, w, se)
+                return self._homoskedastic(effect, w, width * se)
             if "effects" not in self.scored:
                 return "its sums were not made: too many features, instruments or rows"
             scores = problems.scores(self.scored["effects"], i, j)
@@ -218,35 +218,35 @@ class _Maker:
                     f"{scores.clusters} clusters are too few for {problems.parts.count} instruments"
                 )
             some = self._projected if problems.m > 1 else self._one_action
-            return some(effect, scores, w, se)
+            return some(effect, scores, w, se, width)
         except (DataError, np.linalg.LinAlgError) as error:
             return f"it cannot be computed: {error}"
 
-    def _t_and_f(self, w: float, se: float) -> RobustInterval | str:
+    def _t_and_f(self, w: float, half: float) -> RobustInterval | str:
         test = self.diagnostics.effective_f
         if test is None:
             return self.diagnostics.reasons["effective_f"]
         wider = tf_critical_value(test.value) / TWO_SIDED
-        half = wider * self.critical * se
-        return RobustInterval(((w - half, w + half),), "tF", wider <= 1 + TF_WIDER)
+        reach = wider * half
+        return RobustInterval(((w - reach, w + reach),), "tF", wider <= 1 + TF_WIDER)
 
-    def _homoskedastic(self, effect: Effect, w: float, se: float) -> RobustInterval:
+    def _homoskedastic(self, effect: Effect, w: float, half: float) -> RobustInterval:
         """Return the set under homoskedastic errors, in closed form."""
         just = effect.k == effect.nuisance + 1
         found = (anderson_rubin if just else conditional_likelihood_ratio)(effect, LEVEL)
-        return self._compared(found.intervals, found.method, w, se)
+        return self._compared(found.intervals, found.method, w, half)
 
     def _one_action(
-        self, effect: Effect, scores: EffectScores, w: float, se: float
+        self, effect: Effect, scores: EffectScores, w: float, se: float, width: float
     ) -> RobustInterval:
         enough = scores.clusters > scores.G.size
         make = robust_likelihood_ratio if enough else robust_anderson_rubin
         found = make(effect, scores, LEVEL, se=self.estimate.W_cov.kind)
         few = math.sqrt(max(1 - TWO_SIDED**2 / scores.clusters, 0.25))
-        return self._compared(found.intervals, found.method, w, se / few)
+        return self._compared(found.intervals, found.method, w, width * se / few)
 
     def _projected(
-        self, effect: Effect, scores: EffectScores, w: float, se: float
+        self, effect: Effect, scores: EffectScores, w: float, se: float, width: float
     ) -> RobustInterval | str:
         q = chi2_quantile(LEVEL, effect.k)
         if scores.clusters < BOUNDED * q:
@@ -255,7 +255,7 @@ class _Maker:
         test = self.diagnostics.kleibergen_paap
         if test is None or test.wald.value < BOUNDED * q:
             return TOO_WEAK
-        profile, square = Profile.of(scores), self.critical**2
+        profile, square = Profile.of(scores), width**2
         if profile is None:
             return "the covariance of the moments is not positive definite"
         if profile.least > q:
@@ -265,14 +265,14 @@ class _Maker:
         if ends is None or near is None:
             return TOO_WEAK
         found = ((ends[0] * effect.unit, ends[1] * effect.unit),)
-        alike = _agree((near[0] * effect.unit, near[1] * effect.unit), w, self.critical * se)
+        alike = _agree((near[0] * effect.unit, near[1] * effect.unit), w, width * se)
         return RobustInterval(found, "ar", alike)
 
-    def _compared(self, found: Intervals, method: str, w: float, se: float) -> RobustInterval:
+    def _compared(self, found: Intervals, method: str, w: float, half: float) -> RobustInterval:
         one = RobustInterval(found, method, agrees=False)
         if len(found) != 1 or not one.bounded:
             return one
-        return replace(one, agrees=_agree(found[0], w, self.critical * se))
+        return replace(one, agrees=_agree(found[0], w, half))
 
 
 def _agree(robust: tuple[float, float], w: float, half: float) -> bool:

@@ -38,8 +38,9 @@ from ivvi.planners.trials import Trials
 from ivvi.planners.value_iteration import ValueRule
 from ivvi.rewards import Quadratic
 
-MEANS, NODES = 801, 257
-"""Means and nodes of the noise at which residuals of a grid are looked at."""
+MEANS, NODES, STATES = 801, 256, 3001
+"""Means and nodes of the noise at which residuals of a grid are looked at, and states between
+which the value is interpolated."""
 MOST_STEPS = 400
 ITERATIONS = 300
 MOST_PATHS = 64
@@ -98,9 +99,10 @@ def _excess(grid: ValueRule, means: np.ndarray) -> np.ndarray:
     noise = Noise.of(problem.model.next_cov, "quasi", NODES, smooth=False)
     x_next = means[:, None] + noise.offsets  # (means, nodes, 1)
     weights, found = noise.alive(x_next, problem.terminal), []
+    fine = np.linspace(x_next.min(), x_next.max(), STATES)
     for h in range(problem.horizon - 1):
         if h == 0 or h >= problem.horizon - len(grid.coefficients):
-            after = grid.value(x_next.reshape(-1, 1), h + 1).reshape(weights.shape)
+            after = np.interp(x_next[..., 0], fine, grid.value(fine[:, None], h + 1))
             found.append((weights * after).sum(axis=1) - grid.ahead(means, h))
         else:  # earlier steps differ by a constant
             found.append(found[-1])

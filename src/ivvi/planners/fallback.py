@@ -131,7 +131,7 @@ def make_fallback(asked: Any, problem: Problem, drawn: np.ndarray, caution: floa
             return _usual(problem)
         return Hold(_allowed(np.zeros(actions.dim), problem))
     if callable(asked):
-        return Follow(actions, asked)
+        return _tried(Follow(actions, asked), problem)
     try:
         action = np.atleast_1d(np.asarray(asked, dtype=np.float64))
     except (TypeError, ValueError):
@@ -156,6 +156,22 @@ def fallback_from_parts(
     if kind == Follow.kind:
         return Follow(problem.actions, import_function(settings["path"]))
     raise FileError(f"unknown fallback {kind!r} in a saved policy")
+
+
+def _tried(fallback: Follow, problem: Problem) -> Follow:
+    """Return a user's policy if it can be compiled."""
+    x = np.zeros((3, len(problem.model.state)))
+    try:
+        with jax.enable_x64(True):
+            jax.eval_shape(fallback, x, 0)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            "the fallback cannot be compiled: a policy that ivvi.plan made, or a function of "
+            f"states (n, d_x) written with jax.numpy is expected ({type(error).__name__})"
+        ) from error
+    return fallback
 
 
 def _usual(problem: Problem) -> DoUsual:
@@ -193,11 +209,13 @@ def held_actions(problem: Problem) -> np.ndarray:
     kept = zero if np.array_equal(allowed, zero) else np.zeros((0, actions.dim))
     if actions.is_finite and len(actions.choices) <= MOST_HELD:
         return np.unique(np.concatenate([kept, actions.choices]), axis=0)
+    if actions.is_finite:
+        some = actions.sample(MOST_HELD, np.random.default_rng(0))
+        return np.concatenate([kept, some])
     middle = np.tile(actions.middle, (2 * len(actions.low) + 1, 1))
     for i, column in enumerate(actions.continuous):
         middle[1 + 2 * i : 3 + 2 * i, column] = actions.low[i], actions.high[i]
-    others = actions.sample(MOST_HELD, np.random.default_rng(0))
-    return np.concatenate([kept, middle, others])[:MOST_HELD]
+    return np.concatenate([kept, middle])
 
 
 def lower_bounds(

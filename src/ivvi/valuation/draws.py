@@ -32,7 +32,8 @@ class Worlds(NamedTuple):
     W (B, d_y, d_phi); what their noise covariances make of standard normal draws, two matrices
     (B, d_x, d_x) each; the behaviour policy's G (B, d_a, d_psi) and C (B, d_z, d_f), of width 0
     where it is not known; `Dynamics.reach` (B, 2, d_x); what an invalid instrument does to the
-    outputs by itself, `direct` times psi(x, z), (B, d_y, d_psi), of width 0 where it is valid.
+    outputs by itself, `direct` times psi(x, z), (B, d_y, d_psi), of width 0 where it is valid;
+    `Dynamics.fade` (B, d_x).
     """
 
     W: np.ndarray
@@ -41,6 +42,7 @@ class Worlds(NamedTuple):
     C: np.ndarray
     reach: np.ndarray
     direct: np.ndarray
+    fade: np.ndarray
 
     def rows(self, at: Any) -> Worlds:
         """Return the worlds with these numbers."""
@@ -53,7 +55,7 @@ def estimated_world(evidence: Evidence) -> Worlds:
     model, habit = evidence.model, evidence.habit
     G, C = (np.zeros((0, 0)),) * 2 if habit is None else (habit.G, habit.C)
     law, valid = model.noise_law, np.zeros((len(model.W), 0))
-    return Worlds(model.W, law, G, C, model.reach, valid).rows(None)
+    return Worlds(model.W, law, G, C, model.reach, valid, model.fade).rows(None)
 
 
 def draw(

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi.blocks import Array
+from ivvi.dynamics import beyond
 from ivvi.errors import InputError
 from ivvi.features import FeatureMap
 from ivvi.next_states import Categories, next_state
@@ -63,7 +64,8 @@ class Task:
         x_next = next_state(y[..., : self.d_x], noise, worlds.law, self.categories)
         x_next = jnp.clip(x_next, -FAR, FAR)
         if isinstance(self.reward, Learned):
-            return x_next, y[..., -1]
+            lost = beyond(x, worlds.reach[:, None], worlds.fade[:, None])
+            return x_next, y[..., -1] - lost
         return x_next, self.reward(x, a, x_next, h)
 
     def ended(self, x: Array) -> Array:
