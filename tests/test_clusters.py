@@ -18,6 +18,9 @@ from ivvi.experiments.interval_coverage import DESIGNS, Design, clusters, measur
 from ivvi.summary import half_widths
 
 DATA = Path("/work/shared/data/iv")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:[0-9]+ clusters by 'ward' count for", "ignore:weak instruments"
+)
 RIVAL = {"state": "x0", "action": "a0", "instrument": "z0"}
 
 
@@ -114,6 +117,21 @@ def test_dask_and_checkpoints_decide_alike(tmp_path):
     np.testing.assert_allclose(resumed.estimate.freedoms, whole.estimate.freedoms, rtol=1e-6)
 
 
+def test_a_stream_says_that_it_cannot_cluster_by_step(tmp_path):
+    stream = ivvi.Stream(**RIVAL).partial_fit(panel())
+    stream.save(tmp_path / "stream")
+    for one in (stream, ivvi.Stream.load(tmp_path / "stream")):
+        with pytest.warns(IvviWarning, match="too small: cluster by episode,step"):
+            fit = one.fit()
+        assert list(fit.to_json()["clusters"]) == ["episode"]
+
+
+def test_differences_of_a_shared_instrument_are_clustered_both_ways():
+    log = ivvi.read_logs(panel(weeks=60), **RIVAL)
+    fit = ivvi.estimate(log, difference=True)
+    assert list(fit.to_json()["clusters"]) == ["episode", "step"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("weeks", [30, 60])
 def test_coverage_with_a_shared_instrument(weeks):
@@ -196,7 +214,6 @@ def test_cr2_and_its_degrees_of_freedom_are_bell_and_mccaffreys():
     assert fit.to_json()["cr2"]
 
 
-@pytest.mark.filterwarnings("ignore:30 clusters by 'ward' count for")
 def test_the_effective_number_of_clusters_falls_with_uneven_ones():
     even = ivvi.estimate(
         ivvi.read_logs(uneven(sizes=(12,) * 30)), se=StandardErrors(cluster="ward")
@@ -352,7 +369,7 @@ def test_the_bootstrap_of_a_value_follows_the_fit(monkeypatch):
     log = ivvi.read_logs(rows, state="x*", action="a*", instrument="z*")
     fit = ivvi.estimate(log, se=StandardErrors(cluster="ward"), episodes=True)
     assert fit.moments.episodes.by == "ward"
-    settings = {"reward": "quadratic:weight=1", "horizon": 5, "against": ("zero",), "draws": 40}
+    settings = {"reward": "quadratic:weight=1", "horizon": 5, "against": ("zero",)}
     policy = np.zeros(2)
     worth = ivvi.value(policy, fit, actions=(-1, 1), **settings)
     assert worth.method == "bootstrap"

@@ -11,7 +11,7 @@ import numpy as np
 from ivvi.canvas import new_figure, save_figure
 from ivvi.evaluation import Evaluation
 from ivvi.rollouts import Rollout
-from ivvi.summary import NORMAL_95
+from ivvi.summary import half_widths
 
 COLOURS = ("#222222", "#1b7f79", "#c8553d", "#5b6c8f", "#b08900", "#8e5ea2")
 BLUE, RED = "#1d6fb8", "#c1121f"
@@ -47,7 +47,7 @@ def draw_effects(fit: Any, truth: Any, path: str | os.PathLike[str], *, force: b
     effects.errorbar(
         place + 0.12,
         fit.W[at],
-        NORMAL_95 * fit.se[at],
+        (half_widths(fit.estimate) * fit.se)[at],
         fmt="o",
         color=BLUE,
         capsize=4,

@@ -70,9 +70,13 @@ def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> st
 
 def half_widths(estimate: Estimate, level: float = 0.95) -> np.ndarray:
     """Return how many standard errors an interval reaches on each side, (d_y, d_phi)."""
-    freedoms = estimate.freedoms
-    if freedoms is None:
+    if estimate.freedoms is None:
         return np.full(estimate.W.shape, two_sided(None, level))
+    return student_widths(estimate.freedoms, level)
+
+
+def student_widths(freedoms: np.ndarray, level: float = 0.95) -> np.ndarray:
+    """Return what |t| stays below with probability `level`, for each degrees of freedom."""
     rounded = np.where(freedoms < 30, np.round(freedoms, 2), np.round(freedoms))
     known = {f: two_sided(f, level) for f in set(rounded.ravel().tolist())}
     widths: np.ndarray = np.vectorize(known.__getitem__, otypes=[float])(rounded)

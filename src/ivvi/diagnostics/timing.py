@@ -27,7 +27,7 @@ LEVEL = 1e-3
 """The p-value below which there is a warning, all pairs of columns allowed for."""
 MATTERS = 0.01
 """Share of a state's variance, given the row before, that its own instrument must explain."""
-FEWEST_CLUSTERS = 20
+FEWEST_CLUSTERS = 4
 FEWEST_ROWS = 100
 
 

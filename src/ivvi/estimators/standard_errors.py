@@ -116,11 +116,23 @@ class StandardErrors:
         columns = self.columns or ((log.roles.episode,) if log.roles.episode else ())
         return columns[0] if self.kind in BY_CLUSTER and len(columns) == 1 else None
 
-    def for_sums(self, by: str | None, counts: Counts, d_phi: int) -> Resolved:
+    def for_sums(
+        self,
+        by: str | None,
+        counts: Counts,
+        d_phi: int,
+        step: str | None = None,
+        alike: StepDependence | None = None,
+    ) -> Resolved:
         """Say what this comes to where there are sums and no rows.
 
-        Clustered by the column whose sums are held one by one, `by`; else unadjusted.
+        Clustered by the column whose sums are held one by one, `by`; else unadjusted. What is
+        `alike` at a `step` cannot be clustered by without rows, and is warned of.
         """
+        found = self._for_sums(by, counts, d_phi)
+        return found if alike is None else found.sharing(step, alike, rows=False)
+
+    def _for_sums(self, by: str | None, counts: Counts, d_phi: int) -> Resolved:
         clustered = self.kind in BY_CLUSTER[1:] or bool(self.columns)
         enough = clustered or (self.kind == "auto" and counts.episodes > min(d_phi, FEW_EPISODES))
         if by is not None and enough and self.columns in ((), (by,)):
@@ -194,7 +206,7 @@ class Resolved:
         asked = self.wanted.debiased
         return self.kind == "clustered" if asked is None else asked
 
-    def sharing(self, step: str | None, alike: StepDependence) -> Resolved:
+    def sharing(self, step: str | None, alike: StepDependence, *, rows: bool = True) -> Resolved:
         """Return the same clustered by step too, where episodes share what a step brings."""
         if step is None or not alike.matters:
             return self
@@ -202,7 +214,7 @@ class Resolved:
         what = f"{names}: alike" if names else "instrument times residual: alike"
         found = f"{what} in all episodes at a {step}"
         few = alike.steps < FEW_STEPS
-        if few or self.kind != "clustered" or self.wanted.kind != "auto":
+        if few or not rows or self.kind != "clustered" or self.wanted.kind != "auto":
             return replace(
                 self,
                 warning=f"{found}, so that {alike.steps:,} steps are its draws; the standard "

@@ -172,12 +172,12 @@ class Recipe:
 
     def _resolved(self, shard: Shard, log: Log | None, d_phi: int) -> Resolved:
         """Say what the standard errors asked for come to, with the rows or without them."""
-        held = shard.moments.episodes
+        held, step = shard.moments.episodes, shard.roles.step
+        alike = step_dependence(shard.moments, step)
         if log is not None:
-            alike = step_dependence(shard.moments, log.roles.step)
             return self.errors.resolve(log, shard.counts, d_phi, alike)
         by = None if held is None else held.by or shard.roles.episode or "row"
-        return self.errors.for_sums(by, shard.counts, d_phi)
+        return self.errors.for_sums(by, shard.counts, d_phi, step, alike)
 
     def of_differences(
         self,

@@ -122,6 +122,12 @@ class GroupTally:
         """The sums of the columns whose groups are not too many."""
         return tuple(self._found.values())
 
+    def copy(self) -> GroupTally:
+        """Return a tally that does not change when this one does."""
+        other = GroupTally(self._columns, self._roles, self._layout)
+        other._found, other._dropped = dict(self._found), set(self._dropped)
+        return other
+
     def saved(self) -> Saved:
         """Return the state as JSON values and arrays."""
         names = ("keys", "weight", "square", "sums", "origin")

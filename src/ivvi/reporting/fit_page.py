@@ -17,7 +17,6 @@ from ivvi.reporting.page import Figure, Page, Part, Points, Section, Table
 from ivvi.reporting.pictures import sparkline
 from ivvi.reporting.policy_section import policy_section
 from ivvi.reporting.value_section import value_section
-from ivvi.summary import NORMAL_95
 
 KEY = {"iv": ("iv", "with the instrument, 95% interval"), "ls": ("ls", "least squares")}
 MOST_ROWS = 400
@@ -70,7 +69,7 @@ def sign_changes(fit: Fitted) -> tuple[int, int]:
     """Count the effects whose sign the instrument tells, and those that least squares turns."""
     (W, se), (W_ls, _) = fit.estimates["iv"], fit.estimates["ls"]
     inside = fit.endogenous
-    sure = np.abs(W[:, inside]) > NORMAL_95 * se[:, inside]
+    sure = np.abs(W[:, inside]) > fit.widths[:, inside] * se[:, inside]
     if fit.facts.get("recommended") == "robust":
         sure = np.array([[_tells_sign(fit, o, fit.phi[j]) for j in inside] for o in fit.outputs])
     return int(np.sum(sure & (W[:, inside] * W_ls[:, inside] < 0))), int(sure.sum())
@@ -155,7 +154,7 @@ def effect_section(fit: Fitted) -> Section:
 def _coefficient_table(fit: Fitted) -> Table:
     own = next(iter(fit.estimates))
     (W, se), rows = fit.estimates[own], []
-    half = NORMAL_95 * se
+    half = fit.widths * se
     inside = set(fit.endogenous)
     order = sorted(range(len(fit.phi)), key=lambda j: (j not in inside, j))
     exact = [name for i, name in enumerate(fit.outputs) if i not in fit.noisy]

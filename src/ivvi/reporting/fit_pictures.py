@@ -39,7 +39,7 @@ def _coefficients(fit: Fitted, output: int) -> Picture:
         ax.axvline(0, color=MUTED, lw=0.8)
         for kind, (W, se) in fit.estimates.items():
             colour, marker, shift, _ = LOOK[kind]
-            w, half = W[output, shown], np.nan_to_num(NORMAL_95 * se[output, shown])
+            w, half = W[output, shown], np.nan_to_num(fit.widths[output, shown] * se[output, shown])
             ax.errorbar(w, at + shift, xerr=half, fmt="none", color=colour, lw=1.6)
             ax.plot(w, at + shift, marker, color=colour, ms=7, mew=0)
         ax.set_yticks(at, [_short(name) for name in names])

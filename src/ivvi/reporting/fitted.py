@@ -18,6 +18,7 @@ from ivvi.fitting import Fit
 from ivvi.logs import Batch
 from ivvi.moments import Moments
 from ivvi.shard import Shard
+from ivvi.summary import NORMAL_95, student_widths
 
 Floats = np.ndarray
 
@@ -84,6 +85,13 @@ class Fitted:
         se = _array(self.facts["se"]) if self.facts["se"] else np.full(W.shape, np.nan)
         beside = {"ls": (_array(found["W"]), _array(found["se"]))} if found else {}
         return {own: (W, se), **beside}
+
+    @cached_property
+    def widths(self) -> Floats:
+        """How many standard errors Wald's intervals reach on each side, (d_y, d_phi)."""
+        if (freedom := self.facts.get("freedom")) is None:
+            return np.full(self.model.W.shape, NORMAL_95)
+        return student_widths(np.array(freedom, dtype=float))
 
     @property
     def compared(self) -> bool:

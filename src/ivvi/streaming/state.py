@@ -15,7 +15,7 @@ from ivvi.files import Saved, nest, unnest
 from ivvi.layout import Layout
 from ivvi.logs import Batch, Counts, Log, Position, Roles
 from ivvi.logs.watch import CopyWatch
-from ivvi.moments import Moments, few_threads
+from ivvi.moments import GroupTally, Moments, few_threads
 from ivvi.shard import Shard, check_same, design_facts, restore_design
 
 LABEL = "the stream"
@@ -37,6 +37,8 @@ class State:
         What descent-ascent has come to; None for methods that need the moments alone.
     position
         Where the walk stands: counts, and the row that waits for its next state.
+    steps
+        First sums by step, which tell whether episodes share an instrument.
     rows, files
         Rows that have come, and the hashes of the files that they came from.
     by_episode
@@ -48,6 +50,7 @@ class State:
     moments: Moments | None
     online: Online | None
     position: Position
+    steps: GroupTally
     rows: int = 0
     files: tuple[str, ...] = ()
     by_episode: bool = True
@@ -59,11 +62,12 @@ class State:
         is_linear = isinstance(method, SGDA) and method.is_linear(layout)
         moments = None if is_linear else Moments.empty(layout)
         start = Position(Counts(), None, (), CopyWatch(roles).alike, 0.0)
-        return cls(layout, roles, moments, online, start)
+        named = () if roles.step is None or roles.episode is None else (roles.step,)
+        return cls(layout, roles, moments, online, start, GroupTally(named, roles, layout))
 
     def copy(self) -> State:
         """Return a state that does not change when this one does."""
-        return replace(self, online=self.online and self.online.copy())
+        return replace(self, online=self.online and self.online.copy(), steps=self.steps.copy())
 
     @property
     def counts(self) -> Counts:
@@ -78,15 +82,15 @@ class State:
         """The moments so far; None in memory of order d."""
         if self.moments is None:
             return None
-        return Shard(self.moments, self.counts, self.roles, self.files, LABEL)
+        moments = replace(self.moments, groups=self.steps.found)
+        return Shard(moments, self.counts, self.roles, self.files, LABEL)
 
     def add_log(self, log: Log, *, by_episode: bool) -> None:
         """Add the rows of a log; its first may be the next state of the row that waits."""
         known = self.layout
         check_same(known, Layout.build(known.phi, known.psi, log.roles), log.label)
         start = replace(self.position, counts=replace(self.position.counts, rows=0))
-        keep = self.by_episode and self.roles.episode is not None
-        walk = log.batches(episodes=by_episode or keep, start=start)
+        walk = log.batches(episodes=by_episode or self.roles.episode is not None, start=start)
         for batch in walk.unchecked():
             self._add(batch)
         self.rows += walk.counts.rows
@@ -113,7 +117,10 @@ class State:
         if self.moments is not None:
             keep = self.by_episode and batch.episode is not None
             with few_threads(self.layout.width):
-                self.moments = self.moments + Moments.of_batch(self.layout, batch, episodes=keep)
+                V = self.layout.rows(batch)
+                part = Moments.of_batch(self.layout, batch, episodes=keep, rows=V)
+                self.moments = self.moments + part
+                self.steps.add(batch, V)
             held = self.moments.episodes
             if held is None or 8 * held.scatter.size > MOST_BYTES:
                 self.moments, self.by_episode = self.moments.without_episodes(), False
@@ -133,7 +140,8 @@ class State:
         arrays = nest("position", arrays)
         if self.moments is not None:
             facts["moments"], sums = self.moments.saved()
-            arrays |= nest("moments", sums)
+            facts["steps"], by_step = self.steps.saved()
+            arrays |= nest("moments", sums) | nest("steps", by_step)
         if self.online is not None:
             arrays |= nest("online", self.online.saved())
         return facts, arrays
@@ -147,6 +155,7 @@ class State:
         state = cls.begin(method, layout, roles)
         if state.moments is not None:
             state.moments = Moments.restore(layout, facts["moments"], unnest("moments", arrays))
+            state.steps.restore(facts["steps"], unnest("steps", arrays))
         if state.online is not None:
             state.online.restore(unnest("online", arrays))
         state.position = Position.restore(facts["position"], unnest("position", arrays))
