@@ -14,6 +14,9 @@ from ivvi.errors import InputError
 from ivvi.planners.cautious import SCENARIOS, directions, scenarios
 from ivvi.planners.usual import Support, Usual
 
+# what a cautious plan leaves undone may be worth something in the model
+pytestmark = pytest.mark.filterwarnings("ignore:the plan loses to a simple rival")
+
 REWARD = "quadratic:weight=0.05"
 
 

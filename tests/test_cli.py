@@ -104,7 +104,8 @@ def test_a_reader_that_goes_away_is_no_disaster(buffered, small):
         env=os.environ | {"PYTHONUNBUFFERED": buffered},
     )
     os.close(writing)
-    assert (done.returncode, done.stderr) == (1, "")
+    assert done.returncode == 1
+    assert all(line.startswith("ivvi: warning: ") for line in done.stderr.splitlines())
 
 
 class Terminal(io.StringIO):
@@ -268,9 +269,9 @@ def test_warnings_go_to_standard_error_and_into_the_json(tmp_path):
     columns["z1"] = np.random.default_rng(9).normal(size=60)  # says nothing about a1
     source = write_table(columns, tmp_path / "log.parquet")
     result = succeed("fit", source, *OPTIONS, "--out", tmp_path / "model", "--json", "-")
-    (warning,) = json.loads(result.out)["warnings"]
-    assert warning.startswith("weak instruments")
-    assert result.err == f"ivvi: warning: {warning}\n"
+    told = json.loads(result.out)["warnings"]
+    assert any(warning.startswith("weak instruments") for warning in told)
+    assert result.err == "".join(f"ivvi: warning: {warning}\n" for warning in told)
 
 
 def hac(bandwidth):

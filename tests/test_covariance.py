@@ -440,6 +440,7 @@ EXAMPLES = {  # data: state, instruments, clusters
 
 
 @pytest.mark.parametrize("kind", ["robust", "clustered"])
+@pytest.mark.filterwarnings("ignore:18 clusters by 'educ'")
 @pytest.mark.parametrize("name", ["mroz", "wage2", "card"])
 def test_textbook_data_against_linearmodels(name, kind):
     state, instruments, cluster = (words.split() for words in EXAMPLES[name])

@@ -30,7 +30,7 @@ def fit(simulated):
 
 @pytest.fixture(scope="module")
 def policy(fit):
-    return ivvi.plan(fit.model, REWARD, (-1, 1), horizon=40, method="mpc")
+    return ivvi.plan(fit.model, REWARD, (-1, 1), horizon=100)
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +243,7 @@ def saved(fit, tmp_path_factory):
         REWARD,
         *box,
         "--horizon",
-        40,
+        100,
         "--out",
         folder / "policy",
         "--json",
@@ -255,7 +255,8 @@ def saved(fit, tmp_path_factory):
 
 def test_plan_and_act(saved, policy):
     facts = json.loads((saved / "plan.json").read_text())
-    assert facts["method"] == "mpc"
+    assert facts["method"] == "auto"
+    assert facts["rule"]["kind"] == facts["comparison"]["chosen"].split(",")[0]
     assert facts["warnings"] == []
     done = run("act", saved / "policy", "--state", "10,-3")
     assert done.out.splitlines()[0] == "a0,a1"
@@ -323,7 +324,7 @@ def test_act_quotes_names_with_commas(linear_model, tmp_path):
     ("options", "fact"),
     [
         (("--reward", REWARD), "give the actions in one way"),
-        (("--reward", REWARD, "--action-low", 1), "wanted together"),
+        (("--reward", REWARD, "--action-low", 1), "together"),
         (("--reward", REWARD, "--action-low", 1, "--action-high", -1), "[1, -1]"),
         (("--reward", REWARD, "--action-low", "a", "--action-high", 1), "--action-low 'a'"),
         (("--reward", "quadratc:weight=1", "--action-low", -1, "--action-high", 1), "quadratc"),

@@ -96,6 +96,7 @@ def test_an_unknown_column_is_refused(wages):
         IVRegressor(actions=[0]).fit(X, y)
 
 
+@pytest.mark.filterwarnings("ignore:weak instruments", "ignore:doubtful instruments")
 def test_columns_may_be_counted_from_the_end(wages):
     X, y, z = wages
     last = X.shape[1] - 1
@@ -107,6 +108,7 @@ def test_columns_may_be_counted_from_the_end(wages):
             IVRegressor(actions=actions).fit(X, y, Z=z)
 
 
+@pytest.mark.filterwarnings("ignore:weak instruments", "ignore:doubtful instruments")
 def test_instruments_travel_through_cross_validation_and_pipelines(wages):
     X, y, z = wages
     with sklearn.config_context(enable_metadata_routing=True):

@@ -224,7 +224,7 @@ class MPCRule:
 
 def _stacked(programs: Sequence[Any]) -> Any:
     """Put programs of one shape on a leading axis."""
-    xp = programs[0][1].__array_namespace__()
+    xp = programs[-1][1].__array_namespace__()  # that of JAX where weights are traced
     return jax.tree_util.tree_map(
         lambda *parts: xp.stack([xp.asarray(p) for p in parts]), *programs
     )
