@@ -41,7 +41,8 @@ def row_weights(request):
 
 def corrected(estimate, debiased=True):
     """Return the estimate with unadjusted errors, corrected for small samples or not."""
-    return with_errors(estimate, Resolved(StandardErrors(debiased=debiased), "unadjusted"), None)
+    errors = Resolved(StandardErrors(debiased=debiased), "unadjusted")
+    return with_errors(estimate, errors, None, None)
 
 
 def peer_2sls(data, output, weight=None, *, debiased=True, ols=False):

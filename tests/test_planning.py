@@ -148,6 +148,7 @@ def test_policies_of_one_shape_share_a_program(linear_model, actions, reward):
     assert first != Decision.of(plan(models[0], reward, actions, discount=0.9, method="mpc"))
 
 
+@pytest.mark.filterwarnings("ignore:weak instruments", "ignore:the instruments are")
 def test_splines_with_other_knots_share_a_program():
     env = ivvi.make_env("nonlinear", dim=1)
     models = [
@@ -312,6 +313,7 @@ def test_policies_are_deterministic_and_survive_saving(linear_model, reward, act
     assert again.problem.terminal.function is is_far
 
 
+@pytest.mark.filterwarnings("ignore:the plan loses")
 @pytest.mark.parametrize("end", [lambda x: x[..., 0] > 1, functools.partial(is_far)])
 def test_an_end_that_cannot_be_imported_cannot_be_saved(linear_model, end, tmp_path):
     policy = plan(linear_model(), "quadratic", (-1, 1), terminal=end, method="mpc")

@@ -53,8 +53,11 @@ def test_actions_of_gymnasium_spaces():
     assert Actions.of_space(spaces.Box(-2, 3, (2,))).high.tolist() == [3, 3]
     assert len(Actions.of_space(spaces.MultiBinary(3)).choices) == 8
     assert Actions.of_space(spaces.Discrete(3, start=4)).choices.ravel().tolist() == [4, 5, 6]
-    with pytest.raises(InputError, match="a Box or MultiBinary is wanted"):
+    with pytest.raises(InputError, match="expected a Box, MultiBinary or Discrete"):
         Actions.of_space(spaces.Text(3))
+
+
+LIST = np.random.default_rng(0).normal(size=(300, 2))
 
 
 @pytest.mark.parametrize(
@@ -67,11 +70,11 @@ def test_actions_of_gymnasium_spaces():
         (lambda: Actions.box(np.zeros((2, 2)), 1), "one number each"),
         (lambda: Actions.finite([]), "the set of actions is empty"),
         (lambda: Actions.finite([[0.0], [np.nan]]), "not finite numbers"),
-        (lambda: Actions.finite([[0.0], [1.0, 2.0]]), "rows of actions are wanted"),
-        (lambda: Actions.finite([["left"], ["right"]]), "rows of actions are wanted"),
-        (lambda: Actions.finite(np.zeros((2, 2, 2))), "rows of actions are wanted"),
-        (lambda: Actions.binary(17), "dimensions from 1 to 16"),
-        (lambda: Actions.product(Actions.binary(10), Actions.binary(10)), "more than 65536"),
+        (lambda: Actions.finite([[0.0], [1.0, 2.0]]), "expected rows of actions"),
+        (lambda: Actions.finite([["left"], ["right"]]), "expected rows of actions"),
+        (lambda: Actions.finite(np.zeros((2, 2, 2))), "expected rows of actions"),
+        (lambda: Actions.binary(65), "a dimension from 1 to 64"),
+        (lambda: Actions.product(Actions.finite(LIST), Actions.finite(LIST)), "more than 65536"),
     ],
 )
 def test_actions_that_cannot_be_used(make, sentence):
@@ -173,7 +176,7 @@ def test_rewards_survive_json(linear_model):
         ({"states": [[1.0, 2.0, 3.0]]}, "states of shape (1, 3)"),
         ({"states": [[1.0, np.nan]]}, "finite"),
         ({"actions": (1, -1)}, "the box of action 0 is [1, -1]"),
-        ({"actions": [[1.0], [2.0]]}, "actions of width 1 were given; 2 are wanted (a0, a1)"),
+        ({"actions": [[1.0], [2.0]]}, "actions of width 1 were given; expected 2 (a0, a1)"),
         ({"actions": []}, "the set of actions is empty"),
         ({"reward": lambda x, a: x}, "the reward returned shape (3, 2) for 3 states"),
         ({"reward": lambda x, a: 1.0}, "the reward returned shape () for 3 states"),

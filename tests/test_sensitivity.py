@@ -306,7 +306,8 @@ def test_unions_are_those_of_conley_hansen_and_rossi(kind, source, tmp_path):
 
     rows = grouped(0)
     log = ivvi.read_logs(rows, **GROUPED)
-    fit = ivvi.estimate(log, se=kind, episodes=source == "episodes")
+    errors = ivvi.StandardErrors(kind, debiased=False)  # those of linearmodels
+    fit = ivvi.estimate(log, se=errors, episodes=source == "episodes")
     given = {}
     if source == "folder":
         given = {"log": log}

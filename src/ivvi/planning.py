@@ -121,7 +121,7 @@ def weakness(model: Dynamics) -> tuple[str, ...]:
     verdict = model.verdict
     if verdict is None or verdict.word in ("", "strong"):
         return ()
-    return (f"{verdict.sentence}: so is the plan",)
+    return (f"{verdict.sentence}; the plan rests on them",)
 
 
 def _planned(

@@ -307,7 +307,8 @@ def _agree(robust: tuple[float, float], w: float, half: float) -> bool:
 def settled(verdict: Verdict, robust: RobustIntervals) -> Verdict:
     """Let the intervals have the last word: strong is where Wald's agree with the robust ones.
 
-    An unbounded interval makes the instruments weak, whatever the first stage says.
+    An unbounded interval makes doubtful instruments weak, and strong ones doubtful: with a strong
+    first stage it is the clusters that are few.
     """
     if not verdict.word or verdict.word == "not identified":
         return verdict
@@ -324,5 +325,6 @@ def settled(verdict: Verdict, robust: RobustIntervals) -> Verdict:
         told = f"{apart} of {len(robust.found)} {methods} intervals differ from Wald's"
         word = "doubtful" if word == "strong" else word
     if not robust.bounded:
-        told, word = f"{told}, and some are unbounded", "weak"
+        told = f"{told}, and some are unbounded"
+        word = "doubtful" if verdict.word == "strong" else "weak"
     return Verdict(word, f"{verdict.rule}; {told}", "wald" if word == "strong" else "robust")

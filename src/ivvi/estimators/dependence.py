@@ -30,6 +30,8 @@ ALL_THE_SAME = 0.95
 FEW_ROWS = 5.0
 MATTERS = 1.2
 """Moulton's factor from which the variances that know episodes alone are not used."""
+FEWEST_STEPS = 6
+"""Steps from which shocks that episodes share can be told from a trend, and clustered by."""
 SURE = 4.0
 """Standard errors by which shared shocks must stand out before they count."""
 
@@ -65,8 +67,11 @@ class StepDependence:
 
     @property
     def matters(self) -> bool:
-        """Whether errors that know episodes alone are too small."""
-        return bool(self.shared) or self.factor >= MATTERS
+        """Whether errors that know episodes alone are too small.
+
+        A trend over a handful of steps looks like shocks that episodes share, and says nothing.
+        """
+        return bool(self.shared) or (self.steps >= FEWEST_STEPS and self.factor >= MATTERS)
 
 
 def step_dependence(moments: Moments, step: str | None) -> StepDependence | None:

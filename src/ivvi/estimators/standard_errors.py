@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ivvi.errors import DataError, InputError
-from ivvi.estimators.dependence import StepDependence
+from ivvi.estimators.dependence import FEWEST_STEPS, StepDependence
 from ivvi.logs import Counts, Log
 
 KINDS = ("auto", "unadjusted", "robust", "clustered", "hac", "cr2", "wild")
@@ -19,8 +19,6 @@ BY_CLUSTER = ("auto", "clustered", "cr2", "wild")
 KERNELS = ("bartlett", "parzen")
 FEW_EPISODES = 20
 """Episodes from which on they are clusters, be they fewer than the coefficients."""
-FEW_STEPS = 6
-"""Steps below which an instrument that episodes share has too few draws to cluster by."""
 FEWEST_WILD, MOST_DRAWS = 5, 10_000_000
 """Clusters that a wild bootstrap needs, and draws that it may take."""
 
@@ -213,7 +211,7 @@ class Resolved:
         names = ", ".join(alike.shared)
         what = f"{names}: alike" if names else "instrument times residual: alike"
         found = f"{what} in all episodes at a {step}"
-        few = alike.steps < FEW_STEPS
+        few = alike.steps < FEWEST_STEPS
         if few or not rows or self.kind != "clustered" or self.wanted.kind != "auto":
             return replace(
                 self,
