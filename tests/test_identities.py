@@ -296,7 +296,8 @@ def test_ridge_penalises_in_units_of_the_spread(solved, moments_of, shape, ridge
 def test_debiased_divides_by_the_degrees_of_freedom(solved, moments_of, method, shape):
     m = moments_of(*solved(shape)[:5])
     plain = method().solve(m)
-    debiased = with_errors(plain, Resolved(StandardErrors(debiased=True), "unadjusted"), None)
+    errors = Resolved(StandardErrors(debiased=True), "unadjusted")
+    debiased = with_errors(plain, errors, None, m)
     n, d = m.n, plain.W.shape[1]
     np.testing.assert_array_equal(debiased.W, plain.W)
     assert_close(debiased.se, plain.se * np.sqrt(n / (n - d)), 1e-12)

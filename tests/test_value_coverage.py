@@ -65,6 +65,7 @@ def test_intervals_cover_with_categories_and_endings(world):
     assert record.outside == 0
 
 
+@pytest.mark.slow
 def test_an_estimate_lies_within_its_own_interval():
     record = world_coverage.measure(world_coverage.WORLDS[0], 2)
     assert record.outside == 0

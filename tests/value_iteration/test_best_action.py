@@ -35,7 +35,7 @@ def test_features_of_a_fitted_value_are_averaged_in_closed_form():
     noise, m = Noise.of(covariance, "gauss-hermite", 20, seed=0), rng.normal(size=(9, 2))
     drawn = value.features(m[:, None] + noise.offsets)
     np.testing.assert_allclose(
-        value.features(m) @ value._average(covariance),
+        value.features(m) @ value.average(covariance),
         np.einsum("k,nkp->np", noise.weights, drawn),
         atol=1e-10,
     )

@@ -169,7 +169,7 @@ def _planners(problem: Problem, contest: Contest) -> Iterator[tuple[str, Planner
     in_box = not actions.discrete
     exact = {"tabular": TABLE, "categories": LEVELS, "grid": GRID}
     value = usual_value(problem)
-    if value in exact:
+    if value in exact and not (value == "grid" and quadratic and in_box):
         yield exact[value], ValueIteration(value=value)
     if value == "tabular" or (value == "categories" and not other_columns(problem)):
         return  # all states are listed: nothing is more exact
