@@ -13,7 +13,7 @@ from helpers import OPTIONS, assert_refused, make_rows, run, write_table
 from ivvi.errors import IvviWarning
 from ivvi.experiments.results import Curve, ResultFigure, Results, ResultTable
 from ivvi.reporting.cells import Picture, decimals_of, format_cell, sort_value
-from ivvi.reporting.fitted import Fitted
+from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.pictures import INK, draw
 from ivvi.valuation.result import Amount, Valuation
 from page_checks import EVIL, ids_of, parse
@@ -97,7 +97,7 @@ def test_the_numbers_of_the_page_are_those_of_the_fit(fit, tmp_path):
 
 def test_first_stages_of_the_sample_are_those_of_all_rows(fit):
     """The sample holds all rows here, so that its regression is the log's."""
-    seen = Fitted.of(fit)
+    seen = FitView(fit)
     batch = seen.sample
     assert len(batch) == fit.moments.n
     ones = np.ones((len(batch), 1))
@@ -132,7 +132,7 @@ def test_least_squares_alone_is_reported_as_such(log, tmp_path):
     fit = ivvi.estimate(read, method="least-squares")
     text = ivvi.report(fit, tmp_path / "ls.html").read_text()
     assert "with the instrument, 95% interval" not in text
-    assert set(Fitted.of(fit).estimates) == {"ls"}
+    assert set(FitView(fit).estimates) == {"ls"}
 
 
 def test_sums_and_models_without_moments_have_shorter_reports(log, tmp_path):

@@ -23,7 +23,7 @@ from ivvi.invalidity.violations import Exclusion, Violation
 from ivvi.model_env import ModelSimulator, one_of
 from ivvi.rollouts import roll_out
 from ivvi.valuation.actors import Fixed, OneAction
-from ivvi.valuation.evidence import Evidence
+from ivvi.valuation.source import Source
 from ivvi.valuation.valuing import acting, problem_of
 
 REWARD = "quadratic:weight=0.05"
@@ -109,7 +109,7 @@ def test_no_direction_moves_an_effect_more_than_its_own(case):
 
 
 def stage_of(fit, policy, starts, episodes):
-    return Stage.of(Evidence.of(fit), replace(policy.problem, model=fit.model), starts, episodes, 1)
+    return Stage.of(Source.of(fit), replace(policy.problem, model=fit.model), starts, episodes, 1)
 
 
 def test_worlds_earn_what_the_model_simulator_earns(case):
@@ -146,19 +146,19 @@ def test_the_direct_effect_comes_with_the_actions_of_those_who_see_z():
     rows = {"x0": x, "a0": z + eta, "z0": z, "next_x0": -0.5 * (z + eta) + e}
     columns = {"state": "x0", "action": "a0", "instrument": "z0", "next_state": "next_x0"}
     fit = ivvi.estimate(ivvi.read_logs(rows, **columns))
-    evidence = Evidence.of(fit)
-    problem = problem_of("zero", evidence, "quadratic:weight=1", (-1, 1), {"horizon": 2})
-    stage = Stage.of(evidence, problem, [[0.0]], 4000, 0)
+    source = Source.of(fit)
+    problem = problem_of("zero", source, "quadratic:weight=1", (-1, 1), {"horizon": 2})
+    stage = Stage.of(source, problem, [[0.0]], 4000, 0)
     d, b = np.array([0.0, 0.8]), fit.W[0, 2]
     E = d[:, None, None] * stage.exclusion.along("+z0", np.ones((1, 1))).G
     W = np.stack([fit.W] * 2)
     left = stage.exclusion.noise_cov(fit.W)[0, 0]
-    idle = -stage.returns(acting("zero", evidence, problem, None), E, W)
-    habit = -stage.returns(acting("behaviour", evidence, problem, None), E, W)
+    idle = -stage.returns(acting("zero", source, problem, None), E, W)
+    habit = -stage.returns(acting("behaviour", source, problem, None), E, W)
     error = 4 / np.sqrt(4000)
     np.testing.assert_allclose(idle.mean(axis=1), left, atol=error * idle.std())
     var_a = fit.model.acted.var()
-    g = evidence.habit.G[0, 2]
+    g = source.habit.G[0, 2]
     # the noise that W leaves holds d^2 already: what is new is the covariance 2 b d cov(a, z)
     wanted = b**2 * var_a + left + 2 * b * d * g * z.std()
     np.testing.assert_allclose(habit.mean(axis=1), wanted, atol=error * habit.std())
@@ -375,9 +375,10 @@ def test_unions_cover_at_the_stated_violation():
     for seed in range(logs):
         rows = grouped(seed, direct, groups=100, size=4)
         fit = ivvi.estimate(ivvi.read_logs(rows, **GROUPED))
-        exclusion = Exclusion.of(Evidence.of(fit))
+        source = Source.of(fit)
+        exclusion = Exclusion.of(source)
         violation = exclusion.along("+z0:x0", np.zeros((1, 1)))
-        variances = Variances.of(exclusion, *errors_of(fit), rows_of(fit))
+        variances = Variances.of(exclusion, *errors_of(source), rows_of(source))
         (effect,) = effect_bands(variances, violation, 1.96, 10.0)
         x = np.column_stack([np.ones(len(rows["x0"])), rows["x0"]])
         left = rows["z0"] - x @ np.linalg.lstsq(x, rows["z0"], rcond=None)[0]

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, write_table
-from ivvi import SGDA, Exact, estimate, load_model, read_logs, update_model
-from ivvi.errors import FileError, InputError
+from ivvi import SGDA, Exact, estimate, load_fit, load_model, read_logs, update_model
+from ivvi.errors import InputError
 from ivvi.shard import Shard
 
 
@@ -71,7 +71,7 @@ def test_a_model_that_keeps_episodes_stays_clustered_when_updated(halves, method
     assert (facts["se_kind"], facts["clusters"]) == ("clustered", {"episode": 40})
     np.testing.assert_allclose(facts["W"], wanted.W, rtol=1e-8, atol=1e-12)
     np.testing.assert_allclose(load_model(tmp_path / "model").W_cov, wanted.W_cov, rtol=1e-8)
-    assert len(Shard.load(tmp_path / "model").moments.episodes) == 40
+    assert len(load_fit(tmp_path / "model").shard.moments.episodes) == 40
 
 
 def test_gmm_without_episodes_is_not_updated_into_another_estimator(halves, tmp_path):
@@ -96,10 +96,10 @@ def test_the_old_model_stays_when_another_name_is_given(halves, tmp_path):
     before = (tmp_path / "model" / "model.json").read_bytes()
     assert run("update", tmp_path / "model", new, "--out", tmp_path / "second").code == 0
     assert (tmp_path / "model" / "model.json").read_bytes() == before
-    assert Shard.load(tmp_path / "second").moments.n == 760
+    assert load_fit(tmp_path / "second").shard.moments.n == 760
     assert_refused(run("update", tmp_path / "model", new, "--out", tmp_path / "second"), "exists")
     assert run("update", tmp_path / "second", old, "--again").code == 0  # and again, in place
-    shard = Shard.load(tmp_path / "second")
+    shard = load_fit(tmp_path / "second").shard
     assert shard.moments.n == 760 + 285
     assert len(shard.files) == 2
 
@@ -134,7 +134,7 @@ def test_what_cannot_be_updated(halves, tmp_path):
     assert_refused(run("update", tmp_path / "bare", new), "bare", "keeps no moments")
     assert_refused(run("update", tmp_path / "nothing", new), "nothing")
     (tmp_path / "folder").mkdir()
-    assert_refused(run("update", tmp_path / "folder", new), "not a saved moments")
+    assert_refused(run("update", tmp_path / "folder", new), "not a saved model")
 
 
 LOST = pytest.mark.filterwarnings("ignore:the model's standard errors were clustered")
@@ -150,7 +150,7 @@ def test_a_model_of_descent_becomes_the_closed_form(halves, tmp_path):
     np.testing.assert_allclose(found.W, estimate(logs[0]).W, rtol=1e-10, atol=1e-12)
     light = estimate(logs[1], method=SGDA(batch=8, memory="linear"))
     light.save(tmp_path / "light")
-    with pytest.raises(FileError, match="keeps no moments"):
+    with pytest.raises(InputError, match="keeps no moments"):
         update_model(tmp_path / "light", new)
 
 
@@ -184,7 +184,7 @@ def test_missing_rows_are_dropped_when_asked(halves, tmp_path):
     bad = write_table(rows, tmp_path / "bad.parquet")
     assert_refused(run("update", tmp_path / "model", bad), "missing")
     assert run("update", tmp_path / "model", bad, "--drop-missing").code == 0
-    assert Shard.load(tmp_path / "model").counts.missing == 1
+    assert load_fit(tmp_path / "model").shard.counts.missing == 1
 
 
 def test_a_damaged_model_is_refused(halves, tmp_path):
@@ -217,7 +217,7 @@ def test_a_file_that_is_gone_has_no_hash(halves, tmp_path):
     fit_ = estimate(read_logs(old, **ROLES))
     old.unlink()
     fit_.save(tmp_path / "model")
-    assert Shard.load(tmp_path / "model").files == ()
+    assert load_fit(tmp_path / "model").shard.files == ()
     assert update_model(tmp_path / "model", new).moments.n == 760
 
 

@@ -26,9 +26,9 @@ from ivvi.errors import InputError, IvviWarning
 from ivvi.estimators import Exact
 from ivvi.valuation.actors import HabitRows, Habitual
 from ivvi.valuation.draws import Worlds, asymptotic, bootstrap, estimated_world, reweighted
-from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.habit import Habit
 from ivvi.valuation.result import Amount
+from ivvi.valuation.source import Source
 
 REWARD = "quadratic:weight=0.05"
 pytestmark = pytest.mark.filterwarnings("ignore:.* draws are few:ivvi.errors.IvviWarning")
@@ -73,7 +73,7 @@ def test_a_constant_action_has_its_closed_form_value_in_every_draw(fit):
     )
     exact = closed_form(fit.model, action, start, 30)
     assert abs(found.value.estimate - exact) < 4 * found.value.simulation_error
-    worlds, _ = bootstrap(Evidence.of(fit), 40, np.random.default_rng(5))
+    worlds, _ = bootstrap(Source.of(fit), 40, np.random.default_rng(5))
     drawn = [
         closed_form(replace(fit.model, W=W, noise_cov=F @ F.T), action, start, 30)
         for W, F in zip(worlds.W, worlds.law.factor, strict=True)
@@ -116,8 +116,8 @@ def test_both_ways_of_drawing_worlds_agree(fit):
 
     The logarithm of a spread is known to about 1 / sqrt(2 x 60), a correlation to 1 / sqrt(60).
     """
-    evidence, rng = Evidence.of(fit), np.random.default_rng(0)
-    one, (two, _) = asymptotic(evidence, 2000, rng), bootstrap(evidence, 2000, rng)
+    source, rng = Source.of(fit), np.random.default_rng(0)
+    one, (two, _) = asymptotic(source, 2000, rng), bootstrap(source, 2000, rng)
     error = 120**-0.5
     for a, b in ((one.W, two.W), (one.G, two.G), (one.C, two.C)):
         ratio = np.log(b.std(axis=0) / a.std(axis=0))
@@ -140,14 +140,14 @@ def test_bootstraps_of_gmm_lie_around_its_weights():
     fits = [ivvi.estimate(log, method=method, episodes=True) for method in ("exact", "gmm")]
     exact, gmm = fits
     assert (np.abs(gmm.W - exact.W) / exact.se).max() > 0.1
-    one, two = (bootstrap(Evidence.of(f), 20, np.random.default_rng(0))[0].W for f in fits)
+    one, two = (bootstrap(Source.of(f), 20, np.random.default_rng(0))[0].W for f in fits)
     np.testing.assert_allclose(two - gmm.W, one - exact.W, atol=1e-12)
 
 
 def test_the_simulated_behaviour_is_the_simulators(simulator, simulated):
     log = simulated("linear", 2, episodes=60, horizon=40, seed=3)
     fit = ivvi.estimate(log)
-    habit = Evidence.of(fit).habit
+    habit = Source.of(fit).habit
     assert habit.G.shape == (2, 5)
     x, z = fit.model.states, fit.model.instruments
     fitted = habit.design.psi(x, z) @ habit.G.T
@@ -186,7 +186,7 @@ def small_fit(rng, *, by_episode, binary):
 
 
 def test_an_instrument_of_an_episode_is_drawn_once_for_each():
-    habit = Evidence.of(small_fit(np.random.default_rng(0), by_episode=True, binary=False)).habit
+    habit = Source.of(small_fit(np.random.default_rng(0), by_episode=True, binary=False)).habit
     assert habit.design.by_episode
     done = acts_of_behaviour(habit, 2)[..., 0]
     # a = z + noise with z the same: correlation 1 / 2, within five standard errors
@@ -196,7 +196,7 @@ def test_an_instrument_of_an_episode_is_drawn_once_for_each():
 
 
 def test_discrete_habits_keep_their_probabilities():
-    habit = Evidence.of(small_fit(np.random.default_rng(0), by_episode=True, binary=True)).habit
+    habit = Source.of(small_fit(np.random.default_rng(0), by_episode=True, binary=True)).habit
     done = acts_of_behaviour(habit, 1)[0, :, 0]
     assert set(np.unique(done)) == {0.0, 1.0}
     # 0.3 of the simulator: the errors of 2,000 rows in 200 episodes and of 3,000 draws
@@ -272,7 +272,7 @@ def test_a_learned_reward_is_valued_with_its_own_uncertainty(simulated):
 
     error = found.value.simulation_error
     assert abs(found.value.estimate - closed_form(fit.W, fit.W[2])) < 4 * error
-    worlds, _ = bootstrap(Evidence.of(fit), 60, np.random.default_rng(4))
+    worlds, _ = bootstrap(Source.of(fit), 60, np.random.default_rng(4))
     drawn = np.array([closed_form(W, W[2]) for W in worlds.W])
     known = np.array([closed_form(W, fit.W[2]) for W in worlds.W])
     assert np.corrcoef(found.value.draws, drawn)[0, 1] > 0.9
@@ -428,10 +428,10 @@ def test_rows_of_w_are_drawn_by_blocks_where_only_these_are_known(fit):
     joint = fit.model.W_cov.reshape(d_y, d_phi, d_y, d_phi)
     blocks = np.array([joint[i, :, i] for i in range(d_y)])
     model = replace(fit.model, W_cov=blocks)
-    drawn = asymptotic(Evidence.of(model), 4000, np.random.default_rng(0)).W
+    drawn = asymptotic(Source.of(model), 4000, np.random.default_rng(0)).W
     np.testing.assert_allclose(drawn.std(axis=0), fit.se, rtol=0.08)
     assert isinstance(model, Dynamics)
-    assert estimated_world(Evidence.of(model)).W.shape == (1, d_y, d_phi)
+    assert estimated_world(Source.of(model)).W.shape == (1, d_y, d_phi)
 
 
 @pytest.fixture(scope="module")
@@ -531,5 +531,5 @@ def test_fit_keeps_episodes_on_request_only(tmp_path):
     fit = ("fit", source, *OPTIONS, "--out")
     assert run(*fit, tmp_path / "plain").code == 0
     assert run(*fit, tmp_path / "kept", "--keep-episodes").code == 0
-    assert ivvi.Shard.load(tmp_path / "plain").moments.episodes is None
-    assert len(ivvi.Shard.load(tmp_path / "kept").moments.episodes) == 12
+    assert ivvi.load_fit(tmp_path / "plain").shard.moments.episodes is None
+    assert len(ivvi.load_fit(tmp_path / "kept").shard.moments.episodes) == 12

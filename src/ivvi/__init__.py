@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         polynomial,
         spline,
     )
-    from ivvi.fitting import Fit, estimate
+    from ivvi.fitting import Fit, estimate, load_fit
     from ivvi.intervals import confidence_set
     from ivvi.invalidity import Sensitivity, sensitivity
     from ivvi.logs import Log, Schema, read_logs
@@ -81,7 +81,7 @@ _HOME = {
         "polynomial",
         "spline",
     ),
-    "ivvi.fitting": ("Fit", "estimate"),
+    "ivvi.fitting": ("Fit", "estimate", "load_fit"),
     "ivvi.intervals": ("confidence_set",),
     "ivvi.invalidity": ("Sensitivity", "sensitivity"),
     "ivvi.logs": ("Log", "Schema", "read_logs"),
@@ -145,6 +145,7 @@ __all__ = [
     "evaluate",
     "fourier",
     "linear",
+    "load_fit",
     "load_model",
     "load_policy",
     "make_env",

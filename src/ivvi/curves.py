@@ -14,7 +14,7 @@ from ivvi.canvas import check_figure, new_figure, save_figure
 from ivvi.diagnostics.quantiles import check_level
 from ivvi.errors import InputError, nearest
 from ivvi.estimators.jackknife import jackknife, linearised
-from ivvi.estimators.words import restore_method
+from ivvi.estimators.registry import method_for_moments
 from ivvi.fitting import Fit
 from ivvi.layout import Floats
 
@@ -140,7 +140,7 @@ def deviations(fit: Fit, output: int) -> Floats:
     """How far each episode moved a row of W, (episodes, d_phi): squares add to its variance."""
     if fit.method.partition(":")[0] in BY_ROWS:
         return linearised(fit.estimate, fit.moments, output)
-    return jackknife(restore_method(fit.method, fit.settings), fit.moments, output)
+    return jackknife(method_for_moments(fit.method, fit.settings), fit.moments, output)
 
 
 def _critical(paths: Floats, se: Floats, level: float, draws: int, seed: int) -> float:

@@ -148,6 +148,16 @@ class Dynamics:
         )
 
     @property
+    def rows(self) -> Sample | None:
+        """The rows of the log that the model holds; None where it holds none."""
+        from ivvi.logs import Sample
+
+        if not len(self.followed):
+            return None
+        parts = (self.states, self.acted, self.instruments, self.followed, self.starts)
+        return Sample(*parts, self.global_instrument)
+
+    @property
     def d_next(self) -> int:
         """Number of outputs that are the next state."""
         return len(self.outputs) - self.has_reward

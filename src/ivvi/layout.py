@@ -6,8 +6,9 @@ the feature maps, the names and the columns, and evaluates v for a batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from ivvi.features import FeatureMap, parse_features
 from ivvi.logs import Batch, Log, Roles
 
 Floats = NDArray[np.float64]
+NAMES = ("phi_names", "psi_names", "outputs", "psi_columns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,25 @@ class Layout:
         whole_scatter = np.zeros((*lead, self.width, self.width))
         whole_scatter[..., at[:, None], at] = scatter
         return whole_mean, whole_scatter
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the layout with JSON values."""
+        blocks, arguments, starts = zip(*self.pieces, strict=True)
+        return {
+            "phi": self.phi.to_json(),
+            "psi": self.psi.to_json(),
+            **{name: list(getattr(self, name)) for name in NAMES},
+            "blocks": FeatureMap(blocks).to_json(),
+            "arguments": list(arguments),
+            "starts": list(starts),
+        }
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> Layout:
+        """Rebuild a layout from `to_json`."""
+        phi, psi, blocks = (FeatureMap.from_json(facts[key]) for key in ("phi", "psi", "blocks"))
+        pieces = tuple(zip(blocks.blocks, facts["arguments"], facts["starts"], strict=True))
+        return cls(phi, psi, *(tuple(facts[name]) for name in NAMES), pieces)
 
 
 def build_layout(

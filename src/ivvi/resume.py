@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import numpy as np
-
 from ivvi.errors import InputError
 from ivvi.estimators import Method
+from ivvi.estimators.registry import settings_of
 from ivvi.layout import Layout
 from ivvi.logs import Log
 
@@ -28,15 +27,3 @@ def run_key(log: Log, layout: Layout, method: Method, **options: bool) -> dict[s
         "features": [layout.phi.to_json(), layout.psi.to_json()],
         "options": [method.name, settings_of(method), options],
     }
-
-
-def settings_of(method: Method) -> dict[str, Any]:
-    """Return the settings of a method as JSON values."""
-    found = {f.name: getattr(method, f.name) for f in dataclasses.fields(method)}  # type: ignore[arg-type]
-    return {name: _plain(value) for name, value in found.items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)

@@ -19,7 +19,7 @@ import numpy as np
 from ivvi.checkpoint import Checkpoint
 from ivvi.errors import DataError, FileError, InputError
 from ivvi.features import FeatureMap
-from ivvi.files import Saved, as_tuples, content_hash, load_folder, nest, save_folder, unnest
+from ivvi.files import Saved, as_tuples, content_hash, load_folder, save_folder
 from ivvi.layout import Layout
 from ivvi.logs import Counts, Log, Roles, read_logs
 from ivvi.moments import Moments, compute_moments
@@ -131,14 +131,9 @@ class Shard:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Shard:
-        """Load what `save` saved, or the moments that a saved model keeps."""
+        """Load what `save` saved."""
         try:
-            if not (Path(path) / "model.json").is_file():
-                return cls.restore(*load_folder(path, KIND))
-            document, arrays = load_folder(path, "model")
-            if document.get("shard") is None:
-                raise FileError(f"{path} keeps no moments, so that nothing can be added to it")
-            return cls.restore(document["shard"], unnest("shard", arrays))
+            return cls.restore(*load_folder(path, KIND))
         except (KeyError, TypeError, AttributeError) as error:
             raise FileError(f"{path} is not a complete moments file: {error}") from error
 
@@ -155,13 +150,6 @@ def restore_design(facts: Mapping[str, Any]) -> tuple[Layout, Roles]:
     roles = Roles(**columns)
     phi, psi = (FeatureMap.from_json(facts[name]) for name in ("phi", "psi"))
     return Layout.build(phi, psi, roles), roles
-
-
-def kept_in_model(shard: Shard, *, episodes: bool = False) -> Saved:
-    """Return what a saved model holds of its moments: all but single episodes, unless asked."""
-    kept = shard.moments if episodes else shard.moments.without_episodes()
-    facts, arrays = dataclasses.replace(shard, moments=kept).saved()
-    return {"shard": facts}, nest("shard", arrays)
 
 
 def hashes(log: Log) -> tuple[str, ...]:

@@ -8,20 +8,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ivvi.dynamics import KIND, Dynamics
 from ivvi.errors import DataError, InputError, IvviWarning
 from ivvi.estimators import GMM, StandardErrors
-from ivvi.estimators.words import restore_method
-from ivvi.files import load_folder
+from ivvi.estimators.registry import method_for_moments
 from ivvi.fitting import Fit, estimate
 from ivvi.layout import Layout
-from ivvi.logs import Log, Sample
+from ivvi.logs import Log
 from ivvi.moments import compute_moments
 from ivvi.shard import Shard, check_same, hashes, open_like
 
 
 def update_model(
-    path: str | os.PathLike[str],
+    fit: Fit | str | os.PathLike[str],
     logs: Any,
     *,
     again: bool = False,
@@ -30,12 +28,12 @@ def update_model(
     allow_unidentified: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Fit:
-    """Return the fit of a saved model's rows and those of another log together.
+    """Return the fit to the rows of an earlier fit and those of another log together.
 
     Parameters
     ----------
-    path
-        A model that was saved with its moments.
+    fit
+        The earlier fit, with its moments, or the folder where it was saved.
     logs
         A `Log`, or a source that is opened with the columns of the model.
     again
@@ -54,7 +52,11 @@ def update_model(
     (`Fit.save(episodes=True)`), else unadjusted, with a warning. An episode that goes on from
     one log into the next is two; clusters of one name are one.
     """
-    known = Shard.load(path)
+    old = fit if isinstance(fit, Fit) else Fit.load(fit)
+    place = str(old) if isinstance(fit, Fit) else str(fit)
+    if not old.has_moments:
+        raise InputError(f"{place} keeps no moments, so that nothing can be added to it")
+    known = old.shard
     log = logs if isinstance(logs, Log) else open_like(logs, known.roles, drop_missing=drop_missing)
     layout = known.moments.layout
     check_same(layout, Layout.build(layout.phi, layout.psi, log.roles), log.label)
@@ -62,52 +64,47 @@ def update_model(
     for file, seen in zip(log.table.files, files, strict=True):
         if seen in known.files and not again:
             raise DataError(
-                f"{file} is in {path} already (same content); add it again with --again"
+                f"{file} is in {place} already (same content); add it again with --again"
             )
-    by = _kept_by(known, StandardErrors(cluster=cluster), path)
+    by = _kept_by(known, StandardErrors(cluster=cluster), place)
     log = log.clustered(by) if by else log
     held = known.moments.episodes is not None
     moments, counts = compute_moments(log, layout, episodes=held, by=by or None, progress=progress)
     fresh = tuple(seen for seen in files if seen not in known.files)
     added = Shard(moments, counts, log.roles, fresh, log.label)
-    document, arrays = load_folder(path, KIND)
-    old, facts = Dynamics.from_parts(document, arrays), document["facts"]
-    name = facts["method"]
-    fit = estimate(
+    new = estimate(
         known + added,
-        method=GMM() if name == "gmm" else restore_method(name, facts["settings"]),
-        se=_errors(facts),
+        method=GMM() if old.method == "gmm" else method_for_moments(old.method, old.settings),
+        se=_errors(old),
         allow_unidentified=allow_unidentified,
     )
-    fit = _told(fit, facts)
     sample = log.sample()
-    if len(old.followed):  # a model of sums keeps no rows
-        kept = (old.states, old.acted, old.instruments, old.followed, old.starts)
-        sample = Sample(*kept, old.global_instrument) + sample
-    return replace(fit, sample=sample)
+    if old.sample is not None:  # a model of sums keeps no rows
+        sample = old.sample + sample
+    return replace(_told(new, old), sample=sample)
 
 
-def _kept_by(known: Shard, wanted: StandardErrors, path: str | os.PathLike[str]) -> str:
+def _kept_by(known: Shard, wanted: StandardErrors, place: str) -> str:
     """Return the cluster column whose moments a model keeps; empty for the episodes, or none."""
     held, columns = known.moments.episodes, wanted.columns
     own = () if held is None else (held.by or known.roles.episode or "",)
     if columns and columns != own:
         raise InputError(
-            f"{path} keeps no moments by {' and '.join(columns)}, which clusters need without the "
+            f"{place} keeps no moments by {' and '.join(columns)}, which clusters need without the "
             f"old rows; fit it with --cluster {columns[0]} --keep-episodes"
         )
     return "" if held is None else held.by
 
 
-def _errors(facts: dict[str, Any]) -> StandardErrors:
-    """Return the errors to ask for, after those of a saved model."""
-    kind = "unadjusted" if facts["se_kind"] == "unadjusted" and not facts["se_note"] else "auto"
-    return StandardErrors(kind, debiased=facts["debiased_asked"])
+def _errors(old: Fit) -> StandardErrors:
+    """Return the errors to ask for, after those of an earlier fit."""
+    kind = "unadjusted" if old.errors.kind == "unadjusted" and not old.errors.note else "auto"
+    return StandardErrors(kind, debiased=old.errors.wanted.debiased)
 
 
-def _told(fit: Fit, facts: dict[str, Any]) -> Fit:
+def _told(fit: Fit, old: Fit) -> Fit:
     """Warn where the errors are no longer those of the model: clusters that it does not keep."""
-    before, now = tuple(facts.get("clusters") or ()), dict(fit.estimate.W_cov.clusters)
+    before, now = tuple(dict(old.estimate.W_cov.clusters)), dict(fit.estimate.W_cov.clusters)
     if fit.inference is None or not before or before == tuple(now):
         return fit
     become = f"clustered by {' and '.join(now)}" if now else "unadjusted"

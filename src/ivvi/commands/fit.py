@@ -60,7 +60,7 @@ class MethodOptions:
 
     def chosen(self, seed: int) -> Any:
         """Return the method with its settings."""
-        from ivvi.fitting import make_method
+        from ivvi.estimators.registry import make_method
 
         if self.method != "sgda":
             refuse_given(self, f"is for sgda; the method is {self.method}", ("method", "ridge"))
@@ -192,10 +192,10 @@ def _check_outputs(out: Path, json: str | None, report: Path | None, *, force: b
 
 def _load_moments(path: Path, checkpoint: Any, client: Any) -> Any:
     """Return sums in the place of a log."""
-    from ivvi.shard import Shard
+    from ivvi.fitting import load_moments
 
     if checkpoint is not None:
         raise InputError("--checkpoint is for logs; moments are read at once")
     if client is not None:
         raise InputError("--scheduler and --workers are for logs; moments are read at once")
-    return Shard.load(path)
+    return load_moments(path)

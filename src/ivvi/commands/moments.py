@@ -40,6 +40,7 @@ def moments(  # noqa: PLR0913
 ) -> None:
     """Write the sums of a log, without its rows, to be merged with those of others."""
     from ivvi.files import checked_output
+    from ivvi.fitting import load_moments
     from ivvi.layout import build_layout
     from ivvi.shard import Shard, open_like
 
@@ -51,7 +52,7 @@ def moments(  # noqa: PLR0913
     else:
         for group in (columns, features):
             refuse_given(group, "is taken from --like; one of both is wanted", ("drop_missing",))
-        known = Shard.load(like)
+        known = load_moments(like)
         logs = open_like(log, known.roles, drop_missing=columns.drop_missing)
         layout = known.moments.layout
     with progress("reading", logs.num_rows) as bar:
@@ -67,11 +68,11 @@ def merge(
 ) -> None:
     """Add up moments; the result is that of all their rows together."""
     from ivvi.files import checked_output
-    from ivvi.shard import Shard
+    from ivvi.fitting import load_moments
 
     checked_output(out, force=force)
     check_json_target(json, force=force, out=out)
-    first, *others = map(Shard.load, sources)
+    first, *others = map(load_moments, sources)
     _finish(sum(others, first), out, json, force=force)
 
 

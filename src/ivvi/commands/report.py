@@ -73,11 +73,12 @@ def _kind(folder: Path) -> str:
 
 def _of_model(folder: Path, policy: Path | None, value: Path | None) -> Page:
     from ivvi.files import read_json
+    from ivvi.fitting import load_fit
     from ivvi.policy import load_policy
     from ivvi.reporting.fit_page import fit_page
-    from ivvi.reporting.fitted import Fitted
+    from ivvi.reporting.fit_view import FitView
 
-    fitted = Fitted.load(folder)
+    fitted = FitView(load_fit(folder), str(folder))
     worth = None if value is None else read_json(value)
     return fit_page(fitted, None if policy is None else load_policy(policy), worth)
 

@@ -47,22 +47,22 @@ def sensitivity(  # noqa: PLR0913
 ) -> None:
     """Find how far the instrument may be invalid before gain and actions change."""
     from ivvi.canvas import check_figure
+    from ivvi.fitting import load_fit
     from ivvi.invalidity import sensitivity as analyse
     from ivvi.policy import load_policy
-    from ivvi.shard import Shard, open_like
+    from ivvi.shard import open_like
 
     check_figure(plot, force=force)
     check_json_target(json, force=force, out=plot)
     loaded = load_policy(policy)
     names = loaded.problem.model.state
-    rows = None
+    fit, rows = load_fit(model), None
     if log is not None:
-        shard = Shard.load(model)
-        rows = open_like(log, shard.roles, drop_missing=shard.counts.missing > 0)
+        rows = open_like(log, fit.roles, drop_missing=fit.counts.missing > 0)
     with progress("doubting", None) as bar:
         found = analyse(
             loaded,
-            model,
+            fit,
             against=_rivals(against),
             violations=tuple(filter(None, violations.split(","))),
             states=read_states(names, state, states, "--state"),

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ivvi.commands.options import DropMissing, Force, Json, Source, Unidentified
+from ivvi.errors import InputError
 from ivvi.terminal import check_json_target, emit_json, progress, say, warn
 
 
@@ -30,17 +31,20 @@ def update(  # noqa: PLR0913
 ) -> None:
     """Add the rows of a log to a model, as if it had been fitted to both at once."""
     from ivvi.files import checked_output
-    from ivvi.shard import Shard, open_like
+    from ivvi.fitting import load_fit
+    from ivvi.shard import open_like
     from ivvi.updating import update_model
 
     target = model if out is None else out
     checked_output(target, force=force or out is None)
     check_json_target(json, force=force, out=target)
-    known = Shard.load(model)
+    known = load_fit(model)
+    if not known.has_moments:
+        raise InputError(f"{model} keeps no moments, so that nothing can be added to it")
     logs = open_like(log, known.roles, drop_missing=drop_missing)
     with progress("reading", logs.num_rows) as bar:
         found = update_model(
-            model,
+            known,
             logs,
             again=again,
             cluster=cluster or (),

@@ -48,26 +48,25 @@ def value(  # noqa: PLR0913
     force: Force = False,
 ) -> None:
     """Say what a policy earns in the estimated dynamics, against others, with intervals."""
-    from ivvi.dynamics import load_model
-    from ivvi.shard import Shard, open_like
+    from ivvi.fitting import load_fit
+    from ivvi.shard import open_like
     from ivvi.valuation import value as value_policy
 
     check_json_target(json, force=force)
-    state = load_model(model).state
+    fit = load_fit(model)
     valued = _policy(policy)
     named = [word for word in against.split(",") if word]
     names = folder_names(named, ("policy",))
     rivals = {name: _policy(word) for name, word in zip(names, named, strict=True)}
-    first = read_states(state, start, starts, "--start")
+    first = read_states(fit.roles.state, start, starts, "--start")
     shown = None
     if log is not None:
-        shard = Shard.load(model)
-        shown = open_like(log, shard.roles, drop_missing=shard.counts.missing > 0)
+        shown = open_like(log, fit.roles, drop_missing=fit.counts.missing > 0)
     worlds = None if draws is None else draws * (1 + len(rivals) + replan)
     with progress("worlds", worlds) as bar:
         found = value_policy(
             valued,
-            model,
+            fit,
             reward=reward,
             horizon=horizon,
             discount=discount,

@@ -7,7 +7,6 @@ from ivvi.estimators.gmm import GMM
 from ivvi.estimators.kclass import LIML, Fuller, KClass
 from ivvi.estimators.least_squares import LeastSquares
 from ivvi.estimators.standard_errors import StandardErrors
-from ivvi.estimators.words import parse_method
 
 __all__ = [
     "GMM",
@@ -20,5 +19,4 @@ __all__ = [
     "LeastSquares",
     "Method",
     "StandardErrors",
-    "parse_method",
 ]

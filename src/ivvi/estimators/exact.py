@@ -8,7 +8,7 @@ from ivvi.checkpoint import Checkpoint
 from ivvi.estimators.estimate import Estimate, Rows, check_ridge, solve_rows
 from ivvi.estimators.whitening import whiten
 from ivvi.logs import Log
-from ivvi.moments import Moments
+from ivvi.moments import Moments, remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,5 +41,10 @@ class Exact:
         self, moments: Moments, log: Log | None = None, checkpoint: Checkpoint | None = None
     ) -> Estimate:
         """Estimate W from moments."""
-        rows = Rows.of(moments)
-        return solve_rows(moments, rows, whiten(moments).basis, ridge=self.ridge)
+        return two_stage(moments, self.ridge)
+
+
+@remembered
+def two_stage(moments: Moments, ridge: float) -> Estimate:
+    """Solve by two-stage least squares, once for the same moments."""
+    return solve_rows(moments, Rows.of(moments), whiten(moments).basis, ridge=ridge)

@@ -32,8 +32,8 @@ from ivvi.planners.fallback import DoUsual
 from ivvi.planners.usual import Usual
 from ivvi.valuation.actors import Actor
 from ivvi.valuation.draws import Worlds, estimated_world
-from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.simulation import Episodes, Task, returns
+from ivvi.valuation.source import Source
 
 DIM, EPISODES, STEPS = 5, 40, 50
 HORIZON, TRIALS = 100, 32
@@ -146,7 +146,7 @@ def _given(fit: Fit) -> Given:
 
 
 def _true_value(truth: Problem, planner: CautiousActor, given: Given) -> float:
-    world = estimated_world(Evidence.of(truth.model))
+    world = estimated_world(Source.of(truth.model))
     episodes = Episodes(np.full((1, TRIALS, DIM), 10.0), np.arange(TRIALS)[None], 1)
     return float(returns(Task.of(truth), planner, given, world, episodes).mean())
 

@@ -29,11 +29,11 @@ from ivvi.layout import build_layout
 from ivvi.planners import MPC, Problem
 from ivvi.valuation.actors import HabitRows, Habitual, Planned
 from ivvi.valuation.draws import estimated_world, repeated
-from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.inquiry import Inquiry
 from ivvi.valuation.luck import Luck
 from ivvi.valuation.result import INTERVALS, Amount, gains_of
 from ivvi.valuation.simulation import Episodes, Task, returns
+from ivvi.valuation.source import Source
 
 EPISODES, HORIZON = 80, 50
 LEVEL, DRAWS = 0.95, 200
@@ -132,7 +132,7 @@ class Stage:
         size = 100
         model, start = self.truth.model, self.problem.model.starts[0]
         numbers = np.arange(TRUE_EPISODES).reshape(size, -1)
-        world = repeated(estimated_world(Evidence.of(model)), size)
+        world = repeated(estimated_world(Source.of(model)), size)
         first = np.broadcast_to(start, (*numbers.shape, len(start)))
         task = Task.of(self.truth)
         return float(returns(task, self.planner, W, world, Episodes(first, numbers, 1)).mean())
@@ -172,11 +172,11 @@ def _fit(log: Any, features: tuple[Any, Any]) -> Fit:
 
 
 def _amounts(stage: Stage, fit: Fit, method: str, seed: int) -> dict[str, Amount]:
-    evidence = Evidence.of(fit)
+    source = Source.of(fit)
     problem = replace(stage.problem, model=fit.model)
     luck = replace(Luck.of(problem, None, DRAWS, seed), count=COUNT, chunks=1)
-    inquiry = Inquiry(evidence, problem, luck, method, DRAWS, LEVEL, seed)
-    habit = evidence.habit
+    inquiry = Inquiry(source, problem, luck, method, DRAWS, LEVEL, seed)
+    habit = source.habit
     if habit is None:
         raise ValueError("a log has rows")
     actors = {

@@ -23,10 +23,11 @@ from ivvi.dynamics import Dynamics
 from ivvi.environments import ConfoundedEnv
 from ivvi.errors import IvviWarning
 from ivvi.estimators import Method
+from ivvi.estimators.registry import make_method
 from ivvi.estimators.sgda import SGDA
 from ivvi.experiments.specs import Column, Experiment, read_experiment
 from ivvi.experiments.units import Unit
-from ivvi.fitting import Fit, estimate, make_method
+from ivvi.fitting import Fit, estimate
 from ivvi.logs import Log
 from ivvi.planners.spede import SPEDERule
 from ivvi.planning import make_planner, plan

@@ -4,7 +4,7 @@ One pass over the rows gives the moments, and with them W and everything that ta
 errors to be homoskedastic; a second one the rest.
 """
 
-from ivvi.fitting.estimating import estimate, make_method
-from ivvi.fitting.fit import Fit
+from ivvi.fitting.estimating import estimate
+from ivvi.fitting.fit import Fit, load_fit, load_moments
 
-__all__ = ["Fit", "estimate", "make_method"]
+__all__ = ["Fit", "estimate", "load_fit", "load_moments"]

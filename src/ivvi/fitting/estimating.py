@@ -11,8 +11,8 @@ from typing import Any
 
 from ivvi.checkpoint import Checkpoint
 from ivvi.errors import InputError, IvviWarning
-from ivvi.estimators import Method, StandardErrors, parse_method
-from ivvi.estimators.sgda import SGDA
+from ivvi.estimators import Method, StandardErrors
+from ivvi.estimators.registry import make_method
 from ivvi.features import FeatureMap
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.recipe import Recipe
@@ -119,8 +119,3 @@ def estimate(  # noqa: PLR0913
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=2)
     return replace(fit, seconds=time.perf_counter() - started)
-
-
-def make_method(word: str, **settings: Any) -> Method:
-    """Return the method of a word, such as ``exact``, ``sgda`` or ``fuller:4``."""
-    return SGDA(**settings) if word == "sgda" else parse_method(word, **settings)

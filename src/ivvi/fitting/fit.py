@@ -13,17 +13,27 @@ import numpy as np
 from ivvi.diagnostics import Diagnostics, Statistic, difference
 from ivvi.diagnostics.hypotheses import combination, wald
 from ivvi.diagnostics.robust_intervals import RobustIntervals
-from ivvi.dynamics import Dynamics, InstrumentVerdict
-from ivvi.errors import InputError
+from ivvi.diagnostics.verdict import Verdict
+from ivvi.dynamics import KIND, Dynamics, InstrumentVerdict
+from ivvi.errors import FileError, InputError
 from ivvi.estimators import Estimate
 from ivvi.estimators.scores import Scored
 from ivvi.estimators.standard_errors import Resolved
-from ivvi.files import content_hash
+from ivvi.files import Saved, content_hash, load_folder, nest, unnest
 from ivvi.fitting.inference import NO_MOMENTS, Inference, nothing_inferred
+from ivvi.layout import Layout
 from ivvi.logs import Counts, Log, Roles, Sample
 from ivvi.moments import Moments
-from ivvi.shard import Shard, kept_in_model
+from ivvi.records import Packer, Unpacker, field_types
+from ivvi.shard import Shard
 from ivvi.summary import WIDTH, with_nulls
+
+NOT_SAVED = (
+    "this fit was saved without its moments; fit the log again without --without-moments, and "
+    "in levels"
+)
+SAVED_BESIDE = ("inference", "sample", "log")
+"""Fields of a fit that are saved by other means, or not at all."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +108,15 @@ class Fit:
     @property
     def moments(self) -> Moments:
         """All that the data said; add those of another log to go on."""
-        return self._inferred.moments
+        if (moments := self._inferred.moments) is None:
+            raise InputError(NOT_SAVED)
+        return moments
+
+    @property
+    def has_moments(self) -> bool:
+        """Whether the moments of the log itself are at hand, and not those of differences."""
+        held = self.inference is not None and self.inference.moments is not None
+        return held and not self.differenced
 
     @property
     def baseline(self) -> Estimate:
@@ -109,6 +127,11 @@ class Fit:
     def diagnostics(self) -> Diagnostics:
         """Strength of the instrument and specification tests."""
         return self._inferred.diagnostics
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """One word on the instruments, and why; None where nothing was diagnosed."""
+        return None if self.inference is None else self.inference.diagnostics.verdict
 
     @property
     def scored(self) -> dict[str, Scored]:
@@ -146,7 +169,7 @@ class Fit:
     @property
     def model(self) -> Dynamics:
         """The estimated dynamics, to plan with."""
-        said = None if self.inference is None else self.inference.diagnostics.verdict
+        said = self.verdict
         told = None if said is None else InstrumentVerdict(said.word, said.sentence)
         return Dynamics.of(self.estimate, self.roles, self.sample, told)
 
@@ -267,10 +290,57 @@ class Fit:
         trace = self.estimate.trace
         if trace is not None and trace.status == "diverged":
             raise InputError(f"{path} is not written: {trace.advice}")
-        kept = moments and self.inference is not None and not self.differenced
-        beside = kept_in_model(self.shard, episodes=episodes) if kept else ({}, {})
+        beside = self._parts(moments=moments and self.has_moments, episodes=episodes)
         return self.model.save(path, facts=self.to_json(), beside=beside, force=force)
+
+    def _parts(self, *, moments: bool, episodes: bool) -> Saved:
+        """Return what `load` needs beside the dynamics, as JSON values and arrays."""
+        packer = Packer(shared=(Layout, Moments))
+        saved = dataclasses.replace(self, files=self.shard.files if moments else ())
+        names = [name for name in field_types(Fit) if name not in SAVED_BESIDE]
+        facts: dict[str, Any] = {name: packer.pack(getattr(saved, name)) for name in names}
+        facts["inference"] = packer.pack(self.inference)
+        facts["layout"] = self.estimate.layout.to_json()
+        arrays = nest("fit", packer.arrays)
+        if moments:
+            kept = self.moments if episodes else self.moments.without_episodes()
+            facts["moments"], sums = kept.saved()
+            arrays |= nest("moments", sums)
+        return {"fit": facts}, arrays
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Fit:
+        """Load what `save` saved, all but the log; nothing in it is executed."""
+        document, arrays = load_folder(path, KIND)
+        facts = document.get("fit")
+        if facts is None:
+            raise FileError(f"{path} was saved without its fit; save it with fit.save or ivvi fit")
+        try:
+            model = Dynamics.from_parts(document, arrays)
+            layout = Layout.from_json(facts["layout"])
+            moments = None
+            if facts.get("moments") is not None:
+                moments = Moments.restore(layout, facts["moments"], unnest("moments", arrays))
+            unpacker = Unpacker(unnest("fit", arrays), {Layout: layout, Moments: moments})
+            fields = {n: t for n, t in field_types(cls).items() if n not in SAVED_BESIDE}
+            parts = {name: unpacker.unpack(kind, facts[name]) for name, kind in fields.items()}
+            inferred = unpacker.unpack(field_types(cls)["inference"], facts["inference"])
+        except FileError as error:
+            raise FileError(f"{path} is {error}") from error
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise FileError(f"{path} is not a complete model: {error}") from error
+        return cls(**parts, inference=inferred, sample=model.rows)
 
     def __repr__(self) -> str:
         d_y, d_phi = self.W.shape
         return f"Fit({self.label}, {self.method}, n={self.estimate.n:,}, W {d_y} x {d_phi})"
+
+
+def load_fit(path: str | os.PathLike[str]) -> Fit:
+    """Load a fit that `Fit.save` or `ivvi fit` saved."""
+    return Fit.load(path)
+
+
+def load_moments(path: str | os.PathLike[str]) -> Shard:
+    """Load moments that `ivvi moments` saved, or those that a saved model keeps."""
+    return Fit.load(path).shard if (Path(path) / f"{KIND}.json").is_file() else Shard.load(path)

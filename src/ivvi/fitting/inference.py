@@ -38,7 +38,7 @@ class Inference:
     Attributes
     ----------
     moments
-        All that the data said; add those of another log to go on.
+        All that the data said; None in a fit that was saved without them.
     baseline
         Confounded least squares.
     diagnostics
@@ -55,7 +55,7 @@ class Inference:
         Bootstrapped tests of the actions' effects, by output and feature, if asked for.
     """
 
-    moments: Moments
+    moments: Moments | None
     baseline: Estimate
     diagnostics: Diagnostics
     scored: dict[str, Scored]

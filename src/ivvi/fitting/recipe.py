@@ -21,6 +21,7 @@ from ivvi.estimators import GMM, Estimate, LeastSquares, Method, StandardErrors
 from ivvi.estimators.dependence import step_dependence
 from ivvi.estimators.exact_outputs import without_rounding
 from ivvi.estimators.inference import counted, with_errors
+from ivvi.estimators.registry import settings_of
 from ivvi.estimators.sgda import SGDA
 from ivvi.estimators.standard_errors import Resolved
 from ivvi.features import FeatureMap
@@ -32,7 +33,7 @@ from ivvi.layout import Layout, build_layout
 from ivvi.logs import Counts, Log, Sample
 from ivvi.logs.schema import Columns
 from ivvi.moments import Moments, compute_moments
-from ivvi.resume import run_key, settings_of
+from ivvi.resume import run_key
 from ivvi.shard import Shard
 
 logger = logging.getLogger(__name__)
@@ -252,7 +253,6 @@ class Recipe:
 
 def _without_episodes(fit: Fit) -> Fit:
     """Return the fit with totals alone."""
-    held = fit.inference
-    if held is None or held.moments.episodes is None:
+    if fit.inference is None:
         return fit
-    return replace(fit, inference=replace(held, moments=held.moments.without_episodes()))
+    return replace(fit, inference=replace(fit.inference, moments=fit.moments.without_episodes()))

@@ -20,7 +20,7 @@ from ivvi.logs import Log
 from ivvi.planners.problem import Planner, state_rows
 from ivvi.planning import make_planner
 from ivvi.policy import Policy
-from ivvi.valuation.evidence import Evidence
+from ivvi.valuation.source import Source
 from ivvi.valuation.valuing import acting, by_name, planner_of, problem_of
 
 
@@ -98,15 +98,15 @@ def sensitivity(  # noqa: PLR0913
     True
     """
     _check(level, most, episodes, draws)
-    evidence = Evidence.of(source)
+    source = Source.of(source)
     asked = {"horizon": horizon, "discount": discount, "terminal": terminal}
-    problem = problem_of(policy, evidence, reward, actions, asked)
-    stage = Stage.of(evidence, problem, starts, episodes, seed)
+    problem = problem_of(policy, source, reward, actions, asked)
+    stage = Stage.of(source, problem, starts, episodes, seed)
     rivals = by_name(against)
     if not rivals:
         raise InputError("no rival was given; a gain is over somebody, such as behaviour")
     everyone = (policy, *rivals.values())
-    own, *others = (acting(who, evidence, problem, planner_of(policy)) for who in everyone)
+    own, *others = (acting(who, source, problem, planner_of(policy)) for who in everyone)
     exclusion = stage.exclusion
     for word in violations:
         exclusion.check(word)

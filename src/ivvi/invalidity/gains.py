@@ -16,9 +16,9 @@ from ivvi.next_states import noise_law
 from ivvi.planners import Problem
 from ivvi.valuation.actors import Acting, Habitual
 from ivvi.valuation.draws import Worlds, estimated_world, repeated
-from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.luck import Luck
 from ivvi.valuation.simulation import Episodes, Task, in_chunks
+from ivvi.valuation.source import Source
 
 STEP = 0.05
 """Step of the central difference, in standard deviations of the noise."""
@@ -39,14 +39,12 @@ class Stage:
     episodes: Episodes
 
     @classmethod
-    def of(
-        cls, evidence: Evidence, problem: Problem, starts: Any, episodes: int, seed: int
-    ) -> Stage:
+    def of(cls, source: Source, problem: Problem, starts: Any, episodes: int, seed: int) -> Stage:
         """Start where values start (`Luck`), with the same luck."""
-        exclusion = Exclusion.of(evidence)
+        exclusion = Exclusion.of(source)
         luck = Luck.of(problem, starts, BAND, seed)
         few = replace(luck, size=BAND, count=episodes).few
-        return cls(exclusion, estimated_world(evidence), Task.of(problem), few)
+        return cls(exclusion, estimated_world(source), Task.of(problem), few)
 
     def returns(self, acting: Acting, E: Floats, W: Floats) -> Floats:
         """Return what is earned, (m, n), in worlds with direct effects E and weights W.

@@ -12,7 +12,6 @@ unadjusted, from those of single episodes, or from one more pass over the log.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,16 +19,15 @@ import numpy as np
 
 from ivvi.dynamics import Dynamics
 from ivvi.errors import InputError
-from ivvi.estimators import Estimate, Exact, StandardErrors
+from ivvi.estimators import Estimate, Exact
 from ivvi.estimators.score_rows import Score
 from ivvi.estimators.scores import score
 from ivvi.estimators.standard_errors import Resolved
 from ivvi.estimators.whitening import whiten
-from ivvi.files import load_folder
-from ivvi.fitting import Fit
 from ivvi.invalidity.violations import Exclusion
 from ivvi.layout import Floats
 from ivvi.logs import Log
+from ivvi.valuation.source import Source
 
 SCALED = (
     "{kind} standard errors need the rows to be computed again under a direct effect: here they "
@@ -136,20 +134,14 @@ def standard_errors(model: Dynamics) -> Floats:
     return se
 
 
-def rows_of(source: Any) -> Log | None:
+def rows_of(source: Source) -> Log | None:
     """Return the log that a fit was made of, if it can still be read."""
-    log = source.log if isinstance(source, Fit) else None
+    log = source.fit.log if source.fit else None
     return log if log is not None and all(path.exists() for path in log.table.files) else None
 
 
-def errors_of(source: Any) -> tuple[Resolved, str | None]:
-    """Return the standard errors of a fit or of a saved model, and its column of episodes."""
-    if isinstance(source, Fit):
-        return source.errors, source.roles.episode or "row"
-    if not isinstance(source, str | os.PathLike):
-        raise InputError(f"a fit or a saved model is expected; {type(source).__name__} was given")
-    facts = load_folder(source, "model")[0]["facts"]
-    kind = facts.get("se_kind") or "unadjusted"
-    clusters = tuple(facts.get("clusters") or ())
-    resolved = Resolved(StandardErrors(kind), kind, clusters, facts.get("bandwidth") or 0)
-    return resolved, facts["columns"].get("episode") or "row"
+def errors_of(source: Source) -> tuple[Resolved, str | None]:
+    """Return the standard errors of a fit, and its column of episodes."""
+    if source.fit is None:
+        raise InputError("a fit or a saved model is expected; bare dynamics were given")
+    return source.fit.errors, source.fit.roles.episode or "row"

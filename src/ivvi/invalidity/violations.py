@@ -29,7 +29,7 @@ from ivvi.estimators.whitening import Whitened, whiten
 from ivvi.layout import Floats
 from ivvi.moments import Moments
 from ivvi.valuation.draws import noise_left
-from ivvi.valuation.evidence import Evidence
+from ivvi.valuation.source import Source
 
 WORST = "worst direction"
 
@@ -113,16 +113,16 @@ class Exclusion:
     model: Dynamics
 
     @classmethod
-    def of(cls, evidence: Evidence) -> Exclusion:
+    def of(cls, source: Source) -> Exclusion:
         """Take what a log told; refuse what rests on no instrument, or kept no moments."""
-        if isinstance(evidence.method, LeastSquares):
+        if isinstance(source.method, LeastSquares):
             raise InputError("least squares uses no instrument: there is none to doubt")
-        if evidence.moments is None:
+        if source.moments is None:
             raise InputError(
                 "the model keeps no moments of the log, from which doubts are computed; fit it "
                 "again without --without-moments, and in levels"
             )
-        return cls(evidence.moments, evidence.model)
+        return cls(source.moments, source.model)
 
     def __post_init__(self) -> None:
         layout = self.moments.layout

@@ -11,7 +11,7 @@ import numpy as np
 from ivvi.diagnostics.confidence_sets import piece
 from ivvi.reporting import fit_pictures as pictures
 from ivvi.reporting.cells import Cell, listed
-from ivvi.reporting.fitted import Fitted
+from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.instrument_section import instrument_section
 from ivvi.reporting.page import Figure, Page, Part, Points, Section, Table
 from ivvi.reporting.pictures import sparkline
@@ -23,7 +23,7 @@ MOST_ROWS = 400
 """Rows of a table; of more, those on which the two estimates differ most."""
 
 
-def fit_page(fit: Fitted, policy: Any = None, value: Any = None) -> Page:
+def fit_page(fit: FitView, policy: Any = None, value: Any = None) -> Page:
     """Put together the report of a fit, of a policy planned with it, and of its value."""
     facts = fit.facts
     sections = [log_section(fit), instrument_section(fit), effect_section(fit)]
@@ -50,7 +50,7 @@ def fit_page(fit: Fitted, policy: Any = None, value: Any = None) -> Page:
     )
 
 
-def _numbers(fit: Fitted) -> Iterator[tuple[str, str]]:
+def _numbers(fit: FitView) -> Iterator[tuple[str, str]]:
     """Say in a few figures what a reader in a hurry wants."""
     facts = fit.facts
     yield f"{facts['n']:,}", f"transitions in {facts['episodes']:,} episodes"
@@ -65,7 +65,7 @@ def _numbers(fit: Fitted) -> Iterator[tuple[str, str]]:
         yield f"{widest:.0f} s.e.", "largest gap between the two estimates of an effect"
 
 
-def sign_changes(fit: Fitted) -> tuple[int, int]:
+def sign_changes(fit: FitView) -> tuple[int, int]:
     """Count the effects whose sign the instrument tells, and those that least squares turns."""
     (W, se), (W_ls, _) = fit.estimates["iv"], fit.estimates["ls"]
     inside = fit.endogenous
@@ -75,7 +75,7 @@ def sign_changes(fit: Fitted) -> tuple[int, int]:
     return int(np.sum(sure & (W[:, inside] * W_ls[:, inside] < 0))), int(sure.sum())
 
 
-def _tells_sign(fit: Fitted, output: str, feature: str) -> bool:
+def _tells_sign(fit: FitView, output: str, feature: str) -> bool:
     """Whether the robust interval of an effect leaves zero out."""
     found = fit.robust(output, feature)
     if found is None or found["empty"] or found["low"] is None or found["high"] is None:
@@ -83,7 +83,7 @@ def _tells_sign(fit: Fitted, output: str, feature: str) -> bool:
     return bool(found["low"] > 0 or found["high"] < 0)
 
 
-def log_section(fit: Fitted) -> Section:
+def log_section(fit: FitView) -> Section:
     """Describe the rows and the columns."""
     facts, columns = fit.facts, fit.facts["columns"]
     dropped = [f"{n:,} {why}" for why, n in facts["dropped"].items() if n]
@@ -112,7 +112,7 @@ def log_section(fit: Fitted) -> Section:
     return Section("The log", f"{facts['log']}, as it was read.", tuple(parts))
 
 
-def _column_rows(fit: Fitted) -> Iterator[tuple[Cell, ...]]:
+def _column_rows(fit: FitView) -> Iterator[tuple[Cell, ...]]:
     rows, columns = fit.sample, fit.facts["columns"]
     if rows is None:
         return
@@ -128,7 +128,7 @@ def _column_rows(fit: Fitted) -> Iterator[tuple[Cell, ...]]:
             yield name, role, float(v.mean()), float(v.std()), low, middle, high, sparkline(v)
 
 
-def effect_section(fit: Fitted) -> Section:
+def effect_section(fit: FitView) -> Section:
     """Show the coefficients, least squares beside them."""
     many = len(fit.outputs) > pictures.MOST or len(fit.phi) - 1 > pictures.ROWS
     some = " Where there are many, those in which the two differ most." if many else ""
@@ -151,7 +151,7 @@ def effect_section(fit: Fitted) -> Section:
     return Section("What moves what", lead, (figure, _coefficient_table(fit)))
 
 
-def _coefficient_table(fit: Fitted) -> Table:
+def _coefficient_table(fit: FitView) -> Table:
     own = next(iter(fit.estimates))
     (W, se), rows = fit.estimates[own], []
     half = fit.widths * se
@@ -204,7 +204,7 @@ def _dispute(row: tuple[Cell, ...]) -> float:
     return -abs(gap) if isinstance(gap, float) and gap == gap else 0.0  # NaN is not itself
 
 
-def residual_section(fit: Fitted) -> Section:
+def residual_section(fit: FitView) -> Section:
     """Show what the models leave, against the instruments and against fitted values."""
     parts: list[Part] = []
     if drawn := pictures.residuals(fit):
@@ -231,7 +231,7 @@ def residual_section(fit: Fitted) -> Section:
     return Section("What is left", "Residuals tell what the model missed.", tuple(parts))
 
 
-def assumption_section(fit: Fitted) -> Section:
+def assumption_section(fit: FitView) -> Section:
     """Say what the data cannot check, and what the estimate rests on."""
     facts, columns = fit.facts, fit.facts["columns"]
     z, a = listed(columns["instrument"]), listed(columns["action"])

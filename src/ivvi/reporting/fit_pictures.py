@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ivvi.reporting.cells import Picture
-from ivvi.reporting.fitted import Fitted
+from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.pictures import INK, IV, LS, MUTED, draw
 from ivvi.summary import NORMAL_95
 
@@ -25,12 +25,12 @@ LOOK = {
 """Colour, marker, place and words of the two estimates, in every picture the same."""
 
 
-def coefficients(fit: Fitted) -> tuple[Picture, ...]:
+def coefficients(fit: FitView) -> tuple[Picture, ...]:
     """Draw the coefficients of each output with 95% intervals, least squares beside them."""
     return tuple(_coefficients(fit, i) for i in fit.noisy[:MOST])
 
 
-def _coefficients(fit: Fitted, output: int) -> Picture:
+def _coefficients(fit: FitView, output: int) -> Picture:
     shown = _worth_showing(fit, output)
     names = [fit.phi[j] for j in shown]
     at = np.arange(len(shown))[::-1]
@@ -57,7 +57,7 @@ def _coefficients(fit: Fitted, output: int) -> Picture:
     return draw(f"coefficients-{output}", alt, paint, title=title, height=height)
 
 
-def _worth_showing(fit: Fitted, output: int) -> list[int]:
+def _worth_showing(fit: FitView, output: int) -> list[int]:
     """Return features in order, without the constant; if there are many, those in dispute."""
     inside = set(fit.endogenous)
     slopes = [j for j, name in enumerate(fit.phi) if name != "1"]
@@ -67,7 +67,7 @@ def _worth_showing(fit: Fitted, output: int) -> list[int]:
     return sorted(slopes, key=lambda j: (j not in inside, j))
 
 
-def first_stages(fit: Fitted) -> tuple[Picture, ...]:
+def first_stages(fit: FitView) -> tuple[Picture, ...]:
     """Draw each action against what the instruments predict of it beyond the state."""
     found = fit.facts["diagnostics"]["first_stage"] or {}
     pictures = []
@@ -97,7 +97,7 @@ def _first_stage(
     return draw(f"first-stage-{number}", alt, paint, title=name)
 
 
-def residuals(fit: Fitted) -> tuple[Picture, ...]:
+def residuals(fit: FitView) -> tuple[Picture, ...]:
     """Draw what each model leaves against what the instruments say about one action.
 
     For each output the action on which the two estimates differ most.
@@ -114,7 +114,7 @@ def residuals(fit: Fitted) -> tuple[Picture, ...]:
     return tuple(pictures)
 
 
-def _residual(fit: Fitted, i: int, output: str, action: str, predicted: np.ndarray) -> Picture:
+def _residual(fit: FitView, i: int, output: str, action: str, predicted: np.ndarray) -> Picture:
     slopes = {k: _slope(predicted, u[:, i]) for k, u in fit.residuals.items()}
 
     def paint(ax: Any) -> None:
@@ -129,7 +129,7 @@ def _residual(fit: Fitted, i: int, output: str, action: str, predicted: np.ndarr
     return draw(f"residuals-{i}", alt, paint, title=output)
 
 
-def spreads(fit: Fitted) -> tuple[Picture, ...]:
+def spreads(fit: FitView) -> tuple[Picture, ...]:
     """Draw the residuals of each output against its fitted values, as points."""
     if not fit.residuals or fit.sample is None:
         return ()

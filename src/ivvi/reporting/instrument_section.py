@@ -7,7 +7,7 @@ from typing import Any
 
 from ivvi.reporting import fit_pictures as pictures
 from ivvi.reporting.cells import Cell, p_value, sentence
-from ivvi.reporting.fitted import Fitted
+from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.page import Figure, Part, Section, Table, Text, Verdict
 
 TONES = {"strong": "good", "doubtful": "doubtful", "weak": "bad", "not identified": "bad"}
@@ -23,7 +23,7 @@ TESTS = {
 }
 
 
-def instrument_section(fit: Fitted) -> Section:
+def instrument_section(fit: FitView) -> Section:
     """Show whether the instruments move the actions, and what the tests say."""
     d = fit.facts["diagnostics"]
     parts: list[Part] = []

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from ivvi.reporting.fit_pictures import policy_slices
-from ivvi.reporting.fitted import Fitted
+from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.page import Figure, Part, Points, Section
 
 
-def policy_section(policy: Any, fit: Fitted) -> Section:
+def policy_section(policy: Any, fit: FitView) -> Section:
     """Say what was planned for, and draw what the policy does along each state."""
     problem = policy.problem
     parts: list[Part] = [

@@ -11,11 +11,12 @@ import numpy as np
 
 from ivvi.errors import FileError
 from ivvi.files import read_json
+from ivvi.fitting import load_fit
 from ivvi.reporting import fit_pictures
 from ivvi.reporting import story_pictures as pictures
 from ivvi.reporting.cells import Cell
 from ivvi.reporting.fit_page import KEY
-from ivvi.reporting.fitted import Fitted
+from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.instrument_section import instrument_section
 from ivvi.reporting.page import Figure, Page, Points, Section, Table, Text
 from ivvi.summary import NORMAL_95
@@ -35,12 +36,12 @@ def load_story(folder: Path) -> Page:
     """Read the folder of a demo, and tell it."""
     facts = read_json(folder / "demo.json")
     try:
-        return story_page(Fitted.load(folder / "model"), facts, folder)
+        return story_page(FitView(load_fit(folder / "model"), str(folder / "model")), facts, folder)
     except (KeyError, TypeError, AttributeError) as error:
         raise FileError(f"{folder} is not a complete demo: {error}") from error
 
 
-def story_page(fit: Fitted, facts: Mapping[str, Any], folder: Path) -> Page:
+def story_page(fit: FitView, facts: Mapping[str, Any], folder: Path) -> Page:
     """Tell what confounding does, what an instrument undoes, and what it costs not to know."""
     costs = _costs(facts)
     wrong, ratio = facts["wrong_signs_least_squares"], _times(costs)
@@ -74,7 +75,7 @@ def story_page(fit: Fitted, facts: Mapping[str, Any], folder: Path) -> Page:
     )
 
 
-def _log(fit: Fitted, facts: Mapping[str, Any]) -> Section:
+def _log(fit: FitView, facts: Mapping[str, Any]) -> Section:
     figure = Figure(
         "What follows an action in the log",
         (pictures.log_picture(fit, 0),),
@@ -93,7 +94,7 @@ def _log(fit: Fitted, facts: Mapping[str, Any]) -> Section:
     return Section("The log", lead, (Text(said), figure))
 
 
-def _belief(fit: Fitted, truth: np.ndarray, facts: Mapping[str, Any]) -> Section:
+def _belief(fit: FitView, truth: np.ndarray, facts: Mapping[str, Any]) -> Section:
     figure = Figure(
         "Effect of each action on its own state",
         (pictures.effect_picture(fit, truth, "story-belief", ("ls",)),),
@@ -107,7 +108,7 @@ def _belief(fit: Fitted, truth: np.ndarray, facts: Mapping[str, Any]) -> Section
     return Section("What least squares believes", lead, (figure,))
 
 
-def _revelation(fit: Fitted, truth: np.ndarray, facts: Mapping[str, Any]) -> Section:
+def _revelation(fit: FitView, truth: np.ndarray, facts: Mapping[str, Any]) -> Section:
     effects = Figure(
         "Effect of each action on its own state",
         (pictures.effect_picture(fit, truth, "story-effects"),),
@@ -130,7 +131,7 @@ def _revelation(fit: Fitted, truth: np.ndarray, facts: Mapping[str, Any]) -> Sec
     return Section("What the instrument reveals", lead, (verdict, effects, left))
 
 
-def _walks(fit: Fitted, facts: Mapping[str, Any], folder: Path) -> Section:
+def _walks(fit: FitView, facts: Mapping[str, Any], folder: Path) -> Section:
     walks = {name: facts["walks"][name] for name in pictures.KINDS}
     series = [
         {"name": name, "path": f"walk-{pictures.KINDS[name]}", "cost": walk["cost"]}

@@ -10,7 +10,7 @@ import numpy as np
 from ivvi.errors import FileError
 from ivvi.reporting.cells import MINUS, Picture
 from ivvi.reporting.fit_pictures import LOOK, binned
-from ivvi.reporting.fitted import Fitted
+from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.pictures import INK, IV, LS, MUTED, draw
 from ivvi.summary import NORMAL_95
 
@@ -21,7 +21,7 @@ PLANNED = {
 }
 
 
-def log_picture(fit: Fitted, k: int) -> Picture:
+def log_picture(fit: FitView, k: int) -> Picture:
     """Draw what follows action k in the log, all other features removed, and both slopes."""
     j = fit.phi.index(fit.model.action[k])
     a, left = _without_others(fit, k, j)
@@ -54,7 +54,7 @@ def log_picture(fit: Fitted, k: int) -> Picture:
     return draw("story-log", alt, paint, width=390, height=280)
 
 
-def _without_others(fit: Fitted, output: int, feature: int) -> tuple[np.ndarray, np.ndarray]:
+def _without_others(fit: FitView, output: int, feature: int) -> tuple[np.ndarray, np.ndarray]:
     """Return a feature and an output of the sample after regression on all other features."""
     if fit.sample is None:
         raise FileError("a fit to sums has no rows to draw")
@@ -66,7 +66,7 @@ def _without_others(fit: Fitted, output: int, feature: int) -> tuple[np.ndarray,
 
 
 def effect_picture(
-    fit: Fitted, truth: np.ndarray, name: str, kinds: tuple[str, ...] = ("iv", "ls")
+    fit: FitView, truth: np.ndarray, name: str, kinds: tuple[str, ...] = ("iv", "ls")
 ) -> Picture:
     """Draw the effect of each action on its own state, with the truth as a bar."""
     actions = fit.model.action

@@ -9,9 +9,9 @@ from typing import Any
 from ivvi.errors import InputError
 from ivvi.experiments.results import Results
 from ivvi.files import atomic_file, checked_output
-from ivvi.fitting import Fit
+from ivvi.fitting import Fit, load_fit
 from ivvi.reporting.fit_page import fit_page
-from ivvi.reporting.fitted import Fitted
+from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.page import Page, render
 from ivvi.reporting.results_page import results_page
 
@@ -53,9 +53,9 @@ def report(
     if isinstance(what, Results):
         page = results_page(what)
     elif isinstance(what, Fit):
-        page = fit_page(Fitted.of(what), policy, value)
+        page = fit_page(FitView(what), policy, value)
     elif isinstance(what, str | os.PathLike):
-        page = fit_page(Fitted.load(what), policy, value)
+        page = fit_page(FitView(load_fit(what), str(what)), policy, value)
     else:
         raise InputError(
             f"a report of {type(what).__name__} was asked for; a fit, the folder of a model or "

@@ -13,16 +13,16 @@ from typing import Any
 from ivvi.checkpoint import Checkpoint
 from ivvi.errors import DataError, FileError, InputError, IvviWarning
 from ivvi.estimators import Estimate, Method
+from ivvi.estimators.registry import make_method, restore_method, settings_of
 from ivvi.estimators.sgda import SGDA
 from ivvi.features import FeatureMap
 from ivvi.files import content_hash, load_file, save_file
-from ivvi.fitting import Fit, estimate, make_method
+from ivvi.fitting import Fit, estimate
 from ivvi.layout import build_layout, fitted_layout
 from ivvi.logs import Batch, Counts, Log, Roles, read_logs
 from ivvi.logs.parquet import is_parquet
 from ivvi.logs.watch import CopyWatch
 from ivvi.moments import Moments
-from ivvi.resume import settings_of
 from ivvi.shard import Shard, open_like
 from ivvi.streaming.state import LABEL, State
 
@@ -172,7 +172,7 @@ class Stream:
         """Load what `save` saved, to go on."""
         facts, arrays = load_file(path, KIND)
         try:
-            method = make_method(facts["method"], **facts["settings"])
+            method = restore_method(facts["method"], facts["settings"])
             state = State.restore(method, facts, arrays)
             maps = state.layout.phi, state.layout.psi
             stream = cls(*maps, method=method, **facts["columns"])

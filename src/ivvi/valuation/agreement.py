@@ -16,7 +16,7 @@ from ivvi.planners import MPC, Problem
 from ivvi.planners.usual import Support
 from ivvi.policy import Policy
 from ivvi.valuation.draws import draw
-from ivvi.valuation.evidence import Evidence
+from ivvi.valuation.source import Source
 from ivvi.valuation.valuing import planner_of
 
 NEAR = 0.1
@@ -93,13 +93,13 @@ def stability(
     states
         (n, d_x), or one state (d_x,).
     """
-    evidence = Evidence.of(source)
+    source = Source.of(source)
     x = np.atleast_2d(np.asarray(states, dtype=np.float64))
     actions = policy(x)
     planner = planner_of(policy)
-    worlds, _ = draw(evidence, method, draws, np.random.default_rng(seed))
+    worlds, _ = draw(source, method, draws, np.random.default_rng(seed))
     drawn = _actions(planner, policy.problem, worlds.W, x)
-    model = evidence.model
+    model = source.model
     outside = None
     if len(model.acted):
         with jax.enable_x64(True):

@@ -19,8 +19,8 @@ from ivvi.estimators.whitening import whiten
 from ivvi.moments import Moments
 from ivvi.next_states import NoiseLaw, noise_law
 from ivvi.scatter import square_root
-from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.habit import RAW, Habit, coefficients
+from ivvi.valuation.source import Source
 
 METHODS = ("auto", "bootstrap", "asymptotic")
 FEW_EPISODES = 10
@@ -50,38 +50,38 @@ class Worlds(NamedTuple):
         return Worlds(W[at], NoiseLaw(*(part[at] for part in law)), *(part[at] for part in rest))
 
 
-def estimated_world(evidence: Evidence) -> Worlds:
+def estimated_world(source: Source) -> Worlds:
     """Return the estimate itself as a stack of one."""
-    model, habit = evidence.model, evidence.habit
+    model, habit = source.model, source.habit
     G, C = (np.zeros((0, 0)),) * 2 if habit is None else (habit.G, habit.C)
     law, valid = model.noise_law, np.zeros((len(model.W), 0))
     return Worlds(model.W, law, G, C, model.reach, valid, model.fade).rows(None)
 
 
 def draw(
-    evidence: Evidence, method: str, count: int, rng: np.random.Generator
+    source: Source, method: str, count: int, rng: np.random.Generator
 ) -> tuple[Worlds, np.ndarray | None]:
     """Draw worlds; returns the weights of episodes too, (B, E), where they were resampled."""
-    if drawing_method(evidence, method) == "bootstrap":
-        return bootstrap(evidence, count, rng)
-    return asymptotic(evidence, count, rng), None
+    if drawing_method(source, method) == "bootstrap":
+        return bootstrap(source, count, rng)
+    return asymptotic(source, count, rng), None
 
 
-def drawing_method(evidence: Evidence, method: str) -> str:
+def drawing_method(source: Source, method: str) -> str:
     """Return how worlds are drawn: ``auto`` is the bootstrap where there are episodes."""
     if method not in METHODS:
         raise InputError(f"unknown method {method!r} of drawing worlds{hint(method, METHODS)}")
     if method != "auto":
         return method
-    return "bootstrap" if evidence.resampled else "asymptotic"
+    return "bootstrap" if source.resampled else "asymptotic"
 
 
-def asymptotic(evidence: Evidence, count: int, rng: np.random.Generator) -> Worlds:
+def asymptotic(source: Source, count: int, rng: np.random.Generator) -> Worlds:
     """Draw W from N(W, W_cov), and the rest given W."""
-    model, moments, habit = evidence.model, evidence.moments, evidence.habit
+    model, moments, habit = source.model, source.moments, source.habit
     dW = rng.normal(size=(count, model.W.size)) @ model.weight_root.T
     dW = dW.reshape(count, *model.W.shape)
-    d, same = model.d_next, repeated(estimated_world(evidence), count)
+    d, same = model.d_next, repeated(estimated_world(source), count)
     if moments is None:
         return same._replace(W=model.W + dW)
     noise = noise_left(model, moments, model.W + dW)[:, :d, :d]
@@ -91,7 +91,7 @@ def asymptotic(evidence: Evidence, count: int, rng: np.random.Generator) -> Worl
 
 
 def bootstrap(
-    evidence: Evidence, count: int, rng: np.random.Generator
+    source: Source, count: int, rng: np.random.Generator
 ) -> tuple[Worlds, np.ndarray | None]:
     """Estimate again with episodes counted Poisson(1) times; returns the weights too, (B, E).
 
@@ -101,15 +101,15 @@ def bootstrap(
     Where the weights of the model are not those that its sums give again (`gmm`, `sgda`), the
     draws lie around the model's as they lie around those of the closed form.
     """
-    model, moments, habit = evidence.model, evidence.moments, evidence.habit
+    model, moments, habit = source.model, source.moments, source.habit
     if moments is None or moments.episodes is None:
         raise InputError(
             "the bootstrap needs per-episode moments: fit with episodes=True (ivvi fit "
             "--keep-episodes), or ask for the asymptotic method"
         )
-    if not evidence.resampled:
+    if not source.resampled:
         raise InputError(
-            f"the fit's errors are clustered by {' and '.join(evidence.clusters)}, and a bootstrap "
+            f"the fit's errors are clustered by {' and '.join(source.clusters)}, and a bootstrap "
             "of its episodes would not follow them; ask for the asymptotic method"
         )
     by = moments.episodes.by
@@ -119,12 +119,12 @@ def bootstrap(
             f"little; at least {FEW_EPISODES} are expected: ask for the asymptotic method"
         )
     weights = rng.poisson(1.0, size=(count, len(moments.episodes))).astype(float)
-    d, found, same = model.d_next, [], repeated(estimated_world(evidence), count)
-    again = evidence.method.solve(moments.without_episodes())
+    d, found, same = model.d_next, [], repeated(estimated_world(source), count)
+    again = source.method.solve(moments.without_episodes())
     shift, excess = model.W - again.W, model.noise_cov - again.noise_cov
     for row in weights:
         drawn = reweighted(moments, row)
-        estimate = evidence.method.solve(drawn)
+        estimate = source.method.solve(drawn)
         habits = None if habit is None else coefficients(drawn, habit.design, model)
         G, C = habits or (same.G[0], same.C[0])
         found.append((estimate.W + shift, (estimate.noise_cov + excess)[:d, :d], G, C))

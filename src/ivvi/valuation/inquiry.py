@@ -12,10 +12,10 @@ import numpy as np
 from ivvi.planners import MPC, Problem
 from ivvi.valuation.actors import Acting, Fixed, Planned
 from ivvi.valuation.draws import Worlds, draw, estimated_world, repeated
-from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.luck import Luck
 from ivvi.valuation.result import Amount
 from ivvi.valuation.simulation import Episodes, Task, in_chunks, returns
+from ivvi.valuation.source import Source
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class Inquiry:
     Inquiries of another `stage` draw other worlds.
     """
 
-    evidence: Evidence
+    source: Source
     problem: Problem
     luck: Luck
     method: str = "auto"
@@ -44,7 +44,7 @@ class Inquiry:
     def _drawn(self) -> tuple[Worlds, np.ndarray]:
         """The worlds, and the weights of groups of episodes in each (`Luck.shares`)."""
         rng = np.random.default_rng([self.seed, self.stage] if self.stage else self.seed)
-        worlds, weights = draw(self.evidence, self.method, self.draws, rng)
+        worlds, weights = draw(self.source, self.method, self.draws, rng)
         return worlds, self.luck.shares(self.draws, weights, rng)
 
     def values(self, actors: Mapping[str, Acting], planner: Any = None) -> dict[str, Amount]:
@@ -66,7 +66,7 @@ class Inquiry:
 
     def in_estimate(self, actor: Any, given: Any) -> np.ndarray:
         """Return the returns of many episodes in the estimated world, (N,)."""
-        one = repeated(estimated_world(self.evidence), self.luck.size)
+        one = repeated(estimated_world(self.source), self.luck.size)
         parts = [returns(self._task, actor, given, one, some) for some in self.luck.episodes()]
         return np.concatenate([part.ravel() for part in parts])
 
@@ -81,7 +81,7 @@ class Inquiry:
         How much too good a plan looks to the world that it was made for, V_b(pi_b) - V(pi_b),
         is how much too good the estimate's own plan looks; this is its value less that.
         """
-        both = self.worlds, repeated(estimated_world(self.evidence), self.draws)
+        both = self.worlds, repeated(estimated_world(self.source), self.draws)
         if isinstance(planner, MPC):
             again = Planned(planner, self.problem.with_weights)
             few, size, bar = self.luck.few, self.luck.size, self.progress

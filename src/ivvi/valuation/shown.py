@@ -10,8 +10,8 @@ from ivvi.logs import Log
 from ivvi.moments import Moments
 from ivvi.planners import Problem
 from ivvi.rewards import Learned, Linear, Quadratic
-from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.result import Amount, Gap
+from ivvi.valuation.source import Source
 
 SAME_LENGTH = 0.02
 """Largest difference of the log's episodes from the horizon, relative, for `from_moments`."""
@@ -45,12 +45,12 @@ def from_log(log: Log, problem: Problem) -> float:
     return float(np.mean(list(totals.values())))
 
 
-def from_moments(evidence: Evidence, problem: Problem) -> float | None:
+def from_moments(source: Source, problem: Problem) -> float | None:
     """Do the same from moments, where they hold it: quadratic, linear and learned rewards.
 
     None where they do not, or where the log's episodes are not as long as the horizon.
     """
-    moments, length = evidence.moments, evidence.length
+    moments, length = source.moments, source.length
     same = length is not None and abs(length / problem.horizon - 1) <= SAME_LENGTH
     if moments is None or not same or problem.discount < 1:
         return None
@@ -73,13 +73,13 @@ def from_moments(evidence: Evidence, problem: Problem) -> float | None:
 
 
 def gap_of(
-    evidence: Evidence, own: Amount, shown: float, confounded: np.ndarray | None, seed: int
+    source: Source, own: Amount, shown: float, confounded: np.ndarray | None, seed: int
 ) -> Gap:
     """Return the gap between what the log shows and what its policy is worth.
 
     Parameters
     ----------
-    evidence
+    source
         What is known of the log.
     own
         The value of the behaviour policy.
@@ -93,12 +93,12 @@ def gap_of(
     if confounded is None:
         return Gap(_less(shown, own, np.zeros(1)), None, None)
     episodes = 1.0
-    if evidence.moments is not None and evidence.length:
-        episodes = max(evidence.moments.n / evidence.length, 1.0)
+    if source.moments is not None and source.length:
+        episodes = max(source.moments.n / source.length, 1.0)
     sampled = np.random.default_rng([seed, 1]).normal(size=len(own.draws))
     sampled *= float(confounded.std()) / np.sqrt(episodes)
     there = float(confounded.mean())
-    known = isinstance(evidence.method, LeastSquares)
+    known = isinstance(source.method, LeastSquares)
     help_ = None if known else _less(there, own, sampled)
     return Gap(_less(shown, own, sampled), help_, shown - (own.estimate if known else there))
 

@@ -27,11 +27,11 @@ from ivvi.policy import Policy, check_steps
 from ivvi.rewards import Learned, make_reward
 from ivvi.valuation.actors import Acting, Fixed, HabitRows, Habitual, OneAction
 from ivvi.valuation.draws import drawing_method
-from ivvi.valuation.evidence import Evidence
 from ivvi.valuation.inquiry import Inquiry
 from ivvi.valuation.luck import Luck
 from ivvi.valuation.result import Amount, Gap, Valuation, gains_of
 from ivvi.valuation.shown import from_log, from_moments, gap_of
+from ivvi.valuation.source import Source
 
 RIVALS = ("behaviour", "zero", "least-squares")
 FIRST_DRAWS, MOST_DRAWS = 500, 8000
@@ -111,9 +111,9 @@ def value(  # noqa: PLR0913
     >>> worth.gains["zero"].interval[0] > 0
     True
     """
-    evidence = Evidence.of(clustered_by(source, cluster, log) if cluster else source)
+    source = Source.of(clustered_by(source, cluster, log) if cluster else source)
     asked = {"horizon": horizon, "discount": discount, "terminal": terminal}
-    problem = problem_of(policy, evidence, reward, actions, asked)
+    problem = problem_of(policy, source, reward, actions, asked)
     check_level(level)
     if draws is not None and draws < 20:
         raise InputError(f"{draws} draws; at least 20 are expected for an interval")
@@ -123,25 +123,25 @@ def value(  # noqa: PLR0913
     if rival is not policy and not (isinstance(rival, str) and rival == name):
         raise InputError(f"a rival is called {name!r}, as what is valued; another name is wanted")
     everyone = {name: policy, **rivals}
-    actors = {who: acting(what, evidence, problem, planner) for who, what in everyone.items()}
+    actors = {who: acting(what, source, problem, planner) for who, what in everyone.items()}
     if replan and not isinstance(policy, Policy):
         raise InputError("planning again needs a policy that ivvi.plan made")
     luck = Luck.of(problem, starts, draws or FIRST_DRAWS, seed)
     count = draws or FIRST_DRAWS
-    inquiry = Inquiry(evidence, problem, luck, method, count, level, seed, progress)
+    inquiry = Inquiry(source, problem, luck, method, count, level, seed, progress)
     values = _settled(inquiry, actors, planner if replan else None, grow=draws is None)
-    shown = from_moments(evidence, problem) if log is None else from_log(log, problem)
+    shown = from_moments(source, problem) if log is None else from_log(log, problem)
     return Valuation(
         values,
         gains_of(values),
-        evidence.verdict,
+        source.verdict,
         shown,
         problem.horizon,
         problem.discount,
         luck.words,
-        drawing_method(evidence, method),
+        drawing_method(source, method),
         replan,
-        (*_notes(evidence, problem, shown, drawing_method(evidence, method)), *_too_few(values)),
+        (*_notes(source, problem, shown, drawing_method(source, method)), *_too_few(values)),
         _gap(inquiry, actors, values, shown),
     )
 
@@ -152,11 +152,11 @@ def _gap(
     """Say why the log shows another return for its own policy, if it is among the valued."""
     if shown is None or "behaviour" not in values:
         return None
-    evidence, confounded = inquiry.evidence, None
-    if evidence.moments is not None:
-        believed = replace(evidence, model=evidence.baseline)
-        confounded = replace(inquiry, evidence=believed).in_estimate(*actors["behaviour"])
-    return gap_of(evidence, values["behaviour"], shown, confounded, inquiry.seed)
+    source, confounded = inquiry.source, None
+    if source.moments is not None:
+        believed = replace(source, model=source.baseline)
+        confounded = replace(inquiry, source=believed).in_estimate(*actors["behaviour"])
+    return gap_of(source, values["behaviour"], shown, confounded, inquiry.seed)
 
 
 def _settled(
@@ -194,7 +194,7 @@ def _too_few(values: dict[str, Amount]) -> tuple[str, ...]:
 def clustered_by(source: Any, cluster: str | tuple[str, ...], log: Log | None) -> Any:
     """Return a fit or saved model with errors clustered by other columns, read from its log."""
     wanted = StandardErrors(cluster=cluster)
-    own = Evidence.of(source)
+    own = Source.of(source)
     if own.clusters == wanted.columns:
         return source
     if log is None or own.moments is None:
@@ -211,21 +211,21 @@ def by_name(against: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
     return dict(against) if isinstance(against, Mapping) else {word: word for word in against}
 
 
-def acting(who: Any, evidence: Evidence, problem: Problem, planner: Any) -> Acting:
+def acting(who: Any, source: Source, problem: Problem, planner: Any) -> Acting:
     """Return who acts, and what it is given, for a policy in any of its forms."""
     width = len(problem.model.action)
     if isinstance(who, str):
         if who == "zero":
             return OneAction(), np.zeros(width)
         if who == "behaviour":
-            if evidence.habit is None:
+            if source.habit is None:
                 raise InputError(
                     "the behaviour policy is not known: this model was fitted from moments and "
                     "holds no rows of the log; name other rivals (--against zero,least-squares)"
                 )
-            return Habitual(evidence.habit.design), HabitRows.of(evidence.habit)
+            return Habitual(source.habit.design), HabitRows.of(source.habit)
         if who == "least-squares":
-            return Fixed.of(_least_squares(evidence, problem, planner))
+            return Fixed.of(_least_squares(source, problem, planner))
         raise InputError(f"unknown policy {who!r}{hint(who, RIVALS)}")
     if hasattr(who, "begin") and hasattr(who, "act"):
         check_steps(who, problem.horizon)
@@ -244,9 +244,9 @@ def acting(who: Any, evidence: Evidence, problem: Problem, planner: Any) -> Acti
     return OneAction(), action
 
 
-def _least_squares(evidence: Evidence, problem: Problem, planner: Any) -> Policy:
+def _least_squares(source: Source, problem: Problem, planner: Any) -> Policy:
     """Plan in the confounded dynamics as the policy was planned."""
-    model = evidence.baseline
+    model = source.baseline
     reward = Learned(model) if isinstance(problem.reward, Learned) else problem.reward
     believed = replace(problem, model=model, reward=reward)
     chosen = Auto() if isinstance(planner, Unplanned) else planner
@@ -273,7 +273,7 @@ def planner_of(policy: Any) -> Any:
 
 def problem_of(
     policy: Any,
-    evidence: Evidence,
+    source: Source,
     reward: Any,
     actions: Any,
     asked: Mapping[str, Any],
@@ -282,7 +282,7 @@ def problem_of(
 
     `asked` has horizon, discount and terminal.
     """
-    model = evidence.model
+    model = source.model
     known = policy.problem if isinstance(policy, Policy) else None
     if known is not None:
         for what in ("state", "action"):
@@ -314,15 +314,13 @@ def _range_of(model: Dynamics) -> Actions:
     return Actions.box(low, np.where(high > low, high, low + 1.0))
 
 
-def _notes(
-    evidence: Evidence, problem: Problem, shown: float | None, method: str
-) -> tuple[str, ...]:
+def _notes(source: Source, problem: Problem, shown: float | None, method: str) -> tuple[str, ...]:
     notes = list(problem.doubts)
-    if evidence.clusters:
+    if source.clusters:
         drawn = "resampled" if method == "bootstrap" else "not the episodes, in the law of W"
-        notes.append(f"as in the fit, clusters by {' and '.join(evidence.clusters)} are {drawn}")
-    if evidence.moments is None:
+        notes.append(f"as in the fit, clusters by {' and '.join(source.clusters)} are {drawn}")
+    if source.moments is None:
         notes.append("without moments the noise and the behaviour policy are taken as known")
-    if shown is None and evidence.habit is not None:
+    if shown is None and source.habit is not None:
         notes.append("what the log shows of its own policy takes the log: pass it (--log)")
     return tuple(notes)

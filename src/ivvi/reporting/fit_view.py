@@ -1,71 +1,52 @@
-"""What a report shows of a fit, whether it is in memory or was saved."""
+"""What a report shows of a fit."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ivvi.diagnostics.first_stage import partial_out
-from ivvi.dynamics import KIND, Dynamics
-from ivvi.errors import FileError
-from ivvi.files import load_folder, unnest
+from ivvi.dynamics import Dynamics
 from ivvi.fitting import Fit
 from ivvi.logs import Batch
 from ivvi.moments import Moments
-from ivvi.shard import Shard
 from ivvi.summary import NORMAL_95, student_widths
 
 Floats = np.ndarray
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FitView:
     """A fit as its reader meets it.
 
     Attributes
     ----------
-    facts
-        `Fit.to_json`.
-    model
-        The estimated dynamics.
-    moments
-        Sums over all rows; None where they were not formed or not kept.
+    fit
+        The fit.
     place
-        Folder of the saved model, or nothing.
+        Folder where it was saved, or nothing.
     """
 
-    facts: dict[str, Any]
-    model: Dynamics
-    moments: Moments | None
+    fit: Fit
     place: str = ""
 
-    @classmethod
-    def of(cls, fit: Fit) -> Fitted:
-        """Look at a fit."""
-        moments = fit.moments if fit.inference and not fit.differenced else None
-        return cls(fit.to_json(), fit.model, moments)
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """`Fit.to_json`."""
+        return self.fit.to_json()
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Fitted:
-        """Read a model that `Fit.save` or `ivvi fit` saved."""
-        document, arrays = load_folder(path, KIND)
-        if not document.get("facts"):
-            raise FileError(f"{path} was saved without its fit; save it with fit.save or ivvi fit")
-        try:
-            model = Dynamics.from_parts(document, arrays)
-            kept = document.get("shard")
-            shard = None if kept is None else Shard.restore(kept, unnest("shard", arrays))
-            moments = None if shard is None else shard.moments
-            return cls(document["facts"], model, moments, str(Path(path)))
-        except FileError as error:
-            raise FileError(f"{path} is {error}") from error
-        except (KeyError, TypeError, AttributeError) as error:
-            raise FileError(f"{path} is not a complete model: {error}") from error
+    @cached_property
+    def model(self) -> Dynamics:
+        """The estimated dynamics."""
+        return self.fit.model
+
+    @property
+    def moments(self) -> Moments | None:
+        """Sums over all rows; None where they were not formed or not kept."""
+        return self.fit.moments if self.fit.has_moments else None
 
     @cached_property
     def sample(self) -> Batch | None:

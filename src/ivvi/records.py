@@ -1,0 +1,152 @@
+"""Frozen dataclasses to JSON values and arrays, and back by their type hints.
+
+`pack` turns a value into JSON with every array put aside by name; `unpack` rebuilds it for the
+type that the reader expects. No class is ever looked up by a name in a file, so a file can only
+fill in what this program asks for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ARRAY, NUMBER = "array", "number"
+"""Keys of the objects that stand for an array, and for a number that JSON cannot hold."""
+
+
+class Packer:
+    """Turns values into JSON; the arrays that it meets are kept in `arrays`.
+
+    Parameters
+    ----------
+    shared
+        Types whose values the reader will have already; null stands for them.
+    """
+
+    def __init__(self, shared: tuple[type, ...] = ()) -> None:
+        self.arrays: dict[str, np.ndarray] = {}
+        self._shared = shared
+        self._names: dict[int, str] = {}
+
+    def pack(self, value: Any) -> Any:
+        """Return JSON values for numbers, text, arrays, dataclasses, tuples and mappings."""
+        if value is None or isinstance(value, self._shared):
+            return None
+        if isinstance(value, np.ndarray):
+            return {ARRAY: self._put_aside(value)}
+        if dataclasses.is_dataclass(value):
+            fields = dataclasses.fields(value)
+            return {f.name: self.pack(getattr(value, f.name)) for f in fields}
+        if isinstance(value, Mapping):
+            if all(isinstance(key, str) for key in value):
+                return {key: self.pack(item) for key, item in value.items()}
+            return [[self.pack(key), self.pack(item)] for key, item in value.items()]
+        if isinstance(value, tuple | list):
+            return [self.pack(item) for item in value]
+        return _scalar(value)
+
+    def _put_aside(self, array: np.ndarray) -> str:
+        """Keep an array under a number; one that was met before is kept once."""
+        if id(array) not in self._names:
+            self._names[id(array)] = str(len(self.arrays))
+            self.arrays[self._names[id(array)]] = array
+        return self._names[id(array)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Unpacker:
+    """Rebuilds values from what a `Packer` made.
+
+    Attributes
+    ----------
+    arrays
+        The arrays by name.
+    shared
+        The values of the shared types.
+    """
+
+    arrays: Mapping[str, np.ndarray]
+    shared: Mapping[type, Any] = dataclasses.field(default_factory=dict)
+
+    def unpack(self, kind: Any, data: Any) -> Any:
+        """Return a value of the type `kind`; KeyError, TypeError or ValueError if it is none."""
+        if isinstance(kind, type) and kind in self.shared:
+            return self.shared[kind]
+        origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+        if origin in (typing.Union, types.UnionType):
+            return self._union(arguments, data)
+        if kind is Any:
+            return data
+        if np.ndarray in (kind, origin):
+            return self.arrays[data[ARRAY]]
+        if dataclasses.is_dataclass(kind):
+            hints: dict[str, Any] = field_types(kind)
+            return kind(**{name: self.unpack(hints[name], data[name]) for name in hints})  # type: ignore[operator]
+        if origin is tuple:
+            return self._tuple(arguments, data)
+        if origin is dict:
+            key, item = arguments
+            pairs = data.items() if isinstance(data, dict) else data
+            return {self.unpack(key, k): self.unpack(item, v) for k, v in pairs}
+        return _checked_scalar(kind, data)
+
+    def _union(self, members: tuple[Any, ...], data: Any) -> Any:
+        for one in members:
+            if isinstance(one, type) and one in self.shared:
+                return self.shared[one]
+        return None if data is None else self.unpack(_member(members, data), data)
+
+    def _tuple(self, arguments: tuple[Any, ...], data: list[Any]) -> tuple[Any, ...]:
+        if arguments[-1:] == (Ellipsis,):
+            return tuple(self.unpack(arguments[0], item) for item in data)
+        return tuple(self.unpack(one, item) for one, item in zip(arguments, data, strict=True))
+
+
+def field_types(kind: Any) -> dict[str, Any]:
+    """Return the types of a dataclass's fields by name, in order."""
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def _scalar(value: Any) -> Any:
+    """Return a number or text as JSON has it."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else {NUMBER: str(float(value))}
+    if isinstance(value, str | Path):
+        return str(value)
+    raise TypeError(f"a {type(value).__name__} cannot be saved")
+
+
+def _checked_scalar(kind: Any, data: Any) -> Any:
+    """Return a number or text of the type expected."""
+    if kind is float:
+        if isinstance(data, dict):
+            return float(data[NUMBER])
+        if isinstance(data, int | float) and not isinstance(data, bool):
+            return float(data)
+    if type(data) is not kind:
+        raise TypeError(f"{data!r} is not a {getattr(kind, '__name__', kind)}")
+    return data
+
+
+def _member(members: tuple[Any, ...], data: Any) -> Any:
+    """Return the member of a union that JSON data is of: text, a sequence, or the one other."""
+    known = [one for one in members if one is not type(None)]
+    if len(known) == 1:
+        return known[0]
+    wanted = tuple if isinstance(data, list) else type(data)
+    for one in known:
+        if wanted in (one, typing.get_origin(one)):
+            return one
+    raise TypeError(f"{data!r} is of none of {members}")

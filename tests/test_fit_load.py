@@ -1,0 +1,148 @@
+"""A saved fit comes back whole: `Fit.load` is the inverse of `Fit.save`, for every method."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import ivvi
+from ivvi.errors import FileError, InputError
+from ivvi.estimators.registry import METHODS
+from ivvi.records import Packer, Unpacker
+
+WORDS = [
+    "exact",
+    "least-squares",
+    "liml",
+    "fuller:4",
+    "kclass:0.5",
+    "gmm",
+    "ridge",
+    "lasso",
+    "adaptive-lasso",
+    "shrunk",
+    "sgda",
+]
+
+
+@pytest.fixture(scope="module")
+def log() -> ivvi.Log:
+    return ivvi.make_env("linear", dim=2).collect(episodes=30, horizon=20, seed=1)
+
+
+def assert_same(one: ivvi.Fit, two: ivvi.Fit) -> None:
+    """Two fits say the same, and hold the same numbers."""
+    assert two.to_json() == one.to_json()
+    assert two.summary(most_outputs=None) == one.summary(most_outputs=None)
+    assert two.roles == one.roles
+    assert two.counts == one.counts
+    assert np.array_equal(two.estimate.influence, one.estimate.influence)
+    for ours, theirs in zip(
+        one.model.parts()[1].values(), two.model.parts()[1].values(), strict=True
+    ):
+        assert np.array_equal(ours, theirs)
+
+
+def test_every_method_is_tried() -> None:
+    assert {word.partition(":")[0] for word in WORDS} == set(METHODS)
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_fit_of_any_method_comes_back(word: str, log: ivvi.Log, tmp_path) -> None:
+    fit = ivvi.estimate(log, method=word)
+    fit.save(tmp_path / "model")
+    loaded = ivvi.load_fit(tmp_path / "model")
+    assert_same(fit, loaded)
+    assert loaded.moments.n == fit.moments.n
+    assert np.array_equal(loaded.moments.scatter, fit.moments.scatter)
+    assert loaded.errors == fit.errors
+    assert loaded.wald("next_x0: a0 = 0").value == fit.wald("next_x0: a0 = 0").value
+
+
+@pytest.mark.parametrize("kind", ["unadjusted", "robust", "clustered", "cr2", "wild", "hac"])
+def test_any_standard_errors_come_back(kind: str, log: ivvi.Log, tmp_path) -> None:
+    fit = ivvi.estimate(log, se=ivvi.StandardErrors(kind, draws=99))
+    fit.save(tmp_path / "model", episodes=True)
+    assert_same(fit, ivvi.Fit.load(tmp_path / "model"))
+
+
+def test_descent_ascent_in_linear_memory_comes_back(log: ivvi.Log, tmp_path) -> None:
+    fit = ivvi.estimate(log, method=ivvi.SGDA(memory="linear"))
+    fit.save(tmp_path / "model")
+    loaded = ivvi.load_fit(tmp_path / "model")
+    assert_same(fit, loaded)
+    for one in (fit, loaded):
+        with pytest.raises(InputError, match="memory of order d"):
+            _ = one.moments
+
+
+def test_differenced_updated_and_summed_fits_come_back(log: ivvi.Log, tmp_path) -> None:
+    fits = {
+        "differenced": ivvi.estimate(log, difference=True),
+        "sums": ivvi.estimate(ivvi.estimate(log).shard),
+        "fourier": ivvi.estimate(log, "linear", "poly2"),
+    }
+    fits["sums"].save(tmp_path / "old")
+    more = ivvi.make_env("linear", dim=2).collect(episodes=10, horizon=20, seed=2)
+    fits["updated"] = ivvi.update_model(tmp_path / "old", more)
+    assert fits["updated"].moments.n == 30 * 20 + 10 * 20
+    for name, fit in fits.items():
+        fit.save(tmp_path / name)
+        assert_same(fit, ivvi.load_fit(tmp_path / name))
+
+
+def test_updating_a_fit_is_updating_its_folder(log: ivvi.Log, tmp_path) -> None:
+    fit = ivvi.estimate(log, method="fuller:4", episodes=True)
+    fit.save(tmp_path / "model", episodes=True)
+    more = ivvi.make_env("linear", dim=2).collect(episodes=10, horizon=20, seed=2)
+    one, two = ivvi.update_model(fit, more), ivvi.update_model(tmp_path / "model", more)
+    assert np.array_equal(one.W, two.W)
+    assert one.method == two.method == "fuller:4"
+
+
+def test_a_loaded_fit_is_valued_as_the_one_in_memory(log: ivvi.Log, tmp_path) -> None:
+    """Differenced ones too, of which no moments are saved."""
+    fit = ivvi.estimate(log, difference=True)
+    fit.save(tmp_path / "model")
+    settings = {
+        "reward": "quadratic:weight=0.05",
+        "horizon": 5,
+        "draws": 40,
+        "against": ("zero",),
+    }
+    action = [0.1] * len(fit.roles.action)
+    one, two = (ivvi.value(action, source, **settings) for source in (fit, tmp_path / "model"))
+    assert one.to_json() == two.to_json()
+
+
+def test_what_was_not_saved_is_refused_with_the_reason(log: ivvi.Log, tmp_path) -> None:
+    fit = ivvi.estimate(log)
+    fit.save(tmp_path / "model", moments=False)
+    loaded = ivvi.load_fit(tmp_path / "model")
+    assert loaded.summary() == fit.summary()
+    with pytest.raises(InputError, match="saved without its moments"):
+        _ = loaded.moments
+    fit.model.save(tmp_path / "bare")
+    with pytest.raises(FileError, match="saved without its fit"):
+        ivvi.load_fit(tmp_path / "bare")
+
+
+def test_no_class_is_looked_up_by_a_name_in_the_file(log: ivvi.Log, tmp_path) -> None:
+    """A forged type is refused by the type that the reader expects."""
+    ivvi.estimate(log).save(tmp_path / "model")
+    document = json.loads((tmp_path / "model" / "model.json").read_text())
+    packer = Packer()
+    counts = packer.pack(ivvi.estimate(log).counts)
+    assert set(counts) == {f.name for f in dataclasses.fields(ivvi.estimate(log).counts)}
+    counts["rows"] = {"array": "0"}
+    with pytest.raises(TypeError, match="is not a int"):
+        Unpacker({"0": np.zeros(3)}).unpack(type(ivvi.estimate(log).counts), counts)
+    assert "fit" in document
+
+
+@pytest.mark.parametrize("word", ["fuller:4", "kclass:0.5", "exact", "sgda"])
+def test_a_stream_comes_back_with_its_method(word: str, log: ivvi.Log, tmp_path) -> None:
+    stream = ivvi.Stream(method=word).partial_fit(log)
+    stream.save(tmp_path / "stream.npz")
+    assert ivvi.Stream.load(tmp_path / "stream.npz").method == stream.method
