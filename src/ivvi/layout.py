@@ -171,7 +171,8 @@ class Layout:
         """Rebuild a layout from `to_json`."""
         phi, psi, blocks = (FeatureMap.from_json(facts[key]) for key in ("phi", "psi", "blocks"))
         pieces = tuple(zip(blocks.blocks, facts["arguments"], facts["starts"], strict=True))
-        return cls(phi, psi, *(tuple(facts[name]) for name in NAMES), pieces)
+        named: dict[str, Any] = {name: tuple(facts[name]) for name in NAMES}
+        return cls(phi=phi, psi=psi, pieces=pieces, **named)
 
 
 def build_layout(
