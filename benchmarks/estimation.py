@@ -46,8 +46,8 @@ def prepare_ivvi(x, a, z, y):
 def fit_ivvi(log):
     """Coefficients and standard errors."""
     from ivvi.estimators import Exact
-    from ivvi.features import linear
-    from ivvi.layout import Layout
+    from ivvi.features.design import Layout
+    from ivvi.features.feature_map import linear
     from ivvi.moments import compute_moments
 
     moments, _ = compute_moments(log, Layout.build(linear(), linear(), log.roles))

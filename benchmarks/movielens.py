@@ -14,8 +14,8 @@ import numpy as np
 
 import ivvi
 from ivvi.actions import Actions
-from ivvi.evaluation import optimal_policy
-from ivvi.simulators import load_factors
+from ivvi.simulators.catalogue import load_factors
+from ivvi.simulators.evaluate import optimal_policy
 
 METHODS = ("least-squares", "exact", "shrunk")
 CELLS = [(name, s) for name in ("recommender", "recommender-revised") for s in ("I", "II", "III")]

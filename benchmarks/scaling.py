@@ -50,7 +50,17 @@ for name in names["x"]:
 
 def commands(log: Path, folder: Path) -> dict[str, list[str]]:
     """Return what each tool runs."""
-    fit = [sys.executable, "-m", "ivvi.cli", "fit", str(log), "--state", "x*", "--action", "a*"]
+    fit = [
+        sys.executable,
+        "-m",
+        "ivvi.cli.main",
+        "fit",
+        str(log),
+        "--state",
+        "x*",
+        "--action",
+        "a*",
+    ]
     fit += ["--instrument", "z*", "--out", str(folder / "model"), "--force"]
     return {
         "ivvi, clustered": fit,

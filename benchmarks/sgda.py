@@ -19,10 +19,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ivvi.estimators.descent import State, advance, advance_many, begin_many
-from ivvi.estimators.passes import CHUNK
-from ivvi.estimators.schedules import Decay
-from ivvi.estimators.trace import log_points
+from ivvi.estimators.convergence import log_points
+from ivvi.estimators.sgda.jax_kernel import State, advance, advance_many, begin_many
+from ivvi.estimators.sgda.loop import CHUNK
+from ivvi.estimators.sgda.schedules import Decay
 
 SCHEDULE = Decay(0.005, power=0.35, delay=50.0)
 RUNS = 8

@@ -38,8 +38,8 @@ RUNS = {
 }
 COUNTED = """
 import sys
-from ivvi.cli import main
-from ivvi.logs.parquet import ParquetTable
+from ivvi.cli.main import main
+from ivvi.logs.parquet_files import ParquetTable
 cells, plain = 0, ParquetTable.batches
 def batches(self, columns, *rest, **more):
     global cells

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import ivvi
-from ivvi.layout import build_layout
+from ivvi.features.design import build_layout
 
 
 def main() -> None:

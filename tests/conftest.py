@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from ivvi.program_cache import keep_programs
+from ivvi._io.program_cache import keep_programs
 
 if "IVVI_CACHE" not in os.environ:
     os.environ["IVVI_CACHE"] = str(Path(__file__).parents[1] / ".pytest_cache" / "xla")
@@ -60,8 +60,8 @@ def roles_of(names_of):
 @pytest.fixture(scope="session")
 def moments_of(roles_of):
     """Return the moments of arrays x, a, z, y; no reader looks at them on the way."""
-    from ivvi.features import parse_features
-    from ivvi.layout import Layout
+    from ivvi.features.design import Layout
+    from ivvi.features.feature_map import parse_features
     from ivvi.logs import Batch
     from ivvi.moments import Moments
 
@@ -140,7 +140,7 @@ def linear_model(names_of):
 @pytest.fixture(scope="session")
 def factors():
     """Return the factors of the synthetic ratings; computing them takes seconds."""
-    from ivvi.simulators import load_factors
+    from ivvi.simulators.catalogue import load_factors
 
     return load_factors()
 

@@ -14,7 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from ivvi.cli import main
+from ivvi.cli.main import main
 
 ROLES = {"state": "x*", "action": "a*", "instrument": "z*"}
 OPTIONS = ("--state", "x*", "--action", "a*", "--instrument", "z*")
@@ -91,7 +91,7 @@ def run(*arguments):
 
 def run_process(*arguments, code=None, **environment):
     """Run the command line in a process of its own, after the Python code in `code`."""
-    start = f"{code or ''}\nimport sys; from ivvi.cli import main; main(sys.argv[1:])"
+    start = f"{code or ''}\nimport sys; from ivvi.cli.main import main; main(sys.argv[1:])"
     done = subprocess.run(
         [sys.executable, "-c", start, *map(str, arguments)],
         capture_output=True,

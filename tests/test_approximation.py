@@ -5,12 +5,12 @@ import pytest
 
 import ivvi
 from helpers import dependent_log, dependent_rows
-from ivvi.diagnostics.approximation import eta_2, richer_word
 from ivvi.experiments.checks import draw
-from ivvi.features import parse_features
-from ivvi.layout import Layout, build_layout
+from ivvi.features.design import Layout, build_layout
+from ivvi.features.feature_map import parse_features
 from ivvi.moments import compute_moments
-from ivvi.nested import restrict
+from ivvi.moments.restrict import restrict
+from ivvi.sequence.richer_features import eta_2, richer_word
 
 
 def two_stage(Phi, Psi, y):

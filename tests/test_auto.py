@@ -9,11 +9,11 @@ import pytest
 import ivvi
 from ivvi import Actions, Auto, Dynamics, load_policy
 from ivvi.errors import InputError, PlanningWarning
-from ivvi.planners.bounds import upper_bound
-from ivvi.planners.comparison import Comparison
-from ivvi.planners.problem import Problem
-from ivvi.planners.riccati import RiccatiStep, riccati_values
-from ivvi.planners.trials import Trials
+from ivvi.planning.comparison import Comparison
+from ivvi.planning.problem import Problem
+from ivvi.planning.trials import Trials
+from ivvi.planning.upper_bounds import upper_bound
+from ivvi.planning.value_iteration.riccati import RiccatiStep, riccati_values
 
 
 def model_of(W, noise, states, actions, d_a=1, **others):

@@ -11,8 +11,8 @@ import pytest
 import ivvi
 from helpers import run
 from ivvi.errors import InputError
-from ivvi.planners.cautious import SCENARIOS, directions, scenarios
-from ivvi.planners.usual import Support, Usual
+from ivvi.planning.cautious import SCENARIOS, directions, scenarios
+from ivvi.planning.usual_action import Support, Usual
 
 # what a cautious plan leaves undone may be worth something in the model
 pytestmark = pytest.mark.filterwarnings("ignore:the plan loses to a simple rival")

@@ -15,8 +15,8 @@ import pytest
 import ivvi
 from helpers import OPTIONS, assert_refused, changed, make_rows, run, take, write_table
 from ivvi import SGDA, Checkpoint, Exact, estimate, read_logs
+from ivvi._io.files import load_file, remove_file, save_file
 from ivvi.errors import FileError, InputError
-from ivvi.files import load_file, remove_file, save_file
 from ivvi.logs import Position
 
 pytestmark = pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
@@ -46,9 +46,9 @@ class Reaper:
             original_replace(*names)
             self.event()
 
-        monkeypatch.setattr("ivvi.files.np.savez", savez)
-        monkeypatch.setattr("ivvi.files.os.replace", replace)
-        for name in ("ivvi.moments.sums.scatter_of", "ivvi.estimators.passes.evaluate"):
+        monkeypatch.setattr("ivvi._io.files.np.savez", savez)
+        monkeypatch.setattr("ivvi._io.files.os.replace", replace)
+        for name in ("ivvi.moments.moments.scatter_of", "ivvi.estimators.sgda.loop.evaluate"):
             self._count_calls(monkeypatch, name)
 
     def _count_calls(self, monkeypatch, name):
@@ -70,7 +70,7 @@ class Reaper:
 @pytest.fixture
 def reaper(monkeypatch):
     """Cut the work into small pieces, and return what kills it."""
-    monkeypatch.setattr("ivvi.estimators.passes.CHUNK", 256)
+    monkeypatch.setattr("ivvi.estimators.sgda.loop.CHUNK", 256)
     return Reaper(monkeypatch)
 
 
@@ -256,7 +256,7 @@ def test_what_is_no_checkpoint_is_refused(log, tmp_path):
 def test_a_checkpoint_is_written_every_so_often(log, tmp_path, monkeypatch):
     """Not at each batch: once in `every` seconds, and at the end of a stage."""
     written = []
-    monkeypatch.setattr("ivvi.checkpoint.save_file", lambda *a: written.append(clock[0]))
+    monkeypatch.setattr("ivvi._io.checkpoint.save_file", lambda *a: written.append(clock[0]))
     clock = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     original = ivvi.Moments.of_batch.__func__
@@ -274,7 +274,7 @@ def test_a_checkpoint_is_written_every_so_often(log, tmp_path, monkeypatch):
 
 
 def command(*arguments):
-    start = "import sys; from ivvi.cli import main; main(sys.argv[1:])"
+    start = "import sys; from ivvi.cli.main import main; main(sys.argv[1:])"
     return [sys.executable, "-c", start, *map(str, arguments)]
 
 

@@ -15,7 +15,7 @@ import pytest
 import ivvi
 from helpers import OPTIONS, ROLES, make_rows, run, write_table
 from ivvi import estimate, load_model, read_logs
-from ivvi.terminal import progress
+from ivvi.cli.terminal import progress
 
 COMMANDS = ("demo", "simulate", "fit", "diagnose")
 SMALL = ("--dim", 2, "--episodes", 20, "--horizon", 50)
@@ -96,7 +96,7 @@ def test_a_reader_that_goes_away_is_no_disaster(buffered, small):
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(
-        [sys.executable, "-m", "ivvi.cli", "diagnose", small, *OPTIONS],
+        [sys.executable, "-m", "ivvi.cli.main", "diagnose", small, *OPTIONS],
         stdout=writing,
         stderr=subprocess.PIPE,
         text=True,
@@ -448,7 +448,7 @@ def test_the_demo_can_be_told_again(told, tmp_path, monkeypatch):
     before = (told[1] / "demo.json").read_text()
     kept = shutil.copy(told[1] / "log.parquet", tmp_path)
     monkeypatch.setattr(
-        "ivvi.environments.ConfoundedEnv.write_log",
+        "ivvi.simulators.ConfoundedEnv.write_log",
         lambda env, path, *, seed, force: shutil.copy(kept, path),
     )
     result = succeed("demo", "--out", told[1], "--json", "-")

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.environments import ConfoundedEnv, gaussian, linear_world
-from ivvi.environments.clinical import CARE_COST, delivery_reward
 from ivvi.errors import InputError
+from ivvi.simulators import ConfoundedEnv, gaussian, linear_world
+from ivvi.simulators.clinical import CARE_COST, delivery_reward
 
 CASES = {"nicu": {"episodes": 4000}, "sepsis": {"episodes": 400}}
 

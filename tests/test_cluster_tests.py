@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ivvi.diagnostics.cluster_tests import Range, cumulative, zero_mean
+from ivvi.sequence.cluster_tests import Range, cumulative, zero_mean
 
 
 def test_many_comparisons_are_corrected():

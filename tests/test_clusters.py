@@ -11,11 +11,11 @@ import pytest
 import ivvi
 from helpers import OPTIONS, assert_refused, make_rows, run, write_table
 from ivvi import StandardErrors
-from ivvi.diagnostics.wild import WildBootstrap
 from ivvi.errors import InputError, IvviWarning
-from ivvi.estimators.dependence import step_dependence
+from ivvi.estimators.covariance.step_dependence import step_dependence
 from ivvi.experiments.interval_coverage import DESIGNS, Design, clusters, measure, weekly
-from ivvi.summary import half_widths
+from ivvi.fitting.summary import half_widths
+from ivvi.weak_iv.wild_bootstrap import WildBootstrap
 
 DATA = Path("/work/shared/data/iv")
 pytestmark = pytest.mark.filterwarnings(

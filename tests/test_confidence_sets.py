@@ -10,25 +10,25 @@ from hypothesis import strategies as st
 
 import ivvi
 from helpers import OPTIONS, assert_refused, make_rows, run, write_table
-from ivvi.diagnostics.confidence_sets import (
+from ivvi.diagnostics.quantiles import chi2_quantile, chi2_tails, f_quantile
+from ivvi.errors import DataError, InputError
+from ivvi.estimators import Exact
+from ivvi.weak_iv.confidence_sets import (
     LINE,
     ConfidenceSet,
     anderson_rubin,
     conditional_likelihood_ratio,
     conditional_tail,
 )
-from ivvi.diagnostics.effect_scores import EffectScores
-from ivvi.diagnostics.effects import Effect
-from ivvi.diagnostics.quantiles import chi2_quantile, chi2_tails, f_quantile
-from ivvi.diagnostics.robust_sets import (
+from ivvi.weak_iv.effect_scores import EffectScores
+from ivvi.weak_iv.partialled_effect import Effect
+from ivvi.weak_iv.robust_anderson_rubin import (
     minimise_ar,
     robust_anderson_rubin,
     span,
     starting_points,
     statistic,
 )
-from ivvi.errors import DataError, InputError
-from ivvi.estimators import Exact
 
 SHAPES = {  # d_x, d_a, d_z
     "one, just identified": (2, 1, 1),

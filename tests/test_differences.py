@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 import ivvi
 from helpers import OPTIONS, ROLES, run
-from ivvi.differences import BEFORE, difference_log
-from ivvi.environments import ConfoundedEnv, gaussian, linear_world
 from ivvi.errors import InputError
-from ivvi.layout import build_layout
+from ivvi.features.design import build_layout
+from ivvi.fitting.differences import BEFORE, difference_log
+from ivvi.simulators import ConfoundedEnv, gaussian, linear_world
 
 LASTING = np.array([[1.0, 0.5], [0.5, 1.0]])
 

@@ -12,12 +12,12 @@ import pytest
 
 import ivvi
 from helpers import OPTIONS, assert_refused, changed, make_rows, run, run_process, take, write_table
-from ivvi.distributed import compute_moments_on
 from ivvi.errors import DataError, InputError
-from ivvi.features import linear
-from ivvi.layout import Layout
-from ivvi.logs.clients import LOCAL, connected
+from ivvi.features.design import Layout
+from ivvi.features.feature_map import linear
+from ivvi.logs.dask_client import LOCAL, connected
 from ivvi.moments import compute_moments
+from ivvi.moments.dask import compute_moments_on
 
 distributed = pytest.importorskip("distributed")
 
@@ -32,7 +32,7 @@ def client():
 @pytest.fixture
 def small_pieces(monkeypatch):
     """Cut logs into pieces of one row group, however small."""
-    monkeypatch.setattr("ivvi.logs.cluster.PIECE_ROWS", 1)
+    monkeypatch.setattr("ivvi.logs.dask_pass.PIECE_ROWS", 1)
 
 
 def both(log, client):
@@ -113,7 +113,7 @@ def test_logs_with_next_state_columns_in_any_order(keys, shuffled, client, small
 
 
 def test_several_files_and_small_row_groups_in_one_piece(client, tmp_path, monkeypatch):
-    monkeypatch.setattr("ivvi.logs.cluster.PIECE_ROWS", 20)
+    monkeypatch.setattr("ivvi.logs.dask_pass.PIECE_ROWS", 20)
     columns = make_rows(12, 10)
     for i, rows in enumerate((range(33), range(33, 71), range(71, 120))):
         write_table(take(columns, rows), tmp_path / f"part-{i}.parquet", row_group_size=6)
@@ -157,7 +157,7 @@ def test_the_second_pass_is_that_of_one_process(
         columns = take(columns, np.random.default_rng(0).permutation(300))
     path = write_table(columns, tmp_path / "log.parquet", row_group_size=group)
     one = ivvi.estimate(path, psi="poly2", se=se)
-    monkeypatch.setattr("ivvi.estimators.scores.sum_rows", None)
+    monkeypatch.setattr("ivvi.estimators.covariance.scores.sum_rows", None)
     fit = ivvi.estimate(path, psi="poly2", se=se, client=client)
     np.testing.assert_allclose(fit.se, one.se, rtol=1e-9)
     np.testing.assert_allclose(
@@ -195,7 +195,7 @@ def test_what_crosses_pieces_is_summed_by_workers_too(
     columns = take(columns, np.setdiff1d(np.arange(300), [14, 15, 77]))
     path = write_table(columns, tmp_path / "log.parquet", row_group_size=group)
     one = ivvi.estimate(path, se=se)
-    monkeypatch.setattr("ivvi.estimators.scores.sum_rows", None)
+    monkeypatch.setattr("ivvi.estimators.covariance.scores.sum_rows", None)
     fit = ivvi.estimate(path, se=se, client=client)
     np.testing.assert_allclose(fit.se, one.se, rtol=1e-9)
     assert fit.estimate.covariance.clusters == one.estimate.covariance.clusters
@@ -255,7 +255,7 @@ def test_clusters_that_are_none(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="0 workers were asked for; at least 1"):
         ivvi.estimate(path, client=0)
     with pytest.raises(InputError, match="a checkpoint is for one process"):
-        ivvi.estimate(path, client=2, checkpoint=ivvi.checkpoint.Checkpoint(tmp_path / "state"))
+        ivvi.estimate(path, client=2, checkpoint=ivvi._io.checkpoint.Checkpoint(tmp_path / "state"))
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"pip install 'ivvi\[dask\]'"):
         ivvi.estimate(path, client=2)
@@ -286,7 +286,7 @@ def test_a_scheduler_that_does_not_answer_is_one_sentence(tmp_path, monkeypatch)
     assert time.monotonic() - started < 30  # five seconds of patience, and starting Python
     assert_refused(result, "no Dask scheduler answers at tcp://127.0.0.1:9")
     assert not (tmp_path / "model").exists()
-    monkeypatch.setattr("ivvi.logs.clients.PATIENCE", 0.2)
+    monkeypatch.setattr("ivvi.logs.dask_client.PATIENCE", 0.2)
     assert_refused(run("diagnose", path, *OPTIONS, *away), "no Dask scheduler answers")
 
 

@@ -12,8 +12,8 @@ import pytest
 import helpers
 import ivvi
 from ivvi import Dynamics, custom, fourier, linear, load_model, one_hot, polynomial, spline
+from ivvi._io.files import save_folder
 from ivvi.errors import FileError, InputError
-from ivvi.files import save_folder
 
 RNG = np.random.default_rng(0)
 X, A = RNG.normal(size=(40, 2)), RNG.integers(0, 3, size=(40, 1)).astype(float)

@@ -12,11 +12,11 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import ivvi
-from ivvi.environments import ConfoundedEnv, World, gaussian, linear_world
-from ivvi.environments import env as env_module
-from ivvi.environments.recommender import ORIGINAL, REVISED
 from ivvi.errors import InputError
-from ivvi.simulators import NAMES
+from ivvi.simulators import ConfoundedEnv, World, gaussian, linear_world
+from ivvi.simulators import env as env_module
+from ivvi.simulators.catalogue import NAMES
+from ivvi.simulators.recommender import ORIGINAL, REVISED
 
 SMALL = {"episodes": 20, "horizon": 50}
 WATCHED = {"episodes": 60, "horizon": 100}

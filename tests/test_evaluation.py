@@ -15,9 +15,9 @@ from gymnasium.utils.env_checker import check_env
 
 import ivvi
 from helpers import assert_refused, run
-from ivvi.environments import Behaviour
-from ivvi.evaluation import Average, optimal_policy
-from ivvi.rollouts import roll_out
+from ivvi.dynamics.rollout import roll_out
+from ivvi.simulators import Behaviour
+from ivvi.simulators.evaluate import Average, optimal_policy
 
 REWARD = "quadratic:weight=0.05"
 SHORT = {"episodes": 32, "horizon": 40, "seed": 3}

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from scipy.interpolate import BSpline
 
 import ivvi
-from ivvi.blocks import Constant, Custom, Fourier, Interactions, OneHot, Power, Spline
 from ivvi.errors import DataError, FileError, InputError
-from ivvi.features import (
+from ivvi.features.blocks import Constant, Fourier, Interactions, OneHot, Power, Spline
+from ivvi.features.custom_block import Custom
+from ivvi.features.feature_map import (
     FeatureMap,
     custom,
     describe_direction,

@@ -11,10 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers import OPTIONS, assert_refused, make_rows, run, run_process, write_table
-from ivvi import files as files_module
 from ivvi import load_model, read_logs
-from ivvi.errors import FileError
-from ivvi.files import (
+from ivvi._io import files as files_module
+from ivvi._io.files import (
     FORMAT,
     atomic_file,
     atomic_folder,
@@ -23,6 +22,7 @@ from ivvi.files import (
     save_folder,
     write_json,
 )
+from ivvi.errors import FileError
 
 FACTS = {"name": "ü", "numbers": [1, 2.5, None], "inner": {"b": 1, "a": True}}
 ARRAYS = {"W": np.arange(6.0).reshape(2, 3) / 7, "i": np.array([1, 2])}
@@ -332,7 +332,7 @@ def half(path, **_):
     path.write_bytes(b"PK half of a file")
     die()
 numpy.savez = half""",
-    "before the JSON": "import json, ivvi.files\nivvi.files.json.dumps = die",
+    "before the JSON": "import json, ivvi._io.files\nivvi._io.files.json.dumps = die",
     "in the JSON": """
 import pathlib
 write = pathlib.Path.write_text

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import ivvi
+from ivvi._io.records import Packer, Unpacker
 from ivvi.errors import FileError, InputError
 from ivvi.estimators.registry import METHODS
-from ivvi.records import Packer, Unpacker
 
 WORDS = [
     "exact",

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ivvi.blocks import Constant, Power
 from ivvi.diagnostics import cragg_donald, sargan, strength, wu_hausman
 from ivvi.errors import DataError, InputError
 from ivvi.estimators import Exact, LeastSquares, StandardErrors
-from ivvi.estimators.inference import with_errors
-from ivvi.estimators.standard_errors import Resolved
+from ivvi.estimators.covariance.standard_errors import Resolved
+from ivvi.estimators.covariance.with_errors import with_errors
 from ivvi.estimators.whitening import whiten
-from ivvi.features import FeatureMap
+from ivvi.features.blocks import Constant, Power
+from ivvi.features.feature_map import FeatureMap
 from ivvi.moments import Moments
 
 METHODS = [Exact(), LeastSquares()]

@@ -29,7 +29,7 @@ def loaded_by(code, *arguments):
 
 FIT = """
 import contextlib, sys
-from ivvi.cli import main
+from ivvi.cli.main import main
 with contextlib.suppress(SystemExit):
     main(sys.argv[1:])
 """
@@ -40,7 +40,7 @@ with contextlib.suppress(SystemExit):
     [
         ("import ivvi", HEAVY),
         ("import ivvi; dir(ivvi); ivvi.InputError", HEAVY),
-        ("import ivvi.cli", HEAVY),
+        ("import ivvi.cli.main", HEAVY),
         ("import ivvi.logs", HEAVY - {"pyarrow", "numpy"}),
         ("import ivvi.fitting", HEAVY - {"pyarrow", "numpy"}),
         ("import ivvi; ivvi.load_model", HEAVY - {"numpy"}),

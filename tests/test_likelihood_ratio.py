@@ -8,16 +8,16 @@ import pytest
 
 import ivvi
 from helpers import OPTIONS, assert_refused, make_rows, run, write_table
-from ivvi.diagnostics.confidence_sets import (
+from ivvi.errors import DataError, InputError
+from ivvi.weak_iv.confidence_sets import (
     LINE,
     conditional_likelihood_ratio,
     conditional_tail,
 )
-from ivvi.diagnostics.effect_scores import EffectScores
-from ivvi.diagnostics.effects import Effect
-from ivvi.diagnostics.robust_ratio import p_value, quasi_ratio, robust_likelihood_ratio
-from ivvi.diagnostics.robust_sets import robust_anderson_rubin
-from ivvi.errors import DataError, InputError
+from ivvi.weak_iv.effect_scores import EffectScores
+from ivvi.weak_iv.partialled_effect import Effect
+from ivvi.weak_iv.robust_anderson_rubin import robust_anderson_rubin
+from ivvi.weak_iv.robust_likelihood_ratio import p_value, quasi_ratio, robust_likelihood_ratio
 
 EPISODES = np.repeat(np.arange(60), 5)
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from ivvi.canvas import check_figure, save_figure
+from ivvi._io.plotting import check_figure, save_figure
 from ivvi.errors import InputError
 from ivvi.experiments.losses import SETTINGS, Curve, command, draw, run, table
 

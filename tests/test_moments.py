@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ivvi.blocks import Constant, Fourier, Interactions, OneHot, Power, Spline
 from ivvi.errors import InputError
 from ivvi.estimators import Exact
-from ivvi.features import FeatureMap, linear, parse_features, polynomial, spline
-from ivvi.layout import Layout
+from ivvi.features.blocks import Constant, Fourier, Interactions, OneHot, Power, Spline
+from ivvi.features.design import Layout
+from ivvi.features.feature_map import FeatureMap, linear, parse_features, polynomial, spline
 from ivvi.logs import Batch
 from ivvi.moments import Moments, compress, compute_moments, is_constant
 

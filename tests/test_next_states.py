@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.dynamics import Dynamics
+from ivvi.dynamics.model import Dynamics
+from ivvi.dynamics.next_state import Category, find_categories, next_state, noise_law, outcomes
 from ivvi.errors import InputError
-from ivvi.next_states import Category, find_categories, next_state, noise_law, outcomes
 
 WEAR = np.array([[0.7, 0.2, 0.1, 0.0], [0, 0.6, 0.3, 0.1], [0, 0, 0.5, 0.5], [0, 0, 0, 1.0]])
 LEVELS = np.vstack([np.zeros(3), np.eye(3)])

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 import ivvi
-from ivvi.cli import VERBS
+from ivvi.cli.main import VERBS
 
 ROOT = Path(__file__).parents[1]
 

@@ -14,15 +14,15 @@ from scipy.optimize import lsq_linear
 import ivvi
 from helpers import user_reward
 from ivvi import MPC, Actions, load_policy, plan
+from ivvi.dynamics.rollout import Decision
 from ivvi.errors import InputError
-from ivvi.planners.beam import best_choice
-from ivvi.planners.box_qp import BoxQP
-from ivvi.planners.lookahead import Lookahead, quadratic_form
-from ivvi.planners.newton import maximise
-from ivvi.planners.problem import Problem
-from ivvi.planners.riccati import value_tail
+from ivvi.planning.mpc.beam_search import best_choice
+from ivvi.planning.mpc.box_qp import BoxQP
+from ivvi.planning.mpc.lookahead import Lookahead, quadratic_form
+from ivvi.planning.mpc.newton import maximise
+from ivvi.planning.problem import Problem
+from ivvi.planning.value_iteration.riccati import value_tail
 from ivvi.rewards import Quadratic
-from ivvi.rollouts import Decision
 
 
 @pytest.fixture(scope="module")

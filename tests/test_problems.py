@@ -11,7 +11,7 @@ import ivvi
 from helpers import user_reward
 from ivvi import Actions, plan
 from ivvi.errors import FileError, InputError, PlanningWarning
-from ivvi.planners.problem import Problem
+from ivvi.planning.problem import Problem
 from ivvi.rewards import (
     Linear,
     Quadratic,

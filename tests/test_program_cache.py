@@ -7,10 +7,10 @@ import zlib
 
 import pytest
 
-from ivvi.program_cache import ProgramCache, keep_programs
+from ivvi._io.program_cache import ProgramCache, keep_programs
 
 COMPILE = """
-from ivvi.program_cache import keep_programs
+from ivvi._io.program_cache import keep_programs
 keep_programs()
 import jax, logging
 hits = []
@@ -102,7 +102,7 @@ def test_a_folder_that_cannot_be_written_is_no_fault(alone, monkeypatch):
 
 
 def test_doctor_shows_the_cache(alone, monkeypatch):
-    from ivvi.doctor import _machine
+    from ivvi.cli.doctor_checks import _machine
 
     assert compiled() == 0
     count = len(ProgramCache.usual().programs)

@@ -7,9 +7,9 @@ import sys
 import numpy as np
 import pytest
 
-from ivvi.environments import ConfoundedEnv
 from ivvi.errors import InputError
 from ivvi.experiments.rates import SETTLED, STRENGTHS, Rate, bounded_world, command, measure, table
+from ivvi.simulators import ConfoundedEnv
 
 
 @pytest.mark.parametrize("rho", [STRENGTHS[1], pytest.param(STRENGTHS[0], marks=pytest.mark.slow)])

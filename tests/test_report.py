@@ -11,11 +11,11 @@ import pytest
 import ivvi
 from helpers import OPTIONS, assert_refused, make_rows, run, write_table
 from ivvi.errors import IvviWarning
+from ivvi.evaluation.valuation import Amount, Valuation
 from ivvi.experiments.results import Curve, ResultFigure, Results, ResultTable
 from ivvi.reporting.cells import Picture, decimals_of, format_cell, sort_value
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.pictures import INK, draw
-from ivvi.valuation.result import Amount, Valuation
 from page_checks import EVIL, ids_of, parse
 
 

@@ -133,8 +133,8 @@ def test_a_run_fills_tables_and_figures(whole):
 def test_regret_is_that_of_the_rollouts(whole):
     """The regret of the table against returns that are computed here."""
     from ivvi import estimate, make_env, plan
-    from ivvi.evaluation import optimal_policy
     from ivvi.experiments.work import EVALUATION_SEED
+    from ivvi.simulators.evaluate import optimal_policy
 
     env = make_env("linear", dim=1, setting="I")
     settings = {"episodes": 4, "horizon": 40, "seed": EVALUATION_SEED}
@@ -178,7 +178,7 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_records(whole, tmp_path):
 
 def test_dask_gives_the_same_records(whole, tmp_path):
     distributed = pytest.importorskip("distributed")
-    from ivvi.logs.clients import LOCAL
+    from ivvi.logs.dask_client import LOCAL
 
     out = tmp_path / "out"
     with distributed.LocalCluster(n_workers=1, processes=False, **LOCAL) as cluster:
@@ -188,7 +188,7 @@ def test_dask_gives_the_same_records(whole, tmp_path):
 
 
 def start(out, *words):
-    command = [sys.executable, "-m", "ivvi.cli", "reproduce", "linear", "--specs", SPECS]
+    command = [sys.executable, "-m", "ivvi.cli.main", "reproduce", "linear", "--specs", SPECS]
     return subprocess.Popen(
         [*command, "--seeds", "1", "--jobs", "2", "--out", str(out), *words],
         stdout=subprocess.DEVNULL,

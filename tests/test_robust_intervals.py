@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.diagnostics.action_strength import holding
 from ivvi.diagnostics.tails import noncentral_tail
-from ivvi.diagnostics.tf import ENOUGH_F, TWO_SIDED, tf_critical_value
-from ivvi.dynamics import InstrumentVerdict
+from ivvi.dynamics.model import InstrumentVerdict
 from ivvi.errors import DataError, IdentificationError, IvviWarning
-from ivvi.features import custom, polynomial
+from ivvi.features.feature_map import custom, polynomial
 from ivvi.reporting import report
 from ivvi.sklearn import IVRegressor
+from ivvi.weak_iv.action_strength import holding
+from ivvi.weak_iv.tf_critical_values import ENOUGH_F, TWO_SIDED, tf_critical_value
 
 pytestmark = pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
 

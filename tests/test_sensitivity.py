@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 import ivvi
 from helpers import run
 from ivvi.actions import Actions
+from ivvi.dynamics.env import ModelSimulator, one_of
+from ivvi.dynamics.rollout import roll_out
 from ivvi.errors import InputError
 from ivvi.estimators import Exact
+from ivvi.evaluation.actors import Fixed, OneAction
+from ivvi.evaluation.source import Source
+from ivvi.evaluation.value_policy import acting, problem_of
 from ivvi.experiments.breakdown import QUESTIONS, Record, measure, root, table
-from ivvi.invalidity.analysis import effect_bands
-from ivvi.invalidity.flips import has_flipped
-from ivvi.invalidity.gains import Stage, deviations, first_loss, ladder, smallest_loss
-from ivvi.invalidity.variances import Variances, errors_of, rows_of
-from ivvi.invalidity.violations import Exclusion, Violation
-from ivvi.model_env import ModelSimulator, one_of
-from ivvi.rollouts import roll_out
-from ivvi.valuation.actors import Fixed, OneAction
-from ivvi.valuation.source import Source
-from ivvi.valuation.valuing import acting, problem_of
+from ivvi.sensitivity_analysis.action_changes import has_flipped
+from ivvi.sensitivity_analysis.analysis import effect_bands
+from ivvi.sensitivity_analysis.gains import Stage, deviations, first_loss, ladder, smallest_loss
+from ivvi.sensitivity_analysis.variances import Variances, errors_of, rows_of
+from ivvi.sensitivity_analysis.violations import Exclusion, Violation
 
 REWARD = "quadratic:weight=0.05"
 

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 import ivvi
 import ivvi.logs.log
 from helpers import OPTIONS, assert_refused, make_rows, run, write_table
-from ivvi.diagnostics.sequence_moments import Blocks, compute_sequence_moments
-from ivvi.environments import ConfoundedEnv, World
-from ivvi.environments.world import gaussian
 from ivvi.errors import InputError
 from ivvi.experiments.checks import draw, measure, table
-from ivvi.layout import build_layout
+from ivvi.features.design import build_layout
 from ivvi.logs import Batch
 from ivvi.moments import compute_moments
+from ivvi.sequence.lagged_moments import Blocks, compute_sequence_moments
+from ivvi.simulators import ConfoundedEnv, World
+from ivvi.simulators.world import gaussian
 
 BALANCE, START = "balance on the past", "balance on the start"
 PLACEBO, CUSUM = "placebo: z against realised x", "stability over time (CUSUM)"
@@ -411,7 +411,7 @@ def test_the_cuts_of_a_long_log_are_near_its_quartiles():
     import pyarrow as pa
 
     from ivvi.logs import Calendar
-    from ivvi.logs.tables import ArrowTable
+    from ivvi.logs.table import ArrowTable
 
     days = np.random.default_rng(0).permutation(300_000)
     cuts = Calendar.of_table(ArrowTable(pa.table({"day": days})), "day").cuts

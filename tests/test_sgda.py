@@ -10,12 +10,12 @@ import ivvi
 from helpers import ROLES, make_rows
 from ivvi.errors import DataError, InputError, IvviWarning
 from ivvi.estimators import Exact
-from ivvi.estimators.rows import Place, Shuffled, Streamed, evaluate
-from ivvi.estimators.schedules import PAPER, Constant, Decay, Harmonic, Theorem, parse_schedule
-from ivvi.estimators.sgda import SGDA
-from ivvi.estimators.trace import Trace, log_points
-from ivvi.features import linear, parse_features
-from ivvi.layout import Layout
+from ivvi.estimators.convergence import Trace, log_points
+from ivvi.estimators.sgda.sampler import Place, Shuffled, Streamed, evaluate
+from ivvi.estimators.sgda.schedules import PAPER, Constant, Decay, Harmonic, Theorem, parse_schedule
+from ivvi.estimators.sgda.sgda import SGDA
+from ivvi.features.design import Layout
+from ivvi.features.feature_map import linear, parse_features
 from ivvi.moments import Moments, compute_moments
 
 CELLS = [(name, k, s) for name, ks in (("linear", (5, 10, 20)), ("nonlinear", (1, 3, 5)))
@@ -101,7 +101,7 @@ def test_a_stream_joins_batches_with_and_without_rows_of_no_weight(whole, monkey
 
 @pytest.mark.parametrize("order", ["shuffled", "stream"])
 def test_rows_that_do_not_fill_a_mini_batch_or_have_no_weight(small, order, monkeypatch):
-    monkeypatch.setattr("ivvi.estimators.passes.CHUNK", 64)
+    monkeypatch.setattr("ivvi.estimators.sgda.loop.CHUNK", 64)
     log, moments = small
     trace = SGDA(batch=33, order=order).solve(moments, log).trace  # 8,000 = 242 * 33 + 14
     assert (trace.t[-1], trace.status) == (242, "converged")

@@ -9,12 +9,12 @@ import pytest
 
 import ivvi
 from ivvi.estimators import Exact
-from ivvi.estimators.schedules import Constant
-from ivvi.estimators.sgda import SGDA
-from ivvi.features import linear
-from ivvi.layout import Layout
+from ivvi.estimators.sgda.schedules import Constant
+from ivvi.estimators.sgda.sgda import SGDA
+from ivvi.features.design import Layout
+from ivvi.features.feature_map import linear
 from ivvi.moments import compute_moments
-from ivvi.simulators import load_factors
+from ivvi.simulators.catalogue import load_factors
 
 SHARED = Path(__file__).parents[2] / "shared/data/ml-1m/ratings.parquet"
 RATINGS = Path(os.environ.get("IVVI_MOVIELENS", SHARED))

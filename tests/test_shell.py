@@ -12,9 +12,9 @@ import pytest
 
 import ivvi
 from helpers import OPTIONS, make_rows, run, write_table
-from ivvi import doctor
-from ivvi.cli import VERBS
-from ivvi.terminal import progress
+from ivvi.cli import doctor_checks as doctor
+from ivvi.cli.main import VERBS
+from ivvi.cli.terminal import progress
 
 SGR = re.compile(r"\x1b\[(?!0m)[0-9;]*m")  # a change of colour or weight; 0 ends one
 
@@ -192,6 +192,6 @@ def test_help_fits_a_narrow_terminal(monkeypatch):
 
 
 def ivvi_main(*arguments):
-    from ivvi.cli import main
+    from ivvi.cli.main import main
 
     main([str(argument) for argument in arguments])

@@ -8,7 +8,7 @@ from scipy.optimize import minimize_scalar
 
 import ivvi
 from ivvi.errors import InputError
-from ivvi.estimators.shrunk import shrink
+from ivvi.estimators.shrinkage import shrink
 
 
 def problem(seed, d):

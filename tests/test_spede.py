@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.dynamics import Dynamics
+from ivvi.dynamics.model import Dynamics
+from ivvi.dynamics.rollout import Decision
 from ivvi.errors import InputError
-from ivvi.planners import Problem
-from ivvi.planners.greedy import Greedy
-from ivvi.planners.spectral import Spectral, cosine
-from ivvi.rollouts import Decision
+from ivvi.planning import Problem
+from ivvi.planning.spede.features import Spectral, cosine
+from ivvi.planning.spede.greedy import Greedy
 
 QUICK = {"features": 64, "states": 400, "bandwidth": 1.0, "ridge": 1e-4, "seeds": 1}
 

@@ -10,7 +10,7 @@ import pytest
 from helpers import ROLES, changed, make_rows, take, write_table
 from ivvi import SGDA, Exact, LeastSquares, Stream, estimate, read_logs
 from ivvi.errors import ColumnError, DataError, FileError, InputError, IvviWarning
-from ivvi.estimators.schedules import Constant
+from ivvi.estimators.sgda.schedules import Constant
 from ivvi.logs import Batch
 
 EPISODES, HORIZON = 60, 50
@@ -237,7 +237,7 @@ def test_a_stream_says_where_it_cannot_keep_its_episodes(rows, monkeypatch):
     """Errors are clustered while episodes are kept; beyond that, the verb itself says so."""
     stream = Stream(**ROLES).partial_fit(rows)
     assert stream.fit().to_json()["clusters"] == {"episode": 60}
-    monkeypatch.setattr("ivvi.streaming.state.MOST_BYTES", 1000)
+    monkeypatch.setattr("ivvi.fitting.stream_state.MOST_BYTES", 1000)
     small = Stream(**ROLES).partial_fit(rows)
     with pytest.warns(IvviWarning, match="60 episodes are too many for a stream"):
         fit = small.fit()

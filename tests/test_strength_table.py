@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ivvi.experiments.strength import Cell, Record, cells, measure, table
-from ivvi.simulators import load_factors
+from ivvi.simulators.catalogue import load_factors
 
 SHARED = Path(__file__).parents[2] / "shared/data/ml-1m/ratings.parquet"
 RATINGS = Path(os.environ.get("IVVI_MOVIELENS", SHARED))

@@ -10,7 +10,7 @@ import pytest
 from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, write_table
 from ivvi import SGDA, Exact, estimate, load_fit, load_model, read_logs, update_model
 from ivvi.errors import InputError
-from ivvi.shard import Shard
+from ivvi.moments.shard import Shard
 
 
 @pytest.fixture

@@ -21,14 +21,14 @@ from helpers import (
     run,
     write_table,
 )
-from ivvi.dynamics import Dynamics
+from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError, IvviWarning
 from ivvi.estimators import Exact
-from ivvi.valuation.actors import HabitRows, Habitual
-from ivvi.valuation.draws import Worlds, asymptotic, bootstrap, estimated_world, reweighted
-from ivvi.valuation.habit import Habit
-from ivvi.valuation.result import Amount
-from ivvi.valuation.source import Source
+from ivvi.evaluation.actors import HabitRows, Habitual
+from ivvi.evaluation.behaviour_policy import Habit
+from ivvi.evaluation.model_draws import Worlds, asymptotic, bootstrap, estimated_world, reweighted
+from ivvi.evaluation.source import Source
+from ivvi.evaluation.valuation import Amount
 
 REWARD = "quadratic:weight=0.05"
 pytestmark = pytest.mark.filterwarnings("ignore:.* draws are few:ivvi.errors.IvviWarning")
@@ -331,7 +331,7 @@ def test_worlds_are_drawn_until_the_ends_are_known(fit, monkeypatch):
     assert found.to_json()["values"]["zero"]["interval_error"] == [
         *found.values["zero"].interval_error
     ]
-    monkeypatch.setattr("ivvi.valuation.valuing.FIRST_DRAWS", 25)
+    monkeypatch.setattr("ivvi.evaluation.value_policy.FIRST_DRAWS", 25)
     grown = ivvi.value("behaviour", fit, **settings)
     assert 25 < len(grown.value.draws) < 8000
     assert not any("draws are few" in note for note in grown.notes)

@@ -11,13 +11,13 @@ import pytest
 from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, take, write_table
 from ivvi import SGDA, Exact, estimate, load_model, read_logs
 from ivvi.errors import DataError, InputError, IvviWarning
-from ivvi.estimators.conditions import Conditions
-from ivvi.estimators.coordinates import Raw, Scaled, decouple, largest_eigenvalue
-from ivvi.estimators.passes import Descent, pieces
-from ivvi.estimators.plans import Start, plain_plan
-from ivvi.estimators.rows import Place, Shuffled, Streamed, evaluate, survey
-from ivvi.estimators.schedules import Constant, Decay
-from ivvi.layout import build_layout
+from ivvi.estimators.sgda.loop import Descent, pieces
+from ivvi.estimators.sgda.moment_conditions import Conditions
+from ivvi.estimators.sgda.preconditioning import Raw, Scaled, decouple, largest_eigenvalue
+from ivvi.estimators.sgda.sampler import Place, Shuffled, Streamed, evaluate, survey
+from ivvi.estimators.sgda.schedules import Constant, Decay
+from ivvi.estimators.sgda.setup import Start, plain_plan
+from ivvi.features.design import build_layout
 from ivvi.moments import compute_moments
 
 
@@ -69,7 +69,7 @@ def test_a_step_by_episode_is_the_average_over_its_rows(small, order, tmp_path):
     W, K = steps_by_hand(batches, Constant(0.01, 0.02), W0, K0)
     method = SGDA(Constant(0.01, 0.02), batch="episode", order=order, start=0.1, start_K=K0, seed=7)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ivvi.estimators.passes.CHUNK", 100)
+        patch.setattr("ivvi.estimators.sgda.loop.CHUNK", 100)
         found = method.solve(moments, log)
     np.testing.assert_allclose(found.W, W, rtol=1e-12)
     np.testing.assert_allclose(found.K, K, rtol=1e-12)
@@ -133,7 +133,7 @@ def test_episodes_that_are_not_together_are_refused_in_a_stream(tmp_path):
     mixed = write_table(take(rows, np.argsort(rows["step"], kind="stable")), tmp_path / "l.parquet")
     settings = {**ROLES, "state": "x0,x1", "next_state": "next_x*"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ivvi.estimators.passes.CHUNK", 100)
+        patch.setattr("ivvi.estimators.sgda.loop.CHUNK", 100)
         with pytest.raises(DataError, match="not together"):
             estimate(read_logs(mixed, **settings), method=SGDA(batch="episode"))
 
@@ -176,7 +176,7 @@ def test_the_largest_eigenvalue_needs_no_matrix():
 
 def test_a_survey_draws_a_sample_of_all_rows(small, monkeypatch):
     log, moments = small
-    monkeypatch.setattr("ivvi.estimators.rows.SAMPLE", 50)
+    monkeypatch.setattr("ivvi.estimators.sgda.sampler.SAMPLE", 50)
     found = survey(log, 0)
     assert (found.n, found.mean_weight, len(found.sample)) == (moments.n, 1.0, 50)
     pools = np.concatenate([survey(log, seed).sample.y[:, 0] for seed in range(40)])
@@ -252,7 +252,7 @@ def test_linear_memory_tells_divergence_and_stalls(schedule, status, words, colu
 def test_many_features_take_linear_memory_by_themselves(small, monkeypatch, tmp_path):
     log, _ = small
     assert estimate(log, method="sgda").inference is not None
-    monkeypatch.setattr("ivvi.estimators.sgda.WIDE", 5)
+    monkeypatch.setattr("ivvi.estimators.sgda.sgda.WIDE", 5)
     light = estimate(log, method=SGDA())
     assert light.inference is None
     for name in ("moments", "baseline", "diagnostics", "scored", "errors", "shard"):

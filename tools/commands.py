@@ -6,7 +6,7 @@ from typing import Any
 
 import typer.main
 
-from ivvi.cli import app
+from ivvi.cli.main import app
 
 HEAD = """\
 # Commands

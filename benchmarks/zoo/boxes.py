@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import ivvi
-from ivvi.features import custom, linear, polynomial
+from ivvi.features.feature_map import custom, linear, polynomial
 from ivvi.rewards import Quadratic
 from zoo.world import World
 

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import ndtr
 
 import ivvi
-from ivvi.features import custom, linear
+from ivvi.features.feature_map import custom, linear
 from ivvi.rewards import Quadratic
 from zoo.world import World
 

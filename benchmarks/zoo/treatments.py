@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 import ivvi
-from ivvi.blocks import Constant, Power
-from ivvi.features import FeatureMap, linear
+from ivvi.features.blocks import Constant, Power
+from ivvi.features.feature_map import FeatureMap, linear
 from zoo.world import World
 
 CUBIC = FeatureMap((Constant(), *(Power(d, "state") for d in (1, 2, 3)), Power(1, "input")))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import ivvi
-from ivvi.features import FeatureMap, parse_features
+from ivvi.features.feature_map import FeatureMap, parse_features
 
 Array = Any
 

@@ -13,19 +13,17 @@ from typing import TYPE_CHECKING, Any
 from ivvi.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from ivvi._io.checkpoint import Checkpoint
     from ivvi.actions import Actions
-    from ivvi.checkpoint import Checkpoint
-    from ivvi.curves import Curve, curve
-    from ivvi.dynamics import Dynamics, load_model
-    from ivvi.environments import ConfoundedEnv, World
+    from ivvi.dynamics.model import Dynamics, load_model
     from ivvi.errors import InputError
     from ivvi.estimators import GMM, LIML, Exact, Fuller, KClass, LeastSquares, StandardErrors
     from ivvi.estimators.penalised import Penalised
-    from ivvi.estimators.sgda import SGDA
-    from ivvi.estimators.shrunk import Shrunk
+    from ivvi.estimators.sgda.sgda import SGDA
+    from ivvi.estimators.shrinkage import Shrunk
     from ivvi.estimators.sieve import choose_features
-    from ivvi.evaluation import Evaluation, decompose, evaluate
-    from ivvi.features import (
+    from ivvi.evaluation import Valuation, stability, value
+    from ivvi.features.feature_map import (
         FeatureMap,
         custom,
         fourier,
@@ -36,26 +34,28 @@ if TYPE_CHECKING:
         spline,
     )
     from ivvi.fitting import Fit, estimate, load_fit
-    from ivvi.intervals import confidence_set
-    from ivvi.invalidity import Sensitivity, sensitivity
+    from ivvi.fitting.confidence_set import confidence_set
+    from ivvi.fitting.curve import Curve, curve
+    from ivvi.fitting.stream import Stream
+    from ivvi.fitting.updating import update_model
     from ivvi.logs import Log, Schema, read_logs
     from ivvi.moments import Moments, compute_moments
-    from ivvi.planners import MPC, SPEDE, Auto, Cautious, ValueIteration
-    from ivvi.planning import plan
-    from ivvi.policy import Policy, load_policy
+    from ivvi.moments.shard import Shard
+    from ivvi.planning import MPC, SPEDE, Auto, Cautious, ValueIteration
+    from ivvi.planning.plan import plan
+    from ivvi.planning.policy import Policy, load_policy
     from ivvi.reporting import report
-    from ivvi.sequences import check_sequence
-    from ivvi.shard import Shard
-    from ivvi.simulators import make_env
-    from ivvi.streaming import Stream
-    from ivvi.updating import update_model
-    from ivvi.valuation import Valuation, stability, value
+    from ivvi.sensitivity_analysis import Sensitivity, sensitivity
+    from ivvi.sequence.check import check_sequence
+    from ivvi.simulators import ConfoundedEnv, World
+    from ivvi.simulators.catalogue import make_env
+    from ivvi.simulators.evaluate import Evaluation, decompose, evaluate
 
 _HOME = {
-    "ivvi.checkpoint": ("Checkpoint",),
-    "ivvi.curves": ("Curve", "curve"),
-    "ivvi.dynamics": ("Dynamics", "load_model"),
-    "ivvi.environments": ("ConfoundedEnv", "World"),
+    "ivvi._io.checkpoint": ("Checkpoint",),
+    "ivvi.fitting.curve": ("Curve", "curve"),
+    "ivvi.dynamics.model": ("Dynamics", "load_model"),
+    "ivvi.simulators": ("ConfoundedEnv", "World"),
     "ivvi.errors": ("InputError",),
     "ivvi.estimators": (
         "GMM",
@@ -67,11 +67,11 @@ _HOME = {
         "StandardErrors",
     ),
     "ivvi.estimators.penalised": ("Penalised",),
-    "ivvi.estimators.shrunk": ("Shrunk",),
-    "ivvi.estimators.sgda": ("SGDA",),
-    "ivvi.evaluation": ("Evaluation", "decompose", "evaluate"),
+    "ivvi.estimators.shrinkage": ("Shrunk",),
+    "ivvi.estimators.sgda.sgda": ("SGDA",),
+    "ivvi.simulators.evaluate": ("Evaluation", "decompose", "evaluate"),
     "ivvi.estimators.sieve": ("choose_features",),
-    "ivvi.features": (
+    "ivvi.features.feature_map": (
         "FeatureMap",
         "custom",
         "fourier",
@@ -82,21 +82,21 @@ _HOME = {
         "spline",
     ),
     "ivvi.fitting": ("Fit", "estimate", "load_fit"),
-    "ivvi.intervals": ("confidence_set",),
-    "ivvi.invalidity": ("Sensitivity", "sensitivity"),
+    "ivvi.fitting.confidence_set": ("confidence_set",),
+    "ivvi.sensitivity_analysis": ("Sensitivity", "sensitivity"),
     "ivvi.logs": ("Log", "Schema", "read_logs"),
     "ivvi.moments": ("Moments", "compute_moments"),
-    "ivvi.planners": ("MPC", "SPEDE", "Auto", "Cautious", "ValueIteration"),
+    "ivvi.planning": ("MPC", "SPEDE", "Auto", "Cautious", "ValueIteration"),
     "ivvi.actions": ("Actions",),
-    "ivvi.planning": ("plan",),
-    "ivvi.policy": ("Policy", "load_policy"),
+    "ivvi.planning.plan": ("plan",),
+    "ivvi.planning.policy": ("Policy", "load_policy"),
     "ivvi.reporting": ("report",),
-    "ivvi.shard": ("Shard",),
-    "ivvi.sequences": ("check_sequence",),
-    "ivvi.simulators": ("make_env",),
-    "ivvi.streaming": ("Stream",),
-    "ivvi.updating": ("update_model",),
-    "ivvi.valuation": ("Valuation", "stability", "value"),
+    "ivvi.moments.shard": ("Shard",),
+    "ivvi.sequence.check": ("check_sequence",),
+    "ivvi.simulators.catalogue": ("make_env",),
+    "ivvi.fitting.stream": ("Stream",),
+    "ivvi.fitting.updating": ("update_model",),
+    "ivvi.evaluation": ("Valuation", "stability", "value"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 

@@ -1,6 +1,6 @@
 """``python -m ivvi``."""
 
-from ivvi.cli import main
+from ivvi.cli.main import main
 
 if __name__ == "__main__":
     main()

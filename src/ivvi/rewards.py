@@ -15,9 +15,10 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from ivvi.blocks import Array, import_function, import_path
+from ivvi._io.files import as_tuples
 from ivvi.errors import FileError, InputError, hint, nearest
-from ivvi.files import as_tuples
+from ivvi.features.blocks import Array
+from ivvi.features.custom_block import import_function, import_path
 
 Numbers = tuple[float, ...]
 WORDS = ("quadratic", "linear", "learned")

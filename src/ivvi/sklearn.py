@@ -17,8 +17,8 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from ivvi.errors import InputError, IvviWarning
 from ivvi.estimators import Estimate, LeastSquares, StandardErrors
+from ivvi.features.design import fitted_layout
 from ivvi.fitting import estimate
-from ivvi.layout import fitted_layout
 from ivvi.logs import Batch, Roles, read_logs
 from ivvi.moments import Moments
 

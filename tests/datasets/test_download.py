@@ -11,10 +11,10 @@ import zipfile
 
 import pytest
 
-import ivvi.datasets
+import ivvi.simulators.ratings
 from ivvi.errors import FileError, InputError
 
-module = sys.modules["ivvi.datasets.download"]
+module = sys.modules["ivvi.simulators.ratings.download"]
 
 
 def zip_of(name, text):
@@ -71,17 +71,17 @@ def test_site_and_checksums_are_those_of_grouplens():
 
 def test_fetches_and_reads(site, folder):
     (site / "ml-1m.zip").write_bytes(ZIP)
-    path = ivvi.datasets.download("ml-1m", folder)
+    path = ivvi.simulators.ratings.download("ml-1m", folder)
     assert path == folder / "ml-1m.zip"
     assert path.read_bytes() == ZIP
     assert list(folder.iterdir()) == [path]
-    assert ivvi.datasets.read_ratings(path).label == "MovieLens ml-1m ratings.dat"
+    assert ivvi.simulators.ratings.read_ratings(path).label == "MovieLens ml-1m ratings.dat"
 
 
 def test_intact_zip_is_not_fetched_again(site, folder):
     folder.mkdir(parents=True)
     (folder / "ml-1m.zip").write_bytes(ZIP)
-    assert ivvi.datasets.download("ml-1m", str(folder)) == folder / "ml-1m.zip"
+    assert ivvi.simulators.ratings.download("ml-1m", str(folder)) == folder / "ml-1m.zip"
     assert Handler.requests == []
 
 
@@ -89,13 +89,13 @@ def test_damaged_zip_is_replaced(site, folder):
     (site / "ml-1m.zip").write_bytes(ZIP)
     folder.mkdir(parents=True)
     (folder / "ml-1m.zip").write_bytes(ZIP[:10])
-    assert ivvi.datasets.download("ml-1m", folder).read_bytes() == ZIP
+    assert ivvi.simulators.ratings.download("ml-1m", folder).read_bytes() == ZIP
 
 
 def test_wrong_checksum_leaves_nothing(site, folder):
     (site / "ml-1m.zip").write_bytes(ZIP[:-1])
     with pytest.raises(FileError, match=rf"where GroupLens publishes {MD5}, and was thrown away"):
-        ivvi.datasets.download("ml-1m", folder)
+        ivvi.simulators.ratings.download("ml-1m", folder)
     assert list(folder.iterdir()) == []
 
 
@@ -104,7 +104,7 @@ def test_wrong_checksum_leaves_the_old_file(site, folder):
     folder.mkdir(parents=True)
     (folder / "ml-1m.zip").write_bytes(b"old")
     with pytest.raises(FileError, match="thrown away"):
-        ivvi.datasets.download("ml-1m", folder)
+        ivvi.simulators.ratings.download("ml-1m", folder)
     assert [path.read_bytes() for path in folder.iterdir()] == [b"old"]
 
 
@@ -112,22 +112,22 @@ def test_wrong_checksum_leaves_the_old_file(site, folder):
 def test_changing_data_set_is_checked_against_the_published_md5(site, folder, text):
     (site / "ml-latest-small.zip").write_bytes(ZIP)
     (site / "ml-latest-small.zip.md5").write_text(text.format(MD5))
-    assert ivvi.datasets.download("ml-latest-small", folder).read_bytes() == ZIP
+    assert ivvi.simulators.ratings.download("ml-latest-small", folder).read_bytes() == ZIP
     (site / "ml-latest-small.zip.md5").write_text(text.format("0" * 32))
     with pytest.raises(FileError, match=f"has MD5 {MD5}, where GroupLens publishes 0000"):
-        ivvi.datasets.download("ml-latest-small", folder)
+        ivvi.simulators.ratings.download("ml-latest-small", folder)
 
 
 def test_published_md5_that_is_none(site, folder):
     (site / "ml-latest-small.zip.md5").write_text("<html>moved</html>")
     with pytest.raises(FileError, match=r"zip\.md5 holds no MD5 checksum; download ml-latest"):
-        ivvi.datasets.download("ml-latest-small", folder)
+        ivvi.simulators.ratings.download("ml-latest-small", folder)
 
 
 @pytest.mark.parametrize("name", ["ml-1m", "ml-latest-small"])
 def test_not_on_the_site(site, folder, name):
     with pytest.raises(FileError, match=rf"HTTP Error 404: .*\); download {name}\.zip by hand"):
-        ivvi.datasets.download(name, folder)
+        ivvi.simulators.ratings.download(name, folder)
     assert not folder.exists() or list(folder.iterdir()) == []
 
 
@@ -140,7 +140,7 @@ def test_no_network(monkeypatch, folder, name):
     for variable in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(variable, raising=False)
     with pytest.raises(FileError) as caught:
-        ivvi.datasets.download(name, folder)
+        ivvi.simulators.ratings.download(name, folder)
     message = str(caught.value)
     assert message.startswith(f"https://files.grouplens.org/datasets/movielens/{name}.zip")
     assert "Temporary failure in name resolution" in message
@@ -158,16 +158,16 @@ def test_connection_that_breaks_leaves_nothing(monkeypatch, folder):
 
     monkeypatch.setattr(module.urllib.request, "urlopen", lambda url, timeout: Broken(ZIP))
     with pytest.raises(FileError, match=r"ml-1m\.zip could not be fetched \(timed out\)"):
-        ivvi.datasets.download("ml-1m", folder)
+        ivvi.simulators.ratings.download("ml-1m", folder)
     assert list(folder.iterdir()) == []
 
 
 def test_folder_that_is_a_file(site, tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(FileError, match=r"taken cannot take ml-1m\.zip"):
-        ivvi.datasets.download("ml-1m", tmp_path / "taken")
+        ivvi.simulators.ratings.download("ml-1m", tmp_path / "taken")
 
 
 def test_unknown_name(folder):
     with pytest.raises(InputError, match=r"no data set 'ml-1M' to download.*mean 'ml-1m'\?"):
-        ivvi.datasets.download("ml-1M", folder)
+        ivvi.simulators.ratings.download("ml-1M", folder)

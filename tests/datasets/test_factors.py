@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.datasets import Ratings, factorize, ratings_from_table, read_ratings
 from ivvi.errors import DataError
+from ivvi.simulators.ratings import Ratings, factorize, ratings_from_table, read_ratings
 
 SHARED = Path(__file__).parents[3] / "shared/data/ml-1m/ratings.parquet"
 MOVIELENS = Path(os.environ.get("IVVI_MOVIELENS") or SHARED)

@@ -9,8 +9,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from ivvi.datasets import Ratings, ratings_from_table, read_ratings
 from ivvi.errors import ColumnError, DataError, FileError
+from ivvi.simulators.ratings import Ratings, ratings_from_table, read_ratings
 
 USER = [1, 1, 2, 6040]
 MOVIE = [1193, 3952, 1, 1193]

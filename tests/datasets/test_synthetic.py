@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ivvi.datasets import factorize, synthetic_ratings
 from ivvi.errors import DataError
+from ivvi.simulators.ratings import factorize, synthetic_ratings
 
 
 @pytest.fixture(scope="module")

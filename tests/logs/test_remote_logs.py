@@ -62,7 +62,7 @@ def test_without_fsspec(monkeypatch):
 
 
 def test_a_checkpoint_needs_files_on_this_machine(bucket, tmp_path):
-    from ivvi.checkpoint import Checkpoint
+    from ivvi._io.checkpoint import Checkpoint
 
     with pytest.raises(InputError, match="a checkpoint needs a log in files"):
         ivvi.estimate(bucket, checkpoint=Checkpoint(tmp_path / "state"))

@@ -14,7 +14,8 @@ import pytest
 from helpers import ROLES, changed, make_rows, take, write_table
 from ivvi import read_logs
 from ivvi.errors import ColumnError, DataError, FileError, InputError, MissingError
-from ivvi.logs import Counts, parquet
+from ivvi.logs import Counts
+from ivvi.logs import parquet_files as parquet
 
 COLUMNS = make_rows(episodes=5, horizon=7)
 SHUFFLED = np.random.default_rng(1).permutation(35)

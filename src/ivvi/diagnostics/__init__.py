@@ -1,13 +1,13 @@
 """Is the instrument any good: strength, identification, validity, confounding."""
 
-from ivvi.diagnostics.confounding import durbin, robust_wu_hausman, wu_hausman
+from ivvi.diagnostics.battery import diagnose
+from ivvi.diagnostics.endogeneity import durbin, robust_wu_hausman, wu_hausman
 from ivvi.diagnostics.first_stage import FirstStage, cragg_donald, first_stage
-from ivvi.diagnostics.panel import diagnose
-from ivvi.diagnostics.rank import EffectiveF, RankTest, effective_f, kleibergen_paap
-from ivvi.diagnostics.results import Diagnostics
+from ivvi.diagnostics.overidentification import basmann, difference, hansen_j, sargan
+from ivvi.diagnostics.rank_tests import EffectiveF, RankTest, effective_f, kleibergen_paap
+from ivvi.diagnostics.result import Diagnostics
 from ivvi.diagnostics.statistic import Statistic
 from ivvi.diagnostics.strength import Strength, strength
-from ivvi.diagnostics.validity import basmann, difference, hansen_j, sargan
 from ivvi.diagnostics.verdict import Verdict
 
 __all__ = [

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from ivvi.estimators import Estimate
-from ivvi.layout import Floats
+from ivvi.features.design import Floats
 from ivvi.logs import Batch
 from ivvi.moments import Moments
 

@@ -9,7 +9,7 @@ import numpy as np
 from ivvi.diagnostics.strength import Strength
 from ivvi.estimators import LeastSquares
 from ivvi.estimators.estimate import RANK_TOLERANCE, Rows
-from ivvi.features import describe_direction
+from ivvi.features.feature_map import describe_direction
 from ivvi.logs import Roles
 from ivvi.moments import Moments, is_constant
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ivvi.diagnostics.tails import chi2_tail, f_tail
 from ivvi.errors import DataError
-from ivvi.layout import Floats
+from ivvi.features.design import Floats
 
 SINGULAR = 1e-12
 """A covariance whose eigenvalues span more than this has no inverse to speak of."""

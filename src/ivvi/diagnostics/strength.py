@@ -9,7 +9,7 @@ import numpy as np
 from ivvi.estimators import Exact
 from ivvi.estimators.estimate import Rows
 from ivvi.estimators.whitening import whiten
-from ivvi.features import describe_direction
+from ivvi.features.feature_map import describe_direction
 from ivvi.moments import Moments
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ivvi.diagnostics.tails import f_tail
-from ivvi.layout import Floats
+from ivvi.features.design import Floats
 from ivvi.logs import Batch, Roles
 
 LEVEL = 1e-3

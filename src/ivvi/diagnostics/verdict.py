@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ivvi.diagnostics.rank import BIASES, EffectiveF
+from ivvi.diagnostics.rank_tests import BIASES, EffectiveF
 from ivvi.diagnostics.stock_yogo import bias_values, size_values
 from ivvi.diagnostics.strength import Strength
 

@@ -1,12 +1,12 @@
 """From moments to W and its covariance: the saddle point, the k-class, GMM, least squares."""
 
-from ivvi.estimators.covariance import Covariance
+from ivvi.estimators.covariance.covariance import Covariance
+from ivvi.estimators.covariance.standard_errors import StandardErrors
 from ivvi.estimators.estimate import Estimate, Method
-from ivvi.estimators.exact import Exact
 from ivvi.estimators.gmm import GMM
 from ivvi.estimators.kclass import LIML, Fuller, KClass
 from ivvi.estimators.least_squares import LeastSquares
-from ivvi.estimators.standard_errors import StandardErrors
+from ivvi.estimators.two_stage import Exact
 
 __all__ = [
     "GMM",

@@ -8,12 +8,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ivvi.checkpoint import Checkpoint
+from ivvi._io.checkpoint import Checkpoint
 from ivvi.errors import DataError, InputError
-from ivvi.estimators.covariance import Covariance, homoskedastic
-from ivvi.estimators.trace import Trace
-from ivvi.features import describe_direction
-from ivvi.layout import Layout
+from ivvi.estimators.convergence import Trace
+from ivvi.estimators.covariance.covariance import Covariance, homoskedastic
+from ivvi.features.design import Layout
+from ivvi.features.feature_map import describe_direction
 from ivvi.logs import Log
 from ivvi.moments import Moments, compress, is_constant
 

@@ -9,7 +9,7 @@ from operator import add
 import numpy as np
 
 from ivvi.errors import DataError, InputError
-from ivvi.layout import Layout
+from ivvi.features.design import Layout
 from ivvi.logs import Batch, Log
 from ivvi.moments import EpisodeMoments, Moments, few_threads
 

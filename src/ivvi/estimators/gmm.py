@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ivvi.checkpoint import Checkpoint
+from ivvi._io.checkpoint import Checkpoint
 from ivvi.errors import DataError, IdentificationError, InputError
+from ivvi.estimators.covariance.scores import score
+from ivvi.estimators.covariance.standard_errors import Resolved, StandardErrors
+from ivvi.estimators.covariance.with_errors import residual_score
 from ivvi.estimators.estimate import Estimate, Rows, dual, exactly_fitted, extension, with_weights
-from ivvi.estimators.exact import Exact
-from ivvi.estimators.inference import residual_score
-from ivvi.estimators.scores import score
-from ivvi.estimators.standard_errors import Resolved, StandardErrors
+from ivvi.estimators.two_stage import Exact
 from ivvi.estimators.whitening import Whitened, whiten
-from ivvi.layout import Floats
+from ivvi.features.design import Floats
 from ivvi.logs import Counts, Log
 from ivvi.moments import Moments
 

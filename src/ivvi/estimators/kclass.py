@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ivvi.checkpoint import Checkpoint
+from ivvi._io.checkpoint import Checkpoint
 from ivvi.errors import DataError, IdentificationError, InputError
-from ivvi.estimators.covariance import MOST_JOINT, Covariance
+from ivvi.estimators.covariance.covariance import MOST_JOINT, Covariance
 from ivvi.estimators.estimate import RANK_TOLERANCE, Estimate, Rows, finish, solve_rows
 from ivvi.estimators.whitening import exogenous, whiten
-from ivvi.layout import Floats
+from ivvi.features.design import Floats
 from ivvi.logs import Log
 from ivvi.moments import Moments
 

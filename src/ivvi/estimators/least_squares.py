@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ivvi.checkpoint import Checkpoint
+from ivvi._io.checkpoint import Checkpoint
 from ivvi.estimators.estimate import Estimate, Rows, check_ridge, solve_rows
 from ivvi.estimators.whitening import whiten
 from ivvi.logs import Log

@@ -22,13 +22,13 @@ import numpy as np
 
 from ivvi.errors import InputError, nearest
 from ivvi.estimators.estimate import Method
-from ivvi.estimators.exact import Exact
 from ivvi.estimators.gmm import GMM
 from ivvi.estimators.kclass import LIML, Fuller, KClass
 from ivvi.estimators.least_squares import LeastSquares
 from ivvi.estimators.penalised import Penalised
-from ivvi.estimators.sgda import SGDA
-from ivvi.estimators.shrunk import Shrunk
+from ivvi.estimators.sgda.sgda import SGDA
+from ivvi.estimators.shrinkage import Shrunk
+from ivvi.estimators.two_stage import Exact
 
 METHODS: dict[str, Callable[..., Method]] = {
     "exact": Exact,

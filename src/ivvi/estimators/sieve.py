@@ -17,13 +17,13 @@ import numpy as np
 
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.estimate import Floats, Rows
-from ivvi.estimators.exact import Exact
 from ivvi.estimators.folds import fold_moments_of_log, others
+from ivvi.estimators.two_stage import Exact
 from ivvi.estimators.whitening import orthonormal
-from ivvi.layout import Layout, build_layout
+from ivvi.features.design import Layout, build_layout
 from ivvi.logs import Log
 from ivvi.moments import Moments
-from ivvi.nested import psi_positions, restrict
+from ivvi.moments.restrict import psi_positions, restrict
 
 SPLINES = ("linear", "spline:3", "spline:4", "spline:6", "spline:8", "spline:12", "spline:16")
 """The grid of `choose_features` unless asked otherwise."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ivvi.estimators.estimate import RANK_TOLERANCE, Rows
-from ivvi.layout import Floats, Layout
+from ivvi.features.design import Floats, Layout
 from ivvi.moments import Moments, remembered
 
 

@@ -23,17 +23,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ivvi.blocks import Array
-from ivvi.environments import ConfoundedEnv, World, gaussian, linear_world
-from ivvi.environments.synthetic import LINEAR_Z
+from ivvi.dynamics.env import one_of
+from ivvi.dynamics.rollout import roll_out
 from ivvi.errors import InputError, IvviWarning
 from ivvi.experiments.study import Force, Json, Seed, check, each, run_study, tell
+from ivvi.features.blocks import Array
 from ivvi.fitting import Fit, estimate
-from ivvi.invalidity import sensitivity
-from ivvi.model_env import one_of
-from ivvi.planning import plan
-from ivvi.policy import Policy
-from ivvi.rollouts import roll_out
+from ivvi.planning.plan import plan
+from ivvi.planning.policy import Policy
+from ivvi.sensitivity_analysis import sensitivity
+from ivvi.simulators import ConfoundedEnv, World, gaussian, linear_world
+from ivvi.simulators.synthetic import LINEAR_Z
 
 REWARD = "quadratic:weight=0.05"
 BOX = (-4, 4)

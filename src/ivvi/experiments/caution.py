@@ -18,22 +18,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ivvi.actions import Actions
-from ivvi.blocks import Array
-from ivvi.environments import ConfoundedEnv, linear_world
-from ivvi.environments.behaviour import Behaviour
-from ivvi.environments.world import gaussian
 from ivvi.errors import IvviWarning
 from ivvi.estimators import StandardErrors
+from ivvi.evaluation.actors import Actor
+from ivvi.evaluation.model_draws import Worlds, estimated_world
+from ivvi.evaluation.rollout import Episodes, Task, returns
+from ivvi.evaluation.source import Source
 from ivvi.experiments.study import Force, Json, Logs, Seed, check, each, run_study, tell
+from ivvi.features.blocks import Array
 from ivvi.fitting import Fit, estimate
-from ivvi.planners import MPC, Problem
-from ivvi.planners.cautious import SCENARIOS, CautiousRule, directions, scenarios
-from ivvi.planners.fallback import DoUsual
-from ivvi.planners.usual import Usual
-from ivvi.valuation.actors import Actor
-from ivvi.valuation.draws import Worlds, estimated_world
-from ivvi.valuation.simulation import Episodes, Task, returns
-from ivvi.valuation.source import Source
+from ivvi.planning import MPC, Problem
+from ivvi.planning.cautious import SCENARIOS, CautiousRule, directions, scenarios
+from ivvi.planning.fallback import DoUsual
+from ivvi.planning.usual_action import Usual
+from ivvi.simulators import ConfoundedEnv, linear_world
+from ivvi.simulators.behaviour import Behaviour
+from ivvi.simulators.world import gaussian
 
 DIM, EPISODES, STEPS = 5, 40, 50
 HORIZON, TRIALS = 100, 32

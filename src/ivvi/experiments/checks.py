@@ -16,9 +16,9 @@ import typer
 
 from ivvi.errors import InputError
 from ivvi.experiments.study import Force, Json, Seed, check, each, run_study, tell
-from ivvi.layout import Floats
+from ivvi.features.design import Floats
 from ivvi.logs import Log, read_logs
-from ivvi.sequences import check_sequence
+from ivvi.sequence.check import check_sequence
 
 LEVEL = 0.05
 KINDS = {

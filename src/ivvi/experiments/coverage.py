@@ -18,18 +18,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ivvi.diagnostics import first_stage
-from ivvi.diagnostics.confidence_sets import anderson_rubin, conditional_likelihood_ratio
-from ivvi.diagnostics.effect_scores import EffectScores
-from ivvi.diagnostics.effects import Effect
-from ivvi.diagnostics.robust_ratio import p_value
-from ivvi.diagnostics.robust_sets import robust_anderson_rubin
 from ivvi.estimators import Exact
 from ivvi.experiments.study import Force, Json, Logs, Seed, check, each, run_study, tell
-from ivvi.features import linear
-from ivvi.layout import Layout
+from ivvi.features.design import Layout
+from ivvi.features.feature_map import linear
+from ivvi.fitting.summary import NORMAL_95
 from ivvi.logs import Batch, Roles
 from ivvi.moments import Moments
-from ivvi.summary import NORMAL_95
+from ivvi.weak_iv.confidence_sets import anderson_rubin, conditional_likelihood_ratio
+from ivvi.weak_iv.effect_scores import EffectScores
+from ivvi.weak_iv.partialled_effect import Effect
+from ivvi.weak_iv.robust_anderson_rubin import robust_anderson_rubin
+from ivvi.weak_iv.robust_likelihood_ratio import p_value
 
 EFFECT = -0.5
 LEVEL = 0.95

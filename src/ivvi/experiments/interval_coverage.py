@@ -18,13 +18,13 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from ivvi.cli.terminal import progress
 from ivvi.errors import IvviWarning
 from ivvi.experiments.study import Force, Json, Logs, Seed, check, run_study, tell
+from ivvi.features.design import Floats
 from ivvi.fitting import Fit, estimate
-from ivvi.layout import Floats
+from ivvi.fitting.summary import half_widths
 from ivvi.logs import Log, read_logs
-from ivvi.summary import half_widths
-from ivvi.terminal import progress
 
 EFFECT = -0.5
 STORES, ROWS = 40, 20

@@ -18,17 +18,17 @@ import jax.numpy as jnp
 import numpy as np
 import typer
 
-from ivvi.canvas import check_figure, make_axes, save_figure
+from ivvi._io.plotting import check_figure, make_axes, save_figure
 from ivvi.errors import InputError
-from ivvi.estimators.descent import State, advance
-from ivvi.estimators.exact import Exact
-from ivvi.estimators.schedules import PAPER, Constant, Schedule
-from ivvi.estimators.trace import log_points
+from ivvi.estimators.convergence import log_points
+from ivvi.estimators.sgda.jax_kernel import State, advance
+from ivvi.estimators.sgda.schedules import PAPER, Constant, Schedule
+from ivvi.estimators.two_stage import Exact
 from ivvi.experiments.study import Force, Json, Plot, Seed, check, each, run_study, tell
-from ivvi.features import parse_features
-from ivvi.layout import Layout
+from ivvi.features.design import Layout
+from ivvi.features.feature_map import parse_features
 from ivvi.moments import compute_moments
-from ivvi.simulators import make_env
+from ivvi.simulators.catalogue import make_env
 
 DIMENSIONS = {"linear": (5, 10, 20), "nonlinear": (1, 3, 5)}
 SETTINGS = ("I", "II", "III")

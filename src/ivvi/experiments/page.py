@@ -14,14 +14,14 @@ from typing import Annotated, Any
 
 import typer
 
-from ivvi.canvas import make_axes, save_figure
+from ivvi._io.files import atomic_file
+from ivvi._io.plotting import make_axes, save_figure
 from ivvi.errors import FileError
 from ivvi.experiments.reproduction import read_results
 from ivvi.experiments.results import ResultFigure, Results, ResultTable
 from ivvi.experiments.specs import names, read_experiment, read_figure
 from ivvi.experiments.study import run_study
 from ivvi.experiments.text import shown, table_markdown
-from ivvi.files import atomic_file
 
 FACTOR = 3.0
 """Cells that are further off the paper's number than this are listed."""

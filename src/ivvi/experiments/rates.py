@@ -21,18 +21,18 @@ import jax.numpy as jnp
 import numpy as np
 import typer
 
-from ivvi.canvas import check_figure, make_axes, save_figure
+from ivvi._io.plotting import check_figure, make_axes, save_figure
 from ivvi.diagnostics import strength
-from ivvi.environments import ConfoundedEnv, World
-from ivvi.environments.world import tridiagonal
 from ivvi.errors import InputError
-from ivvi.estimators.descent import State, advance_many, begin_many
-from ivvi.estimators.schedules import Theorem
-from ivvi.estimators.trace import log_points
+from ivvi.estimators.convergence import log_points
+from ivvi.estimators.sgda.jax_kernel import State, advance_many, begin_many
+from ivvi.estimators.sgda.schedules import Theorem
 from ivvi.experiments.study import Force, Json, Plot, Seed, check, each, run_study, tell
-from ivvi.features import linear
-from ivvi.layout import Layout
+from ivvi.features.design import Layout
+from ivvi.features.feature_map import linear
 from ivvi.moments import compute_moments
+from ivvi.simulators import ConfoundedEnv, World
+from ivvi.simulators.world import tridiagonal
 
 DIM, HORIZON, CHUNK = 2, 100, 8_000
 """Dimension, steps of an episode, and rows for each run between two calls."""

@@ -18,11 +18,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ivvi._io.files import read_json, write_json
 from ivvi.errors import FileError
 from ivvi.experiments.specs import COLUMNS
 from ivvi.experiments.units import Unit
 from ivvi.experiments.work import Options, Outcome
-from ivvi.files import read_json, write_json
 from ivvi.version import __version__
 
 LIBRARIES = ("numpy", "scipy", "jax")

@@ -27,7 +27,7 @@ from ivvi.experiments.specs import (
 from ivvi.experiments.tables import make_table
 from ivvi.experiments.units import list_units
 from ivvi.experiments.work import Options, run_unit
-from ivvi.simulators import load_factors
+from ivvi.simulators.catalogue import load_factors
 
 
 def reproduce(  # noqa: PLR0913

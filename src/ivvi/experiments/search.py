@@ -21,17 +21,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi.actions import Actions
-from ivvi.dynamics import Dynamics
-from ivvi.environments import ConfoundedEnv
+from ivvi.dynamics.model import Dynamics
 from ivvi.errors import IvviWarning
-from ivvi.estimators.descent import State, advance
-from ivvi.estimators.schedules import PAPER, Schedule
-from ivvi.evaluation import optimal_policy
+from ivvi.estimators.sgda.jax_kernel import State, advance
+from ivvi.estimators.sgda.schedules import PAPER, Schedule
 from ivvi.experiments.specs import read_experiment, read_table
 from ivvi.experiments.study import Force, Json, Seed, check, each, run_study, tell
 from ivvi.fitting import estimate
-from ivvi.planning import plan
-from ivvi.simulators import make_env
+from ivvi.planning.plan import plan
+from ivvi.simulators import ConfoundedEnv
+from ivvi.simulators.catalogue import make_env
+from ivvi.simulators.evaluate import optimal_policy
 
 BATCHES = (16, 40, 80, 160, 400, 800, 1600)
 STEPS = (500, 1000, 2000, 5000, 10_000, 20_000)

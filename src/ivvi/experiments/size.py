@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from ivvi.cli.terminal import progress
 from ivvi.errors import IvviWarning
 from ivvi.estimators import StandardErrors
 from ivvi.experiments.study import Force, Json, Logs, Seed, check, run_study, tell
+from ivvi.features.design import Floats
 from ivvi.fitting import Fit, estimate
-from ivvi.layout import Floats
 from ivvi.logs import Log, read_logs
-from ivvi.terminal import progress
 
 LEVEL = 0.05
 EFFECT = -0.5

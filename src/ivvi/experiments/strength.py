@@ -16,13 +16,13 @@ import numpy as np
 import typer
 
 from ivvi.diagnostics import strength
-from ivvi.environments import ConfoundedEnv
 from ivvi.experiments.specs import chosen_experiments, read_experiment, read_table
 from ivvi.experiments.study import Force, Json, check, each, run_study, tell
-from ivvi.features import parse_features
-from ivvi.layout import Layout
+from ivvi.features.design import Layout
+from ivvi.features.feature_map import parse_features
 from ivvi.moments import compute_moments
-from ivvi.simulators import load_factors, make_env
+from ivvi.simulators import ConfoundedEnv
+from ivvi.simulators.catalogue import load_factors, make_env
 
 
 @dataclass(frozen=True, slots=True)

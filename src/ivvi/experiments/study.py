@@ -8,8 +8,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from ivvi.cli.terminal import check_json_target, emit_json, progress, run_app, say
 from ivvi.errors import InputError
-from ivvi.terminal import check_json_target, emit_json, progress, run_app, say
 
 Logs = Annotated[int, typer.Option(help="Logs of each design.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]

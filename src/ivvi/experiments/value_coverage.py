@@ -19,21 +19,21 @@ from typing import Any
 import numpy as np
 
 from ivvi.actions import Actions
-from ivvi.environments import ConfoundedEnv, World, linear_world, nonlinear_world
-from ivvi.environments.behaviour import Behaviour
-from ivvi.environments.world import gaussian
 from ivvi.errors import IvviWarning
+from ivvi.evaluation.actors import HabitRows, Habitual, Planned
+from ivvi.evaluation.model_draws import estimated_world, repeated
+from ivvi.evaluation.policy_value import Inquiry
+from ivvi.evaluation.rollout import Episodes, Task, returns
+from ivvi.evaluation.rollout_design import Luck
+from ivvi.evaluation.source import Source
+from ivvi.evaluation.valuation import INTERVALS, Amount, gains_of
 from ivvi.experiments.study import Force, Json, Logs, Seed, check, each, run_study, tell
+from ivvi.features.design import build_layout
 from ivvi.fitting import Fit, estimate
-from ivvi.layout import build_layout
-from ivvi.planners import MPC, Problem
-from ivvi.valuation.actors import HabitRows, Habitual, Planned
-from ivvi.valuation.draws import estimated_world, repeated
-from ivvi.valuation.inquiry import Inquiry
-from ivvi.valuation.luck import Luck
-from ivvi.valuation.result import INTERVALS, Amount, gains_of
-from ivvi.valuation.simulation import Episodes, Task, returns
-from ivvi.valuation.source import Source
+from ivvi.planning import MPC, Problem
+from ivvi.simulators import ConfoundedEnv, World, linear_world, nonlinear_world
+from ivvi.simulators.behaviour import Behaviour
+from ivvi.simulators.world import gaussian
 
 EPISODES, HORIZON = 80, 50
 LEVEL, DRAWS = 0.95, 200

@@ -18,21 +18,21 @@ from typing import Any
 import numpy as np
 
 from ivvi.actions import Actions
-from ivvi.datasets import Factors
-from ivvi.dynamics import Dynamics
-from ivvi.environments import ConfoundedEnv
+from ivvi.dynamics.model import Dynamics
 from ivvi.errors import IvviWarning
 from ivvi.estimators import Method
 from ivvi.estimators.registry import make_method
-from ivvi.estimators.sgda import SGDA
+from ivvi.estimators.sgda.sgda import SGDA
 from ivvi.experiments.specs import Column, Experiment, read_experiment
 from ivvi.experiments.units import Unit
 from ivvi.fitting import Fit, estimate
 from ivvi.logs import Log
-from ivvi.planners.spede import SPEDERule
-from ivvi.planning import make_planner, plan
-from ivvi.policy import Policy
-from ivvi.simulators import load_factors, make_env
+from ivvi.planning.plan import make_planner, plan
+from ivvi.planning.policy import Policy
+from ivvi.planning.spede.spede import SPEDERule
+from ivvi.simulators import ConfoundedEnv
+from ivvi.simulators.catalogue import load_factors, make_env
+from ivvi.simulators.ratings import Factors
 
 EVALUATION_SEED = 1_000_003
 BLOCKS = 50

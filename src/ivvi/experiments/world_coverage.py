@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 
 from ivvi.errors import IvviWarning
+from ivvi.evaluation import value
 from ivvi.experiments.study import Force, Json, Logs, Seed, check, each, run_study, tell
 from ivvi.fitting import estimate
 from ivvi.logs import read_logs
-from ivvi.planners import MPC
-from ivvi.planning import plan
-from ivvi.valuation import value
+from ivvi.planning import MPC
+from ivvi.planning.plan import plan
 
 EPISODES, STEPS = 80, 30
 """Size of a log."""

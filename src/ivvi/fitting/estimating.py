@@ -9,16 +9,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ivvi.checkpoint import Checkpoint
+from ivvi._io.checkpoint import Checkpoint
 from ivvi.errors import InputError, IvviWarning
 from ivvi.estimators import Method, StandardErrors
 from ivvi.estimators.registry import make_method
-from ivvi.features import FeatureMap
+from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.recipe import Recipe
 from ivvi.logs import Log, read_logs
 from ivvi.logs.schema import Columns
-from ivvi.shard import Shard
+from ivvi.moments.shard import Shard
 
 
 def estimate(  # noqa: PLR0913
@@ -60,7 +60,7 @@ def estimate(  # noqa: PLR0913
         column): clustering then needs no second pass, and the bootstrap none at all.
     difference
         Estimate from differences between the steps of an episode, in which a confounder that
-        lasts the whole episode drops out (`ivvi.differences` says what must hold).
+        lasts the whole episode drops out (`ivvi.fitting.differences` says what must hold).
     exogenous
         With `difference`, states that no noise of any step moves, such as dummies for the
         years: their own differences instrument them.

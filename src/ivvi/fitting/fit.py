@@ -10,23 +10,23 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.files import Saved, content_hash, load_folder, nest, unnest
+from ivvi._io.records import Packer, Unpacker, field_types
 from ivvi.diagnostics import Diagnostics, Statistic, difference
-from ivvi.diagnostics.hypotheses import combination, wald
-from ivvi.diagnostics.robust_intervals import RobustIntervals
 from ivvi.diagnostics.verdict import Verdict
-from ivvi.dynamics import KIND, Dynamics, InstrumentVerdict
+from ivvi.diagnostics.wald import combination, wald
+from ivvi.dynamics.model import KIND, Dynamics, InstrumentVerdict
 from ivvi.errors import FileError, InputError
 from ivvi.estimators import Estimate
-from ivvi.estimators.scores import Scored
-from ivvi.estimators.standard_errors import Resolved
-from ivvi.files import Saved, content_hash, load_folder, nest, unnest
+from ivvi.estimators.covariance.scores import Scored
+from ivvi.estimators.covariance.standard_errors import Resolved
+from ivvi.features.design import Layout
 from ivvi.fitting.inference import NO_MOMENTS, Inference, nothing_inferred
-from ivvi.layout import Layout
+from ivvi.fitting.summary import WIDTH, with_nulls
 from ivvi.logs import Counts, Log, Roles, Sample
 from ivvi.moments import Moments
-from ivvi.records import Packer, Unpacker, field_types
-from ivvi.shard import Shard
-from ivvi.summary import WIDTH, with_nulls
+from ivvi.moments.shard import Shard
+from ivvi.weak_iv.robust_intervals import RobustIntervals
 
 NOT_SAVED = (
     "this fit was saved without its moments; fit the log again without --without-moments, and "

@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ivvi.diagnostics import Diagnostics
-from ivvi.diagnostics.action_strength import ActionStrength
-from ivvi.diagnostics.robust_intervals import RobustIntervals
-from ivvi.diagnostics.wild import WildTest
 from ivvi.estimators import Estimate
-from ivvi.estimators.scores import Scored
-from ivvi.estimators.standard_errors import Resolved
-from ivvi.moments import Moments
-from ivvi.summary import (
+from ivvi.estimators.covariance.scores import Scored
+from ivvi.estimators.covariance.standard_errors import Resolved
+from ivvi.fitting.summary import (
     action_lines,
     coefficient_table,
     diagnostics_table,
     robust_lines,
     with_nulls,
 )
+from ivvi.moments import Moments
+from ivvi.weak_iv.action_strength import ActionStrength
+from ivvi.weak_iv.robust_intervals import RobustIntervals
+from ivvi.weak_iv.wild_bootstrap import WildTest
 
 NO_MOMENTS = (
     "with memory of order d the moments are not formed; fit fewer features, or ask for "

@@ -8,33 +8,33 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ivvi.checkpoint import Checkpoint
+from ivvi._io.checkpoint import Checkpoint
 from ivvi.diagnostics import diagnose, strength
-from ivvi.diagnostics.action_strength import holding, strength_by_action
 from ivvi.diagnostics.identification import explain_unidentified
-from ivvi.diagnostics.robust_intervals import settled
-from ivvi.diagnostics.second_pass import second_pass
-from ivvi.diagnostics.wild import WildTest, wild_tests
-from ivvi.differences import DifferencedTable, Levels
 from ivvi.errors import IdentificationError, InputError
 from ivvi.estimators import GMM, Estimate, LeastSquares, Method, StandardErrors
-from ivvi.estimators.dependence import step_dependence
-from ivvi.estimators.exact_outputs import without_rounding
-from ivvi.estimators.inference import counted, with_errors
+from ivvi.estimators.covariance.standard_errors import Resolved
+from ivvi.estimators.covariance.step_dependence import step_dependence
+from ivvi.estimators.covariance.with_errors import counted, with_errors
+from ivvi.estimators.deterministic_outputs import without_rounding
 from ivvi.estimators.registry import settings_of
-from ivvi.estimators.sgda import SGDA
-from ivvi.estimators.standard_errors import Resolved
-from ivvi.features import FeatureMap
+from ivvi.estimators.sgda.sgda import SGDA
+from ivvi.features.design import Layout, build_layout
+from ivvi.features.feature_map import FeatureMap
+from ivvi.fitting.differences import DifferencedTable, Levels
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference import Inference
 from ivvi.fitting.notes import notes_on
 from ivvi.fitting.robust import beside_wald
-from ivvi.layout import Layout, build_layout
+from ivvi.fitting.run_key import run_key
+from ivvi.fitting.second_pass import second_pass
 from ivvi.logs import Counts, Log, Sample
 from ivvi.logs.schema import Columns
 from ivvi.moments import Moments, compute_moments
-from ivvi.resume import run_key
-from ivvi.shard import Shard
+from ivvi.moments.shard import Shard
+from ivvi.weak_iv.action_strength import holding, strength_by_action
+from ivvi.weak_iv.robust_intervals import settled
+from ivvi.weak_iv.wild_bootstrap import WildTest, wild_tests
 
 logger = logging.getLogger(__name__)
 
@@ -244,7 +244,7 @@ class Recipe:
         """Return `compute_moments` as it is to be done here: in this process, or by a cluster."""
         if self.client is None:
             return partial(compute_moments, checkpoint=self.checkpoint)
-        from ivvi.distributed import compute_moments_on
+        from ivvi.moments.dask import compute_moments_on
 
         if self.checkpoint is not None:
             raise InputError("a checkpoint is for one process; a cluster needs none")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ivvi.diagnostics import Diagnostics
-from ivvi.diagnostics.robust_intervals import RobustIntervals, robust_intervals
 from ivvi.estimators import Estimate, Method
-from ivvi.estimators.scores import Scored
+from ivvi.estimators.covariance.scores import Scored
+from ivvi.fitting.summary import half_widths
 from ivvi.moments import Moments
-from ivvi.summary import half_widths
+from ivvi.weak_iv.robust_intervals import RobustIntervals, robust_intervals
 
 METHODS = ("exact", "gmm", "liml", "fuller", "sgda")
 """Methods whose effects are those that the instruments identify, neither shrunk nor mixed."""

@@ -3,11 +3,11 @@
 from ivvi.logs.batch import Batch, concatenate
 from ivvi.logs.calendar import Calendar
 from ivvi.logs.log import Log, Pass, read_logs
-from ivvi.logs.parquet import SOURCE_KEY
-from ivvi.logs.position import Counts, Position
+from ivvi.logs.parquet_files import SOURCE_KEY
 from ivvi.logs.sample import Sample
+from ivvi.logs.scan_position import Counts, Position
 from ivvi.logs.schema import Roles, Schema
-from ivvi.logs.tables import ArrowTable
+from ivvi.logs.table import ArrowTable
 
 __all__ = [
     "SOURCE_KEY",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ivvi.errors import ColumnError, DataError
 from ivvi.logs.columns import as_times
-from ivvi.logs.tables import Table
+from ivvi.logs.table import Table
 
 Floats = NDArray[np.float64]
 KEPT = 1 << 16

@@ -12,20 +12,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ivvi._io.files import atomic_file
 from ivvi.errors import DataError
-from ivvi.files import atomic_file
 from ivvi.logs.arrow import check_keys
 from ivvi.logs.batch import Batch, concatenate
 from ivvi.logs.calendar import check_time
+from ivvi.logs.instrument_checks import CopyWatch
 from ivvi.logs.minari import is_minari, open_minari, write_minari
-from ivvi.logs.opening import open_table
-from ivvi.logs.order import check_no_duplicates, is_ordered, sort_table
-from ivvi.logs.position import Counts, Position
+from ivvi.logs.readers import open_table
 from ivvi.logs.sample import Sample
+from ivvi.logs.scan_position import Counts, Position
 from ivvi.logs.schema import Columns, Roles, Schema, match_columns
-from ivvi.logs.tables import Table
+from ivvi.logs.sorting import check_no_duplicates, is_ordered, sort_table
+from ivvi.logs.table import Table
 from ivvi.logs.transitions import Transitions
-from ivvi.logs.watch import CopyWatch
 
 BATCH_BYTES = 10 << 20
 """Size of a batch unless asked otherwise: near the processor's cache, large enough for BLAS."""

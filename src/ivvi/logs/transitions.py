@@ -31,10 +31,10 @@ from ivvi.logs.columns import (
     is_present,
     missing,
 )
-from ivvi.logs.order import duplicate_error
-from ivvi.logs.position import Counts, Position, batches_from
+from ivvi.logs.scan_position import Counts, Position, batches_from
 from ivvi.logs.schema import Roles
-from ivvi.logs.tables import Table
+from ivvi.logs.sorting import duplicate_error
+from ivvi.logs.table import Table
 
 Columns = dict[str, NDArray[Any]]
 

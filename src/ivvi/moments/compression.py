@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from ivvi.layout import Floats
-from ivvi.moments.sums import Moments
+from ivvi.features.design import Floats
+from ivvi.moments.moments import Moments
 
 P = ParamSpec("P")
 T = TypeVar("T")

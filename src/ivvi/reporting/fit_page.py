@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.diagnostics.confidence_sets import piece
 from ivvi.reporting import fit_pictures as pictures
 from ivvi.reporting.cells import Cell, listed
 from ivvi.reporting.fit_view import FitView
@@ -17,6 +16,7 @@ from ivvi.reporting.page import Figure, Page, Part, Points, Section, Table
 from ivvi.reporting.pictures import sparkline
 from ivvi.reporting.policy_section import policy_section
 from ivvi.reporting.value_section import value_section
+from ivvi.weak_iv.confidence_sets import piece
 
 KEY = {"iv": ("iv", "with the instrument, 95% interval"), "ls": ("ls", "least squares")}
 MOST_ROWS = 400

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ivvi.fitting.summary import NORMAL_95
 from ivvi.reporting.cells import Picture
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.pictures import INK, IV, LS, MUTED, draw
-from ivvi.summary import NORMAL_95
 
 MOST = 6
 """Pictures of one kind; more are a table's business."""

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ivvi.diagnostics.first_stage import partial_out
-from ivvi.dynamics import Dynamics
+from ivvi.dynamics.model import Dynamics
 from ivvi.fitting import Fit
+from ivvi.fitting.summary import NORMAL_95, student_widths
 from ivvi.logs import Batch
 from ivvi.moments import Moments
-from ivvi.summary import NORMAL_95, student_widths
 
 Floats = np.ndarray
 

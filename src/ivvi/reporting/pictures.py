@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from ivvi.canvas import new_figure
+from ivvi._io.plotting import new_figure
 from ivvi.reporting.cells import Picture
 
 INK, MUTED, GRID = "#111213", "#8a8b8c", "#dadbdc"

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.files import read_json
 from ivvi.errors import FileError
-from ivvi.files import read_json
 from ivvi.fitting import load_fit
+from ivvi.fitting.summary import NORMAL_95
 from ivvi.reporting import fit_pictures
 from ivvi.reporting import story_pictures as pictures
 from ivvi.reporting.cells import Cell
@@ -19,7 +20,6 @@ from ivvi.reporting.fit_page import KEY
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.instrument_section import instrument_section
 from ivvi.reporting.page import Figure, Page, Points, Section, Table, Text
-from ivvi.summary import NORMAL_95
 
 WORDS = {
     "optimal": "plans with the truth",

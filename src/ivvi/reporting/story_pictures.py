@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from ivvi.errors import FileError
+from ivvi.fitting.summary import NORMAL_95
 from ivvi.reporting.cells import MINUS, Picture
 from ivvi.reporting.fit_pictures import LOOK, binned
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.pictures import INK, IV, LS, MUTED, draw
-from ivvi.summary import NORMAL_95
 
 KINDS = {"instrument": "iv", "least squares": "ls"}
 """The two policies of the demo, by the estimate that they were planned with."""

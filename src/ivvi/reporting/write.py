@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ivvi._io.files import atomic_file, checked_output
 from ivvi.errors import InputError
 from ivvi.experiments.results import Results
-from ivvi.files import atomic_file, checked_output
 from ivvi.fitting import Fit, load_fit
 from ivvi.reporting.fit_page import fit_page
 from ivvi.reporting.fit_view import FitView

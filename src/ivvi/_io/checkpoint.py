@@ -1,0 +1,88 @@
+"""The state of a long computation in one file, for a run that may be killed at any moment.
+
+A computation offers its state after each piece of work; the checkpoint writes it when the
+last time was long enough ago, under a temporary name first, so that at every moment a
+whole checkpoint is on the disk, or none. A run that is started again reads it and goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ivvi._io.files import Saved, checked_output, load_file, nest, remove_file, save_file, unnest
+from ivvi.errors import FileError
+
+KIND = "checkpoint"
+
+
+class Checkpoint:
+    """A file that holds the state of each stage of a computation.
+
+    Parameters
+    ----------
+    path
+        The file.
+    every
+        Seconds between two writings; 0 writes whenever state is offered.
+
+    Examples
+    --------
+    ::
+
+        checkpoint = ivvi.Checkpoint("fit.checkpoint")
+        fit = ivvi.estimate(log, checkpoint=checkpoint)
+        fit.save("model")
+        checkpoint.remove()
+    """
+
+    def __init__(self, path: str | os.PathLike[str], every: float = 30.0) -> None:
+        self.path, self.every = Path(path), every
+        self._key: dict[str, Any] = {}
+        self._stages: dict[str, Saved] = {}
+        self._written = time.monotonic()
+
+    @property
+    def exists(self) -> bool:
+        """Whether an earlier run has left something to go on from."""
+        return self.path.exists()
+
+    def open(self, key: Mapping[str, Any]) -> None:
+        """Read what an earlier run left; `key` says which log and options it must be of."""
+        checked_output(self.path, force=True)
+        self._key = json.loads(json.dumps(key))
+        self._stages = {}
+        if not self.exists:
+            return
+        facts, arrays = load_file(self.path, KIND)
+        for name, wanted in self._key.items():
+            if facts.get("key", {}).get(name) != wanted:
+                raise FileError(
+                    f"{self.path} is the checkpoint of another run, whose {name} differ; remove "
+                    "it or give another file"
+                )
+        self._stages = {name: (of, unnest(name, arrays)) for name, of in facts["stages"].items()}
+
+    def stage(self, name: str) -> Saved | None:
+        """Return the state of a stage that an earlier run reached, or None."""
+        return self._stages.get(name)
+
+    def offer(self, name: str, state: Callable[[], Saved], *, now: bool = False) -> None:
+        """Write the state of a stage, beside that of earlier ones, if it is time or `now`."""
+        if not now and time.monotonic() - self._written < self.every:
+            return
+        self._stages[name] = state()
+        arrays: dict[str, Any] = {}
+        for stage, (_, values) in self._stages.items():
+            arrays |= nest(stage, values)
+        described = {stage: facts for stage, (facts, _) in self._stages.items()}
+        save_file(self.path, KIND, {"key": self._key, "stages": described}, arrays)
+        self._written = time.monotonic()
+
+    def remove(self) -> None:
+        """Remove the file, when the result is safe."""
+        remove_file(self.path)

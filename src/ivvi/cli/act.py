@@ -1,0 +1,78 @@
+"""`ivvi act`: what a policy does in given states."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ivvi.cli.options import Force, Json, Seed
+from ivvi.cli.read_numbers import read_states
+from ivvi.cli.terminal import check_json_target, emit_json, say, warn
+from ivvi.errors import InputError
+
+
+def act(  # noqa: PLR0913
+    policy: Annotated[Path, typer.Argument(help="Folder of a policy that `ivvi plan` saved.")],
+    state: Annotated[str | None, typer.Option(help="One state: numbers with commas.")] = None,
+    states: Annotated[
+        Path | None, typer.Option(help="Table of states (Parquet, CSV), columns as in the log.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Parquet file for the states with their actions.")
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="The model: say too how firmly the log recommends each action."),
+    ] = None,
+    step: Annotated[int, typer.Option(help="Step of the episode, for plans that end.")] = 0,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Say what a policy does in one state, or in each row of a table."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from ivvi._io.files import atomic_file, checked_output
+    from ivvi.planning.plan import weakness
+    from ivvi.planning.policy import load_policy
+
+    if (state is None) == (states is None):
+        raise InputError("give either --state or --states")
+    if out is not None:
+        checked_output(out, force=force)
+    check_json_target(json, force=force, out=out)
+    loaded = load_policy(policy)
+    names, horizon = loaded.problem.model, loaded.problem.horizon
+    if not 0 <= step < horizon:
+        raise InputError(f"--step is {step}; the plan has the steps 0 to {horizon - 1}")
+    x = read_states(names.state, state, states, "--state")
+    doubts = weakness(names)
+    for text in doubts:
+        warn(text)
+    actions = loaded(x, step)
+    columns = {name: actions[:, i] for i, name in enumerate(names.action)}
+    facts = {"state": list(names.state), "action": list(names.action), "actions": actions.tolist()}
+    facts |= {"warnings": list(doubts)}
+    if model is not None:
+        from ivvi.evaluation import stability
+
+        sure = stability(loaded, model, x, seed=seed)
+        facts |= sure.to_json()
+        columns |= {"agreement": sure.agreement}
+        columns |= {} if sure.outside is None else {"outside": sure.outside}
+    if out is not None:
+        columns = {name: x[:, i] for i, name in enumerate(names.state)} | columns
+        with atomic_file(out, force=force) as temporary:
+            pq.write_table(pa.table(columns), temporary)
+        say(f"{out}: {len(x):,} states with their actions", quiet=json == "-")
+    elif json != "-":
+        table = csv.writer(sys.stdout, lineterminator="\n")
+        table.writerow(columns)
+        rows = zip(*columns.values(), strict=True)
+        table.writerows([f"{value:.10g}" for value in row] for row in rows)
+    emit_json(facts, json, force=force)

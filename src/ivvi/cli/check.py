@@ -1,0 +1,49 @@
+"""`ivvi check`: what the order of a log's rows says about the instrument."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ivvi.cli.options import ColumnOptions, FeatureOptions, Force, Json, Seed, Source
+from ivvi.cli.terminal import check_json_target, emit_json, progress, say
+
+
+def check(  # noqa: PLR0913
+    log: Source,
+    *,
+    columns: ColumnOptions,
+    features: FeatureOptions,
+    richer: Annotated[
+        str | None, typer.Option(help="Features to compare with. [default: one step richer]")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option(help="Numeric, date or timestamp column: is W stable along it?")
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="One or two columns to cluster by. [default: as fit does]")
+    ] = None,
+    level: Annotated[float, typer.Option(help="p-value below which a check fails.")] = 0.01,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Check that the instrument is free of the past and that one W holds all the time."""
+    from ivvi.sequence.check import check_sequence
+
+    check_json_target(json, force=force)
+    logs = columns.open(log)
+    with progress("reading", logs.num_rows) as bar:
+        found = check_sequence(
+            logs,
+            *features.both,
+            richer=richer,
+            time=time,
+            cluster=cluster or (),
+            level=level,
+            seed=seed,
+            progress=bar,
+        )
+    say(str(found), quiet=json == "-")
+    emit_json(found.to_json(), json, force=force)

@@ -1,0 +1,28 @@
+"""`ivvi demo`: the whole story on an embedded default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ivvi.cli.options import Force, Json, Seed
+from ivvi.cli.terminal import check_json_target, emit_json, say
+
+
+def demo(
+    out: Annotated[
+        Path, typer.Option(help="Folder for the log, the models, the pictures and the report.")
+    ] = Path("ivvi-demo"),
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Tell the whole story on a simulated log: what confounding does, what an instrument undoes."""
+    from ivvi.cli.demo_run import run_demo
+
+    check_json_target(json, force=force)
+    story = run_demo(out, seed=seed, force=force)
+    say(story.text, quiet=json == "-")
+    emit_json(story.facts, json, force=force)

@@ -1,0 +1,87 @@
+"""`ivvi diagnose`: is the instrument of a log any good?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from ivvi.cli.options import (
+    ColumnOptions,
+    DaskOptions,
+    ErrorOptions,
+    FeatureOptions,
+    Force,
+    Json,
+    Seed,
+    Source,
+)
+from ivvi.cli.terminal import check_json_target, emit_json, progress, say, warn
+
+KEPT = (
+    "n",
+    "episodes",
+    "dropped",
+    "phi",
+    "psi",
+    "outputs",
+    "se_kind",
+    "clusters",
+    "debiased",
+    "bandwidth",
+    "se_note",
+    "warnings",
+    "robust_interval",
+    "robust_interval_reason",
+    "recommended",
+    "diagnostics",
+)
+
+
+def diagnose(  # noqa: PLR0913
+    log: Source,
+    *,
+    columns: ColumnOptions,
+    features: FeatureOptions,
+    dask: DaskOptions,
+    errors: ErrorOptions,
+    suspect: Annotated[
+        str | None, typer.Option(help="Instrument features to test, given the others.")
+    ] = None,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Say how strong the instruments of a log are, what they identify and if they are valid."""
+    from ivvi.diagnostics import diagnose as panel
+    from ivvi.fitting import estimate
+    from ivvi.fitting.summary import panel_table
+
+    client, se = dask.client, errors.wanted
+    check_json_target(json, force=force)
+    logs = columns.open(log)
+    with progress("reading", logs.num_rows) as bar:
+        found = estimate(
+            logs,
+            *features.both,
+            se=se,
+            allow_unidentified=True,
+            seed=seed,
+            progress=bar,
+            client=client,
+        )
+    for text in found.warnings:
+        warn(text)
+    suspects = [part.strip() for part in (suspect or "").split(",") if part.strip()]
+    diagnostics = found.diagnostics
+    if suspects:
+        asked = panel(found.moments, found.scored, suspects)
+        diagnostics = replace(asked, verdict=diagnostics.verdict)
+    say(panel_table(diagnostics), quiet=json == "-")
+    say(f"\nerrors            {found.estimate.W_cov}", quiet=json == "-")
+    if note := found.errors.note:
+        say(f"                  {note}", quiet=json == "-")
+    whole = found.to_json()
+    whole["diagnostics"] |= diagnostics.to_json()
+    emit_json({name: whole[name] for name in KEPT}, json, force=force)

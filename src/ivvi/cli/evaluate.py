@@ -1,0 +1,61 @@
+"""`ivvi evaluate`: what policies earn in a simulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ivvi.cli.options import Force, Json, Seed, folder_names
+from ivvi.cli.terminal import check_json_target, emit_json, say
+
+
+def evaluate(  # noqa: PLR0913
+    policies: Annotated[
+        list[Path], typer.Argument(help="Folders of policies that `ivvi plan` saved.")
+    ],
+    env: Annotated[str, typer.Option(help="linear, nonlinear, recommender, nicu, sepsis.")],
+    dim: Annotated[int | None, typer.Option(help="Dimension of the synthetic ones.")] = None,
+    setting: Annotated[str, typer.Option(help="Setting of the paper, I to VI.")] = "I",
+    ratings: Annotated[
+        str | None, typer.Option(help="MovieLens ratings for the recommenders.")
+    ] = None,
+    episodes: Annotated[int, typer.Option(help="Episodes.")] = 64,
+    horizon: Annotated[int | None, typer.Option(help="Steps each. [default: the paper's]")] = None,
+    against: Annotated[
+        str, typer.Option(help="Baselines: optimal, zero, random, behaviour.")
+    ] = "optimal,zero,behaviour",
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the reward of each step with 95% bands (PNG, SVG).")
+    ] = None,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Run policies in a simulator with the same noise and compare what they earn."""
+    from ivvi._io.plotting import check_figure
+    from ivvi.planning.policy import load_policy
+    from ivvi.reporting.figures import draw_rewards
+    from ivvi.simulators.catalogue import make_env
+    from ivvi.simulators.evaluate import evaluate as evaluate_policies
+
+    check_figure(plot, force=force)
+    check_json_target(json, force=force, out=plot)
+    baselines = tuple(filter(None, against.split(",")))
+    names = folder_names(list(map(str, policies)), baselines)
+    loaded = {name: load_policy(path) for name, path in zip(names, policies, strict=True)}
+    world = make_env(env, dim=dim, setting=setting, ratings=ratings)
+    found = evaluate_policies(
+        loaded,
+        world,
+        against=baselines,
+        episodes=episodes,
+        horizon=horizon,
+        seed=seed,
+    )
+    say(found.summary(), quiet=json == "-")
+    if plot is not None:
+        draw_rewards(found, plot, force=force)
+        say(f"drawn in {plot}", quiet=json == "-")
+    emit_json(found.to_json(), json, force=force)

@@ -1,0 +1,201 @@
+"""`ivvi fit`: from a log to a saved model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ivvi.cli.options import (
+    ColumnOptions,
+    DaskOptions,
+    ErrorOptions,
+    FeatureOptions,
+    Force,
+    Json,
+    OptionalSource,
+    Seed,
+    Unidentified,
+    command_line,
+    refuse_given,
+    words,
+)
+from ivvi.cli.terminal import check_json_target, emit_json, progress, say, warn
+from ivvi.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class MethodOptions:
+    """The method, and the settings of those that have some."""
+
+    method: Annotated[
+        str,
+        typer.Option(
+            help="exact, sgda, least-squares, liml, fuller:1, kclass:0.5, gmm, ridge, lasso, "
+            "adaptive-lasso or shrunk.",
+            autocompletion=words(
+                *("exact", "sgda", "least-squares", "liml", "fuller:1", "kclass:0.5", "gmm"),
+                *("ridge", "lasso", "adaptive-lasso", "shrunk"),
+            ),
+        ),
+    ] = "exact"
+    schedule: Annotated[
+        str, typer.Option(help="Steps of sgda: auto, paper-linear, constant:0.05, decay:0.1,0.5.")
+    ] = "auto"
+    batch: Annotated[
+        str, typer.Option(help="Rows of a mini-batch of sgda, or episode for whole ones.")
+    ] = "32"
+    passes: Annotated[int, typer.Option(help="Passes of sgda over the rows.")] = 1
+    order: Annotated[
+        str, typer.Option(help="Rows of sgda: auto, shuffled, iid (draws) or stream.")
+    ] = "auto"
+    memory: Annotated[
+        str, typer.Option(help="Memory of sgda in features: auto, quadratic or linear.")
+    ] = "auto"
+    ridge: Annotated[float, typer.Option(help="Penalty, in units of the features' variances.")] = (
+        0.0
+    )
+
+    def chosen(self, seed: int) -> Any:
+        """Return the method with its settings."""
+        from ivvi.estimators.registry import make_method
+
+        if self.method != "sgda":
+            refuse_given(self, f"is for sgda; the method is {self.method}", ("method", "ridge"))
+        if self.method in ("exact", "least-squares"):
+            return make_method(self.method, ridge=self.ridge)
+        if self.ridge:
+            raise InputError(f"--ridge is for exact and least-squares; the method is {self.method}")
+        if self.method != "sgda":
+            return make_method(self.method)
+        return make_method(
+            "sgda",
+            schedule=self.schedule,
+            batch=int(self.batch) if self.batch.isdecimal() else self.batch,
+            passes=self.passes,
+            order=self.order,
+            memory=self.memory,
+            seed=seed,
+        )
+
+
+def fit(  # noqa: PLR0913
+    context: typer.Context,
+    out: Annotated[Path, typer.Option(help="Folder for the model.")],
+    log: OptionalSource = None,
+    *,
+    columns: ColumnOptions,
+    features: FeatureOptions,
+    method: MethodOptions,
+    errors: ErrorOptions,
+    allow_unidentified: Unidentified = False,
+    moments: Annotated[
+        Path | None, typer.Option(help="Fit to sums that `ivvi moments` wrote, not to a log.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="File from which a run that was killed goes on.")
+    ] = None,
+    checkpoint_every: Annotated[
+        float, typer.Option(help="Seconds between two writings of the checkpoint.")
+    ] = 30.0,
+    without_moments: Annotated[
+        bool, typer.Option("--without-moments", help="Save a model that cannot be updated.")
+    ] = False,
+    keep_episodes: Annotated[
+        bool,
+        typer.Option("--keep-episodes", help="Keep moments of episodes, to bootstrap values."),
+    ] = False,
+    report: Annotated[
+        Path | None, typer.Option(help="Write a report of the fit too, one HTML file.")
+    ] = None,
+    difference: Annotated[
+        bool,
+        typer.Option(
+            "--difference",
+            help="Estimate from differences between steps: for confounders that last an episode.",
+        ),
+    ] = False,
+    exogenous: Annotated[
+        str | None,
+        typer.Option(
+            help="With --difference, states that no noise moves, such as dummies for the years."
+        ),
+    ] = None,
+    all_outputs: Annotated[bool, typer.Option(help="Print the table of every output.")] = False,
+    dask: DaskOptions,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Estimate the dynamics of a log (or of moments) and save them as a model."""
+    from ivvi._io.checkpoint import Checkpoint
+    from ivvi.fitting import estimate
+
+    state = None if checkpoint is None else Checkpoint(checkpoint, checkpoint_every)
+    force = force or (state is not None and state.exists)  # what that run wrote
+    client = dask.client
+    _check_outputs(out, json, report, force=force)
+    se, chosen = errors.wanted, method.chosen(seed)
+    if (log is None) == (moments is None):
+        raise InputError("either a log or --moments is wanted, not both and not neither")
+    if keep_episodes and without_moments:
+        raise InputError("--keep-episodes and --without-moments exclude each other; one is wanted")
+    if moments is None:
+        logs = columns.open(str(log))
+    else:
+        for group in (columns, features):
+            refuse_given(group, "is for logs; moments have their own columns and features")
+        logs = _load_moments(moments, state, client)
+    with progress("reading", getattr(logs, "num_rows", None)) as bar:
+        found = estimate(
+            logs,
+            *features.both,
+            method=chosen,
+            se=se,
+            allow_unidentified=allow_unidentified,
+            episodes=keep_episodes,
+            difference=difference,
+            exogenous=exogenous or (),
+            seed=seed,
+            progress=bar,
+            client=client,
+            checkpoint=state,
+        )
+    found = replace(found, command=command_line(context))
+    found.save(out, moments=not without_moments, episodes=keep_episodes, force=force)
+    for text in found.warnings:
+        warn(text)
+    say(found.summary(most_outputs=None if all_outputs else 6), quiet=json == "-")
+    say(f"model saved in {out}", quiet=json == "-")
+    if report is not None:
+        from ivvi.reporting import report as write_report
+
+        say(f"report: {write_report(found, report, force=force)}", quiet=json == "-")
+    emit_json(found.to_json(), json, force=force)
+    if state is not None:
+        state.remove()
+
+
+def _check_outputs(out: Path, json: str | None, report: Path | None, *, force: bool) -> None:
+    """Refuse outputs that cannot be written, before the work starts."""
+    from ivvi._io.files import checked_output
+
+    checked_output(out, force=force)
+    check_json_target(json, force=force, out=out)
+    if report is not None:
+        from ivvi.reporting.write import check_page
+
+        check_page(report, force=force)
+
+
+def _load_moments(path: Path, checkpoint: Any, client: Any) -> Any:
+    """Return sums in the place of a log."""
+    from ivvi.fitting import load_moments
+
+    if checkpoint is not None:
+        raise InputError("--checkpoint is for logs; moments are read at once")
+    if client is not None:
+        raise InputError("--scheduler and --workers are for logs; moments are read at once")
+    return load_moments(path)

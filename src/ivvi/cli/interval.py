@@ -1,0 +1,77 @@
+"""`ivvi interval`: a confidence set of one effect that a weak instrument cannot spoil."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ivvi.cli.options import ColumnOptions, FeatureOptions, Force, Json, Seed, Source
+from ivvi.cli.terminal import check_json_target, emit_json, progress, say
+from ivvi.errors import InputError
+
+
+def interval(  # noqa: PLR0913
+    log: Source,
+    output: Annotated[str, typer.Option(help="Output, such as next_x0 (or x0).")],
+    feature: Annotated[
+        str, typer.Option(help="Feature, such as a0, or a combination: a0:1,a1:-0.5.")
+    ],
+    *,
+    columns: ColumnOptions,
+    features: FeatureOptions,
+    method: Annotated[
+        str, typer.Option(help="ar (Anderson-Rubin) or clr (likelihood ratio).")
+    ] = "ar",
+    se: Annotated[
+        str, typer.Option(help="Errors: auto, unadjusted, robust or clustered.")
+    ] = "auto",
+    cluster: Annotated[
+        str | None, typer.Option(help="One or two columns to cluster by. [default: as fit does]")
+    ] = None,
+    level: Annotated[float, typer.Option(help="Probability of holding the truth.")] = 0.95,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Say which values of one effect the log does not reject, however weak the instrument."""
+    from ivvi.fitting.confidence_set import confidence_set
+
+    check_json_target(json, force=force)
+    combination = parse_combination(feature)
+    phi, psi = features.both
+    logs = columns.open(log)
+    with progress("reading", logs.num_rows) as bar:
+        found = confidence_set(
+            logs,
+            output,
+            combination,
+            method=method,
+            level=level,
+            se=se,
+            cluster=cluster or (),
+            phi=phi,
+            psi=psi,
+            seed=seed,
+            progress=bar,
+        )
+    say(str(found), quiet=json == "-")
+    emit_json(found.to_json(), json, force=force)
+
+
+def parse_combination(text: str) -> str | dict[str, float]:
+    """Turn ``a0:1,a1:-0.5`` into weights; a plain name stays as it is."""
+    if ":" not in text:
+        return text
+    weights = {}
+    for part in text.split(","):
+        name, _, number = part.rpartition(":")
+        if name.strip() in weights:
+            raise InputError(f"the combination {text!r} names {name.strip()!r} twice")
+        try:
+            weights[name.strip()] = float(number)
+        except ValueError:
+            raise InputError(
+                f"the combination {text!r} has no number after {name!r}; a0:1,a1:-0.5 is the form"
+            ) from None
+    return weights

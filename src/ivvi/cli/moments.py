@@ -1,0 +1,99 @@
+"""`ivvi moments` and `ivvi merge`: sums of logs that can be shared where rows cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ivvi.cli.options import (
+    ColumnOptions,
+    FeatureOptions,
+    Force,
+    Json,
+    Seed,
+    Source,
+    refuse_given,
+)
+from ivvi.cli.terminal import check_json_target, emit_json, progress, say, warn
+
+Out = Annotated[Path, typer.Option(help="Folder for the moments.")]
+
+
+def moments(  # noqa: PLR0913
+    log: Source,
+    out: Out,
+    *,
+    columns: ColumnOptions,
+    features: FeatureOptions,
+    like: Annotated[
+        Path | None,
+        typer.Option(help="Take columns and features from this moments file or model."),
+    ] = None,
+    by_episode: Annotated[
+        bool, typer.Option("--by-episode", help="Keep the sums of each episode too.")
+    ] = False,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Write the sums of a log, without its rows, to be merged with those of others."""
+    from ivvi._io.files import checked_output
+    from ivvi.features.design import build_layout
+    from ivvi.fitting import load_moments
+    from ivvi.moments.shard import Shard, open_like
+
+    checked_output(out, force=force)
+    check_json_target(json, force=force, out=out)
+    if like is None:
+        logs = columns.open(log)
+        layout = build_layout(logs, *features.both, seed)
+    else:
+        for group in (columns, features):
+            refuse_given(group, "is taken from --like; one of both is wanted", ("drop_missing",))
+        known = load_moments(like)
+        logs = open_like(log, known.roles, drop_missing=columns.drop_missing)
+        layout = known.moments.layout
+    with progress("reading", logs.num_rows) as bar:
+        shard = Shard.of(logs, layout, episodes=by_episode, progress=bar)
+    _finish(shard, out, json, force=force)
+
+
+def merge(
+    sources: Annotated[list[Path], typer.Argument(help="Folders that `ivvi moments` wrote.")],
+    out: Out,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Add up moments; the result is that of all their rows together."""
+    from ivvi._io.files import checked_output
+    from ivvi.fitting import load_moments
+
+    checked_output(out, force=force)
+    check_json_target(json, force=force, out=out)
+    first, *others = map(load_moments, sources)
+    _finish(sum(others, first), out, json, force=force)
+
+
+def _finish(shard: Any, out: Path, json: str | None, *, force: bool) -> None:
+    shard.save(out, force=force)
+    layout, n = shard.moments.layout, shard.moments.n
+    if shard.is_revealing:
+        warn(
+            f"{n:,} rows for {layout.width} columns are few: the sums say much about single "
+            "rows; share them as you would share the rows"
+        )
+    if shard.moments.episodes is not None:
+        warn("the sums of each episode say much about single episodes; share them with care")
+    say(f"{out}: sums of {n:,} transitions of {shard.label}", quiet=json == "-")
+    facts = {
+        "moments": str(out),
+        "n": n,
+        "episodes": shard.counts.episodes,
+        "phi": list(layout.phi_names),
+        "psi": list(layout.psi_names),
+        "outputs": list(layout.outputs),
+        "files": list(shard.files),
+    }
+    emit_json(facts, json, force=force)

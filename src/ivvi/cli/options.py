@@ -1,0 +1,178 @@
+"""Options that several commands share, one by one and in groups (`ivvi.cli.option_groups`)."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ivvi.errors import InputError
+
+
+def words(*known: str) -> Callable[[str], list[str]]:
+    """Return a completion of these words for the shell."""
+    return lambda incomplete: [word for word in known if word.startswith(incomplete)]
+
+
+Json = Annotated[str | None, typer.Option("--json", help="Write JSON to this file; - is stdout.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+UNTOLD = ("json", "force", "report")
+"""Options that change where results go, not what they are."""
+SOURCES = "Parquet (file, folder, glob), CSV, Arrow, or minari:NAME."
+Source = Annotated[str, typer.Argument(help=SOURCES)]
+OptionalSource = Annotated[str | None, typer.Argument(help=SOURCES)]
+DropMissing = Annotated[bool, typer.Option(help="Drop rows with missing or infinite values.")]
+Unidentified = Annotated[
+    bool, typer.Option("--allow-unidentified", help="Accept the minimum-norm solution.")
+]
+
+
+def command_line(context: typer.Context) -> str:
+    """Return a command as it can be typed again: what was said, without the defaults."""
+    words = ["ivvi", str(context.info_name)]
+    place = {"argument": 0, "out": 2}  # the log first, where it goes last
+    options = context.command.params
+    for option in sorted(options, key=lambda o: place.get(o.param_type_name, place.get(o.name, 1))):
+        name, value = str(option.name), context.params.get(str(option.name))
+        if value is None or value == option.default or name in UNTOLD:
+            continue
+        if option.param_type_name == "argument":
+            words.append(str(value))
+        elif value is True:
+            words.append(option.opts[0])
+        else:
+            words += [option.opts[0], str(value)]
+    return shlex.join(words)
+
+
+def folder_names(folders: Sequence[str], taken: Sequence[str]) -> list[str]:
+    """Return the last part of each path or, where it is taken or not the only one, the path."""
+    last = [Path(folder).name for folder in folders]
+    pairs = zip(last, folders, strict=True)
+    return [n if n and last.count(n) == 1 and n not in taken else f for n, f in pairs]
+
+
+def refuse_given(group: Any, why: str, but: tuple[str, ...] = ()) -> None:
+    """Refuse options of a group that are given where they would do nothing."""
+    for option in fields(group):
+        if option.name not in but and getattr(group, option.name) != option.default:
+            raise InputError(f"--{option.name.replace('_', '-')} {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnOptions:
+    """Which columns of a log are what."""
+
+    state: Annotated[
+        str | None, typer.Option(help="State columns: names, globs (x*) or ranges (x0:x4).")
+    ] = None
+    action: Annotated[str | None, typer.Option(help="Action columns.")] = None
+    instrument: Annotated[str | None, typer.Option(help="Instrument columns.")] = None
+    next_state: Annotated[
+        str | None, typer.Option(help="Next-state columns; else the next row's state.")
+    ] = None
+    reward: Annotated[
+        str | None, typer.Option(help="Reward column, learned as one more output.")
+    ] = None
+    episode: Annotated[
+        str | None, typer.Option(help="Episode column. [default: episode, if present]")
+    ] = None
+    step: Annotated[str | None, typer.Option(help="Step column. [default: step, if present]")] = (
+        None
+    )
+    weight: Annotated[str | None, typer.Option(help="Column of row weights.")] = None
+    drop_missing: DropMissing = False
+
+    def open(self, log: str) -> Any:
+        """Open a log with these columns."""
+        from ivvi.logs import read_logs
+
+        return read_logs(
+            log,
+            state=self.state,
+            action=self.action,
+            instrument=self.instrument,
+            next_state=self.next_state or (),
+            drop_missing=self.drop_missing,
+            reward=self.reward,
+            episode=self.episode,
+            step=self.step,
+            weight=self.weight,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureOptions:
+    """The words of phi and psi."""
+
+    features: Annotated[
+        str,
+        typer.Option(
+            help="linear, poly2, poly2:cross, spline:5, fourier:200.",
+            autocompletion=words("linear", "poly2", "poly2:cross", "spline:5", "fourier:200"),
+        ),
+    ] = "linear"
+    phi: Annotated[str | None, typer.Option(help="Feature word for phi(x, a) alone.")] = None
+    psi: Annotated[str | None, typer.Option(help="Feature word for psi(x, z) alone.")] = None
+
+    @property
+    def both(self) -> tuple[str, str]:
+        """The word of phi(x, a) and that of psi(x, z)."""
+        return self.phi or self.features, self.psi or self.features
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorOptions:
+    """The standard errors."""
+
+    se: Annotated[
+        str,
+        typer.Option(
+            help="Standard errors: auto, unadjusted, robust, clustered, cr2, wild or hac.",
+            autocompletion=words("auto", "unadjusted", "robust", "clustered", "cr2", "wild", "hac"),
+        ),
+    ] = "auto"
+    cluster: Annotated[
+        str | None, typer.Option(help="One or two columns to cluster by. [default: the episode]")
+    ] = None
+    debiased: Annotated[
+        bool | None,
+        typer.Option(help="Small-sample correction of variances. [default: of clustered ones]"),
+    ] = None
+    bandwidth: Annotated[int | None, typer.Option(help="Largest lag of hac.")] = None
+    draws: Annotated[int, typer.Option(help="Draws of the wild bootstrap.")] = 9999
+
+    @property
+    def wanted(self) -> Any:
+        """The standard errors that are asked for."""
+        from ivvi.estimators import StandardErrors
+
+        columns = self.cluster or ()
+        return StandardErrors(
+            self.se, columns, self.debiased, bandwidth=self.bandwidth, draws=self.draws
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DaskOptions:
+    """The processes that read a log."""
+
+    scheduler: Annotated[
+        str | None,
+        typer.Option(help="Address of a Dask scheduler that reads the log, tcp://host:8786."),
+    ] = None
+    workers: Annotated[
+        int | None, typer.Option(help="Read the log with this many processes (Dask).")
+    ] = None
+
+    @property
+    def client(self) -> str | int | None:
+        """The cluster that is asked for."""
+        if self.scheduler is not None and self.workers is not None:
+            raise InputError("--scheduler and --workers exclude each other; one is wanted")
+        return self.scheduler if self.workers is None else self.workers

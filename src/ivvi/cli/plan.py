@@ -1,0 +1,137 @@
+"""`ivvi plan`: from a model and a reward to a policy."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ivvi.cli.options import Force, Json, Seed
+from ivvi.cli.read_numbers import numbers, read_columns
+from ivvi.cli.terminal import check_json_target, emit_json, progress, say, warn
+from ivvi.errors import InputError, PlanningWarning
+
+
+def plan(  # noqa: PLR0913
+    model: Annotated[Path, typer.Argument(help="Folder of a model that `ivvi fit` saved.")],
+    out: Annotated[Path, typer.Option(help="Folder for the policy.")],
+    reward: Annotated[
+        str,
+        typer.Option(
+            help="quadratic:weight=0.05,target=0 | linear:state=1;0,action=-1 | learned | "
+            "module:function"
+        ),
+    ],
+    action_low: Annotated[
+        str | None, typer.Option(help="Lower bounds of the actions: one number, or one each.")
+    ] = None,
+    action_high: Annotated[str | None, typer.Option(help="Upper bounds of the actions.")] = None,
+    action_set: Annotated[
+        Path | None, typer.Option(help="Table of the actions allowed, a column each.")
+    ] = None,
+    binary: Annotated[bool, typer.Option("--action-binary", help="Actions in {0, 1}^d.")] = False,
+    horizon: Annotated[int, typer.Option(help="Steps of an episode.")] = 100,
+    discount: Annotated[float, typer.Option(help="Weight of each later step, in (0, 1].")] = 1.0,
+    method: Annotated[
+        str,
+        typer.Option(help="auto tries what fits and keeps the best; mpc, value-iteration, spede."),
+    ] = "auto",
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            help="Processor seconds after which auto tries no further method. [default: 60]"
+        ),
+    ] = None,
+    lookahead: Annotated[
+        int | None, typer.Option(help="Steps that mpc plans ahead. [default: by problem]")
+    ] = None,
+    caution: Annotated[
+        float,
+        typer.Option(help="From 0 to a confidence below 1: how sure a gain over the fallback."),
+    ] = 0.0,
+    abstain: Annotated[
+        float | None,
+        typer.Option(help="Do the fallback outside this share of the log's rows, as 0.99."),
+    ] = None,
+    fallback: Annotated[
+        str, typer.Option(help="Of caution: best, usual, zero, or an action, as 0.5,1.")
+    ] = "best",
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Plan a policy in estimated dynamics."""
+    from ivvi._io.files import checked_output
+    from ivvi.dynamics.model import load_model
+    from ivvi.planning.plan import make_planner
+    from ivvi.planning.plan import plan as plan_policy
+
+    checked_output(out, force=force)
+    check_json_target(json, force=force, out=out)
+    if lookahead is not None and method != "mpc":
+        raise InputError(f"--lookahead is for mpc; the method is {method}")
+    loaded = load_model(model)
+    actions = _actions(loaded.action, action_low, action_high, action_set, binary=binary)
+    if budget is not None and method != "auto":
+        raise InputError(f"--budget is for auto; the method is {method}")
+    settings: dict[str, Any] = {"lookahead": lookahead} if lookahead is not None else {}
+    settings |= {"budget": budget} if budget is not None else {}
+    planner = make_planner(method, **settings)
+    asked: dict[str, Any] = {"horizon": horizon, "discount": discount}
+    asked |= {"caution": caution, "abstain": abstain}
+    asked["fallback"] = _fallback(fallback)
+    with warnings.catch_warnings(record=True) as caught, progress("planning", None) as bar:
+        warnings.simplefilter("always", PlanningWarning)
+        policy = plan_policy(
+            loaded, reward, actions, method=planner, seed=seed, progress=bar, **asked
+        )
+    doubts = [str(w.message) for w in caught if issubclass(w.category, PlanningWarning)]
+    for text in doubts:
+        warn(text)
+    policy.save(out, force=force)
+    if policy.comparison is not None:
+        say(policy.comparison.summary(), quiet=json == "-")
+    say(f"{policy} saved in {out}", quiet=json == "-")
+    facts = {
+        "policy": str(out),
+        "method": method,
+        "reward": reward,
+        **asked,
+        "state": list(loaded.state),
+        "action": list(loaded.action),
+        "rule": {"kind": policy.rule.kind, **policy.rule.parts()[0]},
+        "comparison": None if policy.comparison is None else policy.comparison.to_json(),
+        "warnings": doubts,
+    }
+    emit_json(facts, json, force=force)
+
+
+def _fallback(text: str) -> Any:
+    """Read a word, or an action."""
+    if text.isalpha():
+        return text
+    found = numbers(text, "--fallback")
+    return found if isinstance(found, float) else found.tolist()
+
+
+def _actions(
+    names: tuple[str, ...], low: str | None, high: str | None, table: Path | None, *, binary: bool
+) -> Any:
+    """Read the set of actions from the options, which give it in exactly one way."""
+    from ivvi.actions import Actions
+
+    box = low is not None or high is not None
+    if box + (table is not None) + binary != 1:
+        raise InputError(
+            "give the actions in one way: --action-low and --action-high, --action-set, or "
+            "--action-binary"
+        )
+    if binary:
+        return Actions.binary(len(names))
+    if table is not None:
+        return Actions.finite(read_columns(table, names))
+    if low is None or high is None:
+        raise InputError("expected --action-low and --action-high together")
+    return Actions.box(numbers(low, "--action-low"), numbers(high, "--action-high"), dim=len(names))

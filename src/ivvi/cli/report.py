@@ -1,0 +1,96 @@
+"""`ivvi report`: one HTML file of a model, a demo or a reproduction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ivvi.cli.options import Force, Json
+from ivvi.cli.terminal import check_json_target, emit_json, say
+from ivvi.errors import FileError, InputError
+
+if TYPE_CHECKING:  # imported where it is used
+    from ivvi.reporting.page import Page
+
+
+def report(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            help="A model that `ivvi fit` saved, or the folder of `ivvi demo` or `ivvi reproduce`."
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The file. [default: MODEL.html, or report.html in the folder]"),
+    ] = None,
+    policy: Annotated[
+        Path | None, typer.Option(help="A policy that was planned with the model, shown too.")
+    ] = None,
+    value: Annotated[
+        Path | None, typer.Option(help="What `ivvi value --json` wrote about it, shown too.")
+    ] = None,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Write a report: one HTML file that opens from disk, prints, and needs no network."""
+    kind = _kind(folder)
+    target = out or (folder.with_suffix(".html") if kind == "model" else folder / "report.html")
+    from ivvi.reporting.write import check_page, write_page
+
+    check_page(target, force=force)
+    check_json_target(json, force=force, out=target)
+    if kind != "model" and (policy or value):
+        raise InputError(f"--policy and --value are for models; {folder} is a {kind}")
+    if kind == "model":
+        page = _of_model(folder, policy, value)
+    else:
+        page = _of_demo(folder) if kind == "demo" else _of_reproduction(folder)
+    write_page(page, target, force=force)
+    say(f"report: {target}", quiet=json == "-")
+    facts = {"report": str(target), "of": str(folder), "kind": kind}
+    emit_json({**facts, "bytes": target.stat().st_size}, json, force=force)
+
+
+def _kind(folder: Path) -> str:
+    """Tell what a folder holds by the file that only this kind has."""
+    if (folder / "model.json").is_file():
+        return "model"
+    if (folder / "demo.json").is_file():
+        return "demo"
+    if (folder / "run.json").is_file():
+        return "reproduction"
+    if (folder / "policy.json").is_file():
+        raise InputError(f"{folder} is a policy; name its model, and the policy with --policy")
+    if not folder.is_dir():
+        raise FileError(f"{folder} is not a folder that exists")
+    raise FileError(
+        f"{folder} holds nothing to report: a saved model, a demo or a reproduction is wanted"
+    )
+
+
+def _of_model(folder: Path, policy: Path | None, value: Path | None) -> Page:
+    from ivvi._io.files import read_json
+    from ivvi.fitting import load_fit
+    from ivvi.planning.policy import load_policy
+    from ivvi.reporting.fit_page import fit_page
+    from ivvi.reporting.fit_view import FitView
+
+    fitted = FitView(load_fit(folder), str(folder))
+    worth = None if value is None else read_json(value)
+    return fit_page(fitted, None if policy is None else load_policy(policy), worth)
+
+
+def _of_demo(folder: Path) -> Page:
+    from ivvi.reporting.story_page import load_story
+
+    return load_story(folder)
+
+
+def _of_reproduction(folder: Path) -> Page:
+    from ivvi.experiments.reproduction import read_results
+    from ivvi.reporting.results_page import results_page
+
+    return results_page(read_results(folder))

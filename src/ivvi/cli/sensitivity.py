@@ -1,0 +1,91 @@
+"""`ivvi sensitivity`: what if the instrument is not quite valid?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ivvi.cli.options import Force, Json, Seed
+from ivvi.cli.read_numbers import read_states
+from ivvi.cli.terminal import check_json_target, emit_json, progress, say
+
+
+def sensitivity(  # noqa: PLR0913
+    policy: Annotated[Path, typer.Argument(help="Folder of a policy that `ivvi plan` saved.")],
+    model: Annotated[Path, typer.Option(help="Folder of the model that it was planned with.")],
+    against: Annotated[
+        str,
+        typer.Option(help="Rivals: behaviour, zero, least-squares, folders of policies; commas."),
+    ] = "behaviour",
+    violations: Annotated[
+        str, typer.Option(help="worst; an instrument, z0; on one output, z0:x1; a sign, +z0:x1.")
+    ] = "worst",
+    state: Annotated[
+        str | None, typer.Option(help="A state whose action is planned again: numbers.")
+    ] = None,
+    states: Annotated[Path | None, typer.Option(help="Table of such states.")] = None,
+    start: Annotated[str | None, typer.Option(help="One first state: numbers with commas.")] = None,
+    starts: Annotated[
+        Path | None, typer.Option(help="Table of first states. [default: those of the log]")
+    ] = None,
+    episodes: Annotated[int, typer.Option(help="Simulated episodes.")] = 128,
+    horizon: Annotated[int | None, typer.Option(help="Steps each. [default: the plan's]")] = None,
+    most: Annotated[
+        float, typer.Option(help="Largest direct effect, in standard deviations of the noise.")
+    ] = 1.0,
+    level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
+    draws: Annotated[int, typer.Option(help="Draws of W for the intervals; 0 for none.")] = 40,
+    log: Annotated[
+        str | None, typer.Option(help="The log, to compute the effects' errors again by its rows.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the gains (PNG, SVG, PDF).")] = None,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Find how far the instrument may be invalid before gain and actions change."""
+    from ivvi._io.plotting import check_figure
+    from ivvi.fitting import load_fit
+    from ivvi.moments.shard import open_like
+    from ivvi.planning.policy import load_policy
+    from ivvi.sensitivity_analysis import sensitivity as analyse
+
+    check_figure(plot, force=force)
+    check_json_target(json, force=force, out=plot)
+    loaded = load_policy(policy)
+    names = loaded.problem.model.state
+    fit, rows = load_fit(model), None
+    if log is not None:
+        rows = open_like(log, fit.roles, drop_missing=fit.counts.missing > 0)
+    with progress("doubting", None) as bar:
+        found = analyse(
+            loaded,
+            fit,
+            against=_rivals(against),
+            violations=tuple(filter(None, violations.split(","))),
+            states=read_states(names, state, states, "--state"),
+            starts=read_states(names, start, starts, "--start"),
+            episodes=episodes,
+            horizon=horizon,
+            most=most,
+            level=level,
+            draws=draws,
+            log=rows,
+            seed=seed,
+            progress=bar,
+        )
+    say(found.summary(), quiet=json == "-")
+    if plot is not None:
+        found.plot(plot, force=force)
+        say(f"drawn in {plot}", quiet=json == "-")
+    emit_json(found.to_json(), json, force=force)
+
+
+def _rivals(text: str) -> Any:
+    """Return the rivals that words and folders name."""
+    from ivvi.planning.policy import load_policy
+
+    words = [word for word in text.split(",") if word]
+    return {word: load_policy(word) if Path(word).is_dir() else word for word in words}

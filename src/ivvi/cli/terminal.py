@@ -1,0 +1,162 @@
+"""What the command line shows: progress on a terminal, results, one-sentence errors."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+import sys
+import textwrap
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from ivvi.errors import FileError, InputError, IvviWarning
+
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+"""Base of all complaints about options; Typer brings its own, or click's, by version."""
+
+
+@contextlib.contextmanager
+def progress(what: str, total: int | None) -> Iterator[Callable[[int], None] | None]:
+    """Show a bar that counts rows on standard error, if that is a terminal.
+
+    `total` are the rows of one pass; the bar begins anew with the next pass over them.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    shown = TextColumn("{task.description}")
+    columns = (shown, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        passes = 1
+
+        def advance(rows: int) -> None:
+            nonlocal passes
+            if total is not None and bar.tasks[0].completed + rows > total:
+                passes += 1
+                bar.reset(task, description=f"{what}, pass {passes}")
+            bar.advance(task, rows)
+
+        yield advance
+
+
+@contextlib.contextmanager
+def steps_shown() -> Iterator[logging.Logger]:
+    """Show what the package logs on standard error, with the seconds since the start."""
+    logger = logging.getLogger("ivvi")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Seconds())
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield logger
+    except (InputError, OSError):
+        traceback.print_exc()
+        raise
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+class _Seconds(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return f"ivvi: {record.relativeCreated / 1000:7.2f} s  {record.getMessage()}"
+
+
+def peak_memory() -> str:
+    """Return the most memory that the process has had, in words, where the system tells."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return ""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return f", {peak / (1024 if sys.platform != 'darwin' else 1024**2):,.0f} MiB at most"
+
+
+def say(text: str, *, quiet: bool = False) -> None:
+    """Print a line for people."""
+    if not quiet:
+        print(text)
+
+
+def warn(text: str) -> None:
+    """Print a warning on standard error."""
+    _complain(f"ivvi: warning: {text}")
+
+
+def _complain(sentence: str) -> None:
+    """Print a sentence on standard error: one line, or folded to the width of a terminal."""
+    if sys.stderr.isatty():
+        width = max(20, shutil.get_terminal_size().columns)
+        sentence = textwrap.fill(
+            sentence, width, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
+        )
+    print(sentence, file=sys.stderr)
+
+
+def check_json_target(target: str | None, *, force: bool, out: Path | None = None) -> None:
+    """Refuse a JSON file that cannot be written beside `out`, before the work starts."""
+    from ivvi._io.files import checked_output  # imports NumPy
+
+    if target is None or target == "-":
+        return
+    checked_output(target, force=force)
+    if out is not None and Path(target).resolve() == out.resolve():
+        raise FileError(f"--out and --json are both {target}; two names are wanted")
+
+
+def emit_json(value: Any, target: str | None, *, force: bool) -> None:
+    """Write `value` to the file `target`, to standard output for ``-``, nowhere for None."""
+    from ivvi._io.files import write_json
+
+    if target == "-":
+        print(json.dumps(value, indent=2, allow_nan=False))
+    elif target is not None:
+        write_json(target, value, force=force)
+
+
+def run_app(app: typer.Typer, arguments: list[str] | None = None) -> None:
+    """Run a command line; bad input ends it with one sentence and exit code 2."""
+    warnings.simplefilter("ignore", IvviWarning)  # the commands print them themselves
+    try:
+        code = app(args=arguments, standalone_mode=False)
+        sys.stdout.flush()
+    except InputError as error:
+        _stop(str(error), 2)
+    except UsageError as error:
+        _stop(error.format_message(), 2)  # type: ignore[attr-defined]
+    except (KeyboardInterrupt, typer.Abort):
+        _stop("interrupted", 130)
+    except MemoryError:
+        _stop("out of memory", 1)
+    except BrokenPipeError:  # the reader has gone, as head does; what is left goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
+    except OSError as error:  # such as a full disk
+        _stop(str(error), 1)
+    if code == 130:  # newer versions of Typer return this where older ones raise Abort
+        _stop("interrupted", 130)
+    raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def _stop(sentence: str, code: int) -> None:
+    _complain(f"ivvi: {' '.join(sentence.split())}")
+    raise SystemExit(code)

@@ -1,0 +1,61 @@
+"""`ivvi update`: new rows for a saved model, without the old ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ivvi.cli.options import DropMissing, Force, Json, Source, Unidentified
+from ivvi.cli.terminal import check_json_target, emit_json, progress, say, warn
+from ivvi.errors import InputError
+
+
+def update(  # noqa: PLR0913
+    model: Annotated[Path, typer.Argument(help="Model that `ivvi fit` saved.")],
+    log: Source,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the new model. [default: the old one]")
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Add a file whose rows are in the model already.")
+    ] = False,
+    cluster: Annotated[
+        str | None, typer.Option(help="Column to cluster by. [default: what the model keeps]")
+    ] = None,
+    drop_missing: DropMissing = False,
+    allow_unidentified: Unidentified = False,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Add the rows of a log to a model, as if it had been fitted to both at once."""
+    from ivvi._io.files import checked_output
+    from ivvi.fitting import load_fit
+    from ivvi.fitting.updating import update_model
+    from ivvi.moments.shard import open_like
+
+    target = model if out is None else out
+    checked_output(target, force=force or out is None)
+    check_json_target(json, force=force, out=target)
+    known = load_fit(model)
+    if not known.has_moments:
+        raise InputError(f"{model} keeps no moments, so that nothing can be added to it")
+    logs = open_like(log, known.roles, drop_missing=drop_missing)
+    with progress("reading", logs.num_rows) as bar:
+        found = update_model(
+            known,
+            logs,
+            again=again,
+            cluster=cluster or (),
+            allow_unidentified=allow_unidentified,
+            progress=bar,
+        )
+    held = found.moments.episodes is not None
+    found.save(target, episodes=held, force=force or out is None)
+    for text in found.warnings:
+        warn(text)
+    say(found.summary(), quiet=json == "-")
+    added = found.moments.n - known.moments.n
+    say(f"{added:,} transitions added; model saved in {target}", quiet=json == "-")
+    emit_json(found.to_json() | {"added": added}, json, force=force)

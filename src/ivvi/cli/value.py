@@ -1,0 +1,93 @@
+"""`ivvi value`: what a policy is worth, with an interval, where there is no simulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ivvi.cli.options import Force, Json, Seed, folder_names
+from ivvi.cli.read_numbers import read_states
+from ivvi.cli.terminal import check_json_target, emit_json, progress, say
+
+
+def value(  # noqa: PLR0913
+    policy: Annotated[
+        str,
+        typer.Argument(help="Folder that `ivvi plan` saved, or behaviour, zero, least-squares."),
+    ],
+    model: Annotated[Path, typer.Option(help="Folder of the model that `ivvi fit` saved.")],
+    against: Annotated[
+        str, typer.Option(help="Rivals: behaviour, zero, least-squares, or folders of policies.")
+    ] = "behaviour,least-squares,zero",
+    method: Annotated[
+        str, typer.Option(help="auto, asymptotic, or bootstrap (after fit --keep-episodes).")
+    ] = "auto",
+    draws: Annotated[
+        int | None, typer.Option(help="Worlds drawn. [default: 500, or as many as it takes]")
+    ] = None,
+    replan: Annotated[bool, typer.Option("--replan", help="Plan again in every draw.")] = False,
+    level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    reward: Annotated[str | None, typer.Option(help="As for plan. [default: the policy's]")] = None,
+    horizon: Annotated[int | None, typer.Option(help="Steps. [default: the policy's]")] = None,
+    discount: Annotated[float | None, typer.Option(help="[default: the policy's]")] = None,
+    start: Annotated[str | None, typer.Option(help="One first state: numbers with commas.")] = None,
+    starts: Annotated[
+        Path | None, typer.Option(help="Table of first states. [default: those of the log]")
+    ] = None,
+    log: Annotated[
+        str | None, typer.Option(help="The log, to say what it shows of its own policy.")
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(help="Columns to cluster by, from the log. [default: those of the fit]"),
+    ] = None,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Say what a policy earns in the estimated dynamics, against others, with intervals."""
+    from ivvi.evaluation import value as value_policy
+    from ivvi.fitting import load_fit
+    from ivvi.moments.shard import open_like
+
+    check_json_target(json, force=force)
+    fit = load_fit(model)
+    valued = _policy(policy)
+    named = [word for word in against.split(",") if word]
+    names = folder_names(named, ("policy",))
+    rivals = {name: _policy(word) for name, word in zip(names, named, strict=True)}
+    first = read_states(fit.roles.state, start, starts, "--start")
+    shown = None
+    if log is not None:
+        shown = open_like(log, fit.roles, drop_missing=fit.counts.missing > 0)
+    worlds = None if draws is None else draws * (1 + len(rivals) + replan)
+    with progress("worlds", worlds) as bar:
+        found = value_policy(
+            valued,
+            fit,
+            reward=reward,
+            horizon=horizon,
+            discount=discount,
+            against=rivals,
+            method=method,
+            draws=draws,
+            replan=replan,
+            level=level,
+            starts=first,
+            log=shown,
+            cluster=cluster or (),
+            seed=seed,
+            progress=bar,
+        )
+    say(found.summary(), quiet=json == "-")
+    emit_json(found.to_json(), json, force=force)
+
+
+def _policy(word: str) -> Any:
+    """Return a policy from its folder, or the word of one that needs none."""
+    from ivvi.evaluation.value_policy import RIVALS
+    from ivvi.planning.policy import load_policy
+
+    return word if word in RIVALS else load_policy(word)

@@ -1,0 +1,139 @@
+"""Is there confounding at all? If not, least squares would do, and do better.
+
+The first stages' residuals hold what the instruments do not explain of the actions. If
+they say something about the outputs beyond phi, the actions are confounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ivvi.diagnostics.first_stage import denominator, partial_out, residual
+from ivvi.diagnostics.overidentification import dependent, noiseless, ratio
+from ivvi.diagnostics.statistic import Statistic, quadratic
+from ivvi.estimators import Estimate, LeastSquares
+from ivvi.estimators.covariance.score_rows import Score
+from ivvi.estimators.covariance.scores import Scored
+from ivvi.estimators.estimate import RANK_TOLERANCE, Rows, exactly_fitted
+from ivvi.estimators.whitening import Whitened, orthonormal, whiten
+from ivvi.features.design import Floats
+from ivvi.moments import Moments, remembered
+
+NULL = "the actions are not confounded (least squares would do)"
+
+
+@dataclass(frozen=True, slots=True)
+class Augmented:
+    """The regression of y on phi and the first stages' residuals.
+
+    Attributes
+    ----------
+    space
+        Coordinates of what the residuals add to phi, (p, q).
+    gamma
+        Coefficients on them, (d_y, q).
+    noise
+        Covariance of what is left, (d_y, d_y), divided by n.
+    R
+        Map of the rows v to what is left, (d_y, p).
+    freedom
+        n less the number of coefficients.
+    """
+
+    space: Whitened
+    gamma: Floats
+    noise: Floats
+    R: Floats
+    freedom: int
+
+    def score(self, *, joint: bool = False) -> Score:
+        """Return what to add up over the rows for a robust test."""
+        return Score(self.R, self.space, joint)
+
+
+@remembered
+def augment(moments: Moments) -> Augmented | None:
+    """Add the residuals; None when they add fewer columns than there are actions."""
+    rows, parts = Rows.of(moments), partial_out(moments)
+    phi = whiten(moments, "phi")
+    rest = residual(parts.basis, parts.X)
+    scale = np.linalg.norm(rest, axis=0)
+    if not len(scale) or (scale == 0).any():
+        return None
+    inside = phi.basis.T @ rest
+    new, size, right = np.linalg.svd((rest - phi.basis @ inside) / scale, full_matrices=False)
+    freedom = moments.n - phi.rank - len(scale)
+    if size[-1] < RANK_TOLERANCE or freedom <= 0:
+        return None
+    to_new = right.T / size / scale[:, None]
+    T = parts.space.residual_map(moments, parts.select).T
+    if moments.layout.constant is not None:
+        T[moments.layout.constant] = 0.0  # the residuals have mean zero
+    slopes = phi.T[:, phi.rank - len(inside) :]
+    space = Whitened(phi.shift, (T - slopes @ inside) @ to_new, new, 0)
+    both = Whitened(phi.shift, np.hstack([phi.T, space.T]), phi.basis, phi.rank)
+    outputs = np.eye(moments.layout.width)[list(moments.layout.y_columns)]
+    gamma = rows.Y.T @ new
+    left = rows.Y - phi.basis @ (phi.basis.T @ rows.Y) - new @ gamma.T
+    return Augmented(space, gamma, left.T @ left, both.residual_map(moments, outputs), freedom)
+
+
+def wu_hausman(moments: Moments) -> tuple[Statistic, ...] | None:
+    """Wu and Hausman's test, one for each output: do the actions need an instrument at all?
+
+    The F test of the first stages' residuals in the regression of y on phi and them. None
+    when nothing is endogenous or too little is identified to ask.
+    """
+    found = augment(moments)
+    if found is None:
+        return None
+    q, noise = found.gamma.shape[1], np.diag(found.noise)
+    left = np.where(exactly_fitted(moments, noise), 0.0, noise)
+    values = ratio(np.sum(found.gamma**2, axis=1) / q, left / found.freedom)
+    return tuple(Statistic(float(value), (q, found.freedom), NULL) for value in values)
+
+
+def joint_wu_hausman(moments: Moments) -> Statistic | None:
+    """The same for all outputs together, a Wald test: (n - k) tr(S^-1 gamma gamma^T)."""
+    found = augment(moments)
+    if found is None or dependent(moments, found.noise):
+        return None
+    value = found.freedom * float(
+        np.trace(np.linalg.solve(found.noise, found.gamma @ found.gamma.T))
+    )
+    return Statistic(value, (found.gamma.size,), NULL)
+
+
+def robust_wu_hausman(moments: Moments, scored: Scored) -> tuple[Statistic, ...] | None:
+    """The same test under the standard errors asked for, one for each output."""
+    found = augment(moments)
+    if found is None:
+        return None
+    q = found.gamma.shape[1]
+    df = (q, denominator(scored, found.freedom))
+    omega = scored.blocks(moments.n - found.freedom)
+    values = (
+        0.0 if exact else moments.n * quadratic(gamma, part, "the residuals' effects") / q
+        for gamma, part, exact in zip(found.gamma, omega, noiseless(moments, omega), strict=True)
+    )
+    return tuple(Statistic(value, df, NULL) for value in values)
+
+
+def durbin(moments: Moments, estimate: Estimate) -> tuple[Statistic, ...] | None:
+    """Durbin's test, one for each output: n times a difference of explained squares.
+
+    What psi and phi explain of the least-squares residuals, less what psi explains of the
+    two-stage ones, in units of the former; chi-squared with one degree an action.
+    """
+    rows, parts = Rows.of(moments), partial_out(moments)
+    plain = LeastSquares().solve(moments)
+    if not estimate.identified or augment(moments) is None:
+        return None
+    e, u = (rows.Y - rows.Phi @ one.W[:, rows.phi_kept].T for one in (plain, estimate))
+    both = orthonormal(np.column_stack([rows.Psi, rows.Phi]))
+    explained = np.sum((both.T @ e) ** 2, axis=0) - np.sum((parts.space.basis.T @ u) ** 2, axis=0)
+    total = np.sum(e**2, axis=0)
+    values = moments.n * ratio(explained, np.where(exactly_fitted(moments, total), 0.0, total))
+    return tuple(Statistic(float(value), (len(parts.names),), NULL) for value in values)

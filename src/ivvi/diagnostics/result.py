@@ -1,0 +1,126 @@
+"""What `diagnose` returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ivvi.diagnostics.first_stage import FirstStage
+from ivvi.diagnostics.rank_tests import EffectiveF, RankTest
+from ivvi.diagnostics.statistic import Statistic
+from ivvi.diagnostics.strength import Strength
+from ivvi.diagnostics.verdict import Verdict
+
+Tests = tuple[Statistic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostics:
+    """Strength, validity and confounding; None with a reason where a statistic fails.
+
+    Attributes
+    ----------
+    strength, verdict
+        mu_iv and the ranks, and one word on the instruments.
+    first_stage
+        One for each endogenous feature.
+    cragg_donald, cragg_donald_test, kleibergen_paap, effective_f
+        Strength of the instruments together, see `ivvi.diagnostics.rank_tests`.
+    stock_yogo
+        Critical values of the Cragg-Donald F, by kind and by bias or size.
+    by_output
+        Tests of each output: ``sargan``, ``basmann``, ``hansen_j``,
+        ``difference_in_sargan``, ``wu_hausman``, ``robust_wu_hausman``, ``durbin``.
+    joint
+        Tests of all outputs together: ``sargan``, ``hansen_j``, ``wu_hausman``.
+    outputs
+        Names of the outputs.
+    reasons
+        Why a statistic is None, by its name.
+    """
+
+    strength: Strength
+    verdict: Verdict
+    first_stage: tuple[FirstStage, ...]
+    cragg_donald: float | None
+    cragg_donald_test: Statistic | None
+    kleibergen_paap: RankTest | None
+    effective_f: EffectiveF | None
+    stock_yogo: dict[str, dict[float, float]] | None
+    by_output: dict[str, Tests | None]
+    joint: dict[str, Statistic | None]
+    outputs: tuple[str, ...]
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def sargan(self) -> Tests | None:
+        """Sargan's test of each output."""
+        return self.by_output["sargan"]
+
+    @property
+    def wu_hausman(self) -> Tests | None:
+        """Wu and Hausman's test of each output."""
+        return self.by_output["wu_hausman"]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader must know before believing the estimate."""
+        found = []
+        s = self.strength
+        if not s.identified:
+            found.append(f"not identified: {'; '.join(s.unidentified)}")
+        elif s.rank_psi < s.d_psi:
+            found.append(
+                f"collinear instrument features: {s.d_psi} columns of rank {s.rank_psi}; "
+                "the estimate does not suffer"
+            )
+        if self.verdict.word == "weak":
+            found.append(
+                f"weak instruments: {self.verdict.rule}; estimates and standard errors are "
+                "unreliable"
+            )
+        return tuple(found)
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe everything with JSON values."""
+        s = self.strength
+        return {
+            "mu_iv": s.mu_iv,
+            "mu_iv_identified": s.mu_iv_identified if s.rank else None,
+            "mu_b": s.mu_b,
+            "eigenvalues": list(s.eigenvalues),
+            "weakest_direction": s.weakest,
+            "rank": s.rank,
+            "d_phi": s.d_phi,
+            "rank_psi": s.rank_psi,
+            "d_psi": s.d_psi,
+            "identified": s.identified,
+            "unidentified": list(s.unidentified),
+            **self.verdict.to_json(),
+            "first_stage": {stage.feature: stage.to_json() for stage in self.first_stage},
+            "cragg_donald": self.cragg_donald,
+            "cragg_donald_test": _json(self.cragg_donald_test),
+            "kleibergen_paap": _json(self.kleibergen_paap),
+            "effective_f": _json(self.effective_f),
+            "stock_yogo": self._critical(),
+            **{name: self._named(tests) for name, tests in self.by_output.items()},
+            "joint": {name: _json(test) for name, test in self.joint.items()},
+            "reasons": self.reasons,
+        }
+
+    def _named(self, tests: Tests | None) -> dict[str, Any] | None:
+        if tests is None:
+            return None
+        return {o: s.to_json() for o, s in zip(self.outputs, tests, strict=True)}
+
+    def _critical(self) -> dict[str, dict[str, float]] | None:
+        if self.stock_yogo is None:
+            return None
+        return {
+            kind: {f"{share:.0%}": value for share, value in row.items()}
+            for kind, row in self.stock_yogo.items()
+        }
+
+
+def _json(value: Statistic | RankTest | EffectiveF | None) -> dict[str, Any] | None:
+    return None if value is None else value.to_json()

@@ -1,0 +1,127 @@
+"""Hypotheses about W in words, and Wald's test of them.
+
+A hypothesis is ``OUTPUT: COMBINATION = COMBINATION``, such as ``next_x0: a0 - 2 a1 = 0.5``;
+without an output it is about each of them, and a state's name stands for its next value. Signs
+stand between spaces, and the constant's coefficient is ``const``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ivvi.diagnostics.statistic import Statistic, quadratic
+from ivvi.errors import InputError, nearest
+from ivvi.estimators import Estimate
+from ivvi.features.design import Floats
+
+NUMBER = r"\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+"
+
+
+def restrictions(texts: Sequence[str], estimate: Estimate) -> tuple[Floats, Floats]:
+    """Return R (q, d_y d_phi) and r (q,) of hypotheses R vec(W) = r in words.
+
+    vec(W) are the rows of W one after another.
+    """
+    outputs, features = estimate.layout.outputs, estimate.layout.phi_names
+    rows, values = [], []
+    for text in texts:
+        name, colon, rest = text.partition(":")
+        output = estimate.layout.output(name.strip()) if colon else None
+        combination = rest if colon else text
+        weights, value = _parse(combination, features)
+        for chosen in range(len(outputs)) if output is None else (output,):
+            row = np.zeros((len(outputs), len(features)))
+            row[chosen] = weights
+            rows.append(row.ravel())
+            values.append(value)
+    return np.array(rows), np.array(values)
+
+
+def combination(estimate: Estimate, text: str) -> tuple[Floats, Floats]:
+    """Return a combination of W in words and its standard error, for one output or each.
+
+    NaN stands for the root of a negative two-way variance.
+    """
+    R, r = restrictions([text], estimate)
+    check_identified(estimate, R)
+    variance = np.array([estimate.W_cov.of(row[None])[0, 0] for row in R])
+    se = np.sqrt(np.where(variance >= 0, variance, np.nan))
+    return R @ estimate.W.ravel() - r, se
+
+
+def wald(estimate: Estimate, hypotheses: Any, r: Any = 0.0) -> Statistic:
+    """Wald's test, under the estimate's covariance, of hypotheses in words or R vec(W) = r.
+
+    Chi-squared with q degrees of freedom; F, when the covariance is corrected for small
+    samples, with those of the rows below, or the fewest of the coefficients' in question.
+    """
+    words = [hypotheses] if isinstance(hypotheses, str) else list(hypotheses)
+    if all(isinstance(text, str) for text in words):
+        (R, r), null = restrictions(words, estimate), " and ".join(words)
+    else:
+        R, null = np.atleast_2d(np.asarray(hypotheses, dtype=np.float64)), "R vec(W) = r"
+        if R.shape[1] != estimate.W.size:
+            raise InputError(
+                f"R has {R.shape[1]} columns; {estimate.W.size}, one for each weight, are wanted"
+            )
+    check_identified(estimate, R)
+    q = len(R)
+    if np.linalg.matrix_rank(R) < q:
+        raise InputError(f"the {q} restrictions repeat each other; independent ones are wanted")
+    few = min((count for _, count in estimate.W_cov.clusters), default=q + 1)
+    if q >= few:
+        raise InputError(
+            f"{q} restrictions cannot be tested with {few} clusters; fewer are expected"
+        )
+    gap = R @ estimate.W.ravel() - r
+    value = quadratic(gap, estimate.W_cov.of(R), "the restrictions")
+    freedoms = estimate.freedoms
+    if freedoms is None:
+        return Statistic(value, (q,), null)
+    least = float(freedoms.ravel()[np.any(R != 0, axis=0)].min())
+    return Statistic(value / q, (q, max(1, math.floor(least))), null)
+
+
+def check_identified(estimate: Estimate, R: Floats) -> None:
+    """Refuse combinations of W that the data do not identify."""
+    if estimate.is_free(R.reshape(-1, estimate.W.shape[1])).any():
+        words = " and ".join(estimate.unidentified)
+        raise InputError(f"the combination is not identified: {words} is free")
+
+
+def _parse(text: str, features: Sequence[str]) -> tuple[Floats, float]:
+    """Return the weights (d_phi,) and the number of ``weights . w = number``."""
+    sides = re.split(r"\s=\s", text)  # one-hot features are named x0=1
+    if len(sides) > 2:
+        raise InputError(f"{text.strip()!r} has {len(sides) - 1} equals signs; at most 1 is wanted")
+    weights, number = np.zeros(len(features)), 0.0
+    for side, sign in zip(sides, (1.0, -1.0), strict=False):
+        for factor, word in _terms(side):
+            if word is None:
+                number -= sign * factor
+                continue
+            name = "1" if word == "const" else word
+            if name not in features:
+                hint = nearest(word, features) or f"; {', '.join(features[:12])} are known"
+                raise InputError(f"{word!r} in {text.strip()!r} is not a feature{hint}")
+            weights[features.index(name)] += sign * factor
+    if not weights.any():
+        raise InputError(f"{text.strip()!r} is about no coefficient")
+    return weights, number
+
+
+def _terms(side: str) -> list[tuple[float, str | None]]:
+    """Split ``a0 - 2 a1 + 1`` into (1, a0), (-2, a1), (1, None)."""
+    found: list[tuple[float, str | None]] = []
+    for sign, body in re.findall(r"(?:^|(?<=\s))\s*([-+]?)\s*((?:(?!\s[-+]\s).)+)", side.strip()):
+        match = re.fullmatch(rf"({NUMBER})?\s*\*?\s*(\S.*?)?\s*", body.strip())
+        if match is None or not body.strip():
+            raise InputError(f"{body.strip()!r} is not a term such as 2 a0")
+        factor = float(match[1]) if match[1] else 1.0
+        found.append((-factor if sign == "-" else factor, match[2] or None))
+    return found

@@ -1,0 +1,5 @@
+"""The estimated world: its model, its next states, episodes in it, and it as an environment."""
+
+from ivvi.dynamics.model import Dynamics, load_model
+
+__all__ = ["Dynamics", "load_model"]

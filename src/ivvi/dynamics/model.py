@@ -1,0 +1,448 @@
+"""The estimated world: x' = W phi(x, a) + noise, asked for next states by all who simulate it.
+
+Where features bend, states beyond the log's are taken for the nearest within (`reach`): what a
+spline or a cube does out there nobody has seen. Indicators of categories are drawn as such.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ivvi._io.files import Saved, load_folder, save_folder
+from ivvi.dynamics.next_state import Categories, NoiseLaw, find_categories, next_state, noise_law
+from ivvi.errors import FileError, InputError
+from ivvi.features.blocks import Array, Constant, Power
+from ivvi.features.custom_block import Custom
+from ivvi.features.feature_map import FeatureMap
+
+if TYPE_CHECKING:  # a model is loaded without what it takes to estimate one
+    from ivvi.dynamics.env import ModelEnv
+    from ivvi.estimators import Estimate
+    from ivvi.logs import Roles, Sample
+
+KIND = "model"
+NAMES = ("state", "action", "outputs", "unidentified")
+SAMPLES = ("states", "starts", "acted", "instruments", "followed")
+ARRAYS = ("W", "noise_cov", "bread", *SAMPLES)
+UNKNOWN = ("bread", (0, 0))
+"""A model of very many features does not know how sure its weights are."""
+INSIDE = (0.005, 0.995)
+"""Quantiles of the log's states between which features that bend are believed."""
+
+
+def _none() -> np.ndarray:
+    return np.empty((0, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class InstrumentVerdict:
+    """One word on the instruments of a model, and a sentence for those who act on it.
+
+    Attributes
+    ----------
+    word
+        ``strong``, ``doubtful``, ``weak`` or ``not identified``; empty where nothing could be
+        judged.
+    sentence
+        Why, and what it means.
+    """
+
+    word: str
+    sentence: str
+
+    @property
+    def is_strong(self) -> bool:
+        """Whether nothing need be said."""
+        return self.word in ("", "strong")
+
+
+@dataclass(frozen=True)
+class Dynamics:
+    """Mean and noise of the next state given state and action.
+
+    Attributes
+    ----------
+    phi
+        Feature map of (x, a).
+    W
+        Weights (d_y, d_phi); the reward's row, if it is learned, comes last.
+    noise_cov
+        Covariance of y - W phi(x, a), (d_y, d_y).
+    bread
+        cov(W_i., W_j.) = noise_cov[i, j] bread, (d_phi, d_phi); (0, 0) where it is not known.
+    state, action, outputs
+        Column names of x, a, y.
+    has_reward
+        Whether the last output is a reward.
+    unidentified
+        Directions of W that the log does not identify, in words.
+    states
+        A few states of the log, (m, d_x): where a planner should be good.
+    W_cov
+        Covariance of W under the standard errors asked for: of its rows one after another,
+        (d_y d_phi, d_y d_phi), or of each row, (d_y, d_phi, d_phi), where W is wide. None
+        stands for noise_cov and bread.
+    starts
+        First states of some episodes of the log, (s, d_x): where values start.
+    acted, instruments, followed
+        What was done in `states`, (m, d_a), what moved it, (m, d_z), and what followed, (m, d_y).
+    global_instrument
+        Whether the instrument is one for each episode.
+    verdict
+        What the fit said of its instruments; None where it said nothing.
+    """
+
+    phi: FeatureMap
+    W: np.ndarray
+    noise_cov: np.ndarray
+    bread: np.ndarray
+    state: tuple[str, ...]
+    action: tuple[str, ...]
+    outputs: tuple[str, ...]
+    has_reward: bool = False
+    unidentified: tuple[str, ...] = ()
+    states: np.ndarray = field(default_factory=_none)
+    W_cov: np.ndarray | None = None
+    starts: np.ndarray = field(default_factory=_none)
+    acted: np.ndarray = field(default_factory=_none)
+    instruments: np.ndarray = field(default_factory=_none)
+    followed: np.ndarray = field(default_factory=_none)
+    global_instrument: bool = False
+    verdict: InstrumentVerdict | None = None
+
+    @classmethod
+    def of(
+        cls,
+        estimate: Estimate,
+        roles: Roles,
+        sample: Sample | None = None,
+        verdict: InstrumentVerdict | None = None,
+    ) -> Dynamics:
+        """Return the dynamics with the weights of an estimate, and some rows of the log."""
+        held = estimate.covariance
+        rows: dict[str, Any] = {}
+        if sample is not None:
+            parts = (sample.x, sample.starts, sample.a, sample.z, sample.y)
+            rows = dict(zip(SAMPLES, parts, strict=True))
+            rows["global_instrument"] = sample.global_instrument
+        return cls(
+            phi=estimate.layout.phi,
+            W=estimate.W,
+            noise_cov=estimate.noise_cov,
+            bread=estimate.bread,
+            state=roles.state,
+            action=roles.action,
+            outputs=roles.outputs,
+            has_reward=roles.reward is not None,
+            unidentified=estimate.unidentified,
+            W_cov=None if held is None else held.blocks if held.joint is None else held.joint,
+            verdict=verdict,
+            **rows,
+        )
+
+    @property
+    def rows(self) -> Sample | None:
+        """The rows of the log that the model holds; None where it holds none."""
+        from ivvi.logs import Sample
+
+        if not len(self.followed):
+            return None
+        parts = (self.states, self.acted, self.instruments, self.followed, self.starts)
+        return Sample(*parts, self.global_instrument)
+
+    @property
+    def d_next(self) -> int:
+        """Number of outputs that are the next state."""
+        return len(self.outputs) - self.has_reward
+
+    @property
+    def next_cov(self) -> np.ndarray:
+        """Covariance of the next state around its mean, (d_next, d_next)."""
+        return self.noise_cov[: self.d_next, : self.d_next]
+
+    def mean(self, x: Array, a: Array) -> Array:
+        """Return E[x' | x, do(a)], (..., d_next), for NumPy or JAX arrays."""
+        return self._outputs(x, a)[..., : self.d_next]
+
+    def reward(self, x: Array, a: Array) -> Array:
+        """Return E[r | x, do(a)], (...,), when the reward was learned from the log.
+
+        Beyond `reach` it fades (`fade`).
+        """
+        if not self.has_reward:
+            raise InputError("this model has no reward: it was fitted without a reward column")
+        learned = self._outputs(x, a)[..., -1]
+        return learned - beyond(x, self.reach, self.fade) if self.is_limited else learned
+
+    def sample(self, x: Array, a: Array, rng: Any) -> Array:
+        """Draw x' given x and do(a), (..., d_next).
+
+        Parameters
+        ----------
+        rng
+            A `numpy.random.Generator` or a seed, or a JAX key (then inside `jax.jit` too).
+        """
+        mean = self.mean(x, a)
+        if isinstance(rng, int | np.integer | np.random.Generator):
+            draws = np.random.default_rng(rng).normal(size=mean.shape)
+        else:
+            import jax
+
+            draws = jax.random.normal(rng, mean.shape, mean.dtype)
+        return self.next_state(mean, draws)
+
+    def next_state(self, m: Array, noise: Array) -> Array:
+        """Return x' (..., d_x) with mean m (..., d_x) from standard normal draws of its shape.
+
+        m + F noise, F F^T the noise covariance; categories are drawn (`ivvi.dynamics.next_state`).
+        """
+        return next_state(m, noise, self.noise_law, self.categories)
+
+    @property
+    def noise_law(self) -> NoiseLaw:
+        """What the noise covariance makes of standard normal draws."""
+        if isinstance(self.noise_cov, np.ndarray):
+            return self._noise_law
+        return noise_law(self.next_cov, self.categories)  # not kept: JAX traces it
+
+    @cached_property
+    def _noise_law(self) -> NoiseLaw:
+        return noise_law(self.next_cov, self.categories)
+
+    @cached_property
+    def categories(self) -> Categories:
+        """Columns of the state that are indicators, seen in the model's sample of the log."""
+        held = (self.states, self.starts, self.followed[:, : self.d_next])
+        rows = [part for part in held if len(part) and part.shape[1] == len(self.state)]
+        return find_categories(np.concatenate(rows)) if rows else ()
+
+    @property
+    def bends(self) -> bool:
+        """Whether the mean is anything but affine in states and actions."""
+        return not all(map(_is_affine, self.phi.blocks))
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether some feature is believed only where the log has states.
+
+        Those that were chosen for their flexibility are: powers, interactions, splines, waves.
+        Linear terms, and functions that a user wrote, claim to hold everywhere.
+        """
+        return not all(_is_affine(block) or isinstance(block, Custom) for block in self.phi.blocks)
+
+    @cached_property
+    def reach(self) -> Array:
+        """Lowest and highest state at which the model is asked, (2, d_x).
+
+        Beyond, its mean is that of the nearest state within: quantiles of the log's states and
+        of its first states, column by column, whichever reach further. Nothing limits indicators,
+        nor models that are not limited or hold no states.
+        """
+        limits = np.array([[-np.inf], [np.inf]]) * np.ones(len(self.state))
+        if self.is_limited and len(self.states):
+            free = [column for category in self.categories for column in category]
+            known = (self.states, self.starts) if len(self.starts) else (self.states,)
+            found = np.array([np.quantile(rows, INSIDE, axis=0) for rows in known])
+            quantiles = np.array([found[:, 0].min(axis=0), found[:, 1].max(axis=0)])
+            limits = np.where(np.isin(np.arange(len(self.state)), free), limits, quantiles)
+        return limits
+
+    @cached_property
+    def fade(self) -> Array:
+        """What a learned reward loses for each unit that a state lies beyond `reach`, (d_x,).
+
+        One standard deviation of the log's rewards for one of the state: nobody has seen a reward
+        there, so a plan has no reason to go. Zero where the reward is not learned.
+        """
+        if not (self.has_reward and self.is_limited and len(self.states) and len(self.followed)):
+            return np.zeros(len(self.state))
+        spread = self.states.std(axis=0)
+        lost = self.followed[:, -1].std() / np.where(spread > 0, spread, 1.0)
+        return np.asarray(np.where(np.isfinite(self.reach[0]), lost, 0.0))
+
+    def with_numbers(self, numbers: tuple[Any, ...]) -> Dynamics:
+        """Return the model with other `numbers`, which JAX may trace; categories stay."""
+        W, noise_cov, knots, reach, fade = numbers
+        phi = self.phi.with_numbers(knots)
+        model = dataclasses.replace(self, phi=phi, W=W, noise_cov=noise_cov)
+        vars(model).update(
+            reach=reach, fade=fade, categories=self.categories
+        )  # where they are cached
+        return model
+
+    @property
+    def numbers(self) -> tuple[Any, ...]:
+        """Weights, noise covariance, knots, reach, fade: what compiled programs are given."""
+        return self.W, self.noise_cov, self.phi.numbers, self.reach, self.fade
+
+    def as_env(self, reward: Any, actions: Any, **settings: Any) -> ModelEnv:
+        """Return the estimated world as a Gymnasium environment (`ivvi.dynamics.env.ModelEnv`).
+
+        Parameters
+        ----------
+        reward, actions
+            As for `ivvi.plan`.
+        settings
+            `starts` (m, d_x), first states, by default the model's sample of the log's;
+            `horizon`, 100 by default; `terminal`, which tells the states that end an episode.
+        """
+        from ivvi.dynamics.env import ModelEnv
+
+        return ModelEnv(self, reward, actions, **settings)
+
+    def _outputs(self, x: Array, a: Array) -> Array:
+        x, a = _as_array(x), _as_array(a)
+        for name, value, columns in (("states", x, self.state), ("actions", a, self.action)):
+            if value.shape[-1:] != (len(columns),):
+                raise InputError(
+                    f"{name} of shape {tuple(value.shape)} were given; the last axis must be "
+                    f"{len(columns)} ({', '.join(columns)})"
+                )
+        if x.shape[:-1] != a.shape[:-1]:
+            raise InputError(
+                f"states of shape {tuple(x.shape)} and actions of shape {tuple(a.shape)} were "
+                "given; they must agree in all but the last axis"
+            )
+        return self.features(x, a) @ self.W.T
+
+    def features(self, x: Array, a: Array) -> Array:
+        """Return phi (..., d_phi) at the state within `reach` that is nearest to x."""
+        if self.is_limited:
+            low, high = self.reach
+            x = x.__array_namespace__().clip(x, low, high)
+        return self.phi(x, a)
+
+    @cached_property
+    def weight_root(self) -> np.ndarray:
+        """A square root of the covariance of W, its rows one after another.
+
+        (d_y d_phi, d_y d_phi); rows are independent where only the covariance of each is kept.
+        """
+        held = self.W_cov
+        if held is None:
+            if not self.bread.size:
+                raise InputError("this model does not know how sure its weights are")
+            held = np.kron(self.noise_cov, self.bread)
+        if held.ndim == 3:
+            d_y, d_phi = self.W.shape
+            whole = np.zeros((d_y, d_phi, d_y, d_phi))
+            whole[range(d_y), :, range(d_y)] = held
+            held = whole.reshape(d_y * d_phi, -1)
+        values, vectors = np.linalg.eigh(held)
+        return np.asarray(vectors * np.sqrt(np.clip(values, 0, None)))
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        facts: Mapping[str, Any] | None = None,
+        beside: Saved = ({}, {}),
+        force: bool = False,
+    ) -> Path:
+        """Save as a folder of JSON and npz, atomically.
+
+        `facts` are kept for people, `beside` for those who will update the model.
+        """
+        document, arrays = self.parts()
+        document |= {"facts": dict(facts or {}), **beside[0]}
+        return save_folder(path, KIND, document, {**arrays, **beside[1]}, force=force)
+
+    def parts(self) -> Saved:
+        """Return JSON values and arrays from which `from_parts` makes the model again."""
+        if not np.isfinite(self.W).all():
+            raise InputError("the model is not written: its weights are not finite numbers")
+        document = {
+            "phi": self.phi.to_json(),
+            **{name: list(getattr(self, name)) for name in NAMES},
+            "has_reward": self.has_reward,
+            "global_instrument": self.global_instrument,
+            "verdict": None if self.verdict is None else asdict(self.verdict),
+        }
+        arrays = {name: getattr(self, name) for name in ARRAYS}
+        return document, arrays if self.W_cov is None else {**arrays, "W_cov": self.W_cov}
+
+    @classmethod
+    def from_parts(cls, document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Dynamics:
+        """Rebuild a model from `parts`, refusing one that is not whole."""
+        try:
+            parts: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
+            parts |= {name: tuple(document[name]) for name in NAMES}
+            parts |= {name: bool(document[name]) for name in ("has_reward", "global_instrument")}
+            phi = FeatureMap.from_json(document["phi"])
+            said = document.get("verdict")
+            verdict = None if said is None else InstrumentVerdict(said["word"], said["sentence"])
+            model = cls(phi=phi, W_cov=arrays.get("W_cov"), verdict=verdict, **parts)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise FileError(f"not a complete model: {error}") from error
+        model._check_shapes()
+        return model
+
+    def _check_shapes(self) -> None:
+        d_y, d_phi = len(self.outputs), len(self.phi.names(self.state, self.action))
+        wanted = {"W": (d_y, d_phi), "noise_cov": (d_y, d_y), "bread": (d_phi, d_phi)}
+        width = {
+            "states": len(self.state),
+            "starts": len(self.state),
+            "acted": len(self.action),
+            "followed": d_y,
+        }
+        for name, wide in width.items():
+            rows = len(getattr(self, name))
+            wanted[name] = (rows, wide if rows else 0)
+        for name, shape in wanted.items():
+            if (found := getattr(self, name).shape) != shape and (name, found) != UNKNOWN:
+                raise FileError(f"not a sound model: {name} is {found}; {shape} is wanted")
+        shapes = ((d_y * d_phi,) * 2, (d_y, d_phi, d_phi))
+        if self.W_cov is not None and self.W_cov.shape not in shapes:
+            raise FileError(
+                f"not a sound model: W_cov is {self.W_cov.shape}; {shapes[0]} or {shapes[1]} "
+                "is wanted"
+            )
+
+
+def load_model(path: str | os.PathLike[str]) -> Dynamics:
+    """Load what `Dynamics.save` saved; nothing in it is executed."""
+    document, arrays = load_folder(path, KIND)
+    try:
+        return Dynamics.from_parts(document, arrays)
+    except FileError as error:
+        raise FileError(f"{path} is {error}") from error
+
+
+def affine_part(model: Dynamics) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Return c (d_x,), P (d_x, d_x), Q (d_x, d_a) of x' = c + P x + Q a, None if it is not."""
+    if model.bends:
+        return None
+    d_x, d_a, d_next = len(model.state), len(model.action), model.d_next
+    parts = {"c": np.zeros((d_next, 1)), "P": np.zeros((d_next, d_x)), "Q": np.zeros((d_next, d_a))}
+    column = 0
+    for block in model.phi.blocks:
+        name = "c" if isinstance(block, Constant) else "P" if block.of == "state" else "Q"
+        width = parts[name].shape[1]
+        parts[name] = parts[name] + model.W[:d_next, column : column + width]
+        column += width
+    return parts["c"][:, 0], parts["P"], parts["Q"]
+
+
+def _is_affine(block: Any) -> bool:
+    linear = isinstance(block, Power) and block.degree == 1 and block.of in ("state", "input")
+    return linear or isinstance(block, Constant)
+
+
+def beyond(x: Array, reach: Array, fade: Array) -> Array:
+    """What a learned reward loses where states x (..., d_x) lie beyond `reach`, (...)."""
+    x = _as_array(x)
+    inside = x.__array_namespace__().clip(x, reach[..., 0, :], reach[..., 1, :])
+    return (abs(x - inside) * fade).sum(axis=-1)
+
+
+def _as_array(value: Any) -> Array:
+    return value if hasattr(value, "__array_namespace__") else np.asarray(value, dtype=np.float64)

@@ -1,0 +1,206 @@
+"""How the next state lies around its mean: Gaussian noise, and categories that are drawn.
+
+Columns of 0 and 1 that exclude each other are the indicators of a category. Their mean m holds
+the probabilities of its levels, so a level is drawn; the other columns follow it,
+
+    x'_c = m_c + C (k - p) + N(0, S_cc - C S_kc),   C = S_ck S_kk^+,
+
+with k the indicators drawn, p their probabilities and S the covariance of the noise.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ivvi.features.blocks import Array
+from ivvi.moments.welford import square_root
+
+MET = 10.0
+"""Columns exclude each other if, were they independent, they would have met this often."""
+
+
+@dataclass(frozen=True)
+class Category:
+    """Columns of the state that are the indicators of one category.
+
+    Attributes
+    ----------
+    columns
+        Their numbers, ascending.
+    complete
+        Whether one of them is always 1; if not, none of them is the level that was left out.
+    """
+
+    columns: tuple[int, ...]
+    complete: bool = False
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.columns)
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @property
+    def levels(self) -> np.ndarray:
+        """The indicators of each level, (L, columns); the level that was left out comes first."""
+        every = np.eye(len(self.columns))
+        return every if self.complete else np.vstack([np.zeros(len(every)), every])
+
+    def probabilities(self, m: Array) -> Array:
+        """Return the probability of each level, (..., L), for means m (..., d_x) of the state.
+
+        The means of the indicators, clipped to what a probability may be and made to sum to 1.
+        """
+        xp = m.__array_namespace__()
+        p = m[..., list(self.columns)]
+        if not self.complete:
+            p = xp.concatenate([1.0 - p.sum(axis=-1, keepdims=True), p], axis=-1)
+        p = xp.clip(p, 0.0, 1.0)
+        total = p.sum(axis=-1, keepdims=True)
+        return xp.where(total > 0, p / xp.where(total > 0, total, 1.0), 1.0 / p.shape[-1])
+
+
+Categories = tuple[Category, ...]
+
+
+class NoiseLaw(NamedTuple):
+    """What follows from the covariance of the noise.
+
+    `factor` (..., d, d), a square root of the covariance of the columns that are no indicators
+    given those that are; `gain` (..., d, d), what these columns learn from the indicators. Rows
+    and columns of others are zero.
+    """
+
+    factor: Array
+    gain: Array
+
+
+def noise_law(covariance: Array, categories: Categories = ()) -> NoiseLaw:
+    """Split a covariance (..., d, d), of NumPy or of JAX, at the indicators."""
+    if not categories:
+        return NoiseLaw(_root(covariance), np.zeros(covariance.shape))
+    xp, d = covariance.__array_namespace__(), covariance.shape[-1]
+    drawn = np.zeros(d, dtype=bool)
+    drawn[[column for category in categories for column in category]] = True
+    k, c = np.flatnonzero(drawn), np.flatnonzero(~drawn)
+    pick_k, pick_c = np.eye(d)[k], np.eye(d)[c]
+    S_kk, S_ck = pick_k @ covariance @ pick_k.T, pick_c @ covariance @ pick_k.T
+    gain = S_ck @ xp.linalg.pinv(S_kk, rtol=1e-9, hermitian=True)
+    rest = pick_c @ covariance @ pick_c.T - gain @ xp.swapaxes(S_ck, -1, -2)
+    factor = _root((rest + xp.swapaxes(rest, -1, -2)) / 2) if len(c) else rest
+    return NoiseLaw(pick_c.T @ factor @ pick_c, pick_c.T @ gain @ pick_k)
+
+
+def next_state(m: Array, noise: Array, law: NoiseLaw, categories: Categories = ()) -> Array:
+    """Return x' (..., d_x) for means m and standard normal draws of the same shape.
+
+    A level is drawn with the uniform number Phi(noise) of its category's first column: the same
+    draws give the same luck in every world.
+    """
+    xp = m.__array_namespace__()
+    following = m + _times(law.factor, noise)
+    if not categories:
+        return following
+    surprise = xp.zeros(m.shape)
+    for category in categories:
+        p = category.probabilities(m)
+        u = _uniform(noise[..., category.columns[0]])[..., None]
+        level = (u > xp.cumsum(p, axis=-1)[..., :-1]).sum(axis=-1)
+        k = xp.asarray(category.levels)[level]
+        place = np.eye(m.shape[-1])[list(category.columns)]
+        following = following * (1.0 - place.sum(axis=0)) + k @ place
+        surprise = surprise + (k - p @ category.levels) @ place
+    return following + _times(law.gain, surprise)
+
+
+def outcomes(
+    m: Array, nodes: np.ndarray, weights: np.ndarray, law: NoiseLaw, categories: Categories
+) -> tuple[Array, Array]:
+    """Return next states (K, n, d_x) and their weights (K, n) for means m (n, d_x).
+
+    Every combination of levels, with its probability, times every one of the `nodes` (N, d_x),
+    standard normal, with its weight (N,): sums over them are expectations.
+    """
+    xp, d = m.__array_namespace__(), m.shape[-1]
+    indicators = np.zeros(d, dtype=bool)
+    found: list[Any] = []
+    chances = [category.probabilities(m) for category in categories]
+    for combination in itertools.product(*(range(len(c.levels)) for c in categories)):
+        kept, surprise, chance = xp.zeros(m.shape), xp.zeros(m.shape), xp.ones(m.shape[:-1])
+        for category, p, level in zip(categories, chances, combination, strict=True):
+            place = np.eye(d)[list(category.columns)]
+            indicators[list(category.columns)] = True
+            kept = kept + category.levels[level] @ place
+            surprise = surprise + (category.levels[level] - p @ category.levels) @ place
+            chance = chance * p[..., level]
+        centre = xp.where(indicators, kept, m + _times(law.gain, surprise))
+        found.append((centre + _times(law.factor, nodes)[:, None], weights[:, None] * chance))
+    states, shares = zip(*found, strict=True)
+    return xp.concatenate(states), xp.concatenate(shares)
+
+
+def find_categories(rows: np.ndarray) -> Categories:
+    """Tell which columns of rows (n, d) are indicators, and of which category.
+
+    A column of zeros and ones (both) is an indicator. Two are of one category if they are
+    never 1 together where independent ones would have been, or if one of the category is
+    always 1. One alone says yes or no.
+    """
+    binary = ((rows == 0) | (rows == 1)).all(axis=0) & (rows.min(axis=0) < rows.max(axis=0))
+    left = sorted(map(int, np.flatnonzero(binary)), key=lambda j: (-rows[:, j].sum(), j))
+    groups: list[list[int]] = []
+    for j in left:
+        for group in groups:
+            on = rows[:, group].sum(axis=1)
+            expected = rows[:, j].mean() * on.sum()
+            if expected >= MET and not (rows[:, j] * on).any():
+                group.append(j)
+                break
+        else:
+            groups.append([j])
+    groups = _completed(rows, groups)
+    found = (
+        Category(tuple(sorted(group)), bool((rows[:, group].sum(axis=1) == 1).all()))
+        for group in groups
+    )
+    return tuple(sorted(found, key=lambda category: category.columns))
+
+
+def _completed(rows: np.ndarray, groups: list[list[int]]) -> list[list[int]]:
+    """Add columns that are alone, and rare, to a group that has one 1 in every row with them."""
+    for group in groups:
+        alone = [other[0] for other in groups if len(other) == 1 and other is not group]
+        fits = [j for j in alone if not (rows[:, j] * rows[:, group].sum(axis=1)).any()]
+        if fits and (rows[:, group + fits].sum(axis=1) == 1).all():
+            rest = [g for g in groups if g is not group and g[0] not in fits]
+            return [*rest, group + fits]
+    return groups
+
+
+def _root(covariance: Array) -> Array:
+    """Return a square root: Cholesky's of NumPy arrays, the symmetric one of what JAX traces."""
+    if isinstance(covariance, np.ndarray):
+        return square_root(covariance)
+    xp = covariance.__array_namespace__()
+    values, vectors = xp.linalg.eigh(covariance)
+    return vectors * xp.sqrt(xp.clip(values, 0.0))[..., None, :]
+
+
+def _times(matrix: Array, rows: Array) -> Array:
+    """Multiply each of the rows (..., d) by a matrix (..., d, d)."""
+    return rows @ matrix.__array_namespace__().swapaxes(matrix, -1, -2)
+
+
+def _uniform(noise: Array) -> Array:
+    """Return Phi(noise)."""
+    if isinstance(noise, np.ndarray | np.floating):
+        return np.vectorize(NormalDist().cdf, otypes=[float])(noise)
+    from jax.scipy.special import ndtr
+
+    return ndtr(noise)

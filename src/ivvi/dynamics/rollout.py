@@ -1,0 +1,217 @@
+"""Many episodes side by side: the noise of (seed, episode, step) is the same for all policies.
+
+Differences between policies are then differences of the policies and not of luck (common
+random numbers), in a simulator and in an estimated model alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pyarrow as pa
+
+from ivvi.errors import InputError
+from ivvi.features.blocks import Array
+from ivvi.logs import ArrowTable, Log, Roles
+
+
+class Simulator(Protocol):
+    """What can be acted in: a start, a step, perhaps an end."""
+
+    @property
+    def d_a(self) -> int:
+        """Dimension of the action."""
+        ...
+
+    def initial(self, key: Array) -> Array:
+        """Draw a first state, (d_x,)."""
+        ...
+
+    def intervene(self, key: Array, x: Array, a: Array, h: Array) -> tuple[Array, Array]:
+        """Draw the next state, (d_x,), and return the reward of action a in state x at step h."""
+        ...
+
+    def ended(self, x: Array) -> Array:
+        """Tell whether state x ends the episode."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """Episodes under a policy.
+
+    Attributes
+    ----------
+    rewards
+        (episodes, horizon); zero after an episode's end.
+    states, actions
+        (episodes, horizon + 1, d_x) and (episodes, horizon, d_a), None when not kept.
+    """
+
+    rewards: np.ndarray
+    states: np.ndarray | None = None
+    actions: np.ndarray | None = None
+
+    @property
+    def returns(self) -> np.ndarray:
+        """Sum of rewards of each episode, (episodes,)."""
+        total: np.ndarray = self.rewards.sum(axis=1)
+        return total
+
+    def to_log(self, state: Sequence[str], action: Sequence[str], label: str = "rollouts") -> Log:
+        """Return the episodes as a log without instruments, to write as Parquet or Minari."""
+        following = tuple(f"next_{name}" for name in state)
+        names = (tuple(state), tuple(action), (), following)
+        roles = Roles(*names, reward="reward", episode="episode", step="step", weight=None)
+        return Log(ArrowTable(self.to_arrow(state, action), label), roles)
+
+    def to_arrow(self, state: Sequence[str], action: Sequence[str]) -> pa.Table:
+        """Return a table: episode, step, states, actions, reward, next states."""
+        if self.states is None or self.actions is None:
+            raise InputError("the states of these episodes were not kept; roll out with keep=True")
+        episodes, horizon = self.rewards.shape
+        columns: dict[str, np.ndarray] = {
+            "episode": np.repeat(np.arange(episodes), horizon),
+            "step": np.tile(np.arange(horizon), episodes),
+        }
+        following = [f"next_{name}" for name in state]
+        parts = (
+            (state, self.states[:, :-1]),
+            (action, self.actions),
+            (["reward"], self.rewards[..., None]),
+            (following, self.states[:, 1:]),
+        )
+        for names, values in parts:
+            columns |= {name: values[..., i].ravel() for i, name in enumerate(names)}
+        return pa.table(columns)
+
+
+def roll_out(
+    simulator: Any,
+    policy: Any,
+    *,
+    episodes: int,
+    horizon: int,
+    seed: int = 0,
+    keep: bool = False,
+) -> Rollout:
+    """Run `policy` in all episodes of a `Simulator` at once.
+
+    A policy of ours (anything with `begin` and `act` for JAX) runs in one compiled loop;
+    any other function of states (n, d_x) is called once a step.
+    """
+    for name, value in (("episodes", episodes), ("horizon", horizon)):
+        if value < 1:
+            raise InputError(f"{name} is {value}; at least 1 is wanted")
+    with jax.enable_x64(True):
+        keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(jnp.arange(episodes))
+        if hasattr(policy, "act") and hasattr(policy, "begin"):
+            decision = Decision.of(policy)
+            run = _compiled(simulator, decision, horizon, keep)
+            x, a, rewards = run(keys, decision.numbers)
+        else:
+            x, a, rewards = _called(simulator, policy, keys, horizon, keep)
+    if not keep:
+        return Rollout(np.asarray(rewards))
+    return Rollout(np.asarray(rewards), np.asarray(x), np.asarray(a))
+
+
+@dataclass(frozen=True)
+class Decision:
+    """How a policy acts, split into what is compiled and the numbers that it is given.
+
+    Decisions of one `shape` are equal, and so share compiled programs: a policy that was
+    planned in other estimates of the same model does not wait for a compiler again. Feature
+    maps, problems and rules are split in the same way: `shape` is what a program is compiled
+    for, `numbers` are what it is given, and `with_numbers` puts others in their place.
+    """
+
+    shape: Hashable
+    begin: Callable[[int], Any] = field(compare=False)
+    decide: Callable[..., Any] = field(compare=False)
+    numbers: Any = field(compare=False)
+
+    @classmethod
+    def of(cls, policy: Any) -> Decision:
+        """Split a policy, or a rule; one that knows no shape is compiled for itself."""
+        rule = getattr(policy, "rule", policy)
+        if hasattr(rule, "shape"):
+            return cls(rule.shape, rule.begin, rule.decide, rule.numbers)
+        return cls(policy, policy.begin, lambda _, *given: policy.act(*given), ())
+
+
+@lru_cache(maxsize=64)
+def _compiled(simulator: Any, decision: Decision, horizon: int, keep: bool) -> Callable[..., Any]:
+    """Compile whole episodes: (episodes,) keys and numbers to states, actions and rewards."""
+    step = _stepper(simulator)
+
+    def run(keys: Array, numbers: Any) -> Any:
+        def advance(carry: Any, h: Array) -> Any:
+            x, alive, memory = carry
+            a, memory = decision.decide(numbers, x, h, memory)
+            x_next, r, going = step(keys, h + 1, x, a, alive)
+            return (x_next, going, memory), ((x, a) if keep else ((), ()), r)
+
+        x0 = _starts(simulator, keys)
+        begun = (x0, jnp.ones(len(keys)), decision.begin(len(keys)))
+        (last, _, _), ((x, a), rewards) = jax.lax.scan(advance, begun, jnp.arange(horizon))
+        if keep:
+            x = jnp.moveaxis(jnp.concatenate([x, last[None]]), 0, 1)
+            a = jnp.moveaxis(a, 0, 1)
+        return x, a, rewards.T
+
+    return jax.jit(run)  # type: ignore[no-any-return]
+
+
+def _called(simulator: Any, policy: Any, keys: Array, horizon: int, keep: bool) -> Any:
+    """Call a function of NumPy states once for each step."""
+    step = _compiled_step(simulator)
+    x, alive = np.asarray(_starts(simulator, keys)), jnp.ones(len(keys))
+    rewards = np.empty((len(keys), horizon))
+    states, actions = [x], []
+    for h in range(horizon):
+        a = _checked(policy(x), (len(keys), simulator.d_a))
+        x_next, r, alive = step(keys, h + 1, x, a, alive)
+        rewards[:, h], x = np.asarray(r), np.asarray(x_next)
+        if keep:
+            states.append(x)
+            actions.append(a)
+    if not keep:
+        return (), (), rewards
+    return np.stack(states, axis=1), np.stack(actions, axis=1), rewards
+
+
+@lru_cache(maxsize=64)
+def _compiled_step(simulator: Any) -> Callable[..., Any]:
+    return jax.jit(_stepper(simulator))  # type: ignore[no-any-return]
+
+
+def _stepper(simulator: Any) -> Callable[..., Any]:
+    """Return (keys, time, x, a, alive) -> (x', r, alive'); an ended episode stands still."""
+
+    def step(keys: Array, time: Array, x: Array, a: Array, alive: Array) -> Any:
+        now = jax.vmap(lambda key: jax.random.fold_in(key, time))(keys)
+        x_next, r = jax.vmap(lambda key, x, a: simulator.intervene(key, x, a, time - 1))(now, x, a)
+        x_next = jnp.where(alive[:, None] > 0, x_next, x)
+        return x_next, r * alive, alive * (1.0 - jax.vmap(simulator.ended)(x_next))
+
+    return step
+
+
+def _starts(simulator: Any, keys: Array) -> Array:
+    return jax.vmap(lambda key: simulator.initial(jax.random.fold_in(key, 0)))(keys)
+
+
+def _checked(actions: Any, wanted: tuple[int, int]) -> np.ndarray:
+    checked: np.ndarray = np.asarray(actions, dtype=np.float64)
+    if checked.shape != wanted:
+        raise InputError(
+            f"the policy returned actions of shape {checked.shape}; {wanted} is wanted"
+        )
+    return checked

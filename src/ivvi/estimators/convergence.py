@@ -1,0 +1,129 @@
+"""How an iterative estimate got where it is, and whether it arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ivvi.estimators.sgda.moment_conditions import Conditions
+from ivvi.features.design import Floats
+from ivvi.moments import Moments
+
+STALLED = 3.0
+"""Root mean square distance from the closed form, in standard errors, that counts as a stall."""
+
+EXPLODED = 1e3
+"""Ratio of squared residuals to squared outputs that counts as divergence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Points of the path and a verdict.
+
+    Attributes
+    ----------
+    t, loss, distance
+        Iteration, saddle objective max_K L(W, K), and Frobenius distance to the target
+        at logarithmic points.
+    status
+        ``converged``, ``stalled`` or ``diverged``.
+    advice
+        What happened and what to do, in a sentence.
+    error
+        Root mean square of (W - closed form) / standard error over the coefficients, or of
+        the moment conditions E[(y - W phi) psi^T] = 0 in their standard errors.
+    measure
+        What `error` is about: ``closed form`` or ``moment conditions``.
+    """
+
+    t: tuple[int, ...]
+    loss: tuple[float, ...]
+    distance: tuple[float, ...]
+    status: str = "converged"
+    advice: str = ""
+    error: float = 0.0
+    measure: str = "closed form"
+
+    @classmethod
+    def of(
+        cls, points: Sequence[int], path: Sequence[Floats], moments: Moments, target: Floats
+    ) -> Trace:
+        """Measure the iterates of a path."""
+        A, B, C = moments.A, moments.B, moments.C
+        inverse = np.linalg.pinv(B)
+        loss, distance = [], []
+        with np.errstate(over="ignore", invalid="ignore"):
+            for W in path:
+                gap = W @ A.T - C
+                loss.append(float(0.5 * np.sum((gap @ inverse) * gap)))
+                distance.append(float(np.linalg.norm(W - target)))
+        return cls(tuple(points), tuple(loss), tuple(distance))
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the trace with JSON values; what is infinite is null."""
+        return {
+            "status": self.status,
+            "advice": self.advice,
+            "error_in_se": _finite([self.error])[0],
+            "error_of": self.measure,
+            "t": list(self.t),
+            "loss": _finite(self.loss),
+            "distance": _finite(self.distance),
+        }
+
+
+def judge(trace: Trace, W: Floats, goal: Floats, error: float, moments: Moments) -> Trace:
+    """Tell convergence to the closed form `goal` from stalling and divergence, with advice.
+
+    `error` is the distance of W from it, in standard errors.
+    """
+    largest = float(np.linalg.eigvalsh(moments.B)[-1])
+    with np.errstate(over="ignore"):
+        far = np.linalg.norm(W) > 1e3 * (1 + np.linalg.norm(goal))
+    if far or not np.isfinite(W).all():
+        advice = (
+            f"diverged: the dual step must stay below 2 / lambda_max(B) = {2 / largest:.2g} for "
+            "these features; use the schedule auto, or smaller steps"
+        )
+        return replace(trace, status="diverged", advice=advice, error=float("inf"))
+    if error > STALLED:
+        advice = (
+            f"stalled: after {trace.t[-1]} steps W is {error:.1f} standard errors from the saddle "
+            "point; "
+            "use the schedule auto, more passes, or steps that decay more slowly"
+        )
+        return replace(trace, status="stalled", advice=advice, error=error)
+    return replace(trace, error=error)
+
+
+def judge_conditions(trace: Trace, W: Floats, found: Conditions, stable: float) -> Trace:
+    """Tell the same from the moment conditions alone; `stable` is the largest stable step."""
+    gap = found.gap
+    trace = replace(trace, measure="moment conditions", error=gap)
+    if not (np.isfinite(W).all() and np.isfinite(gap) and found.growth < EXPLODED):
+        advice = (
+            f"diverged: the steps must stay below about {stable:.2g} for these features; use "
+            "the schedule auto, or smaller steps"
+        )
+        return replace(trace, status="diverged", advice=advice, error=float("inf"))
+    if gap > STALLED:
+        advice = (
+            f"stalled: after {trace.t[-1]} steps the moment conditions are {gap:.1f} standard "
+            "errors from zero; use more passes, or fewer features and the exact method"
+        )
+        return replace(trace, status="stalled", advice=advice)
+    return trace
+
+
+def log_points(steps: int, per_decade: int = 8) -> list[int]:
+    """Return iterations 1, ..., steps at about equal distances of their logarithms."""
+    count = max(2, int(per_decade * np.log10(max(steps, 10))))
+    points = np.unique(np.geomspace(1, steps, count).round().astype(int))
+    return [int(p) for p in points]
+
+
+def _finite(values: Sequence[float]) -> list[float | None]:
+    return [value if np.isfinite(value) else None for value in values]

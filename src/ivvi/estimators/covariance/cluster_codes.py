@@ -1,0 +1,82 @@
+"""Which rows belong together: clusters, and stretches of steps, in a piece of a log or in all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ivvi.estimators.covariance.standard_errors import Resolved
+from ivvi.logs import Batch, Roles
+from ivvi.moments.segments import Ints
+
+HALF = 32
+"""Bits of a key of a pair that hold the second number."""
+
+
+class Codes:
+    """The clusters (or the stretch of steps) of each row, one array for each way to cluster.
+
+    Clusters are numbers (n,). A stretch is a run of steps without a gap: rows whose episodes
+    and whose steps less their place in the log, (n, 2), are equal.
+    """
+
+    def __init__(self, errors: Resolved, roles: Roles) -> None:
+        self._columns, self._roles = errors.clusters, roles
+        self._pairs: dict[int, int] = {}
+        self._rows = 0
+
+    def of(self, batch: Batch) -> list[Ints]:
+        """Return the codes of a batch's rows for each way of clustering."""
+        if batch.episode is None:
+            raise ValueError("the batch was read without episodes")
+        codes = self._by_column(batch.episode, batch.clusters)
+        if len(codes) == 2:
+            keys, inverse = np.unique(_keys(*codes), return_inverse=True)
+            codes.append(self._of_pairs(keys)[inverse])
+        place = self._rows + np.arange(len(batch))
+        self._rows += len(batch)
+        return codes or [self._stretches(batch.episode, batch.step, place)]
+
+    def merge(self, part: Codes, episodes: Ints, clusters: Sequence[Ints]) -> list[Any]:
+        """Go on with the codes of the next piece of the log; returns how to renumber each way.
+
+        What the piece calls 0, 1, ... are `episodes` and `clusters` in the whole log.
+        """
+        shift = self._rows if self._roles.derived else 0
+        self._rows += part._rows
+        known = self._by_column(episodes, clusters)
+        if not known:
+            return [lambda codes: np.column_stack([episodes[codes[:, 0]], codes[:, 1] - shift])]
+        if len(known) == 2:
+            met = np.array(list(part._pairs), dtype=np.int64)
+            one, two = met >> HALF, met & ((1 << HALF) - 1)
+            known.append(self._of_pairs(_keys(known[0][one], known[1][two])))
+        return [partial(np.take, numbers) for numbers in known]
+
+    def _by_column(self, episode: Ints, clusters: Sequence[Ints]) -> list[Ints]:
+        """Return what there is of each column that clusters."""
+        roles = self._roles
+        return [
+            episode if column == roles.episode else clusters[roles.cluster.index(column)]
+            for column in self._columns
+        ]
+
+    def _of_pairs(self, keys: Ints) -> Ints:
+        """Number pairs of clusters, by their keys (m,), in the order in which they are met."""
+        known = self._pairs
+        found = [known.setdefault(key, len(known)) for key in keys.tolist()]
+        return np.array(found, dtype=np.int64)
+
+    def _stretches(self, episode: Ints, step: Any, place: Ints) -> Ints:
+        """Tell stretches apart; where next states are not derived, a gap in the steps is none."""
+        derived = self._roles.derived
+        offset = np.asarray(step).astype(np.int64) - place if derived else np.zeros_like(episode)
+        return np.column_stack([episode, offset])
+
+
+def _keys(one: Ints, two: Ints) -> Ints:
+    """Join pairs of numbers below 2^31 into one number each."""
+    return (one << HALF) + two

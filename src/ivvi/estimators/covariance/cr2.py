@@ -1,0 +1,94 @@
+"""CR2: clustered variances without the bias that each cluster's leverage brings.
+
+With X~ the instrumented features in coordinates in which X~' X~ = I, S_g = X~_g' X~_g the
+leverage of cluster g and s_g = X~_g' u_g its score, Bell and McCaffrey's (2002) residuals
+(I - H_gg)^-1/2 u_g have the score (I - S_g)^-1/2 s_g. Their degrees of freedom are those of
+the chi-squared with the mean and the variance of the estimated variance where errors are
+equally correlated within clusters (Imbens and Kolesar 2016).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ivvi.estimators.covariance.cluster_sums import cluster_products, cluster_seconds
+from ivvi.estimators.covariance.covariance import sandwich
+from ivvi.estimators.estimate import Estimate
+from ivvi.estimators.whitening import whiten
+from ivvi.features.design import Floats
+from ivvi.moments import EpisodeMoments, Moments
+
+LEVERAGE = 1e-8
+"""1 - leverage, at least: below it a cluster determines a coefficient by itself."""
+MOST_CLUSTERS = 1000
+"""Clusters up to which the degrees of freedom, of order G^2 each, are computed."""
+
+
+def bell_mccaffrey(
+    estimate: Estimate, moments: Moments, held: EpisodeMoments
+) -> tuple[Floats, Floats | None, Floats]:
+    """Return the covariances of W's rows, the joint one, and degrees of freedom (d_y, d_phi)."""
+    space, d_y = whiten(moments, estimate.instruments), len(estimate.W)
+    L = np.broadcast_to(estimate.influence, (d_y, *estimate.influence.shape[-2:]))
+    second = cluster_seconds(space, held) / moments.weight
+    first = (held.mean - space.shift) @ space.T * held.weight[:, None]
+    scores = cluster_products(estimate.residual_map, space, held)  # (C, d_y, r)
+    rho = within_correlation(estimate, held)
+    freedom, adjusted = np.empty(estimate.W.shape), np.empty_like(scores)
+    for output in range(d_y):
+        _, size, right = np.linalg.svd(L[output], full_matrices=False)
+        V = right[size > 1e-12 * size.max(initial=0.0)].T  # (r, d)
+        P = _inverse_roots(V.T @ second @ V)
+        adjusted[:, output] = np.einsum("ri,cij,sj,cs->cr", V, P, V, scores[:, output])
+        weights = L[output] @ V
+        parts = (P, V.T @ second @ V, first @ V)
+        freedom[output] = _freedom(weights, *parts, rho[output], moments.weight)
+    flat = adjusted.reshape(len(adjusted), -1)
+    omega = flat.T @ flat * (moments.n / moments.weight**2)
+    r = space.rank
+    blocks = np.array([omega[i * r : (i + 1) * r, i * r : (i + 1) * r] for i in range(d_y)])
+    small, whole = sandwich(estimate.influence, blocks, omega, moments.n)
+    return small, whole, freedom
+
+
+def within_correlation(estimate: Estimate, held: EpisodeMoments) -> Floats:
+    """Return the correlation of each output's residuals between two rows of a cluster, (d_y,)."""
+    R = estimate.residual_map
+    sums = held.weight[:, None] * (held.mean @ R.T)
+    squares = np.einsum("ep,cpq,eq->ce", R, held.scatter, R, optimize=True)
+    squares += held.weight[:, None] * (held.mean @ R.T) ** 2
+    pairs = float(np.sum(held.weight**2 - held.weight))
+    variance = squares.sum(axis=0) / held.weight.sum()
+    excess = np.sum(sums**2 - squares, axis=0)
+    bound = variance * pairs
+    rho = np.divide(excess, bound, out=np.zeros(len(R)), where=bound > 0)
+    clipped: Floats = np.clip(rho, 0.0, 1.0)
+    return clipped
+
+
+def _inverse_roots(S: Floats) -> Floats:
+    """(I - S_g)^-1/2 for leverages S (C, d, d)."""
+    values, vectors = np.linalg.eigh(np.eye(S.shape[1]) - S)
+    roots = 1 / np.sqrt(np.maximum(values, LEVERAGE))
+    found: Floats = (vectors * roots[:, None]) @ np.swapaxes(vectors, 1, 2)
+    return found
+
+
+def _freedom(
+    weights: Floats, P: Floats, S: Floats, first: Floats, rho: float, total: float
+) -> Floats:
+    """Degrees of freedom for each row of `weights` (d_phi, d); `first` (C, d) are sums of X~."""
+    found = np.full(len(weights), float(len(S) - 1))
+    if len(S) > MOST_CLUSTERS:
+        return found
+    PS, PPS, sums = P @ S, P @ P @ S, first / np.sqrt(total)
+    moved = np.einsum("cij,cj->ci", P, sums)
+    for j, w in enumerate(weights):
+        if not w.any():
+            continue
+        along = np.einsum("i,cij->cj", w, PS)
+        alone = np.diag(np.einsum("i,cij,j->c", w, PPS, w)) - along @ along.T
+        common = np.diag(moved @ w) - along @ sums.T
+        K = (1 - rho) * alone + rho * common @ common.T
+        found[j] = max(1.0, np.trace(K) ** 2 / float(np.sum(K**2)))
+    return found

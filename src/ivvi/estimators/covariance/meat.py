@@ -1,0 +1,296 @@
+"""Adding up products of residuals and instruments, in bounded memory.
+
+The score of row i is g_i = e_i (x) psi~_i, residuals times whitened instruments. What
+standard errors need is the variance of its sum, under one of three readings:
+
+    rows       sum_i g_i g_i^T
+    clusters   sum_c G_c G_c^T,  G_c = sum of g_i over the rows of cluster c
+    HAC        sum_i g_i k_i^T + k_i g_i^T - g_i g_i^T,  k_i = sum_l w_l g_{i-l}
+
+with lags between steps that follow each other in an episode. Rows arrive in chunks,
+transposed: E (d_e, n), Z (r, n). Sums over rows and over clusters that several processes
+made, each of a stretch of the log, merge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ivvi.features.design import Floats
+from ivvi.moments.segments import Ints, run_products, run_starts
+
+Group = slice | list[int]
+"""Which of the residuals are squared together."""
+Renumber = Callable[[Ints], Ints]
+"""Turns the codes of a stretch of the log into those of the whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One sum of squares: for each group of residuals (k, k), and how many clusters it has."""
+
+    groups: tuple[Floats, ...]
+    clusters: int | None = None
+    sign: float = 1.0
+
+
+class Meat(Protocol):
+    """Something to which chunks of rows are added."""
+
+    def add(self, E: Floats, Z: Floats, codes: Ints) -> None:
+        """Add rows; `codes` (n,) are their clusters or episodes."""
+        ...
+
+    def piece(self) -> Piece:
+        """Return the sum so far."""
+        ...
+
+
+class RowMeat:
+    """Every row for itself: White's sum."""
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        self._groups, self._sums = groups, [np.zeros((1, 1))] * len(groups)
+
+    def add(self, E: Floats, Z: Floats, codes: Ints) -> None:
+        """Add rows, whatever their codes."""
+        for i, group in enumerate(self._groups):
+            g = products(E[group], Z)
+            self._sums[i] = self._sums[i] + g @ g.T
+
+    def piece(self) -> Piece:
+        """Return the sum so far."""
+        return Piece(tuple(self._sums))
+
+    def part(self) -> list[Floats]:
+        """Return what `merge` takes."""
+        return self._sums
+
+    def merge(self, part: list[Floats], renumber: Renumber) -> None:
+        """Add what another process has added up."""
+        self._sums = [own + new for own, new in zip(self._sums, part, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPart:
+    """Clusters of a stretch of the log: squares of those that are whole, sums of the others.
+
+    `codes` (c,) are the clusters that may go on elsewhere, `sums` theirs, (c, k) a group.
+    """
+
+    squares: list[Floats]
+    whole: int
+    codes: Ints
+    sums: list[Floats]
+
+
+class ClusterMeat:
+    """Clusters of rows.
+
+    Where the rows of a cluster are known to stand together (`ordered`), only the last one
+    is open at any time, and the first one too in a stretch of the log (`inside`) that may
+    begin in the middle of it; otherwise one sum is held for each cluster.
+    """
+
+    def __init__(self, groups: Sequence[Group], *, ordered: bool, inside: bool = False) -> None:
+        self._groups, self._ordered, self._inside = groups, ordered, inside
+        self._first: tuple[int, list[Floats]] | None = None
+        self._sums = [np.zeros((1, 1))] * len(groups)
+        self._held: list[Floats] | None = None  # for each group (clusters, k)
+        self._seen = np.zeros(0, dtype=bool)  # which clusters, when not ordered
+        self._open = -1  # code of the cluster that is held, when ordered
+        self._count = 0
+
+    def add(self, E: Floats, Z: Floats, codes: Ints) -> None:
+        """Add rows."""
+        if np.any(codes[1:] < codes[:-1]):
+            order = np.argsort(codes, kind="stable")
+            E, Z, codes = E[:, order], Z[:, order], codes[order]
+        starts = run_starts(codes)
+        sums = run_products(E, Z, starts)
+        self.add_sums(codes[starts], sums)
+
+    def add_sums(self, codes: Ints, whole: Floats) -> None:
+        """Add sums over parts of clusters, codes (c,) in order and sums (c, d_e, r)."""
+        self._take(codes, [whole[:, group].reshape(len(codes), -1) for group in self._groups])
+
+    def _take(self, codes: Ints, sums: list[Floats]) -> None:
+        if not self._ordered:
+            self._hold(codes, sums)
+            return
+        self._count += len(codes)
+        if self._held is not None and codes[0] == self._open:
+            self._count -= 1
+            for held, new in zip(self._held, sums, strict=True):
+                new[0] += held[0]
+        elif self._held is not None:
+            self._close(self._open, self._held)
+        if len(codes) > 1:
+            self._close(int(codes[0]), [part[:1] for part in sums])
+            self._square([part[1:-1] for part in sums])
+        self._held, self._open = [part[-1:] for part in sums], int(codes[-1])
+
+    def _close(self, code: int, sums: list[Floats]) -> None:
+        if self._inside and self._first is None:
+            self._first = code, sums
+        else:
+            self._square(sums)
+
+    def _hold(self, codes: Ints, sums: Sequence[Floats]) -> None:
+        size = int(codes.max()) + 1
+        if self._held is None:
+            self._held = [np.zeros((0, part.shape[1])) for part in sums]
+        if size > len(self._held[0]):
+            more = max(size, 2 * len(self._held[0])) - len(self._held[0])
+            self._held = [np.pad(part, ((0, more), (0, 0))) for part in self._held]
+            self._seen = np.pad(self._seen, (0, more))
+        for held, new in zip(self._held, sums, strict=True):
+            held[codes] += new
+        self._seen[codes] = True
+        self._count = int(self._seen.sum())
+
+    def _square(self, sums: Sequence[Floats]) -> None:
+        for i, part in enumerate(sums):
+            self._sums[i] = self._sums[i] + part.T @ part
+
+    def piece(self) -> Piece:
+        """Return the sum so far."""
+        if self._held is not None:
+            self._square(self._held)
+            self._held = None
+        return Piece(tuple(self._sums), self._count)
+
+    def part(self) -> ClusterPart:
+        """Return the squares of whole clusters, and the sums of those that may go on."""
+        if not self._ordered:
+            codes = np.flatnonzero(self._seen)
+            return ClusterPart(self._sums, 0, codes, [part[codes] for part in self._held or ()])
+        ends = [] if self._first is None else [self._first]
+        ends += [] if self._held is None else [(self._open, self._held)]
+        codes = np.array([code for code, _ in ends], dtype=np.int64)
+        sums = [np.vstack(parts) for parts in zip(*(sums for _, sums in ends), strict=True)]
+        return ClusterPart(self._sums, self._count - len(ends), codes, sums)
+
+    def merge(self, part: ClusterPart, renumber: Renumber) -> None:
+        """Add a part in the order of the log; `renumber` gives its clusters their codes here."""
+        self._sums = [own + new for own, new in zip(self._sums, part.squares, strict=True)]
+        self._count += part.whole
+        if len(part.codes):
+            self._take(renumber(part.codes), part.sums)
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A few rows: E (d_e, n), Z (r, n) and what tells stretches of steps apart, (n, 2)."""
+
+    E: Floats
+    Z: Floats
+    codes: Ints
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __add__(self, other: Edge) -> Edge:
+        """Put the other's rows after these."""
+        E, Z = np.hstack([self.E, other.E]), np.hstack([self.Z, other.Z])
+        return Edge(E, Z, np.concatenate([self.codes, other.codes]))
+
+    def first(self, count: int) -> Edge:
+        """Return the first rows."""
+        return Edge(self.E[:, :count], self.Z[:, :count], self.codes[:count])
+
+    def last(self, count: int) -> Edge:
+        """Return the last rows."""
+        start = max(0, len(self) - count)
+        return Edge(self.E[:, start:], self.Z[:, start:], self.codes[start:])
+
+    def follow(self, lag: int) -> NDArray[np.bool_]:
+        """Tell which rows are `lag` steps after another in the same stretch, (n - lag,)."""
+        alike: NDArray[np.bool_] = np.all(self.codes[lag:] == self.codes[:-lag], axis=1)
+        return alike
+
+
+@dataclass(frozen=True, slots=True)
+class HacPart:
+    """Sums within a stretch of the log, and its first and last rows, which meet others."""
+
+    sums: list[Floats]
+    head: Edge
+    tail: Edge
+
+
+class HacMeat:
+    """Rows of an episode that depend on those just before them, `codes` (n, 2) being equal."""
+
+    def __init__(self, groups: Sequence[Group], weights: Floats) -> None:
+        self._groups, self._weights, self._lags = groups, weights, len(weights) - 1
+        self._sums = [np.zeros((1, 1))] * len(groups)
+        self._head: Edge | None = None
+        self._tail: Edge | None = None
+
+    def add(self, E: Floats, Z: Floats, codes: Ints) -> None:
+        """Add rows in the order of their episodes."""
+        rows = Edge(E, Z, codes)
+        self._tail = self._meet(rows, inside=True)
+        if self._head is None:
+            self._head = rows.first(self._lags)
+        elif len(self._head) < self._lags:
+            self._head = (self._head + rows).first(self._lags)
+
+    def _meet(self, rows: Edge, *, inside: bool) -> Edge:
+        """Add products of the rows with those before them; returns the last rows of all.
+
+        Those among the rows themselves are added where `inside` says so.
+        """
+        first = 0 if self._tail is None else len(self._tail)
+        rows = rows if self._tail is None else self._tail + rows
+        reach = range(1, min(self._lags, len(rows) - 1) + 1)
+        weights = [self._weights[lag] * rows.follow(lag) for lag in reach]
+        for i, group in enumerate(self._groups):
+            g = products(rows.E[group], rows.Z)
+            earlier, k, part = g, 0.5 * g, np.empty_like(g)
+            if not inside:
+                earlier, k = g.copy(), np.zeros_like(g)
+                earlier[:, first:] = 0.0
+            for lag, weight in zip(reach, weights, strict=True):
+                k[:, lag:] += np.multiply(earlier[:, :-lag], weight, out=part[:, lag:])
+            cross = g[:, first:] @ k[:, first:].T
+            self._sums[i] = self._sums[i] + cross + cross.T
+        return rows.last(self._lags)
+
+    def piece(self) -> Piece:
+        """Return the sum so far."""
+        return Piece(tuple(self._sums))
+
+    def part(self) -> HacPart | None:
+        """Return what `merge` takes; None if there were no rows."""
+        if self._head is None or self._tail is None:
+            return None
+        return HacPart(self._sums, self._head, self._tail)
+
+    def merge(self, part: HacPart | None, renumber: Renumber) -> None:
+        """Add a part in the order of the log: its sums, and its first rows with our last."""
+        if part is None:
+            return
+        head, tail = (replace(edge, codes=renumber(edge.codes)) for edge in (part.head, part.tail))
+        self._sums = [ours + new for ours, new in zip(self._sums, part.sums, strict=True)]
+        self._meet(head, inside=False)
+        self._tail = (tail if self._tail is None else self._tail + tail).last(self._lags)
+
+
+def products(E: Floats, Z: Floats) -> Floats:
+    """Return the scores e_i (x) psi~_i, (d_e r, n)."""
+    return (E[:, None] * Z).reshape(len(E) * len(Z), -1)
+
+
+def kernel_weights(kernel: str, bandwidth: int) -> Floats:
+    """Return the weights of lags 0, ..., bandwidth: ``bartlett`` or ``parzen``."""
+    u = np.arange(bandwidth + 1) / (bandwidth + 1)
+    if kernel == "bartlett":
+        return 1 - u
+    return np.where(u <= 0.5, 1 - 6 * u**2 + 6 * u**3, 2 * (1 - u) ** 3)

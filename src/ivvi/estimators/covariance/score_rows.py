@@ -1,0 +1,200 @@
+"""Adding up residuals times instruments over the rows of a log, in one process or in many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ivvi.estimators.covariance.cluster_codes import Codes
+from ivvi.estimators.covariance.meat import (
+    ClusterMeat,
+    Group,
+    HacMeat,
+    Meat,
+    Piece,
+    RowMeat,
+    kernel_weights,
+)
+from ivvi.estimators.covariance.standard_errors import Resolved
+from ivvi.estimators.whitening import Whitened
+from ivvi.features.design import Floats, Layout
+from ivvi.logs import Batch, Log, Roles
+from ivvi.moments import Moments, few_threads
+from ivvi.moments.segments import Ints
+
+CHUNK_BYTES = 2 << 20
+"""Size of the scores that are formed at once: about what the processor's cache holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Residuals e = R v, R (d_e, p), times the coordinates of `space`, (r,).
+
+    Their products are squared one residual at a time, all together where `joint`, or by the
+    `subsets` of residuals that are named.
+    """
+
+    R: Floats
+    space: Whitened
+    joint: bool = False
+    subsets: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Largest number of products of a row that are squared together."""
+        largest = max(map(len, self.subsets), default=1)
+        return (len(self.R) if self.joint else largest) * self.space.rank
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Residuals whose products are squared together."""
+        count = len(self.R)
+        if self.subsets:
+            return tuple(list(one) for one in self.subsets)
+        return (slice(count),) if self.joint else tuple(slice(i, i + 1) for i in range(count))
+
+
+def sum_rows(
+    scores: Mapping[int, Score],
+    errors: Resolved,
+    moments: Moments,
+    log: Log,
+    progress: Callable[[int], None] | None,
+) -> dict[int, tuple[Piece, ...]]:
+    """Add up in one pass over the log, by one process."""
+    ways = [_meats(one, errors, log.ordered, log.roles) for one in scores.values()]
+    with few_threads(moments.layout.width):
+        batches = log.batches(episodes=True, progress=progress)
+        _add(batches, list(scores.values()), ways, errors, log.roles, moments.layout)
+    return _pieces(scores, ways)
+
+
+def _add(
+    batches: Iterable[Batch],
+    scores: Sequence[Score],
+    ways: Sequence[Sequence[Meat]],
+    errors: Resolved,
+    roles: Roles,
+    layout: Layout,
+) -> Codes:
+    """Add batches to the meats of each score; returns the codes of their rows."""
+    rows, codes = _Rows(scores, layout, lags=errors.kind == "hac"), Codes(errors, roles)
+    for batch in batches:
+        numbers = codes.of(batch)
+        for part, values in rows.chunks(batch):
+            for (E, Z), meats in zip(values, ways, strict=True):
+                for meat, code in zip(meats, numbers, strict=True):
+                    meat.add(E, Z, code[part])
+    return codes
+
+
+def sum_rows_on(
+    client: Any,
+    scores: Mapping[int, Score],
+    errors: Resolved,
+    moments: Moments,
+    log: Log,
+    progress: Callable[[int], None] | None,
+) -> dict[int, tuple[Piece, ...]]:
+    """Let the workers of a Dask cluster add up pieces of the log, and merge them in order."""
+    from ivvi.logs.dask_client import connected
+    from ivvi.logs.dask_pass import ClusterPass
+
+    wanted = list(scores.values())
+    ways = [_meats(one, errors, log.ordered, log.roles) for one in wanted]
+    codes = Codes(errors, log.roles)
+    fold = partial(_fold, wanted, errors, log.ordered, log.roles, moments.layout)
+    with connected(client) as reached:
+        for (parts, met), numbers in ClusterPass(reached, log, fold, True, progress):
+            renumber = codes.merge(met, numbers.episodes, numbers.clusters)
+            for meats, own in zip(ways, parts, strict=True):
+                for meat, part, known in zip(meats, own, renumber, strict=True):
+                    meat.merge(part, known)
+    return _pieces(scores, ways)
+
+
+def _fold(
+    scores: Sequence[Score],
+    errors: Resolved,
+    ordered: bool,
+    roles: Roles,
+    layout: Layout,
+    batches: Iterable[Batch],
+) -> tuple[list[list[Any]], Codes]:
+    """Return the parts of some batches, and the codes met there, on a worker."""
+    ways = [_meats(one, errors, ordered, roles, inside=True) for one in scores]
+    with few_threads(0):
+        codes = _add(batches, scores, ways, errors, roles, layout)
+    return [[meat.part() for meat in meats] for meats in ways], codes
+
+
+def _pieces(
+    scores: Mapping[int, Score], ways: Sequence[Sequence[Meat]]
+) -> dict[int, tuple[Piece, ...]]:
+    """Return the sums of each score; two-way clusters are two sums less a third."""
+    signs = (1.0, 1.0, -1.0)
+    return {
+        key: tuple(
+            replace(meat.piece(), sign=sign) for meat, sign in zip(meats, signs, strict=False)
+        )
+        for key, meats in zip(scores, ways, strict=True)
+    }
+
+
+def _meats(
+    one: Score, errors: Resolved, ordered: bool, roles: Roles, *, inside: bool = False
+) -> list[Any]:
+    """Return what the choice of standard errors adds up; two-way clusters are three sums."""
+    if errors.kind == "robust":
+        return [RowMeat(one.groups)]
+    if errors.kind == "hac":
+        return [HacMeat(one.groups, kernel_weights(errors.wanted.kernel, errors.bandwidth))]
+    together = [ordered and column == roles.episode for column in errors.clusters]
+    both = [False] if len(errors.clusters) == 2 else []
+    return [ClusterMeat(one.groups, ordered=known, inside=inside) for known in together + both]
+
+
+class _Rows:
+    """Evaluates the residuals and coordinates of several scores with one product.
+
+    Rows of weight zero are left out, so that none of them makes a cluster; where `lags`
+    count, they stay in their place.
+    """
+
+    def __init__(self, scores: Sequence[Score], layout: Layout, *, lags: bool) -> None:
+        self._layout, self._lags, varying = layout, lags, layout.varying
+        constant = np.setdiff1d(np.arange(layout.width), varying)
+        self._shift = scores[0].space.shift[varying]
+        maps = np.vstack([part for one in scores for part in (one.R, one.space.T.T)])
+        residual = np.concatenate(
+            [np.repeat([1.0, 0.0], [len(one.R), one.space.rank]) for one in scores]
+        )
+        add = maps[:, constant].sum(axis=1) + residual * (maps[:, varying] @ self._shift)
+        self._map = np.column_stack([maps[:, varying], add])
+        sizes = [size for one in scores for size in (len(one.R), one.space.rank)]
+        self._bounds = np.cumsum([0, *sizes]).tolist()
+        widest = max(one.width for one in scores)
+        self._chunk = max(256, CHUNK_BYTES // (8 * max(widest, 1)))
+        self._centred = np.ones((len(varying) + 1, self._chunk))  # the last row stays one
+
+    def chunks(self, batch: Batch) -> Iterator[tuple[Ints, list[tuple[Floats, Floats]]]]:
+        """Yield the positions of some rows in the batch and, for each score, E and Z."""
+        V, weight = self._layout.rows(batch).T, batch.weight
+        used = np.arange(len(batch))
+        if weight is not None and not self._lags:
+            used = np.flatnonzero(weight)
+        for start in range(0, len(used), self._chunk):
+            part = used[start : start + self._chunk]
+            some = V[:, part] if len(used) < len(batch) else V[:, start : start + self._chunk]
+            centred = self._centred[:, : len(part)]
+            np.subtract(some, self._shift[:, None], out=centred[:-1])
+            values = self._map @ centred
+            pairs = []
+            for i in range(0, len(self._bounds) - 1, 2):
+                E, Z = (values[self._bounds[j] : self._bounds[j + 1]] for j in (i, i + 1))
+                pairs.append((E if weight is None else E * weight[part], Z))
+            yield part, pairs

@@ -1,0 +1,164 @@
+"""One more pass over the rows: the variance of residuals times instruments.
+
+After the moments have given W, each row has a residual e = R v and whitened instruments
+psi~ = (v - shift) T. `score` adds up their products for several such pairs at once, from
+the rows of a log or, clustered by episode, from per-episode moments that are held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ivvi.estimators.covariance.cluster_sums import cluster_products
+from ivvi.estimators.covariance.covariance import MOST_JOINT
+from ivvi.estimators.covariance.meat import ClusterMeat, Piece
+from ivvi.estimators.covariance.score_rows import Score, sum_rows, sum_rows_on
+from ivvi.estimators.covariance.standard_errors import Resolved
+from ivvi.features.design import Floats
+from ivvi.logs import Log
+from ivvi.moments import EpisodeMoments, Moments
+
+MOST_WORK = 2e10
+"""Products of scores up to which the covariance between outputs is worth its time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Omega, the variance of n^-1/2 sum e (x) psi~, of one `Score`.
+
+    `guarded` leaves the pairs of two-way clusters in where subtracting them gives no variance:
+    the sum of both ways errs on the safe side (Davezies, D'Haultfoeuille and Guyonvarch 2021).
+    """
+
+    pieces: tuple[Piece, ...]
+    d_e: int
+    rank: int
+    n: int
+    weight: float
+    guarded: bool = False
+
+    def blocks(self, coefficients: int | None = None) -> Floats:
+        """Omega of each residual, (d_e, r, r); corrected for so many coefficients if given."""
+        total = self._total(coefficients)
+        if len(total) == self.d_e:
+            return np.array(total)
+        whole = total[0].reshape(self.d_e, self.rank, self.d_e, self.rank)
+        return np.array([whole[i, :, i] for i in range(self.d_e)])
+
+    def joint(self, coefficients: int | None = None) -> Floats | None:
+        """Omega of all residuals together, (d_e r, d_e r); None where it was not asked for."""
+        total = self._total(coefficients)
+        return total[0] if len(total) == 1 else None
+
+    def subsets(self) -> list[Floats]:
+        """Omega of each of the score's subsets of residuals, (s r, s r)."""
+        return self._total(None)
+
+    @property
+    def clusters(self) -> tuple[int | None, ...]:
+        """Number of clusters of each way of clustering."""
+        return tuple(piece.clusters for piece in self.pieces[:2])
+
+    def _total(self, coefficients: int | None) -> list[Floats]:
+        scale = self.n / self.weight**2
+        factors = [
+            piece.sign * scale * self._correction(piece, coefficients) for piece in self.pieces
+        ]
+        groups = list(zip(*(piece.groups for piece in self.pieces), strict=True))
+
+        def added(count: int) -> list[Floats]:
+            return [
+                np.sum([f * part for f, part in zip(factors[:count], parts, strict=False)], axis=0)
+                for parts in groups
+            ]
+
+        total = added(len(factors))
+        if self.guarded and len(factors) == 3 and not all(map(_is_variance, total)):
+            return added(2)
+        return total
+
+    def _correction(self, piece: Piece, coefficients: int | None) -> float:
+        if coefficients is None:
+            return 1.0
+        rows = self.n - coefficients
+        if piece.clusters is None:
+            return self.n / rows
+        return piece.clusters / (piece.clusters - 1) * (self.n - 1) / rows
+
+
+def _is_variance(omega: Floats) -> bool:
+    """Whether a symmetric matrix, brought to one scale, has no negative eigenvalue."""
+    scale = np.diag(omega)
+    if (scale < 0).any():
+        return False
+    unit = np.sqrt(np.where(scale > 0, scale, 1.0))
+    return bool(np.linalg.eigvalsh(omega / np.outer(unit, unit))[0] > -1e-9)
+
+
+def worth_joining(d_e: int, rank: int, count: int, *, asked: bool = False) -> bool:
+    """Whether products of different residuals are kept, given the rows or clusters to add."""
+    width = d_e * rank
+    return asked or (width <= MOST_JOINT and width**2 * count <= MOST_WORK)
+
+
+def score(
+    scores: Mapping[str, Score],
+    errors: Resolved,
+    moments: Moments,
+    log: Log | None = None,
+    *,
+    progress: Callable[[int], None] | None = None,
+    client: Any = None,
+) -> dict[str, Scored]:
+    """Add up the scores over the rows of `log`, or over the clusters that `moments` hold.
+
+    With a Dask `client` its workers read the rows.
+    """
+    if not scores:
+        return {}
+    distinct = {id(one): one for one in scores.values()}
+    pieces: dict[int, tuple[Piece, ...]]
+    if holds_clusters(moments, errors, None if log is None else log.roles.episode):
+        pieces = {key: (_of_episodes(one, moments),) for key, one in distinct.items()}
+    elif log is not None:
+        walk = sum_rows if client is None else partial(sum_rows_on, client)
+        pieces = walk(distinct, errors, moments, log, progress)
+    else:
+        raise ValueError("scores need a log, or moments with their episodes")
+    guarded = not errors.wanted.columns
+    found = {
+        key: Scored(pieces[key], len(one.R), one.space.rank, moments.n, moments.weight, guarded)
+        for key, one in distinct.items()
+    }
+    return {name: found[id(one)] for name, one in scores.items()}
+
+
+def holds_clusters(moments: Moments, errors: Resolved, episode: str | None) -> bool:
+    """Whether the moments hold those of each cluster, so that no rows are needed.
+
+    Without the name of the `episode` column those that are kept by episode are taken for it.
+    """
+    held = moments.episodes
+    if held is None or errors.kind != "clustered" or len(errors.clusters) != 1:
+        return False
+    return errors.clusters[0] == (held.by or episode or errors.clusters[0])
+
+
+def _of_episodes(one: Score, moments: Moments) -> Piece:
+    """Square the sums of each episode."""
+    held = moments.episodes
+    if held is None:
+        raise ValueError("the moments hold no episodes")
+    meat = ClusterMeat(one.groups, ordered=True)
+    meat.add_sums(np.arange(len(held), dtype=np.int64), episode_scores(one, held))
+    return meat.piece()
+
+
+def episode_scores(one: Score, held: EpisodeMoments) -> Floats:
+    """Return the sum over each episode or cluster, (E, d_e, r)."""
+    return cluster_products(one.R, one.space, held)

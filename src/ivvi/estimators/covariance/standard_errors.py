@@ -1,0 +1,246 @@
+"""Which standard errors: what the user asks for, and what it comes to for a log.
+
+This is the one place that decides what rows are clustered by. Fits, diagnostics, confidence
+sets, checks, the bootstrap and updates ask `StandardErrors.resolve` (with the rows of a log)
+or `StandardErrors.for_sums` (without them), and follow what it says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ivvi.errors import DataError, InputError
+from ivvi.estimators.covariance.step_dependence import FEWEST_STEPS, StepDependence
+from ivvi.logs import Counts, Log
+
+KINDS = ("auto", "unadjusted", "robust", "clustered", "hac", "cr2", "wild")
+BY_CLUSTER = ("auto", "clustered", "cr2", "wild")
+"""Kinds that cluster columns go with."""
+KERNELS = ("bartlett", "parzen")
+FEW_EPISODES = 20
+"""Episodes from which on they are clusters, be they fewer than the coefficients."""
+FEWEST_WILD, MOST_DRAWS = 5, 10_000_000
+"""Clusters that a wild bootstrap needs, and draws that it may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandardErrors:
+    """Which rows may depend on each other, and how.
+
+    Parameters
+    ----------
+    kind
+        ``unadjusted``: independent rows of one variance. ``robust``: independent rows.
+        ``clustered``: independent clusters, the episodes unless `cluster` names columns.
+        ``cr2``: the same for one column with Bell and McCaffrey's correction of each cluster
+        and their degrees of freedom. ``wild``: clustered, with tests and intervals by the
+        wild restricted efficient bootstrap. ``hac``: dependence that fades along an episode.
+        ``auto``: clustered by episode for logs with more than one step an episode, and by
+        step too where episodes share the instrument of a step; robust for others; where the
+        episodes are very few, HAC along them.
+    cluster
+        One or two columns of the log; two are clustered both ways.
+    debiased
+        Correct for few rows and few clusters, n / (n - d_phi) or
+        G (n - 1) / ((G - 1) (n - d_phi)), with Student's t for normal; G - 1 degrees of freedom
+        for clusters. None, the default, corrects clustered errors alone, with degrees of
+        freedom from the effective number of clusters, which uneven ones lower.
+    bandwidth
+        Largest lag of ``hac``; by default 4 (T / 100)^(2/9) for episodes of T steps.
+    kernel
+        Weights of the lags, ``bartlett`` or ``parzen``.
+    joint
+        Keep the covariance between outputs even where W is wide.
+    draws, seed
+        Draws of the wild bootstrap, and the seed of their signs.
+    """
+
+    kind: str = "auto"
+    cluster: str | tuple[str, ...] = ()
+    debiased: bool | None = None
+    bandwidth: int | None = None
+    kernel: str = "bartlett"
+    joint: bool = False
+    draws: int = 9999
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InputError(f"unknown standard errors {self.kind!r}; {', '.join(KINDS)} are known")
+        if self.kernel not in KERNELS:
+            raise InputError(f"unknown kernel {self.kernel!r}; {' or '.join(KERNELS)} is expected")
+        if self.bandwidth is not None and self.bandwidth < 0:
+            raise InputError(f"the bandwidth is {self.bandwidth}; it must not be negative")
+        if self.bandwidth is not None and self.kind not in ("auto", "hac"):
+            raise InputError(f"a bandwidth is given, but the standard errors are {self.kind}")
+        if self.cluster and self.kind not in BY_CLUSTER:
+            raise InputError(f"cluster columns are given, but the standard errors are {self.kind}")
+        most = 1 if self.kind in ("cr2", "wild") else 2
+        if len(self.columns) > most:
+            raise InputError(
+                f"{len(self.columns)} cluster columns are given; at most {most} "
+                f"{'is' if most == 1 else 'are'} expected for {self.kind} standard errors"
+            )
+        if len(set(self.columns)) < len(self.columns):
+            raise InputError(f"the cluster column {self.columns[0]!r} is given twice")
+        if not 99 <= self.draws <= MOST_DRAWS:
+            raise InputError(
+                f"{self.draws:,} draws of the wild bootstrap are asked for; 99 to {MOST_DRAWS:,} "
+                "are expected"
+            )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The cluster columns asked for."""
+        if isinstance(self.cluster, str):
+            return tuple(part.strip() for part in self.cluster.split(",") if part.strip())
+        return tuple(self.cluster)
+
+    def prepared(self, log: Log) -> Log:
+        """Return the log with the columns read that rows may be clustered by."""
+        return log.clustered(self.columns) if self.columns else log
+
+    def summed_by(self, log: Log) -> tuple[str, ...]:
+        """Columns by whose values a first pass adds up the rows, to decide and to weigh."""
+        if self.kind not in BY_CLUSTER:
+            return ()
+        episode, step = log.roles.episode, log.roles.step
+        named = self.columns or ((episode,) if episode else ())
+        look = not self.columns and episode is not None
+        return tuple(dict.fromkeys((*named, *((step,) if look and step else ()))))
+
+    def kept_by(self, log: Log) -> str | None:
+        """Return the one column whose groups' moments make a second pass needless, if any."""
+        columns = self.columns or ((log.roles.episode,) if log.roles.episode else ())
+        return columns[0] if self.kind in BY_CLUSTER and len(columns) == 1 else None
+
+    def for_sums(
+        self,
+        by: str | None,
+        counts: Counts,
+        d_phi: int,
+        step: str | None = None,
+        alike: StepDependence | None = None,
+    ) -> Resolved:
+        """Say what this comes to where there are sums and no rows.
+
+        Clustered by the column whose sums are held one by one, `by`; else unadjusted. What is
+        `alike` at a `step` cannot be clustered by without rows, and is warned of.
+        """
+        found = self._for_sums(by, counts, d_phi)
+        return found if alike is None else found.sharing(step, alike, rows=False)
+
+    def _for_sums(self, by: str | None, counts: Counts, d_phi: int) -> Resolved:
+        clustered = self.kind in BY_CLUSTER[1:] or bool(self.columns)
+        enough = clustered or (self.kind == "auto" and counts.episodes > min(d_phi, FEW_EPISODES))
+        if by is not None and enough and self.columns in ((), (by,)):
+            return Resolved(self, "clustered", (by,))
+        if clustered or self.kind not in ("auto", "unadjusted"):
+            kind, kept = (
+                (self.kind, "") if not clustered else ("clustered", ", not kept by cluster")
+            )
+            raise InputError(
+                f"{kind} standard errors need the rows of a log; these are its sums{kept}"
+            )
+        note = "from sums without rows the standard errors are unadjusted"
+        return Resolved(self, "unadjusted", note=note if self.kind == "auto" else "")
+
+    def resolve(
+        self, log: Log, counts: Counts, d_phi: int, alike: StepDependence | None = None
+    ) -> Resolved:
+        """Say what this comes to for a log, once its rows have been counted.
+
+        `alike` is how much episodes share at a step, where a pass has measured it.
+        """
+        n, episodes = counts.transitions, counts.episodes
+        kind, note = self.kind, ""
+        if kind == "auto":
+            kind = "clustered" if self.columns or n > episodes else "robust"
+            if kind == "clustered" and not self.columns and episodes <= min(d_phi, FEW_EPISODES):
+                kind = "hac" if log.ordered else "robust"
+                note = (
+                    f"{episodes} episodes are too few to cluster {d_phi} coefficients by: the "
+                    f"standard errors are {kind.replace('hac', 'HAC along the episodes')}, and too "
+                    "small if an instrument is drawn once an episode"
+                )
+        if kind == "hac" and not (log.roles.episode and log.ordered):
+            raise DataError(
+                "HAC standard errors need the rows of an episode in order: an episode and a step "
+                "column, and rows sorted by them (or next states that are derived)"
+            )
+        clusters: tuple[str, ...] = ()
+        if kind in BY_CLUSTER:
+            kind, clusters = "clustered", self._clusters(log)
+        bandwidth = self.bandwidth
+        if bandwidth is None:
+            bandwidth = int(4 * (max(n / max(episodes, 1), 1) / 100) ** (2 / 9))
+        found = Resolved(self, kind, clusters, bandwidth, note)
+        several = not self.columns and n > episodes
+        return found.sharing(log.roles.step, alike) if several and alike else found
+
+    def _clusters(self, log: Log) -> tuple[str, ...]:
+        if not self.columns and log.roles.episode is None:
+            raise DataError("the log has no episode column to cluster by; name a cluster column")
+        return self.columns or (str(log.roles.episode),)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Standard errors for one log: the choice, its clusters, and a note on how it was made.
+
+    `warning` is what to know before believing them.
+    """
+
+    wanted: StandardErrors
+    kind: str
+    clusters: tuple[str, ...] = ()
+    bandwidth: int = 0
+    note: str = ""
+    warning: str = ""
+
+    @property
+    def debiased(self) -> bool:
+        """Whether variances are corrected for few rows or clusters."""
+        asked = self.wanted.debiased
+        return self.kind == "clustered" if asked is None else asked
+
+    def sharing(self, step: str | None, alike: StepDependence, *, rows: bool = True) -> Resolved:
+        """Return the same clustered by step too, where episodes share what a step brings."""
+        if step is None or not alike.matters:
+            return self
+        names = ", ".join(alike.shared)
+        what = f"{names}: alike" if names else "instrument times residual: alike"
+        found = f"{what} in all episodes at a {step}"
+        few = alike.steps < FEWEST_STEPS
+        if few or not rows or self.kind != "clustered" or self.wanted.kind != "auto":
+            return replace(
+                self,
+                warning=f"{found}, so that {alike.steps:,} steps are its draws; the standard "
+                "errors take episodes for independent and are too small"
+                + (
+                    ""
+                    if few
+                    else f": cluster by {self.clusters[0] if self.clusters else 'episode'},{step}"
+                ),
+            )
+        return replace(
+            self,
+            clusters=(*self.clusters, step),
+            note=f"{found} ({alike.steps:,} of them), so clustered by {step} too",
+        )
+
+    def prepared(self, log: Log) -> Log:
+        """Return the log with the columns read that rows are clustered by."""
+        others = tuple(name for name in self.clusters if name != log.roles.episode)
+        return log if others == log.roles.cluster else log.clustered(self.clusters)
+
+
+def check_clusters(column: str, clusters: int, wanted: StandardErrors) -> None:
+    """Refuse a number of clusters from which no covariance follows."""
+    if clusters == 1:
+        raise DataError(f"the cluster column {column!r} has one value in all rows; 2 are expected")
+    if wanted.kind == "wild" and clusters < FEWEST_WILD:
+        raise DataError(
+            f"{clusters} clusters by {column!r} are too few for the wild bootstrap; at least "
+            f"{FEWEST_WILD} are expected"
+        )

@@ -1,0 +1,134 @@
+"""From an estimate and the scores of its residuals to its covariance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ivvi.errors import DataError
+from ivvi.estimators.covariance.covariance import Covariance, sandwich
+from ivvi.estimators.covariance.cr2 import bell_mccaffrey
+from ivvi.estimators.covariance.effective_clusters import effective_clusters
+from ivvi.estimators.covariance.score_rows import Score
+from ivvi.estimators.covariance.scores import Scored, worth_joining
+from ivvi.estimators.covariance.standard_errors import Resolved, check_clusters
+from ivvi.estimators.estimate import Estimate
+from ivvi.estimators.whitening import whiten
+from ivvi.moments import GroupSums, Moments
+
+FEW_CLUSTERS, VERY_FEW_CLUSTERS = 30, 6
+"""Effective number of clusters below which the user is told, and warned."""
+
+
+def residual_score(estimate: Estimate, moments: Moments, errors: Resolved, count: int) -> Score:
+    """Return what to add up over the rows for the covariance of an estimate.
+
+    `count` is the number of rows or clusters, which decides whether the covariance between
+    outputs is worth its time.
+    """
+    space = whiten(moments, estimate.instruments)
+    joint = worth_joining(len(estimate.W), space.rank, count, asked=errors.wanted.joint)
+    return Score(estimate.residual_map, space, joint)
+
+
+def with_errors(
+    estimate: Estimate, errors: Resolved, scored: Scored | None, moments: Moments
+) -> Estimate:
+    """Return the estimate with the covariance asked for, and the noise that goes with it."""
+    n, d_phi, debiased = estimate.n, estimate.W.shape[1], errors.debiased
+    asked = bool(errors.wanted.debiased)
+    factor = n / (n - d_phi) if asked else 1.0
+    if scored is None:
+        held = estimate.W_cov
+        joint = None if held.joint is None else factor * held.joint
+        covariance = Covariance("unadjusted", factor * held.blocks, joint, debiased=asked)
+    else:
+        clusters = _named_clusters(errors, scored)
+        given = d_phi if debiased else None
+        blocks, joint = sandwich(estimate.influence, scored.blocks(given), scored.joint(given), n)
+        bandwidth = errors.bandwidth if errors.kind == "hac" else None
+        covariance = Covariance(errors.kind, blocks, joint, clusters, debiased, bandwidth)
+        covariance = _weighed(covariance, errors, estimate, moments)
+        if errors.wanted.kind == "cr2":
+            covariance = _cr2(covariance, estimate, moments)
+    return replace(estimate, noise_cov=factor * estimate.noise_cov, covariance=covariance)
+
+
+def counted(errors: Resolved, estimate: Estimate) -> Resolved:
+    """Add what is to be said of few or uneven clusters, once they are counted.
+
+    By the effective number of clusters of the endogenous features' coefficients, or of all.
+    """
+    found, shared = estimate.W_cov, set(estimate.layout.shared)
+    if found.effective is None:
+        return errors
+    endogenous = [j for j in range(estimate.W.shape[1]) if j not in shared]
+    least = float(np.min(found.effective[:, endogenous or slice(None)]))
+    if least >= FEW_CLUSTERS:
+        return errors
+    named = " and ".join(f"{count:,} clusters by {column!r}" for column, count in found.clusters)
+    text = f"{named} count for {least:.1f} even ones"
+    if found.freedom is None:
+        text += ": the standard errors tend to be too small, and normal intervals too short"
+    else:
+        text += ": intervals are Student's with as few degrees of freedom"
+    text += "; the wild bootstrap (--se wild) and Anderson-Rubin sets need no such law"
+    if least < VERY_FEW_CLUSTERS and not errors.warning:
+        return replace(errors, warning=text)
+    return replace(errors, note="; ".join(part for part in (errors.note, text) if part))
+
+
+def _weighed(
+    covariance: Covariance, errors: Resolved, estimate: Estimate, moments: Moments
+) -> Covariance:
+    """Add the effective number of clusters and the degrees of freedom of each coefficient.
+
+    G* - 1 by the smaller way of clustering; with `debiased` asked for, G - 1.
+    """
+    if not covariance.clusters or not estimate.influence.size:
+        return covariance
+    least, freedom = np.full(estimate.W.shape, np.inf), np.full(estimate.W.shape, np.inf)
+    for column, count in covariance.clusters:
+        sums = moments.group_sums(column) or sums_of_held(moments, column)
+        if sums is None:
+            effective = np.full(estimate.W.shape, float(count))
+        else:
+            effective = np.minimum(effective_clusters(estimate, moments, sums), count)
+        least, freedom = np.minimum(least, effective), np.minimum(freedom, effective - 1)
+    if errors.wanted.debiased:
+        freedom = np.full(estimate.W.shape, min(k for _, k in covariance.clusters) - 1.0)
+    return replace(
+        covariance, effective=least, freedom=np.maximum(freedom, 1.0) if errors.debiased else None
+    )
+
+
+def sums_of_held(moments: Moments, column: str) -> GroupSums | None:
+    """Return the first sums by the column whose clusters' moments are held, if it is this."""
+    held = moments.episodes
+    if held is None or (held.by and held.by != column):
+        return None
+    sums = held.weight[:, None] * (held.mean - moments.mean)
+    return GroupSums(column, held.number, held.weight, held.weight, sums, moments.mean)
+
+
+def _cr2(covariance: Covariance, estimate: Estimate, moments: Moments) -> Covariance:
+    held = moments.episodes
+    if held is None:
+        raise DataError(
+            f"{covariance.clusters[0][1]:,} clusters are too many for cr2 standard errors; with so "
+            "many, clustered ones do as well"
+        )
+    blocks, joint, freedom = bell_mccaffrey(estimate, moments, held)
+    if covariance.joint is None:
+        joint = None
+    return replace(covariance, blocks=blocks, joint=joint, freedom=freedom, cr2=True)
+
+
+def _named_clusters(errors: Resolved, scored: Scored) -> tuple[tuple[str, int], ...]:
+    named = []
+    for column, count in zip(errors.clusters, scored.clusters, strict=False):
+        if count is not None:
+            check_clusters(column, count, errors.wanted)
+            named.append((column, count))
+    return tuple(named)

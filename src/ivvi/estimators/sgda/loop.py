@@ -1,0 +1,180 @@
+"""Running descent-ascent over the rows: chunks, pieces, kernels and checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ivvi._io.checkpoint import Checkpoint
+from ivvi._io.files import Saved, nest, unnest
+from ivvi.estimators.sgda import numpy_kernel
+from ivvi.estimators.sgda.sampler import Place, RowSource, episode_edges, evaluate, take_rows
+from ivvi.estimators.sgda.setup import Plan
+from ivvi.features.design import Floats, Layout
+from ivvi.logs import Batch
+
+CHUNK = 1 << 14
+"""Rows that are read at once, and within which a stream is shuffled."""
+PIECE_BYTES = 16 << 20
+"""Size of the features that are in memory at once."""
+STAGE = "descent"
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """All passes over the rows.
+
+    Attributes
+    ----------
+    plan, layout
+        Start, coordinates, steps; features.
+    batch
+        Rows of a mini-batch, or None for whole episodes.
+    passes, seed
+        How often to go over the rows, and the seed of their order.
+    steps, points
+        Number of steps in all, and those at which W is recorded.
+    mean_weight
+        Mean of the row weights.
+    sign
+        Of the dual step.
+    compiled
+        Whether the steps are compiled (JAX) or plain NumPy.
+    """
+
+    plan: Plan
+    layout: Layout
+    batch: int | None
+    passes: int
+    seed: int
+    steps: int
+    points: Sequence[int]
+    mean_weight: float
+    sign: float
+    compiled: bool
+
+    def run(self, rows: RowSource, checkpoint: Checkpoint | None = None) -> numpy_kernel.State:
+        """Take all steps, going on where an earlier run was killed."""
+        size = CHUNK if self.batch is None else max(self.batch, CHUNK // self.batch * self.batch)
+        with _double_precision(self.compiled):
+            state, take = self.begin()
+            state, place = self._resume(state, checkpoint)
+            for sweep in range(place.sweep, self.passes):
+                start = place if sweep == place.sweep else Place(sweep)
+                for chunk, after in rows.sweep(size, self.seed, start):
+                    state = self.walk(state, take, chunk)
+                    if not np.isfinite(np.asarray(state.W)).all():
+                        return _as_numpy(state)  # there is no way back from infinity
+                    if checkpoint is not None:
+                        checkpoint.offer(STAGE, partial(_saved, state, after))
+            if checkpoint is not None:
+                checkpoint.offer(STAGE, partial(_saved, state, Place(self.passes)), now=True)
+            return _as_numpy(state)
+
+    def begin(self) -> tuple[Any, Callable[..., Any]]:
+        """Return the first state and the function that takes steps."""
+        plan, n_points = self.plan, len(self.points)
+        settings: dict[str, Any] = {
+            "schedule": plan.schedule,
+            "sign": self.sign,
+            "tail": self.steps // 2,
+        }
+        d_psi = plan.K0.shape[1]
+        if not self.compiled:
+            state = numpy_kernel.State.begin(plan.W0, d_psi, n_points)
+            state.K += plan.K0
+
+            def take(state: Any, Phi: Floats, Psi: Floats, Y: Floats, edges: list[int]) -> Any:
+                return numpy_kernel.advance(
+                    state, Phi, Psi, Y, edges, points=self.points, **settings
+                )
+
+            return state, take
+        import jax.numpy as jnp
+
+        from ivvi.estimators.sgda import jax_kernel  # brings JAX
+
+        begun = jax_kernel.State.begin(plan.W0, d_psi, n_points)
+        begun = replace(begun, K=jnp.asarray(plan.K0))
+        points = jnp.asarray(self.points)
+
+        def take_compiled(state: Any, Phi: Floats, Psi: Floats, Y: Floats, edges: list[int]) -> Any:
+            parts = (V.reshape(len(edges) - 1, edges[1], -1) for V in (Phi, Psi, Y))
+            return jax_kernel.advance(state, *parts, points=points, **settings)
+
+        return begun, take_compiled
+
+    def _resume(self, state: Any, checkpoint: Checkpoint | None) -> tuple[Any, Place]:
+        """Return the state and the place from which to go on."""
+        saved = checkpoint.stage(STAGE) if checkpoint is not None else None
+        if saved is None:
+            return state, Place()
+        facts, arrays = saved
+        found: dict[str, Any] = dict(unnest("state", arrays))
+        if self.compiled:
+            import jax.numpy as jnp
+
+            found = {name: jnp.asarray(value) for name, value in found.items()}
+        else:
+            found = {n: int(v) if v.ndim == 0 else v for n, v in found.items()}
+        return replace(state, **found), Place.restore(facts, unnest("position", arrays))
+
+    def walk(self, state: Any, take: Callable[..., Any], chunk: Batch) -> Any:
+        """Take the steps of one chunk, a piece at a time."""
+        plan = self.plan
+        for part, edges in pieces(chunk, self.batch, piece_rows(self.layout)):
+            Phi, Psi, Y = evaluate(self.layout, take_rows(chunk, part), self.mean_weight)
+            state = take(state, plan.phi.of(Phi), plan.psi.of(Psi), Y, edges)
+        return state
+
+
+def piece_rows(layout: Layout) -> int:
+    """Return how many rows have features that fit in a piece."""
+    return max(1, PIECE_BYTES // (8 * (len(layout.phi_names) + len(layout.psi_names))))
+
+
+def pieces(chunk: Batch, batch: int | None, most: int) -> Iterator[tuple[slice, list[int]]]:
+    """Cut a chunk into slices of about `most` rows, each with the edges of its mini-batches."""
+    if batch is None:
+        edges = np.array(episode_edges(chunk))
+    else:
+        edges = np.arange(0, len(chunk) // batch * batch + 1, batch)
+    i = 0
+    while i < len(edges) - 1:
+        j = max(i + 1, int(np.searchsorted(edges, edges[i] + most, side="right")) - 1)
+        yield slice(int(edges[i]), int(edges[j])), (edges[i : j + 1] - edges[i]).tolist()
+        i = j
+
+
+def chosen_weights(state: numpy_kernel.State, average: str) -> Floats:
+    """Return the last iterate, or the average of the second half or of all of them."""
+    if average == "last":
+        return state.W
+    if average == "tail":
+        return state.tail_sum / max(state.tail_count, 1)
+    return state.full_sum / max(state.t, 1)
+
+
+def _saved(state: Any, place: Place) -> Saved:
+    facts, rows = place.saved()
+    arrays = {f.name: np.array(getattr(state, f.name)) for f in fields(state)}
+    return facts, {**nest("state", arrays), **nest("position", rows)}
+
+
+def _as_numpy(state: Any) -> numpy_kernel.State:
+    arrays = {f.name: np.asarray(getattr(state, f.name)) for f in fields(numpy_kernel.State)}
+    values: dict[str, Any] = {n: int(v) if v.ndim == 0 else v for n, v in arrays.items()}
+    return numpy_kernel.State(**values)
+
+
+def _double_precision(compiled: bool) -> contextlib.AbstractContextManager[Any]:
+    if not compiled:
+        return contextlib.nullcontext()
+    import jax
+
+    return jax.enable_x64(True)  # type: ignore[no-any-return]

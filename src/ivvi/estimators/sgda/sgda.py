@@ -1,0 +1,295 @@
+"""Algorithm 1, phase 1: stochastic descent in W, ascent in K.
+
+    W <- W - step_W (K psi) phi^T
+    K <- K + step_K (W phi - y - K psi) psi^T
+
+averaged over a mini-batch of rows. The dual step is ascent on the objective; the paper's
+listing prints the opposite sign, which diverges (docs/reproduction.md).
+
+With the schedule ``auto`` the features are first brought to coordinates in which the
+saddle point is well conditioned whatever their units: with B = L L^T and
+L^-1 A = P S Q^T from a burn-in, psi~ = P^T L^-1 psi and phi~ = S^-1 Q^T phi have
+E[psi~ psi~^T] = I and E[psi~ phi~^T] = I. The iterates start at the burn-in's closed form
+and are averaged from the first step; by Polyak and Ruppert's argument the average has the
+variance of the closed form on all rows.
+
+Where the features are many, the moments (d x d) are not formed: the features are centred
+and scaled one by one, the steps stay below the inverse of the largest eigenvalue, and the
+result is judged by the moment conditions (`SGDA.solve_wide`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ivvi._io.checkpoint import Checkpoint
+from ivvi.errors import DataError, InputError
+from ivvi.estimators.convergence import Trace, judge, judge_conditions, log_points
+from ivvi.estimators.estimate import Estimate, Floats, distance_in_se, with_weights
+from ivvi.estimators.sgda.loop import CHUNK, Descent, chosen_weights, piece_rows, pieces
+from ivvi.estimators.sgda.moment_conditions import Conditions
+from ivvi.estimators.sgda.numpy_kernel import State
+from ivvi.estimators.sgda.preconditioning import Scaled
+from ivvi.estimators.sgda.sampler import (
+    Place,
+    RowSource,
+    Shuffled,
+    Streamed,
+    evaluate,
+    survey,
+    take_rows,
+)
+from ivvi.estimators.sgda.schedules import Schedule, parse_schedule
+from ivvi.estimators.sgda.setup import (
+    Plan,
+    Start,
+    automatic_plan,
+    diagonal_plan,
+    mean_length,
+    plain_plan,
+    stable_step,
+)
+from ivvi.estimators.two_stage import Exact
+from ivvi.features.design import Layout
+from ivvi.logs import Batch, Counts, Log
+from ivvi.moments import Moments
+
+BURN_IN = 0.1
+"""Share of the rows from which the automatic schedule takes coordinates and a start."""
+LEAST_BURN_IN, MOST_BURN_IN = 1000, 1 << 16
+WIDE = 3000
+"""Columns of (phi, psi, y) from which on the moments are not formed unless asked for."""
+AVERAGES = ("auto", "last", "tail", "full")
+ORDERS = ("auto", "shuffled", "stream", "iid")
+MEMORIES = ("auto", "quadratic", "linear")
+
+
+@dataclass(frozen=True)
+class SGDA:
+    """Stochastic gradient descent-ascent over the rows of a log, in mini-batches.
+
+    Parameters
+    ----------
+    schedule
+        A `Schedule`, its word (``paper-linear``, ``constant:0.05``, ``decay:0.1,0.5``), or
+        ``auto``, which needs no tuning.
+    batch
+        Rows of a mini-batch; 1 for per-sample steps; ``episode`` for one step an episode,
+        with the average 1/H over its rows.
+    passes
+        Passes over the rows.
+    average
+        ``last`` iterate, ``tail`` (second half) or ``full`` average; ``auto`` is full with
+        the automatic schedule (tail in linear memory) and last with others, as the paper does.
+    order
+        ``shuffled``: a new random order each pass, all rows in memory; ``iid``: as many
+        draws with replacement, from the average visitation distribution of the log;
+        ``stream``: the log's own order, shuffled within chunks of rows, in bounded memory;
+        ``auto`` is shuffled for tables in memory, else stream.
+    start, start_K
+        W_0 and K_0: a number for every entry, or an array (d_y, d_phi), (d_y, d_psi). Without
+        them, zero; with the automatic schedule, W_0 is the burn-in's closed form.
+    memory
+        ``quadratic`` forms the moments, d x d, for coordinates, standard errors and a
+        verdict; ``linear`` does not; ``auto`` is linear for thousands of features.
+    seed
+        Seed of the order of the rows.
+    target
+        Weights (d_y, d_phi) to which the recorded path measures its distance; the closed
+        form when left out.
+    flip_dual
+        Take the dual step with the sign that Algorithm 1 prints; it diverges.
+    """
+
+    schedule: Schedule | str = "auto"
+    batch: int | str = 32
+    passes: int = 1
+    average: str = "auto"
+    order: str = "auto"
+    start: float | Any = None
+    start_K: float | Any = None
+    memory: str = "auto"
+    seed: int = 0
+    target: Any = None
+    flip_dual: bool = False
+
+    def __post_init__(self) -> None:
+        if self.batch != "episode" and (isinstance(self.batch, str) or self.batch < 1):
+            raise InputError(f"batch {self.batch!r} must be at least 1, or the word episode")
+        if self.passes < 1:
+            raise InputError(f"passes {self.passes} must be at least 1")
+        for name, known in (("average", AVERAGES), ("order", ORDERS), ("memory", MEMORIES)):
+            if (word := getattr(self, name)) not in known:
+                raise InputError(f"unknown {name} {word!r}; one of {', '.join(known)}")
+        if isinstance(self.schedule, str):
+            parse_schedule(self.schedule)
+
+    @property
+    def given_schedule(self) -> Schedule | None:
+        """Return the schedule, None for the automatic one."""
+        return parse_schedule(self.schedule) if isinstance(self.schedule, str) else self.schedule
+
+    @property
+    def name(self) -> str:
+        """The word by which the command line knows it."""
+        return "sgda"
+
+    @property
+    def rows_of_batch(self) -> int | None:
+        """Rows of a mini-batch, None for whole episodes."""
+        return None if isinstance(self.batch, str) else self.batch
+
+    def is_linear(self, layout: Layout) -> bool:
+        """Whether memory of order d is asked for, or advisable for these features."""
+        return self.memory == "linear" or (self.memory == "auto" and layout.width > WIDE)
+
+    def solve(
+        self, moments: Moments, log: Log | None = None, checkpoint: Checkpoint | None = None
+    ) -> Estimate:
+        """Estimate W by passing over the rows of `log`; the moments judge the result."""
+        if log is None:
+            raise InputError("SGDA needs the rows of a log, not their moments alone")
+        exact = Exact().solve(moments)
+        rows = self._rows(log, moments.n)
+        mean_weight = moments.weight / moments.n
+        given, layout = self.given_schedule, moments.layout
+        if given is not None:
+            plan = plain_plan(layout, Start(self.start, self.start_K), given)
+        else:
+            burn_in = self._burn_in(rows, layout)
+            plan, _ = self.make_plan(burn_in, layout, mean_weight, linear=False)
+        descent = self._descent(plan, rows, layout, mean_weight)
+        state = descent.run(rows, checkpoint)
+        path = [plan.phi.weights(w) for w in state.path[: state.reached]]
+        return self.judged(state, plan, moments, exact, descent.points[: state.reached], path)
+
+    def judged(
+        self,
+        state: State,
+        plan: Plan,
+        moments: Moments,
+        exact: Estimate,
+        points: Sequence[int],
+        path: Sequence[Floats],
+    ) -> Estimate:
+        """Return the weights that were reached, with a verdict from the closed form.
+
+        Where the instruments leave directions free, W has the smallest norm, as the closed form.
+        """
+        W = plan.phi.weights(self.chosen(state, plan))
+        with np.errstate(over="ignore", invalid="ignore"):
+            W = W - (W @ exact.null.T) @ exact.null
+            error = distance_in_se(W, exact)
+        target = exact.W if self.target is None else np.asarray(self.target, dtype=np.float64)
+        trace = Trace.of(points, path, moments, target)
+        trace = judge(trace, W, exact.W, error, moments)
+        return replace(with_weights(moments, exact, W, plan.psi.weights(state.K)), trace=trace)
+
+    def solve_wide(
+        self,
+        log: Log,
+        layout: Layout,
+        checkpoint: Checkpoint | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> tuple[Estimate, Counts]:
+        """Estimate W with memory of order d; there are no standard errors (`bread` is empty).
+
+        One pass counts the rows and takes a sample of them, from which come centres, scales
+        and the largest stable step; the last one checks the moment conditions.
+        """
+        about = survey(log, self.seed, progress)
+        rows = self._rows(log, about.n)
+        plan, stable = self.make_plan(about.sample, layout, about.mean_weight, linear=True)
+        descent = self._descent(plan, rows, layout, about.mean_weight, wide=True)
+        state = descent.run(rows, checkpoint)
+        W = plan.phi.weights(self.chosen(state, plan))
+        found = _conditions(rows, layout, W, about.mean_weight)
+        return self.judged_by_conditions(state, plan, layout, found, stable), about.counts
+
+    def judged_by_conditions(
+        self, state: State, plan: Plan, layout: Layout, found: Conditions, stable: float
+    ) -> Estimate:
+        """Return the weights that were reached, with a verdict from the moment conditions."""
+        W, K = plan.phi.weights(self.chosen(state, plan)), plan.psi.weights(state.K)
+        far = float("nan") if self.target is None else float(np.linalg.norm(W - self.target))
+        trace = Trace((max(state.t, 1),), (float("nan"),), (far,))
+        trace = judge_conditions(trace, W, found, stable)
+        nothing, null = np.empty((0, 0)), np.empty((0, W.shape[1]))
+        spread = plan.phi.scale if isinstance(plan.phi, Scaled) else np.ones(W.shape[1])
+        return Estimate(layout, W, K, found.noise_cov, nothing, null, spread, found.n, trace)
+
+    def _rows(self, log: Log, n: int) -> RowSource:
+        """Choose the order of the rows."""
+        whole = self.batch == "episode"
+        in_memory = self.order in ("shuffled", "iid")
+        if in_memory or (self.order == "auto" and log.table.in_memory):
+            return Shuffled(log, draws=self.order == "iid", whole=whole)
+        return Streamed(log, n, whole=whole)
+
+    def _descent(
+        self,
+        plan: Plan,
+        rows: RowSource,
+        layout: Layout,
+        mean_weight: float,
+        *,
+        wide: bool = False,
+    ) -> Descent:
+        size = self.rows_of_batch
+        if size is not None and rows.n < size:
+            raise DataError(f"{rows.n} rows are fewer than one mini-batch of {size}")
+        steps = self.passes * (rows.episodes if size is None else rows.n // size)
+        return Descent(
+            plan=plan,
+            layout=layout,
+            batch=size,
+            passes=self.passes,
+            seed=self.seed,
+            steps=steps,
+            points=[] if wide else log_points(steps),
+            mean_weight=mean_weight,
+            sign=-1.0 if self.flip_dual else 1.0,
+            compiled=size is not None and not wide,
+        )
+
+    def chosen(self, state: State, plan: Plan) -> Floats:
+        """Return the iterate or the average of them that is asked for."""
+        return chosen_weights(state, plan.average if self.average == "auto" else self.average)
+
+    def make_plan(
+        self, burn_in: Batch, layout: Layout, mean_weight: float, *, linear: bool
+    ) -> tuple[Plan, float]:
+        """Return coordinates, start and steps from a burn-in, and the largest stable step."""
+        given = self.given_schedule
+        rows = evaluate(layout, burn_in, mean_weight)
+        start = Start(self.start, self.start_K)
+        if given is not None:
+            plan = plain_plan(layout, start, given)
+            return plan, stable_step(*rows[:2]) if linear else float("nan")
+        size = self.rows_of_batch or mean_length(burn_in)
+        make = diagonal_plan if linear else automatic_plan
+        return make(rows, layout, start, size)
+
+    def _burn_in(self, rows: RowSource, layout: Layout) -> Batch:
+        """Return a few rows, or the first of a stream.
+
+        Their order is not that of the first pass: there the start would fit the first rows
+        already and learn nothing from them.
+        """
+        need = max(int(BURN_IN * rows.n), LEAST_BURN_IN)
+        need = max(min(need, MOST_BURN_IN), 20 * len(layout.psi_names))
+        return next(rows.sweep(min(need, rows.n), self.seed, Place(self.passes)))[0]
+
+
+def _conditions(rows: RowSource, layout: Layout, W: Floats, mean_weight: float) -> Conditions:
+    """Check the moment conditions by one more pass."""
+    found = Conditions.empty(len(layout.outputs), len(layout.psi_names))
+    if np.isfinite(W).all():
+        for chunk, _ in rows.sweep(CHUNK, 0, Place()):
+            for part, _ in pieces(chunk, 1, piece_rows(layout)):
+                found.add(W, *evaluate(layout, take_rows(chunk, part), mean_weight))
+    return found

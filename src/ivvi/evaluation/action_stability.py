@@ -1,0 +1,129 @@
+"""How firmly a log recommends an action: the plans of other worlds that it allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi.actions import Actions
+from ivvi.evaluation.model_draws import draw
+from ivvi.evaluation.source import Source
+from ivvi.evaluation.value_policy import planner_of
+from ivvi.features.blocks import Array
+from ivvi.planning import MPC, Problem
+from ivvi.planning.policy import Policy
+from ivvi.planning.usual_action import Support
+
+NEAR = 0.1
+"""Two actions agree when no coordinate differs by more than this share of its range."""
+INSIDE = 0.99
+
+
+@dataclass(frozen=True, eq=False)
+class Stability:
+    """What is recommended in some states, and what the plans of other draws recommend.
+
+    Attributes
+    ----------
+    states, actions
+        States (n, d_x) and recommended actions (n, d_a).
+    drawn
+        What the plans of the draws do there, (B, n, d_a).
+    agreement
+        Share of the draws whose action is the recommended one, or near it, (n,).
+    outside
+        Whether the log has no rows like this state and action, (n,); None if that is not known.
+    names
+        Columns of state and action.
+    """
+
+    states: np.ndarray
+    actions: np.ndarray
+    drawn: np.ndarray
+    agreement: np.ndarray
+    outside: np.ndarray | None
+    names: tuple[tuple[str, ...], tuple[str, ...]]
+
+    def summary(self) -> str:
+        """Return a table, one line a state."""
+        state, action = self.names
+        head = "".join(f"{name:>10}" for name in (*state, *action))
+        lines = [f"{head}{'agreement':>12}"]
+        for i, (x, a) in enumerate(zip(self.states, self.actions, strict=True)):
+            cells = "".join(f"{value:>10.4g}" for value in (*x, *a))
+            mark = "  outside the log" if self.outside is not None and self.outside[i] else ""
+            lines.append(f"{cells}{self.agreement[i]:>12.0%}{mark}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe with JSON values."""
+        return {
+            "state": list(self.names[0]),
+            "action": list(self.names[1]),
+            "states": self.states.tolist(),
+            "actions": self.actions.tolist(),
+            "spread": self.drawn.std(axis=0).tolist(),
+            "agreement": self.agreement.tolist(),
+            "outside": None if self.outside is None else self.outside.tolist(),
+        }
+
+
+def stability(
+    policy: Policy,
+    source: Any,
+    states: Any,
+    *,
+    method: str = "auto",
+    draws: int = 200,
+    seed: int = 0,
+) -> Stability:
+    """Plan again in worlds that the log allows, and compare what is recommended in `states`.
+
+    Parameters
+    ----------
+    policy
+        What `ivvi.plan` made.
+    source, method, draws, seed
+        As for `ivvi.value`.
+    states
+        (n, d_x), or one state (d_x,).
+    """
+    source = Source.of(source)
+    x = np.atleast_2d(np.asarray(states, dtype=np.float64))
+    actions = policy(x)
+    planner = planner_of(policy)
+    worlds, _ = draw(source, method, draws, np.random.default_rng(seed))
+    drawn = _actions(planner, policy.problem, worlds.W, x)
+    model = source.model
+    outside = None
+    if len(model.acted):
+        with jax.enable_x64(True):
+            outside = np.asarray(Support.of(model, INSIDE).outside(jnp.asarray(x), actions))
+    same = _agree(policy.problem.actions, drawn, actions).mean(axis=0)
+    return Stability(x, actions, drawn, same, outside, (model.state, model.action))
+
+
+def _actions(planner: Any, problem: Problem, W: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Return what the plans for weights (B, d_y, d_phi) do in x first, (B, n, d_a)."""
+
+    def first(weights: Array) -> Array:
+        rule = planner.solve(problem.with_weights(weights))
+        return rule.act(jnp.asarray(x), 0, rule.begin(len(x)))[0]
+
+    with jax.enable_x64(True):
+        if isinstance(planner, MPC):
+            return np.asarray(jax.jit(partial(jax.lax.map, first))(jnp.asarray(W)))
+        return np.array([np.asarray(first(weights)) for weights in W])
+
+
+def _agree(allowed: Actions, drawn: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    """Tell which draws recommend the same, (B, n)."""
+    room = np.zeros(allowed.dim)
+    room[list(allowed.continuous)] = NEAR * (allowed.high - allowed.low)
+    same: np.ndarray = np.all(np.abs(drawn - actions) <= room + 1e-9, axis=-1)
+    return same

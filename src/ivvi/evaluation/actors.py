@@ -1,0 +1,179 @@
+"""Who acts in a stack of worlds: fixed policies, the log's habits, a plan for each world.
+
+An actor acts for B worlds with n episodes each, x (B, n, d_x). What differs between calls
+of one kind is an argument of the compiled simulation and not a part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi.dynamics.rollout import Decision
+from ivvi.evaluation.behaviour_policy import Design, Habit
+from ivvi.evaluation.model_draws import Worlds
+from ivvi.features.blocks import Array
+from ivvi.planning import Planner
+
+Acting = tuple[Any, Any]
+"""An actor, or a function of states, and what it is given."""
+
+
+class Actor(Protocol):
+    """Acts in every world of a stack."""
+
+    def begin(self, worlds: Worlds, given: Any, count: int) -> Any:
+        """Return what is remembered between steps, for `count` episodes of each world."""
+        ...
+
+    def act(
+        self, worlds: Worlds, given: Any, x: Array, h: Array, memory: Any, keys: Array
+    ) -> tuple[Array, Any]:
+        """Return actions (B, n, d_a) for states (B, n, d_x), and what to remember."""
+        ...
+
+    def pushed(self, worlds: Worlds, given: Any, x: Array, memory: Any) -> Array | float:
+        """Return what the instrument just acted on does by itself, (B, n, d_y).
+
+        To those who act on none it is a part of the noise.
+        """
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Fixed(Actor):
+    """A policy written for JAX, the same in every world: all states in one call.
+
+    It is given its numbers: policies of one shape share a compiled simulation.
+    """
+
+    decision: Decision
+
+    @classmethod
+    def of(cls, policy: Any) -> Acting:
+        """Return the actor of a policy, or of a rule, and its numbers."""
+        decision = Decision.of(policy)
+        return cls(decision), decision.numbers
+
+    def begin(self, worlds: Worlds, given: Any, count: int) -> Any:
+        """Let the policy begin once for each episode of each world."""
+        return self.decision.begin(len(worlds.W) * count)
+
+    def act(
+        self, worlds: Worlds, given: Any, x: Array, h: Array, memory: Any, keys: Array
+    ) -> tuple[Array, Any]:
+        """Ask the policy."""
+        a, memory = self.decision.decide(given, x.reshape(-1, x.shape[-1]), h, memory)
+        return a.reshape(*x.shape[:2], -1), memory
+
+
+@dataclass(frozen=True)
+class OneAction(Actor):
+    """One action, `given`, whatever the state."""
+
+    def begin(self, worlds: Worlds, given: Any, count: int) -> Any:
+        """Nothing is remembered."""
+        return ()
+
+    def act(
+        self, worlds: Worlds, given: Array, x: Array, h: Array, memory: Any, keys: Array
+    ) -> tuple[Array, Any]:
+        """Return the action."""
+        return jnp.broadcast_to(given, (*x.shape[:2], len(given))), memory
+
+
+class HabitRows(NamedTuple):
+    """Rows of the log from which habits draw (`Habit`), and the range of the actions."""
+
+    eta: np.ndarray
+    zeta: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    levels: np.ndarray
+
+    @classmethod
+    def of(cls, habit: Habit) -> HabitRows:
+        """Return what of a habit is the same in every world."""
+        return cls(habit.eta, habit.zeta, habit.low, habit.high, habit.levels)
+
+
+@dataclass(frozen=True)
+class Habitual(Actor):
+    """The log's own policy without the confounder, with each world's G and C.
+
+    It is given `HabitRows`.
+    """
+
+    design: Design
+
+    def begin(self, worlds: Worlds, given: HabitRows, count: int) -> Any:
+        """Remember which row's instrument an episode has, where it has one."""
+        return jnp.zeros((len(worlds.W), count), int)
+
+    def act(
+        self, worlds: Worlds, given: HabitRows, x: Array, h: Array, memory: Array, keys: Array
+    ) -> tuple[Array, Any]:
+        """Draw rows, and do in x what was done there."""
+        for_row, for_z, for_level = jnp.moveaxis(_each(jax.random.split, keys, 3), -1, 0)
+        row = _each(jax.random.randint, for_row, (), 0, len(given.eta))
+        if self.design.by_episode:
+            drawn = _each(jax.random.randint, for_z, (), 0, len(given.eta))
+            memory = jnp.where(h == 0, drawn, memory)
+        else:
+            memory = row
+        mean = jnp.einsum("bnp,bap->bna", self._psi(worlds, given, x, memory), worlds.G)
+        a = jnp.clip(mean + jnp.asarray(given.eta)[row], given.low, given.high)
+        u = _each(jax.random.uniform, for_level, (len(given.low),))
+        return _on_levels(a, mean, u, jnp.asarray(given.levels)), memory
+
+    def pushed(self, worlds: Worlds, given: HabitRows, x: Array, memory: Array) -> Array | float:
+        """Return the direct effect of the instrument that was drawn."""
+        if self.design.psi is None or worlds.direct.shape[-1] == 0:
+            return 0.0
+        return jnp.einsum("bnp,byp->bny", self._psi(worlds, given, x, memory), worlds.direct)
+
+    def _psi(self, worlds: Worlds, given: HabitRows, x: Array, row: Array) -> Array:
+        """Return psi(x, z), (B, n, d_psi), for the instruments of these rows."""
+        F = self.design.f(x, x)
+        if self.design.psi is None:
+            return F
+        z = jnp.einsum("bnf,bzf->bnz", F, worlds.C) + jnp.asarray(given.zeta)[row]
+        return self.design.psi(x, z)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan made inside the simulation, for the weights `given`.
+
+    Weights (B, d_y, d_phi) give each world a plan of its own, (d_y, d_phi) one plan to all.
+    Only planners whose work is done when they act can be traced (`MPC`).
+    """
+
+    planner: Planner
+    make: Callable[[Array], Any]
+    """From weights (d_y, d_phi) to the problem."""
+
+    def rule(self, W: Array) -> Any:
+        """Return the rule for one set of weights."""
+        return self.planner.solve(self.make(W))
+
+
+def _each(draw: Callable[..., Array], keys: Array, *settings: Any) -> Array:
+    """Call a function of one key for keys (B, n)."""
+    return jax.vmap(jax.vmap(lambda key: draw(key, *settings)))(keys)
+
+
+def _on_levels(a: Array, mean: Array, u: Array, levels: Array) -> Array:
+    """Round discrete coordinates up or down at random, so that their mean is kept."""
+    wanted = jnp.clip(mean, levels[:, 0], levels[:, -1])
+    below = jnp.sum(levels <= wanted[..., None], axis=-1) - 1
+    at = jnp.arange(levels.shape[0])
+    low = levels[at, jnp.clip(below, 0, levels.shape[1] - 1)]
+    high = levels[at, jnp.clip(below + 1, 0, levels.shape[1] - 1)]
+    share = jnp.where(high > low, (wanted - low) / jnp.where(high > low, high - low, 1.0), 0.0)
+    return jnp.where(jnp.isnan(levels[:, 0]), a, jnp.where(u < share, high, low))

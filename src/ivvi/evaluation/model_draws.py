@@ -1,0 +1,245 @@
+"""Worlds that the log allows: draws of everything that was estimated, together.
+
+Two ways. *Asymptotic*: W from its (clustered) normal law; the noise covariance that W leaves
+in the moments, with its own sampling error; the behaviour policy given W, through the scores
+that both share. *Bootstrap*: every episode (or cluster of the fit's) counts a Poisson number
+of times in the moments, and all is estimated again; the rows are not read.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ivvi.dynamics.model import Dynamics
+from ivvi.dynamics.next_state import NoiseLaw, noise_law
+from ivvi.errors import InputError, hint
+from ivvi.estimators import Exact
+from ivvi.estimators.whitening import whiten
+from ivvi.evaluation.behaviour_policy import RAW, Habit, coefficients
+from ivvi.evaluation.source import Source
+from ivvi.moments import Moments
+from ivvi.moments.welford import square_root
+
+METHODS = ("auto", "bootstrap", "asymptotic")
+FEW_EPISODES = 10
+
+
+class Worlds(NamedTuple):
+    """A stack of B estimated worlds.
+
+    W (B, d_y, d_phi); what their noise covariances make of standard normal draws, two matrices
+    (B, d_x, d_x) each; the behaviour policy's G (B, d_a, d_psi) and C (B, d_z, d_f), of width 0
+    where it is not known; `Dynamics.reach` (B, 2, d_x); what an invalid instrument does to the
+    outputs by itself, `direct` times psi(x, z), (B, d_y, d_psi), of width 0 where it is valid;
+    `Dynamics.fade` (B, d_x).
+    """
+
+    W: np.ndarray
+    law: NoiseLaw
+    G: np.ndarray
+    C: np.ndarray
+    reach: np.ndarray
+    direct: np.ndarray
+    fade: np.ndarray
+
+    def rows(self, at: Any) -> Worlds:
+        """Return the worlds with these numbers."""
+        W, law, *rest = self
+        return Worlds(W[at], NoiseLaw(*(part[at] for part in law)), *(part[at] for part in rest))
+
+
+def estimated_world(source: Source) -> Worlds:
+    """Return the estimate itself as a stack of one."""
+    model, habit = source.model, source.habit
+    G, C = (np.zeros((0, 0)),) * 2 if habit is None else (habit.G, habit.C)
+    law, valid = model.noise_law, np.zeros((len(model.W), 0))
+    return Worlds(model.W, law, G, C, model.reach, valid, model.fade).rows(None)
+
+
+def draw(
+    source: Source, method: str, count: int, rng: np.random.Generator
+) -> tuple[Worlds, np.ndarray | None]:
+    """Draw worlds; returns the weights of episodes too, (B, E), where they were resampled."""
+    if drawing_method(source, method) == "bootstrap":
+        return bootstrap(source, count, rng)
+    return asymptotic(source, count, rng), None
+
+
+def drawing_method(source: Source, method: str) -> str:
+    """Return how worlds are drawn: ``auto`` is the bootstrap where there are episodes."""
+    if method not in METHODS:
+        raise InputError(f"unknown method {method!r} of drawing worlds{hint(method, METHODS)}")
+    if method != "auto":
+        return method
+    return "bootstrap" if source.resampled else "asymptotic"
+
+
+def asymptotic(source: Source, count: int, rng: np.random.Generator) -> Worlds:
+    """Draw W from N(W, W_cov), and the rest given W."""
+    model, moments, habit = source.model, source.moments, source.habit
+    dW = rng.normal(size=(count, model.W.size)) @ model.weight_root.T
+    dW = dW.reshape(count, *model.W.shape)
+    d, same = model.d_next, repeated(estimated_world(source), count)
+    if moments is None:
+        return same._replace(W=model.W + dW)
+    noise = noise_left(model, moments, model.W + dW)[:, :d, :d]
+    law = noise_law(_with_sampling_error(noise, moments.n, rng), model.categories)
+    G, C = _habits(moments, habit, model, dW, rng)
+    return same._replace(W=model.W + dW, law=law, G=G, C=C)
+
+
+def bootstrap(
+    source: Source, count: int, rng: np.random.Generator
+) -> tuple[Worlds, np.ndarray | None]:
+    """Estimate again with episodes counted Poisson(1) times; returns the weights too, (B, E).
+
+    Where the moments are kept by a cluster column its values are counted instead, and no
+    weights of episodes are returned.
+
+    Where the weights of the model are not those that its sums give again (`gmm`, `sgda`), the
+    draws lie around the model's as they lie around those of the closed form.
+    """
+    model, moments, habit = source.model, source.moments, source.habit
+    if moments is None or moments.episodes is None:
+        raise InputError(
+            "the bootstrap needs per-episode moments: fit with episodes=True (ivvi fit "
+            "--keep-episodes), or ask for the asymptotic method"
+        )
+    if not source.resampled:
+        raise InputError(
+            f"the fit's errors are clustered by {' and '.join(source.clusters)}, and a bootstrap "
+            "of its episodes would not follow them; ask for the asymptotic method"
+        )
+    by = moments.episodes.by
+    if len(moments.episodes) < FEW_EPISODES:
+        raise InputError(
+            f"the bootstrap of {len(moments.episodes)} {'clusters' if by else 'episodes'} says "
+            f"little; at least {FEW_EPISODES} are expected: ask for the asymptotic method"
+        )
+    weights = rng.poisson(1.0, size=(count, len(moments.episodes))).astype(float)
+    d, found, same = model.d_next, [], repeated(estimated_world(source), count)
+    again = source.method.solve(moments.without_episodes())
+    shift, excess = model.W - again.W, model.noise_cov - again.noise_cov
+    for row in weights:
+        drawn = reweighted(moments, row)
+        estimate = source.method.solve(drawn)
+        habits = None if habit is None else coefficients(drawn, habit.design, model)
+        G, C = habits or (same.G[0], same.C[0])
+        found.append((estimate.W + shift, (estimate.noise_cov + excess)[:d, :d], G, C))
+    W, noise, G, C = (np.array(part) for part in zip(*found, strict=True))
+    worlds = same._replace(W=W, law=noise_law(noise, model.categories), G=G, C=C)
+    return worlds, None if by else weights  # first states are of episodes, not of clusters
+
+
+def reweighted(moments: Moments, weights: np.ndarray) -> Moments:
+    """Return the moments in which episode e counts `weights[e]` times."""
+    held = moments.episodes
+    if held is None:
+        raise ValueError("the moments hold no episodes")
+    share = weights * held.weight
+    total = float(share.sum())
+    mean = share @ held.mean / total
+    offset = held.mean - mean
+    scatter = np.einsum("e,eij->ij", weights, held.scatter) + (share * offset.T) @ offset
+    n = max(1, round(moments.n * total / moments.weight))
+    return Moments(moments.layout, n, total, mean, scatter)
+
+
+def noise_left(model: Dynamics, moments: Moments, W: np.ndarray) -> np.ndarray:
+    """Return the noise covariance (..., d_y, d_y) that weights (..., d_y, d_phi) leave.
+
+    That of the model, moved by as much as E[(y - W phi)(y - W phi)^T] moves.
+    """
+    layout = moments.layout
+
+    def second(W: np.ndarray) -> np.ndarray:
+        R = np.zeros((*W.shape[:-1], layout.width))
+        R[..., list(layout.y_columns)] = np.eye(W.shape[-2])
+        R[..., list(layout.phi_columns)] -= W
+        return _second(moments, R)
+
+    left: np.ndarray = model.noise_cov + second(W) - second(model.W)
+    return left
+
+
+def _second(moments: Moments, R: np.ndarray) -> np.ndarray:
+    """E[(R v)(R v)^T] for maps R (..., d, p)."""
+    mean = R @ moments.mean
+    second: np.ndarray = R @ (moments.scatter / moments.weight) @ np.swapaxes(R, -1, -2)
+    return second + mean[..., :, None] * mean[..., None, :]
+
+
+def _with_sampling_error(noise: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Multiply covariances (B, d, d) by Wishart matrices of n degrees of freedom over n."""
+    count, d = noise.shape[:2]
+    bartlett = np.tril(rng.normal(size=(count, d, d)), -1)
+    freedom = np.maximum(n - np.arange(d), 1)
+    bartlett[:, range(d), range(d)] = np.sqrt(rng.chisquare(freedom, size=(count, d)))
+    root = square_root(noise) @ bartlett / np.sqrt(n)
+    drawn: np.ndarray = root @ np.swapaxes(root, 1, 2)
+    return drawn
+
+
+def _habits(
+    moments: Moments,
+    habit: Habit | None,
+    model: Dynamics,
+    dW: np.ndarray,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw G and C given the draws of W.
+
+    With psi~ the whitened instruments, dW = S_u L^T and dG = S_eta T^T for the scores
+    S = mean of (residual psi~^T), whose covariance is Omega (x) I / n. S_u follows from dW up
+    to what overidentification leaves free, and S_eta from S_u by regression.
+    """
+    count, n = len(dW), moments.n
+    if habit is None:
+        return (np.zeros((count, 0, 0)),) * 2
+    fitted = coefficients(moments, habit.design, model)
+    if fitted is None:
+        return tuple(np.repeat(part[None], count, axis=0) for part in (habit.G, habit.C))  # type: ignore[return-value]
+    layout, space = moments.layout, whiten(moments)
+    exact = Exact().solve(moments)
+    place = {argument: at for block, argument, at in layout.pieces if block == RAW}
+    d_a = len(model.action)
+    R = np.zeros((len(exact.W) + d_a, layout.width))
+    R[: len(exact.W)] = exact.residual_map
+    R[len(exact.W) :, place["action"] : place["action"] + d_a] = np.eye(d_a)
+    R[len(exact.W) :, list(layout.psi_columns)] -= habit.G
+    Omega, d_y = _second(moments, R), len(exact.W)
+    back = np.linalg.pinv(exact.influence.T)
+    free = np.eye(space.rank) - exact.influence.T @ back
+    S_u = dW @ back + _scaled(Omega[:d_y, :d_y], (count, d_y, space.rank), rng) @ free / np.sqrt(n)
+    slope = Omega[d_y:, :d_y] @ np.linalg.pinv(Omega[:d_y, :d_y])
+    rest = Omega[d_y:, d_y:] - slope @ Omega[:d_y, d_y:]
+    S_eta = slope @ S_u + _scaled(rest, (count, d_a, space.rank), rng) / np.sqrt(n)
+    G = habit.G + S_eta @ space.of_psi(layout).T
+    return G, _instruments(moments, habit, rng, count)
+
+
+def _instruments(
+    moments: Moments, habit: Habit, rng: np.random.Generator, count: int
+) -> np.ndarray:
+    """Draw C with its own, homoskedastic, sampling error."""
+    columns = np.array(moments.layout.psi_columns)[list(habit.design.of_state)]
+    gram = moments.second[np.ix_(columns, columns)]
+    root = square_root(np.linalg.pinv(gram)) / np.sqrt(moments.n)
+    spread = habit.zeta.T @ habit.zeta / len(habit.zeta)
+    drawn: np.ndarray = habit.C + _scaled(spread, (count, *habit.C.shape), rng) @ root.T
+    return drawn
+
+
+def _scaled(
+    covariance: np.ndarray, shape: tuple[int, int, int], rng: np.random.Generator
+) -> np.ndarray:
+    """Draw matrices (B, d, r) whose columns have this covariance (d, d)."""
+    drawn: np.ndarray = square_root(covariance) @ rng.normal(size=shape)
+    return drawn
+
+
+def repeated(worlds: Worlds, count: int) -> Worlds:
+    """Return a stack of one `count` times."""
+    return worlds.rows(np.zeros(count, dtype=int))

@@ -1,0 +1,116 @@
+"""What the log itself shows: the mean return of its own episodes, and why it is another."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ivvi.estimators import LeastSquares
+from ivvi.evaluation.source import Source
+from ivvi.evaluation.valuation import Amount, Gap
+from ivvi.features.blocks import Power
+from ivvi.logs import Log
+from ivvi.moments import Moments
+from ivvi.planning import Problem
+from ivvi.rewards import Learned, Linear, Quadratic
+
+SAME_LENGTH = 0.02
+"""Largest difference of the log's episodes from the horizon, relative, for `from_moments`."""
+
+
+def from_log(log: Log, problem: Problem) -> float:
+    """Mean over episodes of sum_h discount^h r_h up to the horizon, in one pass."""
+    import jax
+    import jax.numpy as jnp
+
+    totals: dict[int, float] = {}
+    steps: dict[int, int] = {}
+    for batch in log.in_order().batches(episodes=True):
+        if batch.episode is None:
+            raise ValueError("the batch was read without episodes")
+        numbers, first, back = np.unique(batch.episode, return_index=True, return_inverse=True)
+        done = np.array([steps.get(int(e), 0) for e in numbers])
+        h = np.arange(len(batch)) - first[back] + done[back]
+        if isinstance(problem.reward, Learned):
+            r = batch.y[:, -1]
+        else:
+            x_next = batch.y[:, : len(problem.model.state)]
+            with jax.enable_x64(True):
+                rows = (jnp.asarray(part) for part in (batch.x, batch.a, x_next, h))
+                r = np.asarray(problem.reward(*rows))
+        r = np.where(h < problem.horizon, problem.discount**h * r, 0.0)
+        sums = np.bincount(back, r, len(numbers))
+        for e, total, count in zip(numbers, sums, np.bincount(back), strict=True):
+            totals[int(e)] = totals.get(int(e), 0.0) + float(total)
+            steps[int(e)] = steps.get(int(e), 0) + int(count)
+    return float(np.mean(list(totals.values())))
+
+
+def from_moments(source: Source, problem: Problem) -> float | None:
+    """Do the same from moments, where they hold it: quadratic, linear and learned rewards.
+
+    None where they do not, or where the log's episodes are not as long as the horizon.
+    """
+    moments, length = source.moments, source.length
+    same = length is not None and abs(length / problem.horizon - 1) <= SAME_LENGTH
+    if moments is None or not same or problem.discount < 1:
+        return None
+    reward = problem.reward
+    if isinstance(reward, Learned):
+        return problem.horizon * float(moments.mean[-1])
+    x = _raw(moments, "state", len(problem.model.state))
+    a = _raw(moments, "input", len(problem.model.action))
+    if x is None or a is None or not isinstance(reward, Quadratic | Linear):
+        return None
+    if isinstance(reward, Linear):
+        drift = np.sum(np.asarray(reward.state) * moments.mean[x])
+        mean = reward.constant + drift + np.sum(np.asarray(reward.action) * moments.mean[a])
+        return problem.horizon * float(mean)
+    variance = np.diag(moments.scatter) / moments.weight
+    far = variance[x] + (moments.mean[x] - np.asarray(reward.target)) ** 2
+    cost = np.sum(np.asarray(reward.weight) * far)
+    cost += np.sum(np.asarray(reward.action_weight) * (variance[a] + moments.mean[a] ** 2))
+    return -problem.horizon * float(cost)
+
+
+def gap_of(
+    source: Source, own: Amount, shown: float, confounded: np.ndarray | None, seed: int
+) -> Gap:
+    """Return the gap between what the log shows and what its policy is worth.
+
+    Parameters
+    ----------
+    source
+        What is known of the log.
+    own
+        The value of the behaviour policy.
+    shown
+        Mean return of the log's episodes.
+    confounded
+        Returns of the behaviour policy in least-squares dynamics, (N,); None if not known.
+    seed
+        Of the sampling error of a mean over the log's episodes, which the intervals hold.
+    """
+    if confounded is None:
+        return Gap(_less(shown, own, np.zeros(1)), None, None)
+    episodes = 1.0
+    if source.moments is not None and source.length:
+        episodes = max(source.moments.n / source.length, 1.0)
+    sampled = np.random.default_rng([seed, 1]).normal(size=len(own.draws))
+    sampled *= float(confounded.std()) / np.sqrt(episodes)
+    there = float(confounded.mean())
+    known = isinstance(source.method, LeastSquares)
+    help_ = None if known else _less(there, own, sampled)
+    return Gap(_less(shown, own, sampled), help_, shown - (own.estimate if known else there))
+
+
+def _less(earned: float, own: Amount, sampled: np.ndarray) -> Amount:
+    """Return a mean return, with its sampling error, less a value."""
+    return Amount(earned - own.estimate, earned + sampled - own.draws, own.level)
+
+
+def _raw(moments: Moments, of: str, width: int) -> slice | None:
+    """Return the columns of v that are x, or a, themselves."""
+    for block, argument, at in moments.layout.pieces:
+        if block == Power(1, of) and argument == "action":
+            return slice(at, at + width)
+    return None

@@ -1,0 +1,193 @@
+"""Returns of a policy in many worlds at once, all under the same noise.
+
+The noise of (episode, step) is the same in every world and for every policy, so that
+differences of returns are differences of the worlds and of the policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi.dynamics.model import beyond
+from ivvi.dynamics.next_state import Categories, next_state
+from ivvi.errors import InputError
+from ivvi.evaluation.actors import Actor, Fixed, Planned
+from ivvi.evaluation.model_draws import Worlds
+from ivvi.features.blocks import Array
+from ivvi.features.feature_map import FeatureMap
+from ivvi.planning import Problem
+from ivvi.rewards import Learned
+
+FAR = 1e12
+"""States are held within this: a world that explodes is very bad, not undefined."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is simulated, but for the weights: everything that a compiled loop depends on."""
+
+    phi: FeatureMap
+    d_x: int
+    categories: Categories
+    reward: Any
+    horizon: int
+    discount: float
+    terminal: Callable[[Array], Array] | None = None
+
+    @classmethod
+    def of(cls, problem: Problem) -> Task:
+        """Take the weights out of a problem; a learned reward is the last output."""
+        reward = problem.reward
+        return cls(
+            problem.model.phi,
+            problem.model.d_next,
+            problem.model.categories,
+            Learned() if isinstance(reward, Learned) else reward,
+            problem.horizon,
+            problem.discount,
+            problem.terminal,
+        )
+
+    def step(
+        self, worlds: Worlds, x: Array, a: Array, noise: Array, h: Array, pushed: Any = 0.0
+    ) -> tuple[Array, Array]:
+        """Return the next states (B, n, d_x) and the rewards (B, n)."""
+        inside = jnp.clip(x, worlds.reach[:, :1], worlds.reach[:, 1:])
+        y = jnp.einsum("bnf,byf->bny", self.phi(inside, a), worlds.W) + pushed
+        x_next = next_state(y[..., : self.d_x], noise, worlds.law, self.categories)
+        x_next = jnp.clip(x_next, -FAR, FAR)
+        if isinstance(self.reward, Learned):
+            lost = beyond(x, worlds.reach[:, None], worlds.fade[:, None])
+            return x_next, y[..., -1] - lost
+        return x_next, self.reward(x, a, x_next, h)
+
+    def ended(self, x: Array) -> Array:
+        """Tell which states end an episode, (B, n)."""
+        return jnp.zeros(x.shape[:2]) if self.terminal is None else self.terminal(x)
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """Where episodes start, (B, n, d_x), and the number of each, (B, n), which is its luck."""
+
+    starts: np.ndarray
+    numbers: np.ndarray
+    seed: int = 0
+
+
+def returns(task: Task, actor: Any, given: Any, worlds: Worlds, episodes: Episodes) -> np.ndarray:
+    """Return sum_h discount^h r_h of each episode in each world, (B, n).
+
+    `actor` is an `Actor`, or any function of states (m, d_x), which is called once a step.
+    """
+    with jax.enable_x64(True):
+        key = jax.random.key(episodes.seed)
+        keys = jax.vmap(jax.vmap(partial(jax.random.fold_in, key)))(jnp.asarray(episodes.numbers))
+        starts = jnp.asarray(episodes.starts)
+        if not hasattr(actor, "begin") and not isinstance(actor, Planned):
+            return _called(task, actor, worlds, starts, keys)
+        return np.asarray(_compiled(task, actor)(worlds, given, starts, keys))
+
+
+def in_chunks(
+    task: Task,
+    actor: Any,
+    given: Any,
+    worlds: Worlds,
+    episodes: Episodes,
+    size: int,
+    progress: Callable[[int], None] | None = None,
+) -> np.ndarray:
+    """Do the same, `size` worlds at a time; episodes (size, n) are those of every chunk."""
+    found, count = [], len(worlds.W)
+    for first in range(0, count, size):
+        rows = np.minimum(np.arange(first, first + size), count - 1)
+        own = given[rows] if isinstance(actor, Planned) and given.ndim == 3 else given
+        some = worlds.rows(rows)
+        found.append(returns(task, actor, own, some, episodes)[: count - first])
+        if progress:
+            progress(len(found[-1]))
+    return np.concatenate(found)
+
+
+@lru_cache(maxsize=32)
+def _compiled(task: Task, actor: Any) -> Callable[..., Array]:
+    if not isinstance(actor, Planned):
+        return jax.jit(partial(_run, task, actor))  # type: ignore[no-any-return]
+
+    def one(world: Any, W: Array, starts: Array, keys: Array) -> Array:
+        alone = world.rows(None)
+        return alike(alone, W, starts[None], keys[None])[0]
+
+    def alike(worlds: Worlds, W: Array, starts: Array, keys: Array) -> Array:
+        rule, numbers = Fixed.of(actor.rule(W))
+        return _run(task, rule, worlds, numbers, starts, keys)
+
+    def all_of(worlds: Worlds, W: Array, starts: Array, keys: Array) -> Array:
+        if W.ndim == 2:
+            return alike(worlds, W, starts, keys)
+        return jax.vmap(one)(worlds, W, starts, keys)
+
+    return jax.jit(all_of)  # type: ignore[no-any-return]
+
+
+def _run(task: Task, actor: Actor, worlds: Worlds, given: Any, starts: Array, keys: Array) -> Array:
+    """Whole episodes: returns (B, n)."""
+
+    def advance(carry: Any, h: Array) -> Any:
+        x, alive, memory, total = carry
+        now = _at(keys, h)
+        a, memory = actor.act(worlds, given, x, h, memory, _at(now, 1))
+        pushed = actor.pushed(worlds, given, x, memory)
+        x_next, r = task.step(worlds, x, a, _noise(now, x.shape), h, pushed)
+        x_next = jnp.where(alive[..., None] > 0, x_next, x)
+        total = total + task.discount**h * alive * r
+        return (x_next, alive * (1.0 - task.ended(x_next)), memory, total), None
+
+    none = jnp.zeros(starts.shape[:2])
+    begun = (starts, none + 1.0, actor.begin(worlds, given, starts.shape[1]), none)
+    (_, _, _, total), _ = jax.lax.scan(advance, begun, jnp.arange(task.horizon))
+    return total
+
+
+def _called(task: Task, policy: Any, worlds: Worlds, x: Array, keys: Array) -> np.ndarray:
+    """Call a function of NumPy states once for each step."""
+    step = _compiled_step(task)
+    total, alive = np.zeros(x.shape[:2]), jnp.ones(x.shape[:2])
+    for h in range(task.horizon):
+        states = np.asarray(x).reshape(-1, x.shape[-1])
+        a = np.asarray(policy(states), dtype=np.float64)
+        if a.ndim != 2 or len(a) != len(states):
+            raise InputError(
+                f"the policy returned actions of shape {a.shape} for {len(states)} states; one "
+                "row for each is wanted"
+            )
+        x, r, alive = step(worlds, x, a.reshape(*x.shape[:2], -1), keys, h, alive)
+        total = total + task.discount**h * np.asarray(r)
+    return total
+
+
+@lru_cache(maxsize=32)
+def _compiled_step(task: Task) -> Callable[..., Any]:
+    def step(worlds: Worlds, x: Array, a: Array, keys: Array, h: Array, alive: Array) -> Any:
+        x_next, r = task.step(worlds, x, a, _noise(_at(keys, h), x.shape), h)
+        x_next = jnp.where(alive[..., None] > 0, x_next, x)
+        return x_next, r * alive, alive * (1.0 - task.ended(x_next))
+
+    return jax.jit(step)  # type: ignore[no-any-return]
+
+
+def _at(keys: Array, h: Array) -> Array:
+    return jax.vmap(jax.vmap(lambda key: jax.random.fold_in(key, h)))(keys)
+
+
+def _noise(keys: Array, shape: tuple[int, ...]) -> Array:
+    draw = lambda key: jax.random.normal(key, shape[-1:], jnp.float64)  # noqa: E731
+    return jax.vmap(jax.vmap(draw))(keys)

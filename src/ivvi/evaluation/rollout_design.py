@@ -1,0 +1,121 @@
+"""Where simulated episodes start and how lucky they are, and what that adds to the error.
+
+The value of the estimate is a mean over many episodes, that of a draw adds to it the
+difference that the draw makes in a few of them, under the same noise:
+
+    V_b = sum_i w_bi R_i / sum_i w_bi  +  mean_j (R_bj - R_j).
+
+The weights w_b count first states again, as their episodes in the bootstrap, so that the
+spread of V_b holds the errors of sampled first states and of the simulation too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ivvi.errors import InputError
+from ivvi.evaluation.rollout import Episodes
+from ivvi.planning import Problem
+
+CHUNK = 100
+"""Worlds that are simulated at once."""
+STEPS, FEW, SOME = 2000, 2, 16
+"""Steps simulated in each drawn world, in at least FEW episodes, or SOME if starts differ."""
+POINT_EPISODES, GROUPS = 400, 200
+FEW_STARTS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Luck:
+    """Episodes of a simulation.
+
+    Attributes
+    ----------
+    starts
+        First states, (s, d_x).
+    sampled
+        Whether they are a sample of the log's, and not the states asked for.
+    size, count
+        Worlds in a chunk and episodes of each.
+    chunks
+        Chunks of episodes for the value of the estimate itself.
+    seed
+        Of the noise.
+    """
+
+    starts: np.ndarray
+    sampled: bool
+    size: int
+    count: int
+    chunks: int
+    seed: int
+
+    @classmethod
+    def of(cls, problem: Problem, starts: Any, draws: int, seed: int) -> Luck:
+        """Take the log's first states, in an order at random, or those given."""
+        model = problem.model
+        first = np.atleast_2d(np.asarray(model.starts if starts is None else starts, float))
+        if first.size == 0 or first.ndim != 2 or first.shape[1] != len(model.state):
+            raise InputError(
+                f"first states of shape {first.shape} are at hand; rows of {len(model.state)} "
+                f"are wanted ({', '.join(model.state)}): pass starts (--start)"
+            )
+        if not np.isfinite(first).all():
+            raise InputError("a first state holds values that are not finite numbers")
+        least = FEW if (first == first[0]).all() else SOME
+        count = max(least, -(-STEPS // problem.horizon))
+        size = min(CHUNK, draws)
+        wanted = max(POINT_EPISODES, len(first))
+        return cls(first, starts is None, size, count, -(-wanted // (size * count)), seed)
+
+    @property
+    def words(self) -> str:
+        """What the values start from."""
+        if len(self.starts) == 1:
+            return "the log's first state" if self.sampled else "a given state"
+        return f"{len(self.starts):,} first states {'of the log' if self.sampled else 'given'}"
+
+    def episodes(self) -> Iterator[Episodes]:
+        """Yield the chunks of episodes for the estimate itself, each with its own luck."""
+        for chunk in range(self.chunks):
+            numbers = np.arange(self.size * self.count) + chunk * self.size * self.count
+            yield self._numbered(numbers.reshape(self.size, self.count))
+
+    @property
+    def few(self) -> Episodes:
+        """The episodes of every drawn world: the first ones."""
+        return self._numbered(np.broadcast_to(np.arange(self.count), (self.size, self.count)))
+
+    def _numbered(self, numbers: np.ndarray) -> Episodes:
+        order = np.random.default_rng(self.seed).permutation(len(self.starts))
+        return Episodes(self.starts[order[numbers % len(order)]], numbers, self.seed)
+
+    def shares(
+        self, draws: int, weights: np.ndarray | None, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Return the weight of each group of episodes in each draw, (B, groups).
+
+        Groups are first states, with the weights of their episodes in a bootstrap; where there
+        are few of them, or they were given, just episodes.
+        """
+        if not self.sampled or len(self.starts) < FEW_STARTS:
+            return rng.exponential(size=(draws, GROUPS))
+        if weights is None or weights.shape[1] < len(self.starts):
+            return rng.exponential(size=(draws, len(self.starts)))
+        order = np.random.default_rng(self.seed).permutation(len(self.starts))
+        return weights[:, order]
+
+    def combine(
+        self, of_point: np.ndarray, of_draws: np.ndarray, shares: np.ndarray
+    ) -> tuple[float, np.ndarray]:
+        """Return the value of the estimate and of the draws from returns (N,) and (B, n)."""
+        group = np.arange(len(of_point)) % shares.shape[1]
+        sums = np.bincount(group, of_point, shares.shape[1])
+        counts = np.bincount(group, minlength=shares.shape[1])
+        moved = (of_draws - of_point[: self.count]).mean(axis=1)
+        again = shares @ sums / np.maximum(shares @ counts, 1e-300)
+        return float(of_point.mean()), again + moved

@@ -1,0 +1,104 @@
+"""What valuing needs of a fit, of a saved one, or of dynamics alone."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from ivvi.diagnostics.verdict import Verdict
+from ivvi.dynamics.model import Dynamics
+from ivvi.errors import InputError
+from ivvi.estimators import Exact, LeastSquares, Method
+from ivvi.estimators.registry import method_for_moments
+from ivvi.evaluation.behaviour_policy import Habit
+from ivvi.fitting import Fit, load_fit
+from ivvi.moments import Moments
+
+
+@dataclass(frozen=True)
+class Source:
+    """Dynamics, and the fit that they come from where there is one.
+
+    Attributes
+    ----------
+    model
+        Estimated dynamics with the covariance of W.
+    fit
+        The fit, which knows moments, method, verdict and clusters.
+    """
+
+    model: Dynamics
+    fit: Fit | None = None
+
+    @classmethod
+    def of(cls, source: Any) -> Source:
+        """Take a `Fit`, the folder of a saved one, or bare dynamics."""
+        if isinstance(source, Source):
+            return source
+        if isinstance(source, Dynamics):
+            return cls(source)
+        if isinstance(source, str | os.PathLike):
+            source = load_fit(source)
+        if not isinstance(source, Fit):
+            raise InputError(
+                f"values need a fit, a saved model or dynamics; {type(source).__name__} was given"
+            )
+        return cls(source.model, source)
+
+    @property
+    def moments(self) -> Moments | None:
+        """Moments of the log, perhaps by episode; None when they were not kept."""
+        return self.fit.moments if self.fit is not None and self.fit.has_moments else None
+
+    @property
+    def method(self) -> Method:
+        """How W is estimated again from other moments."""
+        return method_for_moments(self.fit.method, self.fit.settings) if self.fit else Exact()
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """One word on the instruments; None when it is not known."""
+        return self.fit.verdict if self.fit else None
+
+    @cached_property
+    def habit(self) -> Habit | None:
+        """The behaviour policy; None when no rows of the log are at hand."""
+        return Habit.of(self.model, self.moments)
+
+    @property
+    def length(self) -> float | None:
+        """Mean number of steps of an episode of the log."""
+        return self.fit.counts.transitions / self.fit.counts.episodes if self.fit else None
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The columns by which the fit's errors are clustered, where these are not the episodes."""
+        if self.fit is None:
+            return ()
+        columns = tuple(name for name, _ in self.fit.estimate.W_cov.clusters)
+        return columns if set(columns) - {self.fit.roles.episode} else ()
+
+    @property
+    def resampled(self) -> bool:
+        """Whether the moments hold the groups that are independent in the fit's errors."""
+        held = None if self.moments is None else self.moments.episodes
+        return held is not None and self.clusters in ((), (held.by,))
+
+    @property
+    def baseline(self) -> Dynamics:
+        """The dynamics that confounded least squares believes in."""
+        if self.moments is None:
+            raise InputError(
+                "the least-squares policy needs the moments of the log, which this model does "
+                "not keep; fit it again without --without-moments, and in levels"
+            )
+        least_squares = LeastSquares().solve(self.moments)
+        believed = replace(
+            self.model,
+            W=least_squares.W,
+            noise_cov=least_squares.noise_cov,
+            bread=least_squares.bread,
+        )
+        return replace(believed, W_cov=None, unidentified=())

@@ -1,0 +1,326 @@
+"""`value`: what a policy is worth in the estimated dynamics, with an interval."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ivvi.actions import Actions
+from ivvi.diagnostics.quantiles import check_level
+from ivvi.dynamics.model import Dynamics
+from ivvi.errors import InputError, IvviWarning, PlanningWarning, hint
+from ivvi.estimators import StandardErrors
+from ivvi.evaluation.actors import Acting, Fixed, HabitRows, Habitual, OneAction
+from ivvi.evaluation.model_draws import drawing_method
+from ivvi.evaluation.observed_return import from_log, from_moments, gap_of
+from ivvi.evaluation.policy_value import Inquiry
+from ivvi.evaluation.rollout_design import Luck
+from ivvi.evaluation.source import Source
+from ivvi.evaluation.valuation import Amount, Gap, Valuation, gains_of
+from ivvi.fitting import estimate
+from ivvi.logs import Log
+from ivvi.planning import MPC, Auto, Cautious, Problem, ValueIteration
+from ivvi.planning.cautious import CautiousRule
+from ivvi.planning.mpc.mpc import MPCRule
+from ivvi.planning.plan import make_planner
+from ivvi.planning.policy import Policy, check_steps
+from ivvi.planning.simple_rules import HeldRule, Unplanned, UsualRule
+from ivvi.planning.value_iteration.value_iteration import ValueRule
+from ivvi.planning.value_iteration.visited_states import VisitedValue
+from ivvi.rewards import Learned, make_reward
+
+RIVALS = ("behaviour", "zero", "least-squares")
+FIRST_DRAWS, MOST_DRAWS = 500, 8000
+"""Worlds that are drawn unless asked otherwise, and how many at most where that is too few."""
+
+
+def value(  # noqa: PLR0913
+    policy: Any,
+    source: Any,
+    *,
+    reward: Any = None,
+    actions: Any = None,
+    horizon: int | None = None,
+    discount: float | None = None,
+    terminal: Callable[..., Any] | None = None,
+    against: Sequence[str] | Mapping[str, Any] = RIVALS,
+    method: str = "auto",
+    draws: int | None = None,
+    replan: bool = False,
+    level: float = 0.95,
+    starts: Any = None,
+    log: Log | None = None,
+    cluster: str | tuple[str, ...] = (),
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> Valuation:
+    """Say what a policy earns in the estimated dynamics, and how sure that is.
+
+    The value is the expected return of an episode from the log's first states (or from
+    `starts`), when nobody acts on what was not recorded. The interval carries the errors of W,
+    of the noise, of the behaviour policy, of the sampled first states and of the simulation.
+
+    Parameters
+    ----------
+    policy
+        A `Policy`, a function of states (n, d_x), one action (d_a,), or ``behaviour``, ``zero``
+        or ``least-squares``.
+    source
+        A `Fit`, the folder of a saved model, or `Dynamics`.
+    reward, actions, horizon, discount, terminal
+        As for `ivvi.plan`; those of the policy by default, and the log's range of actions.
+    against
+        Rivals: ``behaviour`` (the log's own policy, once the confounder no longer helps it),
+        ``zero`` (does nothing), ``least-squares`` (planned alike in the confounded dynamics);
+        or policies by name.
+    method
+        ``bootstrap`` (episodes, needs `estimate(episodes=True)`), ``asymptotic`` (the normal
+        law of W), or ``auto``: the bootstrap where there are per-episode moments, or those of
+        the clusters of the fit.
+    draws
+        Number of worlds. By default 500, and more until the simulation error of each end of
+        each interval is below 5% of its width, up to 8,000; with a number, just so many, and a
+        note where they are too few.
+    replan
+        Plan again in every draw: the interval then carries the optimism of a plan that was
+        chosen and is valued by the same log.
+    level
+        Of the intervals.
+    starts
+        First states, (m, d_x), to value the policy from just these; by default those of the
+        log's episodes, as a sample of what may come.
+    log
+        The log, to read from it what it shows of its own policy where moments do not say.
+    cluster
+        One or two columns by which the errors of W are clustered, in place of the fit's own;
+        others than those take the `log`.
+    seed, progress
+        Seed of everything random; called with the number of worlds just done.
+
+    Examples
+    --------
+    >>> import ivvi
+    >>> env = ivvi.make_env("linear", dim=2)
+    >>> fit = ivvi.estimate(env.collect(episodes=40, horizon=50, seed=1), episodes=True)
+    >>> policy = ivvi.plan(fit.model, "quadratic:weight=0.05", (-1, 1), horizon=50)
+    >>> worth = ivvi.value(policy, fit, against=("zero",))
+    >>> worth.gains["zero"].interval[0] > 0
+    True
+    """
+    source = Source.of(clustered_by(source, cluster, log) if cluster else source)
+    asked = {"horizon": horizon, "discount": discount, "terminal": terminal}
+    problem = problem_of(policy, source, reward, actions, asked)
+    check_level(level)
+    if draws is not None and draws < 20:
+        raise InputError(f"{draws} draws; at least 20 are expected for an interval")
+    name = policy if isinstance(policy, str) else "policy"
+    planner, rivals = planner_of(policy), by_name(against)
+    rival = rivals.get(name, policy)
+    if rival is not policy and not (isinstance(rival, str) and rival == name):
+        raise InputError(f"a rival is called {name!r}, as what is valued; another name is wanted")
+    everyone = {name: policy, **rivals}
+    actors = {who: acting(what, source, problem, planner) for who, what in everyone.items()}
+    if replan and not isinstance(policy, Policy):
+        raise InputError("planning again needs a policy that ivvi.plan made")
+    luck = Luck.of(problem, starts, draws or FIRST_DRAWS, seed)
+    count = draws or FIRST_DRAWS
+    inquiry = Inquiry(source, problem, luck, method, count, level, seed, progress)
+    values = _settled(inquiry, actors, planner if replan else None, grow=draws is None)
+    shown = from_moments(source, problem) if log is None else from_log(log, problem)
+    return Valuation(
+        values,
+        gains_of(values),
+        source.verdict,
+        shown,
+        problem.horizon,
+        problem.discount,
+        luck.words,
+        drawing_method(source, method),
+        replan,
+        (*_notes(source, problem, shown, drawing_method(source, method)), *_too_few(values)),
+        _gap(inquiry, actors, values, shown),
+    )
+
+
+def _gap(
+    inquiry: Inquiry, actors: Mapping[str, Acting], values: dict[str, Amount], shown: float | None
+) -> Gap | None:
+    """Say why the log shows another return for its own policy, if it is among the valued."""
+    if shown is None or "behaviour" not in values:
+        return None
+    source, confounded = inquiry.source, None
+    if source.moments is not None:
+        believed = replace(source, model=source.baseline)
+        confounded = replace(inquiry, source=believed).in_estimate(*actors["behaviour"])
+    return gap_of(source, values["behaviour"], shown, confounded, inquiry.seed)
+
+
+def _settled(
+    inquiry: Inquiry, actors: Mapping[str, Acting], planner: Any, *, grow: bool
+) -> dict[str, Amount]:
+    """Return values with as many draws as their intervals need, twice as many at a time."""
+    values, count = inquiry.values(actors, planner), inquiry.draws
+    while grow and count < MOST_DRAWS and _unsettled(values):
+        inquiry = replace(inquiry, draws=count, stage=inquiry.stage + 1)
+        more = inquiry.values(actors, planner)
+        values, count = {name: v.with_more(more[name]) for name, v in values.items()}, 2 * count
+    return values
+
+
+def _unsettled(values: dict[str, Amount]) -> list[str]:
+    """Name the values and gains whose intervals carry too much simulation error."""
+    named = {f"the value of {name}": amount for name, amount in values.items()}
+    named |= {f"the gain over {name}": amount for name, amount in gains_of(values).items()}
+    return [name for name, amount in named.items() if not amount.is_settled]
+
+
+def _too_few(values: dict[str, Amount]) -> tuple[str, ...]:
+    """Say which intervals would move if other worlds were drawn."""
+    if not (names := _unsettled(values)):
+        return ()
+    draws = len(next(iter(values.values())).draws)
+    text = (
+        f"{draws:,} draws are few: the interval of {' and of '.join(names)} has an end with a "
+        "simulation error above 5% of its width; leave the number of draws open, or draw more"
+    )
+    warnings.warn(text, IvviWarning, stacklevel=3)
+    return (text,)
+
+
+def clustered_by(source: Any, cluster: str | tuple[str, ...], log: Log | None) -> Any:
+    """Return a fit or saved model with errors clustered by other columns, read from its log."""
+    wanted = StandardErrors(cluster=cluster)
+    own = Source.of(source)
+    if own.clusters == wanted.columns:
+        return source
+    if log is None or own.moments is None:
+        raise InputError(
+            f"errors clustered by {' and '.join(wanted.columns)} take the rows: pass the log "
+            "(--log), or fit with those clusters"
+        )
+    layout = own.moments.layout
+    return estimate(log, layout.phi, layout.psi, method=own.method, se=wanted, episodes=True)
+
+
+def by_name(against: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
+    """Return rivals by name; a word is its own name."""
+    return dict(against) if isinstance(against, Mapping) else {word: word for word in against}
+
+
+def acting(who: Any, source: Source, problem: Problem, planner: Any) -> Acting:
+    """Return who acts, and what it is given, for a policy in any of its forms."""
+    width = len(problem.model.action)
+    if isinstance(who, str):
+        if who == "zero":
+            return OneAction(), np.zeros(width)
+        if who == "behaviour":
+            if source.habit is None:
+                raise InputError(
+                    "the behaviour policy is not known: this model was fitted from moments and "
+                    "holds no rows of the log; name other rivals (--against zero,least-squares)"
+                )
+            return Habitual(source.habit.design), HabitRows.of(source.habit)
+        if who == "least-squares":
+            return Fixed.of(_least_squares(source, problem, planner))
+        raise InputError(f"unknown policy {who!r}{hint(who, RIVALS)}")
+    if hasattr(who, "begin") and hasattr(who, "act"):
+        check_steps(who, problem.horizon)
+        return Fixed.of(who)
+    if callable(who):
+        return who, ()
+    try:
+        action = np.asarray(who, dtype=np.float64)
+    except (TypeError, ValueError):
+        action = np.zeros(0)
+    if action.shape != (width,) or not np.isfinite(action).all():
+        raise InputError(
+            f"a policy is a function of states, one action of {width} numbers "
+            f"({', '.join(problem.model.action)}), or a word; {who!r} was given"
+        )
+    return OneAction(), action
+
+
+def _least_squares(source: Source, problem: Problem, planner: Any) -> Policy:
+    """Plan in the confounded dynamics as the policy was planned."""
+    model = source.baseline
+    reward = Learned(model) if isinstance(problem.reward, Learned) else problem.reward
+    believed = replace(problem, model=model, reward=reward)
+    chosen = Auto() if isinstance(planner, Unplanned) else planner
+    return Policy(believed, chosen.solve(believed))
+
+
+def planner_of(policy: Any) -> Any:
+    """Return a planner like the one that made a policy, with its default settings but for MPC.
+
+    The default planner for policies that no planner made.
+    """
+    if not isinstance(policy, Policy):
+        return Auto()
+    rule: Any = policy.rule
+    if isinstance(rule, CautiousRule):
+        inner = planner_of(replace(policy, rule=rule.inner))
+        return Cautious(inner, rule.caution, rule.abstain, rule.fallback)
+    if isinstance(rule, MPCRule):
+        return MPC(lookahead=rule.lookahead, starts=rule.starts)
+    if isinstance(rule, ValueRule):
+        return VisitedValue() if rule.planner == "visited" else ValueIteration(rule.planner)
+    return Unplanned(rule) if isinstance(rule, HeldRule | UsualRule) else make_planner(rule.kind)
+
+
+def problem_of(
+    policy: Any,
+    source: Source,
+    reward: Any,
+    actions: Any,
+    asked: Mapping[str, Any],
+) -> Problem:
+    """Return what is to be valued, in the estimated dynamics; the policy says what is not given.
+
+    `asked` has horizon, discount and terminal.
+    """
+    model = source.model
+    known = policy.problem if isinstance(policy, Policy) else None
+    if known is not None:
+        for what in ("state", "action"):
+            own, has = getattr(known.model, what), getattr(model, what)
+            if own != has:
+                raise InputError(
+                    f"the policy's {what} columns are {', '.join(own)}; those of the model "
+                    f"are {', '.join(has)}"
+                )
+    if reward is None and known is None:
+        raise InputError("a reward is wanted for a policy that ivvi.plan did not make")
+    if actions is None:
+        actions = _range_of(model) if known is None else known.actions
+    wanted = make_reward(reward if reward is not None else known.reward, model)  # type: ignore[union-attr]
+    settings: dict[str, Any] = {"horizon": 100, "discount": 1.0, "terminal": None}
+    if known is not None:
+        settings = {name: getattr(known, name) for name in settings}
+    settings |= {name: given for name, given in asked.items() if given is not None}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PlanningWarning)
+        return Problem.of(model, wanted, actions, **settings)
+
+
+def _range_of(model: Dynamics) -> Actions:
+    """Return the box between the lowest and the highest actions of the log."""
+    if len(model.acted) == 0:
+        return Actions.box(-1.0, 1.0, dim=len(model.action))
+    low, high = model.acted.min(axis=0), model.acted.max(axis=0)
+    return Actions.box(low, np.where(high > low, high, low + 1.0))
+
+
+def _notes(source: Source, problem: Problem, shown: float | None, method: str) -> tuple[str, ...]:
+    notes = list(problem.doubts)
+    if source.clusters:
+        drawn = "resampled" if method == "bootstrap" else "not the episodes, in the law of W"
+        notes.append(f"as in the fit, clusters by {' and '.join(source.clusters)} are {drawn}")
+    if source.moments is None:
+        notes.append("without moments the noise and the behaviour policy are taken as known")
+    if shown is None and source.habit is not None:
+        notes.append("what the log shows of its own policy takes the log: pass it (--log)")
+    return tuple(notes)

@@ -1,0 +1,85 @@
+"""Features that are a user's function."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ivvi.errors import FileError, InputError
+from ivvi.features.blocks import Array, Plain
+
+
+@dataclass(frozen=True, slots=True)
+class Custom(Plain):
+    """A user's function of rows; when saved, it is found again by its path ``module:name``."""
+
+    path: str
+    columns: tuple[str, ...]
+    of: str = "both"
+    function: Callable[..., Any] | None = None
+
+    @classmethod
+    def of_function(cls, function: Callable[..., Any], columns: Sequence[str]) -> Custom:
+        """Wrap a function; one that cannot be imported works, but cannot be saved."""
+        path, found = import_path(function)
+        return cls(path, tuple(columns), function=None if found else function)
+
+    def check_importable(self) -> None:
+        """Refuse to be saved when the function could not be found again."""
+        if self.function is not None:
+            raise InputError(
+                f"the features {', '.join(self.columns)} cannot be saved: their function "
+                f"{self.path!r} cannot be imported; define it at the top of a module"
+            )
+
+    def __call__(self, x: Array, u: Array) -> Array:
+        lead = np.broadcast_shapes(x.shape[:-1], u.shape[:-1])
+        n, width = math.prod(lead), len(self.columns)
+        rows = []
+        for part in (x, u):
+            xp, d = part.__array_namespace__(), part.shape[-1]
+            rows.append(xp.broadcast_to(part, (*lead, d)).reshape(n, d))
+        values = (self.function or import_function(self.path))(*rows)
+        if values.shape != (n, width):
+            raise InputError(
+                f"{self.path} returned shape {values.shape} for {n} rows; {(n, width)} is "
+                f"expected ({', '.join(self.columns)})"
+            )
+        return values.reshape(*lead, width)
+
+    def names(self, state: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
+        return self.columns
+
+
+def import_path(function: Callable[..., Any]) -> tuple[str, bool]:
+    """Return ``module:name`` of a function, and whether it is found there again.
+
+    A lambda is not, nor what is defined inside a function or in a script.
+    """
+    path = f"{function.__module__}:{getattr(function, '__qualname__', type(function).__name__)}"
+    try:
+        return path, import_function(path) is function and not path.startswith("__main__:")
+    except FileError:
+        return path, False
+
+
+@cache
+def import_function(path: str) -> Callable[..., Any]:
+    """Find the function ``module:name``."""
+    module, _, name = path.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise FileError(f"the function {path!r} cannot be imported: {error}") from error
+    if not callable(found):
+        raise FileError(f"{path!r} is not a function")
+    function: Callable[..., Any] = found
+    return function

@@ -1,0 +1,187 @@
+"""`confidence_set`: which values of an effect the log does not reject, however weak z is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ivvi.errors import InputError, hint
+from ivvi.estimators import StandardErrors
+from ivvi.estimators.covariance.scores import holds_clusters
+from ivvi.estimators.covariance.standard_errors import Resolved
+from ivvi.estimators.covariance.step_dependence import step_dependence
+from ivvi.features.design import build_layout
+from ivvi.features.feature_map import FeatureMap
+from ivvi.fitting import Fit
+from ivvi.logs import Log, read_logs
+from ivvi.moments import Moments, compute_moments
+from ivvi.weak_iv.confidence_sets import (
+    ConfidenceSet,
+    anderson_rubin,
+    conditional_likelihood_ratio,
+)
+from ivvi.weak_iv.effect_scores import EffectScores
+from ivvi.weak_iv.partialled_effect import Combination, Effect
+from ivvi.weak_iv.robust_anderson_rubin import robust_anderson_rubin
+from ivvi.weak_iv.robust_likelihood_ratio import robust_likelihood_ratio
+
+METHODS = ("ar", "clr")
+ERRORS = ("auto", "unadjusted", "robust", "clustered")
+
+
+def confidence_set(  # noqa: PLR0913
+    source: Any,
+    output: str,
+    feature: Combination,
+    *,
+    method: str = "ar",
+    level: float = 0.95,
+    se: StandardErrors | str = "auto",
+    cluster: str | tuple[str, ...] = (),
+    log: Log | None = None,
+    phi: FeatureMap | str = "linear",
+    psi: FeatureMap | str | None = None,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> ConfidenceSet:
+    """Return a confidence set of one effect that holds with any strength of the instrument.
+
+    Parameters
+    ----------
+    source
+        A `Fit`, `Moments`, a `Log`, or anything that `read_logs` opens.
+    output
+        Name of an output; a state's name stands for its next value.
+    feature
+        Name of a feature of phi, or a mapping from names to weights (a linear combination).
+    method
+        ``ar``, Anderson and Rubin's; ``clr``, Moreira's conditional likelihood ratio.
+    level
+        Probability of holding the truth.
+    se
+        What the errors may be: ``unadjusted`` (homoskedastic), ``robust`` (a variance of
+        their own each row), ``clustered`` (dependent within clusters). ``auto`` are those of
+        `estimate`: of the fit itself, or what it would choose for the log.
+    cluster
+        One or two columns to cluster by, the episode by default.
+    log
+        The log of a `Fit` or of `Moments`, for a second pass where ``robust`` or
+        ``clustered`` needs one.
+    phi, psi, seed
+        Features, for a source that is a log.
+    progress
+        Called with the number of rows just read.
+
+    Examples
+    --------
+    >>> import ivvi
+    >>> log = ivvi.make_env("linear", dim=1).collect(episodes=40, horizon=50, seed=1)
+    >>> found = ivvi.confidence_set(log, "next_x0", "a0")
+    >>> -0.5 in found, found.kind                 # the true effect of a0 is -0.5
+    (True, 'bounded')
+    """
+    if method not in METHODS:
+        raise InputError(f"unknown method {method!r} of a confidence set{hint(method, METHODS)}")
+    wanted = _wanted(se, cluster)
+    opened = _Opened.of(source, log, phi, psi, seed, wanted, progress)
+    effect = Effect.of(opened.moments, output, feature)
+    errors = opened.errors
+    if errors.kind == "unadjusted":
+        test = anderson_rubin if method == "ar" else conditional_likelihood_ratio
+        return test(effect, level)
+    rows = None if opened.log is None else errors.prepared(opened.log)
+    if rows is None and not holds_clusters(opened.moments, errors, errors.clusters[0]):
+        raise InputError(
+            f"a {errors.kind} set needs a second pass over the rows: give log=, or moments that "
+            "were kept by cluster (episodes=True)"
+        )
+    scores = EffectScores.of_errors(errors, opened.moments, effect, rows, progress)
+    robust = robust_anderson_rubin if method == "ar" else robust_likelihood_ratio
+    found = robust(effect, scores, level, se=errors.kind)
+    return replace(found, clusters=errors.clusters, note=errors.warning or errors.note)
+
+
+def _wanted(se: StandardErrors | str, cluster: str | tuple[str, ...]) -> StandardErrors:
+    """Return the errors asked for; of the kinds that a set can have."""
+    if isinstance(se, str):
+        if se not in ERRORS:
+            raise InputError(f"unknown errors {se!r} of a confidence set{hint(se, ERRORS)}")
+        return StandardErrors(se, cluster)
+    if cluster and tuple(se.columns) != StandardErrors(cluster=cluster).columns:
+        raise InputError("the clusters are given twice, in se and in cluster; one is expected")
+    return StandardErrors("clustered" if se.kind in ("cr2", "wild") else se.kind, se.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """What a set is made of: moments, the log if there is one, and the errors to follow."""
+
+    moments: Moments
+    log: Log | None
+    errors: Resolved
+
+    @classmethod
+    def of(
+        cls,
+        source: Any,
+        log: Log | None,
+        phi: FeatureMap | str,
+        psi: FeatureMap | str | None,
+        seed: int,
+        wanted: StandardErrors,
+        progress: Callable[[int], None] | None,
+    ) -> _Opened:
+        if isinstance(source, Fit):
+            return cls(source.moments, log, _of_fit(source, wanted, log))
+        if isinstance(source, Moments):
+            return cls(source, log, _of_moments(source, wanted, log))
+        opened = wanted.prepared(source if isinstance(source, Log) else read_logs(source))
+        layout = build_layout(opened, phi, psi, seed)
+        by = wanted.kept_by(opened)
+        moments, counts = compute_moments(
+            opened,
+            layout,
+            episodes=False if by is None else None,
+            by=by if by in opened.roles.cluster else None,
+            groups=wanted.summed_by(opened),
+            progress=progress,
+        )
+        alike = step_dependence(moments, opened.roles.step)
+        errors = wanted.resolve(opened, counts, len(layout.phi_names), alike)
+        return cls(moments, opened, _not_along(errors, opened.roles.episode))
+
+
+def _of_fit(fit: Fit, wanted: StandardErrors, log: Log | None) -> Resolved:
+    """Follow the fit's own clusters where nothing else is asked for."""
+    if wanted.kind == "auto" and not wanted.columns:
+        own, held = _not_along(fit.errors, fit.roles.episode), fit.moments.episodes
+        if own.kind == "robust" and log is None:
+            return replace(own, kind="unadjusted")
+        if own.kind == "clustered" or held is None:
+            return own
+    alike = step_dependence(fit.moments, fit.roles.step)
+    if log is not None:
+        errors = wanted.resolve(log, fit.counts, fit.W.shape[1], alike)
+        return _not_along(errors, log.roles.episode)
+    return _of_moments(fit.moments, wanted, None)
+
+
+def _of_moments(moments: Moments, wanted: StandardErrors, log: Log | None) -> Resolved:
+    held = moments.episodes
+    several = held is not None and len(held) < moments.n
+    by = "episode" if held is None else held.by or "episode"
+    if log is not None:
+        by = log.roles.episode or by
+    columns = wanted.columns or (by,)
+    if wanted.kind == "auto" and not wanted.columns and not several:
+        return Resolved(wanted, "unadjusted" if log is None else "robust")
+    kind = "clustered" if wanted.kind in ("auto", "clustered") else wanted.kind
+    return Resolved(wanted, kind, columns if kind == "clustered" else ())
+
+
+def _not_along(errors: Resolved, episode: str | None) -> Resolved:
+    """Cluster by episode where a fit's errors are HAC: a set allows for any dependence."""
+    if errors.kind != "hac" or episode is None:
+        return errors
+    return replace(errors, kind="clustered", clusters=(episode,), note="")

@@ -1,0 +1,194 @@
+"""`curve`: W phi along one variable, with a band that holds the whole curve at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ivvi._io.plotting import check_figure, new_figure, save_figure
+from ivvi.diagnostics.quantiles import check_level
+from ivvi.errors import InputError, nearest
+from ivvi.estimators.covariance.jackknife import jackknife, linearised
+from ivvi.estimators.registry import method_for_moments
+from ivvi.features.blocks import Power, Spline
+from ivvi.features.design import Floats
+from ivvi.fitting import Fit
+
+AT_ONCE = 256
+"""Bootstrap draws held at a time."""
+BY_ROWS = ("gmm", "sgda")
+"""Methods that pass over the rows, which moments do not estimate again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """An estimated curve and its bands, each array (points,).
+
+    Attributes
+    ----------
+    variable, output
+        What is moved, and what is predicted.
+    x, estimate, se
+        Where, the value there, and its standard error, the jackknife's by episode.
+    lower, upper
+        The uniform band: it holds the whole curve with probability `level`.
+    critical
+        Half its width in standard errors; a band for each point alone has 1.96 at 95%.
+    level
+        Probability of the band.
+    """
+
+    variable: str
+    output: str
+    x: Floats
+    estimate: Floats
+    se: Floats
+    lower: Floats
+    upper: Floats
+    critical: float
+    level: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the curve with JSON values."""
+        arrays = ("x", "estimate", "se", "lower", "upper")
+        named = {name: getattr(self, name).tolist() for name in arrays}
+        single = ("variable", "output", "critical", "level")
+        return {name: getattr(self, name) for name in single} | named
+
+    def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
+        """Draw the curve with its band; with `path`, save it (SVG, PNG or PDF by the ending)."""
+        check_figure(path, force=force)
+        figure = new_figure(6, 4)
+        axes = figure.add_subplot()
+        label = f"{100 * self.level:g}% band for the whole curve"
+        axes.fill_between(self.x, self.lower, self.upper, alpha=0.25, lw=0, label=label)
+        axes.plot(self.x, self.estimate, label="estimate")
+        axes.set(xlabel=self.variable, ylabel=self.output)
+        axes.legend(frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
+        if path is not None:
+            save_figure(figure, path, force=force)
+        return figure
+
+
+def curve(  # noqa: PLR0913
+    fit: Fit,
+    variable: str,
+    output: str,
+    *,
+    at: Mapping[str, float] | None = None,
+    span: tuple[float, float] | None = None,
+    points: int = 101,
+    against: float | None = None,
+    level: float = 0.95,
+    draws: int = 2000,
+    seed: int = 0,
+) -> Curve:
+    """Return E[output] along one state or action, the others held fixed, with a uniform band.
+
+    Standard errors come from leaving out one episode at a time and estimating again by the
+    fit's own method (`ivvi.estimators.covariance.jackknife`), the band from a multiplier bootstrap over
+    episodes: how far each of them moved W is multiplied by an independent standard normal
+    draw, and the band is as many standard errors wide as the largest t over the curve needs
+    (Belloni, Chernozhukov, Chetverikov and Kato, 2015), each draw having a standard error of
+    its own. It holds the curve of the best W for these features; an
+    approximation error comes on top (`ivvi.check_sequence`, `ivvi.choose_features`).
+
+    Parameters
+    ----------
+    fit
+        From `ivvi.estimate(..., episodes=True)`.
+    variable, output
+        Names of a state or action, and of an output (a state's name stands for its next).
+    at
+        Values of the other states and actions; their means, or median knots, otherwise.
+    span, points
+        The range of the variable and the number of points on it.
+    against
+        Show the difference from the value there, instead of the value itself.
+    level, draws, seed
+        Probability of the band, bootstrap draws, and their seed.
+    """
+    check_level(level)
+    roles, estimate = fit.roles, fit.estimate
+    row = estimate.layout.output(output)
+    name = roles.outputs[row]
+    names = roles.state + roles.action
+    for asked in (variable, *(at or {})):
+        if asked not in names:
+            raise InputError(f"there is no state or action {asked!r}{nearest(asked, names)}")
+    low, high = span or _spread(fit, variable)[::2]
+    x = np.linspace(low, high, points)
+    fixed = dict(at or {})
+    fixed |= {n: _spread(fit, n)[1] for n in names if n != variable and n not in fixed}
+    M = _features(fit, variable, x, fixed)
+    if against is not None:
+        M = M - _features(fit, variable, np.array([against]), fixed)
+    paths = M @ deviations(fit, row).T
+    value = M @ estimate.W[row]
+    se = np.sqrt(np.sum(paths**2, axis=1))
+    critical = _critical(paths, se, level, draws, seed)
+    band = critical * se
+    return Curve(variable, name, x, value, se, value - band, value + band, critical, level)
+
+
+def deviations(fit: Fit, output: int) -> Floats:
+    """How far each episode moved a row of W, (episodes, d_phi): squares add to its variance."""
+    if fit.method.partition(":")[0] in BY_ROWS:
+        return linearised(fit.estimate, fit.moments, output)
+    return jackknife(method_for_moments(fit.method, fit.settings), fit.moments, output)
+
+
+def _critical(paths: Floats, se: Floats, level: float, draws: int, seed: int) -> float:
+    """Quantile of the largest |t| over the curve, by multipliers on the episodes.
+
+    Each draw is divided by its own standard error, as the estimate is by one that was
+    estimated from as many episodes: were they alike, one point would get Student's t with
+    one degree of freedom less than there are episodes.
+    """
+    rng = np.random.default_rng(seed)
+    moving = se > 0
+    if not moving.any():
+        return 0.0
+    scaled, largest = paths[moving] / se[moving, None], []
+    count = scaled.shape[1]
+    for start in range(0, draws, AT_ONCE):
+        normal = rng.standard_normal((count, min(AT_ONCE, draws - start)))
+        ratio = (scaled @ normal) ** 2 / (scaled**2 @ normal**2)  # at most count
+        square = ratio * (count - 1) / np.maximum(count - ratio, 1e-12)
+        largest.append(np.sqrt(square.max(axis=0)))
+    return float(np.quantile(np.concatenate(largest), level))
+
+
+def _features(fit: Fit, variable: str, values: Floats, fixed: Mapping[str, float]) -> Floats:
+    """Evaluate phi with one variable moved, (points, d_phi)."""
+
+    def columns(names: tuple[str, ...]) -> Floats:
+        parts = [values if n == variable else np.full(len(values), fixed[n]) for n in names]
+        return np.column_stack(parts) if parts else np.zeros((len(values), 0))
+
+    found: Floats = fit.estimate.layout.phi(columns(fit.roles.state), columns(fit.roles.action))
+    return found
+
+
+def _spread(fit: Fit, name: str) -> tuple[float, float, float]:
+    """Low, middle and high of a variable: two deviations about the mean, or the inner knots."""
+    moments, roles = fit.moments, fit.roles
+    names, kind = (roles.state, "state") if name in roles.state else (roles.action, "input")
+    at = names.index(name)
+    for block, where, start in moments.layout.pieces:
+        if where != "action" or block.of != kind:
+            continue
+        if isinstance(block, Power) and block.degree == 1:
+            mean = float(moments.mean[start + at])
+            sd = float(np.sqrt(moments.scatter[start + at, start + at] / moments.weight))
+            return mean - 2 * sd, mean, mean + 2 * sd
+        if isinstance(block, Spline) and block.grids and block.grids[at]:
+            grid = block.grids[at]
+            inner = grid[1:-1] if len(grid) > 4 else grid
+            return inner[0], grid[len(grid) // 2], inner[-1]
+    raise InputError(f"these features do not show the range of {name!r}: give span= and at=")

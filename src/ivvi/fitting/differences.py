@@ -1,0 +1,257 @@
+"""A confounder that lasts a whole episode drops out of differences between its steps.
+
+The paper's remark on global confounders, for dynamics that have others too: with
+
+    y_h = W phi(x_h, a_h) + u + e_h,
+
+where u is constant over the episode and may go with everything else in it,
+
+    y_h - y_h-1 = W (phi_h - phi_h-1) + e_h - e_h-1.
+
+The state x_h of the later step holds e_h-1, so that state features are endogenous now as the
+actions are. What is valid, if z is independent of all e and the e of different steps are
+independent of each other (Anderson and Hsiao, 1981; Arellano and Bond, 1991): the instruments
+of both steps and the state x_h-1 of the earlier one, which only earlier e have moved,
+
+    E[e_h - e_h-1 | x_h-1, z_h-1, z_h] = 0.
+
+States that may be called strictly exogenous, because no e of any step moves them (the years, an
+age), are instrumented by their own differences.
+
+Differences are taken around their mean, so that a drift that all episodes share does no harm;
+not where the differences of the features make up a constant, as those of a dummy for each
+year but one do. The constant of W is that of an episode with the average u.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ivvi.errors import InputError
+from ivvi.estimators import Estimate
+from ivvi.estimators.covariance.covariance import Covariance
+from ivvi.features.blocks import Constant, Power
+from ivvi.features.design import Floats, Layout
+from ivvi.features.feature_map import FeatureMap
+from ivvi.logs import Batch, Log, Roles, concatenate
+from ivvi.logs.schema import Columns, match_columns
+from ivvi.moments import Moments
+
+BEFORE = " before"
+PROBES = 500
+"""Rows in which columns are exchanged to see which features depend on them."""
+
+
+class DifferencedTable:
+    """Differences between the steps of a log, computed as they are read.
+
+    Columns: the episode, the later step, phi_h - phi_h-1 under the names of phi, psi of
+    (x_h-1, z_h) and of (x_h-1, z_h-1), y_h - y_h-1, and the weight of the later step. The
+    differences of exogenous features are its states, those of the others its actions.
+    """
+
+    in_memory = False
+    num_rows: int | None = None
+    copies_are_meant = True
+    """A difference may equal an earlier level: of dummies for the years they do."""
+    files: Sequence[Path]
+
+    def __init__(self, log: Log, layout: Layout, exogenous: Columns = ()) -> None:
+        if log.roles.episode is None or log.roles.step is None:
+            missing = "episode" if log.roles.episode is None else "step"
+            raise InputError(f"differences need steps of episodes: the log has no {missing} column")
+        self._log, self._layout = log.in_order(), layout
+        self.label, self.files = f"{log.label}, differenced", log.table.files
+        self._instruments = log.roles.instrument
+        self._changes = np.zeros(len(log.roles.instrument), dtype=bool)
+        self.order, state, self._kept = _sorted_features(log, layout, exogenous)
+        self.roles = _roles(log.roles, layout, self.order, state, self._kept)
+        kinds = {self.roles.episode: pa.int64()}
+        self.schema = pa.schema([(n, kinds.get(n, pa.float64())) for n in self.roles.columns])
+
+    def batches(
+        self, columns: Sequence[str], numeric: Sequence[str], size: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the columns asked for, about `size` rows at a time."""
+        last: Batch | None = None
+        for batch in self._log.batches(size=size, episodes=True):
+            joined = batch if last is None else _joined(last, batch)
+            last = _row(batch, len(batch) - 1)
+            block = self._block(joined)
+            if block.num_rows:
+                yield block.select(list(columns))
+
+    def _block(self, batch: Batch) -> pa.RecordBatch:
+        """Difference the consecutive rows of one episode."""
+        episode, step = np.asarray(batch.episode), np.asarray(batch.step, dtype=np.float64)
+        later = 1 + np.flatnonzero((np.diff(episode) == 0) & (np.diff(step) == 1))
+        earlier = later - 1
+        self._changes |= np.any(batch.z[later] != batch.z[earlier], axis=0)
+        Phi = np.asarray(self._layout.phi(batch.x, batch.a))[:, self.order]
+        instruments = self._psi(batch.x[earlier], batch.z[later], batch.z[earlier])
+        parts = [Phi[later] - Phi[earlier], instruments, batch.y[later] - batch.y[earlier]]
+        if batch.weight is not None:
+            parts.append(batch.weight[later, None])
+        values = np.hstack(parts)
+        arrays: list[Any] = [episode[later], step[later], *values.T]
+        return pa.RecordBatch.from_arrays([pa.array(v) for v in arrays], schema=self.schema)
+
+    def _psi(self, x: Floats, now: Floats, before: Floats) -> Floats:
+        """Evaluate psi at the earlier state, with the instruments of both steps."""
+        blocks = [b for b in self._layout.psi.blocks if not isinstance(b, Constant)]
+        both = [b for b in blocks if b.of != "state"]
+        first = np.hstack([block(x, now) for block in blocks])[:, self._kept]
+        return np.hstack([first, *(block(x, before) for block in both)])
+
+    @property
+    def features(self) -> FeatureMap:
+        """Features of the differenced log: its columns are features already."""
+        state = (Power(1, "state"),) if self.roles.state else ()
+        return FeatureMap((Constant(), *state, Power(1, "input")))
+
+    def check_instruments(self) -> None:
+        """Refuse an instrument that never changed within an episode, once the rows were read."""
+        lasting = [n for n, c in zip(self._instruments, self._changes, strict=True) if not c]
+        if lasting:
+            raise InputError(
+                f"the instrument {lasting[0]!r} never changes within an episode, so that "
+                "differences between steps leave nothing of it; leave it out, or estimate without "
+                "differences"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """What leads from an estimate in differences back to x' = W phi(x, a) + noise.
+
+    Attributes
+    ----------
+    layout
+        Features of the log itself.
+    moments
+        Moments of the log itself, for the constant.
+    episodes
+        Their number.
+    order
+        Which feature each slope of the differences belongs to.
+    """
+
+    layout: Layout
+    moments: Moments
+    episodes: int
+    order: Sequence[int]
+
+    def restore(self, found: Estimate) -> Estimate:
+        """Return the estimate with the constant of levels and the noise of one step.
+
+        The constant is E[y] - slopes . E[phi]; its variance counts every episode once. The
+        noise e_h has half the covariance of e_h - e_h-1.
+        """
+        layout, moments, c = self.layout, self.moments, self.layout.constant
+        slopes, first = list(self.order), int(found.layout.constant is not None)
+        T = np.zeros((len(layout.phi_names), len(found.layout.phi_names)))
+        T[slopes, first:] = np.eye(len(slopes))
+        W, spread = found.W @ T.T, T @ found.spread
+        extra = np.zeros(len(W))  # variance of the constant, beside that of the slopes
+        if c is not None:
+            phi, y = list(layout.phi_columns), list(layout.y_columns)
+            T[c, first:] = -moments.mean[phi][slopes]
+            W[:, c] = moments.mean[y] - W[:, slopes] @ moments.mean[phi][slopes]
+            R = np.zeros((len(W), layout.width))
+            R[:, y], R[:, phi] = np.eye(len(W)), -W
+            left = R @ (moments.scatter / moments.weight) @ R.T
+            extra = np.diag(left) / self.episodes
+        blocks = T @ found.W_cov.blocks @ T.T
+        if c is not None:
+            blocks[:, c, c] += extra
+        covariance = replace(found.W_cov, blocks=blocks, joint=self._joint(found.W_cov, T, extra))
+        return replace(
+            found,
+            layout=replace(found.layout, phi=layout.phi, phi_names=layout.phi_names),
+            W=W,
+            noise_cov=found.noise_cov / 2,
+            bread=T @ found.bread @ T.T,
+            null=found.null @ T.T,
+            spread=spread,
+            covariance=covariance,
+        )
+
+    def _joint(self, held: Covariance, T: Floats, extra: Floats) -> Floats | None:
+        if held.joint is None:
+            return None
+        d_y, c = len(extra), self.layout.constant
+        big = np.kron(np.eye(d_y), T)
+        joint: Floats = big @ held.joint @ big.T
+        if c is not None:
+            at = c + len(T) * np.arange(d_y)
+            joint[at, at] += extra
+        return joint
+
+
+def difference_log(log: Log, layout: Layout, exogenous: Columns = ()) -> Log:
+    """Return the differences between the steps of a log, as a log."""
+    table = DifferencedTable(log, layout, exogenous)
+    return Log(table, table.roles)
+
+
+def _roles(
+    roles: Roles, layout: Layout, order: Sequence[int], state: int, kept: Sequence[int]
+) -> Roles:
+    """Name the columns: the first `state` of the differences are exogenous."""
+    names = tuple(layout.phi_names[i] for i in order)
+    blocks = [b for b in layout.psi.blocks if not isinstance(b, Constant)]
+    now = [n + BEFORE * (b.of == "state") for b in blocks for n in _names(b, roles)]
+    before = [n + BEFORE for b in blocks if b.of != "state" for n in _names(b, roles)]
+    instruments = (*(now[i] for i in kept), *before)
+    named = (names[:state], names[state:], instruments, roles.outputs)
+    return Roles(*named, None, roles.episode, roles.step, roles.weight)
+
+
+def _sorted_features(
+    log: Log, layout: Layout, exogenous: Columns
+) -> tuple[list[int], int, list[int]]:
+    """Sort features by what they depend on.
+
+    Returns the features of phi but the constant, those of exogenous states alone first; their
+    number; and the features of psi but the constant that something else moves.
+    """
+    blocks = FeatureMap(tuple(b for b in layout.psi.blocks if not isinstance(b, Constant)))
+    slopes = [i for i in range(len(layout.phi_names)) if i != layout.constant]
+    names = blocks.names(log.roles.state, log.roles.instrument)
+    if not exogenous:
+        return slopes, 0, list(range(len(names)))
+    known = match_columns(exogenous, list(log.roles.state), "exogenous")
+    own = np.isin(log.roles.state, known)
+    head = log.head()
+    x, a, z = (part[:: max(1, len(part) // PROBES)] for part in (head.x, head.a, head.z))
+    mixed = np.random.default_rng(0).permutation(len(x))
+    other_x = np.where(own, x, x[mixed])
+    moved = np.any(layout.phi(x, a) != layout.phi(other_x, a[mixed]), axis=0)
+    own_x = np.where(own, x[mixed], x)
+    follows = np.any(layout.phi(x, a) != layout.phi(own_x, a), axis=0) & ~moved
+    kept = np.flatnonzero(np.any(blocks(x, z) != blocks(other_x, z[mixed]), axis=0))
+    first = [i for i in slopes if follows[i]]
+    return first + [i for i in slopes if not follows[i]], len(first), kept.tolist()
+
+
+def _names(block: Any, roles: Roles) -> tuple[str, ...]:
+    found: tuple[str, ...] = block.names(roles.state, roles.instrument)
+    return found
+
+
+def _row(batch: Batch, at: int) -> Batch:
+    """Return a copy of one row as a batch."""
+    names = ("x", "a", "z", "y", "weight", "episode", "step")
+    values: dict[str, Any] = {name: getattr(batch, name) for name in names}
+    kept: Any = {k: None if v is None else v[at : at + 1].copy() for k, v in values.items()}
+    return Batch(**kept)
+
+
+def _joined(first: Batch, second: Batch) -> Batch:
+    return concatenate([first, replace(second, clusters=(), table=None)])

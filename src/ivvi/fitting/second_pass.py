@@ -1,0 +1,78 @@
+"""The second pass over a log: what standard errors and robust diagnostics need of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ivvi.diagnostics.endogeneity import augment
+from ivvi.diagnostics.first_stage import partial_out
+from ivvi.diagnostics.overidentification import degrees_over
+from ivvi.estimators import Estimate, Exact
+from ivvi.estimators.covariance.score_rows import Score
+from ivvi.estimators.covariance.scores import Scored, score, worth_joining
+from ivvi.estimators.covariance.standard_errors import Resolved
+from ivvi.estimators.covariance.with_errors import residual_score
+from ivvi.logs import Counts, Log
+from ivvi.moments import Moments
+from ivvi.weak_iv.action_effects import action_effects
+
+
+def second_pass(
+    estimates: Mapping[str, Estimate],
+    moments: Moments,
+    errors: Resolved,
+    log: Log | None,
+    counts: Counts,
+    progress: Callable[[int], None] | None = None,
+    client: Any = None,
+) -> dict[str, Scored]:
+    """Score the residuals of the estimates and of the diagnostics, all in one pass.
+
+    The workers of a Dask `client` read the rows where there is one (`scores.score`); without
+    a log the moments hold their episodes.
+
+    Returns
+    -------
+    Variances by name: those of the estimates, and where they apply ``exact`` (residuals of
+    the closed form), ``first_stage``, ``effects`` (of the actions, for robust intervals) and
+    ``augmented``. Empty for unadjusted errors.
+    """
+    if errors.kind == "unadjusted":
+        return {}
+    by_episode = log is None or errors.clusters == (log.roles.episode,)
+    held = moments.episodes
+    count = counts.episodes if by_episode else moments.n if held is None else len(held)
+    exact = Exact().solve(moments)
+    wanted = _diagnostic_scores(moments, exact, errors, count)
+    for name, one in estimates.items():
+        if "exact" in wanted and one.instruments == "psi" and np.array_equal(one.W, exact.W):
+            wanted[name] = wanted["exact"]
+        elif np.isfinite(one.W).all():  # descent-ascent may have diverged
+            wanted[name] = residual_score(one, moments, errors, count)
+            if one.instruments == "phi":  # a baseline: nobody asks how its outputs covary
+                wanted[name] = replace(wanted[name], joint=False)
+    return score(wanted, errors, moments, log, progress=progress, client=client)
+
+
+def _diagnostic_scores(
+    moments: Moments, exact: Estimate, errors: Resolved, count: int
+) -> dict[str, Score]:
+    wanted: dict[str, Score] = {}
+    parts = partial_out(moments)
+    q, m = parts.count, len(parts.names)
+    if not exact.identified or parts.freedom <= 0:
+        return wanted
+    if degrees_over(moments, exact) > 0:
+        wanted["exact"] = residual_score(exact, moments, errors, count)
+    if m and q:
+        R = parts.space.residual_map(moments, parts.select)
+        wanted["first_stage"] = Score(R, parts.space.excluded, worth_joining(m, q, count))
+    if (effects := action_effects(moments).score(count)) is not None and parts.count >= m:
+        wanted["effects"] = effects
+    if (added := augment(moments)) is not None:
+        wanted["augmented"] = added.score()
+    return wanted

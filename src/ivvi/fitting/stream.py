@@ -1,0 +1,248 @@
+"""`Stream`: deliveries of rows in, fits out."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ivvi._io.checkpoint import Checkpoint
+from ivvi._io.files import content_hash, load_file, save_file
+from ivvi.errors import DataError, FileError, InputError, IvviWarning
+from ivvi.estimators import Estimate, Method
+from ivvi.estimators.registry import make_method, restore_method, settings_of
+from ivvi.estimators.sgda.sgda import SGDA
+from ivvi.features.design import build_layout, fitted_layout
+from ivvi.features.feature_map import FeatureMap
+from ivvi.fitting import Fit, estimate
+from ivvi.fitting.stream_state import LABEL, State
+from ivvi.logs import Batch, Counts, Log, Roles, read_logs
+from ivvi.logs.instrument_checks import CopyWatch
+from ivvi.logs.parquet_files import is_parquet
+from ivvi.moments import Moments
+from ivvi.moments.shard import Shard, open_like
+
+KIND = "stream"
+
+
+class Stream:
+    """A fit to rows that come one delivery after another.
+
+    A delivery is a table, a dict of arrays, a file, a `Log`, a `Batch` of transitions, or an
+    iterator of these. An episode may go on from one delivery to the next: its last row waits
+    for its next state. A delivery that fails leaves the stream as it was.
+
+    Parameters
+    ----------
+    phi, psi, method, seed
+        As for `estimate`. `Exact` and `LeastSquares` keep moments; `SGDA` gathers a burn-in
+        and then takes steps, with moments beside them unless its memory is linear.
+    **columns
+        As for `read_logs`.
+
+    Examples
+    --------
+    >>> import ivvi
+    >>> env = ivvi.make_env("linear", dim=2)
+    >>> stream = ivvi.Stream()
+    >>> for day in range(3):
+    ...     _ = stream.partial_fit(env.collect(episodes=5, horizon=50, seed=day))
+    >>> stream.fit().W.shape
+    (2, 5)
+    """
+
+    def __init__(
+        self,
+        phi: FeatureMap | str = "linear",
+        psi: FeatureMap | str | None = None,
+        *,
+        method: Method | str = "exact",
+        seed: int = 0,
+        **columns: Any,
+    ) -> None:
+        self._phi, self._psi, self._seed, self._columns = phi, psi, seed, columns
+        self.method = make_method(method) if isinstance(method, str) else method
+        self._state: State | None = None
+        self._known: dict[Path, tuple[int, int]] = {}
+
+    @property
+    def n(self) -> int:
+        """Transitions so far."""
+        return self._state.position.counts.transitions if self._state else 0
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Hashes of the files that were read by `follow`."""
+        return self._state.files if self._state else ()
+
+    def partial_fit(self, rows: Any) -> Stream:
+        """Add a delivery of rows, or each of an iterator of them; returns the stream."""
+        if isinstance(rows, Iterator):
+            for delivery in rows:
+                self.partial_fit(delivery)
+            return self
+        before = self._state and self._state.copy()
+        try:
+            if isinstance(rows, Batch):
+                self._beginning_with_batch(rows).add_batch(rows)
+            else:
+                log = rows if isinstance(rows, Log) else self._open(rows)
+                self._beginning_with_log(log).add_log(log, by_episode=self._by_episode)
+        except BaseException:
+            self._state = before
+            raise
+        return self
+
+    def follow(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Read the Parquet files of a folder that are new, each once, in order of their names.
+
+        Files are told by their content. Write a file elsewhere, or under a name with a leading
+        dot, and rename it when it is whole.
+        """
+        read = []
+        for path in sorted(Path(folder).iterdir()):
+            if not is_parquet(path):
+                continue
+            about = path.stat()
+            mark = (about.st_size, about.st_mtime_ns)
+            if self._known.get(path) == mark:
+                continue
+            if (seen := content_hash(path)) not in self.files:
+                self.partial_fit(path)
+                state = self._begun
+                state.files = (*state.files, seen)
+                read.append(path)
+            self._known[path] = mark
+        return read
+
+    def fit(self, *, allow_unidentified: bool = False) -> Fit:
+        """Return the fit to all rows so far."""
+        state, started = self._begun, time.perf_counter()
+        if not self.n:
+            raise DataError("no row has met its next state yet")
+        CopyWatch(state.roles, state.position.alike).check()
+        if state.online is None:
+            fit = estimate(self.shard, method=self.method, allow_unidentified=allow_unidentified)
+            return _told(fit, state)
+        settings, found = settings_of(self.method), state.online.estimate(state.moments)
+        if state.shard is None:
+            return Fit(
+                estimate=replace(found, n=self.n),
+                inference=None,
+                counts=state.counts,
+                roles=state.roles,
+                label=LABEL,
+                method=self.method.name,
+                seconds=time.perf_counter() - started,
+                settings=settings,
+            )
+        fit = estimate(state.shard, method=_Reached(found), allow_unidentified=allow_unidentified)
+        return _told(replace(fit, settings=settings), state)
+
+    @property
+    def counts(self) -> Counts:
+        """Rows, transitions, episodes and what was dropped; rows that wait have no next state."""
+        return self._begun.counts
+
+    @property
+    def shard(self) -> Shard:
+        """The moments so far, to be saved, merged or fitted."""
+        if (shard := self._begun.shard) is None:
+            raise InputError("a stream in memory of order d keeps no moments")
+        return shard
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the state as one file, replacing the last one in one step."""
+        if isinstance(self.method, SGDA) and not isinstance(self.method.schedule, str):
+            raise InputError("only a stream whose schedule is a word can be saved")
+        facts, arrays = self._begun.saved()
+        facts |= {
+            "method": self.method.name,
+            "settings": settings_of(self.method),
+            "columns": self._columns,
+        }
+        save_file(path, KIND, facts, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Stream:
+        """Load what `save` saved, to go on."""
+        facts, arrays = load_file(path, KIND)
+        try:
+            method = restore_method(facts["method"], facts["settings"])
+            state = State.restore(method, facts, arrays)
+            maps = state.layout.phi, state.layout.psi
+            stream = cls(*maps, method=method, **facts["columns"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise FileError(f"{path} is not a complete stream: {error}") from error
+        stream._state = state
+        return stream
+
+    @property
+    def _begun(self) -> State:
+        if self._state is None:
+            raise DataError("no rows have come yet")
+        return self._state
+
+    @property
+    def _by_episode(self) -> bool:
+        return isinstance(self.method, SGDA) and self.method.rows_of_batch is None
+
+    def _open(self, rows: Any) -> Log:
+        """Open a delivery; the columns of the first serve for all."""
+        if self._state is None:
+            return read_logs(rows, **self._columns)
+        drop = bool(self._columns.get("drop_missing", False))
+        return open_like(rows, self._state.roles, drop_missing=drop)
+
+    def _beginning_with_log(self, log: Log) -> State:
+        if self._state is None:
+            layout = build_layout(log, self._phi, self._psi, self._seed)
+            self._state = State.begin(self.method, layout, log.roles)
+        return self._state
+
+    def _beginning_with_batch(self, batch: Batch) -> State:
+        if self._state is None:
+            roles = _roles_of(batch)
+            layout = fitted_layout(roles, lambda: batch, self._phi, self._psi, self._seed)
+            self._state = State.begin(self.method, layout, roles)
+        return self._state
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """What descent-ascent has come to, as a method that has done its work."""
+
+    found: Estimate
+    name: str = "sgda"
+
+    def solve(
+        self, moments: Moments, log: Log | None = None, checkpoint: Checkpoint | None = None
+    ) -> Estimate:
+        return self.found
+
+
+def _told(fit: Fit, state: State) -> Fit:
+    """Warn where episodes of several rows are too many to keep, so that errors ignore them."""
+    several = state.counts.transitions > state.counts.episodes
+    if fit.inference is None or fit.estimate.W_cov.clusters or not several:
+        return fit
+    if state.roles.episode is None or state.by_episode:
+        return fit
+    text = (
+        f"{state.counts.episodes:,} episodes are too many for a stream to keep their moments: the "
+        "standard errors are unadjusted, and may be too small; fit the rows with ivvi.estimate"
+    )
+    warnings.warn(text, IvviWarning, stacklevel=3)
+    errors = replace(fit.inference.errors, warning=text)
+    return replace(fit, inference=replace(fit.inference, errors=errors))
+
+
+def _roles_of(batch: Batch) -> Roles:
+    """Name the columns of a batch: x0.., a0.., z0.., next_x0.. ."""
+    widths = {"x": batch.x, "a": batch.a, "z": batch.z, "next_x": batch.y}
+    x, a, z, y = (tuple(f"{n}{i}" for i in range(v.shape[1])) for n, v in widths.items())
+    return Roles(x, a, z, y, reward=None, episode=None, step=None, weight=None)

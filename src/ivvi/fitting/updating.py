@@ -1,0 +1,118 @@
+"""New rows for a saved model, without the old ones: moments add."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ivvi.errors import DataError, InputError, IvviWarning
+from ivvi.estimators import GMM, StandardErrors
+from ivvi.estimators.registry import method_for_moments
+from ivvi.features.design import Layout
+from ivvi.fitting import Fit, estimate
+from ivvi.logs import Log
+from ivvi.moments import compute_moments
+from ivvi.moments.shard import Shard, check_same, hashes, open_like
+
+
+def update_model(
+    fit: Fit | str | os.PathLike[str],
+    logs: Any,
+    *,
+    again: bool = False,
+    cluster: str | tuple[str, ...] = (),
+    drop_missing: bool = False,
+    allow_unidentified: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Fit:
+    """Return the fit to the rows of an earlier fit and those of another log together.
+
+    Parameters
+    ----------
+    fit
+        The earlier fit, with its moments, or the folder where it was saved.
+    logs
+        A `Log`, or a source that is opened with the columns of the model.
+    again
+        Accept a file whose rows are in the model already.
+    cluster
+        The column to cluster by, of which the model must keep the moments; by default that
+        whose it keeps.
+    drop_missing, allow_unidentified, progress
+        As for `read_logs` and `estimate`.
+
+    Notes
+    -----
+    The method is that of the model with its settings; one that was fitted by descent-ascent
+    becomes the closed form, because its old rows are not there to pass over; for the same
+    reason the standard errors are clustered where the model keeps the moments of its clusters
+    (`Fit.save(episodes=True)`), else unadjusted, with a warning. An episode that goes on from
+    one log into the next is two; clusters of one name are one.
+    """
+    old = fit if isinstance(fit, Fit) else Fit.load(fit)
+    place = str(old) if isinstance(fit, Fit) else str(fit)
+    if not old.has_moments:
+        raise InputError(f"{place} keeps no moments, so that nothing can be added to it")
+    known = old.shard
+    log = logs if isinstance(logs, Log) else open_like(logs, known.roles, drop_missing=drop_missing)
+    layout = known.moments.layout
+    check_same(layout, Layout.build(layout.phi, layout.psi, log.roles), log.label)
+    files = hashes(log)
+    for file, seen in zip(log.table.files, files, strict=True):
+        if seen in known.files and not again:
+            raise DataError(
+                f"{file} is in {place} already (same content); add it again with --again"
+            )
+    by = _kept_by(known, StandardErrors(cluster=cluster), place)
+    log = log.clustered(by) if by else log
+    held = known.moments.episodes is not None
+    moments, counts = compute_moments(log, layout, episodes=held, by=by or None, progress=progress)
+    fresh = tuple(seen for seen in files if seen not in known.files)
+    added = Shard(moments, counts, log.roles, fresh, log.label)
+    new = estimate(
+        known + added,
+        method=GMM() if old.method == "gmm" else method_for_moments(old.method, old.settings),
+        se=_errors(old),
+        allow_unidentified=allow_unidentified,
+    )
+    sample = log.sample()
+    if old.sample is not None:  # a model of sums keeps no rows
+        sample = old.sample + sample
+    return replace(_told(new, old), sample=sample)
+
+
+def _kept_by(known: Shard, wanted: StandardErrors, place: str) -> str:
+    """Return the cluster column whose moments a model keeps; empty for the episodes, or none."""
+    held, columns = known.moments.episodes, wanted.columns
+    own = () if held is None else (held.by or known.roles.episode or "",)
+    if columns and columns != own:
+        raise InputError(
+            f"{place} keeps no moments by {' and '.join(columns)}, which clusters need without the "
+            f"old rows; fit it with --cluster {columns[0]} --keep-episodes"
+        )
+    return "" if held is None else held.by
+
+
+def _errors(old: Fit) -> StandardErrors:
+    """Return the errors to ask for, after those of an earlier fit."""
+    kind = "unadjusted" if old.errors.kind == "unadjusted" and not old.errors.note else "auto"
+    return StandardErrors(kind, debiased=old.errors.wanted.debiased)
+
+
+def _told(fit: Fit, old: Fit) -> Fit:
+    """Warn where the errors are no longer those of the model: clusters that it does not keep."""
+    before, now = tuple(dict(old.estimate.W_cov.clusters)), dict(fit.estimate.W_cov.clusters)
+    if fit.inference is None or not before or before == tuple(now):
+        return fit
+    become = f"clustered by {' and '.join(now)}" if now else "unadjusted"
+    text = (
+        f"the model's standard errors were clustered by {' and '.join(before)}, of which it keeps "
+        f"no moments: they are now {become}, and may be too small; fit all rows again, or keep "
+        "clusters (--keep-episodes)"
+    )
+    warnings.warn(text, IvviWarning, stacklevel=3)
+    errors = replace(fit.inference.errors, warning=text)
+    return replace(fit, inference=replace(fit.inference, errors=errors))

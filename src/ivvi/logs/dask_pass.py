@@ -1,0 +1,269 @@
+"""A pass over a Parquet log by the workers of a Dask cluster.
+
+The log is cut between row groups. Each task walks over one piece and returns what it made
+of its batches, with its first and last row; where a next state stands in the next piece,
+these two rows are joined here. Results come in the order of the log, whoever finishes
+first. A task whose worker dies is given to another worker by Dask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ivvi.errors import DataError, InputError, MissingError
+from ivvi.logs.batch import Batch
+from ivvi.logs.columns import Numbers
+from ivvi.logs.instrument_checks import CopyWatch
+from ivvi.logs.log import Log, batch_rows, check_finished
+from ivvi.logs.parquet_files import ParquetPiece, ParquetTable
+from ivvi.logs.scan_position import Counts, Position
+from ivvi.logs.schema import Roles
+from ivvi.logs.sorting import check_no_duplicates, is_ordered, ordered_ends
+from ivvi.logs.table import ArrowTable, Table
+from ivvi.logs.transitions import Transitions, missing_error
+
+Ints = NDArray[np.int64]
+Values = tuple[tuple[Any, ...], ...]
+PIECE_ROWS = 1 << 17
+"""Rows of a piece, at least; a row group is never cut."""
+AHEAD = 4
+"""Pieces under way for each thread of the cluster, which bounds the results that wait."""
+
+
+class ClusterPass:
+    """One pass over a log by a cluster: iterate it once, then ask for its `counts`.
+
+    Yields, in the order of the log, what `fold` makes of the batches of each piece, and which
+    numbers its episodes and clusters have in the whole log.
+
+    Parameters
+    ----------
+    client
+        A `distributed.Client`.
+    log
+        A log in Parquet files that the workers can read too.
+    fold
+        Turns the batches of a piece into a result; it runs on a worker.
+    episodes
+        Fill `Batch.episode`.
+    progress
+        Called with the number of rows just read.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        log: Log,
+        fold: Callable[[Iterable[Batch]], Any],
+        episodes: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self.counts = Counts()
+        self._client, self._log, self._fold = client, log, fold
+        self._episodes, self._progress = episodes, progress
+        self._pieces = _cut(log)
+        self._last: pa.RecordBatch | None = None
+        self._numbers = Numbers()
+        self._clusters = tuple(Numbers() for _ in log.roles.cluster)
+        self._watch, self._weight = CopyWatch(log.roles), 0.0
+
+    def __iter__(self) -> Iterator[tuple[Any, PieceNumbers]]:
+        ordered = self._is_ordered()
+        log = self._log
+        settings = _Settings(log.roles, ordered, log.drop_missing, self._episodes)
+        parts = self._in_order(partial(_walk, settings, self._fold), self._pieces)
+        for piece, part in zip(self._pieces, parts, strict=True):
+            number = self.counts.episodes - 1
+            for batch, clusters in self._border(settings, part.first):
+                self._look(batch)
+                yield self._fold([batch]), self._known(np.array([number]), clusters)
+            numbers = self._add(part, ordered=ordered)
+            if part.result is not None:
+                yield part.result, self._known(numbers, part.clusters)
+            if self._progress:
+                self._progress(piece.num_rows or 0)
+        if log.roles.derived:
+            self.counts.without_next = (
+                self.counts.rows - self.counts.missing - self.counts.transitions
+            )
+        check_finished(log, Position(self.counts, None, (), self._watch.alike, self._weight))
+
+    def _is_ordered(self) -> bool:
+        """Whether rows come by (episode, step); refuses what needs that and is not so."""
+        log, roles = self._log, self._log.roles
+        if roles.episode is None or roles.step is None:
+            return False
+        look = partial(ordered_ends, episode=roles.episode, step=roles.step)
+        ends = list(self._in_order(look, self._pieces))
+        if all(end is not None for end in ends):
+            rows = [row for end in ends for row in end]
+            if not rows or is_ordered(_table(rows, log.label), roles.episode, roles.step):
+                return True
+        if roles.derived:
+            raise DataError(
+                f"{log.label} is not in order of ({roles.episode}, {roles.step}), which several "
+                "processes need; sort it first, or fit it in one process"
+            )
+        check_no_duplicates(log.table, roles.keys)
+        return False
+
+    def _in_order(
+        self, work: Callable[[ParquetPiece], Any], pieces: list[ParquetPiece]
+    ) -> Iterator[Any]:
+        """Yield `work` of each piece in order, a bounded number of them under way."""
+        from distributed import CancelledError, KilledWorker
+
+        ahead = AHEAD * max(1, sum(self._client.nthreads().values()))
+        futures = [self._client.submit(work, piece, pure=False) for piece in pieces[:ahead]]
+        try:
+            for i in range(len(pieces)):
+                yield futures[i].result()
+                futures[i].release()
+                if i + ahead < len(pieces):
+                    futures.append(self._client.submit(work, pieces[i + ahead], pure=False))
+        except KilledWorker as error:
+            raise InputError(
+                f"worker after worker died on piece {i} of {len(pieces)} of {self._log.label}; "
+                "more memory for each worker is wanted"
+            ) from error
+        except MissingError as error:  # one piece has told of itself alone
+            raise missing_error(self._log.table, self._log.roles) from error
+        except CancelledError as error:
+            raise InputError("the Dask scheduler went away before the work was done") from error
+        finally:
+            self._client.cancel(futures)
+
+    def _border(
+        self, settings: _Settings, first: pa.RecordBatch | None
+    ) -> Iterator[tuple[Batch, Values]]:
+        """Join the last row so far with the first row of the next piece."""
+        if self._log.roles.derived and self._last is not None and first is not None:
+            walk = settings.transitions(_table([self._last, first], self._log.label))
+            for batch in walk:
+                yield batch, walk.clusters
+
+    def _known(self, episodes: Ints, clusters: Values) -> PieceNumbers:
+        """Look up the clusters of a piece in those of the whole log."""
+        pairs = zip(self._clusters, clusters, strict=True)
+        return PieceNumbers(episodes, tuple(known.of_values(values) for known, values in pairs))
+
+    def _add(self, part: _Part, *, ordered: bool) -> Ints:
+        """Count a piece; returns the numbers of its episodes in the whole log."""
+        name, met, counts = self._log.roles.episode, part.end.counts, self.counts
+        if name is not None and not ordered:
+            numbers = self._numbers.of_values(part.end.numbers)
+            counts.episodes = len(self._numbers)
+        else:
+            goes_on = (
+                name is not None
+                and self._last is not None
+                and part.first is not None
+                and self._last.column(name)[0] == part.first.column(name)[0]
+            )
+            numbers = np.arange(met.episodes) + counts.episodes - goes_on
+            counts.episodes += met.episodes - goes_on
+        counts.rows += met.rows
+        counts.missing += met.missing
+        counts.transitions += met.transitions
+        self._weight += part.end.weight
+        self._watch = CopyWatch(
+            self._log.roles, [pair for pair in self._watch.alike if pair in part.end.alike]
+        )
+        self._last = part.end.carry if part.end.carry is not None else self._last
+        return numbers
+
+    def _look(self, batch: Batch) -> None:
+        self.counts.transitions += len(batch)
+        self._weight += _weight(batch)
+        self._watch.look(batch)
+
+
+@dataclass(frozen=True, slots=True)
+class PieceNumbers:
+    """What a piece calls 0, 1, ... and its number in the whole log: episodes (E,), clusters.
+
+    `clusters` has an array (C,) for each cluster column.
+    """
+
+    episodes: Ints
+    clusters: tuple[Ints, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """How the rows of a piece become transitions; see `Transitions`."""
+
+    roles: Roles
+    ordered: bool
+    drop_missing: bool
+    episodes: bool
+
+    def transitions(self, table: Table) -> Transitions:
+        """Start a walk."""
+        return Transitions(
+            table,
+            self.roles,
+            source=table,
+            size=batch_rows(self.roles),
+            ordered=self.ordered,
+            drop_missing=self.drop_missing,
+            episodes=self.episodes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a task returns: the folded batches, the first row, and where the walk ended.
+
+    `clusters` are the values of each cluster column in the order of their numbers.
+    """
+
+    result: Any
+    first: pa.RecordBatch | None
+    clusters: Values
+    end: Position
+
+
+def _walk(
+    settings: _Settings, fold: Callable[[Iterable[Batch]], Any], piece: ParquetPiece
+) -> _Part:
+    """Walk over one piece, on a worker."""
+    walk, watch, weight = settings.transitions(piece), CopyWatch(settings.roles), 0.0
+
+    def batches() -> Iterator[Batch]:
+        nonlocal weight
+        for batch in walk:
+            watch.look(batch)
+            weight += _weight(batch)
+            yield batch
+
+    result = fold(batches())
+    end = walk.position(watch.alike, weight)
+    carry = replace(end, carry=_copied(end.carry))
+    return _Part(result, _copied(walk.first), walk.clusters, carry)
+
+
+def _cut(log: Log) -> list[ParquetPiece]:
+    if not isinstance(log.table, ParquetTable):
+        raise InputError(f"several processes can share Parquet files; {log.label} is none")
+    return log.table.pieces(PIECE_ROWS)
+
+
+def _table(rows: list[pa.RecordBatch], label: str) -> ArrowTable:
+    return ArrowTable(pa.Table.from_batches(rows), label)
+
+
+def _copied(row: pa.RecordBatch | None) -> pa.RecordBatch | None:
+    """Return a row that does not keep its whole batch alive."""
+    return None if row is None else row.take(pa.array([0]))
+
+
+def _weight(batch: Batch) -> float:
+    return len(batch) if batch.weight is None else float(batch.weight.sum())

@@ -1,0 +1,130 @@
+"""Parquet files as a table, decoded in bounded memory."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ivvi.errors import FileError
+from ivvi.logs.arrow import check_numeric, check_same_schema, first_line, plain, skip_rows
+from ivvi.logs.object_stores import RemoteFile
+
+SUFFIXES = (".parquet", ".pq")
+WHOLE_ROW_GROUP = 16 << 20
+"""Bytes up to which a row group is decoded at once."""
+READ_BUFFER = 1 << 16
+"""Bytes that are read of a column at a time: whole columns would be in memory twice."""
+SOURCE_KEY = "ivvi.source"
+"""Key in a schema's metadata under which a log says where it comes from."""
+
+
+def is_parquet(file: Path) -> bool:
+    """Tell whether a file of a folder is meant to be read; hidden ones are not whole yet."""
+    return file.suffix in SUFFIXES and not file.name.startswith((".", "_"))
+
+
+class ParquetTable:
+    """One Parquet file, or several of one schema read one after the other."""
+
+    in_memory = False
+
+    def __init__(self, sources: Sequence[Path | RemoteFile], label: str) -> None:
+        self.sources = list(sources)
+        self.files: Sequence[Path] = [file for file in sources if isinstance(file, Path)]
+        self.num_rows: int | None = 0
+        schemas: list[pa.Schema] = []
+        for file in self.sources:
+            with _opened_parquet(file) as parquet:
+                schemas.append(parquet.schema_arrow)
+                self.num_rows += parquet.metadata.num_rows
+        self.schema = schemas[0]
+        source = (self.schema.metadata or {}).get(SOURCE_KEY.encode(), b"").decode()
+        self.label = f"{label}, {source}" if source else label
+        for file, schema in zip(self.sources[1:], schemas[1:], strict=True):
+            check_same_schema(self.sources[0], self.schema, file, schema)
+
+    def batches(
+        self, columns: Sequence[str], numeric: Sequence[str], size: int, start: int = 0
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield decoded rows; memory stays bounded whatever the size of the row groups.
+
+        They begin at row `start`; row groups before it are not decoded.
+        """
+        check_numeric(self.schema, numeric, self.label)
+        for file in self.sources:
+            with _opened_parquet(file) as parquet:
+                groups = range(parquet.num_row_groups)
+                yield from map(plain, _decoded(parquet, groups, list(columns), size, start))
+                start = max(0, start - parquet.metadata.num_rows)
+
+    def pieces(self, rows: int) -> list[ParquetPiece]:
+        """Cut the table between row groups into pieces of at least `rows` rows, in order."""
+        pieces: list[ParquetPiece] = []
+        for file in self.sources:
+            with _opened_parquet(file) as parquet:
+                about, count = parquet.metadata, parquet.num_row_groups
+            first = have = 0
+            for group in range(count):
+                have += about.row_group(group).num_rows
+                if have >= rows or group == count - 1:
+                    groups = range(first, group + 1)
+                    pieces.append(ParquetPiece(file.absolute(), groups, have, self))
+                    first, have = group + 1, 0
+        return pieces
+
+
+class ParquetPiece:
+    """Some row groups of one Parquet file, as a table of their own."""
+
+    in_memory = False
+
+    def __init__(
+        self, source: Path | RemoteFile, groups: range, rows: int, whole: ParquetTable
+    ) -> None:
+        self.source = source
+        self.files: Sequence[Path] = [source] if isinstance(source, Path) else []
+        self.groups = groups
+        self.num_rows: int | None = rows
+        self.label, self.schema = whole.label, whole.schema
+
+    def batches(
+        self, columns: Sequence[str], numeric: Sequence[str], size: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield decoded rows."""
+        check_numeric(self.schema, numeric, self.label)
+        with _opened_parquet(self.source) as parquet:
+            yield from map(plain, _decoded(parquet, self.groups, list(columns), size))
+
+
+@contextlib.contextmanager
+def _opened_parquet(file: Path | RemoteFile) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file; what Arrow says about it becomes a sentence of ours."""
+    try:
+        with contextlib.ExitStack() as stack:
+            source = file if isinstance(file, Path) else stack.enter_context(file.open())
+            settings = {"pre_buffer": False, "buffer_size": READ_BUFFER}
+            yield stack.enter_context(pq.ParquetFile(source, **settings))
+    except (pa.ArrowException, OSError) as error:
+        raise FileError(f"{file} cannot be read as Parquet: {first_line(error)}") from error
+
+
+def _decoded(
+    parquet: pq.ParquetFile, groups: range, columns: list[str], size: int, start: int = 0
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows; a row group is decoded whole when it is small (faster), else in pieces."""
+    for index in groups:
+        about = parquet.metadata.row_group(index)
+        if about.num_rows > start:
+            if about.total_byte_size <= WHOLE_ROW_GROUP:
+                group = parquet.read_row_group(index, columns=columns, use_threads=False)
+                blocks = group.to_batches(max_chunksize=size)
+            else:
+                blocks = parquet.iter_batches(
+                    size, row_groups=[index], columns=columns, use_threads=False
+                )
+            yield from skip_rows(blocks, start)
+        start = max(0, start - about.num_rows)

@@ -1,0 +1,126 @@
+"""From a path or anything table-like to a `Table`.
+
+Whatever can export the Arrow stream protocol (pandas, polars, DuckDB, Arrow itself) becomes an
+`ArrowTable` without a copy where the library allows it.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ivvi.errors import ColumnError, DataError, FileError, InputError
+from ivvi.logs import csv_files, parquet_files
+from ivvi.logs.arrow import check_same_schema, first_line, plain
+from ivvi.logs.csv_files import CsvTable
+from ivvi.logs.object_stores import find_remote
+from ivvi.logs.parquet_files import ParquetTable, is_parquet
+from ivvi.logs.table import ArrowTable, Table
+
+ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
+
+
+def open_table(source: Any) -> Table:
+    """Turn a path, a glob, or anything table-like into a `Table`."""
+    if isinstance(source, str | os.PathLike):
+        return _open_path(os.fspath(source))
+    if isinstance(source, pa.RecordBatchReader):
+        return ArrowTable(source.read_all())
+    if isinstance(source, pa.RecordBatch):
+        return ArrowTable(pa.Table.from_batches([source]))
+    if isinstance(source, pa.Table):
+        return ArrowTable(source)
+    if hasattr(source, "collect") and not hasattr(source, "__arrow_c_stream__"):
+        source = source.collect()  # a lazy frame
+    try:
+        if isinstance(source, Mapping):
+            return ArrowTable(_table_of_arrays(source))
+        if type(source).__module__.split(".")[0] == "pandas" and hasattr(source, "columns"):
+            return ArrowTable(_table_of_frame(source))
+        if hasattr(source, "__arrow_c_stream__"):
+            return ArrowTable(pa.table(source))
+    except (pa.ArrowException, TypeError) as error:  # such as numbers and text in one column
+        raise ColumnError(f"the table cannot be read: {'; '.join(error.args)}") from error
+    raise InputError(
+        f"cannot read a log from {type(source).__name__}: a path, a table (Arrow, pandas, "
+        "polars), a dict of arrays or a Minari data set is wanted"
+    )
+
+
+def _table_of_frame(frame: Any) -> pa.Table:
+    """Convert a pandas frame; columns that mix numbers and text become text."""
+    if len(twice := frame.columns[frame.columns.duplicated()]):
+        times = int((frame.columns == twice[0]).sum())
+        raise ColumnError(f"column {twice[0]!r} stands in the log {times} times")
+    try:
+        return pa.Table.from_pandas(frame)
+    except pa.ArrowException:
+        frame = frame.copy(deep=False)
+    for name in frame.select_dtypes("object").columns:
+        frame[name] = frame[name].map(str, na_action="ignore")
+    return pa.Table.from_pandas(frame)
+
+
+def _open_path(path: str) -> Table:
+    if "://" in path:
+        return ParquetTable(find_remote(path), path)
+    if os.path.isdir(path):
+        files = sorted(filter(is_parquet, Path(path).rglob("*")))
+        if not files:
+            raise FileError(f"the folder {path} holds no Parquet file (*.parquet)")
+        return ParquetTable(files, path)
+    if glob.has_magic(path) and not os.path.exists(path):
+        files = sorted(Path(match) for match in glob.glob(path, recursive=True))
+        if not files:
+            raise FileError(f"no file matches {path}")
+    else:
+        files = [Path(path)]
+    if not files[0].exists():
+        raise FileError(f"{path} does not exist")
+    name = files[0].name.lower()
+    if name.endswith(csv_files.SUFFIXES):
+        return CsvTable(files, path)
+    if name.endswith(ARROW_SUFFIXES):
+        return ArrowTable(_read_arrow(files), path, files)
+    if name.endswith(parquet_files.SUFFIXES):
+        return ParquetTable(files, path)
+    raise FileError(f"{path} has no known ending; .parquet, .csv, .tsv or .arrow is wanted")
+
+
+def _read_arrow(files: Sequence[Path]) -> pa.Table:
+    tables = []
+    for file in files:
+        try:
+            tables.append(plain(pa.ipc.open_file(pa.memory_map(str(file))).read_all()))
+        except (pa.ArrowException, OSError) as error:
+            raise FileError(f"{file} cannot be read as Arrow: {first_line(error)}") from error
+    for file, table in zip(files[1:], tables[1:], strict=True):
+        check_same_schema(files[0], tables[0].schema, file, table.schema)
+    return pa.concat_tables([table.select(tables[0].schema.names) for table in tables])
+
+
+def _table_of_arrays(arrays: Mapping[str, Any]) -> pa.Table:
+    columns: dict[str, Any] = {}
+    for name, values in arrays.items():
+        array = values if np.ma.isMaskedArray(values) else np.asarray(values)
+        if array.ndim == 2:  # a block of columns: x -> x0, x1, ...
+            added = {f"{name}{i}": array[:, i] for i in range(array.shape[1])}
+        elif array.ndim == 1:
+            added = {name: array}
+        else:
+            raise DataError(
+                f"array {name!r} has shape {array.shape}; (rows,) or (rows, columns) is wanted"
+            )
+        if both := sorted(columns.keys() & added):
+            raise ColumnError(f"the arrays give column {both[0]!r} twice")
+        columns |= added
+    lengths = {name: len(array) for name, array in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise DataError(f"the arrays differ in length: {lengths}")
+    return pa.table(columns)

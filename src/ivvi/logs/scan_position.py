@@ -1,0 +1,110 @@
+"""Where a pass over a log stands, as values that can be saved, to go on from there.
+
+A position lies between two record batches. It holds the counts so far, the last row (its
+next state is still to come), the numbers given to episodes, and what the checks have seen.
+A pass that goes on from a position yields the very batches that it would have yielded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ivvi._io.files import Saved
+from ivvi.logs.arrow import skip_rows
+from ivvi.logs.parquet_files import ParquetTable
+from ivvi.logs.table import Table
+
+
+@dataclass(slots=True)
+class Counts:
+    """What one pass over a log has met so far."""
+
+    rows: int = 0
+    transitions: int = 0
+    episodes: int = 0
+    without_next: int = 0
+    missing: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        """Count both."""
+        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
+        return Counts(*(one + two for one, two in pairs))
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The state of a pass between two record batches.
+
+    Attributes
+    ----------
+    counts
+        What has been met; `counts.rows` is where reading goes on.
+    carry
+        The last usable row, or None before the first.
+    numbers
+        Episodes in the order of their numbers, where they had to be looked up.
+    alike
+        Pairs (instrument, other column) that have been equal in every row.
+    weight
+        Sum of the weights.
+    """
+
+    counts: Counts
+    carry: pa.RecordBatch | None
+    numbers: tuple[Any, ...]
+    alike: tuple[tuple[int, int], ...]
+    weight: float
+
+    def saved(self) -> Saved:
+        """Return the position as JSON values and arrays."""
+        facts = {
+            "counts": dataclasses.asdict(self.counts),
+            "alike": [list(pair) for pair in self.alike],
+            "weight": self.weight,
+        }
+        arrays = {}
+        if self.carry is not None:
+            arrays["carry"] = _pack(self.carry)
+        if self.numbers:
+            arrays["numbers"] = _pack(pa.record_batch({"episode": pa.array(list(self.numbers))}))
+        return facts, arrays
+
+    @classmethod
+    def restore(cls, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Position:
+        """Rebuild a position from what `saved` returned."""
+        numbers = arrays.get("numbers")
+        return cls(
+            Counts(**facts["counts"]),
+            _unpack(arrays["carry"]) if "carry" in arrays else None,
+            () if numbers is None else tuple(_unpack(numbers).column(0).to_pylist()),
+            tuple((j, i) for j, i in facts["alike"]),
+            facts["weight"],
+        )
+
+
+def batches_from(
+    table: Table, columns: Sequence[str], numeric: Sequence[str], size: int, start: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the record batches of a table from row `start` on."""
+    if isinstance(table, ParquetTable):
+        yield from table.batches(columns, numeric, size, start)
+    else:
+        yield from skip_rows(table.batches(columns, numeric, size), start)
+
+
+def _pack(rows: pa.RecordBatch) -> np.ndarray:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    return np.frombuffer(sink.getvalue(), np.uint8)
+
+
+def _unpack(stored: np.ndarray) -> pa.RecordBatch:
+    with pa.ipc.open_stream(pa.py_buffer(stored.tobytes())) as reader:
+        return reader.read_next_batch()

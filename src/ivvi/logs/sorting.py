@@ -1,0 +1,186 @@
+"""Bringing rows into the order (episode, step), in memory or on disk.
+
+A log in order streams. One that is not is sorted: in memory with Arrow when it is
+there already, else by DuckDB, which spills to disk, into a temporary Parquet file that
+lives as long as the sorted table does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import logging
+import tempfile
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ivvi.errors import DataError, FileError
+from ivvi.logs.parquet_files import ParquetTable
+from ivvi.logs.table import ArrowTable, Table
+
+KEY_BATCH = 1 << 18
+SORT_MEMORY = "1GB"
+ROWS = "read_parquet(?, hive_partitioning = false)"
+"""What DuckDB reads: the columns of the files, whatever their folders are called."""
+logger = logging.getLogger(__name__)
+
+
+def is_ordered(table: Table, episode: str, step: str) -> bool:
+    """Whether (episode, step) increases from row to row, by one pass over these two."""
+    return ordered_ends(table, episode, step) is not None
+
+
+def ordered_ends(table: Table, episode: str, step: str) -> list[pa.RecordBatch] | None:
+    """Return (episode, step) of the first and the last row, or None if they are in no order.
+
+    They are in order if (episode, step) increases from row to row; rows that miss one of
+    them are in no order. A table of one row has one end, one of no rows has none.
+    """
+    first: pa.RecordBatch | None = None
+    last: pa.RecordBatch | None = None
+    rows = 0
+    for batch in table.batches([episode, step], [step], KEY_BATCH):
+        if not batch.num_rows:
+            continue
+        if any(pc.any(pc.is_null(key, nan_is_null=True)).as_py() for key in batch.columns):
+            return None
+        if last is not None:
+            pairs = zip(last.columns, batch.slice(0, 1).columns, strict=True)
+            if not _ascends(*(pa.concat_arrays(pair) for pair in pairs)):
+                return None
+        if not _ascends(*batch.columns):
+            return None
+        first = batch.slice(0, 1) if first is None else first
+        last = batch.slice(batch.num_rows - 1)
+        rows += batch.num_rows
+    ends = [] if first is None else [first, last][: min(rows, 2)]
+    return [end.take(_first_row()) for end in ends]  # copies: a slice keeps its whole batch
+
+
+def _first_row() -> pa.Array:
+    """Return the indices [0]; made of a list, Arrow would import pandas."""
+    return pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(bytes(8))])
+
+
+def sort_table(
+    table: Table, columns: Sequence[str], numeric: Sequence[str], keys: Sequence[str]
+) -> Table:
+    """Return the `columns` of the table in the order of the `keys`."""
+    in_memory = isinstance(table, ArrowTable)
+    logger.info("%s is sorted by %s %s", table.label, keys, "in memory" if in_memory else "on disk")
+    if isinstance(table, ArrowTable):
+        ordered = table.table.select(list(columns)).sort_by([(key, "ascending") for key in keys])
+        return ArrowTable(ordered, table.label)
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(_temporary_folder())
+        files = _as_parquet(table, columns, numeric, Path(folder))
+        target = Path(folder) / "sorted.parquet"
+        selected = ", ".join(_quote(name) for name in columns)
+        order = ", ".join(_quote(name) for name in keys)
+        _query(
+            f"COPY (SELECT {selected} FROM {ROWS} ORDER BY {order}) "
+            f"TO {_text(target)} (FORMAT parquet, COMPRESSION snappy)",
+            files,
+            folder,
+            table.label,
+        )
+        ordered_table = ParquetTable([target], table.label)
+        weakref.finalize(ordered_table, stack.pop_all().close)
+        return ordered_table
+
+
+def check_no_duplicates(table: Table, keys: Sequence[str]) -> None:
+    """Refuse a table, in any order, in which two rows share all the `keys`.
+
+    Rows that miss a key are left to the search for missing values.
+    """
+    if isinstance(table, ArrowTable):
+        counted = table.table.group_by(list(keys)).aggregate([([], "count_all")])
+        repeated = counted.filter(pc.greater(counted["count_all"], 1))
+        for key in keys:
+            floating = pa.types.is_floating(repeated[key].type)
+            repeated = repeated.filter((pc.is_finite if floating else pc.is_valid)(repeated[key]))
+        if repeated.num_rows:
+            raise duplicate_error(*(repeated[key][0].as_py() for key in keys))
+        return
+    with _temporary_folder() as folder:
+        files = _as_parquet(table, keys, (), Path(folder))
+        selected = ", ".join(_quote(name) for name in keys)
+        present = " AND ".join(_present(name, table.schema.field(name).type) for name in keys)
+        rows = _query(
+            f"SELECT {selected} FROM {ROWS} GROUP BY ALL HAVING count(*) > 1 AND {present} LIMIT 1",
+            files,
+            folder,
+            table.label,
+        )
+    if rows:
+        raise duplicate_error(*rows[0])
+
+
+def duplicate_error(episode: Any, step: Any) -> DataError:
+    """Say which (episode, step) stands twice."""
+    return DataError(
+        f"episode {episode!r} has step {step!r} twice; each (episode, step) must be one row"
+    )
+
+
+def _ascends(episode: pa.Array, step: pa.Array) -> bool:
+    """Whether (episode, step) increases from one row to the next."""
+    n = len(episode)
+    if pc.any(pc.less(episode.slice(1), episode.slice(0, n - 1))).as_py():
+        return False
+    same = pc.equal(episode.slice(1), episode.slice(0, n - 1))
+    stays = pc.less_equal(step.slice(1), step.slice(0, n - 1))
+    return not pc.any(pc.and_(same, stays)).as_py()
+
+
+def _as_parquet(
+    table: Table, columns: Sequence[str], numeric: Sequence[str], folder: Path
+) -> list[str]:
+    """Return Parquet files that hold the table, writing one when it is elsewhere."""
+    if isinstance(table, ParquetTable) and table.files:
+        return [str(file) for file in table.files]
+    spool = folder / "spool.parquet"
+    writer: pq.ParquetWriter | None = None
+    for batch in table.batches(columns, numeric, KEY_BATCH):
+        writer = writer or pq.ParquetWriter(spool, batch.schema)
+        writer.write_batch(batch)
+    if writer is None:
+        raise DataError(f"{table.label} has no rows")
+    writer.close()
+    return [str(spool)]
+
+
+def _query(sql: str, files: Sequence[str], folder: str, label: str) -> list[tuple[Any, ...]]:
+    import duckdb  # heavy, and only unordered logs on disk need it
+
+    names = [glob.escape(file) for file in files]
+    try:
+        with duckdb.connect(config={"memory_limit": SORT_MEMORY, "temp_directory": folder}) as db:
+            rows: list[tuple[Any, ...]] = db.execute(sql, [names]).fetchall()
+    except duckdb.Error as error:
+        raise FileError(f"{label} cannot be sorted: {error}") from error
+    return rows
+
+
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="ivvi-sort-")
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(value: Any) -> str:
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def _present(name: str, kind: pa.DataType) -> str:
+    finite = f" AND isfinite({_quote(name)})" if pa.types.is_floating(kind) else ""
+    return f"{_quote(name)} IS NOT NULL{finite}"

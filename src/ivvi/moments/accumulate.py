@@ -1,0 +1,124 @@
+"""One pass over a log: its moments, and what was met on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ivvi._io.checkpoint import Checkpoint
+from ivvi._io.files import Saved, nest, unnest
+from ivvi.features.design import Layout
+from ivvi.logs import Counts, Log, Pass, Position
+from ivvi.moments.blas_threads import few_threads
+from ivvi.moments.group_sums import GroupTally, group_codes
+from ivvi.moments.moments import EpisodeMoments, Moments, merge_episodes
+from ivvi.moments.segments import Ints, run_starts
+
+KEPT_ROWS = 100
+"""Rows of an episode from which on its moments cost less than a second pass."""
+KEPT_BYTES = 64 << 20
+FEW_BYTES = 4 << 20
+"""Size of the moments of episodes up to which they are kept however short the episodes are."""
+
+MERGED = 8
+"""Batches after which the moments of clusters, which come back, are added up."""
+
+
+def compute_moments(
+    log: Log,
+    layout: Layout,
+    *,
+    episodes: bool | None = False,
+    by: str | None = None,
+    groups: Sequence[str] = (),
+    progress: Callable[[int], None] | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> tuple[Moments, Counts]:
+    """Walk once over a log and return its moments and what was met on the way.
+
+    Moments of each episode are kept if `episodes` (of each value of the cluster column `by`,
+    if given); where that is None, as long as they are cheaper than a second pass. First sums
+    are kept by the columns `groups`. With a `checkpoint` the walk goes on where an earlier
+    one was killed.
+    """
+    tally = GroupTally(groups, log.roles, layout)
+    total, blocks, start = _resumed(layout, checkpoint, tally)
+    keep, kept_by = episodes is not False, by or log.roles.episode
+    walk = log.batches(episodes=keep or bool(groups), progress=progress, start=start)
+
+    def state() -> Saved:
+        blocks[:] = [merge_episodes(blocks)] if blocks else []
+        return _with_position(replace(total, episodes=blocks[0] if blocks else None), walk, tally)
+
+    with few_threads(layout.width):
+        for batch in walk:
+            codes = batch.episode if by is None else group_codes(batch, log.roles, by)
+            if keep and episodes is None and not _cheap(codes, blocks, layout, anyway=bool(by)):
+                _hand_over(blocks, tally, kept_by)
+                blocks, keep = [], False
+            V = layout.rows(batch)
+            part = Moments.of_batch(layout, batch, episodes=keep, rows=V, codes=codes)
+            tally.add(batch, V, kept_by if keep else None)
+            total = total + part.without_episodes()
+            if part.episodes is not None:
+                blocks.append(part.episodes)
+            if by is not None and len(blocks) > MERGED:
+                blocks = [merge_episodes(blocks)]
+            if checkpoint is not None:
+                checkpoint.offer("moments", state)
+    if checkpoint is not None:
+        checkpoint.offer("moments", state, now=True)
+    held = merge_episodes(blocks) if blocks else None
+    if held is not None and by is not None:
+        held = _labelled(held, by, walk.clusters[log.roles.cluster.index(by)])
+    return replace(total, episodes=held, groups=tally.found), walk.counts
+
+
+def _hand_over(blocks: Sequence[EpisodeMoments], tally: GroupTally, by: str | None) -> None:
+    """Go on with the first sums of groups whose moments are not kept any longer."""
+    if by is not None and blocks:
+        held = merge_episodes(blocks)
+        tally.take(by, held.number, held.weight, held.mean)
+
+
+def _labelled(held: EpisodeMoments, by: str, values: Sequence[object]) -> EpisodeMoments:
+    labels = tuple(str(values[number]) for number in held.number)
+    return replace(held, by=by, labels=labels)
+
+
+def _cheap(
+    codes: Ints | None, kept: Sequence[EpisodeMoments], layout: Layout, *, anyway: bool
+) -> bool:
+    """Whether moments of a batch's groups cost less than reading the rows once more.
+
+    Those of few groups always do, and those of a cluster column `anyway`.
+    """
+    if codes is None:
+        return False
+    met = len(run_starts(codes))
+    size = 8 * (met + sum(map(len, kept))) * layout.width**2
+    if anyway:  # runs of a column in no order are more than its values
+        return 8 * max(map(len, kept), default=0) * layout.width**2 <= KEPT_BYTES
+    return size <= FEW_BYTES or (len(codes) >= KEPT_ROWS * met and size <= KEPT_BYTES)
+
+
+def _resumed(
+    layout: Layout, checkpoint: Checkpoint | None, tally: GroupTally
+) -> tuple[Moments, list[EpisodeMoments], Position | None]:
+    """Return the totals, the episodes and the position from which to go on."""
+    saved = checkpoint.stage("moments") if checkpoint is not None else None
+    if saved is None:
+        return Moments.empty(layout), [], None
+    facts, arrays = saved
+    total = Moments.restore(layout, facts, arrays)
+    start = Position.restore(facts["position"], unnest("position", arrays))
+    tally.restore(facts["groups"], unnest("groups", arrays))
+    return total.without_episodes(), [total.episodes] if total.episodes else [], start
+
+
+def _with_position(moments: Moments, walk: Pass, tally: GroupTally) -> Saved:
+    facts, arrays = moments.saved()
+    where, rows = walk.position.saved()
+    by_group, sums = tally.saved()
+    arrays = {**arrays, **nest("position", rows), **nest("groups", sums)}
+    return {**facts, "position": where, "groups": by_group}, arrays

@@ -1,0 +1,183 @@
+"""First sums of the rows of each group: of each step, episode, or value of a cluster column.
+
+Residuals and instruments are linear in v, so that the sums of v by group hold those of all
+of them: how alike the rows of a group are, and how much each group weighs in an estimate.
+They cost one addition for each cell of a pass that is made anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ivvi._io.files import Saved
+from ivvi.features.design import Floats, Layout
+from ivvi.logs import Batch, Roles
+from ivvi.moments.segments import Ints
+
+MOST_BYTES = 32 << 20
+"""Size from which the sums of a column's groups are not kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSums:
+    """Sums over the groups of one column.
+
+    Attributes
+    ----------
+    by
+        The column.
+    keys
+        What tells groups apart, in order (G,): numbers of episodes or clusters, or steps.
+    weight, square
+        Sums of the weights and of their squares, (G,).
+    sums, origin
+        Sums of w (v - origin), (G, p), and the origin (p,).
+    """
+
+    by: str
+    keys: Ints
+    weight: Floats
+    square: Floats
+    sums: Floats
+    origin: Floats
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def about(self, centre: Floats) -> Floats:
+        """Return the sums of w (v - centre), (G, p)."""
+        moved: Floats = self.sums + self.weight[:, None] * (self.origin - centre)
+        return moved
+
+    def merged(self, other: GroupSums) -> GroupSums:
+        """Return the sums of both sets of rows; groups of one key are one."""
+        keys = np.union1d(self.keys, other.keys)
+        weight, square = np.zeros((2, len(keys)))
+        sums = np.zeros((len(keys), self.sums.shape[1]))
+        for part, values in ((self, self.sums), (other, other.about(self.origin))):
+            at = np.searchsorted(keys, part.keys)
+            weight[at] += part.weight
+            square[at] += part.square
+            sums[at] += values
+        return GroupSums(self.by, keys, weight, square, sums, self.origin)
+
+    def renumbered(self, numbers: Ints) -> GroupSums:
+        """Return the same with the key k replaced by ``numbers[k]``."""
+        keys = numbers[self.keys]
+        order = np.argsort(keys, kind="stable")
+        weight, square, sums = (part[order] for part in (self.weight, self.square, self.sums))
+        return GroupSums(self.by, keys[order], weight, square, sums, self.origin)
+
+
+class GroupTally:
+    """Adds up `GroupSums` of several columns over the batches of a pass."""
+
+    def __init__(self, columns: Iterable[str], roles: Roles, layout: Layout) -> None:
+        self._columns, self._roles, self._layout = tuple(columns), roles, layout
+        self._found: dict[str, GroupSums] = {}
+        self._dropped: set[str] = set()
+
+    def add(self, batch: Batch, V: Floats, but: str | None = None) -> None:
+        """Add a batch whose varying columns of v are V (n, p), by all columns but one."""
+        for column in self._columns:
+            if column == but:
+                continue
+            codes = group_codes(batch, self._roles, column)
+            if codes is None or column in self._dropped or not len(batch):
+                continue
+            known = self._found.get(column)
+            origin = V[0] if known is None else known.origin[self._layout.varying]
+            self._take(_sums(column, codes, V, batch.weight, origin, self._layout))
+
+    def take(self, by: str, keys: Ints, weight: Floats, mean: Floats) -> None:
+        """Add groups of rows of weight one, given their sizes and means (G, p)."""
+        if by in self._columns and by not in self._dropped and len(keys):
+            order = np.argsort(keys, kind="stable")
+            known = self._found.get(by)
+            origin = mean[0] if known is None else known.origin
+            sums = (weight[:, None] * (mean - origin))[order]
+            self._take(GroupSums(by, keys[order], weight[order], weight[order], sums, origin))
+
+    def _take(self, part: GroupSums) -> None:
+        known = self._found.get(part.by)
+        found = part if known is None else known.merged(part)
+        self._found[part.by] = found
+        if 8 * found.sums.size > MOST_BYTES:
+            self._dropped.add(part.by)
+            del self._found[part.by]
+
+    def merge(self, parts: Iterable[GroupSums], numbers: Mapping[str, Ints]) -> None:
+        """Add what another process has summed; `numbers` are the log's of its own 0, 1, ..."""
+        for part in parts:
+            if part.by not in self._dropped:
+                known = numbers.get(part.by)
+                self._take(part if known is None else part.renumbered(known))
+
+    @property
+    def found(self) -> tuple[GroupSums, ...]:
+        """The sums of the columns whose groups are not too many."""
+        return tuple(self._found.values())
+
+    def copy(self) -> GroupTally:
+        """Return a tally that does not change when this one does."""
+        other = GroupTally(self._columns, self._roles, self._layout)
+        other._found, other._dropped = dict(self._found), set(self._dropped)
+        return other
+
+    def saved(self) -> Saved:
+        """Return the state as JSON values and arrays."""
+        names = ("keys", "weight", "square", "sums", "origin")
+        arrays = {
+            f"{i}.{name}": getattr(part, name)
+            for i, part in enumerate(self.found)
+            for name in names
+        }
+        return {"by": list(self._found), "dropped": sorted(self._dropped)}, arrays
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Go on from what `saved` returned."""
+        self._dropped = set(facts["dropped"])
+        names = ("keys", "weight", "square", "sums", "origin")
+        for i, by in enumerate(facts["by"]):
+            self._found[by] = GroupSums(by, *(arrays[f"{i}.{name}"] for name in names))
+
+
+def group_codes(batch: Batch, roles: Roles, column: str) -> Ints | None:
+    """Return what tells the groups of a column apart in a batch, (n,); None if it is not read."""
+    if column == roles.episode:
+        return batch.episode
+    if column in roles.cluster:
+        return batch.clusters[roles.cluster.index(column)]
+    if column != roles.step or batch.step is None:
+        return None
+    step = np.asarray(batch.step)
+    if step.dtype.kind == "f":
+        whole = step.astype(np.int64)
+        return whole if (whole == step).all() else step.astype(np.float64).view(np.int64)
+    return step.astype(np.int64, copy=False)
+
+
+def _sums(
+    by: str, codes: Ints, V: Floats, weight: Floats | None, origin: Floats, layout: Layout
+) -> GroupSums:
+    lowest, highest = int(codes.min()), int(codes.max())
+    if highest - lowest < 4 * len(codes) + 1024:
+        keys, place = np.arange(lowest, highest + 1), codes - lowest
+    else:
+        keys, place = np.unique(codes, return_inverse=True)
+    size, at = len(keys), layout.varying
+    w = np.ones(len(codes)) if weight is None else weight
+    total = np.bincount(place, w if weight is not None else None, size).astype(np.float64)
+    square = total if weight is None else np.bincount(place, w * w, size).astype(np.float64)
+    sums = np.zeros((size, layout.width))
+    for i, column in enumerate(V.T):
+        moved = column - origin[i]
+        sums[:, at[i]] = np.bincount(place, moved if weight is None else moved * w, size)
+    whole = np.ones(layout.width)
+    whole[at] = origin
+    used = total > 0
+    return GroupSums(by, keys[used], total[used], square[used], sums[used], whole)

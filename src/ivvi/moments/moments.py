@@ -1,0 +1,241 @@
+"""`Moments`: count, mean and scatter of rows, which add; the paper's matrices are blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ivvi._io.files import Saved, nest, unnest
+from ivvi.errors import FileError, InputError
+from ivvi.features.design import Floats, Layout
+from ivvi.logs import Batch
+from ivvi.moments.group_sums import GroupSums
+from ivvi.moments.segments import Ints
+from ivvi.moments.welford import merge, scatter_by_group, scatter_of
+
+FIELDS = ("number", "weight", "mean", "scatter")
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeMoments:
+    """Moments of each episode: number (E,), weight (E,), mean (E, p), scatter (E, p, p).
+
+    Where `by` names a cluster column, of each of its values instead, `labels` (E,) in words:
+    rows of one label belong together wherever they come from.
+    """
+
+    number: Ints
+    weight: Floats
+    mean: Floats
+    scatter: Floats
+    by: str = ""
+    labels: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def saved(self) -> dict[str, np.ndarray]:
+        """Return the arrays by name."""
+        arrays = {name: getattr(self, name) for name in FIELDS}
+        if self.by:
+            arrays |= {"by": np.array(self.by), "labels": np.array(self.labels)}
+        return arrays
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, np.ndarray]) -> EpisodeMoments:
+        """Rebuild from what `saved` returned."""
+        number, weight, mean, scatter = (arrays[name] for name in FIELDS)
+        by = str(arrays["by"]) if "by" in arrays else ""
+        labels = tuple(arrays["labels"].tolist()) if by else ()
+        return cls(number, weight, mean, scatter, by, labels)
+
+    def following(self, others: EpisodeMoments) -> EpisodeMoments:
+        """Return the same numbered on from another log's: episodes are new, labels are known."""
+        first = int(others.number.max(initial=-1)) + 1
+        if not self.by:
+            return replace(self, number=self.number - int(self.number.min()) + first)
+        known = dict(zip(others.labels, others.number.tolist(), strict=True))
+        number = [known.setdefault(label, first + i) for i, label in enumerate(self.labels)]
+        return replace(self, number=np.array(number, dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Moments:
+    """Count, mean and scatter of v, and the paper's matrices as blocks of them.
+
+    Attributes
+    ----------
+    layout
+        Which column of v is what.
+    n, weight
+        Number of rows (of weight above zero) and sum of their weights.
+    mean, scatter
+        Weighted mean (p,) and sum of w (v - mean)(v - mean)^T (p, p).
+    episodes
+        The same for each episode (or cluster), when asked for.
+    groups
+        First sums of the groups of some columns, where a pass was asked for them; sums of
+        several sets of rows have none.
+    """
+
+    layout: Layout
+    n: int
+    weight: float
+    mean: Floats
+    scatter: Floats
+    episodes: EpisodeMoments | None = None
+    groups: tuple[GroupSums, ...] = ()
+
+    @classmethod
+    def empty(cls, layout: Layout) -> Moments:
+        """Return the moments of no rows: the zero of ``+``."""
+        p = layout.width
+        return cls(layout, 0, 0.0, np.zeros(p), np.zeros((p, p)))
+
+    @classmethod
+    def of_batch(
+        cls,
+        layout: Layout,
+        batch: Batch,
+        *,
+        episodes: bool = False,
+        rows: Floats | None = None,
+        codes: Ints | None = None,
+    ) -> Moments:
+        """Return the moments of one batch, whose `rows` (n, p) of v may be known already.
+
+        Those of `episodes` are of the groups that `codes` (n,) tells apart, if given.
+        """
+        V = layout.rows(batch) if rows is None else rows
+        blocks = None
+        if episodes:
+            codes = batch.episode if codes is None else codes
+            if codes is None:
+                raise InputError("per-episode moments need batches read with episodes=True")
+            numbers, weights, means, scatters = scatter_by_group(V, batch.weight, codes)
+            blocks = EpisodeMoments(numbers, weights, *layout.embed(means, scatters))
+        weight, mean, scatter = scatter_of(V, batch.weight)
+        n = len(batch) if batch.weight is None else int(np.count_nonzero(batch.weight))
+        return cls(layout, n, weight, *layout.embed(mean, scatter), blocks)
+
+    def __add__(self, other: Moments) -> Moments:
+        """Return the moments of both sets of rows together.
+
+        Episodes are kept if both have them; those of one number are one episode, so that
+        the episodes of another log must be numbered on first (`following`).
+        """
+        if self.layout != other.layout:
+            raise InputError("moments of different features or columns cannot be added")
+        weight, mean, scatter = merge(
+            (self.weight, self.mean, self.scatter), (other.weight, other.mean, other.scatter)
+        )
+        blocks = None
+        if self.n == 0 or other.n == 0:
+            blocks = self.episodes or other.episodes
+        elif self.episodes is not None and other.episodes is not None:
+            blocks = merge_episodes([self.episodes, other.episodes])
+        return Moments(self.layout, self.n + other.n, weight, mean, scatter, blocks)
+
+    def following(self, others: Moments) -> Moments:
+        """Return the same moments with episodes numbered on from another log's."""
+        if self.episodes is None or others.episodes is None:
+            return self
+        return replace(self, episodes=self.episodes.following(others.episodes))
+
+    def group_sums(self, column: str | None) -> GroupSums | None:
+        """Return the first sums by a column, if they were kept."""
+        return next((found for found in self.groups if found.by == column), None)
+
+    def saved(self) -> Saved:
+        """Return all but the layout as JSON values and arrays."""
+        arrays = {"mean": self.mean, "scatter": self.scatter}
+        if self.episodes is not None:
+            arrays |= nest("episodes", self.episodes.saved())
+        return {"n": self.n, "weight": self.weight}, arrays
+
+    @classmethod
+    def restore(
+        cls, layout: Layout, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+    ) -> Moments:
+        """Rebuild moments from what `saved` returned."""
+        parts = unnest("episodes", arrays)
+        blocks = EpisodeMoments.restore(parts) if parts else None
+        mean, scatter = arrays["mean"], arrays["scatter"]
+        if scatter.shape != (layout.width,) * 2 or mean.shape != (layout.width,):
+            raise FileError(
+                f"moments of shape {scatter.shape} were saved; {layout.width} columns are wanted"
+            )
+        return cls(layout, facts["n"], facts["weight"], mean, scatter, blocks)
+
+    def without_episodes(self) -> Moments:
+        """Return the totals alone."""
+        return replace(self, episodes=None)
+
+    @property
+    def second(self) -> Floats:
+        """E[v v^T], (p, p)."""
+        second: Floats = self.scatter / self.weight + np.outer(self.mean, self.mean)
+        return second
+
+    def _block(self, rows: Sequence[int], columns: Sequence[int]) -> Floats:
+        return self.second[np.ix_(rows, columns)]
+
+    @property
+    def A(self) -> Floats:  # noqa: N802
+        """E[psi phi^T], (d_psi, d_phi)."""
+        return self._block(self.layout.psi_columns, self.layout.phi_columns)
+
+    @property
+    def B(self) -> Floats:  # noqa: N802
+        """E[psi psi^T], (d_psi, d_psi)."""
+        return self._block(self.layout.psi_columns, self.layout.psi_columns)
+
+    @property
+    def C(self) -> Floats:  # noqa: N802
+        """E[y psi^T], (d_y, d_psi)."""
+        return self._block(self.layout.y_columns, self.layout.psi_columns)
+
+    @property
+    def D(self) -> Floats:  # noqa: N802
+        """E[phi phi^T], (d_phi, d_phi)."""
+        return self._block(self.layout.phi_columns, self.layout.phi_columns)
+
+    @property
+    def yy(self) -> Floats:
+        """E[y y^T], (d_y, d_y)."""
+        return self._block(self.layout.y_columns, self.layout.y_columns)
+
+
+def merge_episodes(parts: Sequence[EpisodeMoments]) -> EpisodeMoments:
+    """Join per-episode moments, adding those of an episode that stands in several parts."""
+    every = [np.concatenate([getattr(part, name) for part in parts]) for name in FIELDS]
+    numbers, first, place = np.unique(every[0], return_index=True, return_inverse=True)
+    weight, mean, scatter = (values[first] for values in every[1:])
+    again = np.bincount(place) > 1
+    if again.any():
+        rows = np.flatnonzero(again[place])
+        at = (np.cumsum(again) - 1)[place[rows]]
+        sums = _added(at, *(values[rows] for values in every[1:]))
+        weight[again], mean[again], scatter[again] = sums
+    labels: tuple[str, ...] = ()
+    if by := parts[0].by:
+        named = [label for part in parts for label in part.labels]
+        labels = tuple(named[i] for i in first) if named else ()
+    return EpisodeMoments(numbers, weight, mean, scatter, by, labels)
+
+
+def _added(
+    at: Ints, weight: Floats, mean: Floats, scatter: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Add the moments of rows `at` (m,) the same place: weight, mean and scatter of each."""
+    count, p = int(at.max()) + 1, mean.shape[1]
+    total = np.bincount(at, weight).astype(np.float64)
+    centre, spread = np.zeros((count, p)), np.zeros((count, p, p))
+    np.add.at(centre, at, weight[:, None] * mean)
+    centre /= total[:, None]
+    shift = mean - centre[at]
+    np.add.at(spread, at, scatter + weight[:, None, None] * shift[:, :, None] * shift[:, None])
+    return total, centre, spread

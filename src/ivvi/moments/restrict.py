@@ -1,0 +1,42 @@
+"""Moments of few features out of those of many, without another pass over the rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ivvi.features.design import Layout
+from ivvi.moments import Moments
+
+
+def restrict(moments: Moments, layout: Layout) -> Moments:
+    """Return the moments of a layout all of whose blocks stand in that of `moments`."""
+    at = columns_in(layout, moments.layout)
+    scatter = moments.scatter[np.ix_(at, at)]
+    groups = tuple(
+        replace(one, sums=one.sums[:, at], origin=one.origin[at]) for one in moments.groups
+    )
+    mean = moments.mean[at]
+    return Moments(layout, moments.n, moments.weight, mean, scatter, groups=groups)
+
+
+def columns_in(small: Layout, large: Layout) -> list[int]:
+    """Find the columns of one layout's v in another's, block by block."""
+    starts = {(block, where): start for block, where, start in large.pieces}
+    found: list[int] = []
+    ends = [start for _, _, start in small.pieces[1:]] + [small.width - len(small.outputs)]
+    for (block, where, start), end in zip(small.pieces, ends, strict=True):
+        first = starts.get((block, where))
+        if first is None and block.of == "state":  # phi and psi share what looks at the state
+            first = starts.get((block, "action" if where == "instrument" else "instrument"))
+        if first is None:
+            raise ValueError(f"the block {block} is not part of the larger layout")
+        found += range(first, first + end - start)
+    return found + list(large.y_columns)
+
+
+def psi_positions(small: Layout, large: Layout) -> list[int]:
+    """Positions, among the psi columns of `large`, of those of `small`."""
+    at = columns_in(small, large)
+    return [large.psi_columns.index(at[column]) for column in small.psi_columns]

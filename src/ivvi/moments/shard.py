@@ -1,0 +1,181 @@
+"""Moments as a file: the sums of a log, without its rows, ready to be added to others.
+
+A `Shard` is what a place that may not share rows can share. It holds the moments, the
+columns and feature maps that they are of, the counts, and the hashes of the files whose
+rows are in them, so that no file is counted twice by mistake.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ivvi._io.checkpoint import Checkpoint
+from ivvi._io.files import Saved, as_tuples, content_hash, load_folder, save_folder
+from ivvi.errors import DataError, FileError, InputError
+from ivvi.features.design import Layout
+from ivvi.features.feature_map import FeatureMap
+from ivvi.logs import Counts, Log, Roles, read_logs
+from ivvi.moments import Moments, compute_moments
+
+KIND = "moments"
+FEW = 10
+"""Rows for each column of the sums below which they say too much about single rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The moments of some logs, and what is needed to add to them.
+
+    Attributes
+    ----------
+    moments
+        Sums over the rows.
+    counts
+        Rows, transitions, episodes and what was dropped.
+    roles
+        Columns of the (first) log.
+    files
+        SHA-256 of each file that was read; tables in memory have none.
+    label
+        Where the rows came from, for people.
+    """
+
+    moments: Moments
+    counts: Counts
+    roles: Roles
+    files: tuple[str, ...] = ()
+    label: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        log: Log,
+        layout: Layout,
+        *,
+        episodes: bool = False,
+        progress: Callable[[int], None] | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> Shard:
+        """Walk once over a log."""
+        moments, counts = compute_moments(
+            log, layout, episodes=episodes, progress=progress, checkpoint=checkpoint
+        )
+        return cls(moments, counts, log.roles, hashes(log), log.label)
+
+    def __add__(self, other: Shard) -> Shard:
+        """Return the sums of both; a file that is in both is refused."""
+        check_same(self.moments.layout, other.moments.layout, other.label)
+        if twice := set(self.files) & set(other.files):
+            raise DataError(
+                f"the same file (SHA-256 {min(twice)[:12]}...) is in {self.label} and in "
+                f"{other.label}; its rows would count twice"
+            )
+        return Shard(
+            self.moments + other.moments.following(self.moments),
+            self.counts + other.counts,
+            self.roles,
+            self.files + other.files,
+            f"{self.label} + {other.label}",
+        )
+
+    def __radd__(self, other: int) -> Shard:
+        """Let `sum` begin with its zero."""
+        if other != 0:
+            return NotImplemented
+        return self
+
+    @property
+    def is_revealing(self) -> bool:
+        """Whether there are fewer than ten rows for each column of the sums."""
+        return self.moments.n < FEW * self.moments.layout.width
+
+    def saved(self) -> Saved:
+        """Return everything as JSON values and arrays."""
+        facts, arrays = self.moments.saved()
+        return {
+            "moments": facts,
+            **design_facts(self.moments.layout, self.roles),
+            "counts": dataclasses.asdict(self.counts),
+            "files": list(self.files),
+            "label": self.label,
+        }, arrays
+
+    @classmethod
+    def restore(cls, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Shard:
+        """Rebuild a shard from what `saved` returned."""
+        layout, roles = restore_design(facts)
+        return cls(
+            Moments.restore(layout, facts["moments"], arrays),
+            Counts(**facts["counts"]),
+            roles,
+            tuple(facts["files"]),
+            facts["label"],
+        )
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Save as a folder of JSON and npz; refused when single rows could be read from it."""
+        n, width = self.moments.n, self.moments.layout.width
+        if n <= width:
+            raise DataError(
+                f"{path} is not written: sums over {n} rows of {width} columns can be taken "
+                f"apart into the rows; more than {width} rows are wanted"
+            )
+        return save_folder(path, KIND, *self.saved(), force=force)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Shard:
+        """Load what `save` saved."""
+        try:
+            return cls.restore(*load_folder(path, KIND))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise FileError(f"{path} is not a complete moments file: {error}") from error
+
+
+def design_facts(layout: Layout, roles: Roles) -> dict[str, Any]:
+    """Return columns and feature maps as JSON values."""
+    maps = {"phi": layout.phi.to_json(), "psi": layout.psi.to_json()}
+    return {**maps, "roles": dataclasses.asdict(roles)}
+
+
+def restore_design(facts: Mapping[str, Any]) -> tuple[Layout, Roles]:
+    """Rebuild columns and feature maps from `design_facts`."""
+    columns: dict[str, Any] = {role: as_tuples(names) for role, names in facts["roles"].items()}
+    roles = Roles(**columns)
+    phi, psi = (FeatureMap.from_json(facts[name]) for name in ("phi", "psi"))
+    return Layout.build(phi, psi, roles), roles
+
+
+def hashes(log: Log) -> tuple[str, ...]:
+    """Return the hashes of the files of a log, in order."""
+    return tuple(content_hash(file) for file in log.table.files)
+
+
+def open_like(source: Any, roles: Roles, *, drop_missing: bool = False) -> Log:
+    """Open another log with the columns of an earlier one."""
+    columns = dataclasses.asdict(roles)
+    del columns["cluster"], columns["time"]  # sums know neither
+    return read_logs(source, **columns, drop_missing=drop_missing)
+
+
+def check_same(wanted: Layout, found: Layout, label: str) -> None:
+    """Refuse moments of other columns or features, naming the first that differs."""
+    for what in ("outputs", "phi_names", "psi_names"):
+        one, two = getattr(wanted, what), getattr(found, what)
+        if one != two:
+            pairs = zip(one, two, strict=False)
+            differ = [f"{b!r} instead of {a!r}" for a, b in pairs if a != b]
+            detail = differ[0] if differ else f"{len(two)} instead of {len(one)}"
+            kind = {"outputs": "outputs", "phi_names": "features phi"}.get(what, "features psi")
+            raise InputError(f"{label} has other {kind}: {detail}")
+    if wanted != found:
+        raise InputError(
+            f"{label} has features with other knots, scales or categories; take them from one "
+            "moments file (ivvi moments --like)"
+        )

@@ -1,0 +1,73 @@
+"""Weight, mean and scatter of rows, how those of two sets add up, and roots of covariances.
+
+Chan, Golub and LeVeque's update: the centred form keeps its digits when a column's mean is
+large against its spread.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ivvi.moments.segments import Floats, Ints, run_products, run_starts
+
+
+def scatter_of(V: Floats, weight: Floats | None) -> tuple[float, Floats, Floats]:
+    """Return total weight, mean (p,) and scatter (p, p) of the rows of V."""
+    if weight is None:
+        mean = V.mean(axis=0)
+        centred = V - mean
+        return float(len(V)), mean, centred.T @ centred
+    total = float(weight.sum())
+    if total == 0:
+        return 0.0, np.zeros(V.shape[1]), np.zeros((V.shape[1],) * 2)
+    mean = weight @ V / total
+    centred = (V - mean) * np.sqrt(weight)[:, None]
+    return total, mean, centred.T @ centred
+
+
+def merge(
+    one: tuple[float, Floats, Floats], other: tuple[float, Floats, Floats]
+) -> tuple[float, Floats, Floats]:
+    """Add two sets of (weight, mean, scatter)."""
+    weight = one[0] + other[0]
+    if weight == 0:
+        return one
+    shift = other[1] - one[1]
+    mean = one[1] + shift * (other[0] / weight)
+    scatter = one[2] + other[2] + np.outer(shift, shift) * (one[0] * other[0] / weight)
+    return weight, mean, scatter
+
+
+def square_root(covariance: np.ndarray) -> np.ndarray:
+    """Return F with F F^T = covariance (..., d, d): Cholesky's where there is one."""
+    try:
+        return np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(covariance)
+        return np.asarray(vectors * np.sqrt(np.clip(values, 0, None))[..., None, :])
+
+
+def scatter_by_group(
+    V: Floats, weight: Floats | None, group: Ints
+) -> tuple[Ints, Floats, Floats, Floats]:
+    """Return numbers (E,), weights (E,), means (E, p) and scatters (E, p, p) of groups of rows.
+
+    Groups of no weight are left out.
+    """
+    if weight is not None and not weight.all():
+        used = weight > 0
+        V, weight, group = V[used], weight[used], group[used]
+    if np.any(group[1:] < group[:-1]):
+        order = np.argsort(group, kind="stable")
+        V, group = V[order], group[order]
+        weight = None if weight is None else weight[order]
+    starts, rows = run_starts(group), V.T
+    lengths = np.diff(np.append(starts, len(group)))
+    weights = lengths.astype(np.float64)
+    weighted = rows
+    if weight is not None:
+        weights, weighted = np.add.reduceat(weight, starts), rows * weight
+    means = np.add.reduceat(weighted, starts, axis=1) / weights
+    centred = rows - np.repeat(means, lengths, axis=1)
+    left = centred if weight is None else centred * weight
+    return group[starts], weights, means.T, run_products(left, centred, starts)

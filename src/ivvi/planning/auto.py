@@ -1,0 +1,212 @@
+"""The default planner: try what fits the problem, keep what earns most in the model.
+
+Which planner is best is a question of the problem: a grid in one or two dimensions, a table of
+few states, a quadratic program where the model is linear, a search where the set is finite, values
+fitted where a plan leads. All that can serve are tried, each is run in the model from the
+log's first states, and so are rivals that need no plan: doing nothing, what was usual, one action
+held. All meet the same noise. The best is kept; of those that cannot be told apart, the one whose
+method is the most exact.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ivvi.errors import InputError
+from ivvi.planning.comparison import CLEAR, Comparison, standard_error
+from ivvi.planning.mpc.lookahead import is_quadratic
+from ivvi.planning.mpc.mpc import MPC
+from ivvi.planning.problem import Planner, Problem, Rule
+from ivvi.planning.simple_rules import HeldRule, UsualRule, held_actions
+from ivvi.planning.trials import Trials
+from ivvi.planning.upper_bounds import upper_bound
+from ivvi.planning.value_iteration.category_grid import other_columns
+from ivvi.planning.value_iteration.value_iteration import ValueIteration, usual_value
+from ivvi.planning.value_iteration.visited_states import VisitedValue
+
+BUDGET = 60.0
+LONG, MOST_VARIABLES = 12, 120
+"""A longer lookahead of quadratic programs, tried while they have so many variables at most."""
+GROWING = (6, 12)
+"""Longer lookaheads of Newton's method, each tried while the one before it paid."""
+
+
+@dataclass(frozen=True)
+class Auto:
+    """Plan with every method that fits, and keep the one that earns most in the model.
+
+    Parameters
+    ----------
+    budget
+        Processor seconds after which no further method is tried.
+    """
+
+    budget: float = BUDGET
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.budget) and self.budget > 0):
+            raise InputError(f"a budget of {self.budget:g} seconds; expected a number above 0")
+
+    def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> Rule:
+        """Return the rule that earns most."""
+        return self.compare(problem, seed=seed, progress=progress)[0]
+
+    def compare(
+        self, problem: Problem, *, seed: int = 0, progress: Any = None
+    ) -> tuple[Rule, Comparison]:
+        """Return the rule that earns most, and the table it was chosen from."""
+        contest = Contest(problem, Trials.of(problem, seed))
+        contest.enter_rivals(seed)
+        ends = time.process_time() + self.budget
+        for name, planner in _planners(problem, contest):
+            if time.process_time() > ends:
+                contest.skipped[name] = f"the budget of {self.budget:g} s was used up"
+                continue
+            contest.enter_planner(name, planner, seed, progress)
+        return contest.result()
+
+
+@dataclass(eq=False)
+class Contest:
+    """Rules with their returns in the same episodes; the first entered are preferred."""
+
+    problem: Problem
+    trials: Trials
+    rules: dict[str, Rule] = field(default_factory=dict)
+    returns: dict[str, np.ndarray] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    simple: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def enter(self, name: str, rule: Rule, *, simple: bool = False) -> None:
+        """Run a rule; returns that are not finite are as bad as can be."""
+        begun = time.process_time()
+        returns = self.trials.returns(rule)
+        worst = -(np.finfo(float).max ** 0.25)
+        self.rules[name] = rule
+        self.returns[name] = np.clip(np.nan_to_num(returns, nan=worst, neginf=worst), worst, None)
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.process_time() - begun
+        if simple:
+            self.simple.append(name)
+
+    def enter_planner(self, name: str, planner: Planner, seed: int, progress: Any) -> None:
+        """Plan and run; a planner that cannot serve is told with its reason."""
+        begun = time.process_time()
+        try:
+            rule = planner.solve(self.problem, seed=seed, progress=progress)
+        except InputError as error:
+            self.skipped[name] = str(error)
+            return
+        self.seconds[name] = time.process_time() - begun
+        self.enter(name, rule)
+
+    def enter_rivals(self, seed: int) -> None:
+        """Run what needs no plan: nothing, the usual action, the best held action."""
+        problem = self.problem
+        nothing = np.zeros(problem.actions.dim)
+        if problem.actions.contains(nothing):
+            self.enter("nothing", HeldRule(nothing), simple=True)
+        if len(problem.model.acted):
+            self.enter("usual", UsualRule.of(problem), simple=True)
+        held = [HeldRule(action) for action in held_actions(problem, seed)]
+        earned = [float(np.nan_to_num(self.trials.returns(r), nan=-np.inf).mean()) for r in held]
+        best = held[int(np.argmax(earned))]
+        if best.action.any() or "nothing" not in self.rules:
+            self.enter(f"held {_words(best.action)}", best, simple=True)
+
+    def mean(self, name: str) -> float:
+        """Return what an entry earns on average."""
+        return float(self.returns[name].mean())
+
+    def best(self) -> str:
+        """Return the name of the preferred entry: not clearly behind the best, and most exact."""
+        leader = max(self.returns, key=self.mean)
+        tied = [name for name in self.returns if self._is_tied(name, leader)]
+        plans = [name for name in tied if name not in self.simple]
+        return min(plans, key=_preference) if plans else leader
+
+    def _is_tied(self, name: str, leader: str) -> bool:
+        gap = self.returns[leader] - self.returns[name]
+        return bool(gap.mean() <= CLEAR * standard_error(gap))
+
+    def result(self) -> tuple[Rule, Comparison]:
+        """Return the preferred rule and the table, with a bound where there is one."""
+        chosen = self.best()
+        bound = upper_bound(self.trials, self.rules[chosen], self.rules.get(GRID))
+        return self.rules[chosen], self.compared(chosen).with_bound(bound)
+
+    def compared(self, chosen: str) -> Comparison:
+        """Return the table with the entry that is the policy."""
+        compared = Comparison.of(
+            self.returns, self.simple, self.seconds, chosen, self.problem.horizon
+        )
+        return replace(compared, skipped=tuple(self.skipped.items()))
+
+
+GRID, TABLE, LEVELS, UNBOUNDED, VISITED = (
+    "value iteration on a grid",
+    "value iteration on a table",
+    "value iteration on categories",
+    "one step ahead of the value without bounds",
+    "value iteration on visited states",
+)
+EXACTNESS = (TABLE, LEVELS, GRID, "mpc", UNBOUNDED, VISITED)
+
+
+def _preference(name: str) -> int:
+    word = "mpc" if name.startswith("mpc") else name
+    return EXACTNESS.index(word) if word in EXACTNESS else len(EXACTNESS)
+
+
+def _planners(problem: Problem, contest: Contest) -> Iterator[tuple[str, Planner]]:
+    """Name the planners that fit, cheap and exact ones first; later ones see earlier results."""
+    d, actions, quadratic = len(problem.model.state), problem.actions, is_quadratic(problem)
+    in_box = not actions.discrete
+    exact = {"tabular": TABLE, "categories": LEVELS, "grid": GRID}
+    value = usual_value(problem)
+    if value in exact and not (value == "grid" and quadratic and in_box):
+        yield exact[value], ValueIteration(value=value)
+    if value == "tabular" or (value == "categories" and not other_columns(problem)):
+        return  # all states are listed: nothing is more exact
+    if quadratic and not in_box:
+        yield UNBOUNDED, ValueIteration(value="unbounded")
+    first = MPC().steps(problem)
+    yield f"mpc, {_steps(first)}", MPC()
+    if quadratic and in_box:
+        if LONG * actions.dim <= MOST_VARIABLES and problem.horizon > LONG:
+            yield f"mpc, {LONG} steps", MPC(lookahead=LONG)
+        return
+    if not actions.is_finite and d > 2:
+        yield from _longer(contest, problem, first)
+    visited = VisitedValue(first=contest.rules[contest.best()])
+    if d > 2 and visited.serves(problem):
+        yield VISITED, visited
+
+
+def _longer(contest: Contest, problem: Problem, first: int) -> Iterator[tuple[str, Planner]]:
+    """Look further ahead with Newton's method while it pays."""
+    before = f"mpc, {_steps(first)}"
+    for steps in GROWING:
+        if before not in contest.returns or steps >= problem.horizon:
+            return
+        name = f"mpc, {_steps(steps)}"
+        yield name, MPC(lookahead=steps)
+        if name not in contest.returns:
+            return
+        gain = contest.returns[name] - contest.returns[before]
+        if gain.mean() <= CLEAR * standard_error(gain):
+            return
+        before = name
+
+
+def _steps(count: int) -> str:
+    return "1 step" if count == 1 else f"{count} steps"
+
+
+def _words(action: np.ndarray) -> str:
+    return ", ".join(f"{v:.3g}" for v in action[:4]) + (", .." if len(action) > 4 else "")

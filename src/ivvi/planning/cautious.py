@@ -1,0 +1,247 @@
+"""Caution: leave what can be fallen back on only where the gain is sure enough.
+
+Let b(x) be the fallback (`planners.fallback`: what was usual, E[a | x], nothing, one action, a
+policy), and a*(x) the plan. Between them stand
+
+    a = b + t M_r (a* - b),   M_r the projector on the r best identified directions of action,
+
+and of these (over a finite set, of all choices) the one is taken whose gain over b has the
+best lower bound: with D(W) the return of doing a now and b afterwards, less that of doing b
+now, in the mean dynamics of W over a few steps,
+
+    D(W_hat) - kappa (mean_m (D(W_m) - D(W_hat))^2)^1/2,   W_m ~ N(W_hat, W_cov).
+
+b itself has bound 0: a policy that is nowhere worse than b, were the bounds right, is no worse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import NormalDist
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi._io.files import Saved, nest, unnest
+from ivvi.dynamics.model import Dynamics
+from ivvi.errors import InputError
+from ivvi.features.blocks import Array
+from ivvi.planning.fallback import Fallback, fallback_from_parts, make_fallback
+from ivvi.planning.mpc.mpc import MPC, MPCRule
+from ivvi.planning.problem import Planner, Problem, Rule
+from ivvi.planning.simple_rules import HeldRule, UsualRule
+from ivvi.planning.spede.spede import SPEDERule
+from ivvi.planning.usual_action import Support
+from ivvi.planning.value_iteration.value_iteration import ValueRule
+from ivvi.rewards import Learned
+
+PLANS: dict[Any, Callable[..., Rule]] = {
+    rule.kind: rule.from_parts for rule in (MPCRule, SPEDERule, ValueRule, HeldRule, UsualRule)
+}
+"""How the rules of other planners are made again from their parts, by the planner's word."""
+MOST_LISTED = 64
+SCENARIOS, STEPS = 24, 4
+"""Draws of W, and steps over which a gain is counted."""
+PARTS = (0.5, 1.0)
+"""How far to go towards the plan, t."""
+WIDE = 10.0
+"""Spread of free directions of W, in standard deviations of the noise for one of the feature."""
+
+
+@dataclass(frozen=True)
+class Cautious:
+    """A planner whose plan is followed as far as its gain over a fallback is sure.
+
+    Parameters
+    ----------
+    planner
+        What makes the plan.
+    caution
+        From 0, the plan as it is, to a confidence below 1: the lower bounds are those of
+        two-sided intervals of this confidence, kappa = Phi^-1((1 + caution) / 2).
+    abstain
+        Share of the log's rows that count as supported; where (x, a) lies outside, the fallback
+        is done. None for no such rule.
+    fallback
+        ``usual`` (what was done in the log), ``zero``, an action (d_a,), a policy, or ``best``:
+        what was usual, nothing or the best of the actions held, by the lower bound of its value.
+    """
+
+    planner: Planner = field(default_factory=MPC)
+    caution: float = 0.95
+    abstain: float | None = None
+    fallback: Any = "best"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.caution < 1:
+            raise InputError(f"caution is {self.caution:g}; a number from 0 to below 1 is wanted")
+        if self.abstain is not None and not 0 < self.abstain <= 1:
+            raise InputError(f"abstain is {self.abstain:g}; a share in (0, 1] is wanted")
+
+    def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> CautiousRule:
+        """Plan, then prepare the draws of W and the directions of action."""
+        model = problem.model
+        if len(model.acted) == 0:
+            raise InputError(
+                "caution needs rows of the log, and this model holds none: fit it to a log"
+            )
+        drawn = scenarios(model, SCENARIOS, np.random.default_rng(seed))
+        fallback = make_fallback(self.fallback, problem, drawn, self.caution)
+        inner = self.planner.solve(problem, seed=seed, progress=progress)
+        support = None if self.abstain is None else Support.of(model, self.abstain)
+        towards = directions(model, drawn)
+        parts = (self.caution, drawn, towards, fallback, support, self.abstain)
+        return CautiousRule(problem, inner, *parts)
+
+
+@dataclass(frozen=True, eq=False)
+class CautiousRule:
+    """How a cautious policy decides.
+
+    Attributes
+    ----------
+    inner
+        The plan.
+    caution
+        Confidence of the lower bounds.
+    drawn
+        W_hat and draws around it, (M + 1, d_y, d_phi).
+    towards
+        M_r for r = 1, ..., d_a, (d_a, d_a, d_a).
+    fallback, support, abstain
+        What is done where nothing is sure, where the log has rows, and the share that counts.
+    """
+
+    kind: ClassVar[str] = "cautious"
+    problem: Problem
+    inner: Rule
+    caution: float
+    drawn: Array
+    towards: Array
+    fallback: Fallback
+    support: Support | None = None
+    abstain: float | None = None
+
+    @property
+    def steps(self) -> int | None:
+        """Those of the plan."""
+        return getattr(self.inner, "steps", None)
+
+    @classmethod
+    def from_parts(
+        cls, problem: Problem, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+    ) -> CautiousRule:
+        """Make the rule again from `parts`."""
+        named = dict(settings["inner"])
+        inner = PLANS[named.pop("kind")](problem, named, unnest("inner", arrays))
+        fallback = fallback_from_parts(problem, settings["fallback"], unnest("fallback", arrays))
+        parts = [arrays.get(f"support.{k}") for k in ("centre", "scale", "limit")]
+        support = None if parts[0] is None else Support(*parts)  # type: ignore[arg-type]
+        kept = float(settings["caution"]), arrays["drawn"], arrays["towards"]
+        return cls(problem, inner, *kept, fallback, support, settings["abstain"])
+
+    def parts(self) -> Saved:
+        """Return the plan's settings and arrays, and those of caution."""
+        settings, arrays = self.inner.parts()
+        found = nest("inner", arrays)
+        found |= {"drawn": self.drawn, "towards": self.towards}
+        asked, held = self.fallback.parts()
+        found |= nest("fallback", held)
+        if self.support is not None:
+            names = ("centre", "scale", "limit")
+            found |= {f"support.{k}": np.asarray(getattr(self.support, k)) for k in names}
+        inner = {"kind": self.inner.kind, **settings}
+        kept = {"caution": self.caution, "abstain": self.abstain, "fallback": asked}
+        return {"inner": inner, **kept}, found
+
+    def begin(self, n: int) -> Any:
+        """Remember what the plan remembers."""
+        return self.inner.begin(n)
+
+    def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
+        """Return the actions (n, d_a) with the best lower bounds."""
+        plan, memory = self.inner.act(x, h, memory)
+        b = self.fallback(x, h)
+        if self.caution > 0:
+            options = self._options(plan, b)
+            best = jnp.argmax(self.bounds(x, options, h), axis=1)
+            plan = options[jnp.arange(len(x)), best]
+        if self.support is not None:
+            plan = jnp.where(self.support.outside(x, plan)[:, None], b, plan)
+        return plan, memory
+
+    def bounds(self, x: Array, options: Array, h: Array) -> Array:
+        """Lower bounds of the gain over the first option, (n, c), of options (n, c, d_a)."""
+        n, c = options.shape[:2]
+        states = jnp.repeat(x, c, axis=0)
+        value = partial(self._return, states, options.reshape(n * c, -1), h)
+        gained = jax.lax.map(value, jnp.asarray(self.drawn)).reshape(-1, n, c)
+        gained = gained - gained[:, :, :1]
+        kappa = NormalDist().inv_cdf((1 + self.caution) / 2)
+        return gained[0] - kappa * jnp.sqrt(jnp.mean((gained[1:] - gained[0]) ** 2, axis=0))
+
+    def _options(self, plan: Array, b: Array) -> Array:
+        """Return b first, then what lies between it and the plan, (n, c, d_a)."""
+        actions, n = self.problem.actions, len(b)
+        if actions.is_finite and len(actions.choices) <= MOST_LISTED:
+            listed = jnp.broadcast_to(actions.choices, (n, *actions.choices.shape))
+            return jnp.concatenate([b[:, None], listed], axis=1)
+        if actions.choices.size:
+            return jnp.stack([b, plan], axis=1)
+        moves = jnp.einsum("rij,nj->nri", jnp.asarray(self.towards), plan - b)
+        some = [jnp.clip(b[:, None] + t * moves, actions.low, actions.high) for t in PARTS]
+        return jnp.concatenate([b[:, None], *some], axis=1)
+
+    def _return(self, x: Array, a: Array, h: Array, W: Array) -> Array:
+        """Return of actions (n, d_a) in states (n, d_x), followed by the fallback, (n,)."""
+        problem, d = self.problem, self.problem.model.d_next
+        total, alive = jnp.zeros(len(x)), jnp.ones(len(x))
+        for step in range(STEPS + 1):
+            y = problem.model.features(x, a) @ W.T
+            x_next = y[:, :d]
+            learned = isinstance(problem.reward, Learned)
+            r = y[:, -1] if learned else problem.reward(x, a, x_next, h + step)
+            total = total + problem.discount**step * alive * r
+            if problem.terminal is not None:
+                alive = alive * (1.0 - problem.terminal(x_next))
+            x, a = x_next, self.fallback(x_next, h + step + 1)
+        return total
+
+
+def scenarios(model: Dynamics, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Return W_hat and draws of N(W_hat, W_cov), (count + 1, d_y, d_phi); free directions wide."""
+    dW = rng.normal(size=(count, model.W.size)) @ model.weight_root.T
+    drawn = model.W + dW.reshape(count, *model.W.shape)
+    if model.unidentified:
+        units = np.std(model.phi(model.states, model.acted), axis=0)
+        units[units == 0] = 1.0
+        size, vectors = np.linalg.eigh(model.bread * np.outer(units, units))
+        free = vectors[:, size <= 1e-9 * size[-1]] / units[:, None]
+        spread = WIDE * np.sqrt(np.diag(model.noise_cov))
+        extra = rng.normal(size=(count, len(model.W), free.shape[1]))
+        drawn = drawn + (extra * spread[:, None]) @ free.T
+    return np.concatenate([model.W[None], drawn])
+
+
+def directions(model: Dynamics, drawn: np.ndarray) -> np.ndarray:
+    """Return the projectors on the r best identified directions of action, (d_a, d_a, d_a).
+
+    Directions are those along which the effect of the action on the next state, in units of
+    the noise and of the actions' spread, is surest.
+    """
+    d, units = model.d_next, np.std(model.acted, axis=0)
+    units = np.where(units > 0, units, 1.0)
+    with jax.enable_x64(True):
+        at = jnp.asarray(model.states.mean(axis=0)), jnp.asarray(model.acted.mean(axis=0))
+        slope = np.asarray(jax.jacfwd(model.phi, argnums=1)(*at))
+    effects = drawn[:, :d] @ slope * units
+    noise = np.linalg.pinv(model.next_cov)
+    off = effects[1:] - effects[0]
+    unsure = np.einsum("mij,ik,mkl->jl", off, noise, off)
+    vectors = np.linalg.eigh(unsure)[1]
+    projectors = [vectors[:, :r] @ vectors[:, :r].T for r in range(1, len(units) + 1)]
+    return np.array([units[:, None] * P / units for P in projectors])

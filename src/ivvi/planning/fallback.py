@@ -1,0 +1,234 @@
+"""What a cautious plan does where it is not sure: what was usual, nothing, one action, a policy.
+
+Which of them is best is not known beforehand: what was usual may be the worst of all once nobody
+acts on what was not recorded. By default the one is taken whose value, in worlds that the log
+allows, has the best lower bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, ClassVar, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi._io.files import Saved
+from ivvi.actions import Actions
+from ivvi.errors import FileError, InputError
+from ivvi.features.blocks import Array
+from ivvi.features.custom_block import import_function, import_path
+from ivvi.planning.problem import Problem
+from ivvi.planning.simple_rules import held_actions
+from ivvi.planning.usual_action import Usual
+
+WORDS = ("best", "usual", "zero")
+EPISODES, STEPS = 64, 50
+"""Simulated episodes in each world, and their steps at most."""
+Acting = Callable[[Array, Array, Array], Array]
+"""From what is given, states (n, d_x) and the step to actions (n, d_a)."""
+
+
+class Fallback(Protocol):
+    """Memoryless behaviour: `kind` is its word."""
+
+    kind: ClassVar[str]
+
+    def __call__(self, x: Array, h: Array) -> Array:
+        """Return actions (n, d_a) in states (n, d_x) at step h."""
+        ...
+
+    def parts(self) -> Saved:
+        """Return JSON values and arrays from which `fallback_from_parts` makes it again."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class DoUsual:
+    """What was usual in the log, or the allowed choice next to it."""
+
+    kind: ClassVar[str] = "usual"
+    actions: Actions
+    usual: Usual
+
+    def __call__(self, x: Array, h: Array) -> Array:
+        """Return b(x), (n, d_a)."""
+        return self.actions.nearest(self.usual(x))
+
+    def parts(self) -> Saved:
+        """Return the slopes and the range of the log's actions."""
+        return {"kind": self.kind}, {"slopes": self.usual.slopes, "range": self.usual.range}
+
+
+@dataclass(frozen=True, eq=False)
+class Hold:
+    """One action (d_a,) whatever the state."""
+
+    kind: ClassVar[str] = "action"
+    action: Array
+
+    def __call__(self, x: Array, h: Array) -> Array:
+        """Return the action n times."""
+        return jnp.broadcast_to(jnp.asarray(self.action), (len(x), len(self.action)))
+
+    def parts(self) -> Saved:
+        """Return the action."""
+        return {"kind": self.kind}, {"action": np.asarray(self.action)}
+
+
+@dataclass(frozen=True, eq=False)
+class Follow:
+    """A policy of the user's: one that `ivvi.plan` made, or a function of states for JAX."""
+
+    kind: ClassVar[str] = "policy"
+    actions: Actions
+    policy: Any
+
+    def __call__(self, x: Array, h: Array) -> Array:
+        """Ask the policy, which remembers nothing here."""
+        if hasattr(self.policy, "act") and hasattr(self.policy, "begin"):
+            found = self.policy.act(x, h, self.policy.begin(len(x)))[0]
+        else:
+            found = jnp.asarray(self.policy(x))
+        if found.shape != (len(x), self.actions.dim):
+            raise InputError(
+                f"the fallback returned actions of shape {found.shape} for {len(x)} states; "
+                f"{(len(x), self.actions.dim)} is expected"
+            )
+        return self.actions.nearest(found)
+
+    def parts(self) -> Saved:
+        """Return where a function is found again."""
+        path, found = ("", False) if hasattr(self.policy, "act") else import_path(self.policy)
+        if not found:
+            raise InputError(
+                "the policy cannot be saved: its fallback is a policy that cannot be imported; "
+                "define it at the top of a module, or fall back on usual, zero or an action"
+            )
+        return {"kind": self.kind, "path": path}, {}
+
+
+def make_fallback(asked: Any, problem: Problem, drawn: np.ndarray, caution: float) -> Fallback:
+    """Return what is asked for, in any of its forms; ``best`` is chosen in the `drawn` worlds."""
+    actions = problem.actions
+    if isinstance(asked, DoUsual | Hold | Follow):
+        return asked
+    if isinstance(asked, str) and asked in WORDS:
+        if asked == "best":
+            return _best(problem, drawn, caution)
+        if asked == "usual":
+            return _usual(problem)
+        return Hold(_allowed(np.zeros(actions.dim), problem))
+    if callable(asked):
+        return _tried(Follow(actions, asked), problem)
+    try:
+        action = np.atleast_1d(np.asarray(asked, dtype=np.float64))
+    except (TypeError, ValueError):
+        action = np.zeros(0)
+    if action.shape != (actions.dim,) or not np.isfinite(action).all():
+        raise InputError(
+            f"the fallback is {asked!r}; usual, zero, best, an action of {actions.dim} numbers "
+            "or a policy is expected"
+        )
+    return Hold(_allowed(action, problem))
+
+
+def fallback_from_parts(
+    problem: Problem, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+) -> Fallback:
+    """Make a fallback again from its `parts`."""
+    kind = settings["kind"]
+    if kind == DoUsual.kind:
+        return DoUsual(problem.actions, Usual(problem.model.phi, arrays["slopes"], arrays["range"]))
+    if kind == Hold.kind:
+        return Hold(arrays["action"])
+    if kind == Follow.kind:
+        return Follow(problem.actions, import_function(settings["path"]))
+    raise FileError(f"unknown fallback {kind!r} in a saved policy")
+
+
+def _tried(fallback: Follow, problem: Problem) -> Follow:
+    """Return a user's policy if it can be compiled."""
+    x = np.zeros((3, len(problem.model.state)))
+    try:
+        with jax.enable_x64(True):
+            jax.eval_shape(fallback, x, 0)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            "the fallback cannot be compiled: a policy that ivvi.plan made, or a function of "
+            f"states (n, d_x) written with jax.numpy is expected ({type(error).__name__})"
+        ) from error
+    return fallback
+
+
+def _usual(problem: Problem) -> DoUsual:
+    return DoUsual(problem.actions, Usual.of(problem.model))
+
+
+def _allowed(action: np.ndarray, problem: Problem) -> np.ndarray:
+    """Return an action if it is allowed."""
+    if not problem.actions.contains(action):
+        numbers = ", ".join(f"{v:g}" for v in action)
+        raise InputError(f"the fallback ({numbers}) is not among the actions that are allowed")
+    return action
+
+
+def _best(problem: Problem, drawn: np.ndarray, caution: float) -> Fallback:
+    """Return the candidate with the best lower bound of its value."""
+    held = held_actions(problem, 0)
+    bounds = lower_bounds(problem, drawn, caution, lambda a, x, h: Hold(a)(x, h), held)
+    best: Fallback = Hold(held[int(np.argmax(bounds))])
+    if len(problem.model.acted) == 0:
+        return best
+    usual = _usual(problem)
+    own = lower_bounds(problem, drawn, caution, lambda _, x, h: usual(x, h), np.zeros((1, 0)))
+    return usual if own[0] >= bounds.max() else best
+
+
+def lower_bounds(
+    problem: Problem, drawn: np.ndarray, caution: float, act: Acting, given: np.ndarray
+) -> np.ndarray:
+    """Lower bounds, (c,), of the values V of acting with each of the rows of `given` (c, ...).
+
+    V(W_hat) - kappa (mean_m (V(W_m) - V(W_hat))^2)^1/2 for `drawn` W_hat, W_1, W_2, ...
+    """
+    with jax.enable_x64(True):
+        values = np.asarray(_values(problem, act)(jnp.asarray(given), jnp.asarray(drawn)))
+    kappa = NormalDist().inv_cdf((1 + caution) / 2)
+    off = values[:, 1:] - values[:, :1]
+    bounds = values[:, 0] - kappa * np.sqrt(np.mean(off**2, axis=1))
+    return np.where(np.isfinite(bounds), bounds, -np.inf)
+
+
+def _values(problem: Problem, act: Acting) -> Callable[[Array, Array], Array]:
+    """Return the mean returns (c, M) of acting with c in worlds of M weights, under one luck."""
+    model, rng = problem.model, np.random.default_rng(0)
+    known = model.starts if len(model.starts) else problem.support
+    starts = known[rng.integers(len(known), size=EPISODES)]
+    noise = rng.normal(size=(min(problem.horizon, STEPS), *starts.shape))
+
+    def value(given: Array, W: Array) -> Array:
+        world = problem.with_weights(W)
+
+        def step(carry: Any, now: Any) -> Any:
+            (x, alive), (h, e) = carry, now
+            a = act(given, x, h)
+            x_next = model.next_state(world.model.mean(x, a), e)
+            gained = problem.discount**h * alive * world.reward(x, a, x_next, h)
+            if problem.terminal is not None:
+                alive = alive * (1.0 - problem.terminal(x_next))
+            return (x_next, alive), jnp.mean(gained)
+
+        begun = jnp.asarray(starts), jnp.ones(EPISODES)
+        now = jnp.arange(len(noise)), jnp.asarray(noise)
+        return jnp.sum(jax.lax.scan(step, begun, now)[1])
+
+    def every(given: Array, drawn: Array) -> Array:
+        return jax.lax.map(lambda g: jax.lax.map(lambda W: value(g, W), drawn), given)
+
+    return jax.jit(every)  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""Model predictive control: short plans by quadratic programs, Newton steps and beam search."""

@@ -1,0 +1,169 @@
+"""What a short plan is worth in the mean dynamics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi.features.blocks import Array
+from ivvi.planning.problem import Problem
+from ivvi.rewards import Linear, Quadratic, Ratings
+
+
+@dataclass(frozen=True, eq=False)
+class Lookahead:
+    """sum_{l=0}^{L} discount^l r(x_l, a_l, x_l+1) of plans of L actions, the last one held.
+
+    Steps beyond the horizon do not count. With a `tail`, what follows the L steps is worth
+    discount^L V(x_L) instead of one more step with the last action held.
+
+    In linear dynamics the spread of x_l around its mean is known, and rewards that say
+    their mean under it (`Ratings`) are averaged over the noise.
+
+    Attributes
+    ----------
+    tail
+        P (T + 1, d_x, d_x) and p (T + 1, d_x) of V_t(x) = -2 p_t . x - x^T P_t x, the value with
+        t steps to go but for a constant; None without one.
+    """
+
+    problem: Problem
+    steps: int
+    tail: tuple[Array, Array] | None = None
+    spreads: Array | None = field(init=False)
+    """Covariance of x_l around its mean, (L + 1, d_x, d_x); None unless the model is linear."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spreads", _spreads(self.problem, self.steps))
+
+    def __call__(self, x: Array, plans: Array, h: Array) -> Array:
+        """Value states (n, d_x) with plans (n, L, d_a) from step h on; returns (n,)."""
+        total, alive = jnp.zeros(len(x)), jnp.ones(len(x))
+        for step in range(self.steps + (self.tail is None)):
+            a = plans[:, min(step, self.steps - 1)]
+            x, gained, alive = self.advance(x, a, h, step, alive)
+            total = total + gained
+        return total + alive * self.to_go(x, h, self.steps)
+
+    def advance(
+        self, x: Array, a: Array, h: Array, step: Any, alive: Array
+    ) -> tuple[Array, Array, Array]:
+        """Take step `step` after h; returns next states, what they add, and who goes on."""
+        problem = self.problem
+        x_next = problem.model.mean(x, a)
+        gained = self._reward(x, a, x_next, h + step, step)
+        counted = problem.discount**step * jnp.where(step < self.remaining(h), 1.0, 0.0)
+        gained = counted * alive * gained
+        if problem.terminal is not None:
+            alive = alive * (1.0 - problem.terminal(x_next))
+        return x_next, gained, alive
+
+    def to_go(self, x: Array, h: Array, step: Any) -> Array:
+        """Return what states (n, d_x) are worth `step` steps after h, (n,)."""
+        if self.tail is None:
+            return jnp.zeros(len(x))
+        P, p = (jnp.asarray(part) for part in self.tail)
+        t = jnp.clip(self.remaining(h) - step, 0, len(p) - 1)
+        return self.problem.discount**step * (-2 * x @ p[t] - jnp.sum((x @ P[t]) * x, axis=-1))
+
+    def remaining(self, h: Array) -> Array:
+        """Return how many steps are left at step h; all, past the end of the horizon."""
+        horizon = self.problem.horizon
+        return jnp.where(h < horizon, horizon - h, horizon)
+
+    def residuals(self, x: Array, plans: Array, h: Array) -> Array:
+        """Return what a quadratic reward squares, (n, (L + 1) (d_x + d_a)), weighted."""
+        reward: Any = self.problem.reward
+        parts = []
+        for step in range(self.steps + 1):
+            a = plans[:, min(step, self.steps - 1)]
+            counted = jnp.where(step < self.remaining(h), 1.0, 0.0)
+            root = self.problem.discount ** (step / 2) * counted
+            parts.append(root * np.sqrt(reward.weight) * (x - np.asarray(reward.target)))
+            parts.append(root * np.sqrt(reward.action_weight) * a)
+            x = self.problem.model.mean(x, a)
+        return jnp.concatenate(parts, axis=-1)
+
+    @property
+    def has_residuals(self) -> bool:
+        """Whether the lookahead is minus a sum of squares."""
+        return _is_concave(self.problem.reward) and self.problem.terminal is None
+
+    def _reward(self, x: Array, a: Array, x_next: Array, h: Array, step: Any) -> Array:
+        reward: Any = self.problem.reward
+        if isinstance(reward, Ratings) and self.spreads is not None:
+            return reward.expected(x, jnp.asarray(self.spreads)[step])
+        return reward(x, a, x_next, h)
+
+
+def _spreads(problem: Problem, steps: int) -> Array | None:
+    """Return the covariance of x_l, l = 0, ..., L: C_l+1 = P C_l P^T + noise, C_0 = 0."""
+    if problem.affine is None:
+        return None
+    P, noise = problem.affine[1], problem.model.next_cov
+    spreads = [np.zeros(noise.shape)]
+    for _ in range(steps):
+        spreads.append(P @ spreads[-1] @ P.T + noise)
+    return jnp.stack(spreads)
+
+
+def is_quadratic(problem: Problem) -> bool:
+    """Tell whether a lookahead is a concave quadratic function of the plan."""
+    if problem.affine is None or problem.terminal is not None:
+        return False
+    return _is_concave(problem.reward) or isinstance(problem.reward, Linear)
+
+
+def _is_concave(reward: Any) -> bool:
+    return isinstance(reward, Quadratic) and min(reward.weight + reward.action_weight) >= 0
+
+
+def quadratic_form(
+    problem: Problem, steps: int, remaining: int, tail: tuple[Array, Array]
+) -> tuple[Array, Array, Array]:
+    """Return H (D, D), F (D, d_x), f (D,), D = L d_a: minus the lookahead of a plan u is
+
+        u^T H u / 2 + (F x + f) . u  and what does not depend on u,
+
+    from x_l = G_l x + c_l + T_l u and a_l = E_l u, with `remaining` steps to the horizon and
+    V(x_L) = -2 p . x_L - x_L^T P x_L, `tail` = P, p, after the plan.
+    """
+    c, P, Q = problem.affine  # type: ignore[misc]
+    d_x, d_a = Q.shape
+    width = steps * d_a
+    weight, target, cost, slope, pull = reward_coefficients(problem, d_x, d_a)
+    G, shift, T = np.eye(d_x), np.zeros(d_x), np.zeros((d_x, width))
+    H, F, f = np.zeros((width, width)), np.zeros((width, d_x)), np.zeros(width)
+    # nothing in place below: W may be traced by JAX
+    for step in range(min(steps, remaining)):
+        E = np.zeros((d_a, width))
+        E[:, step * d_a : (step + 1) * d_a] = np.eye(d_a)
+        share = problem.discount**step
+        H = H + 2 * share * ((T.T * weight) @ T + (E.T * cost) @ E)
+        F = F + 2 * share * (T.T * weight) @ G
+        f = f + share * (2 * (T.T * weight) @ (shift - target) - T.T @ slope - E.T @ pull)
+        G, shift, T = P @ G, P @ shift + c, P @ T + Q @ E
+    if remaining > steps:
+        share, (S, s) = problem.discount**steps, tail
+        H = H + 2 * share * T.T @ S @ T
+        F = F + 2 * share * T.T @ S @ G
+        f = f + 2 * share * T.T @ (S @ shift + s)
+    return (H + H.T) / 2, F, f
+
+
+def reward_coefficients(problem: Problem, d_x: int, d_a: int) -> tuple[np.ndarray, ...]:
+    """Return weight, target (d_x,), cost (d_a,) of squares; slope (d_x,), pull (d_a,) of lines."""
+    reward: Any = problem.reward
+    wide, narrow = np.ones(d_x), np.ones(d_a)
+    if isinstance(reward, Quadratic):
+        squares = wide * reward.weight, wide * reward.target, narrow * reward.action_weight
+        return *squares, 0 * wide, 0 * narrow
+    return 0 * wide, 0 * wide, 0 * narrow, wide * reward.state, narrow * reward.action
+
+
+def reward_constant(problem: Problem) -> float:
+    """The part of a linear reward that nothing changes."""
+    return problem.reward.constant if isinstance(problem.reward, Linear) else 0.0

@@ -1,0 +1,230 @@
+"""Model predictive control: plan a few steps ahead, take the first, plan again.
+
+The plan maximises, in the mean dynamics x_l+1 = W phi(x_l, a_l),
+
+    sum_{l=0}^{L-1} discount^l r(x_l, a_l, x_l+1) + discount^L V(x_L)
+
+over L actions. V is the value as if every action were allowed, which linear models with a
+quadratic reward have in closed form (`riccati`); elsewhere it is one more step with the last
+action held, so that every action has a consequence that counts. Steps beyond the horizon do not
+count. What kind of problem that is decides how it is solved (`MPC.solve`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi._io.files import Saved
+from ivvi.errors import InputError
+from ivvi.features.blocks import Array
+from ivvi.planning.mpc.beam_search import best_choice, is_held, usual_depth
+from ivvi.planning.mpc.box_qp import BoxQP
+from ivvi.planning.mpc.lookahead import Lookahead, is_quadratic, quadratic_form
+from ivvi.planning.mpc.newton import maximise
+from ivvi.planning.problem import Problem
+from ivvi.planning.value_iteration.riccati import value_tail
+
+QUADRATIC, SMOOTH = 3, 2
+"""Default lookaheads: of a quadratic program and of Newton's method."""
+TAIL = 24
+"""Steps after the plan whose value is known in closed form; more are taken for as many."""
+
+
+@dataclass(frozen=True)
+class MPC:
+    """Receding horizon on the mean dynamics.
+
+    - Linear dynamics, quadratic or linear reward, a box: an exact quadratic program; with
+      choices besides the box, one for every choice, held to the end of the lookahead.
+    - Other dynamics and rewards over a box: projected Newton steps from several starts.
+    - A finite set: a beam search over sequences, which lists them all where they are few
+      (`ivvi.planning.mpc.beam_search`); large products such as {0, 1}^16 are held and searched by
+      changing coordinates.
+    - Both: Newton steps for every choice, held likewise.
+
+    Parameters
+    ----------
+    lookahead
+        Actions planned ahead, L; by default 3 for quadratic programs, 2 for Newton's method,
+        and for finite sets 10 to 2, fewer the larger they are; never beyond the horizon.
+    starts
+        Starting points of Newton's method.
+    """
+
+    lookahead: int | None = None
+    starts: int = 2
+
+    def __post_init__(self) -> None:
+        if self.lookahead is not None and self.lookahead < 1:
+            raise InputError(f"a lookahead of {self.lookahead}; at least 1 is wanted")
+        if self.starts < 1:
+            raise InputError(f"{self.starts} starts; at least 1 is wanted")
+
+    def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> MPCRule:
+        """Return the rule; nearly all its work is done when it acts."""
+        rule = MPCRule(problem, self.steps(problem), self.starts, seed)
+        _ = rule.numbers  # now, and not inside a loop that JAX traces
+        return rule
+
+    def steps(self, problem: Problem) -> int:
+        """Return how many actions are planned ahead."""
+        smooth = QUADRATIC if is_quadratic(problem) else SMOOTH
+        usual = usual_depth(problem.actions) if problem.actions.is_finite else smooth
+        return min(self.lookahead or usual, problem.horizon)
+
+
+@dataclass(frozen=True, eq=False)
+class MPCRule:
+    """Plan `lookahead` actions from each state and take the first."""
+
+    kind: ClassVar[str] = "mpc"
+    problem: Problem
+    lookahead: int
+    starts: int
+    seed: int
+
+    @classmethod
+    def from_parts(
+        cls, problem: Problem, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+    ) -> MPCRule:
+        """Make the rule again from `parts`."""
+        return cls(problem, **{k: int(settings[k]) for k in ("lookahead", "starts", "seed")})
+
+    def parts(self) -> Saved:
+        """Return settings; the problem says the rest."""
+        return {"lookahead": self.lookahead, "starts": self.starts, "seed": self.seed}, {}
+
+    def begin(self, n: int) -> Array:
+        """Start from plans in the middle of the box, (n, L, d_c)."""
+        actions = self.problem.actions
+        middle = (actions.low + actions.high) / 2
+        return jnp.broadcast_to(jnp.asarray(middle), (n, self.lookahead, len(middle)))
+
+    def act(self, x: Array, h: Array, memory: Array) -> tuple[Array, Array]:
+        """Plan from x (n, d_x) and return the first actions; the plans, shifted, are remembered."""
+        return self.decide(self.numbers, x, h, memory)
+
+    @cached_property
+    def shape(self) -> Hashable:
+        """What decides how `decide` is compiled: everything but the numbers of the model."""
+        settings = self.problem.horizon, self.lookahead, self.starts, self.seed
+        return (self.problem.shape, self._is_program, *settings)
+
+    @cached_property
+    def numbers(self) -> Any:
+        """What the model says: quadratic programs and their H, F, f; else W, noise, knots.
+
+        There is a program for each number of steps to the horizon, up to L + `TAIL`.
+        """
+        problem, actions, L = self.problem, self.problem.actions, self.lookahead
+        tail = value_tail(problem, self._tail_steps) if self._tail_steps else None
+        if not self._is_program:
+            return problem.numbers, tail
+        low, high = (np.tile(side, L) for side in (actions.low, actions.high))
+        boxes = self._places(actions.continuous)
+        programs = []
+        for remaining in range(1, min(problem.horizon, L + TAIL) + 1):
+            at = max(0, remaining - L)
+            after = (0.0, 0.0) if tail is None else (tail[0][at], tail[1][at])
+            H, F, f = quadratic_form(problem, L, remaining, after)
+            programs.append((BoxQP.of(H[np.ix_(boxes, boxes)], low, high), H, F, f))
+        return _stacked(programs)
+
+    def decide(self, numbers: Any, x: Array, h: Array, memory: Array) -> tuple[Array, Array]:
+        """Act with the numbers of any rule of the same `shape`."""
+        actions, horizon = self.problem.actions, self.problem.horizon
+        if self._is_program:
+            remaining = jnp.where(h < horizon, horizon - h, horizon)
+            at = jnp.clip(remaining, 1, len(numbers[-1])) - 1
+            program = jax.tree_util.tree_map(lambda part: jnp.asarray(part)[at], numbers)
+            boxes, choices = self._programs(program, x, memory)
+        else:
+            of_model, tail = numbers
+            ahead = Lookahead(self.problem.with_numbers(of_model), self.lookahead, tail)
+            if actions.is_finite:
+                boxes, choices = memory, best_choice(ahead, x, h)
+            else:
+                boxes, choices = self._newton(ahead, x, h, memory)
+        shifted = jnp.concatenate([boxes[:, 1:], boxes[:, -1:]], axis=1)
+        return actions.join(boxes[:, 0], choices), shifted
+
+    @property
+    def _is_program(self) -> bool:
+        """Whether the plan is the solution of a quadratic program."""
+        return is_quadratic(self.problem) and not self.problem.actions.is_finite
+
+    @property
+    def _tail_steps(self) -> int:
+        """Steps after the plan whose value is used: none where it has no closed form."""
+        problem = self.problem
+        if not is_quadratic(problem) or (problem.actions.is_finite and is_held(problem.actions)):
+            return 0
+        return max(0, min(problem.horizon - self.lookahead, TAIL))
+
+    def _places(self, coordinates: Sequence[int]) -> list[int]:
+        """Where these coordinates of the action stand in a flat plan, step after step."""
+        width = self.problem.actions.dim
+        return [step * width + at for step in range(self.lookahead) for at in coordinates]
+
+    def _programs(self, numbers: Any, x: Array, memory: Array) -> tuple[Array, Array]:
+        """Solve the program of every choice, held for the whole plan; keep the best plan."""
+        program, H, F, f = numbers
+        actions, n = self.problem.actions, len(x)
+        boxes, others = (self._places(part) for part in (actions.continuous, actions.discrete))
+        held = jnp.tile(jnp.asarray(actions.choices), (1, self.lookahead))  # (m, L d_d)
+        slope, m = x @ F.T + f, len(held)
+        g = slope[:, boxes] + (held @ H[np.ix_(others, boxes)])[:, None]  # (m, n, L d_c)
+        start = jnp.broadcast_to(memory.reshape(n, -1), g.shape)
+        flat = program(g.reshape(m * n, -1), start.reshape(m * n, -1)).reshape(g.shape)
+        cost = jnp.sum((flat @ program.H / 2 + g) * flat, axis=-1) + held @ slope[:, others].T
+        cost = cost + jnp.sum((held @ H[np.ix_(others, others)] / 2) * held, axis=-1)[:, None]
+        best = jnp.argmin(cost, axis=0)
+        return flat[best, jnp.arange(n)].reshape(memory.shape), jnp.asarray(actions.choices)[best]
+
+    def _newton(self, ahead: Lookahead, x: Array, h: Array, memory: Array) -> tuple[Array, Array]:
+        """Maximise over the box for every choice, from every start; keep the best plan."""
+        actions, n = self.problem.actions, len(x)
+        m, s = len(actions.choices), self.starts
+        rng = np.random.default_rng(self.seed)
+        drawn = rng.uniform(actions.low, actions.high, (s - 1, self.lookahead, len(actions.low)))
+        plans = jnp.concatenate(
+            [memory[None], jnp.broadcast_to(jnp.asarray(drawn)[:, None], (s - 1, *memory.shape))]
+        )
+        choices = jnp.asarray(actions.choices)
+        # one row for each (start, choice, state)
+        rows = jnp.broadcast_to(plans[:, None], (s, m, *memory.shape))
+        rows = rows.reshape(s * m * n, *memory.shape[1:])
+        held = jnp.broadcast_to(choices[None, :, None], (s, m, n, choices.shape[1]))
+        held = held.reshape(s * m * n, choices.shape[1])
+        states = jnp.broadcast_to(x, (s, m, *x.shape)).reshape(s * m * n, x.shape[1])
+
+        def taken(plans: Array) -> Array:
+            return actions.join(plans, jnp.repeat(held[:, None], plans.shape[1], axis=1))
+
+        found, reached = maximise(
+            lambda plans: ahead(states, taken(plans), h),
+            rows,
+            actions.low,
+            actions.high,
+            residuals=(lambda plans: ahead.residuals(states, taken(plans), h))
+            if ahead.has_residuals
+            else None,
+        )
+        best = jnp.argmax(reached.reshape(s * m, n), axis=0)
+        pick = best * n + jnp.arange(n)
+        return found[pick], held[pick]
+
+
+def _stacked(programs: Sequence[Any]) -> Any:
+    """Put programs of one shape on a leading axis."""
+    xp = programs[-1][1].__array_namespace__()  # that of JAX where weights are traced
+    return jax.tree_util.tree_map(
+        lambda *parts: xp.stack([xp.asarray(p) for p in parts]), *programs
+    )

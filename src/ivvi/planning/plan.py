@@ -1,0 +1,139 @@
+"""`plan`: from a model and a reward to a policy."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from typing import Any
+
+from ivvi.dynamics.model import Dynamics
+from ivvi.errors import InputError, PlanningWarning, hint
+from ivvi.planning import MPC, SPEDE, Auto, Cautious, Planner, Problem, ValueIteration
+from ivvi.planning.auto import Contest
+from ivvi.planning.comparison import Comparison
+from ivvi.planning.policy import Policy
+from ivvi.planning.problem import Rule
+from ivvi.planning.trials import Trials
+
+PLANNERS: dict[str, type[Any]] = {
+    "auto": Auto,
+    "mpc": MPC,
+    "value-iteration": ValueIteration,
+    "spede": SPEDE,
+}
+
+FORCED = 24
+"""Episodes in which a plan whose method was forced meets its rivals."""
+
+logger = logging.getLogger(__name__)
+
+
+def make_planner(word: str, **settings: Any) -> Planner:
+    """Return the planner of a word with settings."""
+    if word not in PLANNERS:
+        raise InputError(f"unknown planner {word!r}{hint(word, PLANNERS)}")
+    return PLANNERS[word](**settings)  # type: ignore[no-any-return]
+
+
+def plan(  # noqa: PLR0913
+    model: Dynamics,
+    reward: Any,
+    actions: Any,
+    *,
+    horizon: int = 100,
+    discount: float = 1.0,
+    method: Planner | str = "auto",
+    caution: float = 0.0,
+    abstain: float | None = None,
+    fallback: Any = "best",
+    states: Any = None,
+    terminal: Any = None,
+    compare: bool = True,
+    seed: int = 0,
+    progress: Any = None,
+) -> Policy:
+    """Plan in estimated dynamics.
+
+    Parameters
+    ----------
+    model
+        Dynamics (`fit.model`, `ivvi.load_model`).
+    reward
+        A reward word (``quadratic:weight=0.05,target=0``, ``linear:..``, ``learned``,
+        ``module:function``), a reward of `ivvi.rewards`, or a function of (x, a),
+        (x, a, x') or (x, a, x', h) on batches, written for JAX.
+    actions
+        (low, high) of a box, the rows of a finite set, or `ivvi.Actions`.
+    horizon, discount
+        Length of an episode and the weight of a later step.
+    method
+        ``auto`` (the default) plans with every method that fits the problem, runs the plans and
+        simple rivals in the model, and keeps the one that earns most (`policy.comparison`);
+        ``mpc``, ``value-iteration``, ``spede``, or a planner with settings forces one.
+    caution
+        From 0 (none) to a confidence below 1: the plan leaves the fallback only as far as its
+        gain has a lower bound above zero (`ivvi.planning.cautious`).
+    abstain
+        Share of the log's rows that count as supported, such as 0.99: where state and action
+        lie outside, the fallback is done.
+    fallback
+        What a cautious plan falls back on: ``usual`` (what was done in the log), ``zero``, an
+        action (d_a,), a policy, or ``best`` of the simple ones, by a lower bound of its value.
+    states
+        States where the plan should be good, (n, d_x); by default a sample of the log's.
+    terminal
+        Tells which states (..., d_x) end an episode.
+    compare
+        Whether a plan whose method is forced also meets rivals that need no plan, in the model.
+    seed
+        Seed of planners that draw at random, and of the episodes in which plans are compared.
+
+    Examples
+    --------
+    >>> import ivvi
+    >>> log = ivvi.make_env("linear", dim=2).collect(episodes=20, horizon=100, seed=1)
+    >>> policy = ivvi.plan(ivvi.estimate(log).model, "quadratic:weight=0.05", (-1, 1))
+    >>> policy([10.0, 10.0]).tolist()
+    [1.0, 1.0]
+    """
+    planner = make_planner(method) if isinstance(method, str) else method
+    if caution or abstain is not None:
+        planner = Cautious(planner, caution, abstain, fallback)
+    problem = Problem.of(
+        model,
+        reward,
+        actions,
+        horizon=horizon,
+        discount=discount,
+        states=states,
+        terminal=terminal,
+    )
+    logger.info("planning %d steps with %s in %s", horizon, planner, problem.actions)
+    rule, comparison = _planned(problem, planner, seed, progress, compare=compare)
+    doubts = () if comparison is None else comparison.doubts
+    for text in (*weakness(model), *doubts):
+        warnings.warn(text, PlanningWarning, stacklevel=2)
+    return Policy(problem, rule, comparison)
+
+
+def weakness(model: Dynamics) -> tuple[str, ...]:
+    """What the fit said of instruments that are not strong, to be repeated where one decides."""
+    verdict = model.verdict
+    if verdict is None or verdict.word in ("", "strong"):
+        return ()
+    return (f"{verdict.sentence}; the plan rests on them",)
+
+
+def _planned(
+    problem: Problem, planner: Planner, seed: int, progress: Any, *, compare: bool
+) -> tuple[Rule, Comparison | None]:
+    """Plan, and compare the plan with rivals that need none."""
+    if isinstance(planner, Auto):
+        return planner.compare(problem, seed=seed, progress=progress)
+    rule = planner.solve(problem, seed=seed, progress=progress)
+    if not compare or not (len(problem.model.starts) or len(problem.model.states)):
+        return rule, None
+    contest = Contest(problem, Trials.of(problem, seed, FORCED))
+    contest.enter_rivals(seed)
+    contest.enter(rule.kind, rule)
+    return rule, contest.compared(rule.kind)

@@ -1,0 +1,161 @@
+"""A policy: states in, actions out; saved and loaded without pickle."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ivvi._io.files import load_folder, nest, save_folder, unnest
+from ivvi.actions import Actions
+from ivvi.dynamics.model import Dynamics
+from ivvi.dynamics.rollout import Decision
+from ivvi.errors import FileError, InputError
+from ivvi.features.blocks import Array
+from ivvi.features.custom_block import import_function, import_path
+from ivvi.planning import RULES
+from ivvi.planning.comparison import Comparison
+from ivvi.planning.problem import Problem, Rule
+from ivvi.rewards import reward_from_json, reward_to_json
+
+KIND = "policy"
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """What a planner recommends.
+
+    Calling it with states gives actions. It is deterministic: the same states give the
+    same actions.
+
+    Attributes
+    ----------
+    problem
+        What was planned for: model, reward, actions, horizon.
+    rule
+        How the planner decides.
+    comparison
+        What the plan and its rivals earn in the model; None where it was not compared.
+    """
+
+    problem: Problem
+    rule: Rule
+    comparison: Comparison | None = None
+
+    def __call__(self, x: Any, step: int = 0) -> np.ndarray:
+        """Return actions (n, d_a) for states (n, d_x), or (d_a,) for one state (d_x,)."""
+        states = np.asarray(x, dtype=np.float64)
+        names = self.problem.model.state
+        if states.ndim not in (1, 2) or states.shape[-1] != len(names):
+            raise InputError(
+                f"states of shape {states.shape} were given; (n, {len(names)}) or "
+                f"({len(names)},) is wanted ({', '.join(names)})"
+            )
+        if not np.isfinite(states).all():
+            raise InputError("a state holds values that are not finite numbers")
+        check_steps(self, step + 1)
+        with jax.enable_x64(True):
+            decision = Decision.of(self)
+            actions = _compiled(decision)(decision.numbers, np.atleast_2d(states), step)
+            actions = np.asarray(actions)
+        return actions if states.ndim == 2 else actions[0]
+
+    def begin(self, n: int) -> Any:
+        """Return what is remembered between the steps of n episodes that run side by side."""
+        return self.rule.begin(n)
+
+    def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
+        """Act inside `jax.jit`, with memory (a warm start) from step to step."""
+        return self.rule.act(x, h, memory)
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Save as a folder of JSON and npz, atomically; a user's reward by its import path."""
+        problem = self.problem
+        model, arrays = problem.model.parts()
+        settings, found = self.rule.parts()
+        document = {
+            "model": model,
+            "reward": reward_to_json(problem.reward),
+            "actions": problem.actions.to_json(),
+            "horizon": problem.horizon,
+            "discount": problem.discount,
+            "terminal": _path_of(problem.terminal),
+            "rule": {"kind": self.rule.kind, **settings},
+            "comparison": None if self.comparison is None else self.comparison.to_json(),
+        }
+        everything = nest("model", arrays) | nest("rule", found)
+        return save_folder(path, KIND, document, everything, force=force)
+
+    def __repr__(self) -> str:
+        d_x = len(self.problem.model.state)
+        states = f"{d_x} state{'' if d_x == 1 else 's'}"
+        return f"Policy({self.rule.kind}, {states}, {self.problem.actions})"
+
+
+def check_steps(policy: Any, steps: int) -> None:
+    """Refuse more steps than a plan has: it says nothing about those after its end."""
+    known = getattr(policy.rule, "steps", None) if isinstance(policy, Policy) else None
+    if known is not None and steps > known:
+        raise InputError(
+            f"the plan has {known} steps; {steps} are asked for: plan with a longer horizon"
+        )
+
+
+def load_policy(path: str | os.PathLike[str]) -> Policy:
+    """Load what `Policy.save` saved.
+
+    Nothing in it is executed, but a reward, features or an end that were a user's function
+    are imported by their path; they must be where they were.
+    """
+    document, arrays = load_folder(path, KIND)
+    try:
+        model = Dynamics.from_parts(document["model"], unnest("model", arrays))
+        terminal = document["terminal"]
+        problem = Problem(
+            model,
+            reward_from_json(document["reward"], model),
+            Actions.from_json(document["actions"]),
+            int(document["horizon"]),
+            float(document["discount"]),
+            terminal=None if terminal is None else import_function(terminal),
+        )
+        settings = dict(document["rule"])
+        make = RULES[settings.pop("kind")]
+        compared = document["comparison"]
+        return Policy(
+            problem,
+            make(problem, settings, unnest("rule", arrays)),
+            None if compared is None else Comparison.from_json(compared),
+        )
+    except FileError as error:
+        raise FileError(f"the policy {path} cannot be used: {error}") from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise FileError(f"{path} is not a complete policy: {error}") from error
+
+
+@lru_cache(maxsize=64)
+def _compiled(decision: Decision) -> Callable[..., Any]:
+    """Compile the decision for states (n, d_x) at step h, without memory."""
+
+    def act(numbers: Any, x: Array, h: Array) -> Array:
+        return decision.decide(numbers, x, h, decision.begin(len(x)))[0]
+
+    return jax.jit(act)  # type: ignore[no-any-return]
+
+
+def _path_of(function: Any) -> str | None:
+    """Return ``module:name`` of a function that can be found again."""
+    if function is None:
+        return None
+    path, found = import_path(function.function)
+    if found:
+        return path
+    raise InputError(
+        f"the policy cannot be saved: {path!r} cannot be imported; define it at the top of a module"
+    )

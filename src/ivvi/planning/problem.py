@@ -1,0 +1,271 @@
+"""A planning problem: dynamics, reward, actions and how long they matter."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import warnings
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from ivvi._io.files import Saved
+from ivvi.actions import Actions, make_actions
+from ivvi.dynamics.model import Dynamics, affine_part
+from ivvi.errors import InputError, PlanningWarning
+from ivvi.features.blocks import Array
+from ivvi.rewards import Learned, Reward, make_ending, make_reward
+
+MOST_STATES = 4096
+EXPLODING = 1e3
+"""Growth of the states over the horizon beyond which a model is called unstable."""
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Maximise E sum_h discount^h r(x_h, a_h, x_h+1) in x' = W phi(x, a) + noise.
+
+    Attributes
+    ----------
+    model
+        The dynamics.
+    reward
+        r(x, a, x', h).
+    actions
+        What may be done.
+    horizon
+        Steps of an episode.
+    discount
+        Weight of a step against the one before, in (0, 1].
+    states
+        States where the plan should be good, (n, d_x): a sample of the log's, and starts.
+    terminal
+        Tells which states end an episode, from rows (n, d_x) to (n,); None when none does.
+    """
+
+    model: Dynamics
+    reward: Reward
+    actions: Actions
+    horizon: int
+    discount: float = 1.0
+    states: np.ndarray | None = None
+    terminal: Callable[[Array], Array] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "terminal", make_ending(self.terminal))
+
+    @classmethod
+    def of(
+        cls,
+        model: Dynamics,
+        reward: Any,
+        actions: Any,
+        *,
+        horizon: int = 100,
+        discount: float = 1.0,
+        states: Any = None,
+        terminal: Callable[[Array], Array] | None = None,
+    ) -> Problem:
+        """Check everything a user gives, and warn of models that should not be trusted."""
+        if not isinstance(horizon, int | np.integer) or horizon < 1:
+            raise InputError(f"the horizon is {horizon}; a whole number from 1 on is wanted")
+        if not 0 < discount <= 1:
+            raise InputError(f"the discount is {discount:g}; a number in (0, 1] is wanted")
+        if model.d_next != len(model.state):
+            raise InputError(
+                f"the model predicts {model.d_next} columns from {len(model.state)} states; "
+                "planning needs the next value of every state"
+            )
+        made = make_actions(actions, model.action)
+        given = None if states is None else state_rows(states, model)
+        problem = cls(
+            model, make_reward(reward, model), made, int(horizon), discount, given, terminal
+        )
+        _check_functions(problem)
+        for text in problem.doubts:
+            warnings.warn(text, PlanningWarning, stacklevel=3)
+        return problem
+
+    @cached_property
+    def affine(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """c, P, Q of x' = c + P x + Q a when the model is of that form, else None."""
+        return affine_part(self.model)
+
+    @property
+    def additive(self) -> bool:
+        """Whether the mean is f(x) + g(a): no feature looks at states and actions at once."""
+        return all(block.of in ("state", "input") for block in self.model.phi.blocks)
+
+    @property
+    def numbers(self) -> tuple[Any, ...]:
+        """The numbers of the model: weights, noise covariance, knots, reach."""
+        return self.model.numbers
+
+    def with_numbers(self, numbers: tuple[Any, ...]) -> Problem:
+        """Return the same problem in a model with other `numbers` (tracers of JAX too)."""
+        model = self.model.with_numbers(numbers)
+        return dataclasses.replace(self, model=model, reward=make_reward(self.reward, model))
+
+    def with_weights(self, W: Array, noise_cov: Array | None = None) -> Problem:
+        """Return the same problem in a model with other weights, and other noise if it is given."""
+        _, noise, *rest = self.model.numbers
+        return self.with_numbers((W, noise if noise_cov is None else noise_cov, *rest))
+
+    @cached_property
+    def shape(self) -> Hashable:
+        """Everything but the numbers of the model: problems of one shape share programs."""
+        model, learned = self.model, isinstance(self.reward, Learned)
+        return (
+            model.phi.shape,
+            (model.state, model.action, model.outputs, model.categories),
+            "learned" if learned else self.reward,
+            json.dumps(self.actions.to_json()),
+            self.discount,
+            self.terminal,
+        )
+
+    @property
+    def support(self) -> np.ndarray:
+        """States to plan on, (n, d_x): those given, else the model's sample of the log."""
+        chosen = self.model.states if self.states is None else self.states
+        if len(chosen) == 0:
+            raise InputError(
+                "the model holds no sample of states (it was fitted from moments alone); pass "
+                "the states where the plan should be good"
+            )
+        return chosen[:MOST_STATES]
+
+    @property
+    def starts(self) -> np.ndarray:
+        """Where episodes begin, (n, d_x): the log's first states, else the states to plan on."""
+        return self.model.starts if len(self.model.starts) else self.support
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What a planner may be fooled by: unidentified actions, exploding dynamics."""
+        found = []
+        directions = [d for d in self.model.unidentified if _names_any(d, self.model.action)]
+        if directions:
+            found.append(
+                f"the log does not identify the effect of {'; '.join(directions)}: the plan "
+                "rests on the minimum-norm guess there"
+            )
+        if self.affine is not None:
+            radius = float(np.abs(np.linalg.eigvals(self.affine[1])).max(initial=0.0))
+            effective = min(self.horizon, 1 / (1 - self.discount) if self.discount < 1 else np.inf)
+            if radius > 1 and effective * np.log(radius) > np.log(EXPLODING):
+                found.append(
+                    f"the model's states explode: spectral radius {radius:.4g} over "
+                    f"{self.horizon} steps; values far ahead mean nothing"
+                )
+        return tuple(found)
+
+
+class Rule(Protocol):
+    """How a planner decides: a pure function for JAX, and settings and arrays to save.
+
+    `kind` is the word of the planner that made it. A rule whose plan ends says after how many
+    `steps`; without them (or None) it serves any number.
+    """
+
+    @property
+    def kind(self) -> str:
+        """The planner's word."""
+        ...
+
+    def begin(self, n: int) -> Any:
+        """Return what is remembered between the steps of n episodes (arrays or ())."""
+        ...
+
+    def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
+        """Return actions (n, d_a) for states (n, d_x) at step h, and what to remember."""
+        ...
+
+    def parts(self) -> Saved:
+        """Return JSON settings and arrays from which the rule can be made again."""
+        ...
+
+
+class Planner(Protocol):
+    """A planner: a frozen value that turns a problem into a rule."""
+
+    def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> Rule:
+        """Plan; `progress` is called with the number of iterations just done."""
+        ...
+
+
+def state_rows(states: Any, model: Dynamics) -> np.ndarray:
+    """Return states that a user gives as rows (n, d_x) of finite numbers, or refuse them."""
+    found = np.atleast_2d(np.asarray(states, dtype=np.float64))
+    if found.ndim != 2 or found.shape[1] != len(model.state) or not np.isfinite(found).all():
+        raise InputError(
+            f"states of shape {found.shape} were given; rows of {len(model.state)} finite "
+            f"numbers are wanted ({', '.join(model.state)})"
+        )
+    return found
+
+
+def _check_functions(problem: Problem) -> None:
+    """Try reward and end on a few states and actions: the right shape, finite numbers."""
+    import jax
+    import jax.numpy as jnp
+
+    model = problem.model
+    n = next(n for n in range(3, 6) if n not in (len(model.state), len(model.action)))
+    rng = np.random.default_rng(0)
+    states = model.states if problem.states is None else problem.states
+    x = (
+        states[rng.integers(len(states), size=n)]
+        if len(states)
+        else np.zeros((n, len(model.state)))
+    )
+    a = problem.actions.sample(n, rng)
+    with jax.enable_x64(True):
+        x_next = model.mean(jnp.asarray(x), jnp.asarray(a))
+        given = jnp.asarray(x), jnp.asarray(a), x_next, 0
+        values = _tried("the reward", problem.reward, given, n)
+        ends = np.zeros(n)
+        if problem.terminal is not None:
+            ends = _tried("terminal", problem.terminal, (x_next,), n)
+    for what, found, at in (("the reward", values, x), ("terminal", ends, np.asarray(x_next))):
+        if not np.isfinite(found).all():
+            bad = int(np.flatnonzero(~np.isfinite(found))[0])
+            where = ", ".join(f"{s}={v:.4g}" for s, v in zip(model.state, at[bad], strict=True))
+            raise InputError(f"{what} is {found[bad]} at {where}; a finite number is expected")
+
+
+def _tried(what: str, function: Callable[..., Any], given: tuple[Any, ...], n: int) -> np.ndarray:
+    """Call a user's function, under JAX's tracing too; what goes wrong is said in a sentence."""
+    import jax
+
+    try:
+        values = np.asarray(function(*given), dtype=np.float64)
+        jax.eval_shape(function, *given)
+    except InputError:
+        raise
+    except jax.errors.JAXTypeError as error:
+        raise InputError(
+            f"{what} cannot be compiled: write it with operators and jax.numpy, without branches "
+            f"on values and without NumPy's own functions ({_sentence(error)})"
+        ) from error
+    except Exception as error:
+        raise InputError(f"{what} cannot be evaluated on {n} states: {_sentence(error)}") from error
+    if values.shape != (n,):
+        raise InputError(
+            f"{what} returned shape {values.shape} for {n} states; one number for each is expected"
+        )
+    return values
+
+
+def _sentence(error: Exception) -> str:
+    """Return the first line of an error's words, or its name."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:200]
+
+
+def _names_any(direction: str, names: tuple[str, ...]) -> bool:
+    return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", direction) for name in names)

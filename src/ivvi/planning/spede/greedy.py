@@ -1,0 +1,183 @@
+"""The best action for a value function that is linear in spectral features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi.features.blocks import Array
+from ivvi.planning.mpc.newton import maximise
+from ivvi.planning.problem import Problem
+from ivvi.planning.spede.features import Spectral
+from ivvi.planning.value_iteration.quadrature import uses_next_state
+
+NOISE_PAIRS = 16
+"""Antithetic pairs of draws over which a reward of (x, a, x') is averaged."""
+ROWS_AT_ONCE = 1 << 14
+
+
+@dataclass(frozen=True, eq=False)
+class Greedy:
+    """argmax_a Q(x, a), Q(x, a) = E r(x, a, x') + discount w . E features(x').
+
+    A finite set is searched whole. Over a box, the best of `starts` points, one of them a
+    guess, takes projected Newton steps; in a product this is done for every choice.
+
+    Attributes
+    ----------
+    seed
+        Seed of the points and of the noise in rewards of (x, a, x').
+    """
+
+    problem: Problem
+    starts: int
+    seed: int
+
+    @property
+    def shape(self) -> Hashable:
+        """Everything but numbers: what is compiled for one serves all of the same shape."""
+        return self.problem.shape, self.starts, self.seed
+
+    @property
+    def numbers(self) -> Any:
+        """The numbers of the model."""
+        return self.problem.numbers
+
+    def with_numbers(self, numbers: Any) -> Greedy:
+        """Return the same with other numbers (tracers of JAX too)."""
+        return replace(self, problem=self.problem.with_numbers(numbers))
+
+    def mean(self, x: Array, a: Array) -> Array:
+        """Return E[x' | x, do(a)], (n, d_x)."""
+        return self.problem.model.mean(x, a)
+
+    def q(self, x: Array, a: Array, h: Array, features: Spectral, w: Array) -> Array:
+        """Value actions (n, d_a) in states (n, d_x) at step h; returns (n,)."""
+        ahead = features.expected(self.mean(x, a), w)
+        return self.reward(x, a, h) + self.problem.discount * ahead
+
+    def reward(self, x: Array, a: Array, h: Array) -> Array:
+        """E r(x, a, x') over the noise, (n,); only a user's function can depend on x'."""
+        problem, m = self.problem, self.mean(x, a)
+        if not uses_next_state(problem):
+            return problem.reward(x, a, m, h)
+        noise = jnp.broadcast_to(self._draws[:, None], (len(self._draws), *m.shape))
+        x_next = problem.model.next_state(m, noise)
+        return jnp.mean(problem.reward(x, a, x_next, h), axis=0)
+
+    def best(
+        self, x: Array, h: Array, features: Spectral, w: Array, guess: Array, steps: int
+    ) -> tuple[Array, Array]:
+        """Return the best actions (n, d_a) and their values (n,), from a guess (n, d_a)."""
+        actions = self.problem.actions
+        if actions.is_finite:
+            return self._best_choice(x, h, features, w)
+        near = guess[:, list(actions.continuous)]
+
+        def with_choice(choice: Array) -> tuple[Array, Array]:
+            def q(box: Array) -> Array:
+                return self.q(x, actions.join(box, choice), h, features, w)
+
+            start = self._screened(q, near)
+            bend = lambda box: self._hessian(x, box[:, 0], choice, h, features, w)  # noqa: E731
+            found, value = maximise(
+                lambda box: q(box[:, 0]),
+                start[:, None],
+                actions.low,
+                actions.high,
+                steps=steps,
+                hessian=bend,
+            )
+            return found[:, 0], value
+
+        choices = jnp.asarray(actions.choices)
+        boxes, values = jax.lax.map(with_choice, choices)
+        pick = jnp.argmax(values, axis=0)
+        rows = jnp.arange(len(x))
+        return actions.join(boxes[pick, rows], choices[pick]), values[pick, rows]
+
+    def _best_choice(self, x: Array, h: Array, features: Spectral, w: Array) -> tuple[Array, Array]:
+        """Search a finite set whole, some choices at a time.
+
+        Where the mean is f(x) + g(a), what is expected of all choices is a matrix product.
+        """
+        choices = jnp.asarray(self.problem.actions.choices)
+        additive = self.problem.additive
+        value = self.reward if additive else partial(self.q, features=features, w=w)
+
+        def everywhere(choice: Array) -> Array:
+            return jnp.broadcast_to(choice, (len(x), len(choice)))
+
+        at_once = max(1, min(len(choices), ROWS_AT_ONCE // len(x)))
+        values = jax.lax.map(lambda a: value(x, everywhere(a), h), choices, batch_size=at_once)
+        if additive:
+            of_choices = self.mean(jnp.zeros((len(choices), x.shape[1])), choices)
+            means, shifts = self.mean(x, everywhere(choices[0])), of_choices - of_choices[0]
+            values += self.problem.discount * features.expected_of_sums(means, shifts, w).T
+        pick = jnp.argmax(values, axis=0)
+        return choices[pick], values[pick, jnp.arange(len(x))]
+
+    def _screened(self, q: Callable[[Array], Array], near: Array) -> Array:
+        """Return the best of the guess and points spread over the box, (n, d_c)."""
+        low, high = self.problem.actions.low, self.problem.actions.high
+        rng = np.random.default_rng(self.seed)
+        spread = jnp.asarray(rng.uniform(low, high, (self.starts - 1, len(low))))
+        points = jnp.concatenate(
+            [near[None], jnp.broadcast_to(spread[:, None], (self.starts - 1, *near.shape))]
+        )
+        best = jnp.argmax(jax.lax.map(q, points), axis=0)
+        return points[best, jnp.arange(len(near))]
+
+    def _hessian(
+        self, x: Array, box: Array, choice: Array, h: Array, features: Spectral, w: Array
+    ) -> Array:
+        """Second derivatives of Q in the continuous coordinates, (n, d_c, d_c).
+
+        With m = W phi(x, a) and its Jacobian J: J^T G'' J from the features, and the second
+        derivatives of r + discount G' . m with G' held.
+        """
+        join, discount = self.problem.actions.join, self.problem.discount
+
+        def mean(u: Array) -> Array:
+            return self.mean(x, join(u, choice))
+
+        m = mean(box)
+        slope = jax.grad(lambda m: jnp.sum(features.expected(m, w)))(m)
+
+        def rest(u: Array) -> Array:
+            ahead = jnp.sum(slope * mean(u), axis=1)
+            return jnp.sum(self.reward(x, join(u, choice), h) + discount * ahead)
+
+        def along(e: Array) -> tuple[Array, Array]:
+            push = (jnp.broadcast_to(e, box.shape),)
+            return jax.jvp(mean, (box,), push)[1], jax.jvp(jax.grad(rest), (box,), push)[1]
+
+        J, bend = jax.vmap(along)(jnp.eye(box.shape[1]))  # (d_c, n, d_x), (d_c, n, d_c)
+        curved = jnp.einsum("ink,nkl,jnl->nij", J, features.hessian(m, w), J, optimize="optimal")
+        return discount * curved + jnp.moveaxis(bend, 0, 1)
+
+    @cached_property
+    def _draws(self) -> np.ndarray:
+        """Antithetic draws of standard normal noise, (2 NOISE_PAIRS, d_x)."""
+        shape = NOISE_PAIRS, len(self.problem.model.state)
+        drawn = np.random.default_rng(self.seed).normal(size=shape)
+        return np.concatenate([drawn, -drawn])
+
+
+@dataclass(frozen=True)
+class Mould:
+    """The key of compiled programs: equal for all of one shape, with one of them to trace."""
+
+    shape: Hashable
+    greedy: Greedy = field(compare=False)
+
+    @classmethod
+    def of(cls, greedy: Greedy) -> Mould:
+        """Return the key under which programs of `greedy` are kept."""
+        return cls(greedy.shape, greedy)

@@ -1,0 +1,213 @@
+"""SPEDE: planning in spectral features of the Gaussian transition (Ren et al. 2022).
+
+    Q_h(x, a) = r(x, a) + discount w_h . E[features(x') | m],   m = W phi(x, a),
+
+x' ~ N(m, Sigma). The features are waves at random frequencies and polynomials
+(`spectral.Spectral`); w_h comes from a regression of V_h+1 on sampled states
+(`spectral_iteration.Backward`). What a user would have to tune (how wide the waves are, how many,
+the penalty) is chosen by the Bellman residual on states held out.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Hashable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi._io.files import Saved
+from ivvi.errors import InputError, PlanningWarning
+from ivvi.features.blocks import Array
+from ivvi.planning.problem import Problem
+from ivvi.planning.spede.features import Spectral
+from ivvi.planning.spede.greedy import Greedy
+from ivvi.planning.spede.iteration import Backward
+from ivvi.planning.spede.regression import BANDWIDTHS, COUNTS, RIDGES, Choice, Contest, Regression
+from ivvi.planning.spede.sampling import first_states, model_returns, reached_states
+
+STATES = 3000
+PILOT = Choice(features=256, bandwidth=1.0, ridge=1e-4)
+"""The usual settings: good enough to say which others are better."""
+GUIDE_RIDGE = 1e-4
+ACT_STEPS = 8
+ROWS = 16
+"""Weights are filled up to a multiple of so many rows: fewer shapes to compile for."""
+
+
+@dataclass(frozen=True)
+class SPEDE:
+    """Fitted value iteration on spectral features of the mean W phi(x, a).
+
+    What is None is chosen from the model and the sampled states: a pilot plan with usual
+    settings gives values, and candidates are compared by how well they predict them where
+    they were not fitted, several draws of the frequencies among them.
+
+    Parameters
+    ----------
+    features
+        Number of waves.
+    bandwidth
+        Width of the kernel, in standard deviations of the sampled states.
+    ridge
+        Penalty on the weights of the waves.
+    states
+        Number of sampled states: of the log, and reached from them in the model.
+    seeds
+        Draws of the frequencies that are compared.
+    starts
+        Points of a box from which the best action is sought.
+
+    Examples
+    --------
+    >>> import ivvi
+    >>> log = ivvi.make_env("linear", dim=1).collect(episodes=20, horizon=100, seed=1)
+    >>> model = ivvi.estimate(log).model
+    >>> method = ivvi.SPEDE(features=32, states=200, bandwidth=1.0, ridge=1e-4, seeds=1)
+    >>> policy = ivvi.plan(model, "quadratic:weight=0.05", (-1, 1), method=method)
+    >>> policy([10.0]).tolist()
+    [1.0]
+    """
+
+    features: int | None = None
+    bandwidth: float | None = None
+    ridge: float | None = None
+    states: int | None = None
+    seeds: int = 3
+    starts: int = 4
+
+    def __post_init__(self) -> None:
+        for name, least in (("features", 1), ("states", 20), ("seeds", 1), ("starts", 1)):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int | np.integer) and value >= least):
+                raise InputError(
+                    f"SPEDE was given {name}={value}; a whole number from {least} on is wanted"
+                )
+        for name in ("bandwidth", "ridge"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise InputError(f"SPEDE was given {name}={value}; a number above 0 is wanted")
+
+    def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> SPEDERule:
+        """Plan three times over: a pilot, the choice of the features, the plan itself."""
+        rng = np.random.default_rng(seed)
+        greedy = Greedy(problem, self.starts, seed)
+        backward = Backward(greedy, progress)
+        with jax.enable_x64(True):
+            x = first_states(greedy, self.states or STATES, rng)
+            usual = Spectral.draw(x, problem.model.next_cov, PILOT.features, PILOT.bandwidth, rng)
+            pilot = backward.run(x, usual, PILOT.ridge)
+            x = reached_states(backward, x, usual, pilot, rng)
+            _, values = backward.act(x, usual, pilot.weights[-1], 0)
+            contest = Contest(
+                x,
+                values,
+                problem.model.next_cov,
+                backward.columns,
+                COUNTS if self.features is None else (self.features,),
+                BANDWIDTHS if self.bandwidth is None else (self.bandwidth,),
+                RIDGES if self.ridge is None else (self.ridge,),
+            )
+            features, choice = contest.winner(self.seeds, rng)
+            plan = backward.run(x, features, choice.ridge)
+            if plan.diverged:
+                warnings.warn(
+                    f"the values grow without bound after {len(plan.weights)} steps back: the plan "
+                    "looks no further ahead",
+                    PlanningWarning,
+                    stacklevel=4,
+                )
+            known = Regression.of(backward.columns(x, features), features.polynomials, GUIDE_RIDGE)
+            guide = known.fit(plan.actions)
+            curve = model_returns(greedy, features, plan.weights[[0, *plan.improved]], guide)
+        settings = {**asdict(choice), "residual": plan.residual}
+        return SPEDERule(greedy, features, plan.weights, guide, curve, Choice(**settings))
+
+
+@dataclass(frozen=True, eq=False)
+class SPEDERule:
+    """Be greedy for the value of the steps that are left.
+
+    Attributes
+    ----------
+    greedy
+        Finds the best action.
+    features, weights
+        The value with t steps to go is weights[t] . features; the last of the rows (T, p)
+        serves for more steps than that.
+    guide
+        A first guess at the action is features(x) guide, (p, d_a).
+    curve
+        What was earned in the model, in a few short episodes from states of the log, by
+        being greedy after each iteration; the first is greed for the reward alone.
+    choice
+        The settings, and the held-out Bellman residual of the plan.
+    """
+
+    kind: ClassVar[str] = "spede"
+    greedy: Greedy
+    features: Spectral
+    weights: np.ndarray
+    guide: np.ndarray
+    curve: np.ndarray
+    choice: Choice
+
+    @property
+    def steps(self) -> int:
+        """Those of the horizon."""
+        return self.greedy.problem.horizon
+
+    def begin(self, n: int) -> tuple[()]:
+        """Remember nothing."""
+        return ()
+
+    def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
+        """Return the best actions (n, d_a) for states (n, d_x) at step h."""
+        return self.decide(self.numbers, x, h, memory)
+
+    @property
+    def shape(self) -> Hashable:
+        """What decides how `decide` is compiled: everything but numbers."""
+        return self.greedy.shape, self.greedy.problem.horizon
+
+    @property
+    def numbers(self) -> Any:
+        """What the model says, the features and the weights, the last row repeated."""
+        repeated = np.arange(-(-len(self.weights) // ROWS) * ROWS)
+        weights = self.weights[np.minimum(repeated, len(self.weights) - 1)]
+        return self.greedy.numbers, self.features, weights, self.guide
+
+    def decide(self, numbers: Any, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
+        """Act with the numbers of any rule of the same `shape`."""
+        model, features, weights, guide = numbers
+        to_go = self.greedy.problem.horizon - 1 - h
+        w = jnp.asarray(weights)[jnp.clip(to_go, 0, len(weights) - 1)]
+        guess = features.of_states(x) @ guide
+        greedy = self.greedy.with_numbers(model)
+        return greedy.best(x, h, features, w, guess, ACT_STEPS)[0], memory
+
+    def parts(self) -> Saved:
+        """Return settings and arrays from which `from_parts` makes the rule again."""
+        greedy = self.greedy
+        settings = {"starts": greedy.starts, "seed": greedy.seed, "choice": asdict(self.choice)}
+        arrays = {name: getattr(self, name) for name in ("weights", "guide", "curve")}
+        return settings, {**arrays, **self.features.to_arrays()}
+
+    @classmethod
+    def from_parts(
+        cls, problem: Problem, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+    ) -> SPEDERule:
+        """Make the rule again from `parts`."""
+        seed, starts = int(settings["seed"]), int(settings["starts"])
+        return cls(
+            Greedy(problem, starts, seed),
+            Spectral.from_arrays(arrays),
+            arrays["weights"],
+            arrays["guide"],
+            arrays["curve"],
+            Choice(**settings["choice"]),
+        )

@@ -1,0 +1,114 @@
+"""What rules earn in the model they were planned in, all under the same noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi.dynamics.next_state import NoiseLaw, next_state
+from ivvi.dynamics.rollout import Decision
+from ivvi.features.blocks import Array
+from ivvi.planning.problem import Problem, Rule
+
+FAR = 1e12
+"""States are held within this: a plan that explodes is very bad, not undefined."""
+EPISODES, FEWEST, STEPS = 96, 24, 20_000
+"""Episodes of a trial: fewer where the horizon is long."""
+
+
+@dataclass(frozen=True)
+class Mould:
+    """The key of compiled programs: equal for all of one shape, with one of them to trace."""
+
+    shape: Any
+    problem: Problem = field(compare=False)
+
+    @classmethod
+    def of(cls, problem: Problem) -> Mould:
+        """Return the key under which programs for problems of this shape are kept."""
+        return cls((problem.shape, problem.horizon), problem)
+
+
+@dataclass(frozen=True, eq=False)
+class Trials:
+    """Episodes in the model from the log's first states.
+
+    Attributes
+    ----------
+    problem
+        What is planned for.
+    starts
+        First states, (n, d_x).
+    noise
+        Standard normal draws of every episode and step, (n, H, d_x).
+    """
+
+    problem: Problem
+    starts: np.ndarray
+    noise: np.ndarray
+
+    @classmethod
+    def of(cls, problem: Problem, seed: int, episodes: int | None = None) -> Trials:
+        """Draw first states of the log and the noise."""
+        n = episodes or int(np.clip(STEPS // problem.horizon, FEWEST, EPISODES))
+        rng = np.random.default_rng(seed)
+        first = problem.starts
+        starts = first[rng.integers(len(first), size=n)]
+        return cls(problem, starts, rng.normal(size=(n, problem.horizon, starts.shape[1])))
+
+    def returns(self, rule: Rule) -> np.ndarray:
+        """Return what a rule earns in each episode, discounted, (n,)."""
+        return np.asarray(self._run(rule, keep=False)[0])
+
+    def paths(self, rule: Rule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return returns (n,), states (H, n, d_x) and actions (H, n, d_a) of a rule."""
+        total, (x, a) = self._run(rule, keep=True)
+        return np.asarray(total), np.asarray(x), np.asarray(a)
+
+    def _run(self, rule: Rule, *, keep: bool) -> Any:
+        with jax.enable_x64(True):
+            decision = Decision.of(rule)
+            run = _compiled(Mould.of(self.problem), decision, keep)
+            return run(
+                self.problem.numbers,
+                self.problem.model.noise_law,
+                decision.numbers,
+                self.starts,
+                self.noise,
+            )
+
+
+@lru_cache(maxsize=64)
+def _compiled(mould: Mould, decision: Decision, keep: bool) -> Callable[..., Any]:
+    """Compile whole episodes; what differs between problems of one shape is an argument."""
+
+    def run(numbers: Any, law: NoiseLaw, given: Any, starts: Array, noise: Array) -> Any:
+        problem = mould.problem.with_numbers(numbers)
+
+        def advance(carry: Any, now: Any) -> Any:
+            x, alive, memory, total = carry
+            h, e = now
+            a, memory = decision.decide(given, x, h, memory)
+            m = jnp.clip(problem.model.mean(x, a), -FAR, FAR)
+            x_next = next_state(m, e, law, problem.model.categories)
+            r = problem.reward(x, a, x_next, h)
+            total = total + problem.discount**h * alive * r
+            going = alive
+            if problem.terminal is not None:
+                x_next = jnp.where(alive[:, None] > 0, x_next, x)
+                going = alive * (1.0 - problem.terminal(x_next))
+            return (x_next, going, memory, total), (x, a) if keep else None
+
+        n = len(starts)
+        begun = (starts, jnp.ones(n), decision.begin(n), jnp.zeros(n))
+        times = jnp.arange(problem.horizon), jnp.moveaxis(noise, 0, 1)
+        (_, _, _, total), path = jax.lax.scan(advance, begun, times)
+        return total, path
+
+    return jax.jit(run)  # type: ignore[no-any-return]

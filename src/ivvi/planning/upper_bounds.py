@@ -1,0 +1,244 @@
+"""How much any policy could earn in the model.
+
+Three ways, for three kinds of problem:
+
+- few states: dynamic programming on a table is exact;
+- one state, values on a grid: with G_h the grid's value of a mean next state and V_h greedy for
+  it, no policy earns more than V_0 and the sum of the largest Bellman residuals,
+  V*_0 <= V_0 + sum_h discount^(h+1) max_m (E V_h+1(m + e) - G_h(m))^+;
+- a linear model with a concave quadratic reward: somebody who foresees the noise, but pays for
+  what they know of it, earns at least as much as any policy (Brown, Smith and Sun, 2010). With the
+  values of Riccati's recursion as the price,
+
+      V*_0(x_0) <= V_0(x_0) - E min_a sum_h discount^h |a_h - K_h x_h - k_h|^2_{M_h}
+
+  over sequences in the convex hull of the actions: a convex program for each path of the noise,
+  whose duality gap makes the bound valid wherever the iterations stop.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi.actions import Actions
+from ivvi.features.blocks import Array
+from ivvi.planning.comparison import Bound, standard_error
+from ivvi.planning.mpc.lookahead import is_quadratic
+from ivvi.planning.problem import Rule
+from ivvi.planning.trials import Trials
+from ivvi.planning.value_iteration.category_grid import CategoryGrid
+from ivvi.planning.value_iteration.quadrature import Noise
+from ivvi.planning.value_iteration.riccati import QuadraticValue, RiccatiStep
+from ivvi.planning.value_iteration.tabular import CODED, Table
+from ivvi.planning.value_iteration.value_iteration import ValueRule
+from ivvi.rewards import Quadratic
+
+MEANS, NODES, STATES = 801, 256, 1201
+"""Means and nodes of the noise at which residuals of a grid are looked at, and states between
+which the value is interpolated."""
+MOST_STEPS = 400
+ITERATIONS = 300
+MOST_PATHS = 64
+
+
+def upper_bound(trials: Trials, plan: Rule, grid: Rule | None) -> Bound | None:
+    """Return a bound on the mean return of any policy in the trials, None where none is known."""
+    problem = trials.problem
+    if isinstance(plan, ValueRule) and _is_exact(plan.values):
+        return _exact(trials, plan)
+    if problem.model.categories:
+        return None
+    found = []
+    if isinstance(grid, ValueRule) and len(problem.model.state) == 1:
+        found.append(_residual(trials, plan, grid))
+    is_concave = is_quadratic(problem) and isinstance(problem.reward, Quadratic)
+    if is_concave and problem.horizon <= MOST_STEPS:
+        found.append(_relaxed(trials, plan))
+    return min((b for b in found if np.isfinite(b.gap)), key=lambda b: b.gap, default=None)
+
+
+def _is_exact(values: Any) -> bool:
+    """Tell whether values of finitely many states are kept, with the chances of each."""
+    if isinstance(values, CategoryGrid):
+        return values.grid is None
+    return isinstance(values, Table) and values.law == CODED
+
+
+def _exact(trials: Trials, plan: ValueRule) -> Bound:
+    """Dynamic programming on all states: the plan is the bound."""
+    values = plan.value(trials.starts)
+    return Bound(float(values.mean()), standard_error(values), 0.0, 0.0, "dynamic programming")
+
+
+def _residual(trials: Trials, plan: Rule, grid: ValueRule) -> Bound:
+    """The grid's value and its largest Bellman residuals (module docstring)."""
+    problem = trials.problem
+    low, high = (float(side[0]) for side in (grid.values.low, grid.values.high))
+    means = np.linspace(low, high, MEANS)
+    excess = _excess(grid, means[:, None])
+    shares = problem.discount ** np.arange(1, problem.horizon)
+    slack = float(shares @ np.maximum(excess.max(axis=1), 0.0))
+    value = grid.value(trials.starts) + slack
+    if plan is grid:  # its return less a martingale: only the residuals where it leads are left
+        met = _met(trials, grid, means, excess)
+        gap = slack - np.einsum("h,hn->n", shares, met)
+    else:
+        gap = value - trials.returns(plan)
+    told = float(value.mean()), standard_error(value), float(gap.mean()), standard_error(gap)
+    return Bound(*told, "largest Bellman residuals")
+
+
+def _excess(grid: ValueRule, means: np.ndarray) -> np.ndarray:
+    """E V_h+1(m + e) - G_h(m) while alive, (H - 1, n), at means m (n, 1)."""
+    problem = grid.problem
+    noise = Noise.of(problem.model.next_cov, "quasi", NODES, smooth=False)
+    x_next = means[:, None] + noise.offsets  # (means, nodes, 1)
+    weights, found = noise.alive(x_next, problem.terminal), []
+    fine = np.linspace(x_next.min(), x_next.max(), STATES)
+    for h in range(problem.horizon - 1):
+        if h == 0 or h >= problem.horizon - len(grid.coefficients):
+            after = np.interp(x_next[..., 0], fine, grid.value(fine[:, None], h + 1))
+            found.append((weights * after).sum(axis=1) - grid.ahead(means, h))
+        else:  # earlier steps differ by a constant
+            found.append(found[-1])
+    return np.array(found)
+
+
+def _met(trials: Trials, plan: ValueRule, means: np.ndarray, excess: np.ndarray) -> np.ndarray:
+    """Residuals at the means that the plan meets while alive, (H - 1, n)."""
+    problem, (_, x, a) = trials.problem, trials.paths(plan)
+    at = np.asarray(problem.model.mean(x[:-1], a[:-1]))[..., 0]
+    met = np.array([np.interp(m, means, row) for m, row in zip(at, excess, strict=True)])
+    if problem.terminal is None:
+        return met
+    ended = np.array([np.asarray(problem.terminal(states)) for states in x[:-1]], bool)
+    ended[0] = False
+    return np.where(np.maximum.accumulate(ended, axis=0), 0.0, met)
+
+
+def _relaxed(trials: Trials, plan: Rule) -> Bound:
+    """Foresight at a price, over the convex hull of the actions (module docstring)."""
+    problem, n = trials.problem, min(len(trials.starts), MOST_PATHS)
+    ahead, steps = QuadraticValue.zero(len(problem.model.state)), []
+    for _ in range(problem.horizon):
+        step = RiccatiStep.of(problem, ahead)
+        steps.append((step.gain, step.shift, step.M))
+        ahead = step.value
+    K, k, M = (np.array(part)[::-1] for part in zip(*steps, strict=True))
+    M = M * problem.discount ** np.arange(problem.horizon)[:, None, None]
+    c, F, B = problem.affine  # type: ignore[misc]
+    law = (c, F, B, K, k, M)
+    _, x, a = (part for part in trials.paths(plan))
+    off = a - np.einsum("hij,hnj->hni", K, x) - k[:, None]
+    paid = np.einsum("hni,hij,hnj->n", off, M, off)[:n]
+    noise = np.moveaxis(trials.noise[:n] @ problem.model.noise_law.factor.T, 0, 1)
+    with jax.enable_x64(True):
+        least = _least_cost(law, trials.starts[:n], noise, a[:, :n], problem.actions)
+    value, gap = ahead(trials.starts[:n]) - least, paid - least
+    told = float(value.mean()), standard_error(value), float(gap.mean()), standard_error(gap)
+    return Bound(*told, "information relaxation")
+
+
+def _least_cost(
+    law: Any, starts: np.ndarray, noise: np.ndarray, begun: np.ndarray, actions: Actions
+) -> np.ndarray:
+    """Return a lower bound of each path's least cost, (n,), from feasible actions (H, n, d_a)."""
+    corners = actions.corners
+    in_box = not actions.discrete or bool(actions.levels)
+    given = law, starts, noise, begun, corners
+    if in_box:
+        return np.asarray(_compiled(_descend)(*given))
+    return np.asarray(_compiled(_frank_wolfe)(*given, _vertices(actions)))
+
+
+@lru_cache(maxsize=2)
+def _compiled(solve: Any) -> Any:
+    return jax.jit(solve)
+
+
+def _vertices(actions: Actions) -> np.ndarray:
+    """All choices; the coordinates of a box are zero in them."""
+    return np.asarray(
+        actions.join(np.zeros((len(actions.choices), len(actions.low))), actions.choices)
+    )
+
+
+def _cost(law: Any, starts: Array, noise: Array, a: Array) -> Array:
+    """Cost of actions (H, n, d_a) along the paths, (n,)."""
+    c, F, B, K, k, M = law
+
+    def advance(x: Array, now: Any) -> Any:
+        a, e, K, k, M = now
+        off = a - x @ K.T - k
+        return c + x @ F.T + a @ B.T + e, jnp.sum((off @ M) * off, axis=1)
+
+    return jnp.sum(jax.lax.scan(advance, starts, (a, noise, K, k, M))[1], axis=0)
+
+
+def _slope(law: Any, starts: Array, noise: Array, a: Array) -> tuple[Array, Array]:
+    """Cost of each path and its gradient."""
+    costs, back = jax.vjp(lambda u: _cost(law, starts, noise, u), a)
+    return costs, back(jnp.ones_like(costs))[0]
+
+
+def _curvature(law: Any, move: Array) -> Array:
+    """Cost of a move alone, (n,): the cost without starts, noise and constants."""
+    c, F, B, K, k, M = law
+    still = (0 * c, F, B, K, 0 * k, M)
+    n, d = move.shape[1], len(F)
+    return _cost(still, jnp.zeros((n, d)), jnp.zeros((len(move), n, d)), move)
+
+
+def _descend(law: Any, starts: Array, noise: Array, begun: Array, corners: Array) -> Array:
+    """Accelerated projected gradient over a box; cost less the duality gap, the largest found."""
+    law = tuple(jnp.asarray(part) for part in law)
+    low, high = corners
+
+    def power(_: Any, v: Array) -> Array:
+        g = jax.vjp(lambda u: _curvature(law, u), v)[1](jnp.ones(v.shape[1]))[0]
+        return g / jnp.sqrt(jnp.sum(g**2, axis=(0, 2), keepdims=True) + 1e-300)
+
+    first = jax.random.normal(jax.random.key(0), begun.shape, jnp.float64)
+    v = jax.lax.fori_loop(0, 30, power, first)
+    size = 1.2 * 2 * _curvature(law, v) / jnp.maximum(jnp.sum(v**2, axis=(0, 2)), 1e-300) + 1e-12
+
+    def step(carry: Any, _: Any) -> Any:
+        u, y, t, best = carry
+        costs, g = _slope(law, starts, noise, y)
+        gap = jnp.sum(jnp.where(g > 0, g * (y - low), g * (y - high)), axis=(0, 2))
+        best = jnp.maximum(best, costs - gap)
+        new = jnp.clip(y - g / size[None, :, None], low, high)
+        restart = jnp.sum((y - new) * (new - u), axis=(0, 2)) > 0
+        t = jnp.where(restart, 1.0, t)
+        later = (1 + jnp.sqrt(1 + 4 * t**2)) / 2
+        push = jnp.where(restart, 0.0, (t - 1) / later)
+        return (new, jnp.clip(new + push[None, :, None] * (new - u), low, high), later, best), None
+
+    n = len(starts)
+    carry = (begun, begun, jnp.ones(n), jnp.full(n, -jnp.inf))
+    return jax.lax.scan(step, carry, None, length=ITERATIONS)[0][3]
+
+
+def _frank_wolfe(
+    law: Any, starts: Array, noise: Array, begun: Array, corners: Array, table: Array
+) -> Array:
+    """Frank and Wolfe's steps over the hull of a list (times a box), each as long as is best."""
+    law = tuple(jnp.asarray(part) for part in law)
+    low, high = corners
+    listed = jnp.any(table != table[:1], axis=0)
+
+    def step(u: Array, _: Any) -> Any:
+        costs, g = _slope(law, starts, noise, u)
+        row = table[jnp.argmin(g @ table.T, axis=-1)]
+        target = jnp.where(listed, row, jnp.where(g > 0, low, high))
+        move = target - u
+        fall = -jnp.sum(g * move, axis=(0, 2))
+        share = jnp.clip(fall / jnp.maximum(2 * _curvature(law, move), 1e-300), 0.0, 1.0)
+        return u + share[None, :, None] * move, costs - fall
+
+    return jnp.max(jax.lax.scan(step, begun, None, length=ITERATIONS)[1], axis=0)

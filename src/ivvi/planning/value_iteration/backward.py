@@ -1,0 +1,111 @@
+"""The recursion of value iteration, and when it need not go on."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ivvi.errors import InputError, PlanningWarning
+from ivvi.features.blocks import Array
+from ivvi.planning.problem import Problem
+from ivvi.planning.value_iteration.quadrature import uses_step
+
+STEADY = 1e-11
+"""Spread of V_h - V_h+1 over the states, relative to V, below which it is a constant."""
+MOST_STEPS = 100_000
+MOST_NUMBERS = 1 << 27
+"""Of coefficients that are kept: 1 GiB."""
+
+
+def backward(
+    backup: Callable[[Array, Any], Array],
+    fit: Callable[[np.ndarray], np.ndarray],
+    problem: Problem,
+    n: int,
+    progress: Any = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the coefficients (K, p) of the last K steps, and the shifts (H,) of all.
+
+    `backup(c, h)` gives V_h at n states from coefficients of G_h, `fit` the coefficients of
+    G_h-1 from V_h. A constant passes through the recursion where neither the reward looks at
+    the step nor an episode ends early: if V_h - V_h+1 is the constant d, V_h-1 - V_h is
+    discount d. When the spread of the difference over the states is negligible, the earlier
+    steps are known without further work.
+    """
+    steps = problem.horizon
+    kept, before = [fit(np.zeros(n))], np.zeros(n)
+    for count in range(1, steps):
+        values = _checked(np.asarray(backup(kept[-1], steps - count)), count)
+        kept.append(fit(values))
+        _check_memory(kept, steps)
+        if progress is not None:
+            progress(1)
+        low, high = _bounds(values - before, problem)
+        before = values
+        if high - low <= STEADY * _size(values) and not uses_step(problem):
+            ahead = (low + high) / 2 * problem.discount ** np.arange(1, steps - count)
+            return np.array(kept[::-1]), np.r_[np.cumsum(ahead)[::-1], np.zeros(len(kept))]
+    return np.array(kept[::-1]), np.zeros(steps)
+
+
+def fixed_point(
+    backup: Callable[[Array, Any], Array],
+    fit: Callable[[np.ndarray], np.ndarray],
+    problem: Problem,
+    n: int,
+    tolerance: float,
+    progress: Any = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the coefficients (1, p) at rest, and no shift (1,).
+
+    The fixed point lies between V + discount / (1 - discount) times the smallest and the
+    largest change of V in a step (MacQueen, 1966); the middle is taken when they are within
+    `tolerance` of the largest value.
+    """
+    far = problem.discount / (1 - problem.discount)
+    c, before = fit(np.zeros(n)), np.zeros(n)
+    for count in range(1, MOST_STEPS + 1):
+        values = _checked(np.asarray(backup(c, 0)), count)
+        if progress is not None:
+            progress(1)
+        low, high = _bounds(values - before, problem)
+        if far * (high - low) / 2 <= tolerance * _size(values):
+            return fit(values + far * (low + high) / 2)[None], np.zeros(1)
+        c, before = fit(values), values
+    warnings.warn(
+        f"the values still move by {max(-low, high):.3g} after {MOST_STEPS} iterations; the plan "
+        "is that of the last",
+        PlanningWarning,
+        stacklevel=6,
+    )
+    return c[None], np.zeros(1)
+
+
+def _bounds(change: np.ndarray, problem: Problem) -> tuple[float, float]:
+    """Smallest and largest change; around zero where episodes end and constants do not pass."""
+    low, high = float(change.min()), float(change.max())
+    return (low, high) if problem.terminal is None else (min(low, 0.0), max(high, 0.0))
+
+
+def _size(values: np.ndarray) -> float:
+    return 1 + float(np.abs(values).max())
+
+
+def _checked(values: np.ndarray, count: int) -> np.ndarray:
+    if not np.isfinite(values).all():
+        raise InputError(
+            f"the values are not finite numbers after {count} steps: the model, the reward or "
+            "the fitted values explode; a shorter horizon, a discount or value='grid' may help"
+        )
+    return values
+
+
+def _check_memory(kept: list[np.ndarray], steps: int) -> None:
+    if len(kept) * len(kept[0]) > MOST_NUMBERS:
+        raise InputError(
+            f"the values of {len(kept)} of {steps} steps fill {MOST_NUMBERS >> 27} GiB and still "
+            "change; fewer points, a shorter horizon or a stationary plan is wanted"
+        )

@@ -1,0 +1,192 @@
+"""The best action of each state, in bounded memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi.actions import Actions
+from ivvi.features.blocks import Array
+from ivvi.planning.mpc.newton import STEPS, maximise
+
+ON_A_LINE, ON_AN_AXIS, ANYWHERE = 33, 7, 32
+"""Points of a box that are tried first: in one dimension, on each axis of two, in more."""
+STARTS = 2
+"""Of the points tried (or the choices), those from which Newton's method climbs."""
+AT_ONCE = 1 << 22
+MOST_TRIED = 1 << 12
+"""Products of small sets with more combinations are searched by changing coordinates."""
+MOST_PAIRS = 24
+"""Coordinates up to which two are changed at once."""
+
+Values = Callable[[Array, Array], Array]
+
+
+def best_action(
+    q: Values, x: Array, actions: Actions, *, width: int = 1, steps: int = STEPS
+) -> tuple[Array, Array]:
+    """Maximise q(x, a), (n, d_x) and (n, d_a) to (n,), over the actions for every state.
+
+    Every row of a list is tried, and every combination of a product of small sets up to
+    `MOST_TRIED`; larger products are searched by `best_combination`. Over a box a net of points
+    is tried, and projected Newton steps climb from the best; over both together, from the best
+    point of the best choices. `width` numbers are held for every value of q; Newton's method
+    takes at most `steps`. Returns actions (n, d_a) and values (n,).
+    """
+    searched = is_searched(actions)
+    tried = len(_moves(actions.levels)) if searched else actions.count
+    net = len(_net(len(actions.low)))
+    size = max(1, min(len(x), AT_ONCE // max(width, tried * net)))
+    find = _best_of_product if searched else _best_of_list
+    if size == len(x):
+        return find(q, x, actions, width, steps)
+    count = -(-len(x) // size)
+    padded = jnp.concatenate([x, jnp.broadcast_to(x[-1:], (count * size - len(x), x.shape[1]))])
+    parts = padded.reshape(count, size, x.shape[1])
+    a, value = jax.lax.map(lambda part: find(q, part, actions, width, steps), parts)
+    return a.reshape(-1, actions.dim)[: len(x)], value.reshape(-1)[: len(x)]
+
+
+def is_searched(actions: Actions) -> bool:
+    """Tell whether a product of small sets has too many combinations to try each."""
+    return bool(actions.levels) and actions.count > MOST_TRIED
+
+
+def _best_of_list(
+    q: Values, x: Array, actions: Actions, width: int, steps: int
+) -> tuple[Array, Array]:
+    n, m = len(x), len(actions.choices)
+    boxes = actions.low + _net(len(actions.low)) * (actions.high - actions.low)
+    table = actions.join(boxes[None], actions.choices[:, None])  # (m, k, d_a)
+    k = table.shape[1]
+    table = jnp.asarray(table.reshape(m * k, -1))
+    scores = _scores(q, x, table, width)
+    if actions.is_finite:
+        chosen = jnp.argmax(scores, axis=1)
+        return table[chosen], jnp.take_along_axis(scores, chosen[:, None], axis=1)[:, 0]
+    if m > 1:  # the best point of each choice
+        point = jnp.argmax(scores.reshape(n, m, k), axis=2)
+        reached = jnp.max(scores.reshape(n, m, k), axis=2)
+        _, choice = jax.lax.top_k(reached, min(STARTS, m))
+        started = choice * k + jnp.take_along_axis(point, choice, axis=1)
+    else:
+        started = jax.lax.top_k(scores, min(STARTS, k) if len(actions.low) > 1 else 1)[1]
+    return _climb(q, x, actions, table[started], steps)
+
+
+def _best_of_product(
+    q: Values, x: Array, actions: Actions, width: int, steps: int
+) -> tuple[Array, Array]:
+    """Search the product with the box in its middle, then climb in the box."""
+    middle = jnp.asarray((actions.low + actions.high) / 2)
+    choice, value = best_combination(
+        lambda states, choices: q(states, actions.join(middle, choices)), x, actions
+    )
+    if actions.is_finite:
+        return actions.join(middle, choice), value
+    return _climb(q, x, actions, actions.join(middle, choice)[:, None], steps)
+
+
+def best_combination(q: Values, x: Array, actions: Actions) -> tuple[Array, Array]:
+    """Maximise q(x, choice) over a product of small sets by changing coordinates.
+
+    From the lowest and from the highest combination, the change of one coordinate (of two, in
+    up to `MOST_PAIRS` coordinates) that gains most is made until none gains: a local optimum
+    that no such change improves. Returns choices (n, d_d) and values (n,).
+    """
+    levels = actions.levels
+    sizes = np.array([len(values) for values in levels])
+    table = np.zeros((len(levels), int(sizes.max())))
+    for row, values in zip(table, levels, strict=True):
+        row[: len(values)] = values
+    shifts = jnp.asarray(_moves(levels))  # (moves, d)
+    n, d, rows = len(x), len(levels), jnp.arange(2 * len(x))
+    states = jnp.concatenate([x, x])
+    moves = len(shifts)
+    tried_states = jnp.repeat(states, moves, axis=0)
+
+    def choices(index: Array) -> Array:
+        return jnp.asarray(table)[jnp.arange(d), index]
+
+    def improve(carry: Any) -> Any:
+        i, index, value, _ = carry
+        tried = (index[:, None] + shifts) % sizes
+        gained = q(tried_states, choices(tried.reshape(-1, d))).reshape(len(rows), moves)
+        best = jnp.argmax(gained, axis=1)
+        better = gained[rows, best] > value
+        index = jnp.where(better[:, None], tried[rows, best], index)
+        value = jnp.where(better, gained[rows, best], value)
+        return i + 1, index, value, jnp.any(better)
+
+    first = jnp.concatenate([jnp.zeros((n, d), int), jnp.broadcast_to(sizes - 1, (n, d))])
+    begun = (0, first, q(states, choices(first)), jnp.asarray(True))
+    _, index, value, _ = jax.lax.while_loop(lambda c: (c[0] < 4 * d) & c[3], improve, begun)
+    best = jnp.where(value[n:] > value[:n], n, 0) + jnp.arange(n)
+    return choices(index[best]), value[best]
+
+
+@lru_cache(maxsize=16)
+def _moves(levels: tuple[tuple[float, ...], ...]) -> np.ndarray:
+    """Changes of one coordinate, or of two, as shifts of the numbers of their levels, (k, d)."""
+    d = len(levels)
+    single = [(j, s) for j, values in enumerate(levels) for s in range(1, len(values))]
+    found = [{j: s} for j, s in single]
+    if d <= MOST_PAIRS:
+        pairs = itertools.combinations(single, 2)
+        found += [{j: s, k: t} for (j, s), (k, t) in pairs if j != k]
+    shifts = np.zeros((len(found), d), int)
+    for row, move in zip(shifts, found, strict=True):
+        row[list(move)] = list(move.values())
+    return shifts
+
+
+def _climb(
+    q: Values, x: Array, actions: Actions, started: Array, steps: int
+) -> tuple[Array, Array]:
+    """Climb from actions (n, s, d_a) with their choices held; return the best end."""
+    n, s, _ = started.shape
+    rows = started.reshape(n * s, -1)
+    choices = rows[:, list(actions.discrete)]
+    states = jnp.repeat(x, s, axis=0)
+
+    def value(plans: Array) -> Array:
+        return q(states, actions.join(plans[:, 0], choices))
+
+    begun = rows[:, None, list(actions.continuous)]
+    found, reached = maximise(value, begun, actions.low, actions.high, steps=steps)
+    best = jnp.argmax(reached.reshape(n, s), axis=1) + s * jnp.arange(n)
+    return actions.join(found[best, 0], choices[best]), reached[best]
+
+
+def _scores(q: Values, x: Array, table: Array, width: int) -> Array:
+    """Q of every state with every row of the table, (n, m), some rows at a time."""
+    n, m = len(x), len(table)
+    size = max(1, min(m, AT_ONCE // (n * width)))
+    count = -(-m // size)
+    padded = jnp.concatenate(
+        [table, jnp.broadcast_to(table[-1:], (count * size - m, len(table.T)))]
+    )
+
+    def some(rows: Array) -> Array:
+        pairs = jnp.repeat(x, size, axis=0), jnp.tile(rows, (n, 1))
+        return q(*pairs).reshape(n, size)
+
+    scores = jax.lax.map(some, padded.reshape(count, size, -1))  # (count, n, size)
+    return jnp.moveaxis(scores, 0, 1).reshape(n, count * size)[:, :m]
+
+
+@lru_cache(maxsize=16)
+def _net(d: int) -> np.ndarray:
+    """Points of the unit box, (k, d): a lattice, or Sobol points and the middle."""
+    if d <= 2:
+        side = np.linspace(0, 1, ON_A_LINE if d == 1 else ON_AN_AXIS)
+        return np.array(list(itertools.product(side, repeat=d)))
+    from scipy.stats import qmc
+
+    return np.vstack([np.full((1, d), 0.5), qmc.Sobol(d, scramble=False).random(ANYWHERE)[1:]])

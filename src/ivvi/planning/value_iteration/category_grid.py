@@ -1,0 +1,213 @@
+"""Values where some states are categories: a grid of the others for every combination of levels."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+from ivvi.dynamics.next_state import Categories, NoiseLaw, noise_law, outcomes
+from ivvi.errors import InputError
+from ivvi.features.blocks import Array
+from ivvi.planning.problem import Problem
+from ivvi.planning.value_iteration.grid import DEVIATIONS, Grid, interpolation, reachable_means
+from ivvi.planning.value_iteration.quadrature import Noise
+
+POINTS = {1: 201, 2: 31}
+"""Default points on each axis of the grids."""
+MOST_LEVELS, MOST_POINTS = 1024, 40_000
+"""Combinations of levels, and states in all."""
+NODES = {1: 9, 2: 25}
+"""Nodes for rewards that look at the next state."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class CategoryGrid:
+    """G(m) = sum_s P(s | m) G_s(m_c + C (k_s - p)), s the combinations of levels.
+
+    The mean m holds the probabilities p of the levels; the other columns c follow the level
+    that is drawn (`ivvi.dynamics.next_state`). G_s is the value of level s averaged over the noise that
+    is left, a spline on a grid; without other columns it is a number.
+
+    Attributes
+    ----------
+    levels
+        States of every combination, (S, d_x), zero in the other columns.
+    gain
+        What the other columns learn from the levels, C, (d_x, d_x).
+    nodes, weights
+        Nodes of the noise that is left, (N, d_x), and their weights.
+    grid
+        Over the other columns; None without any.
+    categories, others
+        Which columns are indicators of which category, and which are not.
+    """
+
+    kind: ClassVar[str] = "categories"
+    levels: np.ndarray
+    gain: np.ndarray
+    nodes: np.ndarray
+    weights: np.ndarray
+    grid: Grid | None
+    categories: Categories = field(metadata={"static": True})
+    others: tuple[int, ...] = field(metadata={"static": True})
+
+    @classmethod
+    def of(cls, problem: Problem, points: int | None, seed: int) -> CategoryGrid:
+        """Return the grids that the problem needs."""
+        model = problem.model
+        levels = combinations(model.categories, len(model.state))
+        others = other_columns(problem)
+        if len(others) > 2 or len(levels) > MOST_LEVELS:
+            raise InputError(
+                f"values of {len(levels)} combinations of categories and {len(others)} other "
+                f"states were asked for; expected at most {MOST_LEVELS} and 2"
+            )
+        law = noise_law(model.next_cov, model.categories)
+        left = law.factor @ law.factor.T
+        noise = Noise.of(left, "auto", NODES.get(len(others), 1))
+        grid = None
+        if others:
+            grid = _grid_of(problem, others, left, points, seed)
+            if len(levels) * grid.points ** len(others) > MOST_POINTS:
+                most = int((MOST_POINTS / len(levels)) ** (1 / len(others)))
+                grid = Grid(grid.low, grid.high, max(most, 5))
+        return cls(levels, law.gain, noise.offsets, noise.weights, grid, model.categories, others)
+
+    @classmethod
+    def from_arrays(cls, problem: Problem, arrays: Mapping[str, np.ndarray]) -> CategoryGrid:
+        """Make the grids again from `arrays`."""
+        grid = Grid.from_arrays(problem, arrays) if "points" in arrays else None
+        return cls(
+            arrays["levels"],
+            arrays["gain"],
+            arrays["nodes"],
+            arrays["node_weights"],
+            grid,
+            problem.model.categories,
+            other_columns(problem),
+        )
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return what `from_arrays` needs."""
+        own = {"levels": self.levels, "gain": self.gain}
+        own |= {"nodes": self.nodes, "node_weights": self.weights}
+        return own | ({} if self.grid is None else self.grid.arrays())
+
+    @property
+    def width(self) -> int:
+        """Numbers that one evaluation touches."""
+        return len(self.levels) * (1 if self.grid is None else self.grid.width)
+
+    def nearest(self, x: Array) -> Array:
+        """Every state is a state."""
+        return x
+
+    def __call__(self, c: Array, m: Array) -> Array:
+        """Evaluate with coefficients c (S p,) at means m (n, d_x); returns (n,)."""
+        chances = self._chances(m)
+        values = c.reshape(len(self.levels), -1)
+        if self.grid is None:
+            return chances @ values[:, 0]
+        surprise = self.levels - (chances @ self.levels)[:, None]  # (n, S, d_x)
+        centres = m[:, None] + surprise @ self.gain.T
+        at = [
+            self.grid(values[s], centres[:, s, list(self.others)]) for s in range(len(self.levels))
+        ]
+        xp = m.__array_namespace__()
+        return (chances * xp.stack(at, axis=-1)).sum(axis=-1)
+
+    def around(self, m: Array) -> tuple[Array, Array]:
+        """Return next states (K, n, d_x) for means m (n, d_x), and their weights (K, n)."""
+        law = NoiseLaw(np.eye(m.shape[1]), self.gain)
+        return outcomes(m, self.nodes, self.weights, law, self.categories)
+
+    def design(
+        self, problem: Problem, noise: Noise
+    ) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+        """Return the states (n, d_x) and the map from V there to coefficients of G."""
+        d, S = self.levels.shape[1], len(self.levels)
+        if self.grid is None:
+            ends = problem.terminal
+            alive = np.ones(S) if ends is None else 1.0 - np.asarray(ends(self.levels))
+            return self.levels, lambda values: np.asarray(alive * values)
+        own = Noise(noise.offsets[:, list(self.others)], noise.weights)
+        put = np.eye(d)[list(self.others)]
+        points = self.grid.lattice()
+        states = np.concatenate([level + points @ put for level in self.levels])
+        maps = [
+            self.grid.smoothing(points, own, _ending(problem.terminal, level, put))
+            for level in self.levels
+        ]
+        inside = interpolation(self.grid)
+
+        def fit(values: np.ndarray) -> np.ndarray:
+            parts = values.reshape(S, -1)
+            return np.concatenate(
+                [inside(smooth @ inside(part)) for smooth, part in zip(maps, parts, strict=True)]
+            )
+
+        return states, fit
+
+    def _chances(self, m: Array) -> Array:
+        """P(s | m), (n, d_x) to (n, S)."""
+        xp = m.__array_namespace__()
+        chance = xp.ones((len(m), 1))
+        for category in self.categories:
+            p = category.probabilities(m)
+            chance = (chance[:, :, None] * p[:, None]).reshape(len(m), -1)
+        return chance
+
+
+def combinations(categories: Categories, d: int) -> np.ndarray:
+    """States of every combination of levels, (S, d), zero in columns that are no indicators."""
+    found = []
+    for picked in itertools.product(*(category.levels for category in categories)):
+        state = np.zeros(d)
+        for category, level in zip(categories, picked, strict=True):
+            state[list(category.columns)] = level
+        found.append(state)
+    return np.array(found)
+
+
+def other_columns(problem: Problem) -> tuple[int, ...]:
+    """Columns of the state that are no indicators."""
+    model = problem.model
+    drawn = {column for category in model.categories for column in category}
+    return tuple(i for i in range(len(model.state)) if i not in drawn)
+
+
+def _grid_of(
+    problem: Problem, others: tuple[int, ...], left: np.ndarray, points: int | None, seed: int
+) -> Grid:
+    """Cover the log's states and what can be reached from them, with noise around."""
+    columns = list(others)
+    spread = DEVIATIONS * np.sqrt(np.diag(left)[columns])
+    states = problem.support
+    low, high = states[:, columns].min(axis=0), states[:, columns].max(axis=0)
+    for _ in range(2):
+        means = reachable_means(problem, states, seed)[:, columns]
+        low = np.minimum(low, means.min(axis=0) - spread)
+        high = np.maximum(high, means.max(axis=0) + spread)
+        rng = np.random.default_rng(seed)
+        states = problem.support[rng.integers(len(problem.support), size=256)].copy()
+        states[:, columns] = rng.uniform(low, high, (256, len(columns)))
+    margin = np.where(high > low, 0.01 * (high - low), 0.5)
+    return Grid(low - margin, high + margin, points or POINTS[len(others)])
+
+
+def _ending(terminal: Any, level: np.ndarray, put: np.ndarray) -> Any:
+    """Return the end of episodes at one combination of levels, as a function of the others."""
+    if terminal is None:
+        return None
+
+    def ended(y: np.ndarray) -> np.ndarray:
+        flat = level + y.reshape(-1, y.shape[-1]) @ put
+        return np.asarray(terminal(flat)).reshape(y.shape[:-1])
+
+    return ended

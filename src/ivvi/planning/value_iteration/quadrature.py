@@ -1,0 +1,146 @@
+"""Expectations over the Gaussian noise of a model, as weighted sums over a few nodes."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from ivvi.errors import InputError, hint
+from ivvi.features.blocks import Array
+from ivvi.planning.problem import Problem
+from ivvi.rewards import Function
+
+INTEGRATIONS = ("auto", "gauss-hermite", "quasi", "antithetic")
+PER_AXIS = {1: 128, 2: 21}
+"""Default nodes of Gauss-Hermite on each axis of the noise; quasi Monte Carlo in more."""
+DRAWN = 1024
+MOST_NODES = 1 << 16
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """E f(m + e) = sum_k weights_k f(m + offsets_k) for e ~ N(0, noise_cov).
+
+    Attributes
+    ----------
+    offsets, weights
+        (K, d_x) and (K,); the weights sum to 1.
+    """
+
+    offsets: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        covariance: np.ndarray,
+        integration: str = "auto",
+        nodes: int | None = None,
+        seed: int = 0,
+        *,
+        smooth: bool = True,
+    ) -> Noise:
+        """Choose nodes for a covariance (d, d).
+
+        Directions without noise get none: a model without noise has one node. The others
+        are integrated by the tensor product of Gauss-Hermite rules (exact for polynomials
+        of degree 2 nodes - 1 in each), by scrambled Sobol points, or by independent draws
+        and their negatives. Of values that are not `smooth` (they jump where an episode
+        ends) Gauss-Hermite knows little: its nodes are far apart.
+        """
+        values, vectors = np.linalg.eigh(covariance)
+        noisy = values > 1e-14 * max(float(values[-1]), 0.0)
+        factor = vectors[:, noisy] * np.sqrt(values[noisy])
+        rank = int(noisy.sum())
+        if rank == 0:
+            return cls(np.zeros((1, len(covariance))), np.ones(1))
+        if integration == "auto":
+            integration = "gauss-hermite" if smooth and rank in PER_AXIS else "quasi"
+        if integration == "gauss-hermite":
+            units, weights = _gauss_hermite(rank, nodes or PER_AXIS.get(rank, 5))
+        else:
+            units = (_sobol if integration == "quasi" else _antithetic)(rank, nodes or DRAWN, seed)
+            weights = np.full(len(units), 1 / len(units))
+        return cls(units @ factor.T, weights)
+
+    def alive(self, x_next: np.ndarray, terminal: Any) -> np.ndarray:
+        """Weights of next states (n, K, d_x), zero where they end an episode, (n, K)."""
+        weights = np.broadcast_to(self.weights, x_next.shape[:-1])
+        return weights if terminal is None else weights * (1.0 - np.asarray(terminal(x_next)))
+
+    def around(self, m: Array) -> tuple[Array, Array]:
+        """Return next states (K, n, d_x) around means m (n, d_x), and their weights (K, n)."""
+        xp = m.__array_namespace__()
+        x_next = m + self.offsets[:, None]
+        return x_next, xp.broadcast_to(self.weights[:, None], x_next.shape[:-1])
+
+
+class Law(Protocol):
+    """Where the next state may be, given its mean."""
+
+    def around(self, m: Array) -> tuple[Array, Array]:
+        """Return next states (K, n, d_x) for means m (n, d_x), and their weights (K, n)."""
+        ...
+
+
+def mean_reward(problem: Problem, law: Law, x: Array, a: Array, m: Array, h: Array) -> Array:
+    """E r(x, a, x', h), (n,), for states (n, d_x), actions (n, d_a) and means m of x'."""
+    if not uses_next_state(problem):
+        return problem.reward(x, a, m, h)
+    xp = m.__array_namespace__()
+    x_next, weights = law.around(m)
+    x, a = (xp.broadcast_to(v, (len(weights), *v.shape)) for v in (x, a))
+    return (weights * problem.reward(x, a, x_next, h)).sum(axis=0)
+
+
+def uses_next_state(problem: Problem) -> bool:
+    """Tell whether the reward looks at x'."""
+    return isinstance(problem.reward, Function) and problem.reward.arguments > 2
+
+
+def uses_step(problem: Problem) -> bool:
+    """Tell whether the reward looks at the number of the step."""
+    return isinstance(problem.reward, Function) and problem.reward.arguments > 3
+
+
+def check_integration(integration: str, nodes: int | None) -> None:
+    """Refuse words and numbers of nodes that mean nothing."""
+    if integration not in INTEGRATIONS:
+        known = hint(integration, INTEGRATIONS)
+        raise InputError(f"unknown integration {integration!r}{known}")
+    if nodes is not None and nodes < 1:
+        raise InputError(f"{nodes} nodes of integration; at least 1 is wanted")
+
+
+def _gauss_hermite(rank: int, nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    from scipy.special import roots_hermitenorm
+
+    if float(nodes) ** rank > MOST_NODES:
+        raise InputError(
+            f"Gauss-Hermite with {nodes} nodes on each of {rank} axes of noise is more than "
+            f"{MOST_NODES} in all; use fewer, or integration='quasi'"
+        )
+    points, weights = roots_hermitenorm(nodes)
+    units = np.array(list(itertools.product(points, repeat=rank)))
+    products = np.prod(list(itertools.product(weights / weights.sum(), repeat=rank)), axis=1)
+    return units, products
+
+
+def _sobol(rank: int, nodes: int, seed: int) -> np.ndarray:
+    """Scrambled Sobol points, as many as the next power of two, mapped to the normal."""
+    from scipy.special import ndtri
+    from scipy.stats import qmc
+
+    power = max(int(np.ceil(np.log2(nodes))), 0)
+    points = qmc.Sobol(rank, rng=np.random.default_rng(seed)).random_base2(power)
+    return np.asarray(ndtri(np.clip(points, 1e-15, 1 - 1e-15)))
+
+
+def _antithetic(rank: int, nodes: int, seed: int) -> np.ndarray:
+    drawn = np.random.default_rng(seed).normal(size=((nodes + 1) // 2, rank))
+    return np.concatenate([drawn, -drawn])

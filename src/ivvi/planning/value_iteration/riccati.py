@@ -1,0 +1,140 @@
+"""Values in closed form: linear dynamics, a concave quadratic reward, unbounded actions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ivvi.features.blocks import Array
+from ivvi.planning.mpc.lookahead import is_quadratic, reward_coefficients, reward_constant
+from ivvi.planning.problem import Problem
+from ivvi.rewards import Quadratic
+
+STILL = 1e-13
+MOST_STEPS = 1_000_000
+HUGE = 1e60
+"""Values of this size mean nothing, and squares of larger ones overflow."""
+
+
+@dataclass(frozen=True, eq=False)
+class QuadraticValue:
+    """V(x) = constant - 2 p . x - x^T P x."""
+
+    P: Array
+    p: Array
+    constant: Any
+
+    @classmethod
+    def zero(cls, d: int) -> QuadraticValue:
+        """Return the value after the last step."""
+        return cls(np.zeros((d, d)), np.zeros(d), 0.0)
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Evaluate at states (n, d_x)."""
+        values: np.ndarray = self.constant - 2 * x @ self.p - np.sum((x @ self.P) * x, axis=-1)
+        return values
+
+    def coefficients(self, covariance: np.ndarray) -> np.ndarray:
+        """Return E V(m + e) as weights of [1, m, m_i m_j (i <= j)]."""
+        i, j = np.triu_indices(len(self.p))
+        squares = -np.where(i == j, 1.0, 2.0) * self.P[i, j]
+        mean = self.constant - np.trace(self.P @ covariance)
+        return np.concatenate([[mean], -2 * self.p, squares])
+
+
+def riccati_values(
+    problem: Problem, stationary: bool = False, *, bounded: bool = True
+) -> list[QuadraticValue] | None:
+    """Return V_H = 0, V_H-1, .., V_1, or the fixed point alone; None when it has no such form.
+
+    With x' = c + F x + B a + e, r = -sum w (x - t)^2 + s . x - sum u a^2 + b . a and V(x') as
+    above,
+
+        a = -(U + g B^T P B)^+ (g B^T (P (c + F x) + p) - b / 2)
+
+    for a discount g. The values are those of the problem where the set of actions allows these
+    actions on all of the problem's states, which is asked for unless `bounded` is False: then
+    they are upper bounds, in which every action is allowed.
+    """
+    if not is_quadratic(problem) or (bounded and not _is_regulator(problem)):
+        return None
+    value = QuadraticValue.zero(len(problem.model.state))
+    found = [value]
+    for _ in range(MOST_STEPS if stationary else problem.horizon):
+        step = RiccatiStep.of(problem, value)
+        if bounded and not step.allows(problem):
+            return None
+        before, value = value, step.value
+        if not stationary:
+            found.append(value)
+        elif _distance(before, value) <= STILL:
+            return [value]
+    return None if stationary else found[:-1]
+
+
+@dataclass(frozen=True, eq=False)
+class RiccatiStep:
+    """One step back: the best action is gain x + shift, and a deviation d costs d^T M d."""
+
+    gain: np.ndarray
+    shift: np.ndarray
+    M: np.ndarray
+    value: QuadraticValue
+
+    @classmethod
+    def of(cls, problem: Problem, ahead: QuadraticValue) -> RiccatiStep:
+        """Step back from the value of the next step."""
+        c, F, B = problem.affine  # type: ignore[misc]
+        d_x, d_a = B.shape
+        w, t, u, s, b = reward_coefficients(problem, d_x, d_a)
+        g, P, p = problem.discount, ahead.P, ahead.p
+        xp = B.__array_namespace__()
+        M = np.diag(u) + g * B.T @ P @ B
+        inverse = xp.linalg.pinv(M, hermitian=True)
+        gain = -g * inverse @ B.T @ P @ F
+        shift = -inverse @ (g * B.T @ (P @ c + p) - b / 2)
+        closed, moved = F + B @ gain, c + B @ shift
+        P_new = np.diag(w) + (gain.T * u) @ gain + g * closed.T @ P @ closed
+        p_new = -w * t - s / 2 + gain.T @ (u * shift - b / 2) + g * closed.T @ (P @ moved + p)
+        later = ahead.constant - xp.sum(P * problem.model.next_cov)
+        later = later - moved @ P @ moved - 2 * p @ moved
+        own = -w @ t**2 - u @ shift**2 + b @ shift + reward_constant(problem)
+        value = QuadraticValue((P_new + P_new.T) / 2, p_new, own + g * later)
+        return cls(gain, shift, M, value)
+
+    def allows(self, problem: Problem) -> bool:
+        """Tell whether the box allows the best actions on all of the problem's states."""
+        a = problem.support @ self.gain.T + self.shift
+        return not ((a < problem.actions.low).any() or (a > problem.actions.high).any())
+
+
+def _is_regulator(problem: Problem) -> bool:
+    return isinstance(problem.reward, Quadratic) and not problem.actions.discrete
+
+
+def value_tail(problem: Problem, steps: int) -> tuple[Array, Array]:
+    """P (T + 1, d_x, d_x) and p (T + 1, d_x) of the values with 0, .., T steps to go.
+
+    As if every action were allowed; the weights of the model may be traced by JAX.
+    """
+    value = QuadraticValue.zero(len(problem.model.state))
+    values = [(value.P, value.p)]
+    for _ in range(steps):
+        before, value = value, RiccatiStep.of(problem, value).value
+        if isinstance(value.P, np.ndarray) and not np.abs(value.P).max(initial=0.0) < HUGE:
+            value = before  # the model explodes, which the problem's doubts say
+        values.append((value.P, value.p))
+    xp = value.P.__array_namespace__()
+    P, p = (xp.stack([xp.asarray(v) for v in part]) for part in zip(*values, strict=True))
+    return P, p
+
+
+def _distance(before: QuadraticValue, value: QuadraticValue) -> float:
+    """Largest change, in units of the values."""
+    pairs = ((before.P, value.P), (before.p, value.p), (before.constant, value.constant))
+    return max(
+        float(np.max(np.abs(new - old)) / max(1.0, float(np.max(np.abs(new)))))
+        for old, new in pairs
+    )

@@ -1,0 +1,329 @@
+"""Value iteration: phase 2 of Algorithm 1 of the paper.
+
+    V_H = 0,   Q_h(x, a) = E[r_h(x, a, x') + discount V_h+1(x')],   V_h(x) = max_a Q_h(x, a)
+
+with x' = m + e, m = W phi(x, a), e ~ N(0, noise_cov). The noise does not depend on x and a, so
+the expectation of V is a function of m alone, G_h(m) = E V_h+1(m + e); it is G that is kept,
+and deciding needs no integration.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi._io.files import Saved
+from ivvi.errors import FileError, InputError, hint
+from ivvi.features.blocks import Array
+from ivvi.planning.problem import Problem
+from ivvi.planning.trials import Mould
+from ivvi.planning.value_iteration.backward import backward, fixed_point
+from ivvi.planning.value_iteration.best_action import best_action
+from ivvi.planning.value_iteration.category_grid import (
+    MOST_LEVELS,
+    CategoryGrid,
+    other_columns,
+)
+from ivvi.planning.value_iteration.fitted_values import STATES, Fitted, sampled_states
+from ivvi.planning.value_iteration.grid import Grid
+from ivvi.planning.value_iteration.quadrature import (
+    Noise,
+    check_integration,
+    mean_reward,
+    uses_next_state,
+    uses_step,
+)
+from ivvi.planning.value_iteration.riccati import riccati_values
+from ivvi.planning.value_iteration.tabular import Table, is_coded
+
+VALUES = ("auto", "grid", "categories", "fitted", "quadratic", "tabular", "unbounded")
+MOST_KEPT = 128
+"""Nodes of the noise that are met at every decision, for rewards that look at x'."""
+CLIMB = 8
+"""Newton steps of a backup: the error of the value is the square of that of the action."""
+KINDS: dict[Any, Any] = {
+    "grid": Grid,
+    "categories": CategoryGrid,
+    "fitted": Fitted,
+    "quadratic": Fitted,
+    "tabular": Table,
+}
+
+
+@dataclass(frozen=True)
+class ValueIteration:
+    """Backward induction over the horizon, or to the fixed point of a discounted problem.
+
+    Parameters
+    ----------
+    value
+        ``grid`` (cubic splines, d_x at most 2), ``categories`` (a grid of up to two other
+        states for every combination of their levels), ``fitted`` (quadratic plus Fourier
+        features of sampled states), ``quadratic``, ``tabular`` (the states that are given are
+        all there are), ``unbounded`` (Riccati's closed form as if every action were allowed; the
+        actions taken are allowed ones), or ``auto``: tabular or categories for indicators,
+        quadratic where Riccati's closed form holds, else a grid in one or two dimensions and
+        fitted in more.
+    points
+        Points on each axis of the grid, or number of sampled states.
+    integration
+        ``gauss-hermite``, ``quasi`` (Sobol), ``antithetic``, or ``auto``: closed form for
+        quadratic and Fourier features, Gauss-Hermite for noise of one or two dimensions,
+        quasi Monte Carlo in more and where episodes end early.
+    nodes
+        Nodes of Gauss-Hermite on each axis of the noise, or draws.
+    stationary
+        Look for the fixed point of an endless discounted problem instead of planning for the
+        horizon; needs a discount below 1.
+    tolerance
+        Largest error of the fixed point, relative to the largest value.
+    """
+
+    value: str = "auto"
+    points: int | None = None
+    integration: str = "auto"
+    nodes: int | None = None
+    stationary: bool = False
+    tolerance: float = 1e-8
+
+    def __post_init__(self) -> None:
+        if self.value not in VALUES:
+            raise InputError(f"unknown value function {self.value!r}{hint(self.value, VALUES)}")
+        if self.points is not None and self.points < 1:
+            raise InputError(f"{self.points} points; at least 1 is wanted")
+        check_integration(self.integration, self.nodes)
+        if not 0 < self.tolerance < 1:
+            raise InputError(f"a tolerance of {self.tolerance:g}; a number in (0, 1) is wanted")
+
+    def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> ValueRule:
+        """Plan; `progress` is called with 1 after every step."""
+        if self.stationary and (problem.discount == 1 or uses_step(problem)):
+            what = "the discount is 1" if problem.discount == 1 else "the reward looks at the step"
+            raise InputError(f"a stationary plan was asked for; {what}: leave out stationary")
+        with jax.enable_x64(True):
+            return self._closed_form(problem) or self._iterated(problem, seed, progress)
+
+    def _closed_form(self, problem: Problem) -> ValueRule | None:
+        if self.value not in ("auto", "quadratic", "unbounded"):
+            return None
+        bounded = self.value != "unbounded"
+        values = riccati_values(problem, self.stationary, bounded=bounded)
+        if values is None and not bounded:
+            raise InputError(
+                "values without bounds on the actions were asked for; they need a linear model "
+                "and a concave quadratic or linear reward"
+            )
+        if values is None:
+            return None
+        d, noise = len(problem.model.state), problem.model.next_cov
+        coefficients = np.array([value.coefficients(noise) for value in reversed(values)])
+        shifts = np.zeros(len(values))
+        parts = Fitted.quadratic(d), coefficients, shifts, no_noise(d)
+        return ValueRule(problem, *parts, self.value)
+
+    def _iterated(self, problem: Problem, seed: int, progress: Any) -> ValueRule:
+        d = len(problem.model.state)
+        noise = Noise.of(
+            problem.model.next_cov,
+            self.integration,
+            self.nodes,
+            seed,
+            smooth=problem.terminal is None,
+        )
+        values, points, fit = self._design(problem, noise, seed)
+        kept = noise if uses_next_state(problem) else no_noise(d)
+        if len(kept.weights) > MOST_KEPT and self.nodes is None:
+            kept = Noise.of(problem.model.next_cov, "quasi", MOST_KEPT, seed)
+        backup = partial(backup_of(Mould.of(problem)), problem.numbers, values, kept, points)
+        told = backup, fit, problem, len(points)
+        if self.stationary:
+            coefficients, shifts = fixed_point(*told, self.tolerance, progress)
+        else:
+            coefficients, shifts = backward(*told, progress)
+        return ValueRule(problem, values, coefficients, shifts, kept, self.value)
+
+    def _design(self, problem: Problem, noise: Noise, seed: int) -> tuple[Any, np.ndarray, Any]:
+        """Return the value function, the states where it is computed, and how it is fitted."""
+        word = self.value if self.value != "auto" else usual_value(problem)
+        if word == "tabular":
+            table = Table.of(problem)
+            return table, table.rows, table.design(problem)
+        if word == "categories":
+            of_levels = CategoryGrid.of(problem, self.points, seed)
+            return of_levels, *of_levels.design(problem, _left(problem, self, seed))
+        if word == "grid":
+            grid = Grid.around(problem, self.points, seed)
+            return grid, *grid.design(problem, noise)
+        states = sampled_states(problem, self.points or STATES, seed)
+        fitted = Fitted.to(states, seed, cosines=word == "fitted")
+        closed = self.integration == "auto" and problem.terminal is None
+        return fitted, states, fitted.design(problem, None if closed else noise, states)
+
+
+@dataclass(frozen=True, eq=False)
+class ValueRule:
+    """Take the action that maximises E r(x, a, x', h) + discount (G(m) + shift).
+
+    Attributes
+    ----------
+    values
+        How G is evaluated from coefficients (`Grid`, `Fitted`, `Table`).
+    coefficients
+        Those of the last K steps, (K, p); the steps before them differ by a constant.
+    shifts
+        That constant for every step, (H,); (1,) with K = 1 when the plan is stationary.
+    noise
+        Nodes for rewards that look at x'; one node otherwise.
+    planner
+        The word of what made it: a value function of `ValueIteration`, or ``visited``.
+    """
+
+    kind: ClassVar[str] = "value-iteration"
+    problem: Problem
+    values: Any
+    coefficients: np.ndarray
+    shifts: np.ndarray
+    noise: Noise
+    planner: str = "auto"
+
+    @property
+    def steps(self) -> int | None:
+        """Those of the horizon; any number when the plan is stationary."""
+        return len(self.shifts) if len(self.shifts) == self.problem.horizon else None
+
+    @classmethod
+    def from_parts(
+        cls, problem: Problem, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+    ) -> ValueRule:
+        """Make the rule again from `parts`."""
+        if settings["value"] not in KINDS:
+            raise FileError(f"unknown value function {settings['value']!r} in a saved policy")
+        values = KINDS[settings["value"]].from_arrays(problem, arrays)
+        noise = Noise(arrays["offsets"], arrays["weights"])
+        planner = str(settings["planner"])
+        return cls(problem, values, arrays["coefficients"], arrays["shifts"], noise, planner)
+
+    def parts(self) -> Saved:
+        """Return the kind of value, and arrays."""
+        arrays = {
+            "coefficients": self.coefficients,
+            "shifts": self.shifts,
+            "offsets": self.noise.offsets,
+            "weights": self.noise.weights,
+        }
+        told = {"value": self.values.kind, "planner": self.planner}
+        return told, arrays | self.values.arrays()
+
+    def begin(self, n: int) -> Any:
+        """Nothing is remembered."""
+        return ()
+
+    def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
+        """Return the best actions (n, d_a) in states (n, d_x) at step h."""
+        return self.decide(self.numbers, x, h, memory)
+
+    @cached_property
+    def shape(self) -> Hashable:
+        """What decides how `decide` is compiled: everything but numbers."""
+        parts = (self.values, self.coefficients, self.shifts, self.noise)
+        leaves, tree = jax.tree_util.tree_flatten(parts)
+        return self.problem.shape, tree, tuple(np.shape(leaf) for leaf in leaves)
+
+    @property
+    def numbers(self) -> Any:
+        """What the model says, how values are evaluated, and their coefficients."""
+        parts = (self.values, self.coefficients, self.shifts, self.noise)
+        return self.problem.numbers, *parts
+
+    def decide(self, numbers: Any, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
+        """Act with the numbers of any rule of the same `shape`."""
+        return self._best(numbers, x, h)[0], memory
+
+    def value(self, x: Any, step: int = 0) -> np.ndarray:
+        """V_h(x) in the model, (n,), for states (n, d_x) at a step h."""
+        with jax.enable_x64(True):
+            states = jnp.atleast_2d(jnp.asarray(x, dtype=jnp.float64))
+            return np.asarray(self._value(states, step))
+
+    def ahead(self, m: np.ndarray, step: int) -> np.ndarray:
+        """What means m (n, d_x) of the next state are worth at a step h, G_h(m), (n,)."""
+        kept, steps = len(self.coefficients), len(self.shifts)
+        c = self.coefficients[np.clip(step - (steps - kept), 0, kept - 1)]
+        with jax.enable_x64(True):
+            at = min(step, steps - 1)
+            return np.asarray(self.values(jnp.asarray(c), jnp.asarray(m)) + self.shifts[at])
+
+    @cached_property
+    def _value(self) -> Any:
+        return jax.jit(lambda x, h: self._best(self.numbers, x, h)[1])
+
+    def _best(self, numbers: Any, x: Array, h: Array) -> tuple[Array, Array]:
+        of_model, values, coefficients, shifts, noise = numbers
+        problem = self.problem.with_numbers(of_model)
+        kept, steps = len(coefficients), len(shifts)
+        c = jnp.asarray(coefficients)[jnp.clip(h - (steps - kept), 0, kept - 1)]
+        shift = jnp.asarray(shifts)[jnp.clip(h, 0, steps - 1)]
+        q = action_value(problem, values, noise, c, h)
+        width = width_of(values, noise)
+        a, value = best_action(q, values.nearest(x), problem.actions, width=width)
+        return a, value + problem.discount * shift
+
+
+@lru_cache(maxsize=32)
+def backup_of(mould: Mould) -> Any:
+    """Compile V_h at points (n, d_x) from coefficients c of the next step's values."""
+
+    def backup(numbers: Any, values: Any, noise: Noise, x: Array, c: Array, h: Array) -> Array:
+        problem = mould.problem.with_numbers(numbers)
+        q = action_value(problem, values, noise, jnp.asarray(c), h)
+        width = width_of(values, noise)
+        return best_action(q, jnp.asarray(x), problem.actions, width=width, steps=CLIMB)[1]
+
+    return jax.jit(backup)
+
+
+def action_value(problem: Problem, values: Any, noise: Noise, c: Array, h: Array) -> Any:
+    """Return Q_h as a function of states (n, d_x) and actions (n, d_a)."""
+    law = values if isinstance(values, Table | CategoryGrid) else noise
+
+    def q(x: Array, a: Array) -> Array:
+        m = problem.model.mean(x, a)
+        return mean_reward(problem, law, x, a, m, h) + problem.discount * values(c, m)
+
+    return q
+
+
+def width_of(values: Any, noise: Noise) -> int:
+    """Numbers that one value of Q touches."""
+    return int(values.width + noise.offsets.size)
+
+
+def _left(problem: Problem, asked: ValueIteration, seed: int) -> Noise:
+    """Return the noise of the other columns once the levels of categories are known."""
+    law = problem.model.noise_law
+    settings = asked.integration, asked.nodes, seed
+    return Noise.of(law.factor @ law.factor.T, *settings, smooth=problem.terminal is None)
+
+
+def usual_value(problem: Problem) -> str:
+    """Return the value function that fits the states."""
+    d = len(problem.model.state)
+    if d > 1 and is_coded(problem.support):
+        return "tabular"
+    categories = problem.model.categories
+    if categories and len(other_columns(problem)) <= 2:
+        count = math.prod(len(category.levels) for category in categories)
+        return "categories" if count <= MOST_LEVELS else "fitted"
+    return "grid" if d <= 2 else "fitted"
+
+
+def no_noise(d: int) -> Noise:
+    """Return the law without noise: one node."""
+    return Noise(np.zeros((1, d)), np.ones(1))

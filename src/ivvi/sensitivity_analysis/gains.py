@@ -1,0 +1,195 @@
+"""Gains over a rival when the instrument is invalid, and where they are gone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ivvi.dynamics.model import Dynamics
+from ivvi.dynamics.next_state import noise_law
+from ivvi.evaluation.actors import Acting, Habitual
+from ivvi.evaluation.model_draws import Worlds, estimated_world, repeated
+from ivvi.evaluation.rollout import Episodes, Task, in_chunks
+from ivvi.evaluation.rollout_design import Luck
+from ivvi.evaluation.source import Source
+from ivvi.features.design import Floats
+from ivvi.planning import Problem
+from ivvi.sensitivity_analysis.violations import Exclusion, Size, Violation
+
+STEP = 0.05
+"""Step of the central difference, in standard deviations of the noise."""
+BAND = 33
+"""Points of a band, and worlds in a chunk."""
+SMALLEST, A_DECADE, CUTS, ROUNDS = 0.01, 5, 8, 2
+"""Sizes that are looked at: from the smallest on, so many a decade; then the interval in which
+something is lost is cut into so many parts, so often."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """Where gains are simulated: the estimated world, what is earned, the luck of all worlds."""
+
+    exclusion: Exclusion
+    estimated: Worlds
+    task: Task
+    episodes: Episodes
+
+    @classmethod
+    def of(cls, source: Source, problem: Problem, starts: Any, episodes: int, seed: int) -> Stage:
+        """Start where values start (`Luck`), with the same luck."""
+        exclusion = Exclusion.of(source)
+        luck = Luck.of(problem, starts, BAND, seed)
+        few = replace(luck, size=BAND, count=episodes).few
+        return cls(exclusion, estimated_world(source), Task.of(problem), few)
+
+    def returns(self, acting: Acting, E: Floats, W: Floats) -> Floats:
+        """Return what is earned, (m, n), in worlds with direct effects E and weights W.
+
+        To a policy that does not look at z, its direct effect E psi~ is a part of the noise.
+        Behaviour acts on z: to it the effect comes with the action, and the noise is the rest.
+        """
+        actor, given = acting
+        noise = self.exclusion.noise_cov(W)
+        worlds = repeated(self.estimated, len(W))._replace(W=W)
+        if isinstance(actor, Habitual) and actor.design.psi is not None:
+            worlds = worlds._replace(direct=self.exclusion.direct(E))
+            noise = noise - E @ np.swapaxes(E, 1, 2)
+        d = self.task.d_x
+        worlds = worlds._replace(law=noise_law(noise[:, :d, :d], self.task.categories))
+        return in_chunks(self.task, actor, given, worlds, self.episodes, BAND)
+
+
+@dataclass(frozen=True, eq=False)
+class Gain:
+    """V(policy) - V(rival) in the worlds that explain the log if the instrument is invalid."""
+
+    stage: Stage
+    policy: Acting
+    rival: Acting
+
+    @property
+    def exclusion(self) -> Exclusion:
+        """What the log says of direct effects."""
+        return self.stage.exclusion
+
+    def __call__(self, E: Floats, moved: Any = 0.0) -> tuple[Floats, Floats]:
+        """Return the gains and the errors of their simulation, (m,).
+
+        Parameters
+        ----------
+        E
+            Direct effects of psi~ in units of y, (m, d_y, r).
+        moved
+            What to add to the weights W(E), (m, d_y, d_phi).
+        """
+        W = self.exclusion.weights(E) + moved
+        own, other = (self.stage.returns(who, E, W) for who in (self.policy, self.rival))
+        gains = own - other
+        return gains.mean(axis=1), gains.std(axis=1) / np.sqrt(gains.shape[1])
+
+    def gradient(self) -> Floats:
+        """Return its derivative in the coordinates of `Violation.G`, (d_y, r)."""
+        d_y, r = len(self.exclusion.model.W), self.exclusion.rank
+        units = np.eye(d_y * r).reshape(-1, d_y, r)
+        ways = [Violation("", G) for G in units]
+        E = np.concatenate([self.exclusion.effects(v, [STEP, -STEP]) for v in ways])
+        up, down = self(E)[0].reshape(-1, 2).T
+        return np.nan_to_num((up - down) / (2 * STEP)).reshape(d_y, r)
+
+    def at(self, violation: Violation, t: Floats) -> tuple[Floats, Floats]:
+        """Return the gains and the errors of their simulation for sizes t (m,)."""
+        return self(self.exclusion.effects(violation, t))
+
+    def lower(self, violation: Violation, t: Floats, draws: Floats, critical: float) -> Floats:
+        """Return lower ends of the intervals for sizes t (m,); see `se`."""
+        gains, error = self.at(violation, t)
+        lower: Floats = gains - critical * np.hypot(self.se(violation, t, draws), error)
+        return lower
+
+    def size(self, violation: Violation, t: float | None) -> Size | None:
+        """Return a size that may not exist in a reader's units."""
+        return None if t is None else self.exclusion.size(violation, t)
+
+    def se(self, violation: Violation, t: Floats, draws: Floats) -> Floats:
+        """Standard errors for sizes t (m,), from deviations of W, (draws, d_y, d_phi).
+
+        The direct effect is no noise: with it, the error that is left has variance
+        var(y - W(t) phi) - t^2 sigma^2, and the deviations are scaled to it.
+        """
+        exclusion = self.exclusion
+        E = exclusion.effects(violation, t)
+        variance = np.diagonal(exclusion.noise_cov(exclusion.weights(E)), axis1=1, axis2=2)
+        left = np.maximum(variance - np.sum(E**2, axis=2), 0.0)
+        ratio = np.sqrt(left) / exclusion.noise
+        moved = (ratio[:, None, :, None] * draws).reshape(-1, *exclusion.model.W.shape)
+        gains = self(np.repeat(E, len(draws), axis=0), moved)[0].reshape(len(t), len(draws))
+        se: Floats = gains.std(axis=1, ddof=1)
+        return se
+
+
+def ladder(most: float) -> Floats:
+    """Return 0 and the sizes up to `most` that are looked at: the same whatever `most` is."""
+    count = max(0, math.floor(A_DECADE * math.log10(most / SMALLEST) + 1e-9) + 1)
+    rungs = SMALLEST * 10 ** (np.arange(count) / A_DECADE)
+    sizes: Floats = np.r_[0.0, rungs[rungs < most * (1 - 1e-9)], most]
+    return sizes
+
+
+def first_loss(gain: Callable[[Floats], Floats], most: float) -> float | None:
+    """Return the smallest t in [0, most] where a gain is gone, None if there is none.
+
+    Looked for on the `ladder`, then inside the interval of the first change of sign; where
+    the states explode nothing is found.
+    """
+    grid = ladder(most)
+    values = gain(grid)
+    at = _crossing(values)
+    if at is None or at == 0:
+        return None if at is None else 0.0
+    for _ in range(ROUNDS):
+        ends = values[at - 1], values[at]
+        grid = np.linspace(grid[at - 1], grid[at], CUTS + 1)
+        values = np.r_[ends[0], gain(grid[1:-1]), ends[1]]
+        at = _crossing(values) or CUTS
+    before, after = values[at - 1], values[at]
+    return float(grid[at - 1] + (grid[at] - grid[at - 1]) * before / (before - after))
+
+
+def smallest_loss(
+    towards: Callable[[float], Callable[[Floats], Floats]], violation: Violation, most: float
+) -> float | None:
+    """Return the size, of the smallest amount and any sign allowed, where a gain is gone.
+
+    `towards` gives, for a sign, the gain (or the lower end of its interval) by amount.
+    """
+    return _nearest({sign: first_loss(towards(sign), most) for sign in violation.signs})
+
+
+def _nearest(found: dict[float, float | None]) -> float | None:
+    """Return the smallest of some amounts with its sign."""
+    known = [(amount, sign) for sign, amount in found.items() if amount is not None]
+    if not known:
+        return None
+    amount, sign = min(known)
+    return sign * amount
+
+
+def _crossing(values: Floats) -> int | None:
+    """Index of the first value that is not positive, if none before it is infinite."""
+    found = np.flatnonzero(~(values > 0))
+    if not len(found) or not np.isfinite(values[: found[0] + 1]).all():
+        return None
+    return int(found[0])
+
+
+def deviations(model: Dynamics, count: int, rng: np.random.Generator) -> Floats | None:
+    """Draw W - E W from its covariance, (count, d_y, d_phi); None where it is not known."""
+    unknown = model.W_cov is None and model.bread.size == 0
+    if unknown or count < 2:
+        return None
+    drawn: Floats = rng.normal(size=(count, model.W.size)) @ model.weight_root.T
+    return drawn.reshape(count, *model.W.shape)

@@ -1,0 +1,274 @@
+"""What a sensitivity analysis found: breakdown points and bands, as numbers and as a plot."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ivvi._io.plotting import check_figure, make_axes, save_figure
+from ivvi.errors import InputError
+from ivvi.features.design import Floats
+from ivvi.sensitivity_analysis.variances import Quadratic
+from ivvi.sensitivity_analysis.violations import Size
+
+MOST_EFFECTS = 6
+"""Effects that a summary shows; `to_json` has them all."""
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """How much invalidity it takes until a conclusion is gone.
+
+    Attributes
+    ----------
+    question
+        The conclusion, such as ``gain over zero``.
+    violation
+        The direction of the invalidity.
+    size
+        The smallest that does it; None if none up to `most` does.
+    unsure
+        The smallest with which the interval holds the opposite too; None if none does.
+    most
+        The largest size that was looked at.
+    has_interval
+        Whether there is an interval to ask for `unsure`.
+    """
+
+    question: str
+    violation: str
+    size: Size | None
+    unsure: Size | None
+    most: Size
+    has_interval: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe with JSON values."""
+        sizes = {"breakdown": self.size, "unsure": self.unsure, "most": self.most}
+        named = {name: None if s is None else s.to_json() for name, s in sizes.items()}
+        return {"question": self.question, "violation": self.violation, **named}
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """The gain over a rival for each size of a violation, arrays (points,).
+
+    Attributes
+    ----------
+    rival, violation
+        Against whom, and the direction.
+    t
+        Sizes, from -T to T; from 0 where the sign of the violation is given.
+    share, correlation
+        The same in a reader's units, the largest of any output, with the sign of t.
+    gain, se
+        Gain, and its standard error: from the covariance of W (NaN where it was not asked for)
+        and from the simulation.
+    simulation_error
+        Standard error of the gain that is due to the number of simulated episodes.
+    critical
+        Standard errors on each side of an interval.
+    """
+
+    rival: str
+    violation: str
+    t: Floats
+    share: Floats
+    correlation: Floats
+    gain: Floats
+    se: Floats
+    simulation_error: Floats
+    critical: float
+
+    @property
+    def lower(self) -> Floats:
+        """Lower ends of the intervals at each size."""
+        return self.gain - self.critical * self.se
+
+    @property
+    def upper(self) -> Floats:
+        """Upper ends of the intervals at each size."""
+        return self.gain + self.critical * self.se
+
+    def union(self, t: float) -> tuple[float, float]:
+        """Interval of the gain when the violation is at most `t` in size, either way allowed.
+
+        The union of the intervals at every size that is allowed (Conley, Hansen and Rossi,
+        2012); it covers with at least the probability of each. Sizes beyond the band's last
+        are refused.
+        """
+        if abs(t) > self.t[-1] * (1 + 1e-9):
+            raise InputError(
+                f"the size is {abs(t):g}; the band was computed up to {self.t[-1]:g} (most=)"
+            )
+        ends = np.clip([-abs(t), abs(t)], self.t[0], self.t[-1])
+        inside = (self.t > ends[0]) & (self.t < ends[1])
+        low = np.r_[np.interp(ends, self.t, self.lower), self.lower[inside]]
+        high = np.r_[np.interp(ends, self.t, self.upper), self.upper[inside]]
+        return float(low.min()), float(high.max())
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe with JSON values; null for what was not computed."""
+        names = ("t", "share", "correlation", "gain", "se", "simulation_error")
+        arrays = {
+            name: [v if math.isfinite(v) else None for v in getattr(self, name).tolist()]
+            for name in names
+        }
+        return {"rival": self.rival, "violation": self.violation, **arrays}
+
+
+@dataclass(frozen=True)
+class EffectBand:
+    """One coefficient of W under a violation: estimate - t slope, in closed form.
+
+    Attributes
+    ----------
+    output, feature, violation
+        Which coefficient, and the direction.
+    estimate, slope
+        The coefficient at t = 0, and what a size of 1 takes from it.
+    variance
+        Its variance at every size.
+    critical
+        Standard errors on each side of an interval.
+    signs
+        Whether both signs of t are to be thought of, or the positive one alone.
+    tipping
+        The size, of a sign allowed, that explains the whole of the estimate; None if none up
+        to the largest does.
+    """
+
+    output: str
+    feature: str
+    violation: str
+    estimate: float
+    slope: float
+    variance: Quadratic
+    critical: float
+    signs: tuple[float, ...]
+    tipping: Size | None
+
+    @property
+    def se(self) -> float:
+        """Standard error at t = 0."""
+        return self.variance.se(0.0)
+
+    def interval(self, t: float) -> tuple[float, float]:
+        """Interval when the violation has size `t`: with its effect taken from the outputs."""
+        middle, half = self.estimate - t * self.slope, self.critical * self.variance.se(t)
+        return middle - half, middle + half
+
+    def union(self, t: float) -> tuple[float, float]:
+        """Interval when the violation is at most `t` in size, of the signs allowed.
+
+        The union of `interval(s)` over all such s (Conley, Hansen and Rossi, 2012). The
+        standard error, the root of a positive quadratic, is convex in s, so that the lower
+        end is concave, the upper convex, and both are furthest out at an end of the range.
+        """
+        ends = {0.0, *(sign * abs(t) for sign in self.signs)}
+        low, high = zip(*(self.interval(s) for s in ends), strict=True)
+        return min(low), max(high)
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe with JSON values."""
+        words = {"output": self.output, "feature": self.feature, "violation": self.violation}
+        se = self.se if math.isfinite(self.se) else None
+        numbers = {"estimate": self.estimate, "se": se, "slope": self.slope}
+        variance = [self.variance.v0, self.variance.v1, self.variance.v2]
+        known = variance if all(map(math.isfinite, variance)) else None
+        tipping = None if self.tipping is None else self.tipping.to_json()
+        return {**words, **numbers, "variance": known, "tipping": tipping}
+
+
+@dataclass(frozen=True, eq=False)
+class Sensitivity:
+    """How far the instrument may be invalid before conclusions change.
+
+    Attributes
+    ----------
+    breakdowns
+        Gains and recommended actions, for each violation.
+    bands
+        Gains by size of the violation.
+    effects
+        Coefficients of the actions by size of the violation.
+    level
+        Probability of the intervals.
+    notes
+        What to know of the effects' standard errors.
+    """
+
+    breakdowns: tuple[Breakdown, ...]
+    bands: tuple[Band, ...]
+    effects: tuple[EffectBand, ...]
+    level: float
+    notes: tuple[str, ...] = ()
+
+    def summary(self) -> str:
+        """Return the breakdown points as text."""
+        sure = f"unsure ({100 * self.level:g}%) from"
+        rows = [("what is lost", "by invalidity of", "lost from", sure)]
+        for b in self.breakdowns:
+            unsure = _words(b.unsure, b.most) if b.has_interval else ""
+            rows.append((b.question, b.violation, _words(b.size, b.most), unsure))
+        known = [e for e in self.effects if abs(e.estimate) > e.critical * e.se]
+        clearest = sorted(known, key=lambda e: -abs(e.estimate) / e.se if e.se else -math.inf)
+        for e in clearest[:MOST_EFFECTS]:
+            effect = f"effect of {e.feature} on {e.output}"
+            size = "not in sight" if e.tipping is None else _words(e.tipping, e.tipping)
+            rows.append((effect, e.violation, size, ""))
+        what = 2 + max(32, *(len(row[0]) for row in rows))
+        by = 2 + max(16, *(len(row[1]) for row in rows))
+        lines = ["How far may the instrument be invalid?"]
+        lines += [f"{a:<{what}}{b:<{by}}{c:<26}{d}".rstrip() for a, b, c, d in rows]
+        lines.append(
+            "direct: a direct effect of z, against what z does through the actions; rho: a "
+            "correlation of z with the confounder"
+        )
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe with JSON values."""
+        return {
+            "level": self.level,
+            "breakdowns": [b.to_json() for b in self.breakdowns],
+            "bands": [b.to_json() for b in self.bands],
+            "effects": [e.to_json() for e in self.effects],
+            "notes": list(self.notes),
+        }
+
+    def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
+        """Draw the gains with their bands and breakdown points; with `path`, save the figure."""
+        check_figure(path, force=force)
+        figure, axes = make_axes(1, len(self.bands))
+        for ax, band in zip(axes[0], self.bands, strict=True):
+            x = 100 * band.share
+            ax.axhline(0, color="0.4", lw=0.8)
+            ax.axvline(0, color="0.8", lw=0.8)
+            ax.fill_between(x, band.lower, band.upper, color="#1d6fb8", alpha=0.2, lw=0)
+            ax.plot(x, band.gain, color="#1d6fb8", lw=1.6)
+            for b in self.breakdowns:
+                same = b.violation == band.violation and b.question == f"gain over {band.rival}"
+                if same and b.size is not None:
+                    ax.axvline(
+                        100 * np.sign(b.size.t) * b.size.most_share,
+                        color="#c1121f",
+                        lw=1.2,
+                        ls="--",
+                    )
+            ax.set_title(f"{band.violation}, over {band.rival}", loc="left", fontsize=9)
+            ax.set(xlabel="direct effect, % of the indirect", ylabel="gain")
+        if path is not None:
+            save_figure(figure, path, force=force)
+        return figure
+
+
+def _words(size: Size | None, most: Size) -> str:
+    """Say a size in both units, or that it is beyond what was looked at."""
+    beyond = "" if size is not None else "> "
+    shown = most if size is None else size
+    return f"{beyond}direct {100 * shown.most_share:.3g}%, rho {shown.most_correlation:.2g}"

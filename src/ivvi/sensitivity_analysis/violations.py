@@ -1,0 +1,272 @@
+"""What an instrument that is not quite valid does to W.
+
+Let psi~ be the excluded instruments, cleaned of the exogenous features and made orthonormal
+(`estimators.whitening`), sigma_i the standard deviation of the noise of output i, and
+
+    y_i = W_i phi + t sigma_i G_i . psi~ + e_i,   E[e_i psi] = 0.
+
+Two-stage least squares then finds W_i + t sigma_i L G_i, with its influence L (d_phi, r), so
+that the log is as well explained by
+
+    W_i(t) = W_i - t sigma_i L G_i.
+
+A direct effect of z on y and a confounder that goes with z are the same term: only the units
+differ in which a reader thinks of its size (`Size`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ivvi.dynamics.model import Dynamics
+from ivvi.errors import InputError, hint
+from ivvi.estimators import Exact, LeastSquares
+from ivvi.estimators.whitening import Whitened, whiten
+from ivvi.evaluation.model_draws import noise_left
+from ivvi.evaluation.source import Source
+from ivvi.features.design import Floats
+from ivvi.moments import Moments
+
+WORST = "worst direction"
+
+
+@dataclass(frozen=True, eq=False)
+class Violation:
+    """A direction in which the instrument may be invalid.
+
+    Attributes
+    ----------
+    name
+        Whose direct effect it is, in words.
+    G
+        Direct effects (d_y, r) of psi~ in units of the noise's standard deviation: rows of
+        length 1, or 0 for outputs that are not touched.
+    signs
+        Whether sizes of both signs are to be thought of, or positive ones alone.
+    """
+
+    name: str
+    G: Floats
+    signs: tuple[float, ...] = (1.0, -1.0)
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a violation is, one number for each output in each unit.
+
+    Attributes
+    ----------
+    t
+        Standard deviation of the direct effect, in those of the noise.
+    outputs
+        Outputs that are touched.
+    direct
+        Direct effect of one standard deviation of the instrument, in units of the output.
+    share
+        The same, against what the instrument moves the output by through the actions.
+    correlation
+        Correlation of the instrument with the error y - W(t) phi, which is the confounder
+        together with the direct effect.
+    """
+
+    t: float
+    outputs: tuple[str, ...]
+    direct: tuple[float, ...]
+    share: tuple[float, ...]
+    correlation: tuple[float, ...]
+
+    @property
+    def most_share(self) -> float:
+        """Largest share among the outputs."""
+        return max(self.share)
+
+    @property
+    def most_correlation(self) -> float:
+        """Largest correlation among the outputs."""
+        return max(self.correlation)
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe with JSON values; an infinite share (no effect to compare with) is null."""
+        shares = [v if np.isfinite(v) else None for v in self.share]
+        units = {"direct": self.direct, "share": shares, "correlation": self.correlation}
+        named = {k: dict(zip(self.outputs, v, strict=True)) for k, v in units.items()}
+        return {"t": self.t, **named}
+
+
+@dataclass(frozen=True, eq=False)
+class Exclusion:
+    """What the moments of a log say about direct effects of the instrument.
+
+    Attributes
+    ----------
+    moments
+        The moments of the log.
+    model
+        The dynamics that were estimated from it.
+    """
+
+    moments: Moments
+    model: Dynamics
+
+    @classmethod
+    def of(cls, source: Source) -> Exclusion:
+        """Take what a log told; refuse what rests on no instrument, or kept no moments."""
+        if isinstance(source.method, LeastSquares):
+            raise InputError("least squares uses no instrument: there is none to doubt")
+        if source.moments is None:
+            raise InputError(
+                "the model keeps no moments of the log, from which doubts are computed; fit it "
+                "again without --without-moments, and in levels"
+            )
+        return cls(source.moments, source.model)
+
+    def __post_init__(self) -> None:
+        layout = self.moments.layout
+        if self.model.W.shape != (len(layout.outputs), len(layout.phi_names)):
+            raise InputError(
+                f"the model has {self.model.W.shape[1]} features and the moments "
+                f"{len(layout.phi_names)}; a model and its own moments are wanted"
+            )
+        if not self.names:
+            raise InputError(
+                "the log has no instrument beside the state: there is nothing to doubt"
+            )
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Features of psi that phi does not have."""
+        layout = self.moments.layout
+        pairs = zip(layout.psi_names, layout.psi_columns, strict=True)
+        return tuple(name for name, column in pairs if column not in layout.shared)
+
+    @cached_property
+    def space(self) -> Whitened:
+        """The coordinates psi~."""
+        return whiten(self.moments).excluded
+
+    @property
+    def rank(self) -> int:
+        """Number of coordinates psi~."""
+        return self.space.rank
+
+    @cached_property
+    def influence(self) -> Floats:
+        """L, (d_phi, r): W_i moves by L m when E[u_i psi~] is m."""
+        first = whiten(self.moments).exogenous
+        return Exact().solve(self.moments).influence[:, first:]
+
+    @cached_property
+    def noise(self) -> Floats:
+        """Standard deviation of y - W phi, (d_y,)."""
+        return np.sqrt(np.diag(self.noise_cov(self.model.W)))
+
+    @cached_property
+    def through(self) -> Floats:
+        """What psi~ moves y by through the actions, W E[phi psi~^T], (d_y, r)."""
+        layout = self.moments.layout
+        select = np.eye(layout.width)[list(layout.phi_columns)]
+        through: Floats = self.model.W @ self.space.means(self.moments, select)
+        return through
+
+    def effects(self, violation: Violation, t: Any) -> Floats:
+        """E = t sigma G, direct effects of psi~ in units of y: (m, d_y, r) for sizes t (m,)."""
+        effects: Floats = np.asarray(t, float)[..., None, None] * (
+            self.noise[:, None] * violation.G
+        )
+        return effects
+
+    def weights(self, E: Floats) -> Floats:
+        """W(E) = W - E L^T, (..., d_y, d_phi), for direct effects E (..., d_y, r)."""
+        weights: Floats = self.model.W - E @ self.influence.T
+        return weights
+
+    def direct(self, E: Floats) -> Floats:
+        """Return E psi~ as a map of psi, (..., d_y, d_psi)."""
+        direct: Floats = E @ self.space.of_psi(self.moments.layout).T
+        return direct
+
+    def noise_cov(self, W: Floats) -> Floats:
+        """Covariance of y - W phi, (..., d_y, d_y), for weights (..., d_y, d_phi).
+
+        This is the noise when the actions are ours and z goes its usual way.
+        """
+        return noise_left(self.model, self.moments, W)
+
+    def size(self, violation: Violation, t: float) -> Size:
+        """Return size t in units that a reader understands."""
+        touched = np.flatnonzero(np.linalg.norm(violation.G, axis=1))
+        direct = abs(t) * self.noise[touched]
+        W = self.weights(self.effects(violation, t))
+        error = np.sqrt(np.diag(self.noise_cov(W)))[touched]
+        through = np.linalg.norm(self.through[touched], axis=1)
+        with np.errstate(divide="ignore"):
+            share = direct / through
+        outputs = tuple(self.moments.layout.outputs[i] for i in touched)
+        values = (tuple(map(float, v)) for v in (direct, share, direct / error))
+        return Size(float(t), outputs, *values)
+
+    def along(self, name: str, gradient: Floats) -> Violation:
+        """Return the violation that a word names, in the direction that hurts most.
+
+        Parameters
+        ----------
+        name
+            ``worst``, any direct effect that the features of z can express; an excluded
+            feature, such as ``z0``, on every output; or ``z0:next_x1`` on one. With a sign,
+            ``+z0``, direct effects of that sign alone.
+        gradient
+            Derivative of what is to be kept, (d_y, r), in the coordinates of G.
+        """
+        if name == "worst":
+            length = np.linalg.norm(gradient, axis=1, keepdims=True)
+            G = -np.divide(gradient, length, out=np.zeros_like(gradient), where=length > 0)
+            if not length.any():
+                raise InputError("nothing that the policy earns depends on the instrument")
+            return Violation(WORST, G)
+        fixed, direction, output = self._read(name)
+        sign = np.where(gradient @ direction > 0, -1.0, 1.0)
+        if fixed is not None:
+            sign = np.full(len(sign), fixed)
+        if output is not None:
+            sign = np.where(np.arange(len(sign)) == output, sign, 0.0)
+        both = Violation.signs if fixed is None else (1.0,)
+        return Violation(name, np.outer(sign, direction), both)
+
+    def check(self, name: str) -> None:
+        """Refuse a word that names no violation."""
+        if name != "worst":
+            self._read(name)
+
+    def _read(self, name: str) -> tuple[float | None, Floats, int | None]:
+        """Return what a word other than ``worst`` names: a sign, a direction, an output."""
+        fixed = {"+": 1.0, "-": -1.0}.get(name[:1])
+        feature, _, output = (name if fixed is None else name[1:]).partition(":")
+        if feature not in self.names:
+            known = hint(feature, ("worst", *self.names))
+            raise InputError(f"there is no instrument {feature!r}{known}")
+        at = self.moments.layout.output(output) if output else None
+        return fixed, self._direction(feature), at
+
+    def against(self, output: int, feature: int) -> Violation:
+        """Return the violation that moves one coefficient most, towards zero."""
+        pull = self.influence[feature]
+        G = np.zeros((len(self.model.W), self.rank))
+        length = float(np.linalg.norm(pull))
+        if length > 0:
+            G[output] = np.sign(self.model.W[output, feature]) * pull / length
+        return Violation(WORST, G)
+
+    def _direction(self, feature: str) -> Floats:
+        """Coordinates (r,), of length 1, of an excluded feature that is cleaned of the others'."""
+        layout = self.moments.layout
+        column = layout.psi_columns[layout.psi_names.index(feature)]
+        found = self.space.means(self.moments, np.eye(layout.width)[[column]])[0]
+        length = float(np.linalg.norm(found))
+        if length == 0:
+            raise InputError(f"the instrument {feature!r} does not vary beside the state")
+        direction: Floats = found / length
+        return direction

@@ -1,0 +1,251 @@
+"""`check_sequence`: what the order of a log's rows says about the instrument and about W."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ivvi.diagnostics.quantiles import check_level
+from ivvi.errors import DataError, InputError
+from ivvi.estimators import Exact, StandardErrors
+from ivvi.estimators.covariance.standard_errors import Resolved, check_clusters
+from ivvi.estimators.covariance.step_dependence import step_dependence
+from ivvi.estimators.estimate import exactly_fitted
+from ivvi.features.design import build_layout
+from ivvi.features.feature_map import FeatureMap
+from ivvi.logs import Calendar, Log, read_logs
+from ivvi.moments import GroupSums, Moments, compute_moments
+from ivvi.moments.restrict import restrict
+from ivvi.sequence.finding import Check
+from ivvi.sequence.lag_tests import CHECKS, FEWEST_BLOCKS, calendar_stability, stability
+from ivvi.sequence.lagged_moments import compute_sequence_moments
+from ivvi.sequence.richer_features import approximation_checks, richer_layout, richer_word
+from ivvi.sequence.scores import Scores
+
+WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceChecks:
+    """All checks of a log, and what it is made of.
+
+    Attributes
+    ----------
+    label
+        The log.
+    checks
+        One for each question.
+    n, episodes, blocks
+        Transitions, episodes, and the blocks that stand for independent draws.
+    global_instruments
+        Instruments that never change within an episode.
+    clusters, note
+        The column whose groups the blocks are, where these are not episodes, and why.
+    """
+
+    label: str
+    checks: tuple[Check, ...]
+    n: int
+    episodes: int
+    blocks: int
+    global_instruments: tuple[str, ...]
+    all_global: bool
+    clusters: str | None = None
+    note: str = ""
+
+    @property
+    def effective_n(self) -> int:
+        """How many independent draws of the instrument there are: rows, or episodes."""
+        return self.episodes if self.all_global else self.n
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        """The checks that speak against the log."""
+        return tuple(check for check in self.checks if check.passed is False)
+
+    def __getitem__(self, name: str) -> Check:
+        return next(check for check in self.checks if check.name == name)
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe everything with JSON values."""
+        return {
+            "log": self.label,
+            "n": self.n,
+            "episodes": self.episodes,
+            "blocks": self.blocks,
+            "clusters": self.clusters,
+            "se_note": self.note or None,
+            "global_instruments": list(self.global_instruments),
+            "effective_n": self.effective_n,
+            "checks": {check.name: check.to_json() for check in self.checks},
+        }
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.label}: {self.n:,} transitions of {self.episodes:,} episodes",
+            "-" * WIDTH,
+        ]
+        if self.clusters is not None:
+            lines.append(f"compared by        {self.clusters} ({self.blocks:,} blocks)")
+        if self.note:
+            lines.append(f"                   {self.note}")
+        if self.global_instruments:
+            named = ", ".join(self.global_instruments)
+            lines.append(
+                f"global instrument  {named}: constant within every episode; the sample counts "
+                f"{self.episodes:,} draws of it, so cluster by episode"
+            )
+        lines.append(f"{'check':<32}{'statistic':>10} {'distribution':<14}{'p':>8}  verdict")
+        lines += [line for check in self.checks for line in _lines(check)]
+        return "\n".join(lines)
+
+
+def _lines(check: Check) -> list[str]:
+    if check.test is None:
+        return [f"{check.name:<32}{'-':>10} {check.reason}"]
+    statistic = check.test.statistic
+    verdict = "fine" if check.passed else "LOOK"
+    if check.negligible and check.test.p_value < check.level:
+        verdict = "negligible"
+    again = f" (of {check.test.compared})" if check.test.compared > 1 else ""
+    lines = [
+        f"{check.name:<32}{statistic.value:>10.3g} {statistic.distribution:<14}"
+        f"{check.test.p_value:>8.4f}  {verdict}{again}",
+        f"    null: {statistic.null}",
+    ]
+    return lines if check.passed else [*lines, f"    {check.finding}", f"    do: {check.advice}"]
+
+
+def check_sequence(  # noqa: PLR0913
+    logs: Any,
+    phi: FeatureMap | str = "linear",
+    psi: FeatureMap | str | None = None,
+    *,
+    richer: str | None = None,
+    time: str | None = None,
+    cluster: str | tuple[str, ...] = (),
+    level: float = 0.01,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> SequenceChecks:
+    """Ask a log what only a sequence can show.
+
+    Balance of z on the past, a placebo, serial dependence of z and of residuals, stability
+    of W over steps, episodes and time, and whether richer features change the answer. The
+    log is passed over twice, in bounded memory.
+
+    Parameters
+    ----------
+    logs
+        A `Log`, or anything that `read_logs` opens.
+    phi, psi
+        The features whose W is checked.
+    richer
+        The feature word to compare them with; by default one step up (poly2 for linear,
+        twice the knots for splines).
+    time
+        A numeric, date or timestamp column along which W must be stable too.
+    cluster
+        One or two columns of clusters; by default what `estimate` would cluster by: the
+        episodes, or the steps where episodes share the instrument of a step.
+    level
+        The p-value below which a check fails.
+    seed
+        Seed of random features.
+    progress
+        Called with the number of rows just read.
+
+    Examples
+    --------
+    >>> import ivvi
+    >>> log = ivvi.make_env("linear", dim=1).collect(episodes=60, horizon=50, seed=1)
+    >>> ivvi.check_sequence(log).failed
+    ()
+    """
+    check_level(level)
+    wanted = StandardErrors(cluster=cluster)
+    opened = wanted.prepared(logs if isinstance(logs, Log) else read_logs(logs))
+    log, calendar = _in_order(opened, time)
+    layout = build_layout(log, phi, psi, seed)
+    word = richer or richer_word(phi)
+    wide = richer_layout(log, layout, word, seed)
+    groups = wanted.summed_by(log)
+    moments, counts = compute_moments(log, wide, groups=groups, progress=progress)
+    base = restrict(moments, layout)
+    errors = wanted.resolve(
+        *(log, counts, len(layout.phi_names)), step_dependence(base, log.roles.step)
+    )
+    by = _blocks_by(errors, base, log)
+    sequence = compute_sequence_moments(log, layout, counts, progress, calendar, by)
+    if len(sequence.whole) < FEWEST_BLOCKS:
+        raise DataError(
+            f"{log.label} has {counts.transitions} transitions of {counts.episodes} episodes"
+            f"{f' and {len(by)} clusters by {by.by}' if by is not None else ''}; too few to "
+            "compare with each other"
+        )
+    fit = Exact().solve(base)
+    scores = Scores(sequence, fit.W, exactly_fitted(base, np.diag(fit.noise_cov)))
+    roles = log.roles
+    names = {
+        "x": roles.state,
+        "a": roles.action,
+        "z": roles.instrument,
+        "y": roles.outputs,
+        "phi": layout.phi_names,
+    }
+    checks = [check(scores, names, level) for check in CHECKS]
+    checks += stability(scores, names, level) + calendar_stability(scores, names, level)
+    if by is None:
+        checks += approximation_checks(moments, layout, word, roles, level)
+    else:
+        why = f"its test takes rows for independent, and these are clustered by {by.by}"
+        checks += [
+            Check(f"richer {name} ({word})", None, level, reason=why) for name in ("psi", "phi")
+        ]
+    still = [name for name, fixed in zip(roles.instrument, sequence.still, strict=True) if fixed]
+    return SequenceChecks(
+        label=log.label,
+        checks=tuple(checks),
+        n=counts.transitions,
+        episodes=counts.episodes,
+        blocks=len(sequence.whole),
+        global_instruments=tuple(still),
+        all_global=all(sequence.still),
+        clusters=None if by is None else by.by,
+        note=errors.warning or errors.note,
+    )
+
+
+def _blocks_by(errors: Resolved, moments: Moments, log: Log) -> GroupSums | None:
+    """Return the sums by the column whose groups are independent; None for the episodes.
+
+    Of two columns, the one with fewer groups: the instrument has no more draws than that.
+    """
+    others = [name for name in errors.clusters if name != log.roles.episode]
+    if not others:
+        return None
+    if len(errors.clusters) > len(others) and errors.wanted.columns == ():
+        return moments.group_sums(log.roles.step)  # the episodes share what a step brings
+    found = [moments.group_sums(name) for name in errors.clusters]
+    if any(one is None for one in found):
+        raise InputError(f"the groups by {' and '.join(errors.clusters)} are too many to compare")
+    for one in found:
+        if one is not None:
+            check_clusters(one.by, len(one), errors.wanted)
+    by = min((one for one in found if one is not None), key=len)
+    return None if by.by == log.roles.episode else by
+
+
+def _in_order(log: Log, time: str | None) -> tuple[Log, Calendar | None]:
+    """Return the log in order of (episode, step), and the calendar of its time column."""
+    if log.roles.episode is None or log.roles.step is None:
+        missing = "episode" if log.roles.episode is None else "step"
+        raise InputError(f"{log.label} has no {missing} column, so that its rows are no sequence")
+    if time is None:
+        return log.in_order(), None
+    timed = log.timed(time)
+    calendar = Calendar.of_table(timed.table, time)
+    return timed.in_order(), calendar

@@ -1,0 +1,292 @@
+"""What only a sequence can show: is the instrument free of the past, and is W one W?
+
+Each check is a score test: sums over blocks of episodes of a product that has mean zero
+under the null, compared with their own spread over the blocks (`cluster_tests`). Where the
+product involves the residual of the fit, the blocks' influence on W is taken into account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ivvi.estimators.estimate import Floats
+from ivvi.sequence.cluster_tests import (
+    BLOCKS_EACH,
+    Comparison,
+    cumulative,
+    furthest_combination,
+    t_values,
+    zero_mean,
+)
+from ivvi.sequence.finding import Check
+from ivvi.sequence.scores import Scores
+
+FEWEST_BLOCKS = 8
+TOGETHER = 2.0
+"""How much further than any score alone a combination is that is worth naming."""
+NO_PAIRS = "no episode has two consecutive steps"
+Names = dict[str, tuple[str, ...]]
+"""Names of the states (x), actions (a), instruments (z), outputs (y) and features (phi)."""
+
+
+def balance(scores: Scores, names: Names, level: float) -> Check:
+    """Is the instrument predicted by earlier states, actions and residuals?
+
+    Of z_t and h = (x_t-1, a_t-1, e_t-1), given the state's features now and z_t-1. A
+    global instrument is compared with the first state of each episode instead.
+    """
+    m, v = scores.moments, scores.moments.vector
+    null = "given the state and its own last value, z does not depend on the past"
+    advice = (
+        "an instrument that follows the past is valid only if the errors do not: look at the "
+        "residuals' serial dependence, put what assigns z into the state, or use another z"
+    )
+    if all(m.still):
+        null = "a global instrument does not depend on the state in which an episode starts"
+        first = m.first.sum(axis=0)
+        z, x = (_centred(part, first) for part in (v.z, v.x))
+        found = scores.products(m.first, z, x)
+        earlier = [f"first {name}" for name in names["x"]]
+        return _associated("balance on the start", found, names["z"], earlier, null, advice, level)
+    if not m.n_pairs:
+        return _without("balance on the past", level, NO_PAIRS)
+    moving = [j for j, fixed in enumerate(m.still) if not fixed]
+    given = np.hstack([m.now(scores.state), m.before(v.z)])
+    past = np.hstack([m.before(v.x), m.before(v.a), m.before(scores.e)])
+    found = scores.association(m.now(v.z[:, moving]), past, given)
+    earlier = [
+        *(f"earlier {name}" for name in (*names["x"], *names["a"])),
+        *(f"earlier residual of {name}" for name in names["y"]),
+    ]
+    moved = tuple(names["z"][j] for j in moving)
+    return _associated("balance on the past", found, moved, earlier, null, advice, level)
+
+
+def placebo(scores: Scores, names: Names, level: float) -> Check:
+    """Does the instrument move with a state that was there before it was drawn?
+
+    The reduced form of x_t on z_t given phi and z of the step before.
+    """
+    m, v = scores.moments, scores.moments.vector
+    name = "placebo: z against realised x"
+    if all(m.still) or not m.n_pairs:
+        why = "the instrument is the same in the step before" if m.n_pairs else NO_PAIRS
+        return _without(name, level, why)
+    moving = [j for j, fixed in enumerate(m.still) if not fixed]
+    given = np.hstack([m.before(v.phi), m.before(v.z)])
+    found = scores.association(m.now(v.z[:, moving]), m.now(v.x), given)
+    null = "the instrument is unrelated to the state already reached, given the step before"
+    advice = (
+        "z cannot have moved a state that came before it: either z is assigned by the state "
+        "(then the state must stay in psi, with a rich enough shape) or it is confounded"
+    )
+    states = [f"realised {x}" for x in names["x"]]
+    moved = tuple(names["z"][j] for j in moving)
+    return _associated(name, found, moved, states, null, advice, level)
+
+
+def serial_z(scores: Scores, names: Names, level: float) -> Check:
+    """Is the instrument correlated with its own last value, given the state?"""
+    m, v = scores.moments, scores.moments.vector
+    name = "serial dependence of z"
+    if all(m.still) or not m.n_pairs:
+        why = "constant within episodes: dependence is total" if m.n_pairs else NO_PAIRS
+        return _without(name, level, why)
+    z, lag = m.now(v.z), m.before(v.z)
+    found = _diagonal(scores.association(z, lag, m.now(scores.state)))
+    null = "z is not correlated with its own last value, given the state"
+    advice = "no harm to the estimate; cluster standard errors by episode, as for any z"
+    return _serial(name, found, names["z"], null, advice, level)
+
+
+def serial_residuals(scores: Scores, names: Names, level: float) -> Check:
+    """Is the residual correlated with the one before it?
+
+    W was estimated from the same rows, and phi_t depends on e_t-1 (Durbin's problem), so
+    that the blocks' influence on W is added to their scores.
+    """
+    m, v = scores.moments, scores.moments.vector
+    name = "serial dependence of residuals"
+    if not m.n_pairs:
+        return _without(name, level, NO_PAIRS)
+    e, lag = m.now(scores.e), m.before(scores.e)
+    found = _diagonal(scores.products(m.pairs, e, lag))
+    slope = -(m.now(v.phi).T @ scores.total @ lag + m.before(v.phi).T @ scores.total @ e)
+    found = found + np.einsum("jo,bjo->bo", slope, scores.bread @ scores.influence)
+    null = "the residual is not correlated with the one before it"
+    advice = (
+        "errors that last make the state itself confounded: add lags (of states, actions or "
+        "outcomes) to the state until they are gone, and cluster standard errors by episode"
+    )
+    return _serial(name, found, names["y"], null, advice, level)
+
+
+def stability(scores: Scores, names: Names, level: float) -> list[Check]:
+    """Is W the same early and late in an episode, in early and late episodes, all the time?
+
+    Chow's comparison of halves in score form, one joint test of W for each output; and the
+    CUSUM of the scores over the episodes in the order of the log.
+    """
+    m = scores.moments
+    half = len(m.whole) // 2
+    later = m.whole.copy()
+    later[:half] = 0.0
+    advice = (
+        "one W for all times is an average: fit the {} apart, add the time as a state, or "
+        "leave the unlike ones out"
+    )
+    labels = [f"{feature} on {output}" for output in names["y"] for feature in names["phi"]]
+    checks = []
+    for name, late, what in (
+        ("stability over steps", m.late, "early and late steps"),
+        ("stability over episodes", later, "early and late episodes"),
+    ):
+        if late is later and m.episodes == 1:
+            checks.append(_without(name, level, "there is one episode"))
+            continue
+        drift = scores.drift(late)
+        groups = {output: drift[:, i] for i, output in enumerate(names["y"])}
+        null = f"W is the same in {what}"
+        if not late.any() or (late == m.whole).all():
+            checks.append(_without(name, level, f"there are no {what}"))
+            continue
+        named = {o: [f"{f} on {o}" for f in names["phi"]] for o in names["y"]}
+        checks.append(_joint(name, groups, named, null, advice.format(what), level))
+    flat = np.swapaxes(scores.influence, 1, 2).reshape(len(m.whole), -1)
+    null = "the sums of scores do not drift from the first episode to the last"
+    test = cumulative(flat, labels, null)
+    finding = "" if test is None else f"most for {test.where}"
+    name = "stability over time (CUSUM)"
+    checks.append(_check(name, test, finding, advice.format("stretches of time"), level))
+    return checks
+
+
+def calendar_stability(scores: Scores, names: Names, level: float) -> list[Check]:
+    """Is W the same before and after each of some dates, whatever the order of the log?
+
+    Chow's comparison at each cut of calendar time, for each output; and the CUSUM of the
+    scores over the episodes (or blocks of them) in the order of their mean time.
+    """
+    m = scores.moments
+    if m.calendar is None:
+        return []
+    column, words = m.calendar.column, m.calendar.words
+    advice = f"W moves with {column}: fit the periods apart, add {column} as a state, or leave "
+    advice += "the unlike periods out"
+    labels = [f"{feature} on {output}" for output in names["y"] for feature in names["phi"]]
+    drifts = np.stack(
+        [scores.drift(after) for after in m.after], axis=1
+    )  # (blocks, cuts, d_y, d_phi)
+    groups = {
+        f"{output} after {word}": drifts[:, i, j]
+        for i, word in enumerate(words)
+        for j, output in enumerate(names["y"])
+    }
+    null = f"W is the same before and after {', '.join(words)} of {column}"
+    dated = {
+        f"{output} after {word}": [f"{f} on {output} from {word} on" for f in names["phi"]]
+        for word in words
+        for output in names["y"]
+    }
+    chow = _joint(f"stability over {column}", groups, dated, null, advice, level)
+    name = f"stability over {column} (CUSUM)"
+    if np.ptp(m.when) == 0:
+        return [chow, _without(name, level, f"all episodes have the same mean {column}")]
+    order = np.argsort(m.when, kind="stable")
+    flat = np.swapaxes(scores.influence, 1, 2).reshape(len(m.whole), -1)
+    test = cumulative(flat[order], labels, f"the sums of scores do not drift along {column}")
+    finding = "" if test is None else f"most for {test.where}"
+    return [chow, _check(name, test, finding, advice, level)]
+
+
+def _associated(
+    name: str,
+    found: Floats,
+    instruments: tuple[str, ...],
+    earlier: list[str],
+    null: str,
+    advice: str,
+    level: float,
+) -> Check:
+    if not earlier:
+        return _without(name, level, "the log has no state")
+    blocks = len(found)
+    flat = found.reshape(blocks, -1)
+    groups = {"": flat}
+    labels = {"": [f"{z} with {other}" for z in instruments for other in earlier]}
+    if BLOCKS_EACH * flat.shape[1] > blocks:
+        groups = {z: found[:, i] for i, z in enumerate(instruments)}
+        labels = {z: [f"{z} with {other}" for other in earlier] for z in instruments}
+    return _joint(name, groups, labels, null, advice, level)
+
+
+def _serial(
+    name: str, found: Floats, names: tuple[str, ...], null: str, advice: str, level: float
+) -> Check:
+    return _joint(name, {"": found}, {"": list(names)}, null, advice, level)
+
+
+def _check(name: str, test: Comparison | None, finding: str, advice: str, level: float) -> Check:
+    if test is None:
+        return _without(name, level, "nothing varies that could be compared")
+    return Check(name, test, level, finding, advice)
+
+
+def _joint(
+    name: str,
+    groups: dict[str, Floats],
+    labels: dict[str, list[str]],
+    null: str,
+    advice: str,
+    level: float,
+) -> Check:
+    """Test that all scores have mean zero, and say what is most telling where it was found."""
+    test = zero_mean(groups, null)
+    finding = "" if test is None else _largest(groups[test.where], labels[test.where])
+    return _check(name, test, finding, advice, level)
+
+
+def _largest(flat: Floats, labels: list[str]) -> str:
+    """Name the score (blocks, d) that is furthest from zero or, where none alone is far, two.
+
+    Scores that go together, and should differ more than they do, fail a joint test between
+    them: the combination that is furthest, in units of their own, has its two largest named.
+    """
+    t = t_values(flat)
+    at = int(np.argmax(np.abs(t)))
+    alone = f"most for {labels[at]} (t = {t[at]:+.1f})"
+    weights, furthest = furthest_combination(flat)
+    if furthest <= TOGETHER * abs(t[at]) or len(labels) == 1:
+        return alone
+    one, two = np.argsort(-np.abs(weights), kind="stable")[:2]
+    sign = "less" if weights[one] * weights[two] < 0 else "and"
+    return (
+        f"most for {labels[one]} {sign} {labels[two]}, which go together (t = {furthest:.1f}); "
+        f"alone, {alone}"
+    )
+
+
+def _without(name: str, level: float, reason: str) -> Check:
+    return Check(name, None, level, reason=reason)
+
+
+def _centred(part: Floats, sums: Floats) -> Floats:
+    """Subtract from a map its mean over the rows of `sums`."""
+    centred = part.copy()
+    centred[0] -= (sums[0] @ part) / sums[0, 0]
+    return centred
+
+
+def _diagonal(products: Floats) -> Floats:
+    diagonal: Floats = np.einsum("bii->bi", products)
+    return diagonal
+
+
+CHECKS: tuple[Callable[[Scores, Names, float], Check], ...] = (
+    balance,
+    placebo,
+    serial_z,
+    serial_residuals,
+)

@@ -1,0 +1,285 @@
+"""Second moments of a row and of the row before it, by block of episodes, in one pass.
+
+Every check of a sequence is a sum of products of two linear functions of the row now and
+of the row before (instrument times earlier action, residual times earlier residual, ...),
+so that the second moments of [u_t, u_t-1] by block of episodes hold all of them, with
+their clustered variances. The number of blocks is bounded: neighbouring episodes share a
+block when there are many, and a long episode is cut into stretches when there are few.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ivvi.estimators.estimate import Floats
+from ivvi.features.design import Layout
+from ivvi.logs import Batch, Calendar, Counts, Log, Roles
+from ivvi.moments import GroupSums, few_threads, group_codes
+
+Ints = NDArray[np.int64]
+
+MOST_BYTES = 128 << 20
+MOST_BLOCKS = 1024
+FEW_EPISODES = 20
+STRETCHES = 40
+"""Blocks that a log of few episodes is cut into."""
+STEP_BLOCKS = 60
+"""Blocks of steps, where many steps are the draws of what episodes share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """What a row u = [1, features, x, a, z, y] holds: each part as a linear map (p, d) of u.
+
+    Columns are measured from a `centre` near their means, to keep their digits.
+    """
+
+    layout: Layout
+    centre: Floats
+    phi: Floats
+    psi: Floats
+    y: Floats
+    x: Floats
+    a: Floats
+    z: Floats
+    z_columns: slice
+
+    @classmethod
+    def of_log(cls, log: Log, layout: Layout) -> Vector:
+        """Lay out u and centre it at the first rows."""
+        head = log.head()
+        rows = _columns(layout, head)
+        centre = np.concatenate([[0.0], rows.mean(axis=0)])
+        p = len(centre)
+        maps = np.eye(p)
+        maps[0, 1:] = centre[1:]
+        of_v = np.zeros(layout.width, dtype=int)  # constants are column 0
+        of_v[layout.varying] = 1 + np.arange(len(layout.varying))
+        at = 1 + len(layout.varying)
+        if layout.is_raw:  # x, a and z are features already
+            at = 1
+        ends = np.cumsum([at, head.x.shape[1], head.a.shape[1], head.z.shape[1]])
+        x, a, z = (maps[:, i:j] for i, j in pairwise(ends.tolist()))
+        y = maps[:, of_v[list(layout.y_columns)]]
+        phi, psi = maps[:, of_v[: len(layout.phi_names)]], maps[:, of_v[list(layout.psi_columns)]]
+        return cls(layout, centre, phi, psi, y, x, a, z, slice(ends[2], ends[3]))
+
+    def rows(self, batch: Batch) -> Floats:
+        """Evaluate u for each row of a batch, (n, p)."""
+        values = _columns(self.layout, batch)
+        return np.column_stack([np.ones(len(batch)), values]) - self.centre
+
+
+def _columns(layout: Layout, batch: Batch) -> Floats:
+    V = layout.rows(batch)
+    return V if layout.is_raw else np.column_stack([V, batch.x, batch.a, batch.z])
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Which block a row belongs to, given its episode and its place in it."""
+
+    count: int
+    together: int
+    stretches: int
+    length: int
+
+    @classmethod
+    def plan(cls, episodes: int, rows: int, width: int, cuts: int = 0) -> Blocks:
+        """Divide episodes into blocks whose moments fit in the memory allowed."""
+        most = max(FEW_EPISODES, min(MOST_BLOCKS, MOST_BYTES // (8 * (7 + cuts) * width**2)))
+        if episodes >= FEW_EPISODES:
+            together = math.ceil(episodes / most)
+            return cls(math.ceil(episodes / together), together, 1, rows)
+        stretches = min(math.ceil(STRETCHES / episodes), max(1, rows // (2 * episodes)))
+        length = max(1, math.ceil(rows / episodes / stretches))
+        return cls(episodes * stretches, 1, stretches, length)
+
+    def number(self, batch: Batch, place: Ints) -> Ints:
+        """Return the block of each row."""
+        inside = np.minimum(place // self.length, self.stretches - 1)
+        number: Ints = _episode(batch) // self.together * self.stretches + inside
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class GroupBlocks:
+    """Blocks of neighbouring values of a column: the steps, or a cluster column.
+
+    Steps that follow each other depend on each other more than others do, so that many of
+    them are joined to STEP_BLOCKS stretches of time.
+    """
+
+    keys: Ints
+    column: str
+    roles: Roles
+    count: int
+
+    @classmethod
+    def plan(cls, sums: GroupSums, roles: Roles, width: int, cuts: int = 0) -> GroupBlocks:
+        """Divide the groups of a column into blocks whose moments fit in the memory allowed."""
+        most = max(FEW_EPISODES, min(MOST_BLOCKS, MOST_BYTES // (8 * (7 + cuts) * width**2)))
+        if sums.by == roles.step and len(sums) >= 2 * STEP_BLOCKS:
+            most = min(most, STEP_BLOCKS)
+        return cls(sums.keys, sums.by, roles, min(len(sums), most))
+
+    def number(self, batch: Batch, place: Ints) -> Ints:
+        """Return the block of each row."""
+        codes = group_codes(batch, self.roles, self.column)
+        if codes is None:
+            raise ValueError(f"the batch was read without {self.column}")
+        number: Ints = np.searchsorted(self.keys, codes) * self.count // len(self.keys)
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceMoments:
+    """Sums of products by block.
+
+    Attributes
+    ----------
+    vector
+        What the columns are.
+    whole, late, first
+        Sums of u u^T over all rows, over the later half of each episode's steps, over the
+        first row of each episode, (blocks, p, p).
+    pairs
+        Sums of w w^T, w = [u_t, u_t-1], over rows with the step before, (blocks, 2p, 2p).
+    n_pairs, episodes
+        How many pairs and episodes there are.
+    still
+        Which instruments never change within an episode, (d_z,).
+    calendar
+        The cuts of calendar time, if the log has one.
+    after
+        Sums of u u^T over the rows after each cut, (cuts, blocks, p, p).
+    when
+        Mean time of the rows of each block, (blocks,).
+    """
+
+    vector: Vector
+    whole: Floats
+    late: Floats
+    first: Floats
+    pairs: Floats
+    n_pairs: int
+    episodes: int
+    still: tuple[bool, ...]
+    calendar: Calendar | None
+    after: Floats
+    when: Floats
+
+    def now(self, part: Floats) -> Floats:
+        """Extend a map of u to one of the pair [u_t, u_t-1]: the row itself."""
+        return np.vstack([part, np.zeros_like(part)])
+
+    def before(self, part: Floats) -> Floats:
+        """Extend a map of u to one of the pair: the row before."""
+        return np.vstack([np.zeros_like(part), part])
+
+
+def compute_sequence_moments(
+    log: Log,
+    layout: Layout,
+    counts: Counts,
+    progress: Callable[[int], None] | None = None,
+    calendar: Calendar | None = None,
+    by: GroupSums | None = None,
+) -> SequenceMoments:
+    """Walk once over a log in order; `counts` are those of a pass before.
+
+    Blocks are of episodes or, with the sums `by` a column of that pass, of its values.
+    """
+    vector = Vector.of_log(log, layout)
+    p, d_z = len(vector.centre), vector.z.shape[1]
+    cuts = () if calendar is None else calendar.cuts
+    blocks: Blocks | GroupBlocks = Blocks.plan(counts.episodes, counts.transitions, p, len(cuts))
+    if by is not None:
+        blocks = GroupBlocks.plan(by, log.roles, p, len(cuts))
+    half = counts.transitions / counts.episodes / 2
+    whole, late, first = (np.zeros((blocks.count, p, p)) for _ in range(3))
+    pairs = np.zeros((blocks.count, 2 * p, 2 * p))
+    after, clock, rows = np.zeros((len(cuts), *whole.shape)), *np.zeros((2, blocks.count))
+    n_pairs, still, walker = 0, np.ones(d_z, dtype=bool), _Walker()
+    with few_threads(p):
+        for batch in log.batches(episodes=True, progress=progress):
+            U = vector.rows(batch)
+            root = None if batch.weight is None else np.sqrt(batch.weight)[:, None]
+            before, linked, place = walker.look(batch, U)
+            number = blocks.number(batch, place)
+            at = vector.z_columns
+            still &= (U[linked, at] == before[linked, at]).all(axis=0)
+            W = np.hstack([U, before])[linked]
+            n_pairs += len(W)
+            _add(pairs, number[linked], W, None if root is None else root[linked])
+            parts = [(whole, slice(None)), (late, place >= half), (first, place == 0)]
+            if batch.time is not None:
+                parts += [(a, batch.time >= cut) for a, cut in zip(after, cuts, strict=True)]
+                clock += np.bincount(number, batch.time, blocks.count)
+                rows += np.bincount(number, minlength=blocks.count)
+            for sums, chosen in parts:
+                weights = None if root is None else root[chosen]
+                _add(sums, number[chosen], U[chosen], weights)
+    fixed = tuple(bool(flag and n_pairs) for flag in still)
+    return SequenceMoments(
+        vector=vector,
+        whole=whole,
+        late=late,
+        first=first,
+        pairs=pairs,
+        n_pairs=n_pairs,
+        episodes=counts.episodes,
+        still=fixed,
+        calendar=calendar,
+        after=after,
+        when=clock / np.maximum(rows, 1),
+    )
+
+
+class _Walker:
+    """What is remembered from batch to batch: the last row, its episode, step and place."""
+
+    def __init__(self) -> None:
+        self._row: Floats | None = None
+        self._episode, self._step, self._place = -1, 0.0, -1
+
+    def look(self, batch: Batch, U: Floats) -> tuple[Floats, np.ndarray, Ints]:
+        """Return the row before each row, whether it is the step before, and each row's place."""
+        episode, n = _episode(batch), len(batch)
+        same = np.append(episode[0] == self._episode, episode[1:] == episode[:-1])
+        before = np.vstack([U[:1] if self._row is None else self._row, U[:-1]])
+        linked = same.copy()
+        if batch.step is not None:
+            linked &= np.diff(batch.step.astype(float), prepend=self._step) == 1
+            self._step = float(batch.step[-1])
+        starts = np.where(same, -1, np.arange(n))
+        place = np.arange(n) - np.maximum.accumulate(starts)
+        carried = np.maximum.accumulate(starts) < 0
+        place[carried] += self._place
+        self._row, self._episode, self._place = U[-1:], int(episode[-1]), int(place[-1])
+        return before, linked, place
+
+
+def _episode(batch: Batch) -> Ints:
+    if batch.episode is None:
+        raise ValueError("batches with episodes are wanted")
+    return batch.episode
+
+
+def _add(sums: Floats, number: Ints, rows: Floats, root: Floats | None) -> None:
+    """Add the products of the rows of each block to its sums."""
+    if not len(rows):
+        return
+    rows = rows if root is None else rows * root
+    if np.any(number[1:] < number[:-1]):
+        order = np.argsort(number, kind="stable")
+        rows, number = rows[order], number[order]
+    cuts = np.flatnonzero(np.diff(number)) + 1
+    for part, at in zip(np.split(rows, cuts), number[np.append(0, cuts)], strict=True):
+        sums[at] += part.T @ part

@@ -1,0 +1,21 @@
+"""Confounded simulators: watch a behaviour policy, or intervene with one of your own."""
+
+from ivvi.simulators.behaviour import Behaviour
+from ivvi.simulators.clinical import nicu_world, sepsis_world
+from ivvi.simulators.env import ConfoundedEnv
+from ivvi.simulators.recommender import recommender_world
+from ivvi.simulators.synthetic import SETTINGS, linear_world, nonlinear_world
+from ivvi.simulators.world import World, gaussian
+
+__all__ = [
+    "SETTINGS",
+    "Behaviour",
+    "ConfoundedEnv",
+    "World",
+    "gaussian",
+    "linear_world",
+    "nicu_world",
+    "nonlinear_world",
+    "recommender_world",
+    "sepsis_world",
+]

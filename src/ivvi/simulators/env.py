@@ -1,0 +1,132 @@
+"""A world to watch and to act in: confounded logs, and a Gymnasium environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ivvi._io.files import atomic_file
+from ivvi.dynamics.gym import SimulatedEnv
+from ivvi.errors import InputError
+from ivvi.logs import SOURCE_KEY, ArrowTable, Log, Schema
+from ivvi.rewards import Function, Reward, is_reward
+from ivvi.simulators.world import World
+
+ROWS_AT_ONCE = 1 << 18
+"""Rows simulated in one call; bounds the memory of a long simulation."""
+
+
+class ConfoundedEnv(SimulatedEnv):
+    """One world in two modes.
+
+    *Observe*: `collect` lets the confounded behaviour policy write a log, from which the
+    confounder is absent. *Intervene*: `reset` and `step` (Gymnasium), or `rollout` for
+    thousands of episodes at once, run a policy of yours; it gets no help from the
+    confounder. The same seed gives the same numbers, bit for bit.
+    """
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world, world.d_x, world.actions, world.horizon)
+        self.world = world
+        self._observe = lru_cache(maxsize=8)(self._compile_observe)
+
+    @property
+    def reward(self) -> Reward:
+        """The reward as planners take it: of batches of states and actions."""
+        given = self.world.reward
+        if is_reward(given):
+            return given
+        return Function.of(jnp.vectorize(given, signature="(x),(a)->()"))
+
+    @property
+    def source(self) -> str:
+        """What the logs say of where they come from."""
+        label = f" ({self.world.label})" if self.world.label else ""
+        return f"simulated {self.world.name}{label}"
+
+    def collect(
+        self, episodes: int | None = None, horizon: int | None = None, seed: int = 0
+    ) -> Log:
+        """Let the behaviour policy write a log, in memory.
+
+        Columns: episode, step, x0.., a0.., z0.., reward, next_x0... The log of fewer
+        episodes is the beginning of the log of more.
+        """
+        schema = Schema("x*", "a*", "z*", "next_x*")
+        table = pa.Table.from_batches(self._blocks(episodes, horizon, seed))
+        return Log(ArrowTable(table, self.source), schema.resolve(table.column_names))
+
+    def write_log(
+        self,
+        path: str | os.PathLike[str],
+        episodes: int | None = None,
+        horizon: int | None = None,
+        seed: int = 0,
+        *,
+        force: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> int:
+        """Write a log to a Parquet file in bounded memory; returns the number of rows."""
+        rows = 0
+        with atomic_file(path, force=force) as temporary:
+            writer: pq.ParquetWriter | None = None
+            for block in self._blocks(episodes, horizon, seed):
+                writer = writer or pq.ParquetWriter(temporary, block.schema)
+                writer.write_batch(block, row_group_size=ROWS_AT_ONCE // 2)
+                rows += block.num_rows
+                if progress:
+                    progress(block.num_rows)
+            if writer is not None:
+                writer.close()
+        return rows
+
+    def _blocks(
+        self, episodes: int | None, horizon: int | None, seed: int
+    ) -> Iterator[pa.RecordBatch]:
+        episodes = _positive("episodes", self.world.episodes if episodes is None else episodes)
+        horizon = _positive("horizon", self.world.horizon if horizon is None else horizon)
+        if not 0 <= seed < 2**63:
+            raise InputError(f"the seed is {seed}; a number from 0 to 2^63 - 1 is wanted")
+        at_once = max(1, ROWS_AT_ONCE // horizon)
+        for first in range(0, episodes, at_once):
+            numbers = np.arange(first, min(first + at_once, episodes))
+            yield self._block(numbers, horizon, seed)
+
+    def _block(self, numbers: np.ndarray, horizon: int, seed: int) -> pa.RecordBatch:
+        """Simulate the episodes with these numbers."""
+        with jax.enable_x64(True):
+            logged = self._observe(horizon)(jax.random.key(seed), jnp.asarray(numbers))
+            x, a, z, r, x_next = (np.asarray(part) for part in logged)
+        columns: dict[str, np.ndarray] = {
+            "episode": np.repeat(numbers, horizon),
+            "step": np.tile(np.arange(horizon), len(numbers)),
+        }
+        for name, values in (("x", x), ("a", a), ("z", z)):
+            columns |= _columns(name, values)
+        columns |= {"reward": r.ravel(), **_columns("next_x", x_next)}
+        return pa.RecordBatch.from_pydict(columns, metadata={SOURCE_KEY: self.source})
+
+    def _compile_observe(self, horizon: int) -> Callable[[Any, Any], tuple[Any, ...]]:
+        episode = partial(self.world.observe, horizon=horizon)
+        return jax.jit(  # type: ignore[no-any-return]
+            lambda key, numbers: jax.vmap(lambda i: episode(jax.random.fold_in(key, i)))(numbers)
+        )
+
+
+def _columns(name: str, values: np.ndarray) -> dict[str, np.ndarray]:
+    """Name the last axis of (episodes, horizon, d) values, one flat column each."""
+    return {f"{name}{i}": values[..., i].ravel() for i in range(values.shape[-1])}
+
+
+def _positive(name: str, value: int) -> int:
+    if value < 1:
+        raise InputError(f"{name} is {value}; at least 1 is wanted")
+    return int(value)

@@ -1,0 +1,256 @@
+"""What policies earn: returns, regret and where it comes from, with common random numbers."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ivvi.actions import Actions
+from ivvi.dynamics.env import ModelSimulator
+from ivvi.dynamics.rollout import roll_out
+from ivvi.errors import InputError, hint
+from ivvi.fitting.summary import NORMAL_95
+from ivvi.planning import MPC, Planner
+from ivvi.planning.plan import plan
+from ivvi.planning.policy import Policy, check_steps
+from ivvi.simulators import ConfoundedEnv
+from ivvi.simulators.behaviour import Behaviour
+
+AGAINST = ("optimal", "zero", "random", "behaviour")
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Average:
+    """A mean over episodes, its standard error and a 95% interval."""
+
+    mean: float
+    se: float
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Average:
+        """Summarise one value an episode."""
+        spread = float(values.std(ddof=1)) if len(values) > 1 else math.nan
+        return cls(float(values.mean()), spread / math.sqrt(len(values)))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Mean plus and minus 1.96 standard errors."""
+        return self.mean - NORMAL_95 * self.se, self.mean + NORMAL_95 * self.se
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe with JSON values; null for the error of a single episode."""
+        known = math.isfinite(self.se)
+        return {
+            "mean": self.mean,
+            "se": self.se if known else None,
+            "interval": list(self.interval) if known else None,
+        }
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{self.mean:.4g} [{low:.4g}, {high:.4g}]"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Policies side by side in the same world with the same noise.
+
+    Attributes
+    ----------
+    rewards
+        Rewards of each policy by name, (episodes, horizon).
+    reference
+        The policy to which regret is measured.
+    label
+        The world.
+    """
+
+    rewards: dict[str, np.ndarray]
+    reference: str
+    label: str
+
+    def value(self, name: str) -> Average:
+        """Return of an episode."""
+        return Average.of(self.rewards[name].sum(axis=1))
+
+    def regret(self, name: str) -> Average:
+        """Return of the reference minus that of the policy, episode by episode."""
+        return Average.of((self.rewards[self.reference] - self.rewards[name]).sum(axis=1))
+
+    def curve(self, name: str) -> np.ndarray:
+        """Mean reward of each step with its 95% band, (horizon, 3): mean, low, high."""
+        r = self.rewards[name]
+        mean, half = r.mean(axis=0), NORMAL_95 * r.std(axis=0, ddof=1) / math.sqrt(len(r))
+        return np.stack([mean, mean - half, mean + half], axis=1)
+
+    def summary(self) -> str:
+        """Return a table: returns and regrets with 95% intervals."""
+        episodes, horizon = next(iter(self.rewards.values())).shape
+        width = max(18, *map(len, self.rewards))
+        lines = [
+            f"{self.label}: {episodes:,} episodes of {horizon:,} steps, the same noise for all",
+            f"{'policy':<{width}}{'return':>14}  {'95% interval':<26}{'regret':>12}  95% interval",
+        ]
+        for name in self.rewards:
+            v, r = self.value(name), self.regret(name)
+            own = "reference" if name == self.reference else _pair(r)
+            regret = "" if name == self.reference else f"{r.mean:.5g}"
+            lines.append(f"{name:<{width}}{v.mean:>14.5g}  {_pair(v):<26}{regret:>12}  {own}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe with JSON values."""
+        episodes, horizon = next(iter(self.rewards.values())).shape
+        return {
+            "environment": self.label,
+            "episodes": episodes,
+            "horizon": horizon,
+            "reference": self.reference,
+            "policies": {
+                name: {"return": self.value(name).to_json(), "regret": self.regret(name).to_json()}
+                for name in self.rewards
+            },
+        }
+
+
+def evaluate(
+    policies: Any,
+    env: ConfoundedEnv,
+    *,
+    against: tuple[str, ...] = ("optimal", "zero"),
+    planner: Planner | str | None = None,
+    episodes: int = 64,
+    horizon: int | None = None,
+    seed: int = 0,
+) -> Evaluation:
+    """Run policies in a simulator, unconfounded, and compare what they earn.
+
+    Parameters
+    ----------
+    policies
+        A policy (or any function of states (n, d_x)), or several by name.
+    env
+        A simulator (`ivvi.make_env`).
+    against
+        Baselines: ``optimal`` (plans with the true dynamics; regret is measured to it),
+        ``zero`` (does nothing), ``random``, ``behaviour`` (the log's own policy, once the
+        confounder no longer helps it). Without ``optimal`` regret is to the first baseline,
+        or to the first policy.
+    planner
+        Planner of ``optimal``; `MPC` by default.
+    episodes, horizon, seed
+        Episodes, their length (the world's by default) and the seed of their noise.
+    """
+    named = dict(policies) if isinstance(policies, Mapping) else {"policy": policies}
+    for word in against:
+        if word not in AGAINST:
+            raise InputError(f"unknown baseline {word!r}{hint(word, AGAINST)}")
+        if word in named:
+            raise InputError(f"a policy is called {word!r}, as a baseline; another name is wanted")
+    if not named and not against:
+        raise InputError("no policy was given to evaluate")
+    steps = env.world.horizon if horizon is None else horizon
+    for policy in named.values():
+        check_steps(policy, steps)
+    everyone = {word: _baseline(word, env, planner, steps) for word in against} | named
+    logger.info("running %s for %d episodes of %d steps", ", ".join(everyone), episodes, steps)
+    rewards = {
+        name: env.rollout(policy, episodes=episodes, horizon=steps, seed=seed).rewards
+        for name, policy in everyone.items()
+    }
+    reference = "optimal" if "optimal" in against else next(iter(everyone))
+    return Evaluation(rewards, reference, f"{env.world.name} ({env.world.label})")
+
+
+def optimal_policy(
+    env: ConfoundedEnv, planner: Planner | str | None = None, horizon: int | None = None
+) -> Policy:
+    """Plan with the true dynamics of a simulator."""
+    world = env.world
+    steps = world.horizon if horizon is None else horizon
+    actions = Actions.of_space(world.actions)
+    starts = env.rollout(_constant(np.zeros(world.d_a)), episodes=64, horizon=8, keep=True).states
+    visited = None if starts is None else starts.reshape(-1, world.d_x)
+    return plan(
+        world.true_model(),
+        env.reward,
+        actions,
+        horizon=steps,
+        method=planner or MPC(),
+        compare=False,
+        states=visited,
+    )
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """Where regret comes from (the paper's Lemma on suboptimality, by simulation).
+
+    With J the return in the world and J^ that in the model, under the same noise,
+
+        J(pi*) - J(pi^) = [J(pi*) - J^(pi*)] + [J^(pi*) - J^(pi^)] + [J^(pi^) - J(pi^)]:
+
+    model error along pi*, how much worse pi^ is in the model itself (at most 0 for a planner
+    that is optimal there), and model error along pi^ (what the plan promised too much).
+    """
+
+    along_optimal: Average
+    planning: Average
+    along_policy: Average
+    regret: Average
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe with JSON values."""
+        names = ("along_optimal", "planning", "along_policy", "regret")
+        return {name: getattr(self, name).to_json() for name in names}
+
+
+def decompose(
+    policy: Policy,
+    env: ConfoundedEnv,
+    *,
+    planner: Planner | str | None = None,
+    episodes: int = 64,
+    horizon: int | None = None,
+    seed: int = 0,
+) -> Decomposition:
+    """Split the regret of `policy` into model error and planning error."""
+    steps = env.world.horizon if horizon is None else horizon
+    best = optimal_policy(env, planner, steps)
+    settings: dict[str, Any] = {"episodes": episodes, "horizon": steps, "seed": seed}
+    problem = policy.problem
+    model = ModelSimulator(problem.model, problem.reward, env.world.initial, problem.terminal)
+    world_best, world_own = (env.rollout(p, **settings).returns for p in (best, policy))
+    model_best, model_own = (roll_out(model, p, **settings).returns for p in (best, policy))
+    return Decomposition(
+        Average.of(world_best - model_best),
+        Average.of(model_best - model_own),
+        Average.of(model_own - world_own),
+        Average.of(world_best - world_own),
+    )
+
+
+def _baseline(word: str, env: ConfoundedEnv, planner: Any, horizon: int) -> Any:
+    if word == "optimal":
+        return optimal_policy(env, planner, horizon)
+    if word == "behaviour":
+        return Behaviour(env.world)
+    if word == "zero":
+        return _constant(np.zeros(env.world.d_a))
+    rng, actions = np.random.default_rng(0), Actions.of_space(env.world.actions)
+    return lambda x: actions.sample(len(x), rng)
+
+
+def _constant(action: np.ndarray) -> Any:
+    return lambda x: np.broadcast_to(action, (len(x), len(action)))
+
+
+def _pair(amount: Average) -> str:
+    low, high = amount.interval
+    return f"[{low:.5g}, {high:.5g}]"

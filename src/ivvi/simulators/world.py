@@ -1,0 +1,216 @@
+"""What a confounded decision process is made of: a few functions and distributions.
+
+    z ~ instrument(x, history)      e ~ confounder        (nobody records e)
+    a ~ behaviour(x, z, e)          x' = transition(x, a) + e
+
+A confounder may also last a whole episode, and an instrument may be invalid, with a direct
+effect on x': both to test what claims to deal with them.
+
+Functions take and return JAX arrays of one step of one episode; those that draw take a
+JAX random key first. Everything else (batches, seeds, logs, Gymnasium) is done for you.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi.dynamics.model import Dynamics
+from ivvi.errors import InputError
+from ivvi.features.feature_map import custom, linear
+from ivvi.rewards import is_reward
+
+Array = Any
+SCOPES = ("step", "episode")
+LASTING = 1
+"""Tells the key of a lasting confounder from the other keys of an episode."""
+DRAWS = 100_000
+"""Draws from which the covariance of a noise of unknown law is taken."""
+
+
+def last_instrument(history: Array, x: Array, z: Array) -> Array:
+    """Remember the last instrument and nothing else (the default of `World.remember`)."""
+    return z
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """A confounded Markov decision process with an instrument (the paper's CMDP-IV).
+
+    Attributes
+    ----------
+    name
+        A word for people.
+    d_x, d_z
+        Dimensions of state and instrument; the action's follows from `actions`.
+    actions
+        Gymnasium space of the actions (a Box or MultiBinary).
+    transition
+        F(x, a), the mean of the next state.
+    reward
+        r(x, a), a scalar, or a reward of `ivvi.rewards`, which planners know better.
+    initial
+        Draws x_0 from a key.
+    confounder
+        Draws e from a key.
+    instrument
+        Draws z from (key, x, history); ignore what it does not depend on.
+    behaviour
+        Draws a from (key, x, z, e): the policy that wrote the log saw the confounder.
+    noise
+        Draws e when we intervene; None for the same law as `confounder`.
+    scope
+        ``step``: a new instrument each step; ``episode``: one for the whole episode
+        (the paper's global instrument).
+    remember
+        (history, x, z) -> history, what a later instrument may depend on (the paper's
+        relaxation of Assumption 2.1); by default the last z, and zeros at the start.
+    history
+        The history at the start, when it is not zeros of the shape of z.
+    lasting
+        Draws a part of e that is the same in all steps of a logged episode (a global
+        confounder); None when there is none. Policies of ours act without it.
+    direct
+        What z does to x' by itself, (d_z,) to (d_x,); None for a valid instrument.
+    done
+        Tells whether a state ends the episode, when acting; None when none does.
+    horizon, episodes
+        Size of a log unless asked otherwise.
+    W_star
+        True weights of the paper's features, (d_x, d_phi), for experiments only.
+    label
+        Where the numbers come from; says so if they are synthetic stand-ins.
+    """
+
+    name: str
+    d_x: int
+    d_z: int
+    actions: gymnasium.Space[Any]
+    transition: Callable[[Array, Array], Array]
+    reward: Callable[..., Array]
+    initial: Callable[[Array], Array]
+    confounder: Callable[[Array], Array]
+    instrument: Callable[[Array, Array, Array], Array]
+    behaviour: Callable[[Array, Array, Array, Array], Array]
+    noise: Callable[[Array], Array] | None = None
+    scope: str = "step"
+    remember: Callable[[Array, Array, Array], Array] = last_instrument
+    history: Array = None
+    lasting: Callable[[Array], Array] | None = None
+    direct: Callable[[Array], Array] | None = None
+    done: Callable[[Array], Array] | None = None
+    horizon: int = 100
+    episodes: int = 100
+    W_star: np.ndarray | None = None
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        if self.scope not in SCOPES:
+            raise InputError(
+                f"scope {self.scope!r} of an instrument; 'step' or 'episode' is wanted"
+            )
+
+    @property
+    def d_a(self) -> int:
+        """Dimension of the action."""
+        shape = self.actions.shape
+        if shape is None or len(shape) != 1:
+            raise InputError(f"the action space {self.actions} has no vector shape")
+        return int(shape[0])
+
+    def observe(self, key: Array, horizon: int) -> tuple[Array, ...]:
+        """Let the behaviour policy act for one episode; returns x, a, z, r, x' by step."""
+        start, scope, steps = jax.random.split(key, 3)
+        x0 = self.initial(start)
+        history0 = jnp.zeros(self.d_z) if self.history is None else jnp.asarray(self.history)
+        fixed = self.instrument(scope, x0, history0) if self.scope == "episode" else None
+        lasting = self.lasting_part(key)
+
+        def step(carry: tuple[Array, Array], key: Array) -> tuple[Any, Any]:
+            x, history = carry
+            for_z, for_e, for_a = jax.random.split(key, 3)
+            z = self.instrument(for_z, x, history) if fixed is None else fixed
+            e = self.confounder(for_e) + lasting
+            a = self.behaviour(for_a, x, z, e)
+            x_next = self.transition(x, a) + e + (0.0 if self.direct is None else self.direct(z))
+            logged = x, a, z, self.gain(x, a, x_next), x_next
+            return (x_next, self.remember(history, x, z)), logged
+
+        _, logged = jax.lax.scan(step, (x0, history0), jax.random.split(steps, horizon))
+        return logged  # type: ignore[no-any-return]
+
+    def lasting_part(self, key: Array) -> Array:
+        """Draw what the confounder of an episode has in all its steps, from the episode's key."""
+        return 0.0 if self.lasting is None else self.lasting(jax.random.fold_in(key, LASTING))
+
+    def intervene(self, key: Array, x: Array, a: Array, h: Array = 0) -> tuple[Array, Array]:
+        """Take action a in state x at step h with nobody's hidden help; returns x' and r."""
+        x_next = self.transition(x, a) + (self.noise or self.confounder)(key)
+        return x_next, self.gain(x, a, x_next, h)
+
+    def gain(self, x: Array, a: Array, x_next: Array, h: Array = 0) -> Array:
+        """Return the reward of step h."""
+        return self.reward(x, a, x_next, h) if is_reward(self.reward) else self.reward(x, a)
+
+    def ended(self, x: Array) -> Array:
+        """Tell whether state x ends the episode."""
+        return jnp.asarray(False) if self.done is None else self.done(x)
+
+    @property
+    def noise_cov(self) -> np.ndarray:
+        """Covariance of the noise when we intervene, (d_x, d_x); of many draws if need be."""
+        noise = self.noise or self.confounder
+        if isinstance(noise, Gaussian):
+            return noise.covariance
+        with jax.enable_x64(True):
+            draws = jax.vmap(noise)(jax.random.split(jax.random.key(0), DRAWS))
+        return np.atleast_2d(np.cov(np.asarray(draws).T, bias=True))
+
+    def true_model(self) -> Dynamics:
+        """Return the truth as a model, to plan with and to compare with."""
+        state, action = (
+            tuple(f"{letter}{i}" for i in range(width))
+            for letter, width in (("x", self.d_x), ("a", self.d_a))
+        )
+        if self.W_star is not None:
+            phi, W = linear(), self.W_star
+        else:
+            mean = jnp.vectorize(self.transition, signature="(x),(a)->(x)")
+            phi, W = custom(mean, [f"F{i}" for i in range(self.d_x)]), np.eye(self.d_x)
+        bread = np.zeros((W.shape[1], W.shape[1]))
+        outputs = tuple(f"next_{name}" for name in state)
+        return Dynamics(phi, W, self.noise_cov, bread, state, action, outputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian:
+    """A sampler of N(0, covariance)."""
+
+    covariance: np.ndarray
+
+    def __call__(self, key: Array) -> Array:
+        """Draw one vector."""
+        factor = np.linalg.cholesky(self.covariance)
+        return jnp.asarray(factor) @ jax.random.normal(key, (len(factor),), jnp.float64)
+
+
+def gaussian(covariance: Any) -> Gaussian:
+    """Return a sampler of N(0, covariance)."""
+    return Gaussian(np.asarray(covariance, dtype=np.float64))
+
+
+def tridiagonal(k: int, diagonal: float, beside: float) -> np.ndarray:
+    """Return the k x k matrix with these values on and beside the diagonal."""
+    return diagonal * np.eye(k) + beside * (np.eye(k, k=1) + np.eye(k, k=-1))
+
+
+def toeplitz(k: int, rho: float) -> np.ndarray:
+    """Return the paper's T(rho), with entries rho^|i - j|."""
+    distance = np.abs(np.subtract.outer(np.arange(k), np.arange(k)))
+    return np.where(distance == 0, 1.0, float(rho) ** distance)

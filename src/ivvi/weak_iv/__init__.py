@@ -1,0 +1,1 @@
+"""Inference that a weak instrument cannot spoil: Anderson-Rubin, CLR, tF, wild bootstrap."""

@@ -1,0 +1,103 @@
+"""Sums of instrument times residual, by row or by cluster, for every value of an effect.
+
+For b = (1, -theta, -gamma) the score of a cluster is Z_c' T_c b. Its sum and its sum of
+squares over clusters are linear and quadratic in b, so that a few totals hold them for all
+b at once:
+
+    G = sum_c Z_c' T_c                       (k, t)
+    H = sum_c vec(Z_c' T_c) vec(Z_c' T_c)'   (k t, k t)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ivvi.errors import DataError, InputError
+from ivvi.estimators.covariance.score_rows import Score
+from ivvi.estimators.covariance.scores import score
+from ivvi.estimators.covariance.standard_errors import Resolved, check_clusters
+from ivvi.estimators.estimate import Floats
+from ivvi.estimators.whitening import Whitened
+from ivvi.logs import Log
+from ivvi.moments import Moments
+from ivvi.weak_iv.partialled_effect import Effect
+
+
+@dataclass(frozen=True, slots=True)
+class EffectScores:
+    """Totals over clusters: G (k, t), H (k, t, k, t), and how many clusters there are."""
+
+    G: Floats
+    H: Floats
+    clusters: int
+
+    @classmethod
+    def of_episodes(cls, moments: Moments, effect: Effect) -> EffectScores:
+        """Sum over the episodes' moments."""
+        blocks = moments.episodes
+        if blocks is None:
+            raise InputError("a clustered set needs the log, or moments kept with episodes=True")
+        shift = blocks.mean - effect.centre
+        second = blocks.scatter + blocks.weight[:, None, None] * shift[:, :, None] * shift[:, None]
+        parts = effect.into_Z.T @ second @ effect.into_T
+        return cls._of_parts([parts.reshape(len(parts), -1)], effect)
+
+    @classmethod
+    def of_errors(
+        cls,
+        errors: Resolved,
+        moments: Moments,
+        effect: Effect,
+        log: Log | None,
+        progress: Callable[[int], None] | None = None,
+    ) -> EffectScores:
+        """Sum as the standard errors say: over rows, or over clusters one way or two.
+
+        From the clusters that the moments hold, else in one pass over the log.
+        """
+        R, constant = effect.into_T.T.copy(), moments.layout.constant
+        if constant is not None:  # the columns of T are measured from the centre
+            R[:, constant] -= R @ effect.centre
+        space = Whitened(effect.centre, effect.into_Z, np.zeros((0, effect.k)), 0)
+        one = Score(R, space, joint=True)
+        found = score({"effect": one}, errors, moments, log, progress=progress)["effect"]
+        k, t = effect.k, 2 + effect.nuisance
+        omega = found.joint()
+        if omega is None:
+            raise ValueError("the scores of an effect are squared together")
+        counts = [count for count in found.clusters if count is not None]
+        for column, count in zip(errors.clusters, counts, strict=False):
+            check_clusters(column, count, errors.wanted)
+        clusters = min(counts, default=moments.n)
+        _check_enough(clusters, k)
+        H = omega.reshape(t, k, t, k).transpose(1, 0, 3, 2) * moments.weight**2 / moments.n
+        return cls((moments.weight * space.means(moments, R)).T, H, clusters)
+
+    @classmethod
+    def _of_parts(cls, parts: Iterable[Floats], effect: Effect) -> EffectScores:
+        k, t = effect.k, 2 + effect.nuisance
+        total, squares, clusters = np.zeros(k * t), np.zeros((k * t, k * t)), 0
+        for part in parts:
+            total += part.sum(axis=0)
+            squares += part.T @ part
+            clusters += len(part)
+        _check_enough(clusters, k)
+        return cls(total.reshape(k, t), squares.reshape(k, t, k, t), clusters)
+
+    def variance(self, b: Floats, other: Floats | None = None) -> Floats:
+        """sum_c (Z_c' T_c b)(Z_c' T_c other)', (k, k)."""
+        second = b if other is None else other
+        product: Floats = np.einsum("iajb,a,b->ij", self.H, b, second)
+        return product
+
+
+def _check_enough(clusters: int, k: int) -> None:
+    if clusters <= k:
+        raise DataError(
+            f"{clusters} cluster{'' if clusters == 1 else 's'} cannot give a set with {k} "
+            "instrument features; more clusters than instruments are expected, or other errors "
+            "(robust, unadjusted)"
+        )

@@ -1,0 +1,194 @@
+"""One linear combination of a row of W, with everything else partialled out.
+
+Of y = W phi + e and theta = c . W_o, write the row W_o as theta times one direction d with
+c . d = 1, plus directions n with c . n = 0. Then y_o = theta x + N gamma + (exogenous) + e,
+where x = phi . d, the columns of N are the directions in which something endogenous is
+left, and the exogenous ones are regressed out of y, x, N and of the instruments. What is
+left is a problem with one parameter of interest and endogenous nuisance, of which the
+explained and the unexplained second moments are all that the homoskedastic tests need:
+
+    P = T' P_Z T     M = T' M_Z T     T = [y, x, N]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ivvi.errors import DataError, InputError, nearest
+from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
+from ivvi.estimators.whitening import exogenous
+from ivvi.features.design import Layout
+from ivvi.moments import Moments, compress
+
+Combination = str | Mapping[str, float]
+"""A feature's name, or weights of several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """The reduced problem of one effect.
+
+    Attributes
+    ----------
+    label
+        The effect in words, such as ``effect of a0 on next_x1``.
+    P, M
+        Explained and unexplained second moments of T = [y, x, N], columns of length one,
+        (2 + m, 2 + m).
+    into_T, into_Z
+        Linear maps (p, 2 + m) and (p, k) from v - centre to a row of T and of orthonormal
+        instruments.
+    centre
+        The means when a constant was partialled out, else zeros, (p,).
+    unit
+        What turns the parameter of the scaled columns into theta.
+    freedom
+        n minus the rank of psi.
+    moves
+        Whether x varies at all once the rest is held fixed.
+    """
+
+    label: str
+    P: Floats
+    M: Floats
+    into_T: Floats
+    into_Z: Floats
+    centre: Floats
+    unit: float
+    freedom: int
+    moves: bool
+
+    @property
+    def k(self) -> int:
+        """Number of instruments left."""
+        return int(self.into_Z.shape[1])
+
+    @property
+    def nuisance(self) -> int:
+        """Number m of endogenous directions beside the one of interest."""
+        return len(self.P) - 2
+
+    @classmethod
+    def of(cls, moments: Moments, output: str, feature: Combination) -> Effect:
+        """Reduce the moments to one effect: `feature` names one, or weighs several."""
+        layout = moments.layout
+        at = layout.output(output)
+        c = combination_vector(layout, feature)
+        keep_constant = layout.constant is None or c[layout.constant] != 0
+        R, centre = compress(moments), np.array(moments.mean)
+        if keep_constant:
+            R, centre = np.vstack([moments.mean, R]), np.zeros(layout.width)
+        d, N, held = _directions(layout, c, R, set(exogenous(moments)))
+        target = np.eye(layout.width)[:, [layout.y_columns[at]]]
+        T_map, Z_map, rank = _partial_out(layout, R, held, [target, d, N])
+        rank += not keep_constant
+        freedom = moments.n - rank
+        if freedom <= 0:
+            raise DataError(f"{moments.n} rows are too few for {rank} instrument features")
+        size = np.linalg.norm(R @ T_map, axis=0)
+        varies = size > RANK_TOLERANCE * np.linalg.norm(R @ np.hstack([target, d, N]), axis=0)
+        unit = size[0] / size[1] if varies[:2].all() else 1.0
+        into_T = T_map / np.where(varies, size, 1.0)
+        into_T = np.hstack([into_T[:, :2], _independent(R, into_T[:, 2:])])
+        T = R @ into_T
+        fitted = (R @ Z_map).T @ T
+        rest = T - (R @ Z_map) @ fitted
+        moves = bool(varies[1]) and _left(T[:, 2:], T[:, 1]) > RANK_TOLERANCE
+        return cls(
+            label=f"effect of {describe(feature)} on {layout.outputs[at]}",
+            P=fitted.T @ fitted,
+            M=rest.T @ rest,
+            into_T=into_T,
+            into_Z=Z_map,
+            centre=centre,
+            unit=float(unit),
+            freedom=freedom,
+            moves=moves,
+        )
+
+
+def combination_vector(layout: Layout, feature: Combination) -> Floats:
+    """Return the weights (d_phi,) of a feature's name or of a mapping from names."""
+    weights = {feature: 1.0} if isinstance(feature, str) else dict(feature)
+    c = np.zeros(len(layout.phi_names))
+    for name, weight in weights.items():
+        if name not in layout.phi_names:
+            hint = nearest(name, layout.phi_names)
+            known = hint or f"; there are {', '.join(layout.phi_names[:12])}"
+            raise InputError(f"there is no feature {name!r}{known}")
+        c[layout.phi_names.index(name)] = weight
+    if not np.isfinite(c).all() or not c.any():
+        raise InputError(f"the combination {describe(feature)} has no usable weight")
+    return c
+
+
+def describe(feature: Combination) -> str:
+    """Write the combination in words: ``a0``, ``a0 - 0.5 a1``."""
+    if isinstance(feature, str):
+        return feature
+    words = ""
+    for name, weight in feature.items():
+        sign = ("-" if weight < 0 else "") if not words else " - " if weight < 0 else " + "
+        words += f"{sign}{'' if abs(weight) == 1 else f'{abs(weight):g} '}{name}"
+    return words
+
+
+def _directions(
+    layout: Layout, c: Floats, R: Floats, shared: set[int]
+) -> tuple[Floats, Floats, Floats]:
+    """Return maps (p, .) of v to x, to the nuisance N and to what is exogenous.
+
+    The pivot is an exogenous feature wherever c touches one, so that as much as possible
+    of what is held fixed stays exogenous.
+    """
+    p, d_phi = layout.width, len(c)
+    importance = np.abs(c) * np.linalg.norm(R[:, :d_phi], axis=0)
+    touched = [j for j in sorted(shared) if c[j] != 0]
+    pool = touched or list(range(d_phi))
+    pivot = max(pool, key=lambda j: (importance[j], abs(c[j])))
+    x = np.zeros((p, 1))
+    x[pivot] = 1 / c[pivot]
+    nuisance: list[Floats] = []
+    given: list[Floats] = []
+    for j in (j for j in range(d_phi) if j != pivot):
+        direction = np.zeros(p)
+        direction[j], direction[pivot] = 1.0, -c[j] / c[pivot]
+        (given if j in shared else nuisance).append(direction)
+    return x, _stack(nuisance, p), _stack(given, p)
+
+
+def _partial_out(
+    layout: Layout, R: Floats, exogenous: Floats, targets: list[Floats]
+) -> tuple[Floats, Floats, int]:
+    """Regress the exogenous directions out; return maps to T and Z, and the rank of psi."""
+    inside = _independent(R, exogenous)
+    Q = R @ inside
+    psi = np.eye(layout.width)[:, list(layout.psi_columns)]
+    scale = np.linalg.norm(R @ psi, axis=0)
+    psi = psi / np.where(scale > 0, scale, 1.0)
+    Z = _independent(R, psi - inside @ (Q.T @ (R @ psi)), rescale=False)
+    T = np.hstack(targets)
+    return T - inside @ (Q.T @ (R @ T)), Z, inside.shape[1] + Z.shape[1]
+
+
+def _independent(R: Floats, maps: Floats, *, rescale: bool = True) -> Floats:
+    """Combine maps so that their values on the rows of R are orthonormal, (p, rank)."""
+    values = R @ maps
+    scale = np.linalg.norm(values, axis=0) if rescale else np.ones(maps.shape[1])
+    scale = np.where(scale > 0, scale, 1.0)
+    _, size, right = np.linalg.svd(values / scale, full_matrices=False)
+    kept = size > RANK_TOLERANCE
+    combined: Floats = (maps / scale) @ (right[kept].T / size[kept])
+    return combined
+
+
+def _left(Q: Floats, column: Floats) -> float:
+    """Length of what an orthonormal basis leaves of a column."""
+    return float(np.linalg.norm(column - Q @ (Q.T @ column)))
+
+
+def _stack(columns: list[Floats], p: int) -> Floats:
+    return np.array(columns).T if columns else np.zeros((p, 0))

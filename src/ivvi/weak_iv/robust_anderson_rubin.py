@@ -1,0 +1,234 @@
+"""Anderson-Rubin sets with heteroskedastic errors, or errors dependent within episodes.
+
+    AR(theta, gamma) = g' S^-1 g,   g = G b,   S = sum_c (Z_c' T_c b)(Z_c' T_c b)'
+
+is chi-squared with k degrees of freedom at the truth, however weak the instrument. With
+one endogenous feature the set's ends are real eigenvalues of a quadratic eigenvalue
+problem: det(q S(theta) - g(theta) g(theta)') = 0. Other endogenous features are projected
+out: theta stays when some gamma does, which errs on the safe side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+
+from ivvi.diagnostics.quantiles import check_level, chi2_quantile
+from ivvi.diagnostics.tails import find_root
+from ivvi.estimators.estimate import Floats
+from ivvi.weak_iv.confidence_sets import LINE, ConfidenceSet, Intervals
+from ivvi.weak_iv.effect_scores import EffectScores
+from ivvi.weak_iv.partialled_effect import Effect
+
+ANGLES = 96
+DESCENTS = 100
+SAMPLE, LOWEST = 64, 3
+"""Directions that are looked at before a descent, and those from which one starts."""
+
+
+def robust_anderson_rubin(
+    effect: Effect, scores: EffectScores, level: float = 0.95, *, se: str
+) -> ConfidenceSet:
+    """Return the Anderson-Rubin set that the scores of rows or of episodes give."""
+    check_level(level)
+    if effect.k <= effect.nuisance or not effect.moves:
+        return ConfidenceSet(effect.label, LINE, level, "ar", se)
+    if _is_perfect(scores):
+        theta = -float(_estimate(scores)[1])
+        found: Intervals = ((theta, theta),)
+    elif effect.nuisance:
+        found = _projected(effect, scores, chi2_quantile(level, effect.k))
+    else:
+        found = _exact(scores, chi2_quantile(level, effect.k))
+    scaled = tuple((low * effect.unit, high * effect.unit) for low, high in found)
+    return ConfidenceSet(effect.label, scaled, level, "ar", se, f"chi2({effect.k})")
+
+
+def statistic(scores: EffectScores, b: Floats) -> float:
+    """AR at b, (t,); it does not depend on the length of b."""
+    g = scores.G @ b
+    return float(g @ np.linalg.solve(scores.variance(b), g))
+
+
+def _exact(scores: EffectScores, q: float) -> Intervals:
+    """Solve AR(theta) <= q without nuisance.
+
+    In a frame (u, w) of the plane of b, with u at the two-stage estimate, the matrix
+    q S - g g' is quadratic in the coordinate s of b = w + s u and its leading matrix,
+    at the estimate, is regular; infinite theta is a point like any other.
+    """
+    u = _estimate(scores)
+    u /= np.linalg.norm(u)
+    w = np.array([-u[1], u[0]])
+
+    def form(one: Floats, other: Floats) -> Floats:
+        return q * scores.variance(one, other) - np.outer(scores.G @ one, scores.G @ other)
+
+    lead, cross, last = form(u, u), form(u, w) + form(w, u), form(w, w)
+    k = len(lead)
+    companion = np.zeros((2 * k, 2 * k))
+    companion[:k, k:] = np.eye(k)
+    companion[k:, :k] = -np.linalg.solve(lead, last)
+    companion[k:, k:] = -np.linalg.solve(lead, cross)
+    roots = np.linalg.eigvals(companion)
+    real = roots.real[np.abs(roots.imag) <= 1e-7 * np.abs(roots)]
+    b = w + real[:, None] * u
+    ends = np.sort(-b[:, 1] / b[:, 0]).tolist()
+    return _accepted(ends, lambda theta: statistic(scores, np.array([1.0, -theta])) <= q)
+
+
+def _accepted(ends: list[float], inside: Callable[[float], bool]) -> Intervals:
+    """Join the stretches between candidate ends at whose middle `inside` holds."""
+    reach = 1.0 + (ends[-1] - ends[0] if ends else 0.0)
+    middles = [(low + high) / 2 for low, high in pairwise(ends)]
+    points = [ends[0] - reach, *middles, ends[-1] + reach] if ends else [0.0]
+    borders = [-math.inf, *ends, math.inf]
+    found: list[tuple[float, float]] = []
+    for point, low, high in zip(points, borders[:-1], borders[1:], strict=True):
+        if not inside(point):
+            continue
+        if found and found[-1][1] == low:
+            low = found.pop()[0]
+        found.append((low, high))
+    return tuple(found)
+
+
+def _projected(effect: Effect, scores: EffectScores, q: float) -> Intervals:
+    """Solve min_gamma AR(theta, gamma) <= q."""
+
+    def excess(fixed: Floats, enough: float) -> float:
+        basis, least = span(effect, fixed), math.inf
+        for start in starting_points(effect, scores, basis):
+            least = min(least, minimise_ar(scores, basis, start, q + enough)[0])
+            if least <= q + enough:
+                break
+        return least - q
+
+    return search(scores, _estimate(scores), excess)
+
+
+def search(
+    scores: EffectScores,
+    start: Floats,
+    excess: Callable[[Floats, float], float],
+    angles: int = ANGLES,
+) -> Intervals:
+    """Find where `excess` of (1, -theta) is at most zero, on a grid of angles.
+
+    theta = centre + scale tan(angle) around the estimate `start`, as b; the two ends of the
+    grid are one point, theta = inf, so that (1, -theta) may have any length. `excess` is
+    also told which value is low enough to stop looking for a lower one.
+    """
+    if abs(start[0]) < 1e-8 * np.linalg.norm(start):  # at infinity
+        start = _estimate(scores)
+    centre, scale = -float(start[1] / start[0]), _standard_error(scores, start / start[0])
+    grid = np.linspace(-np.pi / 2, np.pi / 2, angles + 1).tolist()
+
+    def at(angle: float, enough: float = -math.inf) -> float:
+        c, s = math.cos(angle), math.sin(angle)
+        return excess(np.array([c, -(centre * c + scale * s)]), enough)
+
+    values = [at(angle, 0.0) for angle in grid[:-1]]
+    values.append(values[0])
+    ends = [
+        centre + scale * math.tan(find_root(at, low, high))
+        for (low, before), (high, after) in pairwise(zip(grid, values, strict=True))
+        if (before <= 0) != (after <= 0)
+    ]
+    borders = [-math.inf, *ends, math.inf] if values[0] <= 0 else ends
+    return tuple(zip(borders[::2], borders[1::2], strict=True))
+
+
+def _is_perfect(scores: EffectScores) -> bool:
+    """Whether the residual at the estimate is nothing but rounding error."""
+    typical = np.einsum("iaia->a", scores.H)
+    return bool(np.trace(scores.variance(_estimate(scores))) <= 1e-13 * typical.max())
+
+
+def _estimate(scores: EffectScores) -> Floats:
+    """Two-stage least squares (the instruments are orthonormal), as b = (1, -theta, -gamma)."""
+    solution = np.linalg.lstsq(scores.G[:, 1:], scores.G[:, 0])[0]
+    return np.concatenate([[1.0], -solution])
+
+
+def _standard_error(scores: EffectScores, b: Floats) -> float:
+    """Standard error of theta at the two-stage estimate."""
+    half = np.linalg.pinv(scores.G[:, 1:])[0]
+    return float(np.sqrt(half @ scores.variance(b) @ half))
+
+
+def span(effect: Effect, fixed: Floats) -> Floats:
+    """Return a basis (t, 1 + m) of b in (fixed, 0) and the nuisance directions.
+
+    No statistic depends on the length of b, so that nuisance at infinity is a direction
+    like any other.
+    """
+    basis = np.zeros((2 + effect.nuisance, 1 + effect.nuisance))
+    basis[:2, 0], basis[2:, 1:] = fixed, np.eye(effect.nuisance)
+    return basis
+
+
+def starting_points(effect: Effect, scores: EffectScores, basis: Floats) -> Floats:
+    """Return points h, as rows, from which to look for the smallest AR(basis h).
+
+    The lowest of a fixed sample, and the stationary points of the homoskedastic ratio: with
+    weak instruments these alone lead past the minimum now and then.
+    """
+    half = np.linalg.inv(np.linalg.cholesky(basis.T @ effect.M @ basis))
+    _, vectors = np.linalg.eigh(half @ basis.T @ effect.P @ basis @ half.T)
+    sample = np.random.default_rng(0).standard_normal((SAMPLE, len(half))) @ half
+    lowest = np.argsort(_statistics(scores, sample @ basis.T))[:LOWEST]
+    starts = np.vstack([sample[lowest], vectors.T @ half])
+    found: Floats = starts / np.linalg.norm(starts, axis=1, keepdims=True)
+    return found
+
+
+def _statistics(scores: EffectScores, B: Floats) -> Floats:
+    """AR at each row of B (n, t)."""
+    g = B @ scores.G.T
+    S = np.einsum("iajb,na,nb->nij", scores.H, B, B, optimize=True)
+    values: Floats = np.einsum("ni,ni->n", g, np.linalg.solve(S, g[:, :, None])[:, :, 0])
+    return values
+
+
+def minimise_ar(
+    scores: EffectScores, basis: Floats, h: Floats, enough: float = -math.inf
+) -> tuple[float, Floats]:
+    """Minimise AR(basis h) over h by descent from `h`, (m + 1,)."""
+
+    def evaluate(h: Floats) -> tuple[float, Floats]:
+        b = basis @ h
+        g = scores.G @ b
+        left = np.einsum("iajb,b->iaj", scores.H, b)
+        pull = np.linalg.solve(np.einsum("iaj,a->ij", left, b), g)
+        slope = 2 * (scores.G.T @ pull) - 2 * np.einsum("i,iaj,j->a", pull, left, pull)
+        return float(g @ pull), basis.T @ slope
+
+    return descend(evaluate, h, enough)
+
+
+def descend(
+    evaluate: Callable[[Floats], tuple[float, Floats]], h: Floats, enough: float = -math.inf
+) -> tuple[float, Floats]:
+    """Minimise a function, given with its slope, by BFGS from `h`, down to `enough`."""
+    value, slope = evaluate(h)
+    inverse = np.eye(len(h)) / max(float(np.linalg.norm(slope)), 1.0)
+    for _ in range(DESCENTS):
+        step = -inverse @ slope
+        if value <= enough or -float(slope @ step) <= 1e-10 * (1 + value):
+            break
+        found, new_slope = evaluate(h + step)
+        while found > value + 1e-4 * float(slope @ step) and np.abs(step).max() > 1e-9:
+            step = step / 2
+            found, new_slope = evaluate(h + step)
+        if value - found <= 1e-10 * (1 + value):
+            break
+        change = new_slope - slope
+        h, value, slope = h + step, found, new_slope
+        if (curvature := float(step @ change)) > 0:
+            turn = np.eye(len(h)) - np.outer(step, change) / curvature
+            inverse = turn @ inverse @ turn.T + np.outer(step, step) / curvature
+    return value, h

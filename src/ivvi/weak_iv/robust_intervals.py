@@ -1,0 +1,330 @@
+"""Beside Wald's interval of an action's effect, the one that a weak instrument cannot spoil.
+
+| endogenous features, instruments | interval |
+|---|---|
+| one and one | tF: Wald's, with a critical value that depends on the first stage's F |
+| one and several | the conditional likelihood ratio's, Wald's where instruments are strong |
+| several | Anderson-Rubin's, the other effects projected out |
+
+Wald's interval is trusted where the two agree. An Anderson-Rubin set under robust or
+clustered errors is the shadow of a joint one, wider by its nature; what is compared with
+Wald's interval is where the same statistic is higher by 3.84 than at its least. These
+statistics measure the variance under the null, about zero: t^2 from G clusters is
+t^2 / (1 + t^2 / G) of theirs, for which the comparison allows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ivvi.diagnostics.quantiles import chi2_quantile
+from ivvi.diagnostics.result import Diagnostics
+from ivvi.diagnostics.verdict import Verdict
+from ivvi.errors import DataError
+from ivvi.estimators import Estimate
+from ivvi.estimators.covariance.scores import Scored
+from ivvi.features.design import Floats
+from ivvi.moments import Moments
+from ivvi.weak_iv.action_effects import MOST_SETS, ActionEffects, action_effects
+from ivvi.weak_iv.confidence_sets import (
+    Intervals,
+    anderson_rubin,
+    conditional_likelihood_ratio,
+    piece,
+)
+from ivvi.weak_iv.effect_scores import EffectScores
+from ivvi.weak_iv.partialled_effect import Effect
+from ivvi.weak_iv.profiled_sets import Profile
+from ivvi.weak_iv.robust_anderson_rubin import robust_anderson_rubin
+from ivvi.weak_iv.robust_likelihood_ratio import robust_likelihood_ratio
+from ivvi.weak_iv.tf_critical_values import ENOUGH_F, LEVEL, TWO_SIDED, tf_critical_value
+
+WIDER, SHIFTED = 0.1, 0.1
+"""Shares of Wald's width: how much wider a robust interval, and how far out an end of it, is
+where the two agree."""
+TF_WIDER = 0.05
+"""The same of a tF interval, wider than Wald's by its nature: an F of 67."""
+TOO_WEAK = (
+    "the instruments are too weak to bound all effects together; `ivvi interval` searches for the "
+    "set of one effect"
+)
+NO_BIAS = 0.15
+"""Standard errors by which an estimate may be off where Wald's interval is beyond doubt."""
+BOUNDED = 2.0
+"""How far above the critical value the rank test is where a set is surely bounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class RobustInterval:
+    """An interval of one effect that holds with any strength of the instrument.
+
+    Attributes
+    ----------
+    intervals
+        Disjoint closed intervals, ascending; ends may be infinite, none means empty.
+    method
+        ``tF``, ``clr`` or ``ar``.
+    agrees
+        Whether Wald's interval is much the same.
+    level
+        Probability of holding the truth.
+    """
+
+    intervals: Intervals
+    method: str
+    agrees: bool
+    level: float = LEVEL
+
+    @property
+    def bounded(self) -> bool:
+        """Whether all ends are finite."""
+        return all(math.isfinite(end) for pair in self.intervals for end in pair)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest value; NaN where the set is empty."""
+        if not self.intervals:
+            return math.nan, math.nan
+        return self.intervals[0][0], self.intervals[-1][1]
+
+    @property
+    def words(self) -> str:
+        """The interval as it is printed."""
+        if not self.intervals:
+            return "empty: no value agrees with all the instruments"
+        return " or ".join(piece(low, high) for low, high in self.intervals)
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the interval with JSON values; null stands for an infinite end."""
+        pairs = [[v if math.isfinite(v) else None for v in pair] for pair in self.intervals]
+        low, high = (v if math.isfinite(v) else None for v in self.ends)
+        return {
+            "low": low,
+            "high": high,
+            "intervals": pairs,
+            "method": self.method,
+            "level": self.level,
+            "unbounded": not self.bounded,
+            "empty": not self.intervals,
+            "agrees": self.agrees,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RobustIntervals:
+    """Robust intervals by output and endogenous feature, and why there are none of others."""
+
+    found: dict[tuple[str, str], RobustInterval] = field(default_factory=dict)
+    reasons: dict[tuple[str, str], str] = field(default_factory=dict)
+    reason: str = ""
+
+    def get(self, output: str, feature: str) -> RobustInterval | None:
+        """Return the interval of one effect, if there is one."""
+        return self.found.get((output, feature))
+
+    @property
+    def agree(self) -> bool:
+        """Whether Wald's intervals agree with all of them, and there are some."""
+        return bool(self.found) and all(one.agrees for one in self.found.values())
+
+    @property
+    def too_weak(self) -> bool:
+        """Whether some are missing because the instruments are weak."""
+        return TOO_WEAK in self.reasons.values()
+
+    @property
+    def bounded(self) -> bool:
+        """Whether none of them is unbounded."""
+        return all(one.bounded for one in self.found.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe them with JSON values, by output and feature."""
+        told: dict[str, Any] = {}
+        for (output, feature), one in self.found.items():
+            told.setdefault(output, {})[feature] = one.to_json()
+        for (output, feature), why in self.reasons.items():
+            told.setdefault(output, {})[feature] = {"reason": why}
+        return {
+            "robust_interval": told or None,
+            "robust_interval_reason": self.reason or None,
+        }
+
+
+def robust_intervals(
+    moments: Moments,
+    estimate: Estimate,
+    diagnostics: Diagnostics,
+    scored: Mapping[str, Scored],
+    widths: Floats,
+) -> RobustIntervals:
+    """Compute the robust intervals of the first effects, under the errors of the estimate.
+
+    `widths` (d_y, d_phi) are what Wald's intervals multiply standard errors by.
+    """
+    if diagnostics.cragg_donald is None:
+        return RobustIntervals(reason=diagnostics.reasons["cragg_donald"])
+    problems = action_effects(moments)
+    make = _Maker(problems, estimate, diagnostics, scored, widths)
+    found: dict[tuple[str, str], RobustInterval] = {}
+    reasons: dict[tuple[str, str], str] = {}
+    for i, output in enumerate(problems.labels):
+        if output in estimate.exact:
+            continue
+        for j, feature in enumerate(problems.parts.names[:MOST_SETS]):
+            one = make.interval(i, j)
+            if isinstance(one, str):
+                reasons[output, feature] = one
+            else:
+                found[output, feature] = one
+    every = (len(moments.layout.outputs) - len(estimate.exact)) * problems.m
+    told = len(found) + len(reasons)
+    first = f"of {every} effects the first {told} have one; `ivvi interval` makes any other"
+    return RobustIntervals(found, reasons, first if told < every else "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """Chooses and computes the interval of one effect."""
+
+    problems: ActionEffects
+    estimate: Estimate
+    diagnostics: Diagnostics
+    scored: Mapping[str, Scored]
+    widths: Floats
+
+    def interval(self, i: int, j: int) -> RobustInterval | str:
+        """Return the interval of endogenous feature j and output i, or why there is none."""
+        layout, problems = self.estimate.layout, self.problems
+        at = problems.outputs[i], layout.phi_names.index(problems.parts.names[j])
+        w, se = float(self.estimate.W[at]), float(self.estimate.se[at])
+        width = float(self.widths[at])
+        if not se > 0:
+            return "its standard error is not a positive number"
+        if problems.m * problems.parts.count == 1:
+            return self._t_and_f(w, width * se)
+        kind = self.estimate.W_cov.kind
+        effect = problems.effect(i, j)
+        try:
+            if kind == "unadjusted":
+                return self._homoskedastic(effect, w, width * se)
+            if "effects" not in self.scored:
+                return "its sums were not made: too many features, instruments or rows"
+            scores = problems.scores(self.scored["effects"], i, j)
+            if scores.clusters <= problems.parts.count:
+                return (
+                    f"{scores.clusters} clusters are too few for {problems.parts.count} instruments"
+                )
+            some = self._projected if problems.m > 1 else self._one_action
+            return some(effect, scores, w, se, width)
+        except (DataError, np.linalg.LinAlgError) as error:
+            return f"it cannot be computed: {error}"
+
+    def _t_and_f(self, w: float, half: float) -> RobustInterval | str:
+        test = self.diagnostics.effective_f
+        if test is None:
+            return self.diagnostics.reasons["effective_f"]
+        wider = tf_critical_value(test.value) / TWO_SIDED
+        reach = wider * half
+        return RobustInterval(((w - reach, w + reach),), "tF", wider <= 1 + TF_WIDER)
+
+    def _homoskedastic(self, effect: Effect, w: float, half: float) -> RobustInterval:
+        """Return the set under homoskedastic errors, in closed form."""
+        just = effect.k == effect.nuisance + 1
+        found = (anderson_rubin if just else conditional_likelihood_ratio)(effect, LEVEL)
+        return self._compared(found.intervals, found.method, w, half)
+
+    def _one_action(
+        self, effect: Effect, scores: EffectScores, w: float, se: float, width: float
+    ) -> RobustInterval:
+        enough = scores.clusters > scores.G.size
+        make = robust_likelihood_ratio if enough else robust_anderson_rubin
+        found = make(effect, scores, LEVEL, se=self.estimate.W_cov.kind)
+        few = math.sqrt(max(1 - TWO_SIDED**2 / scores.clusters, 0.25))
+        return self._compared(found.intervals, found.method, w, width * se / few)
+
+    def _projected(
+        self, effect: Effect, scores: EffectScores, w: float, se: float, width: float
+    ) -> RobustInterval | str:
+        q = chi2_quantile(LEVEL, effect.k)
+        if scores.clusters < BOUNDED * q:
+            few = f"{scores.clusters} clusters are too few to bound a set"
+            return f"{few} with {effect.k} instruments"
+        test = self.diagnostics.kleibergen_paap
+        if test is None or test.wald.value < BOUNDED * q:
+            return TOO_WEAK
+        profile, square = Profile.of(scores), width**2
+        if profile is None:
+            return "the covariance of the moments is not positive definite"
+        if profile.least > q:
+            return RobustInterval((), "ar", agrees=False)
+        ends = profile.interval(q)
+        near = profile.interval(profile.least + square / (1 + square / scores.clusters))
+        if ends is None or near is None:
+            return TOO_WEAK
+        found = ((ends[0] * effect.unit, ends[1] * effect.unit),)
+        alike = _agree((near[0] * effect.unit, near[1] * effect.unit), w, width * se)
+        return RobustInterval(found, "ar", alike or self._beyond_doubt())
+
+    def _compared(self, found: Intervals, method: str, w: float, half: float) -> RobustInterval:
+        one = RobustInterval(found, method, agrees=False)
+        if len(found) != 1 or not one.bounded:
+            return one
+        return replace(one, agrees=_agree(found[0], w, half) or self._beyond_doubt())
+
+    def _beyond_doubt(self) -> bool:
+        """Whether instruments are so strong that the intervals differ by their weights alone.
+
+        With q instruments and a concentration of q F, two-stage least squares is off by at most
+        (q - m - 1) / (q F)^1/2 standard errors, and from 104.67 on its t needs no correction.
+        """
+        d, q, m = self.diagnostics, self.problems.parts.count, self.problems.m
+        if m == 1 and d.effective_f is not None:
+            concentration = q * d.effective_f.value
+        elif d.kleibergen_paap is not None:
+            concentration = d.kleibergen_paap.wald.value
+        else:
+            concentration = q * (d.cragg_donald or 0.0)
+        biased = max(q - m - 1, 0) > NO_BIAS * math.sqrt(concentration)
+        return concentration >= ENOUGH_F and not biased
+
+
+def _agree(robust: tuple[float, float], w: float, half: float) -> bool:
+    """Whether Wald's interval, w +- half, has room for the robust one, but for a little.
+
+    A robust interval may be narrower: it weighs the instruments by their noise.
+    """
+    low, high = robust
+    reach = half * (1 + 2 * SHIFTED)
+    narrow = high - low <= 2 * half * (1 + WIDER)
+    return bool(narrow and w - reach <= low and high <= w + reach)
+
+
+def settled(verdict: Verdict, robust: RobustIntervals) -> Verdict:
+    """Let the intervals have the last word: strong is where Wald's agree with the robust ones.
+
+    An unbounded interval makes doubtful instruments weak, and strong ones doubtful: with a strong
+    first stage it is the clusters that are few.
+    """
+    if not verdict.word or verdict.word == "not identified":
+        return verdict
+    if not robust.found:
+        why = next(iter(robust.reasons.values()), robust.reason)
+        rule = f"{verdict.rule}; no robust interval to compare with: {why}" if why else verdict.rule
+        word = "doubtful" if verdict.word == "strong" and robust.too_weak else verdict.word
+        return Verdict(word, rule, "wald" if word == "strong" else "robust")
+    methods = " and ".join(sorted({one.method for one in robust.found.values()}))
+    apart = sum(not one.agrees for one in robust.found.values())
+    told = f"{methods} intervals agree with Wald's"
+    word = verdict.word
+    if apart:
+        told = f"{apart} of {len(robust.found)} {methods} intervals differ from Wald's"
+        word = "doubtful" if word == "strong" else word
+    if not robust.bounded:
+        told = f"{told}, and some are unbounded"
+        word = "doubtful" if verdict.word == "strong" else "weak"
+    return Verdict(word, f"{verdict.rule}; {told}", "wald" if word == "strong" else "robust")
