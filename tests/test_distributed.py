@@ -15,7 +15,7 @@ from helpers import OPTIONS, assert_refused, changed, make_rows, run, run_proces
 from ivvi.errors import DataError, InputError
 from ivvi.features.design import Layout
 from ivvi.features.feature_map import linear
-from ivvi.logs.dask_client import LOCAL, connected
+from ivvi.logs.dask import LOCAL, connected
 from ivvi.moments import compute_moments
 from ivvi.moments.dask import compute_moments_on
 
@@ -32,7 +32,7 @@ def client():
 @pytest.fixture
 def small_pieces(monkeypatch):
     """Cut logs into pieces of one row group, however small."""
-    monkeypatch.setattr("ivvi.logs.dask_pass.PIECE_ROWS", 1)
+    monkeypatch.setattr("ivvi.logs.dask.PIECE_ROWS", 1)
 
 
 def both(log, client):
@@ -113,7 +113,7 @@ def test_logs_with_next_state_columns_in_any_order(keys, shuffled, client, small
 
 
 def test_several_files_and_small_row_groups_in_one_piece(client, tmp_path, monkeypatch):
-    monkeypatch.setattr("ivvi.logs.dask_pass.PIECE_ROWS", 20)
+    monkeypatch.setattr("ivvi.logs.dask.PIECE_ROWS", 20)
     columns = make_rows(12, 10)
     for i, rows in enumerate((range(33), range(33, 71), range(71, 120))):
         write_table(take(columns, rows), tmp_path / f"part-{i}.parquet", row_group_size=6)
@@ -286,7 +286,7 @@ def test_a_scheduler_that_does_not_answer_is_one_sentence(tmp_path, monkeypatch)
     assert time.monotonic() - started < 30  # five seconds of patience, and starting Python
     assert_refused(result, "no Dask scheduler answers at tcp://127.0.0.1:9")
     assert not (tmp_path / "model").exists()
-    monkeypatch.setattr("ivvi.logs.dask_client.PATIENCE", 0.2)
+    monkeypatch.setattr("ivvi.logs.dask.PATIENCE", 0.2)
     assert_refused(run("diagnose", path, *OPTIONS, *away), "no Dask scheduler answers")
 
 

@@ -102,7 +102,7 @@ def test_a_folder_that_cannot_be_written_is_no_fault(alone, monkeypatch):
 
 
 def test_doctor_shows_the_cache(alone, monkeypatch):
-    from ivvi.cli.doctor_checks import _machine
+    from ivvi.cli.doctor import _machine
 
     assert compiled() == 0
     count = len(ProgramCache.usual().programs)

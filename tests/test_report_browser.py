@@ -13,9 +13,9 @@ import pytest
 import ivvi
 from helpers import make_rows
 from ivvi.experiments.results import Curve, ResultFigure, Results, ResultTable
+from ivvi.reporting.demo_page import WORDS, demo_page
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.page import render
-from ivvi.reporting.story_page import WORDS, story_page
 from page_checks import EVIL
 
 PHONE = {"width": 390, "height": 844}
@@ -112,7 +112,7 @@ def make_story(fit, folder):
         **{"error_iv": 0.1, "error_least_squares": 1.0, "wrong_signs_least_squares": 2},
         **{"evaluation": {"episodes": 8, "horizon": 9, "policies": policies}, "walks": walks},
     }
-    return story_page(FitView(fit), facts, folder)
+    return demo_page(FitView(fit), facts, folder)
 
 
 @pytest.fixture(params=["fit", "story", "results"])

@@ -178,7 +178,7 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_records(whole, tmp_path):
 
 def test_dask_gives_the_same_records(whole, tmp_path):
     distributed = pytest.importorskip("distributed")
-    from ivvi.logs.dask_client import LOCAL
+    from ivvi.logs.dask import LOCAL
 
     out = tmp_path / "out"
     with distributed.LocalCluster(n_workers=1, processes=False, **LOCAL) as cluster:

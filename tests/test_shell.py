@@ -12,7 +12,7 @@ import pytest
 
 import ivvi
 from helpers import OPTIONS, make_rows, run, write_table
-from ivvi.cli import doctor_checks as doctor
+from ivvi.cli import doctor
 from ivvi.cli.main import VERBS
 from ivvi.cli.terminal import progress
 

@@ -20,7 +20,7 @@ def demo(
     force: Force = False,
 ) -> None:
     """Tell the whole story on a simulated log: what confounding does, what an instrument undoes."""
-    from ivvi.cli.demo_run import run_demo
+    from ivvi.reporting.demo import run_demo
 
     check_json_target(json, force=force)
     story = run_demo(out, seed=seed, force=force)

@@ -84,9 +84,9 @@ def _of_model(folder: Path, policy: Path | None, value: Path | None) -> Page:
 
 
 def _of_demo(folder: Path) -> Page:
-    from ivvi.reporting.story_page import load_story
+    from ivvi.reporting.demo_page import load_demo
 
-    return load_story(folder)
+    return load_demo(folder)
 
 
 def _of_reproduction(folder: Path) -> Page:

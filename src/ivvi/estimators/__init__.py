@@ -5,8 +5,7 @@ from ivvi.estimators.covariance.standard_errors import StandardErrors
 from ivvi.estimators.estimate import Estimate, Method
 from ivvi.estimators.gmm import GMM
 from ivvi.estimators.kclass import LIML, Fuller, KClass
-from ivvi.estimators.least_squares import LeastSquares
-from ivvi.estimators.two_stage import Exact
+from ivvi.estimators.least_squares import Exact, LeastSquares
 
 __all__ = [
     "GMM",

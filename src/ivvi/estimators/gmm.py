@@ -12,7 +12,7 @@ from ivvi.estimators.covariance.scores import score
 from ivvi.estimators.covariance.standard_errors import Resolved, StandardErrors
 from ivvi.estimators.covariance.with_errors import residual_score
 from ivvi.estimators.estimate import Estimate, Rows, dual, exactly_fitted, extension, with_weights
-from ivvi.estimators.two_stage import Exact
+from ivvi.estimators.least_squares import Exact
 from ivvi.estimators.whitening import Whitened, whiten
 from ivvi.features.design import Floats
 from ivvi.logs import Counts, Log

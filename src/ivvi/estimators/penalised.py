@@ -21,7 +21,7 @@ from ivvi._io.checkpoint import Checkpoint
 from ivvi.errors import InputError, nearest
 from ivvi.estimators.estimate import RANK_TOLERANCE, Estimate, Floats, Rows, with_weights
 from ivvi.estimators.folds import fold_moments, others
-from ivvi.estimators.two_stage import Exact
+from ivvi.estimators.least_squares import Exact
 from ivvi.estimators.whitening import orthonormal
 from ivvi.logs import Log
 from ivvi.moments import Moments

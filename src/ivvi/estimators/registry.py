@@ -24,11 +24,10 @@ from ivvi.errors import InputError, nearest
 from ivvi.estimators.estimate import Method
 from ivvi.estimators.gmm import GMM
 from ivvi.estimators.kclass import LIML, Fuller, KClass
-from ivvi.estimators.least_squares import LeastSquares
+from ivvi.estimators.least_squares import Exact, LeastSquares
 from ivvi.estimators.penalised import Penalised
 from ivvi.estimators.sgda.sgda import SGDA
 from ivvi.estimators.shrinkage import Shrunk
-from ivvi.estimators.two_stage import Exact
 
 METHODS: dict[str, Callable[..., Method]] = {
     "exact": Exact,

@@ -18,7 +18,7 @@ import numpy as np
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.estimate import Floats, Rows
 from ivvi.estimators.folds import fold_moments_of_log, others
-from ivvi.estimators.two_stage import Exact
+from ivvi.estimators.least_squares import Exact
 from ivvi.estimators.whitening import orthonormal
 from ivvi.features.design import Layout, build_layout
 from ivvi.logs import Log

@@ -158,7 +158,7 @@ def local_lanes(jobs: int) -> Iterator[list[Executor]]:
 @contextmanager
 def dask_lanes(address: str) -> Iterator[list[Executor]]:
     """Use the workers of a Dask cluster, one unit at a time for each of their threads."""
-    from ivvi.logs.dask_client import connected
+    from ivvi.logs.dask import connected
 
     with connected(address) as client:
         from distributed import CancelledError, KilledWorker

@@ -21,9 +21,9 @@ import typer
 from ivvi._io.plotting import check_figure, make_axes, save_figure
 from ivvi.errors import InputError
 from ivvi.estimators.convergence import log_points
+from ivvi.estimators.least_squares import Exact
 from ivvi.estimators.sgda.jax_kernel import State, advance
 from ivvi.estimators.sgda.schedules import PAPER, Constant, Schedule
-from ivvi.estimators.two_stage import Exact
 from ivvi.experiments.study import Force, Json, Plot, Seed, check, each, run_study, tell
 from ivvi.features.design import Layout
 from ivvi.features.feature_map import parse_features

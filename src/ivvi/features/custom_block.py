@@ -39,6 +39,7 @@ class Custom(Plain):
             )
 
     def __call__(self, x: Array, u: Array) -> Array:
+        """Call the function on rows (n, d_x) and (n, d_u)."""
         lead = np.broadcast_shapes(x.shape[:-1], u.shape[:-1])
         n, width = math.prod(lead), len(self.columns)
         rows = []
@@ -54,6 +55,7 @@ class Custom(Plain):
         return values.reshape(*lead, width)
 
     def names(self, state: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
+        """Return the names that the user gave."""
         return self.columns
 
 

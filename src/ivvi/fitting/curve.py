@@ -91,8 +91,8 @@ def curve(  # noqa: PLR0913
     """Return E[output] along one state or action, the others held fixed, with a uniform band.
 
     Standard errors come from leaving out one episode at a time and estimating again by the
-    fit's own method (`ivvi.estimators.covariance.jackknife`), the band from a multiplier bootstrap over
-    episodes: how far each of them moved W is multiplied by an independent standard normal
+    fit's own method (`estimators.covariance.jackknife`), the band from a multiplier bootstrap
+    over episodes: how far each of them moved W is multiplied by an independent standard normal
     draw, and the band is as many standard errors wide as the largest t over the curve needs
     (Belloni, Chernozhukov, Chetverikov and Kato, 2015), each draw having a standard error of
     its own. It holds the curve of the best W for these features; an

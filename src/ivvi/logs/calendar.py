@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ivvi.errors import ColumnError, DataError
-from ivvi.logs.columns import as_times
+from ivvi.logs.arrow import as_times
 from ivvi.logs.table import Table
 
 Floats = NDArray[np.float64]

@@ -19,8 +19,7 @@ from ivvi.errors import ColumnError, DataError, FileError, InputError
 from ivvi.logs import csv_files, parquet_files
 from ivvi.logs.arrow import check_same_schema, first_line, plain
 from ivvi.logs.csv_files import CsvTable
-from ivvi.logs.object_stores import find_remote
-from ivvi.logs.parquet_files import ParquetTable, is_parquet
+from ivvi.logs.parquet_files import ParquetTable, find_remote, is_parquet
 from ivvi.logs.table import ArrowTable, Table
 
 ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")

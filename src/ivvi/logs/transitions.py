@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ivvi.errors import DataError, MissingError
-from ivvi.logs.batch import Batch, Floats
-from ivvi.logs.columns import (
+from ivvi.logs.arrow import (
     Bools,
     Ints,
     Numbers,
@@ -31,6 +30,7 @@ from ivvi.logs.columns import (
     is_present,
     missing,
 )
+from ivvi.logs.batch import Batch, Floats
 from ivvi.logs.scan_position import Counts, Position, batches_from
 from ivvi.logs.schema import Roles
 from ivvi.logs.sorting import duplicate_error

@@ -9,8 +9,7 @@ uncentred matrices (eq. 3.4) are blocks of E[v v^T]:
     A = E[psi phi^T]   B = E[psi psi^T]   C = E[y psi^T]   D = E[phi phi^T]
 """
 
-from ivvi.moments.accumulate import compute_moments
-from ivvi.moments.blas_threads import few_threads
+from ivvi.moments.accumulate import compute_moments, few_threads
 from ivvi.moments.compression import compress, is_constant, remembered
 from ivvi.moments.group_sums import GroupSums, GroupTally, group_codes
 from ivvi.moments.moments import EpisodeMoments, Moments, merge_episodes

@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
+from typing import Any
 
 from ivvi._io.checkpoint import Checkpoint
 from ivvi._io.files import Saved, nest, unnest
 from ivvi.features.design import Layout
 from ivvi.logs import Counts, Log, Pass, Position
-from ivvi.moments.blas_threads import few_threads
 from ivvi.moments.group_sums import GroupTally, group_codes
 from ivvi.moments.moments import EpisodeMoments, Moments, merge_episodes
-from ivvi.moments.segments import Ints, run_starts
+from ivvi.moments.welford import Ints, run_starts
+
+SMALL_WIDTH = 512
+"""Below this width a second BLAS thread costs more processor time than it saves."""
+
+
+@contextlib.contextmanager
+def few_threads(width: int) -> Iterator[None]:
+    """Keep BLAS to one thread for narrow data."""
+    if width > SMALL_WIDTH:
+        yield
+    else:
+        with _threads().limit(limits=1, user_api="blas"):
+            yield
+
+
+@cache
+def _threads() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
 
 KEPT_ROWS = 100
 """Rows of an episode from which on its moments cost less than a second pass."""

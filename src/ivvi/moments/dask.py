@@ -12,8 +12,7 @@ from functools import partial
 
 from ivvi.features.design import Layout
 from ivvi.logs import Batch, Counts, Log, Roles
-from ivvi.logs.dask_client import Cluster, connected
-from ivvi.logs.dask_pass import ClusterPass
+from ivvi.logs.dask import Cluster, ClusterPass, connected
 from ivvi.moments import GroupTally, Moments, few_threads, merge_episodes
 
 

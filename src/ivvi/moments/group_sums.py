@@ -16,7 +16,7 @@ import numpy as np
 from ivvi._io.files import Saved
 from ivvi.features.design import Floats, Layout
 from ivvi.logs import Batch, Roles
-from ivvi.moments.segments import Ints
+from ivvi.moments.welford import Ints
 
 MOST_BYTES = 32 << 20
 """Size from which the sums of a column's groups are not kept."""

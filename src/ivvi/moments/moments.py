@@ -13,8 +13,7 @@ from ivvi.errors import FileError, InputError
 from ivvi.features.design import Floats, Layout
 from ivvi.logs import Batch
 from ivvi.moments.group_sums import GroupSums
-from ivvi.moments.segments import Ints
-from ivvi.moments.welford import merge, scatter_by_group, scatter_of
+from ivvi.moments.welford import Ints, merge, scatter_by_group, scatter_of
 
 FIELDS = ("number", "weight", "mean", "scatter")
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.logs import Batch, Roles
-from ivvi.moments.segments import Ints
+from ivvi.moments.welford import Ints
 
 HALF = 32
 """Bits of a key of a pair that hold the second number."""

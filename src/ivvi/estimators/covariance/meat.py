@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ivvi.features.design import Floats
-from ivvi.moments.segments import Ints, run_products, run_starts
+from ivvi.moments.welford import Ints, run_products, run_starts
 
 Group = slice | list[int]
 """Which of the residuals are squared together."""

@@ -24,7 +24,7 @@ from ivvi.estimators.whitening import Whitened
 from ivvi.features.design import Floats, Layout
 from ivvi.logs import Batch, Log, Roles
 from ivvi.moments import Moments, few_threads
-from ivvi.moments.segments import Ints
+from ivvi.moments.welford import Ints
 
 CHUNK_BYTES = 2 << 20
 """Size of the scores that are formed at once: about what the processor's cache holds."""
@@ -101,8 +101,7 @@ def sum_rows_on(
     progress: Callable[[int], None] | None,
 ) -> dict[int, tuple[Piece, ...]]:
     """Let the workers of a Dask cluster add up pieces of the log, and merge them in order."""
-    from ivvi.logs.dask_client import connected
-    from ivvi.logs.dask_pass import ClusterPass
+    from ivvi.logs.dask import ClusterPass, connected
 
     wanted = list(scores.values())
     ways = [_meats(one, errors, log.ordered, log.roles) for one in wanted]

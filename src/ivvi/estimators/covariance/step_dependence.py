@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ivvi.estimators.two_stage import Exact
+from ivvi.estimators.least_squares import Exact
 from ivvi.estimators.whitening import whiten
 from ivvi.features.design import Floats
 from ivvi.moments import GroupSums, Moments

@@ -30,6 +30,7 @@ from ivvi._io.checkpoint import Checkpoint
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.convergence import Trace, judge, judge_conditions, log_points
 from ivvi.estimators.estimate import Estimate, Floats, distance_in_se, with_weights
+from ivvi.estimators.least_squares import Exact
 from ivvi.estimators.sgda.loop import CHUNK, Descent, chosen_weights, piece_rows, pieces
 from ivvi.estimators.sgda.moment_conditions import Conditions
 from ivvi.estimators.sgda.numpy_kernel import State
@@ -53,7 +54,6 @@ from ivvi.estimators.sgda.setup import (
     plain_plan,
     stable_step,
 )
-from ivvi.estimators.two_stage import Exact
 from ivvi.features.design import Layout
 from ivvi.logs import Batch, Counts, Log
 from ivvi.moments import Moments

@@ -31,7 +31,7 @@ class CategoryGrid:
     """G(m) = sum_s P(s | m) G_s(m_c + C (k_s - p)), s the combinations of levels.
 
     The mean m holds the probabilities p of the levels; the other columns c follow the level
-    that is drawn (`ivvi.dynamics.next_state`). G_s is the value of level s averaged over the noise that
+    that is drawn (`dynamics.next_state`). G_s is the value of level s averaged over the noise that
     is left, a spline on a grid; without other columns it is a number.
 
     Attributes

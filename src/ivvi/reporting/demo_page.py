@@ -13,8 +13,8 @@ from ivvi._io.files import read_json
 from ivvi.errors import FileError
 from ivvi.fitting import load_fit
 from ivvi.fitting.summary import NORMAL_95
+from ivvi.reporting import demo_pictures as pictures
 from ivvi.reporting import fit_pictures
-from ivvi.reporting import story_pictures as pictures
 from ivvi.reporting.cells import Cell
 from ivvi.reporting.fit_page import KEY
 from ivvi.reporting.fit_view import FitView
@@ -32,16 +32,16 @@ WORDS = {
 TRUTH = ("truth", "truth")
 
 
-def load_story(folder: Path) -> Page:
+def load_demo(folder: Path) -> Page:
     """Read the folder of a demo, and tell it."""
     facts = read_json(folder / "demo.json")
     try:
-        return story_page(FitView(load_fit(folder / "model"), str(folder / "model")), facts, folder)
+        return demo_page(FitView(load_fit(folder / "model"), str(folder / "model")), facts, folder)
     except (KeyError, TypeError, AttributeError) as error:
         raise FileError(f"{folder} is not a complete demo: {error}") from error
 
 
-def story_page(fit: FitView, facts: Mapping[str, Any], folder: Path) -> Page:
+def demo_page(fit: FitView, facts: Mapping[str, Any], folder: Path) -> Page:
     """Tell what confounding does, what an instrument undoes, and what it costs not to know."""
     costs = _costs(facts)
     wrong, ratio = facts["wrong_signs_least_squares"], _times(costs)

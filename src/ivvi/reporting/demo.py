@@ -19,8 +19,8 @@ from ivvi.fitting import Fit, estimate
 from ivvi.logs import read_logs
 from ivvi.planning.plan import plan
 from ivvi.planning.policy import Policy
+from ivvi.reporting.demo_page import WORDS, load_demo
 from ivvi.reporting.figures import draw_effects, draw_walks
-from ivvi.reporting.story_page import WORDS, load_story
 from ivvi.reporting.write import write_page
 from ivvi.simulators.catalogue import make_env
 from ivvi.simulators.evaluate import Evaluation, evaluate
@@ -70,7 +70,7 @@ def run_demo(out: Path, *, seed: int = 0, force: bool = False) -> Story:
     draw_walks(walks, out / "policies.png", bill=bill, force=True)
     facts = _facts(fit, truth, seed) | {"evaluation": bill.to_json(), "walks": _walked(walks)}
     write_json(out / "demo.json", facts, force=True)
-    write_page(load_story(out), out / "report.html", force=True)
+    write_page(load_demo(out), out / "report.html", force=True)
     return Story(_tell(fit, truth, bill, out, seed), facts)
 
 

@@ -1,4 +1,4 @@
-"""A pass over a Parquet log by the workers of a Dask cluster.
+"""A pass over a Parquet log by the workers of a Dask cluster, local or already there.
 
 The log is cut between row groups. Each task walks over one piece and returns what it made
 of its batches, with its first and last row; where a next state stands in the next piece,
@@ -8,6 +8,8 @@ first. A task whose worker dies is given to another worker by Dask.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,8 +20,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ivvi.errors import DataError, InputError, MissingError
+from ivvi.logs.arrow import Numbers
 from ivvi.logs.batch import Batch
-from ivvi.logs.columns import Numbers
 from ivvi.logs.instrument_checks import CopyWatch
 from ivvi.logs.log import Log, batch_rows, check_finished
 from ivvi.logs.parquet_files import ParquetPiece, ParquetTable
@@ -28,6 +30,50 @@ from ivvi.logs.schema import Roles
 from ivvi.logs.sorting import check_no_duplicates, is_ordered, ordered_ends
 from ivvi.logs.table import ArrowTable, Table
 from ivvi.logs.transitions import Transitions, missing_error
+
+PATIENCE = 5.0
+"""Seconds to wait for a scheduler's answer."""
+LOCAL: dict[str, Any] = {
+    "threads_per_worker": 1,
+    "dashboard_address": ":0",  # any free port: 8787 may be another cluster's
+    "scheduler_kwargs": {"dashboard": False},
+    "silence_logs": logging.CRITICAL,
+}
+"""Settings of the clusters that we start and stop ourselves."""
+
+Cluster = Any
+"""A number of local processes, the address of a scheduler, or a `distributed.Client`."""
+
+
+@contextlib.contextmanager
+def connected(cluster: Cluster) -> Iterator[Any]:
+    """Give a `distributed.Client`; local processes are started and stopped."""
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError as error:
+        raise InputError("Dask is not installed; pip install 'ivvi[dask]' brings it") from error
+    if isinstance(cluster, Client):
+        yield cluster
+    elif isinstance(cluster, int):
+        if cluster < 1:
+            raise InputError(f"{cluster} workers were asked for; at least 1 is wanted")
+        with LocalCluster(n_workers=cluster, **LOCAL) as local, Client(local) as client:
+            yield client
+    else:
+        with _reached(Client, str(cluster)) as client:
+            if not client.nthreads():
+                raise InputError(f"the Dask scheduler at {cluster} has no workers; start some")
+            yield client
+
+
+def _reached(client: Any, address: str) -> Any:
+    try:
+        return client(address, timeout=PATIENCE)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"no Dask scheduler answers at {address}; an address such as tcp://host:8786 is wanted"
+        ) from error
+
 
 Ints = NDArray[np.int64]
 Values = tuple[tuple[Any, ...], ...]
