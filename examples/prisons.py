@@ -65,7 +65,7 @@ def main() -> None:
 
     fit = ivvi.estimate(decisions(rows))
     print(f"\nlog of violent crime, with memory and errors clustered by state:\n{fit.summary()}")
-    robust = ivvi.confidence_set(fit, "lcriv", "gpris", se="unadjusted")
+    robust = ivvi.interval(fit, "lcriv", "gpris", se="unadjusted")
     print(f"whatever the strength: {robust}")
 
     settings = {"horizon": 5}

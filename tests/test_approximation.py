@@ -36,7 +36,7 @@ def case():
         "richer phi": np.hstack([one, x, a, x**2, a**2]),
         "richer psi": np.hstack([one, x, z, x**2, z**2]),
     }
-    return maps, y, ivvi.check_sequence(dependent_log(data))
+    return maps, y, ivvi.check(dependent_log(data))
 
 
 def test_a_richer_psi_adds_to_sargans_statistic(case):
@@ -72,12 +72,12 @@ def test_eta_1_is_what_phi_cannot_express():
     y = x - a + 0.5 * x**2 + e
     t = np.arange(n)
     named = {"x0": x, "a0": a, "z0": z, "next_x0": y, "episode": t // 100, "step": t % 100}
-    found = ivvi.check_sequence(ivvi.read_logs(named))["richer phi (poly2)"]
+    found = ivvi.check(ivvi.read_logs(named))["richer phi (poly2)"]
     assert not found.passed
     eta = float(found.finding.split("about ")[1].split()[0])
     assert eta == pytest.approx(0.5 * 2**0.5, rel=0.1)
     straight = ivvi.read_logs(named | {"next_x0": x - a + e})
-    assert ivvi.check_sequence(straight, level=1e-5)["richer phi (poly2)"].passed
+    assert ivvi.check(straight, level=1e-5)["richer phi (poly2)"].passed
 
 
 def test_eta_2_is_what_psi_misses(confounded, moments_of):

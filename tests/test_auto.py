@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi import Actions, Auto, Dynamics, load_policy
+from ivvi import Actions, Dynamics, load_policy
 from ivvi.errors import InputError, PlanningWarning
+from ivvi.planning import Auto
 from ivvi.planning.comparison import Comparison
 from ivvi.planning.problem import Problem
 from ivvi.planning.trials import Trials

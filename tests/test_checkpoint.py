@@ -14,9 +14,10 @@ import pytest
 
 import ivvi
 from helpers import OPTIONS, assert_refused, changed, make_rows, run, take, write_table
-from ivvi import SGDA, Checkpoint, Exact, estimate, read_logs
+from ivvi import SGDA, Checkpoint, estimate, read_logs
 from ivvi._io.files import load_file, remove_file, save_file
 from ivvi.errors import FileError, InputError
+from ivvi.estimators import Exact
 from ivvi.logs import Position
 
 pytestmark = pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
@@ -131,13 +132,13 @@ def test_a_soak_of_two_hundred_kills(method, log, tmp_path, reaper):
 def test_every_row_is_read_once_after_a_kill(log, tmp_path, reaper, monkeypatch):
     """A run that goes on does not decode the row groups that are behind it."""
     seen = []
-    original = ivvi.Moments.of_batch.__func__
+    original = ivvi.moments.Moments.of_batch.__func__
 
     def of_batch(cls, layout, batch, **settings):
         seen.append(batch.y)
         return original(cls, layout, batch, **settings)
 
-    monkeypatch.setattr(ivvi.Moments, "of_batch", classmethod(of_batch))
+    monkeypatch.setattr(ivvi.moments.Moments, "of_batch", classmethod(of_batch))
     path = tmp_path / "state"
     reaper.when = 20
     with pytest.raises(Killed):
@@ -259,13 +260,13 @@ def test_a_checkpoint_is_written_every_so_often(log, tmp_path, monkeypatch):
     monkeypatch.setattr("ivvi._io.checkpoint.save_file", lambda *a: written.append(clock[0]))
     clock = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    original = ivvi.Moments.of_batch.__func__
+    original = ivvi.moments.Moments.of_batch.__func__
 
     def of_batch(cls, *args, **settings):
         clock[0] += 1.0
         return original(cls, *args, **settings)
 
-    monkeypatch.setattr(ivvi.Moments, "of_batch", classmethod(of_batch))
+    monkeypatch.setattr(ivvi.moments.Moments, "of_batch", classmethod(of_batch))
     estimate(log, checkpoint=Checkpoint(tmp_path / "state", 3.5))
     assert written == [4.0, 8.0, 12.0, 12.0]
 

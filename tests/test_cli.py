@@ -295,7 +295,7 @@ def two_way(*columns):
         (("--features", "fourier:5", "--seed", "3"), (2, 10), {"phi": "fourier:5", "seed": 3}),
         (("--psi", "poly2"), (2, 5), {"psi": "poly2"}),
         (("--features", "poly2", "--phi", "linear"), (2, 5), {"psi": "poly2"}),
-        (("--ridge", "0.5"), (2, 5), {"method": ivvi.Exact(ridge=0.5)}),
+        (("--ridge", "0.5"), (2, 5), {"method": ivvi.estimators.Exact(ridge=0.5)}),
         (("--no-debiased",), (2, 5), {"se": ivvi.StandardErrors(debiased=False)}),
         (("--se", "robust"), (2, 5), {"se": "robust"}),
         (("--se", "hac", "--bandwidth", "3"), (2, 5), {"se": hac(3)}),

@@ -60,13 +60,13 @@ def test_a_shared_instrument_is_clustered_both_ways_and_all_follow():
     alone = ivvi.estimate(log, se=StandardErrors("clustered", "episode"))
     assert alone.diagnostics.effective_f.value > 2 * one
     for method in ("ar", "clr"):
-        found = ivvi.confidence_set(log, "x0", "a0", method=method)
-        wanted = ivvi.confidence_set(log, "x0", "a0", method=method, cluster="episode,step")
-        of_fit = ivvi.confidence_set(fit, "x0", "a0", method=method, log=log)
+        found = ivvi.interval(log, "x0", "a0", method=method)
+        wanted = ivvi.interval(log, "x0", "a0", method=method, cluster="episode,step")
+        of_fit = ivvi.interval(fit, "x0", "a0", method=method, log=log)
         assert found.clusters == ("episode", "step")
         np.testing.assert_allclose(found.intervals, wanted.intervals, rtol=1e-8)
         np.testing.assert_allclose(found.intervals, of_fit.intervals, rtol=1e-8)
-    assert ivvi.check_sequence(log).clusters == "step"
+    assert ivvi.check(log).clusters == "step"
 
 
 def test_dependence_at_a_step_is_what_it_is_said_to_be():
@@ -146,7 +146,7 @@ def test_size_of_checks_with_a_shared_instrument():
     """120 logs, every test at 5%: at most four binomial deviations above."""
     p_values: dict[str, list[float]] = {}
     for seed in range(120):
-        for check in ivvi.check_sequence(ivvi.read_logs(panel(seed), **RIVAL)).checks:
+        for check in ivvi.check(ivvi.read_logs(panel(seed), **RIVAL)).checks:
             if check.test is not None:
                 p_values.setdefault(check.name, []).append(check.test.p_value)
     for name, found in p_values.items():
@@ -356,7 +356,7 @@ def test_rueda_is_ivdiags():
         instrument="lz_pob_mesa_f",
         next_state="e_vote_buying",
     )
-    found = ivvi.confidence_set(log, "e_vote_buying", "lm_pob_mesa", cluster="muni_code")
+    found = ivvi.interval(log, "e_vote_buying", "lm_pob_mesa", cluster="muni_code")
     np.testing.assert_allclose(found.intervals, [[-1.263, -0.7046]], atol=5e-4)
 
 

@@ -134,11 +134,11 @@ def test_textbook_data_against_ivmodels(case):
         "y": table["lwage"].to_numpy(float),
         "C": table[state].to_numpy(float),
     }
-    ours = ivvi.confidence_set(log, "lwage", "educ", se="unadjusted")
+    ours = ivvi.interval(log, "lwage", "educ", se="unadjusted")
     theirs = tests.inverse_anderson_rubin_test(**data, critical_values="f")
     theirs = peer_sets.ConfidenceSet.from_quadric(theirs).boundaries
     np.testing.assert_allclose(ours.intervals, theirs, rtol=1e-6)
-    ratio = ivvi.confidence_set(log, "lwage", "educ", method="clr", se="unadjusted")
+    ratio = ivvi.interval(log, "lwage", "educ", method="clr", se="unadjusted")
     if len(instruments) == 1:
         assert (ratio.intervals, ratio.distribution) == (ours.intervals, ours.distribution)
         return
@@ -366,16 +366,16 @@ def test_a_second_pass_gives_what_the_rows_give(se, features, simulated):
     log = simulated("linear", 2, episodes=30, horizon=20)
     whole = log.to_batch(episodes=True)
     fit = ivvi.estimate(log, features, episodes=True)
-    streamed = ivvi.confidence_set(log, "x0", "a0", se=se, phi=features)
+    streamed = ivvi.interval(log, "x0", "a0", se=se, phi=features)
     if se == "clustered":
-        held = ivvi.confidence_set(fit, "x0", "a0", se=se)
+        held = ivvi.interval(fit, "x0", "a0", se=se)
     else:  # each row an episode
         rows = fit.moments.of_batch(
             fit.moments.layout,
             type(whole)(whole.x, whole.a, whole.z, whole.y, None, np.arange(len(whole))),
             episodes=True,
         )
-        held = ivvi.confidence_set(rows, "x0", "a0", se="clustered")
+        held = ivvi.interval(rows, "x0", "a0", se="clustered")
     assert streamed.se == se
     np.testing.assert_allclose(streamed.intervals, held.intervals, rtol=1e-8)
 
@@ -391,42 +391,42 @@ def test_scattered_episodes_are_clusters_all_the_same(log_of, confounded):
             "episode": episode[rows]
         }
         log = ivvi.read_logs(named)
-        sets.append(ivvi.confidence_set(log, "next_x0", "a0").intervals)
+        sets.append(ivvi.interval(log, "next_x0", "a0").intervals)
     np.testing.assert_allclose(sets[0], sets[1], rtol=1e-9)
 
 
 def test_auto_clusters_where_episodes_have_steps_else_is_robust(simulated, log_of, confounded):
     log = simulated("linear", 2, episodes=30, horizon=20)
-    assert ivvi.confidence_set(log, "x0", "a0").se == "clustered"
-    assert ivvi.confidence_set(log, "x0", "a0", method="clr").se == "clustered"
+    assert ivvi.interval(log, "x0", "a0").se == "clustered"
+    assert ivvi.interval(log, "x0", "a0", method="clr").se == "clustered"
     rows = log_of(*confounded(0))
-    assert ivvi.confidence_set(rows, "y0", "a0").se == "robust"  # as `estimate` does
-    assert ivvi.confidence_set(ivvi.estimate(rows), "y0", "a0").se == "unadjusted"  # no rows
+    assert ivvi.interval(rows, "y0", "a0").se == "robust"  # as `estimate` does
+    assert ivvi.interval(ivvi.estimate(rows), "y0", "a0").se == "unadjusted"  # no rows
 
 
 def test_requests_that_cannot_be_met(simulated, confounded, moments_of):
     log = simulated("linear", 2, episodes=30, horizon=20)
     fit = ivvi.estimate(log)
     with pytest.raises(InputError, match="no feature 'a00'; did you mean 'a0'"):
-        ivvi.confidence_set(fit, "x0", "a00", se="unadjusted")
+        ivvi.interval(fit, "x0", "a00", se="unadjusted")
     with pytest.raises(InputError, match="no output 'next_x9'; did you mean 'next_x"):
-        ivvi.confidence_set(fit, "next_x9", "a0", se="unadjusted")
+        ivvi.interval(fit, "next_x9", "a0", se="unadjusted")
     with pytest.raises(InputError, match="needs a second pass over the rows: give log="):
-        ivvi.confidence_set(fit, "x0", "a0")
-    assert ivvi.confidence_set(fit, "x0", "a0", log=log).se == "clustered"
+        ivvi.interval(fit, "x0", "a0")
+    assert ivvi.interval(fit, "x0", "a0", log=log).se == "clustered"
     with pytest.raises(InputError, match="unknown method 'lm'"):
-        ivvi.confidence_set(fit, "x0", "a0", method="lm")
+        ivvi.interval(fit, "x0", "a0", method="lm")
     with pytest.raises(InputError, match="needs a second pass over the rows: give log="):
-        ivvi.confidence_set(fit, "x0", "a0", method="clr", se="clustered")
+        ivvi.interval(fit, "x0", "a0", method="clr", se="clustered")
     with pytest.raises(InputError, match="the level is 95"):
-        ivvi.confidence_set(fit, "x0", "a0", se="unadjusted", level=95)
+        ivvi.interval(fit, "x0", "a0", se="unadjusted", level=95)
     with pytest.raises(InputError, match="no usable weight"):
-        ivvi.confidence_set(fit, "x0", {"a0": 0.0}, se="unadjusted")
+        ivvi.interval(fit, "x0", {"a0": 0.0}, se="unadjusted")
     few = moments_of(*confounded(1, 60, 1, 1, 4), episode=np.arange(60) // 20)
     with pytest.raises(DataError, match="3 clusters cannot give a set with 4 instrument"):
-        ivvi.confidence_set(few, "y0", "a0")
+        ivvi.interval(few, "y0", "a0")
     with pytest.raises(DataError, match="5 rows are too few for 5 instrument features"):
-        ivvi.confidence_set(moments_of(*confounded(1, 5, 1, 1, 3)), "y0", "a0")
+        ivvi.interval(moments_of(*confounded(1, 5, 1, 1, 3)), "y0", "a0")
 
 
 def test_the_command_prints_and_writes_the_set(tmp_path):

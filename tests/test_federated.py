@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, write_table
-from ivvi import Exact, Shard, estimate, load_model, read_logs
+from ivvi import Shard, estimate, load_model, read_logs
 from ivvi.errors import FileError, InputError
+from ivvi.estimators import Exact
 from ivvi.features.design import build_layout
 from ivvi.moments import Moments
 

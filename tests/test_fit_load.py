@@ -85,7 +85,7 @@ def test_differenced_updated_and_summed_fits_come_back(log: ivvi.Log, tmp_path) 
     }
     fits["sums"].save(tmp_path / "old")
     more = ivvi.make_env("linear", dim=2).collect(episodes=10, horizon=20, seed=2)
-    fits["updated"] = ivvi.update_model(tmp_path / "old", more)
+    fits["updated"] = ivvi.update(tmp_path / "old", more)
     assert fits["updated"].moments.n == 30 * 20 + 10 * 20
     for name, fit in fits.items():
         fit.save(tmp_path / name)
@@ -96,7 +96,7 @@ def test_updating_a_fit_is_updating_its_folder(log: ivvi.Log, tmp_path) -> None:
     fit = ivvi.estimate(log, method="fuller:4", episodes=True)
     fit.save(tmp_path / "model", episodes=True)
     more = ivvi.make_env("linear", dim=2).collect(episodes=10, horizon=20, seed=2)
-    one, two = ivvi.update_model(fit, more), ivvi.update_model(tmp_path / "model", more)
+    one, two = ivvi.update(fit, more), ivvi.update(tmp_path / "model", more)
     assert np.array_equal(one.W, two.W)
     assert one.method == two.method == "fuller:4"
 

@@ -147,9 +147,7 @@ def test_textbook_sets_end_where_a_plain_formula_says(name, se):
         table["step"] = table.groupby("age").cumcount()
         columns["step"] = "step"
         clusters = table["age"].to_numpy()
-    found = ivvi.confidence_set(
-        ivvi.read_logs(table, **columns), "lwage", "educ", method="clr", se=se
-    )
+    found = ivvi.interval(ivvi.read_logs(table, **columns), "lwage", "educ", method="clr", se=se)
     data = [table[names].to_numpy(float) for names in (state, ["educ"], instruments, ["lwage"])]
     assert ends(found)
     for end in ends(found):
@@ -212,7 +210,7 @@ def test_instruments_that_contradict_each_other_empty_it(confounded, moments_of)
     x, a, z, y = confounded(8, 500, 1, 1, 3)
     y = y + 2 * z[:, :1] - 2 * z[:, 1:2]
     moments = moments_of(x, a, z, y, episode=np.arange(500) // 5)
-    found = ivvi.confidence_set(moments, "y0", "a0", method="clr")
+    found = ivvi.interval(moments, "y0", "a0", method="clr")
     assert found.kind == "empty"
     assert "no value agrees with all the instruments" in str(found)
 
@@ -236,14 +234,14 @@ def test_what_cannot_be_computed_says_why(confounded, moments_of):
     assert robust_likelihood_ratio(reduced, scores, se="clustered").intervals == LINE
     few = moments_of(*confounded(1, 60, 1, 1, 4), episode=np.arange(60) // 8)
     with pytest.raises(DataError, match="8 clusters cannot give a clr set of 8 moments"):
-        ivvi.confidence_set(few, "y0", "a0", method="clr")
+        ivvi.interval(few, "y0", "a0", method="clr")
     many = moments_of(*confounded(1, 900, 0, 7, 8), episode=np.arange(900) // 5)
     with pytest.raises(InputError, match="of which there are 6, and at most 5 are feasible"):
-        ivvi.confidence_set(many, "y0", "a0", method="clr")
+        ivvi.interval(many, "y0", "a0", method="clr")
     x, a, z, _ = confounded(8, 300, 1, 1, 3)
     exact = moments_of(x, a, z, 1 + 2 * a + x, episode=EPISODES)
     with pytest.raises(DataError, match="no likelihood ratio: the output is an exact function"):
-        ivvi.confidence_set(exact, "y0", "a0", method="clr")
+        ivvi.interval(exact, "y0", "a0", method="clr")
 
 
 @pytest.mark.parametrize("se", ["robust", "clustered"])
@@ -253,9 +251,9 @@ def test_a_second_pass_gives_what_the_moments_of_episodes_give(se, confounded):
     columns |= {f"z{i}": z[:, i] for i in range(3)}
     episode = np.arange(600) // 10 if se == "clustered" else np.arange(600)
     log = ivvi.read_logs({"episode": episode, **columns})
-    streamed = ivvi.confidence_set(log, "x0", "a0", method="clr", se=se)
+    streamed = ivvi.interval(log, "x0", "a0", method="clr", se=se)
     fit = ivvi.estimate(log, episodes=True)
-    held = ivvi.confidence_set(fit, "x0", "a0", method="clr", se="clustered")
+    held = ivvi.interval(fit, "x0", "a0", method="clr", se="clustered")
     assert (streamed.kind, streamed.se) == ("bounded", se)
     np.testing.assert_allclose(streamed.intervals, held.intervals, rtol=1e-7)
 

@@ -84,7 +84,7 @@ def test_the_interval_is_the_confidence_set_under_the_errors_of_the_fit(shape, s
     fit = ivvi.estimate(log, se=se)
     for feature in ("a0", f"a{actions - 1}"):
         one = fit.robust_intervals.get("y0", feature)
-        found = ivvi.confidence_set(fit, "y0", feature, method=one.method, se=se, log=log)
+        found = ivvi.interval(fit, "y0", feature, method=one.method, se=se, log=log)
         np.testing.assert_allclose(one.intervals, found.intervals, rtol=1e-5)
         assert one.level == found.level == 0.95
 
@@ -92,9 +92,7 @@ def test_the_interval_is_the_confidence_set_under_the_errors_of_the_fit(shape, s
 def test_one_instrument_has_one_set_by_either_name():
     log = opened(made(np.random.default_rng(1)))
     for se in ("unadjusted", "robust"):
-        ar, clr = (
-            ivvi.confidence_set(log, "y0", "a0", method=word, se=se) for word in ("ar", "clr")
-        )
+        ar, clr = (ivvi.interval(log, "y0", "a0", method=word, se=se) for word in ("ar", "clr"))
         assert ar.intervals == clr.intervals
         assert ar.distribution == clr.distribution
 

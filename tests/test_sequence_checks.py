@@ -37,7 +37,7 @@ def columns(seed, kind="rules kept", gaps=False, **settings):
 
 
 def checked(seed, kind="rules kept", level=0.01, **settings):
-    return ivvi.check_sequence(ivvi.read_logs(columns(seed, kind, **settings)), level=level)
+    return ivvi.check(ivvi.read_logs(columns(seed, kind, **settings)), level=level)
 
 
 @pytest.mark.slow
@@ -87,7 +87,7 @@ def test_each_violation_is_found(kind, names):
 @pytest.mark.parametrize("name", ["linear", "nonlinear"])
 def test_the_papers_simulators_pass(name, simulated):
     log = simulated(name, 1, episodes=60, horizon=500)
-    found = ivvi.check_sequence(log, "linear" if name == "linear" else "spline:8", level=1e-5)
+    found = ivvi.check(log, "linear" if name == "linear" else "spline:8", level=1e-5)
     assert found.failed == (), str(found)
     assert found.global_instruments == ()
     assert found.effective_n == found.n == 30_000
@@ -110,7 +110,7 @@ def test_custom_worlds(scope):
         remember=lambda history, x, z: x,  # the state before the last
         scope=scope,
     )
-    found = ivvi.check_sequence(ConfoundedEnv(world).collect(80, 40, seed=1))
+    found = ivvi.check(ConfoundedEnv(world).collect(80, 40, seed=1))
     if scope == "step":
         assert BALANCE in {check.name for check in found.failed}
         assert found.global_instruments == ()
@@ -141,7 +141,7 @@ def hotelling(scores):
 @pytest.mark.parametrize("gaps", [False, True])
 def test_balance_placebo_and_serial_dependence_by_their_definitions(gaps):
     log = ivvi.read_logs(columns(3, gaps=gaps))
-    found, batch = ivvi.check_sequence(log), log.to_batch(episodes=True)
+    found, batch = ivvi.check(log), log.to_batch(episodes=True)
     now, before, episode = lagged(batch)
     assert (len(now) < 40 * 24 * 0.75) == gaps
     one = np.ones((len(now), 1))
@@ -168,7 +168,7 @@ def test_balance_placebo_and_serial_dependence_by_their_definitions(gaps):
 
 def test_residual_dependence_and_stability_allow_for_the_estimation_of_w():
     log = ivvi.read_logs(columns(5))
-    found, batch = ivvi.check_sequence(log), log.to_batch(episodes=True)
+    found, batch = ivvi.check(log), log.to_batch(episodes=True)
     now, before, episode = lagged(batch)
     one = np.ones((len(batch), 1))
     Phi, Psi = np.hstack([one, batch.x, batch.a]), np.hstack([one, batch.x, batch.z])
@@ -208,9 +208,9 @@ def test_batch_borders_do_not_matter(monkeypatch):
         one, other = getattr(whole, name).sum(axis=0), getattr(parts, name).sum(axis=0)
         assert one.shape == other.shape
     # the centre is that of the first batches, so compare what does not depend on it
-    results = [ivvi.check_sequence(log, "poly2").to_json()["checks"]]
+    results = [ivvi.check(log, "poly2").to_json()["checks"]]
     monkeypatch.setattr(ivvi.logs.log, "BATCH_BYTES", 1)
-    results.append(ivvi.check_sequence(log, "poly2").to_json()["checks"])
+    results.append(ivvi.check(log, "poly2").to_json()["checks"])
     for name, check in results[0].items():
         assert check.get("value") == pytest.approx(results[1][name].get("value"), rel=1e-6)
 
@@ -243,10 +243,10 @@ def test_weights_of_two_count_as_two_rows():
     named = columns(4)
     twice = np.random.default_rng(0).integers(1, 3, 40)[named["episode"]]
     log = ivvi.read_logs(named | {"w": twice.astype(float)}, weight="w", **_roles())
-    weighted = ivvi.check_sequence(log)
+    weighted = ivvi.check(log)
     assert weighted.n == 1000
-    unit = ivvi.check_sequence(ivvi.read_logs(named | {"w": np.ones(1000)}, weight="w", **_roles()))
-    plain = ivvi.check_sequence(ivvi.read_logs(named))
+    unit = ivvi.check(ivvi.read_logs(named | {"w": np.ones(1000)}, weight="w", **_roles()))
+    plain = ivvi.check(ivvi.read_logs(named))
     for check in plain.checks:
         assert unit[check.name].test.p_value == pytest.approx(check.test.p_value, rel=1e-6)
     assert weighted[BALANCE].test.p_value != plain[BALANCE].test.p_value
@@ -258,22 +258,22 @@ def _roles():
 
 def test_rows_without_order_are_no_sequence(log_of, confounded):
     with pytest.raises(InputError, match="has no episode column, so that its rows are no seq"):
-        ivvi.check_sequence(log_of(*confounded(0)))
+        ivvi.check(log_of(*confounded(0)))
     few = {name: column[:5] for name, column in columns(0).items()}
     with pytest.raises(InputError, match="too few to compare"):
-        ivvi.check_sequence(ivvi.read_logs(few))
+        ivvi.check(ivvi.read_logs(few))
 
 
 def test_questions_that_a_log_cannot_answer_say_why():
     named = columns(0)
-    apart = ivvi.check_sequence(ivvi.read_logs(named | {"step": 2 * named["step"]}, **_roles()))
+    apart = ivvi.check(ivvi.read_logs(named | {"step": 2 * named["step"]}, **_roles()))
     assert apart.global_instruments == ()
     for name in (BALANCE, PLACEBO, SERIAL_Z, SERIAL_E):
         assert apart[name].passed is None
         assert apart[name].reason == "no episode has two consecutive steps"
         assert apart[name].reason in str(apart)
     assert apart[STEPS].passed is not None
-    stateless = ivvi.check_sequence(ivvi.read_logs(named, **(_roles() | {"state": ()})))
+    stateless = ivvi.check(ivvi.read_logs(named, **(_roles() | {"state": ()})))
     assert stateless[PLACEBO].reason == "the log has no state"
     assert stateless[BALANCE].passed is not None
 
@@ -282,7 +282,7 @@ def test_outputs_without_noise_are_left_out():
     """Rounding errors neither drift nor depend on each other; the noisy output stays as it is."""
     rows = columns(2) | {"known": 1.0 + columns(2)["x0"] + columns(2)["a0"]}
     one, both, none = (
-        ivvi.check_sequence(ivvi.read_logs(rows, **(_roles() | {"next_state": names})))
+        ivvi.check(ivvi.read_logs(rows, **(_roles() | {"next_state": names})))
         for names in ("next_x0", "next_x0,known", "known")
     )
     for check in one.checks:
@@ -299,7 +299,7 @@ def test_the_order_of_the_rows_in_the_file_does_not_matter():
     named = columns(6)
     order = np.random.default_rng(0).permutation(1000)
     shuffled = {name: column[order] for name, column in named.items()}
-    one, other = (ivvi.check_sequence(ivvi.read_logs(rows)) for rows in (named, shuffled))
+    one, other = (ivvi.check(ivvi.read_logs(rows)) for rows in (named, shuffled))
     for check in one.checks:
         assert other[check.name].test.p_value == pytest.approx(check.test.p_value, rel=1e-6)
 
@@ -321,7 +321,7 @@ def test_the_command(tmp_path):
 
 @pytest.mark.parametrize("kind", ["calendar", "rules kept"])
 def test_a_change_of_w_in_calendar_time_is_found_whatever_the_order(kind):
-    found = ivvi.check_sequence(ivvi.read_logs(columns(7, kind, episodes=80)), time="day")
+    found = ivvi.check(ivvi.read_logs(columns(7, kind, episodes=80)), time="day")
     failed = {check.name for check in found.failed}
     assert failed == ({DAY, DAY_CUSUM} if kind == "calendar" else set()), str(found)
     if kind == "calendar":
@@ -331,7 +331,7 @@ def test_a_change_of_w_in_calendar_time_is_found_whatever_the_order(kind):
 
 def test_calendar_checks_by_their_definitions():
     log = ivvi.read_logs(columns(5))
-    found, batch = ivvi.check_sequence(log, time="day"), log.timed("day").to_batch(episodes=True)
+    found, batch = ivvi.check(log, time="day"), log.timed("day").to_batch(episodes=True)
     Phi = np.column_stack([np.ones(len(batch)), batch.x, batch.a])
     Psi = np.column_stack([np.ones(len(batch)), batch.x, batch.z])
     fitted = Psi @ np.linalg.lstsq(Psi, Phi)[0]
@@ -379,8 +379,8 @@ def test_dates_and_timestamps_are_times(kind, tmp_path):
         {name: pa.array(v) for name, v in named.items() if name != "day"} | {"day": dates}
     )
     source = write_table(dated, tmp_path / "log.parquet")
-    plain = ivvi.check_sequence(ivvi.read_logs(named), time="day")
-    found = ivvi.check_sequence(ivvi.read_logs(source), time="day")
+    plain = ivvi.check(ivvi.read_logs(named), time="day")
+    found = ivvi.check(ivvi.read_logs(source), time="day")
     for name in (DAY, DAY_CUSUM):
         assert found[name].test.p_value == pytest.approx(plain[name].test.p_value, rel=1e-9)
     written = "1970-" in found[DAY].finding
@@ -391,18 +391,18 @@ def test_what_is_no_time_is_refused(tmp_path):
     named = columns(0) | {"name": np.repeat("a", 1000), "still": np.ones(1000)}
     log = ivvi.read_logs(named, **_roles())
     with pytest.raises(InputError, match="time column 'dya' is not in the log; did you mean 'day'"):
-        ivvi.check_sequence(log, time="dya")
+        ivvi.check(log, time="dya")
     with pytest.raises(InputError, match=r"'name' of .* holds .*string; numbers, dates or timest"):
-        ivvi.check_sequence(log, time="name")
+        ivvi.check(log, time="name")
     with pytest.raises(InputError, match=r"'still' of .* is the same in every row"):
-        ivvi.check_sequence(log, time="still")
+        ivvi.check(log, time="still")
     gap = named | {"day": np.where(np.arange(1000) == 7, np.nan, named["day"])}
     with pytest.raises(
         InputError, match="1 missing or infinite values in 1 of 1000 rows, the first"
     ):
-        ivvi.check_sequence(ivvi.read_logs(gap, **_roles()), time="day")
+        ivvi.check(ivvi.read_logs(gap, **_roles()), time="day")
     together = ivvi.read_logs(named | {"day": named["step"] * 1.0}, **_roles())
-    found = ivvi.check_sequence(together, time="day")
+    found = ivvi.check(together, time="day")
     assert found[DAY].passed is not None
     assert found[DAY_CUSUM].reason == "all episodes have the same mean day"
 

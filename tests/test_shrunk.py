@@ -106,10 +106,12 @@ def test_the_other_weights_are_the_best_given_the_effects():
 def test_penalties_by_word(word):
     log, _ = like_actions(3)
     kind = "lasso" if "lasso" in word else word
-    wanted = ivvi.estimate(log, method=ivvi.Penalised(kind, adaptive=word.startswith("adaptive")))
+    wanted = ivvi.estimate(
+        log, method=ivvi.estimators.Penalised(kind, adaptive=word.startswith("adaptive"))
+    )
     np.testing.assert_array_equal(ivvi.estimate(log, method=word).W, wanted.W)
 
 
 def test_an_unknown_target_is_refused():
     with pytest.raises(InputError, match="cannot be shrunk towards 'median'"):
-        ivvi.Shrunk("median")
+        ivvi.estimators.Shrunk("median")

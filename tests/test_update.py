@@ -8,8 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, write_table
-from ivvi import SGDA, Exact, estimate, load_fit, load_model, read_logs, update_model
+from ivvi import SGDA, estimate, load_fit, load_model, read_logs, update
 from ivvi.errors import InputError
+from ivvi.estimators import Exact
 from ivvi.moments.shard import Shard
 
 
@@ -125,7 +126,7 @@ def test_columns_and_features_must_match(halves, tmp_path):
     assert_refused(run("update", tmp_path / "model", other), "'x1'")
     log = read_logs(write_table(rows, tmp_path / "rows.parquet"), **ROLES)
     with pytest.raises(InputError, match="other outputs: 2 instead of 3"):
-        update_model(tmp_path / "model", log)
+        update(tmp_path / "model", log)
 
 
 def test_what_cannot_be_updated(halves, tmp_path):
@@ -145,13 +146,13 @@ def test_a_model_of_descent_becomes_the_closed_form(halves, tmp_path):
     whole, old, new = halves
     logs = [read_logs(source, **ROLES) for source in (whole, old)]
     estimate(logs[1], method=SGDA(batch=8)).save(tmp_path / "model")
-    found = update_model(tmp_path / "model", new)
+    found = update(tmp_path / "model", new)
     assert found.method == "exact"
     np.testing.assert_allclose(found.W, estimate(logs[0]).W, rtol=1e-10, atol=1e-12)
     light = estimate(logs[1], method=SGDA(batch=8, memory="linear"))
     light.save(tmp_path / "light")
     with pytest.raises(InputError, match="keeps no moments"):
-        update_model(tmp_path / "light", new)
+        update(tmp_path / "light", new)
 
 
 @LOST
@@ -161,7 +162,7 @@ def test_features_that_were_fitted_stay_as_they_are(halves, tmp_path):
     logs = [read_logs(source, **ROLES) for source in (old, new)]
     first = estimate(logs[0], "spline:4")
     first.save(tmp_path / "model")
-    found = update_model(tmp_path / "model", new)
+    found = update(tmp_path / "model", new)
     assert found.estimate.layout == first.estimate.layout
     shard = first.shard + Shard.of(logs[1], first.estimate.layout)
     np.testing.assert_array_equal(found.W, Exact().solve(shard.moments).W)
@@ -171,7 +172,7 @@ def test_features_that_were_fitted_stay_as_they_are(halves, tmp_path):
 def test_tables_in_memory_have_no_hash(tmp_path):
     rows = make_rows(40, 20)
     estimate(read_logs(rows)).save(tmp_path / "model")
-    found = update_model(tmp_path / "model", rows)
+    found = update(tmp_path / "model", rows)
     assert found.moments.n == 2 * 760
     assert found.shard.files == ()
 
@@ -218,7 +219,7 @@ def test_a_file_that_is_gone_has_no_hash(halves, tmp_path):
     old.unlink()
     fit_.save(tmp_path / "model")
     assert load_fit(tmp_path / "model").shard.files == ()
-    assert update_model(tmp_path / "model", new).moments.n == 760
+    assert update(tmp_path / "model", new).moments.n == 760
 
 
 def test_an_update_says_that_it_loses_the_clusters(halves, tmp_path):

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, take, write_table
-from ivvi import SGDA, Exact, estimate, load_model, read_logs
+from ivvi import SGDA, estimate, load_model, read_logs
 from ivvi.errors import DataError, InputError, IvviWarning
+from ivvi.estimators import Exact
 from ivvi.estimators.sgda.loop import Descent, pieces
 from ivvi.estimators.sgda.moment_conditions import Conditions
 from ivvi.estimators.sgda.preconditioning import Raw, Scaled, decouple, largest_eigenvalue

@@ -30,12 +30,12 @@ def check(  # noqa: PLR0913
     force: Force = False,
 ) -> None:
     """Check that the instrument is free of the past and that one W holds all the time."""
-    from ivvi.sequence.check import check_sequence
+    from ivvi.sequence.check import check as check_log
 
     check_json_target(json, force=force)
     logs = columns.open(log)
     with progress("reading", logs.num_rows) as bar:
-        found = check_sequence(
+        found = check_log(
             logs,
             *features.both,
             richer=richer,

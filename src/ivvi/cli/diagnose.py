@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -54,8 +53,8 @@ def diagnose(  # noqa: PLR0913
     force: Force = False,
 ) -> None:
     """Say how strong the instruments of a log are, what they identify and if they are valid."""
-    from ivvi.diagnostics import diagnose as panel
     from ivvi.fitting import estimate
+    from ivvi.fitting.diagnosing import diagnose as diagnose_fit
     from ivvi.fitting.summary import panel_table
 
     client, se = dask.client, errors.wanted
@@ -74,10 +73,7 @@ def diagnose(  # noqa: PLR0913
     for text in found.warnings:
         warn(text)
     suspects = [part.strip() for part in (suspect or "").split(",") if part.strip()]
-    diagnostics = found.diagnostics
-    if suspects:
-        asked = panel(found.moments, found.scored, suspects)
-        diagnostics = replace(asked, verdict=diagnostics.verdict)
+    diagnostics = diagnose_fit(found, suspects=suspects)
     say(panel_table(diagnostics), quiet=json == "-")
     say(f"\nerrors            {found.estimate.W_cov}", quiet=json == "-")
     if note := found.errors.note:

@@ -35,7 +35,7 @@ def interval(  # noqa: PLR0913
     force: Force = False,
 ) -> None:
     """Say which values of one effect the log does not reject, however weak the instrument."""
-    from ivvi.fitting.confidence_set import confidence_set
+    from ivvi.fitting.confidence_set import interval as confidence_set
 
     check_json_target(json, force=force)
     combination = parse_combination(feature)

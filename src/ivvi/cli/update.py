@@ -32,7 +32,7 @@ def update(  # noqa: PLR0913
     """Add the rows of a log to a model, as if it had been fitted to both at once."""
     from ivvi._io.files import checked_output
     from ivvi.fitting import load_fit
-    from ivvi.fitting.updating import update_model
+    from ivvi.fitting.updating import update as update_fit
     from ivvi.moments.shard import open_like
 
     target = model if out is None else out
@@ -43,7 +43,7 @@ def update(  # noqa: PLR0913
         raise InputError(f"{model} keeps no moments, so that nothing can be added to it")
     logs = open_like(log, known.roles, drop_missing=drop_missing)
     with progress("reading", logs.num_rows) as bar:
-        found = update_model(
+        found = update_fit(
             known,
             logs,
             again=again,

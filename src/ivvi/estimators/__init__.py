@@ -6,10 +6,14 @@ from ivvi.estimators.estimate import Estimate, Method
 from ivvi.estimators.gmm import GMM
 from ivvi.estimators.kclass import LIML, Fuller, KClass
 from ivvi.estimators.least_squares import Exact, LeastSquares
+from ivvi.estimators.penalised import Penalised
+from ivvi.estimators.sgda.sgda import SGDA
+from ivvi.estimators.shrinkage import Shrunk
 
 __all__ = [
     "GMM",
     "LIML",
+    "SGDA",
     "Covariance",
     "Estimate",
     "Exact",
@@ -17,5 +21,7 @@ __all__ = [
     "KClass",
     "LeastSquares",
     "Method",
+    "Penalised",
+    "Shrunk",
     "StandardErrors",
 ]

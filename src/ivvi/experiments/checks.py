@@ -18,7 +18,7 @@ from ivvi.errors import InputError
 from ivvi.experiments.study import Force, Json, Seed, check, each, run_study, tell
 from ivvi.features.design import Floats
 from ivvi.logs import Log, read_logs
-from ivvi.sequence.check import check_sequence
+from ivvi.sequence.check import check as check_log
 
 LEVEL = 0.05
 KINDS = {
@@ -89,7 +89,7 @@ def measure(kind: str, logs: int, seed: int = 0) -> Record:
     """Draw logs of a kind and count the rejections of each check."""
     counts: dict[str, int] = {}
     for i in range(logs):
-        for found in check_sequence(draw_log(kind, seed + i), time="day").checks:
+        for found in check_log(draw_log(kind, seed + i), time="day").checks:
             rejected = found.test is not None and found.test.p_value < LEVEL
             counts[found.name] = counts.get(found.name, 0) + int(rejected)
     return Record(kind, logs, {name: count / logs for name, count in counts.items()})

@@ -1,4 +1,4 @@
-"""`confidence_set`: which values of an effect the log does not reject, however weak z is."""
+"""`interval`: which values of an effect the log does not reject, however weak z is."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ METHODS = ("ar", "clr")
 ERRORS = ("auto", "unadjusted", "robust", "clustered")
 
 
-def confidence_set(  # noqa: PLR0913
+def interval(  # noqa: PLR0913
     source: Any,
     output: str,
     feature: Combination,
@@ -77,7 +77,7 @@ def confidence_set(  # noqa: PLR0913
     --------
     >>> import ivvi
     >>> log = ivvi.make_env("linear", dim=1).collect(episodes=40, horizon=50, seed=1)
-    >>> found = ivvi.confidence_set(log, "next_x0", "a0")
+    >>> found = ivvi.interval(log, "next_x0", "a0")
     >>> -0.5 in found, found.kind                 # the true effect of a0 is -0.5
     (True, 'bounded')
     """

@@ -96,7 +96,7 @@ def curve(  # noqa: PLR0913
     draw, and the band is as many standard errors wide as the largest t over the curve needs
     (Belloni, Chernozhukov, Chetverikov and Kato, 2015), each draw having a standard error of
     its own. It holds the curve of the best W for these features; an
-    approximation error comes on top (`ivvi.check_sequence`, `ivvi.choose_features`).
+    approximation error comes on top (`ivvi.check`, `ivvi.choose_features`).
 
     Parameters
     ----------

@@ -119,3 +119,7 @@ def estimate(  # noqa: PLR0913
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=2)
     return replace(fit, seconds=time.perf_counter() - started)
+
+
+fit = estimate
+"""The shell's word for `estimate`."""

@@ -18,7 +18,7 @@ from ivvi.moments import compute_moments
 from ivvi.moments.shard import Shard, check_same, hashes, open_like
 
 
-def update_model(
+def update(
     fit: Fit | str | os.PathLike[str],
     logs: Any,
     *,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from typing import Any
+from typing import Any, Protocol
 
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError, PlanningWarning, hint
@@ -35,8 +35,17 @@ def make_planner(word: str, **settings: Any) -> Planner:
     return PLANNERS[word](**settings)  # type: ignore[no-any-return]
 
 
+class HasModel(Protocol):
+    """Anything that has dynamics, such as a fit."""
+
+    @property
+    def model(self) -> Dynamics:
+        """The dynamics."""
+        ...
+
+
 def plan(  # noqa: PLR0913
-    model: Dynamics,
+    model: Dynamics | HasModel,
     reward: Any,
     actions: Any,
     *,
@@ -57,7 +66,7 @@ def plan(  # noqa: PLR0913
     Parameters
     ----------
     model
-        Dynamics (`fit.model`, `ivvi.load_model`).
+        A fit, or its dynamics (`fit.model`, `ivvi.load_model`).
     reward
         A reward word (``quadratic:weight=0.05,target=0``, ``linear:..``, ``learned``,
         ``module:function``), a reward of `ivvi.rewards`, or a function of (x, a),
@@ -92,15 +101,16 @@ def plan(  # noqa: PLR0913
     --------
     >>> import ivvi
     >>> log = ivvi.make_env("linear", dim=2).collect(episodes=20, horizon=100, seed=1)
-    >>> policy = ivvi.plan(ivvi.estimate(log).model, "quadratic:weight=0.05", (-1, 1))
+    >>> policy = ivvi.plan(ivvi.estimate(log), "quadratic:weight=0.05", (-1, 1))
     >>> policy([10.0, 10.0]).tolist()
     [1.0, 1.0]
     """
+    dynamics: Dynamics = getattr(model, "model", model)
     planner = make_planner(method) if isinstance(method, str) else method
     if caution or abstain is not None:
         planner = Cautious(planner, caution, abstain, fallback)
     problem = Problem.of(
-        model,
+        dynamics,
         reward,
         actions,
         horizon=horizon,
@@ -111,7 +121,7 @@ def plan(  # noqa: PLR0913
     logger.info("planning %d steps with %s in %s", horizon, planner, problem.actions)
     rule, comparison = _planned(problem, planner, seed, progress, compare=compare)
     doubts = () if comparison is None else comparison.doubts
-    for text in (*weakness(model), *doubts):
+    for text in (*weakness(dynamics), *doubts):
         warnings.warn(text, PlanningWarning, stacklevel=2)
     return Policy(problem, rule, comparison)
 

@@ -1,4 +1,4 @@
-"""`check_sequence`: what the order of a log's rows says about the instrument and about W."""
+"""`check`: what the order of a log's rows says about the instrument and about W."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _lines(check: Check) -> list[str]:
     return lines if check.passed else [*lines, f"    {check.finding}", f"    do: {check.advice}"]
 
 
-def check_sequence(  # noqa: PLR0913
+def check(  # noqa: PLR0913
     logs: Any,
     phi: FeatureMap | str = "linear",
     psi: FeatureMap | str | None = None,
@@ -162,7 +162,7 @@ def check_sequence(  # noqa: PLR0913
     --------
     >>> import ivvi
     >>> log = ivvi.make_env("linear", dim=1).collect(episodes=60, horizon=50, seed=1)
-    >>> ivvi.check_sequence(log).failed
+    >>> ivvi.check(log).failed
     ()
     """
     check_level(level)

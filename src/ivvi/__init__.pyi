@@ -1,0 +1,87 @@
+"""The public names of ivvi, each with the module that defines it."""
+
+from . import estimators, features, planning, simulators
+from ._io.checkpoint import Checkpoint
+from .actions import Actions
+from .dynamics.model import Dynamics, load_model
+from .errors import InputError
+from .estimators.covariance.standard_errors import StandardErrors
+from .estimators.sgda.sgda import SGDA
+from .estimators.sieve import choose_features
+from .evaluation.action_stability import stability
+from .evaluation.value_policy import value
+from .features.feature_map import custom, fourier, linear, one_hot, polynomial, spline
+from .fitting.confidence_set import interval
+from .fitting.curve import curve
+from .fitting.diagnosing import diagnose
+from .fitting.estimating import estimate, fit
+from .fitting.fit import Fit, load_fit
+from .fitting.stream import Stream
+from .fitting.updating import update
+from .logs import Log, Schema, read_logs
+from .moments.shard import Shard
+from .planning.mpc.mpc import MPC
+from .planning.plan import plan
+from .planning.policy import Policy, load_policy
+from .planning.spede.spede import SPEDE
+from .planning.value_iteration.value_iteration import ValueIteration
+from .reporting.write import report
+from .sensitivity_analysis.analysis import sensitivity
+from .sequence.check import check
+from .simulators.catalogue import make_env
+from .simulators.env import ConfoundedEnv
+from .simulators.evaluate import decompose, evaluate
+from .simulators.world import World
+
+__version__: str
+
+__all__ = [
+    "MPC",
+    "SGDA",
+    "SPEDE",
+    "Actions",
+    "Checkpoint",
+    "ConfoundedEnv",
+    "Dynamics",
+    "Fit",
+    "InputError",
+    "Log",
+    "Policy",
+    "Schema",
+    "Shard",
+    "StandardErrors",
+    "Stream",
+    "ValueIteration",
+    "World",
+    "__version__",
+    "check",
+    "choose_features",
+    "curve",
+    "custom",
+    "decompose",
+    "diagnose",
+    "estimate",
+    "estimators",
+    "evaluate",
+    "features",
+    "fit",
+    "fourier",
+    "interval",
+    "linear",
+    "load_fit",
+    "load_model",
+    "load_policy",
+    "make_env",
+    "one_hot",
+    "plan",
+    "planning",
+    "polynomial",
+    "read_logs",
+    "report",
+    "sensitivity",
+    "simulators",
+    "spline",
+    "stability",
+    "update",
+    "value",
+]

@@ -1,0 +1,76 @@
+"""What every result can do: be summarised, shown in a notebook, and, if a table, become a frame."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING, Any
+
+from ivvi.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Records = list[dict[str, Any]]
+"""Rows of a table, a value by column."""
+DIGITS = 4
+
+
+class Result:
+    """A result that is told in words: `summary`, and the same in a notebook.
+
+    `repr` is one line and never prints arrays.
+    """
+
+    __slots__ = ()
+
+    def summary(self) -> str:
+        """Return the result as text."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def __repr__(self) -> str:
+        lines = [line.strip() for line in self.summary().splitlines()]
+        first = next((line for line in lines if line.strip("=-")), "")
+        return f"<{type(self).__name__}: {first}>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.summary())}</pre>"
+
+
+class TableResult(Result):
+    """A result that is a table too: `to_frame`."""
+
+    __slots__ = ()
+
+    def records(self) -> Records:
+        """Return the rows of the table, a value by column."""
+        raise NotImplementedError
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the table as a pandas frame."""
+        try:
+            import pandas as pd
+        except ImportError:
+            raise InputError("to_frame needs pandas: pip install pandas") from None
+        return pd.DataFrame.from_records(self.records())
+
+    def _repr_html_(self) -> str:
+        return html_table(self.records()) + super()._repr_html_()
+
+
+def html_table(records: Records) -> str:
+    """Return rows as an HTML table, numbers with four digits."""
+    if not records:
+        return ""
+    head = "".join(f"<th>{html.escape(str(name))}</th>" for name in records[0])
+    rows = ("".join(f"<td>{_cell(value)}</td>" for value in row.values()) for row in records)
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.{DIGITS}g}" if isinstance(value, float) else html.escape(str(value))
