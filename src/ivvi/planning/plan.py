@@ -105,7 +105,8 @@ def plan(  # noqa: PLR0913
     >>> policy([10.0, 10.0]).tolist()
     [1.0, 1.0]
     """
-    dynamics: Dynamics = getattr(model, "model", model)
+    source: Any = model
+    dynamics: Dynamics = getattr(source, "model", source)
     planner = make_planner(method) if isinstance(method, str) else method
     if caution or abstain is not None:
         planner = Cautious(planner, caution, abstain, fallback)
