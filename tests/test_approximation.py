@@ -5,12 +5,12 @@ import pytest
 
 import ivvi
 from helpers import dependent_log, dependent_rows
-from ivvi.experiments.checks import draw
 from ivvi.features.design import Layout, build_layout
 from ivvi.features.feature_map import parse_features
 from ivvi.moments import compute_moments
 from ivvi.moments.restrict import restrict
 from ivvi.sequence.richer_features import eta_2, richer_word
+from ivvi_reproduction.sequence_checks import draw
 
 
 def two_stage(Phi, Psi, y):

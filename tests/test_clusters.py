@@ -13,7 +13,6 @@ from helpers import OPTIONS, assert_refused, make_rows, run, write_table
 from ivvi import StandardErrors
 from ivvi.errors import InputError, IvviWarning
 from ivvi.estimators.covariance.step_dependence import step_dependence
-from ivvi.experiments.interval_coverage import DESIGNS, Design, clusters, measure, weekly
 from ivvi.fitting.summary import half_widths
 from ivvi.weak_iv.wild_bootstrap import WildBootstrap
 
@@ -130,15 +129,6 @@ def test_differences_of_a_shared_instrument_are_clustered_both_ways():
     log = ivvi.read_logs(panel(weeks=60), **RIVAL)
     fit = ivvi.estimate(log, difference=True)
     assert list(fit.to_json()["clusters"]) == ["episode", "step"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("weeks", [30, 60])
-def test_coverage_with_a_shared_instrument(weeks):
-    """Within four binomial deviations of the band from 91.5% to 98.5%."""
-    record = measure(Design("", weekly(weeks)), 200)
-    assert 0.915 - 4 * 0.015 <= record.wald <= 1.0
-    assert record.by == {"episode and step": 200}
 
 
 @pytest.mark.slow
@@ -300,27 +290,6 @@ def test_wild_errors_of_a_fit_and_of_the_command(tmp_path):
     assert found["interval"][0] < found["estimate"] < found["interval"][1]
     with pytest.raises(InputError, match="of two-stage least squares"):
         ivvi.estimate(ivvi.read_logs(source), method="liml", se=StandardErrors("wild", "ward"))
-
-
-@pytest.mark.parametrize(
-    "name", ["15 clusters, Pareto", "30 clusters, Pareto", "15 clusters, equal"]
-)
-@pytest.mark.slow
-def test_coverage_with_few_and_uneven_clusters(name):
-    design = next(one for one in DESIGNS if one.name == name)
-    record = measure(design, 200)
-    assert 0.915 - 4 * 0.015 <= record.wald <= 1.0
-
-
-def test_the_coverage_table_has_a_line_for_each_design(capsys, tmp_path):
-    from ivvi.experiments.interval_coverage import command
-
-    command(logs=2, only="clusters", json=str(tmp_path / "c.json"))
-    out = capsys.readouterr().out
-    records = json.loads((tmp_path / "c.json").read_text())
-    assert [r["design"] for r in records] == [d.name for d in DESIGNS if "clusters" in d.name]
-    assert all(r["design"] in out for r in records)
-    assert clusters(5, pareto=True)(np.random.default_rng(0)).roles.episode == "episode"
 
 
 # real data

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import ivvi
@@ -19,6 +20,8 @@ def test_the_version_stands_in_one_place_and_is_repeated_faithfully():
     assert f"\nversion: {ivvi.__version__}\n" in (ROOT / "CITATION.cff").read_text()
     changes = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)
     assert changes[0] == ivvi.__version__
+    beside = tomllib.loads((ROOT / "reproduction/pyproject.toml").read_text())
+    assert beside["project"]["version"] == ivvi.__version__
 
 
 def test_the_changelog_names_all_that_users_see_and_nothing_that_is_gone():
@@ -59,3 +62,15 @@ def test_wheel_and_sdist_are_built_clean_and_work(tmp_path):
         f"ivvi-{ivvi.__version__}-py3-none-any.whl",
         f"ivvi-{ivvi.__version__}.tar.gz",
     }
+
+
+def test_the_wheel_holds_the_library_alone_without_specs_or_records(tmp_path):
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.iterdir()
+    with zipfile.ZipFile(wheel) as archive:
+        files = {Path(name) for name in archive.namelist() if name.startswith("ivvi/")}
+    source = Path(ivvi.__file__).parent
+    found = {path.relative_to(source.parent) for path in source.rglob("*") if path.is_file()}
+    assert files == {path for path in found if "__pycache__" not in path.parts}
+    assert {path.suffix for path in files} <= {".py", ".typed", ".html", ".css", ".js"}

@@ -11,7 +11,7 @@ from ivvi.estimators import Exact
 from ivvi.estimators.estimate import Rows
 from ivvi.estimators.folds import fold_moments, fold_moments_of_log, others
 from ivvi.estimators.penalised import Penalised, coordinate_descent
-from ivvi.experiments.checks import draw_log
+from ivvi_reproduction.sequence_checks import draw_log
 
 EPISODES = np.arange(300) // 10
 

@@ -12,7 +12,6 @@ import ivvi
 from helpers import OPTIONS, assert_refused, make_rows, run, write_table
 from ivvi.errors import IvviWarning
 from ivvi.evaluation.valuation import Amount, Valuation
-from ivvi.experiments.results import Curve, ResultFigure, Results, ResultTable
 from ivvi.reporting.cells import Picture, decimals_of, format_cell, sort_value
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.pictures import INK, draw
@@ -251,38 +250,12 @@ def test_fit_refuses_a_report_that_cannot_be_written_before_it_reads(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_of_experiments_counts_its_cells_and_gives_its_commands(tmp_path):
-    columns = ("variant", "setting", "paper", "as the paper", "best")
-    rows = (
-        *(("k = 5", "Baseline", 600.0, 700.0, 500.0), ("k = 5", "I", 15.0, 16.0, 1.0)),
-        *(("k = 5", "II", 4.0, "diverges", 5.0), ("k = 5", "III", 2.0, None, None)),
-    )
-    table = ResultTable(
-        "linear-regret", "Regret", columns, rows, "A note.", "ivvi reproduce linear"
-    )
-    x = np.array([1.0, 10.0, 100.0])
-    curves = Curve("setting I", x, 1 / x), Curve("exact, I", x, 1 / x, level_for="setting I")
-    panels = tuple(
-        ResultFigure(f"linear-{k}", f"k = {k}: Loss", "t", "|W|", curves, "It falls.", log_y=True)
-        for k in (5, 10)
-    )
-    results = Results("Reproduced", (table,), panels, {"commits": ["abc"], "quick": False})
-    text = ivvi.report(results, tmp_path / "run.html").read_text()
-    assert "Our best number is below the paper&#39;s in 1 of 2 cells." in text
-    assert "<dd>1 of 2</dd>" in text
-    assert text.count("<h3>Loss</h3>") == 1  # panels of one kind share a figure
-    assert "diverges</td>" in text
-    assert "dotted: at our best" in text
-    assert "mathdefault" not in text
-    assert text.count("<span>reproduce</span> <span>linear</span>") == 2
-
-
 def test_a_demo_or_a_run_that_is_not_whole_is_refused(tmp_path, model):
     for name, text, said in (
         ("demo.json", "{", "cannot be read as JSON"),
         ("demo.json", "[]", "is not a JSON object"),
         ("demo.json", "{}", "is not a saved model"),
-        ("run.json", "{}", "does not describe a reproduction"),
+        ("records.parquet", "{}", "does not hold the records of a reproduction"),
     ):
         folder = tmp_path / f"folder{len(list(tmp_path.iterdir()))}"
         folder.mkdir()

@@ -12,10 +12,11 @@ import pytest
 
 import ivvi
 from helpers import make_rows
-from ivvi.experiments.results import Curve, ResultFigure, Results, ResultTable
 from ivvi.reporting.demo_page import WORDS, demo_page
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.page import render
+from ivvi_reproduction.report_page import report_page
+from ivvi_reproduction.results import Curve, ResultFigure, Results, ResultTable
 from page_checks import EVIL
 
 PHONE = {"width": 390, "height": 844}
@@ -48,7 +49,7 @@ def pages(tmp_path_factory):
     )
     fit = ivvi.estimate(log)
     ivvi.report(fit, folder / "fit.html", value=make_worth())
-    ivvi.report(make_results(), folder / "results.html")
+    (folder / "results.html").write_text(render(report_page(make_results())), encoding="utf-8")
     (folder / "story.html").write_text(render(make_story(fit, folder)), encoding="utf-8")
     return folder
 

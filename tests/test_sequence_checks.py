@@ -13,13 +13,13 @@ import ivvi
 import ivvi.logs.log
 from helpers import OPTIONS, assert_refused, make_rows, run, write_table
 from ivvi.errors import InputError
-from ivvi.experiments.checks import draw, measure, table
 from ivvi.features.design import build_layout
 from ivvi.logs import Batch
 from ivvi.moments import compute_moments
 from ivvi.sequence.lagged_moments import Blocks, compute_sequence_moments
 from ivvi.simulators import ConfoundedEnv, World
 from ivvi.simulators.world import gaussian
+from ivvi_reproduction.sequence_checks import draw
 
 BALANCE, START = "balance on the past", "balance on the start"
 PLACEBO, CUSUM = "placebo: z against realised x", "stability over time (CUSUM)"
@@ -38,26 +38,6 @@ def columns(seed, kind="rules kept", gaps=False, **settings):
 
 def checked(seed, kind="rules kept", level=0.01, **settings):
     return ivvi.check(ivvi.read_logs(columns(seed, kind, **settings)), level=level)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["rules kept", "global"])
-def test_size_over_1000_logs(kind):
-    """Nominal 5% within three binomial deviations."""
-    sizes = measure(kind, 1000).rejected
-    deviation = (0.05 * 0.95 / 1000) ** 0.5
-    asked = [name for name, size in sizes.items() if size > 0]
-    assert len(asked) == (11 if kind == "rules kept" else 9)
-    for name in asked:
-        assert abs(sizes[name] - 0.05) <= 3 * deviation, sizes
-
-
-def test_the_table_of_sizes():
-    record = measure("lasting z", 3)
-    assert record.rejected[SERIAL_Z] == 1.0
-    assert "serial dependence of z" in table([record])
-    with pytest.raises(InputError, match="unknown kind 'late'"):
-        draw("late", 0)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 import typer.main
 
 from ivvi.cli.main import app
+from ivvi.cli.reproduce import reproduction_app
 
 HEAD = """\
 # Commands
@@ -23,7 +24,8 @@ def command_reference() -> str:
     for name, command in group.commands.items():
         lines.append(f"| [`ivvi {name}`](#ivvi-{name}) | {_first(command.help)} |")
     lines += ["", "Before the verb: " + _root_options(group), ""]
-    for name, command in group.commands.items():
+    commands = group.commands | {"reproduce": typer.main.get_command(reproduction_app())}
+    for name, command in commands.items():
         lines += _section(name, command)
     return "\n".join(lines).rstrip() + "\n"
 

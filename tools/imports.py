@@ -22,7 +22,7 @@ COLUMNS = {
     "checkpoint files errors version",
     "learning": "",  # all that is named in no other column
     "planning": "actions rewards rollouts gym model_env dynamics planners policy planning",
-    "the truth": "environments datasets simulators evaluation experiments",
+    "the truth": "environments datasets simulators evaluation",
     "showing": "canvas figures terminal summary demo doctor commands cli reporting",
 }
 FILLS = ("#bbf7d0", "#bfdbfe", "#ddd6fe", "#fecaca", "#fde68a")

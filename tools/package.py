@@ -52,6 +52,7 @@ def faults(wheel: Path, sdist: Path) -> list[str]:
     found += [f"{name} is data" for name in files | inside if name.endswith(DATA)]
     if "ivvi/py.typed" not in inside:
         found.append("the wheel has no ivvi/py.typed")
+    found += [f"{name} belongs to no package" for name in files if "/reproduction/results" in name]
     others = {name.split("/")[0] for name in inside}
     if len(others) != 2:
         found.append(f"the wheel holds {sorted(others)}; ivvi and its metadata are wanted")

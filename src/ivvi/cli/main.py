@@ -24,7 +24,7 @@ from ivvi.cli.moments import merge, moments
 from ivvi.cli.option_groups import as_command
 from ivvi.cli.plan import plan
 from ivvi.cli.report import report
-from ivvi.cli.reproduce import reproduce
+from ivvi.cli.reproduce import PASS_ON, reproduce
 from ivvi.cli.sensitivity import sensitivity
 from ivvi.cli.simulate import simulate
 from ivvi.cli.terminal import run_app
@@ -50,7 +50,10 @@ COMPILING = (
 )
 """Verbs that may compile programs, which are kept for the next command."""
 for verb in VERBS:
-    app.command()(as_command(verb))
+    if verb is reproduce:
+        app.command(context_settings=PASS_ON)(verb)
+    else:
+        app.command()(as_command(verb))
 
 
 @app.callback(invoke_without_command=True)

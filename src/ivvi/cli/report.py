@@ -60,7 +60,7 @@ def _kind(folder: Path) -> str:
         return "model"
     if (folder / "demo.json").is_file():
         return "demo"
-    if (folder / "run.json").is_file():
+    if (folder / "records.parquet").is_file():
         return "reproduction"
     if (folder / "policy.json").is_file():
         raise InputError(f"{folder} is a policy; name its model, and the policy with --policy")
@@ -90,7 +90,7 @@ def _of_demo(folder: Path) -> Page:
 
 
 def _of_reproduction(folder: Path) -> Page:
-    from ivvi.experiments.reproduction import read_results
-    from ivvi.reporting.results_page import results_page
+    from ivvi.cli.reproduce import import_reproduction
 
-    return results_page(read_results(folder))
+    page: Page = import_reproduction("report_page").read_page(folder)
+    return page

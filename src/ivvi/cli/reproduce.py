@@ -1,65 +1,38 @@
-"""`ivvi reproduce`: the paper's experiments, its numbers beside ours."""
+"""`ivvi reproduce`: hands its words to the package `ivvi_reproduction`, where it is installed."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+import importlib
+import importlib.util
+from typing import Any
 
 import typer
 
-from ivvi.cli.options import Force, Json
-from ivvi.cli.terminal import check_json_target, emit_json, say
+from ivvi.cli.option_groups import as_command
+from ivvi.errors import InputError
+
+PACKAGE = "ivvi_reproduction"
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+"""Settings of a command that leaves options, even ``--help``, to another."""
 
 
-def reproduce(  # noqa: PLR0913
-    experiment: Annotated[str, typer.Argument(help="linear, nonlinear, movielens or all.")] = "all",
-    out: Annotated[
-        Path, typer.Option(help="Folder of the records; a run that was killed goes on.")
-    ] = Path("ivvi-reproduction"),
-    quick: Annotated[
-        bool, typer.Option("--quick", help="One log of each cell, shortened planning.")
-    ] = False,
-    seeds: Annotated[
-        int | None, typer.Option(help="Logs of each cell. [default: 5, quick 1]")
-    ] = None,
-    column: Annotated[
-        str, typer.Option(help="paper (as the paper does), best (ours) or both.")
-    ] = "both",
-    jobs: Annotated[int, typer.Option(help="Processes.")] = 2,
-    scheduler: Annotated[
-        str | None, typer.Option(help="Address of a Dask scheduler that does the work instead.")
-    ] = None,
-    ratings: Annotated[
-        str | None, typer.Option(help="MovieLens 1M; left out, a synthetic stand-in.")
-    ] = None,
-    specs: Annotated[
-        str | None, typer.Option(help="Folder of specs to run in place of the paper's.")
-    ] = None,
-    json: Json = None,
-    force: Force = False,
-) -> None:
+def reproduce(context: typer.Context) -> None:
     """Reproduce the paper's tables and figures, as the paper does and at our best."""
-    from ivvi.experiments.board import showing
-    from ivvi.experiments.reproduction import reproduce as run
-    from ivvi.experiments.specs import chosen_columns
-    from ivvi.experiments.text import as_json, as_text
-    from ivvi.experiments.work import Options
-    from ivvi.reporting import report
+    reproduction_app()(args=context.args, prog_name="ivvi reproduce", standalone_mode=False)
 
-    check_json_target(json, force=force)
-    with showing() as look:
-        results = run(
-            out,
-            experiment,
-            options=Options(quick, ratings, specs),
-            columns=chosen_columns(column),
-            seeds=(1 if quick else 5) if seeds is None else seeds,
-            jobs=jobs,
-            scheduler=scheduler,
-            force=force,
-            look=look,
+
+def reproduction_app() -> typer.Typer:
+    """Return the command with the options that the package gives it."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.command()(as_command(import_reproduction("cli").reproduce))
+    return app
+
+
+def import_reproduction(module: str) -> Any:
+    """Import a module of the paper's package; without the package, say how to install it."""
+    if importlib.util.find_spec(PACKAGE) is None:
+        raise InputError(
+            "reproducing the paper takes the package ivvi-reproduction, which is not installed; "
+            "run `pip install ./reproduction` in a copy of ivvi's source"
         )
-    say(as_text(results), quiet=json == "-")
-    page = report(results, out / "report.html", force=True)
-    say(f"records in {out}, report in {page}", quiet=json == "-")
-    emit_json(as_json(results), json, force=force)
+    return importlib.import_module(f"{PACKAGE}.{module}")

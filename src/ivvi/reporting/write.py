@@ -1,4 +1,4 @@
-"""`report`: the page of a fit, a saved model or a run of experiments, as a file."""
+"""`report`: the page of a fit or of a saved model, as a file."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import Any
 
 from ivvi._io.files import atomic_file, checked_output
 from ivvi.errors import InputError
-from ivvi.experiments.results import Results
 from ivvi.fitting import Fit, load_fit
 from ivvi.reporting.fit_page import fit_page
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.page import Page, render
-from ivvi.reporting.results_page import results_page
 
 
 def report(
@@ -29,8 +27,7 @@ def report(
     Parameters
     ----------
     what
-        A fit (`ivvi.estimate`), the folder of a saved model, or the `Results` of a run of
-        experiments.
+        A fit (`ivvi.estimate`), or the folder of a saved model.
     path
         The file, such as ``report.html``.
     policy
@@ -50,16 +47,13 @@ def report(
     True
     """
     target = check_page(path, force=force)
-    if isinstance(what, Results):
-        page = results_page(what)
-    elif isinstance(what, Fit):
+    if isinstance(what, Fit):
         page = fit_page(FitView(what), policy, value)
     elif isinstance(what, str | os.PathLike):
         page = fit_page(FitView(load_fit(what), str(what)), policy, value)
     else:
         raise InputError(
-            f"a report of {type(what).__name__} was asked for; a fit, the folder of a model or "
-            "the results of experiments is wanted"
+            f"a report of {type(what).__name__} was asked for; pass a fit or the folder of a model"
         )
     return write_page(page, target, force=force)
 

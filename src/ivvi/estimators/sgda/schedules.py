@@ -68,7 +68,7 @@ class Theorem:
 
     alpha = c1 / (mu_iv mu_b^1.5), beta = c2 / mu_iv, gamma = c3 / (mu_iv^4 mu_b^3.5); the
     paper's constants c are not stated. With c = (1, 2, 1) the error falls like 1 / T in
-    `ivvi.experiments.rates`.
+    `ivvi_reproduction.convergence_rate`.
     """
 
     mu_iv: float

@@ -1,0 +1,185 @@
+"""What caution costs and what it saves.
+
+Run it with ``python -m ivvi_reproduction.cautious_planning``. Logs of 2,000 rows of the paper's
+linear experiment, with the instrument of setting I and with one whose mu_iv is a hundredth of
+that; each is fitted and planned with, plainly and with caution, and the plans are run in the
+simulator. Caution should keep the worst plans from falling below what the behaviour policy truly
+earns, and cost next to nothing where the instrument is strong.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ivvi.actions import Actions
+from ivvi.errors import IvviWarning
+from ivvi.estimators import StandardErrors
+from ivvi.evaluation.actors import Actor
+from ivvi.evaluation.model_draws import Worlds, estimated_world
+from ivvi.evaluation.rollout import Episodes, Task, returns
+from ivvi.evaluation.source import Source
+from ivvi.features.blocks import Array
+from ivvi.fitting import Fit, estimate
+from ivvi.planning import MPC, Problem
+from ivvi.planning.cautious import SCENARIOS, CautiousRule, directions, scenarios
+from ivvi.planning.fallback import DoUsual
+from ivvi.planning.usual_action import Usual
+from ivvi.simulators import ConfoundedEnv, linear_world
+from ivvi.simulators.behaviour import Behaviour
+from ivvi.simulators.world import gaussian
+from ivvi_reproduction.study import Force, Json, Logs, Seed, check, each, run_study, tell
+
+DIM, EPISODES, STEPS = 5, 40, 50
+HORIZON, TRIALS = 100, 32
+STRENGTHS = {"strong": 1.0, "weak": 0.01}
+"""What the variance of the instruments, and mu_iv with it, is multiplied with."""
+LEVELS = (0.0, 0.8, 0.95)
+SIZE = 0.7
+"""Variance of the instruments in setting I."""
+
+
+class Given(NamedTuple):
+    """What differs between logs: draws of W, directions of action, what was usual."""
+
+    drawn: Array
+    towards: Array
+    slopes: Array
+    range: Array
+
+
+@dataclass(frozen=True)
+class CautiousActor(Actor):
+    """A cautious plan as an argument of one compiled simulation."""
+
+    caution: float
+    make: Any
+
+    def rule(self, given: Given) -> CautiousRule:
+        """Return the rule for what one log gave."""
+        problem = self.make(given.drawn[0])
+        usual = Usual(problem.model.phi, given.slopes, given.range)
+        inner = MPC(lookahead=1).solve(problem)
+        fallback = DoUsual(problem.actions, usual)
+        return CautiousRule(problem, inner, self.caution, given.drawn, given.towards, fallback)
+
+    def begin(self, worlds: Worlds, given: Given, count: int) -> Any:
+        """Begin as the rule does."""
+        return self.rule(given).begin(len(worlds.W) * count)
+
+    def act(
+        self, worlds: Worlds, given: Given, x: Array, h: Array, memory: Any, keys: Array
+    ) -> tuple[Array, Any]:
+        """Act as the rule does."""
+        a, memory = self.rule(given).act(x.reshape(-1, x.shape[-1]), h, memory)
+        return a.reshape(*x.shape[:2], -1), memory
+
+
+@dataclass(frozen=True)
+class Record:
+    """True values of the plans of many logs, by caution, and what behaviour truly earns."""
+
+    instrument: str
+    logs: int
+    behaviour: float
+    zero: float
+    values: dict[str, list[float]] = field(default_factory=dict)
+
+    def mean(self, level: float) -> float:
+        """Mean over the logs."""
+        return float(np.mean(self.values[f"{level:g}"]))
+
+    def worst(self, level: float) -> float:
+        """Return the 5th percentile over the logs."""
+        return float(np.quantile(self.values[f"{level:g}"], 0.05))
+
+
+@cache
+def stage_of(instrument: str) -> tuple[ConfoundedEnv, Problem, float, float]:
+    """Return simulator, true problem, and what behaviour and doing nothing truly earn."""
+    world = linear_world(DIM, "I")
+    draw = gaussian(SIZE * STRENGTHS[instrument] * np.eye(DIM))
+    env = ConfoundedEnv(replace(world, instrument=lambda key, x, history: draw(key)))
+    truth = Problem(world.true_model(), env.reward, Actions.of_space(world.actions), HORIZON)
+    idle = lambda x: np.zeros((len(x), DIM))  # noqa: E731
+    behaviour, zero = (
+        float(env.rollout(who, episodes=1024, horizon=HORIZON, seed=1).returns.mean())
+        for who in (Behaviour(env.world), idle)
+    )
+    return env, truth, behaviour, zero
+
+
+@cache
+def planner_of(caution: float) -> CautiousActor:
+    """Return one planner for each level, so that it is compiled once."""
+    return CautiousActor(caution, stage_of("strong")[1].with_weights)
+
+
+def measure(instrument: str, logs: int, seed: int = 0, levels: Sequence[float] = LEVELS) -> Record:
+    """Plan with each of many logs at each level of caution, and run the plans."""
+    env, truth, behaviour, zero = stage_of(instrument)
+    values: dict[str, list[float]] = {f"{level:g}": [] for level in levels}
+    for i in range(logs):
+        given = _given(_fit(env, seed * 100_003 + i))
+        for level in levels:
+            values[f"{level:g}"].append(_true_value(truth, planner_of(level), given))
+    return Record(instrument, logs, behaviour, zero, values)
+
+
+def _fit(env: ConfoundedEnv, seed: int) -> Fit:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IvviWarning)
+        errors = StandardErrors("unadjusted")
+        return estimate(env.collect(EPISODES, STEPS, seed=seed), se=errors)
+
+
+def _given(fit: Fit) -> Given:
+    model = fit.model
+    drawn = scenarios(model, SCENARIOS, np.random.default_rng(0))
+    usual = Usual.of(model)
+    return Given(drawn, directions(model, drawn), usual.slopes, usual.range)
+
+
+def _true_value(truth: Problem, planner: CautiousActor, given: Given) -> float:
+    world = estimated_world(Source.of(truth.model))
+    episodes = Episodes(np.full((1, TRIALS, DIM), 10.0), np.arange(TRIALS)[None], 1)
+    return float(returns(Task.of(truth), planner, given, world, episodes).mean())
+
+
+def table(records: Sequence[Record]) -> str:
+    """Set means and 5th percentiles side by side, by caution."""
+    levels = [float(key) for key in records[0].values]
+    titles = ["plain" if level == 0 else f"caution {level:g}" for level in levels]
+    head = f"{'instrument':<12}{'over logs':<16}" + "".join(f"{t:>14}" for t in titles)
+    lines = [head + f"{'behaviour':>12}{'nothing':>10}", "-" * (len(head) + 22)]
+    for r in records:
+        ends = f"{r.behaviour:>12.1f}{r.zero:>10.1f}"
+        for name, of in (("mean", r.mean), ("5th percentile", r.worst)):
+            cells = "".join(f"{of(level):>14.1f}" for level in levels)
+            lines.append(f"{r.instrument:<12}{name:<16}{cells}{ends}")
+    lines.append(
+        f"true value of {HORIZON} steps, linear k = {DIM}; {records[0].logs} logs each of "
+        f"{EPISODES * STEPS:,} rows"
+    )
+    return "\n".join(lines)
+
+
+def command(
+    logs: Logs = 100,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Measure what caution costs with strong instruments and saves with weak ones."""
+    check(json, force, logs=logs)
+    records = each("instruments", list(STRENGTHS), lambda which: measure(which, logs, seed))
+    tell(table(records), records, json, force)
+
+
+if __name__ == "__main__":
+    run_study(command)

@@ -1,0 +1,160 @@
+"""The paper's figures from records, as curves with their 95% bands over logs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ivvi_reproduction.cell_statistics import CellStatistics, student
+from ivvi_reproduction.results import Curve, ResultFigure
+from ivvi_reproduction.specs import Experiment, FigureSpec, Variant
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """The panels of one figure of the paper for one variant."""
+
+    spec: FigureSpec
+    experiment: Experiment
+    found: CellStatistics
+    variant: Variant
+    command: str
+
+    def __iter__(self) -> Iterator[ResultFigure]:
+        if "loss" in self.spec.measures:
+            yield self._loss()
+        if "reward" in self.spec.measures:
+            for baseline in self.spec.baseline:
+                yield self._reward(baseline=baseline)
+            yield self._regret()
+
+    def _loss(self) -> ResultFigure:
+        """Distance of the iterates from their target, with that of the closed form."""
+        curves, columns = [], self.experiment.columns
+        for setting in self.spec.settings:
+            runs = self._values("paper", "ivvi", setting, of="loss")
+            closed = self._values("best", "ivvi", setting, of="distance")
+            name = f"setting {setting}"
+            if runs:
+                t, paths = _common(runs)
+                curves.append(_geometric(name, t, paths))
+            if runs and closed and columns["best"].features == columns["paper"].features:
+                flat = np.repeat(np.array(closed)[:, None], 2, axis=1)
+                label = f"{columns['best'].method}, {setting}"
+                curves.append(replace(_geometric(label, t[[0, -1]], flat), level_for=name))
+        target = "W_sad" if self.experiment.columns["paper"].features == "poly2" else "W*"
+        return self._figure(
+            f"loss-{self.variant.key}",
+            f"|W_t - {target}| ({self.spec.paper})",
+            "iteration t",
+            f"|W_t - {target}|",
+            curves,
+            f"Distance of the descent-ascent iterates from {target} with the paper's steps",
+            "The paper's steps; geometric mean and 95% band over logs.",
+            logarithmic=True,
+        )
+
+    def _reward(self, *, baseline: bool) -> ResultFigure:
+        """Return of the policy after each iteration of planning, as the paper does."""
+        setting = self.experiment.baseline
+        whose = [("optimal", setting, "optimal")]
+        whose += [("ivvi", setting, f"setting {setting}") for setting in self.spec.settings]
+        whose += [("baseline", setting, "least squares")] if baseline else []
+        iterations, curves = np.array(self.experiment.iterations, dtype=float), []
+        for who, setting, label in whose:
+            if runs := self._values("paper", who, setting, of="planning"):
+                curves.append(_curve(label, iterations, np.array(runs)))
+        return self._figure(
+            f"reward-{self.variant.key}{'-baseline' if baseline else ''}",
+            f"return, {'with' if baseline else 'without'} baseline ({self.spec.paper})",
+            "iteration of SPEDE",
+            "return of an episode",
+            curves,
+            "Return of the policy after each iteration of planning",
+            "As the paper does; mean and 95% band over logs. After an iteration the policy is "
+            "greedy for the value found so far; "
+            f"{self.experiment.curve_episodes} episodes a point.",
+        )
+
+    def _regret(self) -> ResultFigure:
+        """Regret along the episode, at our best."""
+        best = self.found.optimal(self.variant.key, "best", of="rewards")
+        curves = []
+        for setting in self.spec.settings if best is not None else ():
+            if runs := self._values("best", "ivvi", setting, of="rewards"):
+                lost = np.cumsum(best - np.array(runs), axis=1)
+                share = 100 * np.arange(1, lost.shape[1] + 1) / lost.shape[1]
+                curves.append(_curve(f"setting {setting}", share, lost))
+        return self._figure(
+            f"best-{self.variant.key}",
+            "regret so far, at our best",
+            "percent of the episode",
+            "regret so far",
+            curves,
+            "Regret summed up to each point of the episode, at our best",
+            "At our best; mean and 95% band over logs.",
+        )
+
+    def _values(self, column: str, who: str, setting: str, of: str) -> list[Any]:
+        return self.found.values((self.variant.key, column, who, setting), of=of)
+
+    def _figure(
+        self,
+        name: str,
+        title: str,
+        x_label: str,
+        y_label: str,
+        curves: Sequence[Curve],
+        alt: str,
+        note: str,
+        *,
+        logarithmic: bool = False,
+    ) -> ResultFigure:
+        ends = "; ".join(f"{curve.label} ends at {curve.mean[-1]:.4g}" for curve in curves)
+        return ResultFigure(
+            f"{self.spec.name}-{name}",
+            f"{self.experiment.title}, {self.variant.label}: {title}",
+            x_label,
+            y_label,
+            tuple(curves),
+            f"{alt}: {ends}.",
+            note,
+            self.command,
+            log_x=logarithmic,
+            log_y=logarithmic,
+        )
+
+
+def make_figures(
+    spec: FigureSpec, experiment: Experiment, found: CellStatistics, command: str
+) -> Iterator[ResultFigure]:
+    """Draw one figure of the paper: a panel for each variant and measure."""
+    for variant in experiment.variants:
+        yield from Panels(spec, experiment, found, variant, command)
+
+
+def _common(runs: Sequence[dict[str, list[float | None]]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the iterations that all runs reached with finite weights, and their losses."""
+    paths = [run["distance"] for run in runs]
+    reached = min(next((i for i, v in enumerate(p) if v is None), len(p)) for p in paths)
+    return np.array(runs[0]["t"][:reached]), np.array([p[:reached] for p in paths], dtype=float)
+
+
+def _curve(label: str, x: np.ndarray, runs: np.ndarray) -> Curve:
+    """Average runs (logs, points) and put a band of Student's t around them."""
+    mean, n = runs.mean(axis=0), len(runs)
+    if n < 2:
+        return Curve(label, x, mean)
+    half = student(n) * runs.std(axis=0, ddof=1) / math.sqrt(n)
+    return Curve(label, x, mean, mean - half, mean + half)
+
+
+def _geometric(label: str, x: np.ndarray, runs: np.ndarray) -> Curve:
+    """Average positive runs (logs, points) on the scale of their logarithms."""
+    found = _curve(label, x, np.log(runs))
+    low, high = (None if side is None else np.exp(side) for side in (found.low, found.high))
+    return Curve(label, x, np.exp(found.mean), low, high)

@@ -1,0 +1,219 @@
+"""How often the interval that a fit recommends holds the true effect, on logs of many kinds.
+
+Run it with ``python -m ivvi_reproduction.interval_coverage``. Every log is fitted with the
+defaults; counted is the interval that the summary recommends for the action's effect (Wald's,
+or the one that a weak instrument cannot spoil), and beside it Wald's. The designs: weekly
+instruments that 40 stores share; 15 to 80 clusters of equal and of Pareto sizes; strong
+endogeneity with heteroskedastic errors; 30 instruments, weak and less weak; errors of heavy
+tails.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from ivvi.cli.terminal import progress
+from ivvi.errors import IvviWarning
+from ivvi.features.design import Floats
+from ivvi.fitting import Fit, estimate
+from ivvi.fitting.summary import half_widths
+from ivvi.logs import Log, read_logs
+from ivvi_reproduction.study import Force, Json, Logs, Seed, check, run_study, tell
+
+EFFECT = -0.5
+STORES, ROWS = 40, 20
+PARETO = 1.2
+"""Exponent of the sizes of uneven clusters; their variance is infinite."""
+Draw = Callable[[np.random.Generator], Log]
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """A name and how to draw a log in which the effect of a0 on next_x0 is -0.5."""
+
+    name: str
+    draw: Draw
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Coverage in a design: of the recommended interval, and of Wald's.
+
+    `robust` is how often another interval than Wald's was recommended, `length` the median
+    length of Wald's, `by` how often errors were clustered by what.
+    """
+
+    design: str
+    logs: int
+    recommended: float
+    wald: float
+    robust: float
+    length: float
+    by: dict[str, int] = field(default_factory=dict)
+
+
+def weekly(weeks: int) -> Draw:
+    """One instrument and a shock that all stores share in a week."""
+
+    def draw(rng: np.random.Generator) -> Log:
+        n, week = STORES * weeks, np.tile(np.arange(weeks), STORES)
+        shock, z = rng.normal(size=(2, weeks))
+        e = np.sqrt(0.3) * shock[week] + np.sqrt(0.7) * rng.normal(size=n)
+        store = np.repeat(np.arange(STORES), weeks)
+        return _log(rng, z[week][:, None], e, episode=store, step=week)
+
+    return draw
+
+
+def clusters(count: int, *, pareto: bool) -> Draw:
+    """Instruments and errors of which the rows of a cluster share three tenths."""
+
+    def draw(rng: np.random.Generator) -> Log:
+        sizes = np.full(count, ROWS)
+        if pareto:
+            wild = 1 + rng.pareto(PARETO, count)
+            sizes = np.maximum(2, np.round(ROWS * wild / wild.mean())).astype(int)
+        number = np.repeat(np.arange(count), sizes)
+        both = rng.normal(size=(2, count))[:, number]
+        z, e = np.sqrt(0.3) * both + np.sqrt(0.7) * rng.normal(size=(2, len(number)))
+        step = np.arange(len(number)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return _log(rng, z[:, None], e, episode=number, step=step)
+
+    return draw
+
+
+def endogenous(rng: np.random.Generator) -> Log:
+    """400 rows, endogeneity .9, errors whose spread grows with the instrument."""
+    z, v, w = rng.normal(size=(3, 400))
+    e = (0.9 * v + np.sqrt(1 - 0.81) * w) * np.sqrt(0.5 + 0.5 * z**2)
+    a = 0.2 * z + v * np.sqrt(0.5 + 0.5 * z**2)
+    return _log(rng, z[:, None], e, action=a)
+
+
+def many(strength: float) -> Draw:
+    """30 instruments, 1,000 rows, and a first stage whose F is about `strength`."""
+
+    def draw(rng: np.random.Generator) -> Log:
+        z, e, w = rng.normal(size=(1000, 30)), rng.normal(size=1000), rng.normal(size=1000)
+        pi = np.sqrt((strength - 1) / 1000)
+        a = z.sum(axis=1) * pi + 0.6 * e + 0.8 * w
+        return _log(rng, z, e, action=a)
+
+    return draw
+
+
+def heavy(rng: np.random.Generator) -> Log:
+    """400 rows whose errors have Student's t with 3 degrees of freedom."""
+    z, e = rng.normal(size=400), rng.standard_t(3, size=400)
+    return _log(rng, z[:, None], e)
+
+
+def _log(
+    rng: np.random.Generator,
+    z: Floats,
+    e: Floats,
+    *,
+    action: Floats | None = None,
+    **keys: np.ndarray,
+) -> Log:
+    """Let x' = -a / 2 + .3 x + e, the action being moved by z, x and e unless it is given."""
+    x, noise = rng.normal(size=(2, len(e)))
+    a = z.sum(axis=1) + 0.5 * x + 0.7 * e + noise if action is None else action
+    columns = {**keys, "x0": x, "a0": a, "next_x0": EFFECT * a + 0.3 * x + e}
+    return read_logs(columns | {f"z{i}": column.copy() for i, column in enumerate(z.T)})
+
+
+DESIGNS = (
+    Design("weekly z, 30 weeks", weekly(30)),
+    Design("weekly z, 60 weeks", weekly(60)),
+    *(
+        Design(f"{count} clusters, {word}", clusters(count, pareto=word == "Pareto"))
+        for word in ("equal", "Pareto")
+        for count in (15, 30, 80)
+    ),
+    Design("endogeneity .9", endogenous),
+    Design("30 instruments, F 3", many(3.0)),
+    Design("30 instruments, F 11", many(11.0)),
+    Design("t3 errors", heavy),
+)
+
+
+def held(fit: Fit) -> tuple[bool, bool, float, bool]:
+    """Say whether the recommended interval and Wald's hold the truth, Wald's length, and which."""
+    w, half = float(fit.W[0, 2]), float(half_widths(fit.estimate)[0, 2] * fit.se[0, 2])
+    wald = abs(w - EFFECT) <= half
+    facts = fit.to_json()
+    found = ((facts.get("robust_interval") or {}).get("next_x0") or {}).get("a0") or {}
+    if facts.get("recommended") != "robust" or "intervals" not in found:
+        return wald, wald, 2 * half, False
+    ends = [
+        (-np.inf if low is None else low, np.inf if high is None else high)
+        for low, high in found["intervals"]
+    ]
+    return any(low <= EFFECT <= high for low, high in ends), wald, 2 * half, True
+
+
+def measure(
+    design: Design, logs: int, seed: int = 0, bar: Callable[[int], None] | None = None
+) -> Record:
+    """Draw logs of a design, fit each by default, and count the intervals that hold the truth."""
+    found: list[tuple[bool, bool, float, bool]] = []
+    by: dict[str, int] = {}
+    for i in range(logs):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", IvviWarning)  # weak, or of few clusters, by design
+            fit = estimate(design.draw(np.random.default_rng([seed, i])))
+        found.append(held(fit))
+        named = " and ".join(name for name, _ in fit.estimate.W_cov.clusters)
+        by[named or fit.estimate.W_cov.kind] = by.get(named or fit.estimate.W_cov.kind, 0) + 1
+        if bar:
+            bar(1)
+    recommended, wald, length, robust = (np.array(part) for part in zip(*found, strict=True))
+    return Record(
+        design.name,
+        logs,
+        recommended=float(recommended.mean()),
+        wald=float(wald.mean()),
+        robust=float(robust.mean()),
+        length=float(np.median(length)),
+        by=by,
+    )
+
+
+def table(records: Iterable[Record]) -> str:
+    """Set the coverages beside what the errors were clustered by."""
+    lines = [
+        f"{'design':<24}{'recommended':>12}{'Wald':>8}{'not Wald':>10}{'length':>9}  clustered by"
+    ]
+    for r in records:
+        by = ", ".join(f"{name} {count / r.logs:.0%}" for name, count in r.by.items())
+        lines.append(
+            f"{r.design:<24}{r.recommended:>12.1%}{r.wald:>8.1%}{r.robust:>10.0%}"
+            f"{r.length:>9.3g}  {by}"
+        )
+    return "\n".join(lines)
+
+
+def command(
+    logs: Logs = 400,
+    only: Annotated[str, typer.Option(help="Only designs whose names hold this.")] = "",
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Measure how often the 95% interval that a fit recommends holds the true effect."""
+    check(json, force, logs=logs)
+    chosen = [design for design in DESIGNS if only in design.name]
+    with progress("logs", logs * len(chosen)) as bar:
+        records = [measure(design, logs, seed, bar) for design in chosen]
+    tell(f"{logs:,} logs of each design, seed {seed}\n{table(records)}", records, json, force)
+
+
+if __name__ == "__main__":
+    run_study(command)

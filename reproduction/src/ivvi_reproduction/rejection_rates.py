@@ -1,0 +1,193 @@
+"""How often the 5% tests reject a null that is true.
+
+Run it with ``python -m ivvi_reproduction.rejection_rates``. Each design draws logs in which the
+nulls hold; a test of the right size rejects in 5% of them, give or take the binomial error.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ivvi.cli.terminal import progress
+from ivvi.errors import IvviWarning
+from ivvi.estimators import StandardErrors
+from ivvi.features.design import Floats
+from ivvi.fitting import Fit, estimate
+from ivvi.logs import Log, read_logs
+from ivvi_reproduction.study import Force, Json, Logs, Seed, check, run_study, tell
+
+LEVEL = 0.05
+EFFECT = -0.5
+"""True effect of the first action on both outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """Logs of one kind: two outputs, of which the second is not confounded.
+
+    Attributes
+    ----------
+    errors
+        The standard errors under test.
+    episodes, horizon
+        Size of a log.
+    rank_null
+        A second action that no instrument moves: the nulls of the first-stage tests hold.
+    """
+
+    name: str
+    errors: StandardErrors
+    episodes: int
+    horizon: int
+    rank_null: bool = False
+
+    def draw(self, rng: np.random.Generator) -> Log:
+        """Draw a log with three instruments."""
+        n = self.episodes * self.horizon
+        z, noise = self._shared(rng, 3), self._shared(rng, 4)
+        if self.errors.kind != "unadjusted":
+            noise = noise * np.sqrt(0.5 + 0.5 * z[:, :1] ** 2)
+        e, other, v, w = noise.T
+        x = rng.normal(size=n)
+        a = z @ np.array([0.8, 0.6, 0.6]) + 0.3 * x + e + v
+        y = np.column_stack([EFFECT * a + x + e, EFFECT * a - x + other])
+        t = np.arange(n)
+        columns = {"episode": t // self.horizon, "step": t % self.horizon, "x0": x, "a0": a}
+        columns |= {f"z{i}": z[:, i].copy() for i in range(3)}
+        columns |= {f"y{i}": y[:, i].copy() for i in range(2)}
+        if self.rank_null:
+            columns["a1"] = 0.5 * e + w
+        return read_logs(columns, state="x0", action="a*", instrument="z*", next_state="y*")
+
+    def _shared(self, rng: np.random.Generator, width: int) -> Floats:
+        """Draw columns of unit variance, as dependent as the errors under test allow.
+
+        Rows of an episode share half of it, or those next to each other two fifths.
+        """
+        own = rng.normal(size=(self.episodes, self.horizon + 1, width))
+        if self.errors.kind == "clustered":
+            own = (own + rng.normal(size=(self.episodes, 1, width))) / math.sqrt(2)
+        elif self.errors.kind == "hac":
+            own[:, 1:] = (own[:, 1:] + 0.5 * own[:, :-1]) / math.sqrt(1.25)
+        return own[:, 1:].reshape(-1, width)
+
+
+DESIGNS = (
+    Design("homoskedastic", StandardErrors("unadjusted", debiased=True), 1000, 1),
+    Design("homoskedastic", StandardErrors("unadjusted", debiased=True), 1000, 1, rank_null=True),
+    Design("heteroskedastic", StandardErrors("robust", debiased=True), 2000, 1),
+    Design("heteroskedastic", StandardErrors("robust", debiased=True), 2000, 1, rank_null=True),
+    Design("clustered", StandardErrors("clustered", debiased=True), 400, 5),
+    Design("clustered", StandardErrors("clustered", debiased=True), 400, 5, rank_null=True),
+    Design("serial", StandardErrors("hac", debiased=True), 20, 100),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One test in one design: how often it rejected, and how many binomial errors off 5%."""
+
+    design: str
+    test: str
+    null: str
+    distribution: str
+    logs: int
+    rejected: float
+
+    @property
+    def deviation(self) -> float:
+        """Distance from 5% in binomial standard deviations."""
+        return (self.rejected - LEVEL) / math.sqrt(LEVEL * (1 - LEVEL) / self.logs)
+
+
+def tests(fit: Fit, design: Design) -> Iterator[tuple[str, Any]]:
+    """Yield the tests of a fit whose nulls hold in the design."""
+    d = fit.diagnostics
+    if design.rank_null:
+        stage = d.first_stage[1]
+        plain = design.errors.kind == "unadjusted"
+        yield "first-stage F", stage.partial_f if plain else stage.robust_f
+        rank = d.cragg_donald_test if d.kleibergen_paap is None else d.kleibergen_paap.wald
+        yield ("Cragg-Donald rank" if plain else "Kleibergen-Paap rk"), rank
+        apart = stage.conditional_f if plain else stage.robust_conditional_f
+        yield "Sanderson-Windmeijer F", apart
+        return
+    yield "Wald, 2SLS", fit.wald(f"y0: a0 = {EFFECT}")
+    yield "Wald, both outputs", fit.wald(f"a0 = {EFFECT}")
+    yield "C statistic of z2", fit.difference_in_sargan("z2")[0]
+    chosen = {"sargan": 0, "basmann": 0, "wu_hausman": 1, "durbin": 1}
+    if design.errors.kind != "unadjusted":
+        chosen = {"hansen_j": 0, "robust_wu_hausman": 1}
+    for name, output in chosen.items():
+        found = d.by_output[name]
+        if found is not None:
+            yield name.replace("_", " "), found[output]
+    joint = d.joint["sargan" if design.errors.kind == "unadjusted" else "hansen_j"]
+    if joint is not None:
+        yield "over-identification, both outputs", joint
+
+
+def measure(
+    design: Design, logs: int, seed: int = 0, bar: Callable[[int], None] | None = None
+) -> list[Record]:
+    """Draw logs of a design, fit each, and count rejections."""
+    found: dict[str, list[Any]] = {}
+    for i in range(logs):
+        log = design.draw(np.random.default_rng([seed, i]))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", IvviWarning)  # weak by design
+            fit = estimate(log, se=design.errors, allow_unidentified=True)
+            for name, test in tests(fit, design):
+                found.setdefault(name, []).append(test)
+            if design.name == "homoskedastic" and not design.rank_null:
+                liml = estimate(log, method="liml", se=design.errors)
+                found.setdefault("Wald, LIML", []).append(liml.wald(f"y0: a0 = {EFFECT}"))
+        if bar:
+            bar(1)
+    return [
+        Record(
+            design.name,
+            name,
+            results[0].null,
+            results[0].distribution,
+            logs,
+            float(np.mean([test.p_value < LEVEL for test in results])),
+        )
+        for name, results in found.items()
+    ]
+
+
+def table(records: Iterable[Record]) -> str:
+    """Set the rejection rates beside their distance from 5%."""
+    lines = [f"{'errors':<17}{'test':<35}{'distribution':<16}{'rejects':>8}{'off 5% by':>12}"]
+    for r in records:
+        lines.append(
+            f"{r.design:<17}{r.test:<35}{r.distribution:<16}{r.rejected:>8.1%}"
+            f"{r.deviation:>+9.1f} sd"
+        )
+    return "\n".join(lines)
+
+
+def command(
+    logs: Logs = 1000,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Measure how often the 5% tests reject nulls that are true."""
+    check(json, force, logs=logs)
+    records: list[Record] = []
+    with progress("logs", logs * len(DESIGNS)) as bar:
+        for design in DESIGNS:
+            records += measure(design, logs, seed, bar)
+    tell(f"{logs:,} logs of each design, seed {seed}\n{table(records)}", records, json, force)
+
+
+if __name__ == "__main__":
+    run_study(command)

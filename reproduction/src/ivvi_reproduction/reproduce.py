@@ -1,0 +1,150 @@
+"""The paper, reproduced: run the jobs that are left, and read what all of them say.
+
+`reproduce` computes records that are not there yet, `read_results` turns the records of a
+folder into the paper's tables and figures with ours beside.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from ivvi.errors import InputError
+from ivvi.simulators.catalogue import load_factors
+from ivvi_reproduction.cell_statistics import CellStatistics
+from ivvi_reproduction.figures import make_figures
+from ivvi_reproduction.jobs import list_jobs
+from ivvi_reproduction.records import Record, Records
+from ivvi_reproduction.results import ResultFigure, Results, ResultTable
+from ivvi_reproduction.run_job import Options, run_job
+from ivvi_reproduction.scheduler import JobQueue, dask_workers, local_workers, run_jobs
+from ivvi_reproduction.specs import (
+    COLUMNS,
+    chosen_experiments,
+    names,
+    read_figure,
+    read_table,
+)
+from ivvi_reproduction.tables import make_table
+
+
+def reproduce(  # noqa: PLR0913
+    out: str | os.PathLike[str],
+    experiment: str = "all",
+    *,
+    options: Options | None = None,
+    columns: Sequence[str] = COLUMNS,
+    seeds: int = 5,
+    jobs: int = 2,
+    scheduler: str | None = None,
+    force: bool = False,
+    look: Callable[[JobQueue], None] | None = None,
+) -> Results:
+    """Compute the records of the paper's experiments that `out` does not hold yet.
+
+    Parameters
+    ----------
+    out
+        A folder; a run that was killed goes on from what it holds.
+    experiment
+        ``linear``, ``nonlinear``, ``movielens`` or ``all``.
+    options
+        How much is computed, and the ratings; the paper's amount by default, and a
+        synthetic stand-in for MovieLens.
+    columns
+        ``paper`` (as the paper does), ``best`` (ours), or both.
+    seeds
+        Logs of each cell; the paper has five.
+    jobs
+        Processes.
+    scheduler
+        Address of a Dask scheduler whose workers do the work instead.
+    force
+        Replace records that were made with other settings.
+    look
+        Called with the queue about twice a second.
+    """
+    options = options or Options()
+    for name, value in (("seeds", seeds), ("jobs", jobs)):
+        if value < 1:
+            raise InputError(f"--{name} is {value}; at least 1 is wanted")
+    chosen = chosen_experiments(experiment, options.specs)
+    needed = any(options.experiment(name).needs_ratings for name in chosen)
+    data = load_factors(options.ratings).label if needed else None
+    records = Records.begin(out, chosen, options, columns=columns, data=data, force=force)
+    left = [
+        job
+        for name in chosen
+        for job in list_jobs(options.experiment(name), seeds)
+        if job.column in columns and job not in records.done
+    ]
+    if left:
+        count = min(jobs, len(left))
+        with local_workers(count) if scheduler is None else dask_workers(scheduler) as workers:
+            run = partial(run_job, options=options)
+            run_jobs(left, workers, run, partial(records.write, options=options), look)
+    records.fold()
+    return read_results(out, options.specs)
+
+
+def read_results(folder: str | os.PathLike[str], specs: str | None = None) -> Results:
+    """Read the records of a folder as the paper's tables and figures, with ours beside."""
+    records = Records.open(folder)
+    tables: list[ResultTable] = []
+    figures: list[ResultFigure] = []
+    everything: list[Record] = []
+    for name in [name for name in names("experiments", specs=specs) if name in records.runs]:
+        options = Options(_is_quick(records, name), specs=specs)
+        experiment, found = options.experiment(name), list(records.read(name))
+        if not found:
+            continue
+        everything += found
+        measures, command = CellStatistics(found), _command(name, records, found)
+        tables += [
+            make_table(read_table(table, specs), experiment, measures, command)
+            for table in names("tables", name, specs)
+        ]
+        for figure in names("figures", name, specs):
+            figures += make_figures(read_figure(figure, specs), experiment, measures, command)
+    title = "The paper's experiments, reproduced"
+    return Results(title, tuple(tables), tuple(figures), _facts(records, everything))
+
+
+def _command(name: str, records: Records, found: list[Record]) -> str:
+    words = ["ivvi", "reproduce", name]
+    words += ["--quick"] if _is_quick(records, name) else []
+    words += ["--seeds", str(1 + max(int(record["seed"]) for record in found))]
+    if (data := _data(records, name)) is not None and "synthetic" not in data:
+        words += ["--ratings", "ml-1m"]
+    return " ".join([*words, "--out", "DIR"])
+
+
+def _facts(records: Records, found: list[Record]) -> dict[str, Any]:
+    """Say what stands behind the numbers."""
+    hours = sum(sum(record["seconds"].values()) for record in found) / 3600
+    versions = {json_key(record["versions"]): record["versions"] for record in found}
+    return {
+        "records": len(found),
+        "logs of a cell": 1 + max((int(record["seed"]) for record in found), default=-1),
+        "CPU hours": round(hours, 2),
+        "commits": sorted({str(record["commit"]) for record in found}),
+        "versions": list(versions.values()),
+        "quick": any(_is_quick(records, name) for name in records.runs),
+        "ratings": next(filter(None, (_data(records, name) for name in records.runs)), None),
+    }
+
+
+def _is_quick(records: Records, name: str) -> bool:
+    return any(settings["quick"] for settings in records.runs[name].values())
+
+
+def _data(records: Records, name: str) -> str | None:
+    """Say which ratings an experiment used, None where it needs none."""
+    return next((settings.get("data") for settings in records.runs[name].values()), None)
+
+
+def json_key(value: dict[str, str]) -> str:
+    """Return a key by which equal mappings are the same."""
+    return ", ".join(f"{name} {value[name]}" for name in sorted(value))

@@ -1,0 +1,122 @@
+"""How often the checks of a sequence reject, on logs that keep the rules and that break one.
+
+Run it with ``python -m ivvi_reproduction.sequence_checks``. All logs have x' = x / 2 - a / 2 + e,
+one action and one instrument; each kind but the first two breaks one rule. Episodes begin on days
+that have nothing to do with their order in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from ivvi.errors import InputError
+from ivvi.features.design import Floats
+from ivvi.logs import Log, read_logs
+from ivvi.sequence.check import check as check_log
+from ivvi_reproduction.study import Force, Json, Seed, check, each, run_study, tell
+
+LEVEL = 0.05
+KINDS = {
+    "rules kept": "nothing is wrong",
+    "global": "nothing is wrong; one draw of z an episode",
+    "history": "z follows the last action",
+    "state": "z follows the state",
+    "lasting z": "z follows its own last value",
+    "global, assigned": "one draw of z an episode, by the first state",
+    "lasting errors": "e follows its own last value",
+    "steps": "the effect of a vanishes in later steps",
+    "episodes": "the effect of a vanishes in later episodes",
+    "middle": "the effect of a vanishes in the middle episodes",
+    "calendar": "the effect of a vanishes after a day; the episodes are in no order",
+    "bent": "the dynamics have a square of x",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Share of logs on which each check rejects at 5%."""
+
+    kind: str
+    logs: int
+    rejected: dict[str, float]
+
+
+def draw(kind: str, seed: int, episodes: int = 40, steps: int = 25) -> dict[str, Floats]:
+    """Return the columns of a log that breaks one rule."""
+    if kind not in KINDS:
+        raise InputError(f"unknown kind {kind!r}; {', '.join(KINDS)} are known")
+    rng = np.random.default_rng(seed)
+    x, once = rng.normal(size=(2, episodes))
+    late = np.arange(episodes) >= episodes / 2
+    middle = np.abs(np.arange(episodes) - episodes / 2) < episodes / 4
+    begins = 10.0 * np.random.default_rng([seed, 1]).permutation(episodes)
+    z_before, e_before, a_before = np.zeros((3, episodes))
+    rows = []
+    for t in range(steps):
+        e = rng.normal(size=episodes) + 0.5 * e_before * (kind == "lasting errors")
+        z = rng.normal(size=episodes)
+        z += {"history": 0.4 * a_before, "lasting z": 0.5 * z_before, "state": 0.4 * x}.get(kind, 0)
+        if kind.startswith("global"):
+            z = once + x * (kind == "global, assigned") if t == 0 else z_before
+        a = z + e + rng.normal(size=episodes)
+        day = begins + t
+        gone = {
+            "steps": t >= steps / 2,
+            "episodes": late,
+            "middle": middle,
+            "calendar": day >= 5 * episodes,
+        }.get(kind, False)
+        y = 0.5 * x - 0.5 * np.where(gone, 0.0, a) + e
+        y = np.clip(y + 0.3 * x**2, -4, 4) if kind == "bent" else y
+        rows.append((np.full(episodes, t), day, x, a, z, y))
+        x, z_before, e_before, a_before = y, z, e, a
+    step, day, *values = (np.array(part).T.ravel() for part in zip(*rows, strict=True))
+    named = {"episode": np.repeat(np.arange(episodes), steps), "step": step, "day": day}
+    return named | dict(zip(("x0", "a0", "z0", "next_x0"), values, strict=True))
+
+
+def draw_log(kind: str, seed: int, episodes: int = 40, steps: int = 25) -> Log:
+    """Return the same as a log."""
+    return read_logs(draw(kind, seed, episodes, steps))
+
+
+def measure(kind: str, logs: int, seed: int = 0) -> Record:
+    """Draw logs of a kind and count the rejections of each check."""
+    counts: dict[str, int] = {}
+    for i in range(logs):
+        for found in check_log(draw_log(kind, seed + i), time="day").checks:
+            rejected = found.test is not None and found.test.p_value < LEVEL
+            counts[found.name] = counts.get(found.name, 0) + int(rejected)
+    return Record(kind, logs, {name: count / logs for name, count in counts.items()})
+
+
+def table(records: Iterable[Record]) -> str:
+    """List, for each kind of log, the checks and how often they reject."""
+    lines = []
+    for r in records:
+        lines.append(f"{r.kind}: {KINDS[r.kind]} ({r.logs} logs)")
+        lines += [f"    {name:<34}{share:>7.1%}" for name, share in r.rejected.items()]
+    return "\n".join(lines)
+
+
+def command(
+    logs: Annotated[int, typer.Option(help="Logs that keep the rules.")] = 1000,
+    broken: Annotated[int, typer.Option(help="Logs that break one, of each kind.")] = 100,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Measure size and power of the checks of a sequence."""
+    check(json, force, logs=logs, broken=broken)
+    counts = {kind: logs if kind in ("rules kept", "global") else broken for kind in KINDS}
+    records = each("kinds", list(KINDS), lambda kind: measure(kind, counts[kind], seed))
+    tell(table(records), records, json, force)
+
+
+if __name__ == "__main__":
+    run_study(command)

@@ -1,0 +1,219 @@
+"""The paper's experiment section as values, one TOML file for each table and figure.
+
+`experiments/*.toml` say how an experiment is run, in two columns: as the paper does, and at
+our best. `tables/*.toml` hold the paper's own numbers, `figures/*.toml` what it draws. A folder
+of the same form can be given in their place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ivvi.errors import FileError, InputError, hint
+
+PAPER = str(Path(__file__).parent / "paper")
+"""The folder of the paper's specs."""
+ORDER = ("linear", "nonlinear", "movielens")
+COLUMNS = ("paper", "best")
+"""Ours as the paper does, and ours at our best."""
+TABLES = ("strength", "seconds", "regret")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One column of the paper's tables: a simulator, and the paper's steps for it.
+
+    `seconds` says what one record of each column costs, about, to plan the work.
+    """
+
+    key: str
+    label: str
+    simulator: str
+    schedule: str
+    seconds: Mapping[str, float]
+    dim: int | None = None
+
+
+@dataclass(frozen=True)
+class Column:
+    """How to estimate and plan: words for features, method and planner, and their settings.
+
+    `start`, `steps` and `batch` are of descent-ascent; `spede` settings of that planner.
+    """
+
+    features: str
+    method: str
+    planner: str
+    start: float = 0.0
+    steps: int = 0
+    batch: int = 0
+    spede: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One subsection of the paper.
+
+    Attributes
+    ----------
+    settings, variants
+        Rows and columns of its tables.
+    baseline
+        The setting whose logs least squares is given.
+    iterations
+        Iterations of planning at which a policy is evaluated for the reward curves.
+    columns
+        As the paper does, and at our best.
+    quick
+        What a quick run does otherwise.
+    episodes, curve_episodes
+        Episodes of an evaluation, and of one point of a reward curve.
+    log_episodes, horizon
+        Episodes of a log and their steps; the simulator's own where left out.
+    """
+
+    name: str
+    title: str
+    section: str
+    settings: tuple[str, ...]
+    baseline: str
+    iterations: tuple[int, ...]
+    variants: tuple[Variant, ...]
+    columns: Mapping[str, Column]
+    quick: Mapping[str, Any]
+    episodes: int = 64
+    curve_episodes: int = 8
+    log_episodes: int | None = None
+    horizon: int | None = None
+
+    def variant(self, key: str) -> Variant:
+        """Return the variant of a key."""
+        return next(v for v in self.variants if v.key == key)
+
+    @property
+    def needs_ratings(self) -> bool:
+        """Whether its simulators are made from ratings."""
+        return any(v.simulator.startswith("recommender") for v in self.variants)
+
+    def digest(self, column: str) -> str:
+        """Return a hash of everything that decides the results of a column."""
+        facts = asdict(self)
+        facts["columns"] = {column: facts["columns"][column]}
+        for variant in facts["variants"]:
+            del variant["seconds"]
+        for name in ("title", "section", "quick"):
+            del facts[name]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """A table of the paper: `numbers` by row, one for each variant; pairs are mean and +-."""
+
+    name: str
+    title: str
+    paper: str
+    experiment: str
+    measure: str
+    numbers: Mapping[str, Sequence[Any]]
+    digit: float = 0.0
+
+
+@dataclass(frozen=True)
+class FigureSpec:
+    """A figure of the paper: a panel for each variant, measure and choice of `baseline`."""
+
+    name: str
+    title: str
+    paper: str
+    experiment: str
+    measures: tuple[str, ...]
+    settings: tuple[str, ...]
+    baseline: tuple[bool, ...]
+
+
+@lru_cache(maxsize=8)
+def read_experiment(name: str, *, quick: bool = False, specs: str | None = None) -> Experiment:
+    """Return an experiment of the paper; `quick` plans and evaluates less."""
+    facts = _read(specs, "experiments", name)
+    short = facts["quick"] if quick else {}
+    columns = {key: Column(**value) for key, value in facts.pop("columns").items()}
+    if "spede" in short:
+        columns = {
+            key: Column(**asdict(column) | {"spede": short["spede"]})
+            for key, column in columns.items()
+        }
+    facts |= {
+        key: short[key] for key in ("episodes", "curve_episodes", "iterations") if key in short
+    }
+    return Experiment(
+        variants=tuple(Variant(**variant) for variant in facts.pop("variants")),
+        settings=tuple(facts.pop("settings")),
+        iterations=tuple(facts.pop("iterations")),
+        columns=columns,
+        **facts,
+    )
+
+
+@lru_cache(maxsize=16)
+def read_table(name: str, specs: str | None = None) -> TableSpec:
+    """Return a table of the paper, such as ``linear-regret``."""
+    return TableSpec(**_read(specs, "tables", name))
+
+
+@lru_cache(maxsize=16)
+def read_figure(name: str, specs: str | None = None) -> FigureSpec:
+    """Return a figure of the paper, such as ``linear-loss``."""
+    facts = _read(specs, "figures", name)
+    facts |= {key: tuple(facts[key]) for key in ("measures", "settings", "baseline")}
+    return FigureSpec(**facts)
+
+
+def names(kind: str, experiment: str = "", specs: str | None = None) -> list[str]:
+    """List the ``experiments``, or the ``tables`` or ``figures`` of one of them."""
+    found = sorted(file.stem for file in (Path(specs or PAPER) / kind).glob("*.toml"))
+    if kind == "experiments":
+        return sorted(found, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+    chosen = [name for name in found if name.startswith(f"{experiment}-")]
+    return sorted(chosen, key=_rank)
+
+
+def chosen_experiments(word: str, specs: str | None = None) -> list[str]:
+    """Return the experiments that a word asks for."""
+    known = names("experiments", specs=specs)
+    if not known:
+        raise InputError(f"{specs} holds no experiments/*.toml; specs such as ours are wanted")
+    if word == "all":
+        return known
+    if word not in known:
+        raise InputError(f"unknown experiment {word!r}{hint(word, ('all', *known))}")
+    return [word]
+
+
+def chosen_columns(word: str) -> tuple[str, ...]:
+    """Return the columns that a word asks for."""
+    if word != "both" and word not in COLUMNS:
+        raise InputError(f"unknown column {word!r}; {', '.join(COLUMNS)} or both is wanted")
+    return COLUMNS if word == "both" else (word,)
+
+
+def _rank(name: str) -> int:
+    measure = name.partition("-")[2]
+    return TABLES.index(measure) if measure in TABLES else 0
+
+
+def _read(specs: str | None, kind: str, name: str) -> dict[str, Any]:
+    file = Path(specs or PAPER) / kind / f"{name}.toml"
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"there is no spec {kind}/{name}.toml in {specs or PAPER}") from error
+    except (OSError, ValueError) as error:
+        raise FileError(f"{file} cannot be read as TOML: {error}") from error

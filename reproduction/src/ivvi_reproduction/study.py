@@ -1,0 +1,77 @@
+"""What the studies of this package share: options, one case after another, a table and JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from ivvi.cli.terminal import check_json_target, emit_json, progress, run_app, say
+from ivvi.errors import InputError
+
+Logs = Annotated[int, typer.Option(help="Logs of each design.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Json = Annotated[str | None, typer.Option("--json", help="Write JSON; - is stdout.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")]
+Plot = Annotated[str | None, typer.Option(help="Draw to this file, png, svg or pdf.")]
+Case = TypeVar("Case")
+Record = TypeVar("Record")
+
+
+def check(json: str | None, force: bool, **numbers: int) -> None:
+    """Refuse, before the work starts, a file that cannot be written and numbers below 1."""
+    check_json_target(json, force=force)
+    for name, value in numbers.items():
+        if value < 1:
+            raise InputError(f"--{name} is {value}; at least 1 is wanted")
+
+
+def each(what: str, cases: Sequence[Case], measure: Callable[[Case], Record]) -> list[Record]:
+    """Measure the cases one after another, behind a progress bar."""
+    records = []
+    with progress(what, len(cases)) as bar:
+        for case in cases:
+            records.append(measure(case))
+            if bar:
+                bar(1)
+    return records
+
+
+def binomial_deviation(logs: int, level: float = 0.95) -> float:
+    """Return one standard deviation of the share of `logs` intervals that hold the truth."""
+    return math.sqrt(level * (1 - level) / logs)
+
+
+def coverage_cell(share: float, logs: int, width: int, level: float = 0.95) -> str:
+    """Write a coverage; * marks one beyond three deviations of its level."""
+    off = abs(share - level) > 3 * binomial_deviation(logs, level)
+    return f"{share:>{width - 1}.1%}{'*' if off else ' '}"
+
+
+def coverage_table(head: str, lines: Sequence[str], logs: int, size: str) -> str:
+    """Set lines of coverages below their head, and say what they should be.
+
+    `size` describes one log, such as "80 episodes of 50 steps".
+    """
+    foot = (
+        f"{logs} logs each of {size}; a 95% interval should stand at 95% +- "
+        f"{3 * binomial_deviation(logs):.1%} (three standard deviations), * does not"
+    )
+    return "\n".join([head, "-" * len(head), *lines, foot])
+
+
+def tell(table: str, records: Iterable[Any], json: str | None, force: bool) -> None:
+    """Print a table for people, or write the records (dataclasses, or dicts) as JSON."""
+    say(table, quiet=json == "-")
+    described = [r if isinstance(r, dict) else asdict(r) for r in records]
+    emit_json(described, json, force=force)
+
+
+def run_study(command: Callable[..., None]) -> None:
+    """Run a study's command line."""
+    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+    app.command()(command)
+    run_app(app)

@@ -1,0 +1,126 @@
+"""The paper's tables beside ours, from records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ivvi_reproduction.cell_statistics import CellStatistics, Key, Spread
+from ivvi_reproduction.results import Cell, ResultTable
+from ivvi_reproduction.specs import Experiment, TableSpec, Variant
+
+REGRET = (
+    *("variant", "setting", "paper", "paper ±", "as the paper", "as ±", "descent"),
+    *("best", "best ±", "as / paper", "best / paper"),
+)
+SECONDS = ("variant", "setting", "paper", "as the paper", "as ±", "best", "best ±")
+STRENGTH = ("variant", "setting", "paper", "ours", "sd", "off by, sd", "without the zero")
+NOTES = {
+    "regret": (
+        "Return of planning with the true dynamics minus return of planning with the estimate, by "
+        "the same planner in the same evaluation noise; mean over logs, ± half of a 95% interval "
+        "(Student's t over logs). Of logs whose descent diverged there is no policy."
+    ),
+    "seconds": "CPU seconds of the estimation phase, without simulation and compilation.",
+    "strength": (
+        "Off by: distance from the interval that rounds to the paper's digits, in standard "
+        "deviations over logs."
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One row to fill: the table, what was measured, where, and what the paper prints there."""
+
+    spec: TableSpec
+    experiment: Experiment
+    measures: CellStatistics
+    variant: Variant
+    label: str
+    printed: Any
+
+    def key(self, column: str, who: str = "ivvi") -> Key:
+        """Return the cell of a column; that of the baseline has a setting of its own."""
+        setting = self.experiment.baseline if who == "baseline" else self.label
+        return self.variant.key, column, who, setting
+
+
+def make_table(
+    spec: TableSpec, experiment: Experiment, measures: CellStatistics, command: str
+) -> ResultTable:
+    """Fill one table of the paper."""
+    fill, columns = FILLED[spec.measure]
+    places = [
+        Place(spec, experiment, measures, variant, label, numbers[i])
+        for i, variant in enumerate(experiment.variants)
+        for label, numbers in spec.numbers.items()
+    ]
+    rows = tuple((place.variant.label, place.label, *fill(place)) for place in places)
+    title = f"{spec.title} ({spec.paper})"
+    return ResultTable(spec.name, title, columns, rows, NOTES[spec.measure], command)
+
+
+def _regret(place: Place) -> Iterator[Cell]:
+    who = "baseline" if place.label == "Baseline" else "ivvi"
+    paper, half = place.printed
+    mine, best = (
+        Spread.of(place.measures.regrets(place.key(column, who))) for column in ("paper", "best")
+    )
+    descent = place.measures.descent(place.key("paper", who)) or None
+    yield from (paper, half)
+    yield from _pair(mine) if mine else (descent, None)
+    yield descent
+    yield from _pair(best)
+    for spread in (mine, best):
+        yield None if spread is None else _rounded(spread.mean / paper)
+
+
+def _seconds(place: Place) -> Iterator[Cell]:
+    yield place.printed
+    for column in ("paper", "best"):
+        yield from _pair(Spread.of(place.measures.seconds(place.key(column))))
+
+
+def _strength(place: Place) -> Iterator[Cell]:
+    several = place.experiment.needs_ratings  # the paper averages the smallest eigenvalues there
+    columns = place.experiment.columns  # of the same features, and so of the same strength
+    alike = [name for name in columns if columns[name].features == columns["paper"].features]
+    found = [place.measures.values(place.key(name), of="strength") for name in alike]
+    values = max(found, key=len)
+    spread = Spread.of([value["smallest" if several else "mu_iv"] for value in values])
+    yield place.printed
+    if spread is None:
+        yield from (None,) * 4
+        return
+    yield _rounded(spread.mean)
+    yield _rounded(spread.sd)
+    yield _rounded(deviation(spread, place.printed, place.spec.digit))
+    honest = float(np.mean([value["smallest_nonzero"] for value in values]))
+    yield _rounded(honest) if several else None
+
+
+def deviation(spread: Spread, paper: float, digit: float) -> float:
+    """Return the distance from what the paper may have rounded, in deviations over logs."""
+    gap = max(abs(spread.mean - paper) - digit / 2, 0.0)
+    return gap / spread.sd if spread.sd > 0 else math.nan
+
+
+def _pair(spread: Spread | None) -> tuple[Cell, Cell]:
+    return (None, None) if spread is None else (_rounded(spread.mean), _rounded(spread.half))
+
+
+def _rounded(value: float) -> float | None:
+    return float(f"{value:.4g}") if math.isfinite(value) else None
+
+
+FILLED: dict[str, tuple[Callable[[Place], Iterator[Cell]], tuple[str, ...]]] = {
+    "regret": (_regret, REGRET),
+    "seconds": (_seconds, SECONDS),
+    "strength": (_strength, STRENGTH),
+}
+"""How the cells of a row are made, and the columns that they fill."""

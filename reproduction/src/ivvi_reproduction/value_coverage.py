@@ -1,0 +1,231 @@
+"""How often intervals for the value of a policy hold the truth.
+
+Run it with ``python -m ivvi_reproduction.value_coverage``. In each design many logs are
+simulated; each is fitted, a policy is planned with the estimate, and its value and its gain
+over the behaviour policy get intervals from the same log. The truth is the policy's return
+in the simulator itself.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ivvi.actions import Actions
+from ivvi.errors import IvviWarning
+from ivvi.evaluation.actors import HabitRows, Habitual, Planned
+from ivvi.evaluation.model_draws import estimated_world, repeated
+from ivvi.evaluation.policy_value import Inquiry
+from ivvi.evaluation.rollout import Episodes, Task, returns
+from ivvi.evaluation.rollout_design import Luck
+from ivvi.evaluation.source import Source
+from ivvi.evaluation.valuation import INTERVALS, Amount, gains_of
+from ivvi.features.design import build_layout
+from ivvi.fitting import Fit, estimate
+from ivvi.planning import MPC, Problem
+from ivvi.simulators import ConfoundedEnv, World, linear_world, nonlinear_world
+from ivvi.simulators.behaviour import Behaviour
+from ivvi.simulators.world import gaussian
+from ivvi_reproduction.study import (
+    Force,
+    Json,
+    Logs,
+    Seed,
+    binomial_deviation,
+    check,
+    coverage_cell,
+    coverage_table,
+    each,
+    run_study,
+    tell,
+)
+
+EPISODES, HORIZON = 80, 50
+LEVEL, DRAWS = 0.95, 200
+TRUE_EPISODES = 2000
+COUNT = 4
+"""Episodes simulated in each draw."""
+WEAK = 0.01
+"""What the variance of the instruments, and mu_iv with it, is multiplied with."""
+METHODS = ("asymptotic", "bootstrap")
+TARGETS = ("value", "gain")
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """A simulator and the strength of its instrument."""
+
+    name: str
+    simulator: str
+    dim: int
+    features: str
+    strength: float
+
+
+DESIGNS = (
+    Design("linear k=3, strong", "linear", 3, "linear", 1.0),
+    Design("linear k=3, weak", "linear", 3, "linear", WEAK),
+    Design("nonlinear k=1, strong", "nonlinear", 1, "spline:8", 1.0),
+    Design("nonlinear k=1, weak", "nonlinear", 1, "spline:8", WEAK),
+)
+
+
+@dataclass(frozen=True)
+class Record:
+    """Coverage over the logs of a design: by method, target and kind of interval.
+
+    `verdicts` counts what the diagnostics say of the instruments, `length` is the median
+    length of the interval that is reported, by method and target.
+    """
+
+    design: Design
+    logs: int
+    coverage: dict[str, float] = field(default_factory=dict)
+    length: dict[str, float] = field(default_factory=dict)
+    verdicts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def deviation(self) -> float:
+        """One binomial standard deviation of a coverage of 95%."""
+        return binomial_deviation(self.logs)
+
+
+def world_of(design: Design) -> World:
+    """Return the simulator with its instrument's variance scaled, in setting I."""
+    made = linear_world if design.simulator == "linear" else nonlinear_world
+    world = made(design.dim, "I")
+    size = (0.7 if design.simulator == "linear" else 0.5) * design.strength
+    draw = gaussian(size * np.eye(design.dim))
+    return replace(world, instrument=lambda key, x, history: draw(key))
+
+
+@cache
+def stage_of(design: Design) -> Stage:
+    """Set up a design once: everything that is compiled is compiled once."""
+    return Stage.of(design)
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """A simulator, its features and problems, and what its behaviour policy truly earns."""
+
+    env: ConfoundedEnv
+    features: tuple[Any, Any]
+    problem: Problem
+    truth: Problem
+    planner: Planned
+    behaviour: float
+
+    @classmethod
+    def of(cls, design: Design) -> Stage:
+        """Take knots, if there are any, from a log of their own."""
+        world = world_of(design)
+        env = ConfoundedEnv(world)
+        log = env.collect(EPISODES, HORIZON, seed=1 << 20)
+        layout = build_layout(log, design.features)
+        features = layout.phi, layout.psi
+        actions = Actions.of_space(world.actions)
+        model = _fit(log, features).model
+        problem = Problem(model, env.reward, actions, HORIZON)
+        plan = Planned(MPC(lookahead=1), problem.with_weights)
+        earned = env.rollout(Behaviour(world), episodes=TRUE_EPISODES, horizon=HORIZON, seed=1)
+        truth = Problem(world.true_model(), env.reward, actions, HORIZON)
+        return cls(env, features, problem, truth, plan, float(earned.returns.mean()))
+
+    def true_value(self, W: np.ndarray) -> float:
+        """Return what the plan for weights W earns in the simulator."""
+        size = 100
+        model, start = self.truth.model, self.problem.model.starts[0]
+        numbers = np.arange(TRUE_EPISODES).reshape(size, -1)
+        world = repeated(estimated_world(Source.of(model)), size)
+        first = np.broadcast_to(start, (*numbers.shape, len(start)))
+        task = Task.of(self.truth)
+        return float(returns(task, self.planner, W, world, Episodes(first, numbers, 1)).mean())
+
+
+def measure(design: Design, logs: int, seed: int = 0) -> Record:
+    """Simulate the logs of a design and count the intervals that hold the truth."""
+    stage = stage_of(design)
+    hits: Counter[str] = Counter()
+    lengths: dict[str, list[float]] = {}
+    verdicts: Counter[str] = Counter()
+    for i in range(logs):
+        log = stage.env.collect(EPISODES, HORIZON, seed=seed * 100_003 + i)
+        fit = _fit(log, stage.features)
+        verdicts[fit.diagnostics.verdict.word] += 1
+        true = stage.true_value(fit.W)
+        wanted = {"value": true, "gain": true - stage.behaviour}
+        for method in METHODS:
+            for target, amount in _amounts(stage, fit, method, i).items():
+                low, high = amount.interval
+                lengths.setdefault(f"{method} {target}", []).append(high - low)
+                for kind in INTERVALS:
+                    low, high = amount.interval_of(kind)
+                    hits[f"{method} {target} {kind}"] += low <= wanted[target] <= high
+    coverage = {
+        key: hits[key] / logs
+        for key in (f"{m} {t} {k}" for m in METHODS for t in TARGETS for k in INTERVALS)
+    }
+    middle = {key: float(np.median(values)) for key, values in lengths.items()}
+    return Record(design, logs, coverage, middle, dict(verdicts))
+
+
+def _fit(log: Any, features: tuple[Any, Any]) -> Fit:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IvviWarning)
+        return estimate(log, *features, episodes=True)
+
+
+def _amounts(stage: Stage, fit: Fit, method: str, seed: int) -> dict[str, Amount]:
+    source = Source.of(fit)
+    problem = replace(stage.problem, model=fit.model)
+    luck = replace(Luck.of(problem, None, DRAWS, seed), count=COUNT, chunks=1)
+    inquiry = Inquiry(source, problem, luck, method, DRAWS, LEVEL, seed)
+    habit = source.habit
+    if habit is None:
+        raise ValueError("a log has rows")
+    actors = {
+        "policy": (stage.planner, fit.W),
+        "behaviour": (Habitual(habit.design), HabitRows.of(habit)),
+    }
+    values = inquiry.values(actors)
+    return {"value": values["policy"], "gain": gains_of(values)["behaviour"]}
+
+
+def table(records: Sequence[Record]) -> str:
+    """Set the coverages side by side; * marks those beyond three deviations of 95%."""
+    keys = [(t, k) for k in INTERVALS for t in TARGETS]
+    titles = [f"{t}, {k.replace('bias-corrected', 'BC')}" for t, k in keys]
+    head = f"{'design':<24}{'draws':<12}" + "".join(f"{title:>18}" for title in titles)
+    lines = []
+    for r in records:
+        for method in METHODS:
+            shares = (r.coverage[f"{method} {target} {kind}"] for target, kind in keys)
+            cells = "".join(coverage_cell(share, r.logs, 18) for share in shares)
+            lines.append(f"{r.design.name:<24}{method:<12}{cells}")
+        said = ", ".join(f"{word} {count}" for word, count in sorted(r.verdicts.items()))
+        lines.append(f"  verdicts: {said}")
+    size = f"{EPISODES} episodes of {HORIZON} steps, {DRAWS} draws"
+    return coverage_table(head, lines, records[0].logs, size)
+
+
+def command(
+    logs: Logs = 200,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Measure how often intervals for values and gains hold the truth."""
+    check(json, force, logs=logs)
+    records = each("designs", DESIGNS, lambda design: measure(design, logs, seed))
+    tell(table(records), records, json, force)
+
+
+if __name__ == "__main__":
+    run_study(command)

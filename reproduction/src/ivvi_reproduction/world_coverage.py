@@ -1,0 +1,236 @@
+"""How often intervals for the value of a plan hold the truth, in worlds that are not Gaussian.
+
+Run it with ``python -m ivvi_reproduction.world_coverage``. A machine whose wear is a category, a
+category with a temperature that follows it, and patients who may die, each with one binary
+treatment, a reward that is a function, and a hidden confounder; all in plain NumPy. Each log is
+fitted, a plan is made with the estimate, and the interval comes from the same log; the truth is
+what the plan earns in the world itself.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from ivvi.errors import IvviWarning
+from ivvi.evaluation import value
+from ivvi.fitting import estimate
+from ivvi.logs import read_logs
+from ivvi.planning import MPC
+from ivvi.planning.plan import plan
+from ivvi_reproduction.study import (
+    Force,
+    Json,
+    Logs,
+    Seed,
+    binomial_deviation,
+    check,
+    coverage_cell,
+    coverage_table,
+    each,
+    run_study,
+    tell,
+)
+
+EPISODES, STEPS = 80, 30
+"""Size of a log."""
+HORIZON = 15
+DRAWS = 200
+TRUE_EPISODES = 4000
+SHARE = 0.6
+"""Probability that the next level listens to the state and the treatment, and not to luck."""
+WARMER = np.array([1.0, 3.0])
+"""What each level adds to the temperature."""
+FATAL = 4.0
+
+Draws = np.random.Generator
+
+
+@dataclass(frozen=True)
+class World:
+    """A step, first states, and what is wanted, of a world with one binary treatment.
+
+    Attributes
+    ----------
+    start
+        Draws n first states, (n, d_x).
+    step
+        Draws the next states from states, treatments (n,), luck u (n,), which the log's
+        treatments leaned on, and a generator.
+    reward, terminal
+        As for `ivvi.plan`, of rows.
+    """
+
+    name: str
+    start: Callable[[int, Draws], np.ndarray]
+    step: Callable[[np.ndarray, np.ndarray, np.ndarray, Draws], np.ndarray]
+    reward: Callable[..., Any]
+    terminal: Callable[..., Any] | None = None
+
+
+def _level(x: np.ndarray, a: np.ndarray, u: np.ndarray, rng: Draws) -> np.ndarray:
+    """Draw the indicators of the next level of three, (n, 2): one share listens to u alone."""
+    p1 = 0.3 + 0.3 * x[:, 0] - 0.1 * x[:, 1] - 0.1 * a
+    p2 = 0.3 + 0.1 * x[:, 0] + 0.4 * x[:, 1] - 0.25 * a
+    v = rng.uniform(size=len(x))
+    heard = np.where(v < p2, 2, np.where(v < p1 + p2, 1, 0))
+    lucky = np.where(u > 0.7, 2, np.where(u > 0.4, 1, 0))
+    level = np.where(rng.uniform(size=len(x)) < SHARE, heard, lucky)
+    return np.stack([level == 1, level == 2], axis=1) * 1.0
+
+
+def _warm(x: np.ndarray, a: np.ndarray, u: np.ndarray, rng: Draws) -> np.ndarray:
+    """The same with a temperature, (n, 3)."""
+    k = _level(x, a, u, rng)
+    t = 0.6 * x[:, 2] + k @ WARMER - 0.5 * a + 0.5 * rng.normal(size=len(x))
+    return np.column_stack([k, t])
+
+
+def _health(x: np.ndarray, a: np.ndarray, u: np.ndarray, rng: Draws) -> np.ndarray:
+    """One state, (n, 1), that grows without treatment and is fatal above FATAL."""
+    e = 0.8 * np.vectorize(NormalDist().inv_cdf)(u) + 0.6 * rng.normal(size=len(x))
+    return np.asarray(0.9 * x + (0.5 - 1.0 * a + e)[:, None])
+
+
+def cost_of_wear(x: Any, a: Any) -> Any:
+    """Worn machines cost, and so does repairing."""
+    return -1.0 * x[:, 0] - 3.0 * x[:, 1] - 0.4 * a[:, 0]
+
+
+def cost_of_heat(x: Any, a: Any) -> Any:
+    """Heat costs in the worst level alone."""
+    return -0.5 * x[:, 1] * x[:, 2] ** 2 - 0.4 * a[:, 0]
+
+
+def years_of_life(x: Any, a: Any) -> Any:
+    """A step that was lived, less the burden of treatment."""
+    return 1.0 - 0.2 * a[:, 0] + 0.0 * x[:, 0]
+
+
+def is_dead(x: Any) -> Any:
+    """The end."""
+    return x[:, 0] > FATAL
+
+
+WORLDS = (
+    World("wear, a category", lambda n, rng: np.zeros((n, 2)), _level, cost_of_wear),
+    World("category and heat", lambda n, rng: np.zeros((n, 3)), _warm, cost_of_heat),
+    World("death", lambda n, rng: rng.normal(size=(n, 1)), _health, years_of_life, is_dead),
+)
+
+
+@dataclass(frozen=True)
+class Record:
+    """Coverage over the logs of a world, by method, and the median length of intervals."""
+
+    world: str
+    logs: int
+    coverage: dict[str, float] = field(default_factory=dict)
+    length: dict[str, float] = field(default_factory=dict)
+    outside: int = 0
+    """Estimates that lie outside their own interval."""
+
+    @property
+    def deviation(self) -> float:
+        """One binomial standard deviation of a coverage of 95%."""
+        return binomial_deviation(self.logs)
+
+
+def log_of(world: World, rng: Draws) -> Any:
+    """Let doctors who see part of the luck write a log; those who died have no further rows."""
+    x, alive, rows = world.start(EPISODES, rng), np.ones(EPISODES, dtype=bool), []
+    for step in range(STEPS):
+        u, z = rng.uniform(size=EPISODES), rng.normal(size=EPISODES)
+        a = (1.2 * z + 2.0 * (u - 0.5) + 0.5 * rng.normal(size=EPISODES) > 0) * 1.0
+        x_next = world.step(x, a, u, rng)
+        columns = [np.arange(EPISODES), np.full(EPISODES, step), a, z, *x.T, *x_next.T]
+        rows.append(np.column_stack(columns)[alive])
+        if world.terminal is not None:
+            alive = alive & ~np.asarray(world.terminal(x_next))
+        x = x_next
+    found = np.concatenate(rows).T
+    states = [f"x{i}" for i in range(x.shape[1])]
+    names = ["episode", "step", "a", "z", *states, *(f"next_{name}" for name in states)]
+    return read_logs(
+        dict(zip(names, found, strict=True)),
+        state=states,
+        action="a",
+        instrument="z",
+        next_state=[f"next_{name}" for name in states],
+    )
+
+
+def true_value(world: World, policy: Any, seed: int) -> float:
+    """Return what a policy earns in the world itself."""
+    rng = np.random.default_rng(seed)
+    x, alive, total = world.start(TRUE_EPISODES, rng), np.ones(TRUE_EPISODES), 0.0
+    for step in range(HORIZON):
+        a = policy(x, step)
+        total += float(np.mean(alive * world.reward(x, a)))
+        x = world.step(x, a[:, 0], rng.uniform(size=len(x)), rng)
+        if world.terminal is not None:
+            alive = alive * (1.0 - world.terminal(x))
+    return total
+
+
+@cache
+def _planner() -> MPC:
+    return MPC(lookahead=2)
+
+
+def measure(world: World, logs: int, seed: int = 0) -> Record:
+    """Simulate the logs of a world and count the intervals that hold the truth."""
+    hits: dict[str, int] = {"asymptotic": 0, "bootstrap": 0}
+    lengths: dict[str, list[float]] = {method: [] for method in hits}
+    outside = 0
+    for i in range(logs):
+        rng = np.random.default_rng([seed, i])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", IvviWarning)
+            fit = estimate(log_of(world, rng), episodes=True)
+            settings: dict[str, Any] = {"horizon": HORIZON, "terminal": world.terminal}
+            policy = plan(fit.model, world.reward, [[0.0], [1.0]], method=_planner(), **settings)
+        true = true_value(world, policy, i)
+        for method in hits:
+            found = value(policy, fit, against=(), method=method, draws=DRAWS, seed=i).value
+            low, high = found.interval
+            hits[method] += low <= true <= high
+            lengths[method].append(high - low)
+            outside += not low <= found.estimate <= high
+    coverage = {method: count / logs for method, count in hits.items()}
+    middle = {method: float(np.median(found)) for method, found in lengths.items()}
+    return Record(world.name, logs, coverage, middle, outside)
+
+
+def table(records: Sequence[Record]) -> str:
+    """Set the coverages side by side; * marks those beyond three deviations of 95%."""
+    head = f"{'world':<22}{'asymptotic':>14}{'bootstrap':>14}{'length':>12}{'length':>12}"
+    lines = []
+    for r in records:
+        cells = "".join(coverage_cell(share, r.logs, 14) for share in r.coverage.values())
+        cells += "".join(f"{length:>12.3g}" for length in r.length.values())
+        lines.append(f"{r.world:<22}{cells}")
+    size = f"{EPISODES} episodes of {STEPS} steps, {DRAWS} draws"
+    return coverage_table(head, lines, records[0].logs, size)
+
+
+def command(
+    logs: Logs = 200,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Measure how often intervals hold the truth with categories and with endings."""
+    check(json, force, logs=logs)
+    records = each("worlds", WORLDS, lambda world: measure(world, logs, seed))
+    tell(table(records), records, json, force)
+
+
+if __name__ == "__main__":
+    run_study(command)

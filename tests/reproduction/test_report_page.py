@@ -1,0 +1,33 @@
+"""The report of a reproduction."""
+
+import numpy as np
+
+from ivvi.reporting.page import render
+from ivvi_reproduction.report_page import report_page
+from ivvi_reproduction.results import Curve, ResultFigure, Results, ResultTable
+
+
+def test_a_run_of_experiments_counts_its_cells_and_gives_its_commands():
+    columns = ("variant", "setting", "paper", "as the paper", "best")
+    rows = (
+        *(("k = 5", "Baseline", 600.0, 700.0, 500.0), ("k = 5", "I", 15.0, 16.0, 1.0)),
+        *(("k = 5", "II", 4.0, "diverges", 5.0), ("k = 5", "III", 2.0, None, None)),
+    )
+    table = ResultTable(
+        "linear-regret", "Regret", columns, rows, "A note.", "ivvi reproduce linear"
+    )
+    x = np.array([1.0, 10.0, 100.0])
+    curves = Curve("setting I", x, 1 / x), Curve("exact, I", x, 1 / x, level_for="setting I")
+    panels = tuple(
+        ResultFigure(f"linear-{k}", f"k = {k}: Loss", "t", "|W|", curves, "It falls.", log_y=True)
+        for k in (5, 10)
+    )
+    results = Results("Reproduced", (table,), panels, {"commits": ["abc"], "quick": False})
+    text = render(report_page(results))
+    assert "Our best number is below the paper&#39;s in 1 of 2 cells." in text
+    assert "<dd>1 of 2</dd>" in text
+    assert text.count("<h3>Loss</h3>") == 1  # panels of one kind share a figure
+    assert "diverges</td>" in text
+    assert "dotted: at our best" in text
+    assert "mathdefault" not in text
+    assert text.count("<span>reproduce</span> <span>linear</span>") == 2

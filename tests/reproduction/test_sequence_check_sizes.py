@@ -1,0 +1,26 @@
+"""How often the checks of a sequence reject logs that keep the rules."""
+
+import pytest
+
+from ivvi.errors import InputError
+from ivvi_reproduction.sequence_checks import draw, measure, table
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["rules kept", "global"])
+def test_size_over_1000_logs(kind):
+    """Nominal 5% within three binomial deviations."""
+    sizes = measure(kind, 1000).rejected
+    deviation = (0.05 * 0.95 / 1000) ** 0.5
+    asked = [name for name, size in sizes.items() if size > 0]
+    assert len(asked) == (11 if kind == "rules kept" else 9)
+    for name in asked:
+        assert abs(sizes[name] - 0.05) <= 3 * deviation, sizes
+
+
+def test_the_table_of_sizes():
+    record = measure("lasting z", 3)
+    assert record.rejected["serial dependence of z"] == 1.0
+    assert "serial dependence of z" in table([record])
+    with pytest.raises(InputError, match="unknown kind 'late'"):
+        draw("late", 0)
