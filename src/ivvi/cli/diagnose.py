@@ -55,7 +55,6 @@ def diagnose(  # noqa: PLR0913
     """Say how strong the instruments of a log are, what they identify and if they are valid."""
     from ivvi.fitting import estimate
     from ivvi.fitting.diagnosing import diagnose as diagnose_fit
-    from ivvi.fitting.summary import panel_table
 
     client, se = dask.client, errors.wanted
     check_json_target(json, force=force)
@@ -74,7 +73,7 @@ def diagnose(  # noqa: PLR0913
         warn(text)
     suspects = [part.strip() for part in (suspect or "").split(",") if part.strip()]
     diagnostics = diagnose_fit(found, suspects=suspects)
-    say(panel_table(diagnostics), quiet=json == "-")
+    say(diagnostics.summary(), quiet=json == "-")
     say(f"\nerrors            {found.estimate.W_cov}", quiet=json == "-")
     if note := found.errors.note:
         say(f"                  {note}", quiet=json == "-")

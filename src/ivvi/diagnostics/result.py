@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ivvi._io.result import Records, TableResult
 from ivvi.diagnostics.first_stage import FirstStage
 from ivvi.diagnostics.rank_tests import EffectiveF, RankTest
 from ivvi.diagnostics.statistic import Statistic
@@ -14,8 +15,8 @@ from ivvi.diagnostics.verdict import Verdict
 Tests = tuple[Statistic, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnostics:
+@dataclass(frozen=True, slots=True, repr=False)
+class Diagnostics(TableResult):
     """Strength, validity and confounding; None with a reason where a statistic fails.
 
     Attributes
@@ -80,6 +81,27 @@ class Diagnostics:
                 "unreliable"
             )
         return tuple(found)
+
+    def summary(self) -> str:
+        """Return every statistic as text, with its null, law and p-value."""
+        from ivvi.diagnostics.text import panel_table
+
+        return panel_table(self)
+
+    def records(self) -> Records:
+        """Return the tests, one row per test and output or feature."""
+        tests: list[tuple[str, str, Statistic | None]] = []
+        for stage in self.first_stage:
+            tests += [("partial F", stage.feature, stage.partial_f)]
+            tests += [("robust F", stage.feature, stage.robust_f)]
+        for name, found in self.by_output.items():
+            tests += [(name, o, t) for o, t in zip(self.outputs, found or (), strict=False)]
+        tests += [(f"joint {name}", "", test) for name, test in self.joint.items()]
+        return [
+            {"test": name, "of": of, "statistic": test.value, "p_value": test.p_value}
+            for name, of, test in tests
+            if test is not None
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """Describe everything with JSON values."""

@@ -64,7 +64,7 @@ class InstrumentVerdict:
         return self.word in ("", "strong")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dynamics:
     """Mean and noise of the next state given state and action.
 
@@ -117,6 +117,10 @@ class Dynamics:
     followed: np.ndarray = field(default_factory=_none)
     global_instrument: bool = False
     verdict: InstrumentVerdict | None = None
+
+    def __repr__(self) -> str:
+        x, a = ", ".join(self.state), ", ".join(self.action)
+        return f"Dynamics({' '.join(self.outputs)} from {x}; {a}; W {self.W.shape})"
 
     @classmethod
     def of(

@@ -24,7 +24,7 @@ EXACT = 1e-13
 """Share of an output's variance below which a residual's is rounding error of the moments."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Estimate:
     """Weights of y = W phi(x, a) + noise, and how sure they are.
 
@@ -70,6 +70,10 @@ class Estimate:
     instruments: str = "psi"
     covariance: Covariance | None = None
     exact: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        d_y, d_phi = self.W.shape
+        return f"Estimate(W {d_y} x {d_phi}, n={self.n:,}, {self.W_cov})"
 
     @property
     def identified(self) -> bool:

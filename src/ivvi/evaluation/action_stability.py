@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.result import Records, TableResult
 from ivvi.actions import Actions
 from ivvi.evaluation.model_draws import draw
 from ivvi.evaluation.source import Source
@@ -24,8 +25,8 @@ NEAR = 0.1
 INSIDE = 0.99
 
 
-@dataclass(frozen=True, eq=False)
-class Stability:
+@dataclass(frozen=True, eq=False, repr=False)
+class Stability(TableResult):
     """What is recommended in some states, and what the plans of other draws recommend.
 
     Attributes
@@ -49,8 +50,18 @@ class Stability:
     outside: np.ndarray | None
     names: tuple[tuple[str, ...], tuple[str, ...]]
 
+    def records(self) -> Records:
+        """Return states, recommended actions and agreement, one row per state."""
+        names = (*self.names[0], *self.names[1])
+        rows: Records = []
+        for i, values in enumerate(np.hstack([self.states, self.actions]).tolist()):
+            row = dict(zip(names, values, strict=True)) | {"agreement": float(self.agreement[i])}
+            outside = None if self.outside is None else bool(self.outside[i])
+            rows.append(row | {"outside": outside})
+        return rows
+
     def summary(self) -> str:
-        """Return a table, one line a state."""
+        """Return a table, one line per state."""
         state, action = self.names
         head = "".join(f"{name:>10}" for name in (*state, *action))
         lines = [f"{head}{'agreement':>12}"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Records, TableResult
 from ivvi.diagnostics.verdict import Verdict
 
 INTERVALS = ("split", "percentile", "basic", "bias-corrected")
@@ -164,8 +165,8 @@ class Gap:
         return {"gap": self.whole.to_json(), "confounder": found, "misfit": self.misfit}
 
 
-@dataclass(frozen=True, eq=False)
-class Valuation:
+@dataclass(frozen=True, eq=False, repr=False)
+class Valuation(TableResult):
     """What a policy earns in the estimated dynamics, and how much more than others.
 
     Attributes
@@ -219,6 +220,18 @@ class Valuation:
         if self.verdict is None:
             return "STRENGTH UNKNOWN: this model does not say how strong its instruments are"
         return SAID.get(self.verdict.word, "")
+
+    def records(self) -> Records:
+        """Return values and gains, one row per policy."""
+        rows: Records = []
+        for name, amount in self.values.items():
+            low, high = amount.interval
+            row = {"policy": name, "value": amount.estimate, "low": low, "high": high}
+            if (gain := self.gains.get(name)) is not None:
+                row |= dict(zip(("gain_low", "gain_high"), gain.interval, strict=True))
+                row |= {"gain": gain.estimate, "probability": gain.probability}
+            rows.append(row)
+        return rows
 
     def summary(self) -> str:
         """Return a table, after the word on the instruments."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.plotting import check_figure, new_figure, save_figure
+from ivvi._io.result import Records, TableResult
 from ivvi.diagnostics.quantiles import check_level
 from ivvi.errors import InputError, nearest
 from ivvi.estimators.covariance.jackknife import jackknife, linearised
@@ -24,8 +25,8 @@ BY_ROWS = ("gmm", "sgda")
 """Methods that pass over the rows, which moments do not estimate again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
+@dataclass(frozen=True, slots=True, repr=False)
+class Curve(TableResult):
     """An estimated curve and its bands, each array (points,).
 
     Attributes
@@ -51,6 +52,20 @@ class Curve:
     upper: Floats
     critical: float
     level: float
+
+    def records(self) -> Records:
+        """Return the curve and its band, one row per point."""
+        names = ("x", "estimate", "se", "lower", "upper")
+        columns = (getattr(self, name).tolist() for name in names)
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def summary(self) -> str:
+        """Return what is drawn, and over which range, in a line."""
+        low, high = float(np.min(self.x)), float(np.max(self.x))
+        return (
+            f"{self.output} against {self.variable} from {low:.4g} to {high:.4g}, with a "
+            f"{100 * self.level:g}% band for the whole curve ({self.critical:.3g} standard errors)"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Describe the curve with JSON values."""

@@ -12,7 +12,9 @@ import numpy as np
 
 from ivvi._io.files import Saved, content_hash, load_folder, nest, unnest
 from ivvi._io.records import Packer, Unpacker, field_types
+from ivvi._io.result import Records, TableResult
 from ivvi.diagnostics import Diagnostics, Statistic, difference
+from ivvi.diagnostics.text import WIDTH
 from ivvi.diagnostics.verdict import Verdict
 from ivvi.diagnostics.wald import combination, wald
 from ivvi.dynamics.model import KIND, Dynamics, InstrumentVerdict
@@ -22,7 +24,7 @@ from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.features.design import Layout
 from ivvi.fitting.inference import NO_MOMENTS, Inference, nothing_inferred
-from ivvi.fitting.summary import WIDTH, with_nulls
+from ivvi.fitting.summary import half_widths, with_nulls
 from ivvi.logs import Counts, Log, Roles, Sample
 from ivvi.moments import Moments
 from ivvi.moments.shard import Shard
@@ -36,8 +38,8 @@ SAVED_BESIDE = ("inference", "sample", "log")
 """Fields of a fit that are saved by other means, or not at all."""
 
 
-@dataclass(frozen=True)
-class Fit:
+@dataclass(frozen=True, repr=False)
+class Fit(TableResult):
     """What `estimate` returns: the weights, how sure they are, and what was met on the way.
 
     Attributes
@@ -248,6 +250,24 @@ class Fit:
             f"{d_phi:,} features, {d_y} outputs, memory of order d",
             *(f"  {name:<15} noise {size:.4g}" for name, size in named),
         ]
+
+    def records(self) -> Records:
+        """Return the coefficients, one row per output and feature, least squares beside them."""
+        estimate, baseline = self.estimate, None
+        if self.inference is not None and self.method != "least-squares":
+            baseline = self.inference.baseline
+        half = half_widths(estimate) * estimate.se
+        rows: Records = []
+        for i, output in enumerate(estimate.layout.outputs):
+            for j, feature in enumerate(estimate.layout.phi_names):
+                W, se = float(estimate.W[i, j]), float(estimate.se[i, j])
+                row = {"output": output, "feature": feature, "coefficient": W, "se": se}
+                row |= {"low": W - float(half[i, j]), "high": W + float(half[i, j])}
+                if baseline is not None:
+                    row["least_squares"] = float(baseline.W[i, j])
+                    row["least_squares_se"] = float(baseline.se[i, j])
+                rows.append(row)
+        return rows
 
     def to_json(self) -> dict[str, Any]:
         """Describe the fit with JSON values (null for what is not identified or not known)."""

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ivvi.diagnostics import Diagnostics
+from ivvi.diagnostics.text import diagnostics_table
 from ivvi.estimators import Estimate
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.fitting.summary import (
     action_lines,
     coefficient_table,
-    diagnostics_table,
     robust_lines,
     with_nulls,
 )

@@ -53,7 +53,7 @@ def update(
     one log into the next is two; clusters of one name are one.
     """
     old = fit if isinstance(fit, Fit) else Fit.load(fit)
-    place = str(old) if isinstance(fit, Fit) else str(fit)
+    place = repr(old) if isinstance(fit, Fit) else str(fit)
     if not old.has_moments:
         raise InputError(f"{place} keeps no moments, so that nothing can be added to it")
     known = old.shard

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Batch:
     """Transitions (x, a, z, y) as float64 arrays, one row each.
 
@@ -49,6 +49,9 @@ class Batch:
     time: Floats | None = None
     clusters: tuple[NDArray[np.int64], ...] = ()
     table: Floats | None = None
+
+    def __repr__(self) -> str:
+        return f"Batch({len(self):,} transitions)"
 
     def __len__(self) -> int:
         return len(self.y)

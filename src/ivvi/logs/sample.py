@@ -11,7 +11,7 @@ from ivvi.logs.batch import Batch, Floats
 MOST = 2048
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Sample:
     """Rows spread evenly over the first transitions, and first states of episodes.
 
@@ -31,6 +31,9 @@ class Sample:
     y: Floats
     starts: Floats
     global_instrument: bool = False
+
+    def __repr__(self) -> str:
+        return f"Sample({len(self.x):,} rows, {len(self.starts):,} first states)"
 
     @classmethod
     def of(cls, head: Batch, most: int = MOST) -> Sample:

@@ -18,7 +18,7 @@ from ivvi.moments.welford import Ints, merge, scatter_by_group, scatter_of
 FIELDS = ("number", "weight", "mean", "scatter")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class EpisodeMoments:
     """Moments of each episode: number (E,), weight (E,), mean (E, p), scatter (E, p, p).
 
@@ -32,6 +32,9 @@ class EpisodeMoments:
     scatter: Floats
     by: str = ""
     labels: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"EpisodeMoments({len(self):,} by {self.by or 'episode'})"
 
     def __len__(self) -> int:
         return len(self.number)
@@ -61,7 +64,7 @@ class EpisodeMoments:
         return replace(self, number=np.array(number, dtype=np.int64))
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True, repr=False)
 class Moments:
     """Count, mean and scatter of v, and the paper's matrices as blocks of them.
 
@@ -87,6 +90,9 @@ class Moments:
     scatter: Floats
     episodes: EpisodeMoments | None = None
     groups: tuple[GroupSums, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Moments(n={self.n:,}, {self.layout.width} columns)"
 
     @classmethod
     def empty(cls, layout: Layout) -> Moments:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Records, TableResult
 from ivvi.errors import FileError
 
 CLEAR = 2.0
@@ -64,8 +65,8 @@ class Bound:
     method: str
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(TableResult):
     """Contenders, the best first.
 
     Attributes
@@ -88,6 +89,11 @@ class Comparison:
     horizon: int
     skipped: tuple[tuple[str, str], ...] = ()
     bound: Bound | None = None
+
+    def records(self) -> Records:
+        """Return the contenders, one row each, the best first."""
+        names = ("name", "value", "error", "behind", "behind_error", "simple")
+        return [{name: getattr(entry, name) for name in names} for entry in self.entries]
 
     @classmethod
     def of(
@@ -181,8 +187,6 @@ class Comparison:
                 f"{self.rival.name} in this model."  # type: ignore[union-attr]
             )
         return "\n".join(lines)
-
-    __str__ = summary
 
     def to_json(self) -> dict[str, Any]:
         """Describe the comparison with JSON values."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.plotting import check_figure, make_axes, save_figure
+from ivvi._io.result import Records, TableResult
 from ivvi.errors import InputError
 from ivvi.features.design import Floats
 from ivvi.sensitivity_analysis.variances import Quadratic
@@ -184,8 +185,8 @@ class EffectBand:
         return {**words, **numbers, "variance": known, "tipping": tipping}
 
 
-@dataclass(frozen=True, eq=False)
-class Sensitivity:
+@dataclass(frozen=True, eq=False, repr=False)
+class Sensitivity(TableResult):
     """How far the instrument may be invalid before conclusions change.
 
     Attributes
@@ -207,6 +208,19 @@ class Sensitivity:
     effects: tuple[EffectBand, ...]
     level: float
     notes: tuple[str, ...] = ()
+
+    def records(self) -> Records:
+        """Return the breakdown points, one row per conclusion and violation."""
+        return [
+            {
+                "conclusion": b.question,
+                "violation": b.violation,
+                "lost_from": None if b.size is None else b.size.most_share,
+                "unsure_from": None if b.unsure is None else b.unsure.most_share,
+                "searched_to": b.most.most_share,
+            }
+            for b in self.breakdowns
+        ]
 
     def summary(self) -> str:
         """Return the breakdown points as text."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Records, TableResult
 from ivvi.diagnostics.quantiles import check_level
 from ivvi.errors import DataError, InputError
 from ivvi.estimators import Exact, StandardErrors
@@ -28,8 +29,8 @@ from ivvi.sequence.scores import Scores
 WIDTH = 100
 
 
-@dataclass(frozen=True, slots=True)
-class SequenceChecks:
+@dataclass(frozen=True, slots=True, repr=False)
+class SequenceChecks(TableResult):
     """All checks of a log, and what it is made of.
 
     Attributes
@@ -83,7 +84,21 @@ class SequenceChecks:
             "checks": {check.name: check.to_json() for check in self.checks},
         }
 
-    def __str__(self) -> str:
+    def records(self) -> Records:
+        """Return the checks, one row per question."""
+        return [
+            {
+                "check": check.name,
+                "statistic": None if check.test is None else check.test.statistic.value,
+                "p_value": None if check.test is None else check.test.p_value,
+                "passed": check.passed,
+                "finding": check.finding or check.reason,
+            }
+            for check in self.checks
+        ]
+
+    def summary(self) -> str:
+        """Return every check with its test, and what to do about those that fail."""
         lines = [
             f"{self.label}: {self.n:,} transitions of {self.episodes:,} episodes",
             "-" * WIDTH,

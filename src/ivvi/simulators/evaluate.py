@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Records, TableResult
 from ivvi.actions import Actions
 from ivvi.dynamics.env import ModelSimulator
 from ivvi.dynamics.rollout import roll_out
@@ -57,8 +58,8 @@ class Average:
         return f"{self.mean:.4g} [{low:.4g}, {high:.4g}]"
 
 
-@dataclass(frozen=True)
-class Evaluation:
+@dataclass(frozen=True, repr=False)
+class Evaluation(TableResult):
     """Policies side by side in the same world with the same noise.
 
     Attributes
@@ -88,6 +89,17 @@ class Evaluation:
         r = self.rewards[name]
         mean, half = r.mean(axis=0), NORMAL_95 * r.std(axis=0, ddof=1) / math.sqrt(len(r))
         return np.stack([mean, mean - half, mean + half], axis=1)
+
+    def records(self) -> Records:
+        """Return returns and regrets, one row per policy."""
+        rows: Records = []
+        for name in self.rewards:
+            row: dict[str, Any] = {"policy": name}
+            for what, average in (("return", self.value(name)), ("regret", self.regret(name))):
+                low, high = average.interval
+                row |= {what: average.mean, f"{what}_low": low, f"{what}_high": high}
+            rows.append(row)
+        return rows
 
     def summary(self) -> str:
         """Return a table: returns and regrets with 95% intervals."""

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Result
 from ivvi.diagnostics.quantiles import (
     check_level,
     chi2_tails,
@@ -38,8 +39,8 @@ TOUCHING = 1e-13
 TITLES = {"ar": "Anderson-Rubin", "clr": "conditional likelihood ratio"}
 
 
-@dataclass(frozen=True, slots=True)
-class ConfidenceSet:
+@dataclass(frozen=True, slots=True, repr=False)
+class ConfidenceSet(Result):
     """The values of an effect that a test does not reject.
 
     Attributes
@@ -97,7 +98,8 @@ class ConfidenceSet:
             "one of them is invalid, or the features do not fit",
         }[self.kind]
 
-    def __str__(self) -> str:
+    def summary(self) -> str:
+        """Return the set in words, with its null and law."""
         pieces = " or ".join(piece(low, high) for low, high in self.intervals)
         by = f" by {' and '.join(self.clusters)}" if self.clusters else ""
         head = (

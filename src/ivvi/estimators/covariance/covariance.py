@@ -23,7 +23,7 @@ MOST_JOINT = 1500
 """Coefficients up to which the covariance between the outputs is kept too."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Covariance:
     """Covariance of the weights W (d_y, d_phi).
 
@@ -60,6 +60,9 @@ class Covariance:
     effective: Floats | None = None
     freedom: Floats | None = None
     cr2: bool = False
+
+    def __repr__(self) -> str:
+        return f"Covariance({self})"
 
     @property
     def se(self) -> Floats:
