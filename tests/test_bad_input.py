@@ -101,7 +101,7 @@ def test_unknown_simulators_and_settings(settings, facts, tmp_path, monkeypatch)
 @pytest.mark.parametrize("what", ["episodes", "horizon"])
 @pytest.mark.parametrize("number", [0, -3])
 def test_a_simulation_of_nothing_is_refused(what, number, tmp_path, simulator):
-    fact = f"{what} is {number}; at least 1 is wanted"
+    fact = f"{what} is {number}; expected at least 1"
     with pytest.raises(InputError, match=fact):
         simulator("linear", 1).collect(**{what: number})
     result = run("simulate", "linear", f"--{what}", number, "--out", tmp_path / "log.parquet")

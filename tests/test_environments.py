@@ -462,5 +462,5 @@ def test_steps_and_rollouts_agree_without_noise():
     "policy", [lambda x: x[0], lambda x: x[:, :1], lambda x: 0.0], ids=["row", "column", "number"]
 )
 def test_rollout_refuses_actions_of_the_wrong_shape(policy, simulator):
-    with pytest.raises(InputError, match=r"\(8, 2\) is wanted"):
+    with pytest.raises(InputError, match=r"expected \(8, 2\)"):
         simulator("linear", 2).rollout(policy, episodes=8, horizon=20)

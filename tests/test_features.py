@@ -422,7 +422,7 @@ def test_estimate_with_maps_and_words(confounded, log_of):
     log = log_of(*confounded(0, d_x=2, d_z=2))
     one, two = ivvi.estimate(log, "poly2"), ivvi.estimate(log, polynomial(2), polynomial(2))
     np.testing.assert_array_equal(one.W, two.W)
-    with pytest.raises(InputError, match="psi is wanted"):
+    with pytest.raises(InputError, match="needs a psi"):
         ivvi.estimate(log, polynomial(2))
     mixed = ivvi.estimate(log, "linear", "poly2")
     assert len(mixed.estimate.layout.psi_names) == 9

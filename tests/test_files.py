@@ -287,8 +287,8 @@ TAMPERINGS = {
     "a flipped bit": (flip_byte, "altered or damaged"),
     "cut npz": (cut("model.npz"), "altered or damaged"),
     "other arrays": (other_arrays, "altered or damaged"),
-    "no npz": (lambda f: (f / "model.npz").unlink(), "model.json and model.npz are wanted"),
-    "no JSON": (lambda f: (f / "model.json").unlink(), "model.json and model.npz are wanted"),
+    "no npz": (lambda f: (f / "model.npz").unlink(), "expected model.json and model.npz"),
+    "no JSON": (lambda f: (f / "model.json").unlink(), "expected model.json and model.npz"),
     "nothing": (shutil.rmtree, "is not a saved model"),
 }
 

@@ -134,7 +134,7 @@ def test_what_is_not_identified_is_refused(method, confounded, log_of):
         ("liml:2", "unknown method 'liml:2'"),
         ("limel", "did you mean 'liml'"),
         ("fuller:-1", "must not be negative"),
-        ("kclass:inf", "a finite number is wanted"),
+        ("kclass:inf", "expected a finite number"),
     ],
 )
 def test_words_that_name_no_method(word, said, confounded, log_of):

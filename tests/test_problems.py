@@ -1,4 +1,4 @@
-"""What may be done, what is wanted, and problems made of both."""
+"""What may be done, rewards, and problems made of both."""
 
 from dataclasses import replace
 

@@ -428,7 +428,7 @@ def test_what_counts_as_a_flip():
         ({"violations": ("z9",)}, "there is no instrument 'z9'"),
         ({"violations": ("z0:x9",)}, "there is no output 'x9'"),
         ({"states": [[1.0]]}, "rows of 2 finite numbers"),
-        ({"starts": [[1.0]]}, "rows of 2 are wanted"),
+        ({"starts": [[1.0]]}, "expected rows of 2"),
         ({"most": 0.0}, "most is 0.0; a number above 0"),
         ({"level": 2.0}, "the level is 2"),
         ({"horizon": 0}, "the horizon is 0; a whole number from 1 on"),
@@ -444,7 +444,7 @@ def test_bad_requests_are_refused_in_a_sentence(case, settings, sentence):
 
 def test_what_cannot_be_doubted_is_refused(case, simulator):
     fit, policy = case
-    with pytest.raises(InputError, match="a reward is wanted"):
+    with pytest.raises(InputError, match="needs a reward"):
         ivvi.sensitivity(lambda x: x, fit)
     again = {"reward": REWARD, "horizon": 2, "states": [[1.0, 1.0]], "draws": 0, "episodes": 2}
     with pytest.raises(InputError, match="planning again needs planner="):

@@ -213,7 +213,7 @@ def test_what_cannot_be_streamed_is_refused(rows, tmp_path):
     with pytest.raises(DataError, match="the first step needs 1000"):
         Stream(method="sgda", **ROLES).partial_fit(part(rows, 0, 500)).fit()
     few = Stream(method=SGDA(memory="linear"), **ROLES).partial_fit(part(rows, 0, 530))
-    with pytest.raises(DataError, match="more are wanted to check them"):
+    with pytest.raises(DataError, match="expected more to check them"):
         few.fit()
     for method in (SGDA(passes=2), SGDA(order="shuffled"), SGDA(average="tail")):
         with pytest.raises(InputError, match="passed over once"):

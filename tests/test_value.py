@@ -385,7 +385,7 @@ def test_the_sample_of_a_log_knows_where_episodes_start(simulated):
     ("policy", "settings", "facts"),
     [
         ([1.0], {"reward": REWARD}, ("one action of 2 numbers", "a0, a1")),
-        ("zero", {}, ("a reward is wanted",)),
+        ("zero", {}, ("needs a reward",)),
         ("zer", {"reward": REWARD}, ("did you mean 'zero'",)),
         ("zero", {"reward": REWARD, "draws": 5}, ("at least 20",)),
         ("zero", {"reward": REWARD, "level": 95}, ("number between 0 and 1",)),

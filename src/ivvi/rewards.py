@@ -1,4 +1,4 @@
-"""What is wanted: the reward r(x, a, x') of a step, as a value that JAX can differentiate.
+"""Rewards: r(x, a, x') of a step, as a value that JAX can differentiate.
 
 A reward is called with batches: x (..., d_x), a (..., d_a), x' (..., d_x) and the number
 of the step h, and returns (...). A user's functions, of the reward and of the end of an episode,
@@ -191,7 +191,7 @@ def make_reward(reward: Any, model: Any) -> Reward:
     if isinstance(reward, Quadratic | Linear):
         _check_widths(reward, len(model.state), len(model.action))
     if not callable(reward):
-        raise InputError(f"the reward is {reward!r}; a word or a function of (x, a) is wanted")
+        raise InputError(f"the reward is {reward!r}; expected a word or a function of (x, a)")
     return reward if is_reward(reward) else Function.of(reward)
 
 
@@ -226,7 +226,7 @@ def parse_reward(word: str) -> Reward:
                 "separated by semicolons"
             ) from error
         if name == "constant" and len(numbers) > 1:
-            raise InputError(f"constant={values} in the reward {word!r}; one number is wanted")
+            raise InputError(f"constant={values} in the reward {word!r}; expected one number")
         settings[name] = numbers[0] if name == "constant" else numbers
     return KINDS[kind](**settings)  # type: ignore[no-any-return]
 
@@ -288,8 +288,8 @@ def _check_widths(reward: Quadratic | Linear, d_x: int, d_a: int) -> None:
         wanted = d_a if f.name in of_action else d_x
         if isinstance(numbers, tuple) and len(numbers) not in (1, wanted):
             raise InputError(
-                f"{f.name} of the reward {reward.kind} has {len(numbers)} numbers; one or "
-                f"{wanted} are wanted"
+                f"{f.name} of the reward {reward.kind} has {len(numbers)} numbers; "
+                f"expected one or {wanted}"
             )
 
 

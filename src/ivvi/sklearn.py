@@ -101,9 +101,7 @@ class IVRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         self._single = y.ndim == 1
         Y = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
         if Z is None and self.actions is not None:
-            raise InputError(
-                f"actions {list(self.actions)} are endogenous; instruments Z are wanted"
-            )
+            raise InputError(f"actions {list(self.actions)} are endogenous; expected instruments Z")
         if Z is None:
             self._endogenous, self.fit_ = self._columns(None), None
             self.estimate_ = self._least_squares(X, Y, weight)

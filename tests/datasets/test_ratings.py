@@ -89,10 +89,10 @@ class TestGroupLensFiles:
     @pytest.mark.parametrize(
         ("old", "new", "message"),
         [
-            ("3952", "zwei", "row 2 has 'zwei' as its movie, where a whole number is wanted"),
-            ("3952", "1.5", "row 2 has 1.5 as its movie, where a whole number is wanted"),
-            ("3952", "", "row 2 has no movie, where a whole number is wanted"),
-            ("6040", "6o40", "row 4 has '6o40' as its user, where a whole number is wanted"),
+            ("3952", "zwei", "row 2 has 'zwei' as its movie; expected a whole number"),
+            ("3952", "1.5", "row 2 has 1.5 as its movie; expected a whole number"),
+            ("3952", "", "row 2 has no movie; expected a whole number"),
+            ("6040", "6o40", "row 4 has '6o40' as its user; expected a whole number"),
             ("3952", "99999999999999999999", "row 2 has 1e.20 as its movie"),
         ],
     )
@@ -315,7 +315,7 @@ class TestTables:
 
     def test_missing_value(self):
         frame = pd.DataFrame({**self.columns, "rating": [5, 3, None, 1]})
-        with pytest.raises(DataError, match="row 3 has no rating, where a number is wanted"):
+        with pytest.raises(DataError, match="row 3 has no rating; expected a number"):
             ratings_from_table(frame)
 
     def test_lengths_differ(self):

@@ -124,7 +124,7 @@ def test_the_command_line_reads_minari(tmp_path):
 
 def test_a_data_set_without_instrument_is_refused():
     create("nowhere")
-    fact = r"infos of minari:test/log-v0 holds \[\]; 'z' or 'instrument' is wanted"
+    fact = r"infos of minari:test/log-v0 holds \[\]; expected 'z' or 'instrument'"
     with pytest.raises(ColumnError, match=fact):
         read_logs("minari:test/log-v0")
 

@@ -186,7 +186,7 @@ def command(
     check(json, force)
     check_figure(plot, force=force)
     if runs < 2 or steps < 1 << 15:
-        raise InputError(f"{runs} runs of {steps} steps; at least 2 of {1 << 15} are wanted")
+        raise InputError(f"{runs} runs of {steps} steps; expected at least 2 of {1 << 15}")
     settings = {"runs": runs, "steps": steps, "seed": seed}
     rates = each("strengths", STRENGTHS, lambda rho: measure(rho, **settings))
     if plot is not None:

@@ -157,7 +157,7 @@ def command(
     check(json, force, iterations=iterations)
     check_figure(plot, force=force)
     if experiment not in DIMENSIONS:
-        raise InputError(f"unknown experiment {experiment!r}; linear or nonlinear is wanted")
+        raise InputError(f"unknown experiment {experiment!r}; expected linear or nonlinear")
     wanted = [
         (s, k, setting) for s in STEPS for k in DIMENSIONS[experiment] for setting in SETTINGS
     ]

@@ -69,7 +69,7 @@ def reproduce(  # noqa: PLR0913
     options = options or Options()
     for name, value in (("seeds", seeds), ("jobs", jobs)):
         if value < 1:
-            raise InputError(f"--{name} is {value}; at least 1 is wanted")
+            raise InputError(f"--{name} is {value}; expected at least 1")
     chosen = chosen_experiments(experiment, options.specs)
     needed = any(options.experiment(name).needs_ratings for name in chosen)
     data = load_factors(options.ratings).label if needed else None

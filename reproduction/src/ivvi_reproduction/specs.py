@@ -189,7 +189,7 @@ def chosen_experiments(word: str, specs: str | None = None) -> list[str]:
     """Return the experiments that a word asks for."""
     known = names("experiments", specs=specs)
     if not known:
-        raise InputError(f"{specs} holds no experiments/*.toml; specs such as ours are wanted")
+        raise InputError(f"{specs} holds no experiments/*.toml; expected specs such as ours")
     if word == "all":
         return known
     if word not in known:
@@ -200,7 +200,7 @@ def chosen_experiments(word: str, specs: str | None = None) -> list[str]:
 def chosen_columns(word: str) -> tuple[str, ...]:
     """Return the columns that a word asks for."""
     if word != "both" and word not in COLUMNS:
-        raise InputError(f"unknown column {word!r}; {', '.join(COLUMNS)} or both is wanted")
+        raise InputError(f"unknown column {word!r}; expected {', '.join(COLUMNS)} or both")
     return COLUMNS if word == "both" else (word,)
 
 

@@ -26,7 +26,7 @@ def check(json: str | None, force: bool, **numbers: int) -> None:
     check_json_target(json, force=force)
     for name, value in numbers.items():
         if value < 1:
-            raise InputError(f"--{name} is {value}; at least 1 is wanted")
+            raise InputError(f"--{name} is {value}; expected at least 1")
 
 
 def each(what: str, cases: Sequence[Case], measure: Callable[[Case], Record]) -> list[Record]:

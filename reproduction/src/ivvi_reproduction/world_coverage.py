@@ -54,7 +54,7 @@ Draws = np.random.Generator
 
 @dataclass(frozen=True)
 class World:
-    """A step, first states, and what is wanted, of a world with one binary treatment.
+    """A step, first states and reward of a world with one binary treatment.
 
     Attributes
     ----------

@@ -56,7 +56,7 @@ def atomic_file(path: str | os.PathLike[str], *, force: bool = False) -> Iterato
     target = checked_output(path, force=force).resolve()
     if target.exists() and not target.is_file():
         what = "a folder" if target.is_dir() else "a device"
-        raise FileError(f"{target} is {what}; the name of a file is wanted")
+        raise FileError(f"{target} is {what}; expected the name of a file")
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     os.close(handle)
     try:
@@ -135,7 +135,7 @@ def load_folder(path: str | os.PathLike[str], kind: str) -> Saved:
     folder = Path(path)
     described, stored = folder / f"{kind}.json", folder / f"{kind}.npz"
     if not described.is_file() or not stored.is_file():
-        raise FileError(f"{folder} is not a saved {kind}: {kind}.json and {kind}.npz are wanted")
+        raise FileError(f"{folder} is not a saved {kind}; expected {kind}.json and {kind}.npz")
     try:
         document = json.loads(described.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

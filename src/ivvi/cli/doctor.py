@@ -204,7 +204,7 @@ def _plan(known: dict[str, Any]) -> str:
         known["fit"].model, "quadratic:weight=0.05", (-1, 1), horizon=20, method="mpc"
     )
     known["policy"], action = policy, policy([10.0, 10.0]).tolist()
-    return "" if action == [1.0, 1.0] else f"it does {action}; [1.0, 1.0] is wanted"
+    return "" if action == [1.0, 1.0] else f"it does {action}; expected [1.0, 1.0]"
 
 
 def _save(known: dict[str, Any]) -> str:

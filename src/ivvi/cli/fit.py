@@ -139,9 +139,9 @@ def fit(  # noqa: PLR0913
     _check_outputs(out, json, report, force=force)
     se, chosen = errors.wanted, method.chosen(seed)
     if (log is None) == (moments is None):
-        raise InputError("either a log or --moments is wanted, not both and not neither")
+        raise InputError("expected either a log or --moments, and not both")
     if keep_episodes and without_moments:
-        raise InputError("--keep-episodes and --without-moments exclude each other; one is wanted")
+        raise InputError("--keep-episodes and --without-moments exclude each other; expected one")
     if moments is None:
         logs = columns.open(str(log))
     else:

@@ -51,7 +51,7 @@ def moments(  # noqa: PLR0913
         layout = build_layout(logs, *features.both, seed)
     else:
         for group in (columns, features):
-            refuse_given(group, "is taken from --like; one of both is wanted", ("drop_missing",))
+            refuse_given(group, "is taken from --like; expected one of both", ("drop_missing",))
         known = load_moments(like)
         logs = open_like(log, known.roles, drop_missing=columns.drop_missing)
         layout = known.moments.layout

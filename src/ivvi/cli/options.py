@@ -174,5 +174,5 @@ class DaskOptions:
     def client(self) -> str | int | None:
         """The cluster that is asked for."""
         if self.scheduler is not None and self.workers is not None:
-            raise InputError("--scheduler and --workers exclude each other; one is wanted")
+            raise InputError("--scheduler and --workers exclude each other; expected one")
         return self.scheduler if self.workers is None else self.workers

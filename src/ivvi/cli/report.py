@@ -67,7 +67,7 @@ def _kind(folder: Path) -> str:
     if not folder.is_dir():
         raise FileError(f"{folder} is not a folder that exists")
     raise FileError(
-        f"{folder} holds nothing to report: a saved model, a demo or a reproduction is wanted"
+        f"{folder} holds nothing to report; expected a saved model, a demo or a reproduction"
     )
 
 

@@ -120,7 +120,7 @@ def check_json_target(target: str | None, *, force: bool, out: Path | None = Non
         return
     checked_output(target, force=force)
     if out is not None and Path(target).resolve() == out.resolve():
-        raise FileError(f"--out and --json are both {target}; two names are wanted")
+        raise FileError(f"--out and --json are both {target}; expected two names")
 
 
 def emit_json(value: Any, target: str | None, *, force: bool) -> None:

@@ -18,7 +18,7 @@ HALVINGS = 200
 def check_level(level: float) -> None:
     """Refuse a confidence level that is none."""
     if not 0 < level < 1:
-        raise InputError(f"the level is {level:g}; a number between 0 and 1 is wanted, as in 0.95")
+        raise InputError(f"the level is {level:g}; expected a number between 0 and 1, as in 0.95")
 
 
 def chi2_quantile(level: float, freedom: int) -> float:

@@ -143,8 +143,7 @@ def effective_f(moments: Moments, scored: Scored | None = None) -> EffectiveF:
     trace, sizes = float(np.trace(omega)), np.linalg.eigvalsh(omega)
     if sizes[0] < -SINGULAR * abs(sizes[-1]):
         raise SingularError(
-            "the two-way covariance of the first stage is not positive definite; more clusters "
-            "are wanted"
+            "the two-way covariance of the first stage is not positive definite; use more clusters"
         )
     value = moments.n * float(pi @ pi) / trace
     largest, square = float(sizes[-1]), float(np.sum(omega**2))

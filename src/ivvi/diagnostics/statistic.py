@@ -72,7 +72,7 @@ def quadratic(g: Floats, covariance: Floats, what: str) -> float:
     values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
     if values[0] <= SINGULAR * values[-1]:
         raise SingularError(
-            f"the covariance of {what} is singular ({len(g)} moments): more rows or clusters, or "
-            "fewer instruments, are wanted"
+            f"the covariance of {what} is singular ({len(g)} moments): use more rows or clusters, "
+            "or fewer instruments"
         )
     return float(np.sum((vectors.T @ (g / scale)) ** 2 / values))

@@ -67,12 +67,12 @@ def wald(estimate: Estimate, hypotheses: Any, r: Any = 0.0) -> Statistic:
         R, null = np.atleast_2d(np.asarray(hypotheses, dtype=np.float64)), "R vec(W) = r"
         if R.shape[1] != estimate.W.size:
             raise InputError(
-                f"R has {R.shape[1]} columns; {estimate.W.size}, one for each weight, are wanted"
+                f"R has {R.shape[1]} columns; expected {estimate.W.size}, one for each weight,"
             )
     check_identified(estimate, R)
     q = len(R)
     if np.linalg.matrix_rank(R) < q:
-        raise InputError(f"the {q} restrictions repeat each other; independent ones are wanted")
+        raise InputError(f"the {q} restrictions repeat each other; expected independent ones")
     few = min((count for _, count in estimate.W_cov.clusters), default=q + 1)
     if q >= few:
         raise InputError(
@@ -98,7 +98,7 @@ def _parse(text: str, features: Sequence[str]) -> tuple[Floats, float]:
     """Return the weights (d_phi,) and the number of ``weights . w = number``."""
     sides = re.split(r"\s=\s", text)  # one-hot features are named x0=1
     if len(sides) > 2:
-        raise InputError(f"{text.strip()!r} has {len(sides) - 1} equals signs; at most 1 is wanted")
+        raise InputError(f"{text.strip()!r} has {len(sides) - 1} equals signs; expected at most 1")
     weights, number = np.zeros(len(features)), 0.0
     for side, sign in zip(sides, (1.0, -1.0), strict=False):
         for factor, word in _terms(side):

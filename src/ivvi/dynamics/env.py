@@ -83,11 +83,11 @@ class ModelEnv(SimulatedEnv):
         first = np.atleast_2d(np.asarray(model.states if starts is None else starts, float))
         if first.size == 0 or first.shape[1] != len(model.state):
             raise InputError(
-                f"first states of shape {first.shape} were given; rows of {len(model.state)} "
-                f"are wanted ({', '.join(model.state)})"
+                f"first states of shape {first.shape} were given; expected rows of "
+                f"{len(model.state)} ({', '.join(model.state)})"
             )
         if horizon < 1:
-            raise InputError(f"the horizon is {horizon}; at least 1 is wanted")
+            raise InputError(f"the horizon is {horizon}; expected at least 1")
         simulator = ModelSimulator(model, make_reward(reward, model), one_of(first), terminal)
         super().__init__(simulator, len(model.state), self.actions.to_space(), horizon)
 

@@ -403,12 +403,12 @@ class Dynamics:
             wanted[name] = (rows, wide if rows else 0)
         for name, shape in wanted.items():
             if (found := getattr(self, name).shape) != shape and (name, found) != UNKNOWN:
-                raise FileError(f"not a sound model: {name} is {found}; {shape} is wanted")
+                raise FileError(f"not a sound model: {name} is {found}; expected {shape}")
         shapes = ((d_y * d_phi,) * 2, (d_y, d_phi, d_phi))
         if self.W_cov is not None and self.W_cov.shape not in shapes:
             raise FileError(
-                f"not a sound model: W_cov is {self.W_cov.shape}; {shapes[0]} or {shapes[1]} "
-                "is wanted"
+                f"not a sound model: W_cov is {self.W_cov.shape}; expected {shapes[0]} or "
+                f"{shapes[1]}"
             )
 
 

@@ -108,7 +108,7 @@ def roll_out(
     """
     for name, value in (("episodes", episodes), ("horizon", horizon)):
         if value < 1:
-            raise InputError(f"{name} is {value}; at least 1 is wanted")
+            raise InputError(f"{name} is {value}; expected at least 1")
     with jax.enable_x64(True):
         keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(jnp.arange(episodes))
         if hasattr(policy, "act") and hasattr(policy, "begin"):
@@ -211,7 +211,5 @@ def _starts(simulator: Any, keys: Array) -> Array:
 def _checked(actions: Any, wanted: tuple[int, int]) -> np.ndarray:
     checked: np.ndarray = np.asarray(actions, dtype=np.float64)
     if checked.shape != wanted:
-        raise InputError(
-            f"the policy returned actions of shape {checked.shape}; {wanted} is wanted"
-        )
+        raise InputError(f"the policy returned actions of shape {checked.shape}; expected {wanted}")
     return checked

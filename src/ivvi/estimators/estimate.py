@@ -244,7 +244,7 @@ def finish(
     residual = rows.Y - rows.Phi @ W[:, rows.phi_kept].T
     if moments.n <= W.shape[1]:
         raise DataError(
-            f"{moments.n} rows cannot estimate {W.shape[1]} coefficients; more rows are wanted"
+            f"{moments.n} rows cannot estimate {W.shape[1]} coefficients; expected more rows"
         )
     noise_cov = residual.T @ residual
     K = dual(moments, rows, residual)

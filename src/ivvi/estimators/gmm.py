@@ -111,8 +111,8 @@ def inverse_root(variance: Floats) -> Floats:
     values, vectors = np.linalg.eigh(variance / np.outer(safe, safe))
     if not (scale > 0).all() or values[0] <= SINGULAR * values[-1]:
         raise DataError(
-            f"the weight of {len(variance)} moments is singular: more rows or clusters, or fewer "
-            "instruments, are wanted"
+            f"the weight of {len(variance)} moments is singular: use more rows or clusters, or "
+            "fewer instruments"
         )
     root: Floats = (vectors / np.sqrt(values)).T / scale
     return root

@@ -30,7 +30,7 @@ class KClass:
 
     def __post_init__(self) -> None:
         if not np.isfinite(self.k):
-            raise InputError(f"k is {self.k}; a finite number is wanted")
+            raise InputError(f"k is {self.k}; expected a finite number")
 
     @property
     def name(self) -> str:

@@ -72,7 +72,7 @@ class Penalised:
             raise InputError(f"unknown penalty {self.kind!r}{hint}")
         number = isinstance(self.penalty, (int, float)) and self.penalty >= 0
         if not number and self.penalty != "cv":
-            raise InputError(f"the penalty is {self.penalty!r}; cv or a number from 0 on is wanted")
+            raise InputError(f"the penalty is {self.penalty!r}; expected cv or a number from 0 on")
 
         if self.adaptive and self.kind != "lasso":
             raise InputError("only the lasso can be adaptive; leave adaptive out with ridge")

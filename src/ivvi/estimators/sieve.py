@@ -92,7 +92,7 @@ def choose_features(
     if len(words) < 2 or len(set(words)) < len(words):
         raise InputError(f"{', '.join(words) or 'no'} features to choose from; two or more differ")
     if folds < 2:
-        raise InputError(f"{folds} folds were asked for; at least 2 are wanted")
+        raise InputError(f"{folds} folds were asked for; expected at least 2")
     built = {word: build_layout(log, word, seed=seed) for word in words}
     words = sorted(words, key=lambda w: (len(built[w].phi_names), len(built[w].psi_names)))
     small = [built[word] for word in words]

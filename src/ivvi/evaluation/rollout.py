@@ -166,8 +166,8 @@ def _called(task: Task, policy: Any, worlds: Worlds, x: Array, keys: Array) -> n
         a = np.asarray(policy(states), dtype=np.float64)
         if a.ndim != 2 or len(a) != len(states):
             raise InputError(
-                f"the policy returned actions of shape {a.shape} for {len(states)} states; one "
-                "row for each is wanted"
+                f"the policy returned actions of shape {a.shape} for {len(states)} states; "
+                "expected one row for each"
             )
         x, r, alive = step(worlds, x, a.reshape(*x.shape[:2], -1), keys, h, alive)
         total = total + task.discount**h * np.asarray(r)

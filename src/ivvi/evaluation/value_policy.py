@@ -121,7 +121,7 @@ def value(  # noqa: PLR0913
     planner, rivals = planner_of(policy), by_name(against)
     rival = rivals.get(name, policy)
     if rival is not policy and not (isinstance(rival, str) and rival == name):
-        raise InputError(f"a rival is called {name!r}, as what is valued; another name is wanted")
+        raise InputError(f"a rival is called {name!r}, as what is valued; expected another name")
     everyone = {name: policy, **rivals}
     actors = {who: acting(what, source, problem, planner) for who, what in everyone.items()}
     if replan and not isinstance(policy, Policy):
@@ -293,7 +293,7 @@ def problem_of(
                     f"are {', '.join(has)}"
                 )
     if reward is None and known is None:
-        raise InputError("a reward is wanted for a policy that ivvi.plan did not make")
+        raise InputError("a policy that ivvi.plan did not make needs a reward")
     if actions is None:
         actions = _range_of(model) if known is None else known.actions
     wanted = make_reward(reward if reward is not None else known.reward, model)  # type: ignore[union-attr]

@@ -192,7 +192,7 @@ def fitted_layout(
     """Resolve feature words, fit what depends on data to the rows that `head` gives."""
     if psi is None:
         if not isinstance(phi, str):
-            raise InputError("psi is wanted beside a feature map phi that is not a word")
+            raise InputError("a feature map phi that is not a word needs a psi beside it")
         psi = phi
     first = parse_features(phi, seed)[0] if isinstance(phi, str) else phi
     second = parse_features(psi, seed)[1] if isinstance(psi, str) else psi

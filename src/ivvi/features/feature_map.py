@@ -135,7 +135,7 @@ def linear() -> FeatureMap:
 def polynomial(degree: int = 2, *, cross: bool = False) -> FeatureMap:
     """Return [1, x, u, x^2, u^2, ...]; with `cross`, also all mixed monomials."""
     if degree < 1:
-        raise InputError(f"a polynomial of degree {degree} was asked for; at least 1 is wanted")
+        raise InputError(f"a polynomial of degree {degree} was asked for; expected at least 1")
     powers = [Power(d, of) for d in range(1, degree + 1) for of in ("state", "input")]
     mixed = (Interactions(degree),) if cross and degree > 1 else ()
     return FeatureMap((Constant(), *powers, *mixed))

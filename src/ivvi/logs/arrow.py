@@ -166,7 +166,7 @@ def check_numeric(schema: pa.Schema, names: Sequence[str], label: str) -> None:
             or pa.types.is_decimal(kind)
             or pa.types.is_null(kind)
         ):
-            raise ColumnError(f"column {name!r} of {label} holds {kind}; numbers are wanted")
+            raise ColumnError(f"column {name!r} of {label} holds {kind}; expected numbers")
 
 
 def check_keys(schema: pa.Schema, names: Sequence[str], label: str) -> None:
@@ -174,7 +174,7 @@ def check_keys(schema: pa.Schema, names: Sequence[str], label: str) -> None:
     for name in names:
         kind = plain_type(schema.field(name).type)
         if pa.types.is_nested(kind):
-            raise ColumnError(f"column {name!r} of {label} holds {kind}; single values are wanted")
+            raise ColumnError(f"column {name!r} of {label} holds {kind}; expected single values")
 
 
 def check_same_schema(first: Any, wanted: pa.Schema, file: Any, found: pa.Schema) -> None:
@@ -184,7 +184,7 @@ def check_same_schema(first: Any, wanted: pa.Schema, file: Any, found: pa.Schema
         one, other = (plain_type(schema.field(name).type) for schema in (wanted, found))
         if one != other:
             raise FileError(
-                f"column {name!r} is {other} in {file} but {one} in {first}; one type is wanted"
+                f"column {name!r} is {other} in {file} but {one} in {first}; expected one type"
             )
 
 

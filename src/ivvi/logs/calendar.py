@@ -46,7 +46,7 @@ class Calendar:
         if not len(held) or held.min() == held.max():
             raise DataError(
                 f"time column {column!r} of {table.label} is the same in every row; "
-                "times that differ are wanted"
+                "expected times that differ"
             )
         cuts = np.unique(np.quantile(held, (0.25, 0.5, 0.75), method="higher"))
         cuts = cuts[cuts > held.min()] if (cuts > held.min()).any() else held.max(keepdims=True)
@@ -60,7 +60,7 @@ def check_time(schema: pa.Schema, name: str, label: str) -> None:
     numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     if not (numeric or pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
         raise ColumnError(
-            f"time column {name!r} of {label} holds {kind}; numbers, dates or timestamps are wanted"
+            f"time column {name!r} of {label} holds {kind}; expected numbers, dates or timestamps"
         )
 
 

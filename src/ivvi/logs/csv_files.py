@@ -50,7 +50,7 @@ class CsvTable:
         try:
             _ = schema.names
         except UnicodeDecodeError as error:
-            raise FileError(f"the header of {file} is not UTF-8, which is wanted") from error
+            raise FileError(f"the header of {file} is not UTF-8") from error
         return schema
 
     @contextlib.contextmanager
@@ -73,7 +73,7 @@ class CsvTable:
                     if text and not _is_number(text):
                         raise ColumnError(
                             f"column {name!r} of {file} holds text: {text!r} in data row "
-                            f"{row + offset} (from 0); numbers are wanted"
+                            f"{row + offset} (from 0); expected numbers"
                         )
             row += block.num_rows
 

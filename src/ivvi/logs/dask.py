@@ -56,7 +56,7 @@ def connected(cluster: Cluster) -> Iterator[Any]:
         yield cluster
     elif isinstance(cluster, int):
         if cluster < 1:
-            raise InputError(f"{cluster} workers were asked for; at least 1 is wanted")
+            raise InputError(f"{cluster} workers were asked for; expected at least 1")
         with LocalCluster(n_workers=cluster, **LOCAL) as local, Client(local) as client:
             yield client
     else:
@@ -71,7 +71,7 @@ def _reached(client: Any, address: str) -> Any:
         return client(address, timeout=PATIENCE)
     except (OSError, ValueError) as error:
         raise InputError(
-            f"no Dask scheduler answers at {address}; an address such as tcp://host:8786 is wanted"
+            f"no Dask scheduler answers at {address}; expected an address such as tcp://host:8786"
         ) from error
 
 
@@ -177,7 +177,7 @@ class ClusterPass:
         except KilledWorker as error:
             raise InputError(
                 f"worker after worker died on piece {i} of {len(pieces)} of {self._log.label}; "
-                "more memory for each worker is wanted"
+                "give each worker more memory"
             ) from error
         except MissingError as error:  # one piece has told of itself alone
             raise missing_error(self._log.table, self._log.roles) from error

@@ -186,7 +186,7 @@ def _first_of(keys: Iterable[str], values: dict[str, Any], where: str) -> np.nda
         if key in values:
             return _matrix(values[key])
     wanted = " or ".join(repr(key) for key in keys)
-    raise ColumnError(f"{where} holds {sorted(values)}; {wanted} is wanted")
+    raise ColumnError(f"{where} holds {sorted(values)}; expected {wanted}")
 
 
 def _import_minari() -> Any:

@@ -47,8 +47,8 @@ def open_table(source: Any) -> Table:
     except (pa.ArrowException, TypeError) as error:  # such as numbers and text in one column
         raise ColumnError(f"the table cannot be read: {'; '.join(error.args)}") from error
     raise InputError(
-        f"cannot read a log from {type(source).__name__}: a path, a table (Arrow, pandas, "
-        "polars), a dict of arrays or a Minari data set is wanted"
+        f"cannot read a log from {type(source).__name__}; expected a path, a table (Arrow, "
+        "pandas, polars), a dict of arrays or a Minari data set"
     )
 
 
@@ -89,7 +89,7 @@ def _open_path(path: str) -> Table:
         return ArrowTable(_read_arrow(files), path, files)
     if name.endswith(parquet_files.SUFFIXES):
         return ParquetTable(files, path)
-    raise FileError(f"{path} has no known ending; .parquet, .csv, .tsv or .arrow is wanted")
+    raise FileError(f"{path} has no known ending; expected .parquet, .csv, .tsv or .arrow")
 
 
 def _read_arrow(files: Sequence[Path]) -> pa.Table:
@@ -114,7 +114,7 @@ def _table_of_arrays(arrays: Mapping[str, Any]) -> pa.Table:
             added = {name: array}
         else:
             raise DataError(
-                f"array {name!r} has shape {array.shape}; (rows,) or (rows, columns) is wanted"
+                f"array {name!r} has shape {array.shape}; expected (rows,) or (rows, columns)"
             )
         if both := sorted(columns.keys() & added):
             raise ColumnError(f"the arrays give column {both[0]!r} twice")

@@ -171,7 +171,7 @@ class Moments:
         mean, scatter = arrays["mean"], arrays["scatter"]
         if scatter.shape != (layout.width,) * 2 or mean.shape != (layout.width,):
             raise FileError(
-                f"moments of shape {scatter.shape} were saved; {layout.width} columns are wanted"
+                f"moments of shape {scatter.shape} were saved; expected {layout.width} columns"
             )
         return cls(layout, facts["n"], facts["weight"], mean, scatter, blocks)
 

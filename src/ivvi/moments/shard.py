@@ -125,7 +125,7 @@ class Shard:
         if n <= width:
             raise DataError(
                 f"{path} is not written: sums over {n} rows of {width} columns can be taken "
-                f"apart into the rows; more than {width} rows are wanted"
+                f"apart into the rows; expected more than {width} rows"
             )
         return save_folder(path, KIND, *self.saved(), force=force)
 

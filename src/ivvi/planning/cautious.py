@@ -78,9 +78,9 @@ class Cautious:
 
     def __post_init__(self) -> None:
         if not 0 <= self.caution < 1:
-            raise InputError(f"caution is {self.caution:g}; a number from 0 to below 1 is wanted")
+            raise InputError(f"caution is {self.caution:g}; expected a number from 0 to below 1")
         if self.abstain is not None and not 0 < self.abstain <= 1:
-            raise InputError(f"abstain is {self.abstain:g}; a share in (0, 1] is wanted")
+            raise InputError(f"abstain is {self.abstain:g}; expected a share in (0, 1]")
 
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> CautiousRule:
         """Plan, then prepare the draws of W and the directions of action."""

@@ -54,8 +54,8 @@ class Policy:
         names = self.problem.model.state
         if states.ndim not in (1, 2) or states.shape[-1] != len(names):
             raise InputError(
-                f"states of shape {states.shape} were given; (n, {len(names)}) or "
-                f"({len(names)},) is wanted ({', '.join(names)})"
+                f"states of shape {states.shape} were given; expected (n, {len(names)}) or "
+                f"({len(names)},) ({', '.join(names)})"
             )
         if not np.isfinite(states).all():
             raise InputError("a state holds values that are not finite numbers")

@@ -72,9 +72,9 @@ class Problem:
     ) -> Problem:
         """Check everything a user gives, and warn of models that should not be trusted."""
         if not isinstance(horizon, int | np.integer) or horizon < 1:
-            raise InputError(f"the horizon is {horizon}; a whole number from 1 on is wanted")
+            raise InputError(f"the horizon is {horizon}; expected a whole number from 1 on")
         if not 0 < discount <= 1:
-            raise InputError(f"the discount is {discount:g}; a number in (0, 1] is wanted")
+            raise InputError(f"the discount is {discount:g}; expected a number in (0, 1]")
         if model.d_next != len(model.state):
             raise InputError(
                 f"the model predicts {model.d_next} columns from {len(model.state)} states; "
@@ -203,8 +203,8 @@ def state_rows(states: Any, model: Dynamics) -> np.ndarray:
     found = np.atleast_2d(np.asarray(states, dtype=np.float64))
     if found.ndim != 2 or found.shape[1] != len(model.state) or not np.isfinite(found).all():
         raise InputError(
-            f"states of shape {found.shape} were given; rows of {len(model.state)} finite "
-            f"numbers are wanted ({', '.join(model.state)})"
+            f"states of shape {found.shape} were given; expected rows of {len(model.state)} "
+            f"finite numbers ({', '.join(model.state)})"
         )
     return found
 

@@ -28,7 +28,7 @@ def value_section(value: Any) -> Section:
         return _section(found)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(
-            f"the value of a policy as `ivvi value --json` writes it is wanted: {error!r}"
+            f"expected the value of a policy as `ivvi value --json` writes it: {error!r}"
         ) from error
 
 

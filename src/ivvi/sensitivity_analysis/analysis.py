@@ -145,7 +145,7 @@ def _check(level: float, most: float, episodes: int, draws: int) -> None:
         ("draws", draws, -1),
     ):
         if not value > least:
-            raise InputError(f"{name} is {value}; a number above {least} is wanted")
+            raise InputError(f"{name} is {value}; expected a number above {least}")
 
 
 def _gain_lost(

@@ -129,7 +129,7 @@ class Exclusion:
         if self.model.W.shape != (len(layout.outputs), len(layout.phi_names)):
             raise InputError(
                 f"the model has {self.model.W.shape[1]} features and the moments "
-                f"{len(layout.phi_names)}; a model and its own moments are wanted"
+                f"{len(layout.phi_names)}; expected a model and its own moments"
             )
         if not self.names:
             raise InputError(

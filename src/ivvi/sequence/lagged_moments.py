@@ -268,7 +268,7 @@ class _Walker:
 
 def _episode(batch: Batch) -> Ints:
     if batch.episode is None:
-        raise ValueError("batches with episodes are wanted")
+        raise ValueError("expected batches with episodes")
     return batch.episode
 
 

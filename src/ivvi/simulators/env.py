@@ -94,7 +94,7 @@ class ConfoundedEnv(SimulatedEnv):
         episodes = _positive("episodes", self.world.episodes if episodes is None else episodes)
         horizon = _positive("horizon", self.world.horizon if horizon is None else horizon)
         if not 0 <= seed < 2**63:
-            raise InputError(f"the seed is {seed}; a number from 0 to 2^63 - 1 is wanted")
+            raise InputError(f"the seed is {seed}; expected a number from 0 to 2^63 - 1")
         at_once = max(1, ROWS_AT_ONCE // horizon)
         for first in range(0, episodes, at_once):
             numbers = np.arange(first, min(first + at_once, episodes))
@@ -128,5 +128,5 @@ def _columns(name: str, values: np.ndarray) -> dict[str, np.ndarray]:
 
 def _positive(name: str, value: int) -> int:
     if value < 1:
-        raise InputError(f"{name} is {value}; at least 1 is wanted")
+        raise InputError(f"{name} is {value}; expected at least 1")
     return int(value)

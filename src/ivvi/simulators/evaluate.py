@@ -164,7 +164,7 @@ def evaluate(
         if word not in AGAINST:
             raise InputError(f"unknown baseline {word!r}{hint(word, AGAINST)}")
         if word in named:
-            raise InputError(f"a policy is called {word!r}, as a baseline; another name is wanted")
+            raise InputError(f"a policy is called {word!r}, as a baseline; expected another name")
     if not named and not against:
         raise InputError("no policy was given to evaluate")
     steps = env.world.horizon if horizon is None else horizon

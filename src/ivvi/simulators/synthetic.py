@@ -84,7 +84,7 @@ def nonlinear_world(dim: int = 1, setting: str = "I") -> World:
 
 def _check(dim: int, setting: str) -> None:
     if dim < 1:
-        raise InputError(f"dimension {dim} was asked for; at least 1 is wanted")
+        raise InputError(f"dimension {dim} was asked for; expected at least 1")
     if setting not in SETTINGS:
         raise InputError(f"setting {setting!r} is unknown; {', '.join(SETTINGS)} are known")
 

@@ -112,9 +112,7 @@ class World:
 
     def __post_init__(self) -> None:
         if self.scope not in SCOPES:
-            raise InputError(
-                f"scope {self.scope!r} of an instrument; 'step' or 'episode' is wanted"
-            )
+            raise InputError(f"scope {self.scope!r} of an instrument; expected 'step' or 'episode'")
 
     @property
     def d_a(self) -> int:

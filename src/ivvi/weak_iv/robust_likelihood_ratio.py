@@ -80,7 +80,7 @@ def robust_likelihood_ratio(
         raise DataError(
             f"{scores.clusters} clusters cannot give a clr set of {moments} moments "
             f"({effect.k} instruments times the output and {effect.nuisance + 1} endogenous "
-            "features); more clusters than moments are wanted, or ask for ar"
+            "features); expected more clusters than moments, or ask for ar"
         )
 
     def excess(fixed: Floats, enough: float) -> float:

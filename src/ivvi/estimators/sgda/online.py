@@ -141,11 +141,11 @@ class Online:
         """Return the weights reached so far, judged by moments or by the moment conditions."""
         descent = self._ready
         if self.state is None or not self.state.t:
-            raise DataError("no mini-batch is whole yet: more rows are wanted")
+            raise DataError("no mini-batch is whole yet; add more rows")
         if moments is None:
             found = self._checked if self._checked.n else self._seen
             if not found.n:
-                raise DataError("all rows went into the first steps; more are wanted to check them")
+                raise DataError("all rows went into the first steps; expected more to check them")
             return self._method.judged_by_conditions(
                 self.state, descent.plan, self._layout, found, self._stable
             )

@@ -63,9 +63,9 @@ class MPC:
 
     def __post_init__(self) -> None:
         if self.lookahead is not None and self.lookahead < 1:
-            raise InputError(f"a lookahead of {self.lookahead}; at least 1 is wanted")
+            raise InputError(f"a lookahead of {self.lookahead}; expected at least 1")
         if self.starts < 1:
-            raise InputError(f"{self.starts} starts; at least 1 is wanted")
+            raise InputError(f"{self.starts} starts; expected at least 1")
 
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> MPCRule:
         """Return the rule; nearly all its work is done when it acts."""

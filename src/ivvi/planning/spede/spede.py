@@ -85,12 +85,12 @@ class SPEDE:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | np.integer) and value >= least):
                 raise InputError(
-                    f"SPEDE was given {name}={value}; a whole number from {least} on is wanted"
+                    f"SPEDE was given {name}={value}; expected a whole number from {least} on"
                 )
         for name in ("bandwidth", "ridge"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise InputError(f"SPEDE was given {name}={value}; a number above 0 is wanted")
+                raise InputError(f"SPEDE was given {name}={value}; expected a number above 0")
 
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> SPEDERule:
         """Plan three times over: a pilot, the choice of the features, the plan itself."""

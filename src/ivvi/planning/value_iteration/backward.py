@@ -107,5 +107,5 @@ def _check_memory(kept: list[np.ndarray], steps: int) -> None:
     if len(kept) * len(kept[0]) > MOST_NUMBERS:
         raise InputError(
             f"the values of {len(kept)} of {steps} steps fill {MOST_NUMBERS >> 27} GiB and still "
-            "change; fewer points, a shorter horizon or a stationary plan is wanted"
+            "change; expected fewer points, a shorter horizon or a stationary plan"
         )

@@ -59,8 +59,8 @@ class Fitted:
         value = cls(states.mean(axis=0), scale, frequencies, phases)
         if n < 2 * value.width:
             raise InputError(
-                f"{n} sampled states for {value.width} features of the value; at least "
-                f"{3 * value.width} are wanted"
+                f"{n} sampled states for {value.width} features of the value; expected "
+                f"at least {3 * value.width}"
             )
         return value
 

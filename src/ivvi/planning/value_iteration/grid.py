@@ -57,7 +57,7 @@ class Grid:
             )
         points = points or POINTS[d]
         if points < 4:
-            raise InputError(f"a grid of {points} points on each axis; at least 4 are wanted")
+            raise InputError(f"a grid of {points} points on each axis; expected at least 4")
         if points**d > MOST_POINTS:
             raise InputError(
                 f"a grid of {points} points on each of {d} axes; at most "

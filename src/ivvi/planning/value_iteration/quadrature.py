@@ -114,7 +114,7 @@ def check_integration(integration: str, nodes: int | None) -> None:
         known = hint(integration, INTEGRATIONS)
         raise InputError(f"unknown integration {integration!r}{known}")
     if nodes is not None and nodes < 1:
-        raise InputError(f"{nodes} nodes of integration; at least 1 is wanted")
+        raise InputError(f"{nodes} nodes of integration; expected at least 1")
 
 
 def _gauss_hermite(rank: int, nodes: int) -> tuple[np.ndarray, np.ndarray]:

@@ -137,8 +137,8 @@ def _check_exact(problem: Problem, rows: np.ndarray) -> None:
     """Refuse a model without noise that leaves the table, or a box of actions."""
     if not problem.actions.is_finite:
         raise InputError(
-            "a table of states without noise was asked for with a box of actions; a finite set "
-            "is wanted, since almost every action of a box leaves the table"
+            "a table of states without noise was asked for with a box of actions; expected a "
+            "finite set, since almost every action of a box leaves the table"
         )
     size = 1e-6 * (1 + np.abs(rows).max())
     for a in problem.actions.choices:

@@ -97,10 +97,10 @@ class ValueIteration:
         if self.value not in VALUES:
             raise InputError(f"unknown value function {self.value!r}{hint(self.value, VALUES)}")
         if self.points is not None and self.points < 1:
-            raise InputError(f"{self.points} points; at least 1 is wanted")
+            raise InputError(f"{self.points} points; expected at least 1")
         check_integration(self.integration, self.nodes)
         if not 0 < self.tolerance < 1:
-            raise InputError(f"a tolerance of {self.tolerance:g}; a number in (0, 1) is wanted")
+            raise InputError(f"a tolerance of {self.tolerance:g}; expected a number in (0, 1)")
 
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> ValueRule:
         """Plan; `progress` is called with 1 after every step."""

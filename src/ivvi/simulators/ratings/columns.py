@@ -54,7 +54,7 @@ def locate(names: Sequence[str], source: str) -> dict[str, int]:
         if len(hits) > 1:
             clash = " and ".join(repr(names[hit]) for hit in hits)
             raise ColumnError(
-                f"{source} has {len(hits)} columns for the {role}, {clash}, where one is wanted"
+                f"{source} has {len(hits)} columns for the {role}, {clash}; expected one"
             )
         if not hits:
             listed = ", ".join(repr(name) for name in names[:12])
@@ -84,22 +84,22 @@ def numbers(column: Any, role: str, source: str) -> NDArray[Any]:
     ColumnError
         If the column's type cannot hold numbers, such as a date.
     DataError
-        If a value is missing or is not the number that is wanted; names the first row.
+        If a value is missing or is not the expected number; names the first row.
     """
     if pat.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if not _may_hold_numbers(column.type):
         raise ColumnError(
-            f"{source} holds {column.type} in its {role} column, where {_WANTED[role]} is wanted"
+            f"{source} holds {column.type} in its {role} column; expected {_WANTED[role]}"
         )
     if column.null_count:
         row = pc.index(column.is_null(), True).as_py() + 1
-        raise DataError(f"{source} row {row} has no {role}, where {_WANTED[role]} is wanted")
+        raise DataError(f"{source} row {row} has no {role}; expected {_WANTED[role]}")
     if not _is_castable(column, _TYPES[role]):
         row = _first_refused(column, _TYPES[role])
         raise DataError(
-            f"{source} row {row + 1} has {column[row].as_py()!r} as its {role}, "
-            f"where {_WANTED[role]} is wanted"
+            f"{source} row {row + 1} has {column[row].as_py()!r} as its {role}; "
+            f"expected {_WANTED[role]}"
         )
     values: NDArray[Any] = column.cast(_TYPES[role]).to_numpy()
     return values
@@ -111,7 +111,7 @@ def check_finite(rating: NDArray[np.float64], source: str) -> None:
     if not finite.all():
         row = int(np.argmin(finite))
         raise DataError(
-            f"{source} row {row + 1} has the rating {rating[row]}, where a finite number is wanted"
+            f"{source} row {row + 1} has the rating {rating[row]}; expected a finite number"
         )
 
 
@@ -167,8 +167,8 @@ def to_arrow(table: object, source: str) -> Any:
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise DataError(f"{source} is not a table of equally long columns: {error}") from error
     raise DataError(
-        f"{source} is a {type(table).__name__}, where a data frame of pandas, polars or Arrow, "
-        f"or a dict of arrays, is wanted"
+        f"{source} is a {type(table).__name__}; expected a data frame of pandas, polars or "
+        "Arrow, or a dict of arrays"
     )
 
 

@@ -122,8 +122,8 @@ def _refuse_duplicate(ratings: Ratings, pair: NDArray[np.int64]) -> None:
     first = int(np.flatnonzero(pair == pair[row])[0])
     raise DataError(
         f"{ratings.label} row {row + 1} rates movie {ratings.movie[row]} by user "
-        f"{ratings.user[row]} again after row {first + 1}, where one rating of a movie by a "
-        f"user is wanted"
+        f"{ratings.user[row]} again after row {first + 1}; expected one rating of a movie by "
+        "a user"
     )
 
 

@@ -94,7 +94,7 @@ def _read_zip(path: Path) -> tuple[Any, str, str]:
         for name in GROUPLENS_FILES:
             hits = [member for member in members if PurePosixPath(member).name == name]
             if len(hits) > 1:
-                raise FileError(f"{path} holds {' and '.join(hits)}, where one {name} is wanted")
+                raise FileError(f"{path} holds {' and '.join(hits)}; expected one {name}")
             if hits:
                 label = _label(PurePosixPath(hits[0]).parent.name or path.stem, name)
                 source = f"{path}/{hits[0]}"
@@ -155,7 +155,7 @@ def _layout(stream: IO[bytes], source: str) -> tuple[str, list[str], bool]:
     if "\0" in text:
         raise FileError(f"{source} is not a table of text (CSV, or as GroupLens ships it)")
     if not text.strip():
-        raise DataError(f"{source} is empty, where rows of user, movie and rating are wanted")
+        raise DataError(f"{source} is empty; expected rows of user, movie and rating")
     separator = next((mark for mark in ("::", "\t") if mark in text), ",")
     if separator == ",":
         return separator, next(csv.reader([text])), True

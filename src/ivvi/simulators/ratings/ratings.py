@@ -49,10 +49,10 @@ class Ratings:
         if len(shapes[0]) != 1 or len(set(shapes)) > 1:
             raise DataError(
                 f"{self.label}: user, movie and rating have shapes {shapes[0]}, {shapes[1]} and "
-                f"{shapes[2]}, where one-dimensional arrays of one length are wanted"
+                f"{shapes[2]}; expected one-dimensional arrays of one length"
             )
         if shapes[0] == (0,):
-            raise DataError(f"{self.label} is empty, where at least one rating is wanted")
+            raise DataError(f"{self.label} is empty; expected at least one rating")
         check_finite(self.rating, self.label)
 
     def __len__(self) -> int:
@@ -116,7 +116,7 @@ def _from_arrow(table: Any, source: str, label: str, *, synthetic: bool) -> Rati
     """Return the ratings in an Arrow table; `source` names it in error messages."""
     positions = locate(table.column_names, source)
     if not table.num_rows:
-        raise DataError(f"{source} has no rows, where at least one rating is wanted")
+        raise DataError(f"{source} has no rows; expected at least one rating")
     user, movie, rating = (
         numbers(table.column(positions[role]), role, source) for role in SPELLINGS
     )

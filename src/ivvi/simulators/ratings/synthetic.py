@@ -38,7 +38,7 @@ def synthetic_ratings(seed: int = 0) -> Ratings:
         If the seed is negative.
     """
     if seed < 0:
-        raise DataError(f"The seed of the synthetic ratings is {seed}, where 0 or more is wanted")
+        raise DataError(f"The seed of the synthetic ratings is {seed}; expected 0 or more")
     rng = np.random.default_rng(seed)
     ids = _movie_ids(rng)
     fame = _fame(rng)
