@@ -170,7 +170,7 @@ def draw(rates: Sequence[Rate]) -> Any:
     axes[0, 1].set_ylabel("T times that")
     axes[0, 0].legend(frameon=False, fontsize=8)
     for ax in axes[0]:
-        ax.set_xlabel("T, one row a step")
+        ax.set_xlabel("T, one row per step")
     return figure
 
 

@@ -18,7 +18,7 @@ import typer
 from ivvi.cli.terminal import peak_memory, steps_shown
 
 Verbose = Annotated[
-    bool, typer.Option("--verbose", help="Say each step on standard error, and where errors arise.")
+    bool, typer.Option("--verbose", help="Log each step to stderr; show tracebacks.")
 ]
 _BY_NAME = inspect.Parameter.KEYWORD_ONLY
 

@@ -1,4 +1,4 @@
-"""Where simulated episodes start and how lucky they are, and what that adds to the error.
+"""The episodes that values are simulated in: their starts, their noise, and the error they add.
 
 The value of the estimate is a mean over many episodes, that of a draw adds to it the
 difference that the draw makes in a few of them, under the same noise:

@@ -322,5 +322,5 @@ def _notes(source: Source, problem: Problem, shown: float | None, method: str) -
     if source.moments is None:
         notes.append("without moments the noise and the behaviour policy are taken as known")
     if shown is None and source.habit is not None:
-        notes.append("what the log shows of its own policy takes the log: pass it (--log)")
+        notes.append("Pass --log to also see the return recorded in the log.")
     return tuple(notes)

@@ -20,7 +20,7 @@ BLUE, RED = "#1d6fb8", "#c1121f"
 def draw_rewards(
     evaluation: Evaluation, path: str | os.PathLike[str], *, force: bool = False
 ) -> None:
-    """Draw the mean reward of each step with its 95% band, one line a policy."""
+    """Draw the mean reward of each step with its 95% band, one line per policy."""
     figure = new_figure(7.5, 4.2)
     axes = figure.subplots()
     for colour, name in zip(COLOURS * 9, evaluation.rewards, strict=False):

@@ -179,7 +179,7 @@ class Online:
         return arrays
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Be what `saved` described."""
+        """Restore the state that `saved` returned."""
         self._waiting, self._burn_in = (_rows(unnest(n, arrays)) for n in ("waiting", "burn_in"))
         self._descent = None
         self.state = None
