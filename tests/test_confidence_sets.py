@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import ivvi
 from helpers import OPTIONS, assert_refused, make_rows, run, write_table
-from ivvi.diagnostics.quantiles import chi2_quantile, chi2_tails, f_quantile
+from ivvi.diagnostics.distributions import chi2_quantile, chi2_tails, f_quantile
 from ivvi.errors import DataError, InputError
 from ivvi.estimators import Exact
 from ivvi.weak_iv.confidence_sets import (

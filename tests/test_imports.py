@@ -42,7 +42,7 @@ with contextlib.suppress(SystemExit):
         ("import ivvi; dir(ivvi); ivvi.InputError", HEAVY),
         ("import ivvi.cli.main", HEAVY),
         ("import ivvi.logs", HEAVY - {"pyarrow", "numpy"}),
-        ("import ivvi.fitting", HEAVY - {"pyarrow", "numpy"}),
+        ("import ivvi.fitting", HEAVY - {"pyarrow", "numpy", "scipy"}),
         ("import ivvi; ivvi.load_model", HEAVY - {"numpy"}),
     ],
 )
@@ -55,7 +55,7 @@ def test_a_small_fit_loads_nothing_heavy(ending, tmp_path):
     source = write_table(make_rows(), tmp_path / f"log.{ending}")
     loaded = loaded_by(FIT, "fit", source, *OPTIONS, "--out", tmp_path / "model")
     assert (tmp_path / "model").is_dir()
-    assert loaded & (HEAVY - {"pyarrow", "numpy"}) == set()
+    assert loaded & (HEAVY - {"pyarrow", "numpy", "scipy"}) == set()
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["fit", "--help"], ["--version"]])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.diagnostics.tails import noncentral_tail
+from ivvi.diagnostics.distributions import noncentral_tail
 from ivvi.dynamics.model import InstrumentVerdict
 from ivvi.errors import DataError, IdentificationError, IvviWarning
 from ivvi.features.feature_map import custom, polynomial

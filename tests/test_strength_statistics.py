@@ -11,8 +11,8 @@ from scipy import stats
 import ivvi
 from helpers import TEXTBOOK, dependent_log, dependent_rows, textbook_rows
 from ivvi.diagnostics import diagnose
+from ivvi.diagnostics.distributions import noncentral_quantile, noncentral_tail
 from ivvi.diagnostics.stock_yogo import bias_values, size_values
-from ivvi.diagnostics.tails import noncentral_quantile, noncentral_tail
 from ivvi.estimators import StandardErrors
 
 lm = pytest.importorskip("linearmodels.iv")

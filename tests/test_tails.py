@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ivvi.diagnostics import Statistic
-from ivvi.diagnostics.tails import chi2_tail, f_tail
+from ivvi.diagnostics.distributions import chi2_tail, f_tail
 
 FREEDOMS = [1, 2, 3, 7, 30, 200]
 DENOMINATORS = [1, 2, 5, 40, 997, 79_989, 10**7]

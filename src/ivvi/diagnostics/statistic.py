@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.diagnostics.tails import chi2_tail, f_tail
+from ivvi.diagnostics.distributions import chi2_tail, f_tail
 from ivvi.errors import DataError
 from ivvi.features.design import Floats
 

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ivvi.features.blocks import Array
-from ivvi.moments.welford import square_root
 
 MET = 10.0
 """Columns exclude each other if, were they independent, they would have met this often."""
@@ -204,3 +203,12 @@ def _uniform(noise: Array) -> Array:
     from jax.scipy.special import ndtr
 
     return ndtr(noise)
+
+
+def square_root(covariance: np.ndarray) -> np.ndarray:
+    """Return F with F F^T = covariance (..., d, d): Cholesky's where there is one."""
+    try:
+        return np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(covariance)
+        return np.asarray(vectors * np.sqrt(np.clip(values, 0, None))[..., None, :])

@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ivvi.dynamics.model import Dynamics
-from ivvi.dynamics.next_state import NoiseLaw, noise_law
+from ivvi.dynamics.next_state import NoiseLaw, noise_law, square_root
 from ivvi.errors import InputError, hint
 from ivvi.estimators import Exact
 from ivvi.estimators.whitening import whiten
 from ivvi.evaluation.behaviour_policy import RAW, Habit, coefficients
 from ivvi.evaluation.source import Source
 from ivvi.moments import Moments
-from ivvi.moments.welford import square_root
 
 METHODS = ("auto", "bootstrap", "asymptotic")
 FEW_EPISODES = 10

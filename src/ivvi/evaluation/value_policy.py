@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ivvi.actions import Actions
-from ivvi.diagnostics.quantiles import check_level
+from ivvi.diagnostics.distributions import check_level
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError, IvviWarning, PlanningWarning, hint
 from ivvi.estimators import StandardErrors

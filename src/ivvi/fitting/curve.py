@@ -11,7 +11,7 @@ import numpy as np
 
 from ivvi._io.plotting import check_figure, new_figure, save_figure
 from ivvi._io.result import Records, TableResult
-from ivvi.diagnostics.quantiles import check_level
+from ivvi.diagnostics.distributions import check_level
 from ivvi.errors import InputError, nearest
 from ivvi.estimators.covariance.jackknife import jackknife, linearised
 from ivvi.estimators.registry import method_for_moments

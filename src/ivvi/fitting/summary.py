@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ivvi.diagnostics.quantiles import two_sided
+from ivvi.diagnostics.distributions import two_sided
 from ivvi.diagnostics.text import format_number
 from ivvi.estimators import Estimate
 from ivvi.weak_iv.action_strength import ActionStrength

@@ -1,4 +1,4 @@
-"""Weight, mean and scatter of rows, how those of two sets add up, and roots of covariances.
+"""Weight, mean and scatter of rows, and how those of two sets add up.
 
 Chan, Golub and LeVeque's update: the centred form keeps its digits when a column's mean is
 large against its spread. Rows that stand together, such as the steps of an episode, are
@@ -63,15 +63,6 @@ def merge(
     mean = one[1] + shift * (other[0] / weight)
     scatter = one[2] + other[2] + np.outer(shift, shift) * (one[0] * other[0] / weight)
     return weight, mean, scatter
-
-
-def square_root(covariance: np.ndarray) -> np.ndarray:
-    """Return F with F F^T = covariance (..., d, d): Cholesky's where there is one."""
-    try:
-        return np.linalg.cholesky(covariance)
-    except np.linalg.LinAlgError:
-        values, vectors = np.linalg.eigh(covariance)
-        return np.asarray(vectors * np.sqrt(np.clip(values, 0, None))[..., None, :])
 
 
 def scatter_by_group(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.diagnostics.quantiles import check_level
+from ivvi.diagnostics.distributions import check_level
 from ivvi.errors import InputError
 from ivvi.evaluation.source import Source
 from ivvi.evaluation.value_policy import acting, by_name, planner_of, problem_of

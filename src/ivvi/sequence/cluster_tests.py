@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.diagnostics.quantiles import solve_decreasing
+from ivvi.diagnostics.distributions import f_tail
+from ivvi.diagnostics.roots import solve_decreasing
 from ivvi.diagnostics.statistic import Statistic
-from ivvi.diagnostics.tails import f_tail
 from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
 
 OVERSHOOT = 0.5826

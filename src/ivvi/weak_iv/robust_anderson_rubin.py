@@ -16,8 +16,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from ivvi.diagnostics.quantiles import check_level, chi2_quantile
-from ivvi.diagnostics.tails import find_root
+from ivvi.diagnostics.distributions import check_level, chi2_quantile
+from ivvi.diagnostics.roots import find_root
 from ivvi.estimators.estimate import Floats
 from ivvi.weak_iv.confidence_sets import LINE, ConfidenceSet, Intervals
 from ivvi.weak_iv.effect_scores import EffectScores

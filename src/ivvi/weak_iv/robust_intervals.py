@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.diagnostics.quantiles import chi2_quantile
+from ivvi.diagnostics.distributions import chi2_quantile
 from ivvi.diagnostics.result import Diagnostics
 from ivvi.diagnostics.verdict import Verdict
 from ivvi.errors import DataError

@@ -24,7 +24,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ivvi.diagnostics.quantiles import check_level
+from ivvi.diagnostics.distributions import check_level
 from ivvi.diagnostics.rank_tests import rank_statistic
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.estimate import Floats
