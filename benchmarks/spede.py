@@ -56,8 +56,8 @@ def main() -> None:
         features = "linear" if given.name == "linear" else "poly2"
         model = ivvi.estimate(env.collect(seed=log), features).model
         if best is None:
-            best = earned(ivvi.plan(true_model(env, model), **task))
-        usual = best - earned(ivvi.plan(model, **task))
+            best = earned(ivvi.plan(true_model(env, model), **task, method="mpc"))
+        usual = best - earned(ivvi.plan(model, **task, method="mpc"))
         for seed in range(given.seeds):
             began = time.process_time()
             policy = ivvi.plan(model, **task, method=method, seed=seed)

@@ -3,6 +3,7 @@
     python benchmarks/worlds.py
     python benchmarks/worlds.py --only threshold --logs 1 --forced
     python benchmarks/worlds.py --sizes 2000,8000,32000 --json worlds.json
+    python benchmarks/worlds.py --table worlds.json
 
 The worlds are plain NumPy (`benchmarks/zoo`), and so is the dynamic programming that knows the best
 policy of each. For every world and log, policies are run in the true world with the same noise:
@@ -15,6 +16,9 @@ A loss is the share of the possible gain, (V* - V) / (V* - V of the best simple 
 Simple rivals are nothing, the usual action and the best action held; for `over usual` the first
 two alone. Where a rival explodes every share is small: `of value` is (V* - V) / |V*|. Standard
 errors are those of the episodes. Seconds are processor seconds.
+
+`--table` makes Markdown of what `--json` wrote. Its `bound` is what the plan with the true dynamics
+says of itself, by its own upper bound: the least share of the possible gain that it earns.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -105,14 +110,23 @@ def compared(policy: Any) -> dict[str, Any]:
     if comparison is None:
         return {}
     bound = getattr(comparison, "bound", None)
-    return {"table": str(comparison), "claimed_bound": None if bound is None else str(bound)}
+    claimed = None if bound is None else str(bound)
+    return {"table": str(comparison), "claimed_bound": claimed, "share": comparison.share}
+
+
+@lru_cache(maxsize=4)
+def given(
+    world: World, rows: int, episodes: int, seed: int
+) -> tuple[dict[str, np.ndarray], np.ndarray, dict[str, float]]:
+    """Return a log, the returns of the best policy, and what simple rivals earn."""
+    log = collect(world, rows, seed)
+    best = run(world, reference(world).policy, episodes, seed)
+    return log, best, rivals_earn(world, log, episodes, seed)
 
 
 def measure(world: World, source: str, asked: argparse.Namespace, seed: int) -> dict[str, Any]:
     """Plan from one log, act in the true world; return value, losses, seconds."""
-    log = collect(world, asked.rows, seed)
-    best = run(world, reference(world).policy, asked.episodes, seed)
-    rivals = rivals_earn(world, log, asked.episodes, seed)
+    log, best, rivals = given(world, asked.rows, asked.episodes, seed)
     started = time.process_time()
     model = true_model(world, log) if source == "true" else fitted_model(world, log, source)
     fitting = time.process_time() - started
@@ -192,7 +206,8 @@ def percent(rows: list[dict[str, Any]], kind: str = "held") -> str:
         return rows[0]["error"][:16] if rows else "-"
     loss = np.mean([row["loss"][kind] for row in good])
     error = np.mean([row["se"] / row["gain"][kind] for row in good]) / len(good) ** 0.5
-    return f"{100 * loss:.1f} ({100 * error:.1f})" if loss < 100 else f"{100 * loss:.1e}"
+    rounded = round(100 * loss, 1) + 0.0  # no minus before a zero
+    return f"{rounded:.1f} ({100 * error:.1f})" if loss < 100 else f"{100 * loss:.1e}"
 
 
 def show(world: World, rows: list[dict[str, Any]], bound: Any) -> str:
@@ -228,6 +243,46 @@ def heading() -> str:
     return f"{first} {' '.join(words)} {'plan s':>7} {'act s':>7}"
 
 
+def table(files: list[str]) -> str:
+    """Return a Markdown table of what `--json` wrote to files."""
+    parts = [json.loads(Path(name).read_text()) for name in files]
+    rows = [row for part in parts for row in part["rows"]]
+    sizes = {name: found for part in parts for name, found in part["sizes"].items()}
+    words = (
+        "optimum",
+        "planning",
+        "end to end",
+        "least squares",
+        "bound",
+        "seconds",
+        "rows for 5%",
+    )
+    lines = [f"| world | {' | '.join(words)} |", "|---|" + "---|" * len(words)]
+    for name in WORLDS:
+        own = [row for row in rows if row["world"] == name]
+        if not own:
+            continue
+        by = {source: [row for row in own if row["source"] == source] for source in SOURCES}
+        good = [row for row in own if "loss" in row]
+        shares = [row["share"] for row in by["true"] if row.get("share")]
+        optimum = np.mean([row["optimum"] for row in good])
+        seconds = np.mean([row["seconds"]["planning"] for row in good])
+        cells = [f"{optimum:.4g}", *(percent(by[source]) for source in SOURCES)]
+        cells += [f"{100 * min(shares):.3g}%" if len(shares) == len(by["true"]) else "-"]
+        cells += [f"{seconds:.1f}", _enough(sizes.get(name, {}))]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _enough(sizes: dict[str, str]) -> str:
+    """Return the first size of a log whose loss is below ENOUGH, from what `rows_needed` found."""
+    for size, loss in sizes.items():
+        number = loss.split()[0].lstrip("-").replace(".", "", 1)
+        if number.isdigit() and float(loss.split()[0]) < 100 * ENOUGH:
+            return f"{int(size):,}"
+    return f"above {int(list(sizes)[-1]):,}" if sizes else "-"
+
+
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", help="names of worlds, separated by commas")
@@ -240,12 +295,16 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--sizes", help="sizes of logs to try, such as 2000,8000,32000")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds of a forced planner")
     parser.add_argument("--json", help="write all figures to a file, - for standard output")
+    parser.add_argument("--table", nargs="+", metavar="FILE", help="a table of what --json wrote")
     parser.add_argument("--traceback", action="store_true")
     return parser.parse_args()
 
 
 def main() -> None:
     asked = parsed()
+    if asked.table:
+        print(table(asked.table))
+        return
     names = asked.only.split(",") if asked.only else list(WORLDS)
     if unknown := set(names) - set(WORLDS):
         sys.exit(f"unknown worlds {', '.join(sorted(unknown))}; known are {', '.join(WORLDS)}")

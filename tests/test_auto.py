@@ -12,8 +12,9 @@ from ivvi.errors import InputError, PlanningWarning
 from ivvi.planning import Auto
 from ivvi.planning.comparison import Comparison
 from ivvi.planning.problem import Problem
+from ivvi.planning.simple_rules import HeldRule
 from ivvi.planning.trials import Trials
-from ivvi.planning.upper_bounds import upper_bound
+from ivvi.planning.upper_bounds import MOST_PATHS, _relaxed, _residual, upper_bound
 from ivvi.planning.value_iteration.riccati import RiccatiStep, riccati_values
 
 
@@ -34,14 +35,16 @@ def treated():
     return model_of([[1.0, 0.9, -2.0]], [[1.0]], x, a)
 
 
-def exact_rule(horizon, cost, weight=0.05):
+def exact_rule(horizon, cost, weight=0.05, actions=(0, 1)):
     """Backward induction on a fine grid with trapezium weights, in plain NumPy."""
     x, e = np.linspace(-15, 30, 1801), np.linspace(-6, 6, 241)
     p = np.exp(-(e**2) / 2)
     p, V, rules = p / p.sum(), np.zeros(len(x)), []
     for _ in range(horizon):
-        ahead = [np.interp(1 + 0.9 * x[:, None] - 2 * a + e, x, V) @ p for a in (0, 1)]
-        Q = np.array([-weight * x**2 - cost * a + ahead[a] for a in (0, 1)])
+        ahead = [np.interp(1 + 0.9 * x[:, None] - 2 * a + e, x, V) @ p for a in actions]
+        Q = np.array(
+            [-weight * x**2 - cost * a**2 + G for a, G in zip(actions, ahead, strict=True)]
+        )
         V, gap = Q.max(axis=0), Q[1] - Q[0]
         rules.append(gap)
     return x, V, rules[::-1]
@@ -162,6 +165,28 @@ def test_no_plan_beats_the_bound(linear_model, actions):
     assert worse.value == pytest.approx(bound.value, abs=4 * bound.error)
     free = RiccatiStep.of(problem, riccati_values(problem, bounded=False)[-1]).value
     assert bound.value <= free(trials.starts).mean() + 1e-9  # more actions, more to gain
+
+
+@pytest.mark.parametrize("way", ["residuals", "foresight"])
+@pytest.mark.parametrize(
+    ("actions", "levels"), [(Actions.binary(1), (0, 1)), ((-0.5, 1.5), np.linspace(-0.5, 1.5, 17))]
+)
+def test_the_best_policy_does_not_beat_the_bound(treated, actions, levels, way):
+    """Against exact dynamic programming from the same states, and not far above it."""
+    reward = "quadratic:weight=0.05,action_weight=2"
+    problem = Problem.of(treated, reward, actions, horizon=12)
+    trials = Trials.of(problem, 0)
+    grid = ivvi.ValueIteration(value="grid").solve(problem)
+    if way == "residuals":
+        bound, starts, luck = _residual(trials, grid, grid), trials.starts, 0.0
+    else:
+        bound, starts = _relaxed(trials, grid), trials.starts[:MOST_PATHS]
+        luck = 4 * bound.error  # of the noise that is foreseen
+    x, V, _ = exact_rule(12, 2.0, actions=levels)
+    exact, nothing = np.interp(starts[:, 0], x, V), trials.returns(HeldRule(np.zeros(1)))
+    assert bound.value >= exact.mean() - luck - 0.01  # and what the exact grid is off by
+    assert bound.value <= exact.mean() + luck + 0.15 * (exact.mean() - nothing.mean())
+    assert bound.gap >= -1e-9
 
 
 def test_a_plan_that_loses_to_a_simple_rival_says_so():

@@ -11,7 +11,8 @@ import pytest
 import ivvi
 from helpers import run
 from ivvi.errors import InputError
-from ivvi.planning.cautious import SCENARIOS, directions, scenarios
+from ivvi.planning.cautious import SCENARIOS, STEPS, directions, scenarios
+from ivvi.planning.fallback import fall_back
 from ivvi.planning.usual_action import Support, Usual
 
 # what a cautious plan leaves undone may be worth something in the model
@@ -81,7 +82,7 @@ def test_more_caution_never_raises_a_bound(fit, cautious):
     rule = cautious.rule
     with jax.enable_x64(True):
         x = jnp.asarray(fit.model.states[:5])
-        options = rule._options(jnp.ones((5, 2)), rule.fallback(x, 0))
+        options = rule._options(jnp.ones((5, 2)), fall_back(rule.fallback, x, 0))
         bounds = [
             np.asarray(replace(rule, caution=level).bounds(x, options, 0))
             for level in (0.1, 0.5, 0.9)
@@ -218,7 +219,7 @@ def treated_or_not(cost):
 def test_caution_does_not_fall_back_on_what_is_worst():
     """Treatment does harm, and most were treated: doing nothing is what to fall back on."""
     rule = treated_or_not(5).rule
-    assert rule.fallback.kind == "action"
+    assert rule.fallback.kind == "held"
     assert rule.fallback.action.tolist() == [0.0]
 
 
@@ -232,12 +233,34 @@ def test_the_fallback_may_be_asked_for(fit, asked, done):
     np.testing.assert_allclose(unsure(fit.model.states[:3]), [done] * 3)
 
 
+def test_a_learned_reward_fades_outside_the_log_for_caution_too():
+    """Returns are those of the model: beyond its reach a learned reward falls."""
+    rng = np.random.default_rng(0)
+    states, acted = rng.normal(size=(400, 1)), rng.uniform(-1, 1, (400, 1))
+    W = np.array([[0.0, 0.5, 1.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0, 0.0]])  # [1, x, a, x^2, a^2]
+    followed = np.hstack([0.5 * states + acted, states])
+    names = ("x0",), ("a0",), ("x0", "r")
+    rows = {"states": states, "starts": states[:64], "acted": acted, "followed": followed}
+    phi, noise = ivvi.polynomial(2), 0.01 * np.eye(2)
+    model = ivvi.Dynamics(phi, W, noise, np.eye(5) * 1e-4, *names, has_reward=True, **rows)
+    settings = {"horizon": 1, "caution": 0.9, "fallback": "zero", "method": "mpc"}
+    rule = ivvi.plan(model, "learned", (-1, 1), **settings).rule
+    x, a, total = np.array([[1.0], [50.0]]), np.full((2, 1), 0.5), np.zeros(2)
+    with jax.enable_x64(True):
+        found = np.asarray(rule._return(jnp.asarray(x), jnp.asarray(a), 0, jnp.asarray(W)))
+    for _ in range(STEPS + 1):
+        total += np.asarray(model.reward(x, a))
+        x, a = np.asarray(model.mean(x, a)), 0 * a
+    np.testing.assert_allclose(found, total, atol=1e-9)
+    assert found[1] < found[0]  # without the fading it would earn more
+
+
 def test_a_policy_may_be_the_fallback(fit, plain, tmp_path):
     settings = {"horizon": 20, "caution": 0.9, "fallback": plain}
     unsure = ivvi.plan(vague(fit.model, 1000.0), REWARD, (-1, 1), **settings)
     x = fit.model.states[:3]
     np.testing.assert_allclose(unsure(x), plain(x), atol=1e-6)
-    with pytest.raises(InputError, match="cannot be saved: its fallback"):
+    with pytest.raises(InputError, match="cannot be saved: its fallback is another plan"):
         unsure.save(tmp_path / "unsure")
 
 
@@ -260,7 +283,7 @@ def test_a_fallback_that_is_none_is_refused(fit, asked, sentence):
 
 def test_fallbacks_are_saved_and_asked_for_on_the_command_line(fit, tmp_path):
     fit.save(tmp_path / "model")
-    for word, kind in (("zero", "action"), ("0.5,-0.5", "action"), ("usual", "usual")):
+    for word, kind in (("zero", "held"), ("0.5,-0.5", "held"), ("usual", "usual")):
         done = run(
             *("plan", tmp_path / "model", "--reward", REWARD, "--action-low", -1),
             *("--action-high", 1, "--horizon", 20, "--caution", 0.9, "--fallback", word),

@@ -13,7 +13,7 @@ from ivvi.dynamics.rollout import Decision
 from ivvi.errors import InputError
 from ivvi.planning import Problem
 from ivvi.planning.spede.features import Spectral, cosine
-from ivvi.planning.spede.greedy import Greedy
+from ivvi.planning.spede.greedy import Greedy, believed
 
 QUICK = {"features": 64, "states": 400, "bandwidth": 1.0, "ridge": 1e-4, "seeds": 1}
 
@@ -243,6 +243,21 @@ def line():
     """Return x' = x + a + N(0, 1 / 4) on a line."""
     states = np.random.default_rng(0).uniform(-4, 4, size=(300, 1))
     return linear_model(np.eye(1), np.eye(1), np.eye(1) / 4, states)
+
+
+def test_a_model_that_bends_is_asked_where_nearly_all_of_the_log_lies():
+    rng = np.random.default_rng(0)
+    states, acted = rng.normal(size=(1000, 1)), rng.uniform(-1, 1, (1000, 1))
+    names = ("x0",), ("a0",), ("x0",)
+    rows = {"states": states, "starts": states[:50], "acted": acted}
+    for phi in (ivvi.linear(), ivvi.polynomial(2)):
+        W = np.zeros((1, 3 if phi == ivvi.linear() else 5))
+        W[0, 1] = 1.0
+        model = ivvi.Dynamics(phi, W, np.eye(1), np.eye(W.shape[1]), *names, **rows)
+        problem = Problem.of(model, "quadratic:weight=1", (-1, 1), horizon=3)
+        asked = believed(problem).model.mean(np.array([[50.0], [0.0]]), np.zeros((2, 1)))
+        ends = [np.quantile(part, 0.99) for part in (states, states[:50])]
+        np.testing.assert_allclose(asked[:, 0], [max(ends) if W.size == 5 else 50.0, 0.0])
 
 
 def test_same_seed_same_plan_and_another_seed_another(line):

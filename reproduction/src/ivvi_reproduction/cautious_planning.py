@@ -28,7 +28,7 @@ from ivvi.features.blocks import Array
 from ivvi.fitting import Fit, estimate
 from ivvi.planning import MPC, Problem
 from ivvi.planning.cautious import SCENARIOS, CautiousRule, directions, scenarios
-from ivvi.planning.fallback import DoUsual
+from ivvi.planning.simple_rules import UsualRule
 from ivvi.planning.usual_action import Usual
 from ivvi.simulators import ConfoundedEnv, linear_world
 from ivvi.simulators.behaviour import Behaviour
@@ -65,7 +65,7 @@ class CautiousActor(Actor):
         problem = self.make(given.drawn[0])
         usual = Usual(problem.model.phi, given.slopes, given.range)
         inner = MPC(lookahead=1).solve(problem)
-        fallback = DoUsual(problem.actions, usual)
+        fallback = UsualRule(problem, usual)
         return CautiousRule(problem, inner, self.caution, given.drawn, given.towards, fallback)
 
     def begin(self, worlds: Worlds, given: Given, count: int) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ivvi.errors import InputError
-from ivvi.planning.comparison import CLEAR, Comparison, standard_error
+from ivvi.planning.comparison import CLEAR, Bound, Comparison, standard_error
 from ivvi.planning.mpc.lookahead import is_quadratic
 from ivvi.planning.mpc.mpc import MPC
 from ivvi.planning.problem import Planner, Problem, Rule
@@ -32,6 +32,8 @@ from ivvi.planning.value_iteration.visited_states import VisitedValue
 BUDGET = 60.0
 LONG, MOST_VARIABLES = 12, 120
 """A longer lookahead of quadratic programs, tried while they have so many variables at most."""
+SETTLED = 0.99
+"""Share of the possible gain from which on no longer lookahead is tried."""
 GROWING = (6, 12)
 """Longer lookaheads of Newton's method, each tried while the one before it paid."""
 
@@ -82,6 +84,7 @@ class Contest:
     seconds: dict[str, float] = field(default_factory=dict)
     simple: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
+    bounds: dict[str, Bound | None] = field(default_factory=dict)
 
     def enter(self, name: str, rule: Rule, *, simple: bool = False) -> None:
         """Run a rule; returns that are not finite are as bad as can be."""
@@ -137,8 +140,15 @@ class Contest:
     def result(self) -> tuple[Rule, Comparison]:
         """Return the preferred rule and the table, with a bound where there is one."""
         chosen = self.best()
-        bound = upper_bound(self.trials, self.rules[chosen], self.rules.get(GRID))
-        return self.rules[chosen], self.compared(chosen).with_bound(bound)
+        if chosen not in self.bounds:
+            self.bounds[chosen] = upper_bound(self.trials, self.rules[chosen], self.rules.get(GRID))
+        return self.rules[chosen], self.compared(chosen).with_bound(self.bounds[chosen])
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the best so far is known to earn nearly all that can be gained."""
+        share = self.result()[1].share
+        return share is not None and share >= SETTLED
 
     def compared(self, chosen: str) -> Comparison:
         """Return the table with the entry that is the policy."""
@@ -178,7 +188,8 @@ def _planners(problem: Problem, contest: Contest) -> Iterator[tuple[str, Planner
     first = MPC().steps(problem)
     yield f"mpc, {_steps(first)}", MPC()
     if quadratic and in_box:
-        if LONG * actions.dim <= MOST_VARIABLES and problem.horizon > LONG:
+        few = LONG * actions.dim <= MOST_VARIABLES
+        if few and problem.horizon > LONG and not contest.is_settled:
             yield f"mpc, {LONG} steps", MPC(lookahead=LONG)
         return
     if not actions.is_finite and d > 2:

@@ -30,14 +30,13 @@ from ivvi._io.files import Saved, nest, unnest
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
-from ivvi.planning.fallback import Fallback, fallback_from_parts, make_fallback
+from ivvi.planning.fallback import fall_back, fallback_from_parts, make_fallback
 from ivvi.planning.mpc.mpc import MPC, MPCRule
 from ivvi.planning.problem import Planner, Problem, Rule
 from ivvi.planning.simple_rules import HeldRule, UsualRule
 from ivvi.planning.spede.spede import SPEDERule
 from ivvi.planning.usual_action import Support
 from ivvi.planning.value_iteration.value_iteration import ValueRule
-from ivvi.rewards import Learned
 
 PLANS: dict[Any, Callable[..., Rule]] = {
     rule.kind: rule.from_parts for rule in (MPCRule, SPEDERule, ValueRule, HeldRule, UsualRule)
@@ -122,7 +121,7 @@ class CautiousRule:
     caution: float
     drawn: Array
     towards: Array
-    fallback: Fallback
+    fallback: Rule
     support: Support | None = None
     abstain: float | None = None
 
@@ -150,12 +149,13 @@ class CautiousRule:
         found = nest("inner", arrays)
         found |= {"drawn": self.drawn, "towards": self.towards}
         asked, held = self.fallback.parts()
+        fallback = {"kind": self.fallback.kind, **asked}
         found |= nest("fallback", held)
         if self.support is not None:
             names = ("centre", "scale", "limit")
             found |= {f"support.{k}": np.asarray(getattr(self.support, k)) for k in names}
         inner = {"kind": self.inner.kind, **settings}
-        kept = {"caution": self.caution, "abstain": self.abstain, "fallback": asked}
+        kept = {"caution": self.caution, "abstain": self.abstain, "fallback": fallback}
         return {"inner": inner, **kept}, found
 
     def begin(self, n: int) -> Any:
@@ -165,7 +165,7 @@ class CautiousRule:
     def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
         """Return the actions (n, d_a) with the best lower bounds."""
         plan, memory = self.inner.act(x, h, memory)
-        b = self.fallback(x, h)
+        b = fall_back(self.fallback, x, h)
         if self.caution > 0:
             options = self._options(plan, b)
             best = jnp.argmax(self.bounds(x, options, h), axis=1)
@@ -198,17 +198,15 @@ class CautiousRule:
 
     def _return(self, x: Array, a: Array, h: Array, W: Array) -> Array:
         """Return of actions (n, d_a) in states (n, d_x), followed by the fallback, (n,)."""
-        problem, d = self.problem, self.problem.model.d_next
+        problem = self.problem.with_weights(W)
         total, alive = jnp.zeros(len(x)), jnp.ones(len(x))
         for step in range(STEPS + 1):
-            y = problem.model.features(x, a) @ W.T
-            x_next = y[:, :d]
-            learned = isinstance(problem.reward, Learned)
-            r = y[:, -1] if learned else problem.reward(x, a, x_next, h + step)
+            x_next = problem.model.mean(x, a)
+            r = problem.reward(x, a, x_next, h + step)
             total = total + problem.discount**step * alive * r
             if problem.terminal is not None:
                 alive = alive * (1.0 - problem.terminal(x_next))
-            x, a = x_next, self.fallback(x_next, h + step + 1)
+            x, a = x_next, fall_back(self.fallback, x_next, h + step + 1)
         return total
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -21,62 +21,14 @@ from ivvi.actions import Actions
 from ivvi.errors import FileError, InputError
 from ivvi.features.blocks import Array
 from ivvi.features.custom_block import import_function, import_path
-from ivvi.planning.problem import Problem
-from ivvi.planning.simple_rules import held_actions
-from ivvi.planning.usual_action import Usual
+from ivvi.planning.problem import Problem, Rule
+from ivvi.planning.simple_rules import HeldRule, UsualRule, held_actions
 
 WORDS = ("best", "usual", "zero")
 EPISODES, STEPS = 64, 50
 """Simulated episodes in each world, and their steps at most."""
 Acting = Callable[[Array, Array, Array], Array]
 """From what is given, states (n, d_x) and the step to actions (n, d_a)."""
-
-
-class Fallback(Protocol):
-    """Memoryless behaviour: `kind` is its word."""
-
-    kind: ClassVar[str]
-
-    def __call__(self, x: Array, h: Array) -> Array:
-        """Return actions (n, d_a) in states (n, d_x) at step h."""
-        ...
-
-    def parts(self) -> Saved:
-        """Return JSON values and arrays from which `fallback_from_parts` makes it again."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class DoUsual:
-    """What was usual in the log, or the allowed choice next to it."""
-
-    kind: ClassVar[str] = "usual"
-    actions: Actions
-    usual: Usual
-
-    def __call__(self, x: Array, h: Array) -> Array:
-        """Return b(x), (n, d_a)."""
-        return self.actions.nearest(self.usual(x))
-
-    def parts(self) -> Saved:
-        """Return the slopes and the range of the log's actions."""
-        return {"kind": self.kind}, {"slopes": self.usual.slopes, "range": self.usual.range}
-
-
-@dataclass(frozen=True, eq=False)
-class Hold:
-    """One action (d_a,) whatever the state."""
-
-    kind: ClassVar[str] = "action"
-    action: Array
-
-    def __call__(self, x: Array, h: Array) -> Array:
-        """Return the action n times."""
-        return jnp.broadcast_to(jnp.asarray(self.action), (len(x), len(self.action)))
-
-    def parts(self) -> Saved:
-        """Return the action."""
-        return {"kind": self.kind}, {"action": np.asarray(self.action)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +39,19 @@ class Follow:
     actions: Actions
     policy: Any
 
-    def __call__(self, x: Array, h: Array) -> Array:
-        """Ask the policy, which remembers nothing here."""
+    @classmethod
+    def from_parts(
+        cls, problem: Problem, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+    ) -> Follow:
+        """Find the function again."""
+        return cls(problem.actions, import_function(settings["path"]))
+
+    def begin(self, n: int) -> Any:
+        """Nothing is remembered."""
+        return ()
+
+    def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
+        """Ask the policy."""
         if hasattr(self.policy, "act") and hasattr(self.policy, "begin"):
             found = self.policy.act(x, h, self.policy.begin(len(x)))[0]
         else:
@@ -98,30 +61,41 @@ class Follow:
                 f"the fallback returned actions of shape {found.shape} for {len(x)} states; "
                 f"{(len(x), self.actions.dim)} is expected"
             )
-        return self.actions.nearest(found)
+        return self.actions.nearest(found), memory
 
     def parts(self) -> Saved:
         """Return where a function is found again."""
-        path, found = ("", False) if hasattr(self.policy, "act") else import_path(self.policy)
+        if hasattr(self.policy, "act"):
+            raise InputError(
+                "the policy cannot be saved: its fallback is another plan; save that one, and "
+                "fall back on a function at the top of a module that asks it (ivvi.load_policy)"
+            )
+        path, found = import_path(self.policy)
         if not found:
             raise InputError(
-                "the policy cannot be saved: its fallback is a policy that cannot be imported; "
+                "the policy cannot be saved: its fallback is a function that cannot be imported; "
                 "define it at the top of a module, or fall back on usual, zero or an action"
             )
-        return {"kind": self.kind, "path": path}, {}
+        return {"path": path}, {}
 
 
-def make_fallback(asked: Any, problem: Problem, drawn: np.ndarray, caution: float) -> Fallback:
+FALLBACKS: dict[Any, Callable[..., Rule]] = {
+    rule.kind: rule.from_parts for rule in (HeldRule, UsualRule, Follow)
+}
+"""How fallbacks are made again from their parts."""
+
+
+def make_fallback(asked: Any, problem: Problem, drawn: np.ndarray, caution: float) -> Rule:
     """Return what is asked for, in any of its forms; ``best`` is chosen in the `drawn` worlds."""
     actions = problem.actions
-    if isinstance(asked, DoUsual | Hold | Follow):
+    if isinstance(asked, HeldRule | UsualRule | Follow):
         return asked
     if isinstance(asked, str) and asked in WORDS:
         if asked == "best":
             return _best(problem, drawn, caution)
         if asked == "usual":
-            return _usual(problem)
-        return Hold(_allowed(np.zeros(actions.dim), problem))
+            return UsualRule.of(problem)
+        return HeldRule(_allowed(np.zeros(actions.dim), problem))
     if callable(asked):
         return _tried(Follow(actions, asked), problem)
     try:
@@ -133,21 +107,21 @@ def make_fallback(asked: Any, problem: Problem, drawn: np.ndarray, caution: floa
             f"the fallback is {asked!r}; usual, zero, best, an action of {actions.dim} numbers "
             "or a policy is expected"
         )
-    return Hold(_allowed(action, problem))
+    return HeldRule(_allowed(action, problem))
 
 
 def fallback_from_parts(
     problem: Problem, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
-) -> Fallback:
-    """Make a fallback again from its `parts`."""
-    kind = settings["kind"]
-    if kind == DoUsual.kind:
-        return DoUsual(problem.actions, Usual(problem.model.phi, arrays["slopes"], arrays["range"]))
-    if kind == Hold.kind:
-        return Hold(arrays["action"])
-    if kind == Follow.kind:
-        return Follow(problem.actions, import_function(settings["path"]))
-    raise FileError(f"unknown fallback {kind!r} in a saved policy")
+) -> Rule:
+    """Make a fallback again from its kind and its `parts`."""
+    if settings["kind"] not in FALLBACKS:
+        raise FileError(f"unknown fallback {settings['kind']!r} in a saved policy")
+    return FALLBACKS[settings["kind"]](problem, settings, arrays)
+
+
+def fall_back(rule: Rule, x: Array, h: Array) -> Array:
+    """Return what a fallback does in states (n, d_x) at step h, (n, d_a), without memory."""
+    return rule.act(x, h, rule.begin(len(x)))[0]
 
 
 def _tried(fallback: Follow, problem: Problem) -> Follow:
@@ -155,7 +129,7 @@ def _tried(fallback: Follow, problem: Problem) -> Follow:
     x = np.zeros((3, len(problem.model.state)))
     try:
         with jax.enable_x64(True):
-            jax.eval_shape(fallback, x, 0)
+            jax.eval_shape(lambda x: fall_back(fallback, x, 0), x)
     except InputError:
         raise
     except Exception as error:
@@ -166,10 +140,6 @@ def _tried(fallback: Follow, problem: Problem) -> Follow:
     return fallback
 
 
-def _usual(problem: Problem) -> DoUsual:
-    return DoUsual(problem.actions, Usual.of(problem.model))
-
-
 def _allowed(action: np.ndarray, problem: Problem) -> np.ndarray:
     """Return an action if it is allowed."""
     if not problem.actions.contains(action):
@@ -178,15 +148,17 @@ def _allowed(action: np.ndarray, problem: Problem) -> np.ndarray:
     return action
 
 
-def _best(problem: Problem, drawn: np.ndarray, caution: float) -> Fallback:
+def _best(problem: Problem, drawn: np.ndarray, caution: float) -> Rule:
     """Return the candidate with the best lower bound of its value."""
     held = held_actions(problem, 0)
-    bounds = lower_bounds(problem, drawn, caution, lambda a, x, h: Hold(a)(x, h), held)
-    best: Fallback = Hold(held[int(np.argmax(bounds))])
+    one = HeldRule(held[0])
+    bounds = lower_bounds(problem, drawn, caution, lambda a, x, h: one.decide(a, x, h, ())[0], held)
+    best = HeldRule(held[int(np.argmax(bounds))])
     if len(problem.model.acted) == 0:
         return best
-    usual = _usual(problem)
-    own = lower_bounds(problem, drawn, caution, lambda _, x, h: usual(x, h), np.zeros((1, 0)))
+    usual = UsualRule.of(problem)
+    act = lambda _, x, h: fall_back(usual, x, h)  # noqa: E731
+    own = lower_bounds(problem, drawn, caution, act, np.zeros((1, 0)))
     return usual if own[0] >= bounds.max() else best
 
 

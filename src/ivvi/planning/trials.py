@@ -64,28 +64,20 @@ class Trials:
 
     def returns(self, rule: Rule) -> np.ndarray:
         """Return what a rule earns in each episode, discounted, (n,)."""
-        return np.asarray(self._run(rule, keep=False)[0])
+        return self.paths(rule)[0]
 
     def paths(self, rule: Rule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return returns (n,), states (H, n, d_x) and actions (H, n, d_a) of a rule."""
-        total, (x, a) = self._run(rule, keep=True)
-        return np.asarray(total), np.asarray(x), np.asarray(a)
-
-    def _run(self, rule: Rule, *, keep: bool) -> Any:
         with jax.enable_x64(True):
             decision = Decision.of(rule)
-            run = _compiled(Mould.of(self.problem), decision, keep)
-            return run(
-                self.problem.numbers,
-                self.problem.model.noise_law,
-                decision.numbers,
-                self.starts,
-                self.noise,
-            )
+            run = _compiled(Mould.of(self.problem), decision)
+            numbers, law = self.problem.numbers, self.problem.model.noise_law
+            total, (x, a) = run(numbers, law, decision.numbers, self.starts, self.noise)
+            return np.asarray(total), np.asarray(x), np.asarray(a)
 
 
 @lru_cache(maxsize=64)
-def _compiled(mould: Mould, decision: Decision, keep: bool) -> Callable[..., Any]:
+def _compiled(mould: Mould, decision: Decision) -> Callable[..., Any]:
     """Compile whole episodes; what differs between problems of one shape is an argument."""
 
     def run(numbers: Any, law: NoiseLaw, given: Any, starts: Array, noise: Array) -> Any:
@@ -103,7 +95,7 @@ def _compiled(mould: Mould, decision: Decision, keep: bool) -> Callable[..., Any
             if problem.terminal is not None:
                 x_next = jnp.where(alive[:, None] > 0, x_next, x)
                 going = alive * (1.0 - problem.terminal(x_next))
-            return (x_next, going, memory, total), (x, a) if keep else None
+            return (x_next, going, memory, total), (x, a)
 
         n = len(starts)
         begun = (starts, jnp.ones(n), decision.begin(n), jnp.zeros(n))

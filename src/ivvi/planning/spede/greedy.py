@@ -20,6 +20,8 @@ from ivvi.planning.value_iteration.quadrature import uses_next_state
 NOISE_PAIRS = 16
 """Antithetic pairs of draws over which a reward of (x, a, x') is averaged."""
 ROWS_AT_ONCE = 1 << 14
+BELIEVED = (0.01, 0.99)
+"""Quantiles of the log's states between which a model that bends is asked."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,3 +183,20 @@ class Mould:
     def of(cls, greedy: Greedy) -> Mould:
         """Return the key under which programs of `greedy` are kept."""
         return cls(greedy.shape, greedy)
+
+
+def believed(problem: Problem) -> Problem:
+    """Return the problem in a model that is asked within `BELIEVED` of the log's states only.
+
+    Values fitted to all sampled states lean on the outermost ones, where a model that bends has
+    seen least; its own `reach` goes a little further.
+    """
+    model = problem.model
+    if not (model.is_limited and len(model.states)):
+        return problem
+    known = (model.states, model.starts) if len(model.starts) else (model.states,)
+    ends = np.array([np.quantile(rows, BELIEVED, axis=0) for rows in known])
+    W, noise_cov, knots, reach, fade = model.numbers
+    low = np.where(np.isfinite(reach[0]), ends[:, 0].min(axis=0), reach[0])
+    high = np.where(np.isfinite(reach[1]), ends[:, 1].max(axis=0), reach[1])
+    return problem.with_numbers((W, noise_cov, knots, np.array([low, high]), fade))

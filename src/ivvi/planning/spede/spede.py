@@ -25,7 +25,7 @@ from ivvi.errors import InputError, PlanningWarning
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
 from ivvi.planning.spede.features import Spectral
-from ivvi.planning.spede.greedy import Greedy
+from ivvi.planning.spede.greedy import Greedy, believed
 from ivvi.planning.spede.iteration import Backward
 from ivvi.planning.spede.regression import BANDWIDTHS, COUNTS, RIDGES, Choice, Contest, Regression
 from ivvi.planning.spede.sampling import first_states, model_returns, reached_states
@@ -95,6 +95,7 @@ class SPEDE:
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> SPEDERule:
         """Plan three times over: a pilot, the choice of the features, the plan itself."""
         rng = np.random.default_rng(seed)
+        problem = believed(problem)
         greedy = Greedy(problem, self.starts, seed)
         backward = Backward(greedy, progress)
         with jax.enable_x64(True):
@@ -204,7 +205,7 @@ class SPEDERule:
         """Make the rule again from `parts`."""
         seed, starts = int(settings["seed"]), int(settings["starts"])
         return cls(
-            Greedy(problem, starts, seed),
+            Greedy(believed(problem), starts, seed),
             Spectral.from_arrays(arrays),
             arrays["weights"],
             arrays["guide"],
