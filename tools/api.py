@@ -1,8 +1,10 @@
-"""docs/api.md: the public names, in the order in which data flows, from their docstrings."""
+"""docs/api.md: the public names, verbs first, then in the order in which data flows."""
 
 from __future__ import annotations
 
+import ast
 import importlib
+from pathlib import Path
 
 import ivvi
 from imports import read_layers
@@ -10,23 +12,54 @@ from imports import read_layers
 HEAD = """\
 # Python reference
 
-Generated from the docstrings by `python tools/pages.py`. All names but those of
-`ivvi.sklearn` are attributes of `ivvi`, and are imported when they are first used.
+Generated from the docstrings by `python tools/pages.py`. All names are attributes of `ivvi`, and are
+imported when they are first used, but for those under *Inside the packages*.
 """
-NOT_AT_THE_TOP = {"ivvi.sklearn": ("IVRegressor",)}
+VERBS = (
+    *("read_logs", "fit", "diagnose", "check", "interval", "plan", "value", "sensitivity"),
+    *("stability", "update", "curve", "choose_features", "report", "evaluate", "decompose"),
+    *("load_fit", "load_model", "load_policy", "make_env"),
+)
+INSIDE = {
+    "ivvi.estimators": (
+        *("Exact", "LeastSquares", "LIML", "Fuller", "KClass", "GMM", "Penalised", "Shrunk"),
+    ),
+    "ivvi.features": ("FeatureMap", "parse_features"),
+    "ivvi.planning": ("Auto", "Cautious"),
+    "ivvi.sklearn": ("IVRegressor",),
+}
 
 
 def api_reference() -> str:
-    """Return the page: one section for each module that holds public names."""
-    parts = [HEAD]
-    for module, names in sorted(
-        (ivvi._HOME | NOT_AT_THE_TOP).items(), key=lambda item: _place(item[0])
-    ):
-        found = importlib.import_module(module)
-        parts.append(f"## {module}\n\n{(found.__doc__ or '').strip().splitlines()[0]}\n")
-        # where a name is defined: a package may hold a module and a function of one name
-        parts += [f"::: {getattr(found, name).__module__}.{name}\n" for name in names]
+    """Return the page: the verbs, the other public names by module, and those of packages."""
+    verbs = [getattr(ivvi, name) for name in VERBS]
+    parts = [HEAD, "## Verbs\n", *(_entry(found) for found in verbs)]
+    done = {id(found) for found in verbs}
+    for module, names in sorted(_public().items(), key=lambda item: _place(item[0])):
+        others = [found for name in names if id(found := getattr(ivvi, name)) not in done]
+        if others:
+            parts += [_heading(module), *(_entry(found) for found in others)]
+    parts.append("## Inside the packages\n")
+    for module, names in INSIDE.items():
+        package = importlib.import_module(module)
+        parts += [f"### {module}\n", *(_entry(getattr(package, name)) for name in names)]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _public() -> dict[str, list[str]]:
+    """Return the names of the stub by the module that defines them."""
+    tree = ast.parse(Path(ivvi.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module]
+    return {f"ivvi.{node.module}": [alias.name for alias in node.names] for node in imports}
+
+
+def _heading(module: str) -> str:
+    lead = (importlib.import_module(module).__doc__ or "").strip().splitlines()[0]
+    return f"## {module}\n\n{lead}\n"
+
+
+def _entry(found: object) -> str:
+    return f"::: {found.__module__}.{found.__name__}\n"  # type: ignore[attr-defined]
 
 
 def _place(module: str) -> tuple[int, str]:
