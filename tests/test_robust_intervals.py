@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -128,6 +129,20 @@ def test_an_unbounded_interval_is_told_in_every_place(tmp_path):
     assert "recommended       the intervals that hold however weak" in fit.summary()
     page = report(fit, tmp_path / "report.html").read_text()
     assert "(-inf, inf) (tF)" in page
+
+
+def test_no_interval_is_recommended_where_there_is_none_to_trust(tmp_path):
+    fit = ivvi.estimate(opened(made(np.random.default_rng(3), first=1.0, actions=2, instruments=3)))
+    assert fit.robust_intervals.too_weak
+    assert not fit.robust_intervals.found
+    verdict = fit.diagnostics.verdict
+    assert (verdict.word, verdict.recommended) == ("weak", "none")
+    assert fit.to_json()["recommended"] == "none"
+    assert "recommended       no interval of this table; `ivvi interval`" in fit.summary()
+    page = report(fit, tmp_path / "report.html").read_text()
+    assert "Report no interval of the table" in page
+    doubtful = replace(verdict, word="doubtful")
+    assert "trust no interval" in doubtful.sentence
 
 
 def test_many_instruments_are_not_strong_where_wald_is_off_centre():

@@ -1,8 +1,8 @@
 """The site: pages made from the code are current, it builds without a warning, asks nobody."""
 
 import html.parser
-import os
 import inspect
+import os
 import re
 import subprocess
 import sys

@@ -335,7 +335,7 @@ def test_worlds_are_drawn_until_the_ends_are_known(fit, monkeypatch):
     grown = ivvi.value("behaviour", fit, **settings)
     assert 25 < len(grown.value.draws) < 8000
     assert not any("draws are few" in note for note in grown.notes)
-    with pytest.warns(IvviWarning, match="25 draws are few: the interval of the value of"):
+    with pytest.warns(IvviWarning, match="25 draws are few for the interval of the value of"):
         few = ivvi.value("behaviour", fit, **settings, draws=25)
     assert "draws are few" in few.summary()
     np.testing.assert_allclose(grown.value.draws[:25], few.value.draws)

@@ -22,7 +22,8 @@ def value(  # noqa: PLR0913
         str, typer.Option(help="Rivals: behaviour, zero, least-squares, or folders of policies.")
     ] = "behaviour,least-squares,zero",
     method: Annotated[
-        str, typer.Option(help="auto, asymptotic, or bootstrap (after fit --keep-episodes).")
+        str,
+        typer.Option(help="auto, asymptotic; bootstrap or wild (after fit --keep-episodes)."),
     ] = "auto",
     draws: Annotated[
         int | None, typer.Option(help="Worlds drawn. [default: 500, or as many as it takes]")

@@ -9,7 +9,9 @@ regressions on the row before (state, action, instrument, their squares), the sc
     u_t = r(z_t) r(x_t)
 
 has mean zero then. Its variance is the largest of those by row, by episode and by step, so that
-neither a slow confounder nor a shock that all episodes share raises the alarm.
+neither a slow confounder nor a shock that all episodes share raises the alarm. An instrument that
+was assigned by the state of its row has such a score too, and no harm in it: the rows cannot tell
+the two apart, and the warning names both.
 """
 
 from __future__ import annotations
@@ -45,9 +47,10 @@ class OwnRow:
         """What to know, and what to do."""
         return (
             f"{self.instrument} explains {self.share:.0%} of {self.state} in its own row, given "
-            f"the row before (p = {self.p_value:.1g}): if {self.state} was recorded after the "
-            "action of that row, it is an outcome and not a state; name what follows the action "
-            "with --next-state (next_state=), and as states what was known before it"
+            f"the row before (p = {self.p_value:.1g}): if it was assigned by {self.state}, all is "
+            f"well; if {self.state} was recorded after the action of that row, it is an outcome "
+            "and not a state: name what follows the action with --next-state (next_state=), and "
+            "as states what was known before it"
         )
 
 

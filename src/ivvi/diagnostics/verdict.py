@@ -18,6 +18,8 @@ MEANING = {
     "not identified": "the instruments do not identify the dynamics",
 }
 """What a word means for those who report or act on the estimate."""
+NO_INTERVAL = "the instruments are doubtful: trust no interval of the estimate"
+"""What doubtful means where there is no robust interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,8 @@ class Verdict:
 
     `word` is empty where there is nothing to judge by, and the rule says why: nothing is
     endogenous, or an action is an exact function of the instruments. `recommended` is the
-    interval of an action's effect to report, ``wald`` or ``robust``.
+    interval of an action's effect to report, ``wald``, ``robust`` or, where Wald's is not to be
+    trusted and there is no other, ``none``.
     """
 
     word: str
@@ -36,7 +39,10 @@ class Verdict:
     @property
     def sentence(self) -> str:
         """What it means for those who report or act on the estimate, and the rule."""
-        return f"{MEANING.get(self.word, 'nothing was judged')} ({self.rule})"
+        meaning = MEANING.get(self.word, "nothing was judged")
+        if (self.word, self.recommended) == ("doubtful", "none"):
+            meaning = NO_INTERVAL
+        return f"{meaning} ({self.rule})"
 
     def to_json(self) -> dict[str, Any]:
         """Describe the verdict with JSON values."""

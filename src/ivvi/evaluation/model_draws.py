@@ -1,9 +1,10 @@
 """Worlds that the log allows: draws of everything that was estimated, together.
 
-Two ways. *Asymptotic*: W from its (clustered) normal law; the noise covariance that W leaves
+Three ways. *Asymptotic*: W from its (clustered) normal law; the noise covariance that W leaves
 in the moments, with its own sampling error; the behaviour policy given W, through the scores
 that both share. *Bootstrap*: every episode (or cluster of the fit's) counts a Poisson number
-of times in the moments, and all is estimated again; the rows are not read.
+of times in the moments, and all is estimated again; the rows are not read. *Wild*: each cluster
+is left out once, and draws move along what that changes (`ivvi.evaluation.wild`).
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from ivvi.estimators import Exact
 from ivvi.estimators.whitening import whiten
 from ivvi.evaluation.behaviour_policy import RAW, Habit, coefficients
 from ivvi.evaluation.source import Source
-from ivvi.moments import Moments
+from ivvi.evaluation.wild_scores import left_out, wild_draws, wild_weights
+from ivvi.moments import EpisodeMoments, Moments
 
-METHODS = ("auto", "bootstrap", "asymptotic")
+METHODS = ("auto", "bootstrap", "wild", "asymptotic")
 FEW_EPISODES = 10
 
 
@@ -61,18 +63,23 @@ def draw(
     source: Source, method: str, count: int, rng: np.random.Generator
 ) -> tuple[Worlds, np.ndarray | None]:
     """Draw worlds; returns the weights of episodes too, (B, E), where they were resampled."""
-    if drawing_method(source, method) == "bootstrap":
+    chosen = drawing_method(source, method)
+    if chosen == "bootstrap":
         return bootstrap(source, count, rng)
+    if chosen == "wild":
+        return wild(source, count, rng), None
     return asymptotic(source, count, rng), None
 
 
 def drawing_method(source: Source, method: str) -> str:
-    """Return how worlds are drawn: ``auto`` is the bootstrap where there are episodes."""
+    """Return how worlds are drawn: ``auto`` is a bootstrap where there are episodes."""
     if method not in METHODS:
         raise InputError(f"unknown method {method!r} of drawing worlds{hint(method, METHODS)}")
     if method != "auto":
         return method
-    return "bootstrap" if source.resampled else "asymptotic"
+    if not source.resampled:
+        return "asymptotic"
+    return "wild" if source.wild else "bootstrap"
 
 
 def asymptotic(source: Source, count: int, rng: np.random.Generator) -> Worlds:
@@ -100,8 +107,35 @@ def bootstrap(
     Where the weights of the model are not those that its sums give again (`gmm`, `sgda`), the
     draws lie around the model's as they lie around those of the closed form.
     """
-    model, moments, habit = source.model, source.moments, source.habit
-    if moments is None or moments.episodes is None:
+    held = _groups(source)
+    if len(held) < FEW_EPISODES:
+        raise InputError(
+            f"the bootstrap of {len(held)} {'clusters' if held.by else 'episodes'} says "
+            f"little; at least {FEW_EPISODES} are expected: ask for the asymptotic method"
+        )
+    weights = rng.poisson(1.0, size=(count, len(held))).astype(float)
+    W, noise, G, C = _estimates(source, weights)
+    same = repeated(estimated_world(source), count)
+    worlds = same._replace(W=W, law=noise_law(noise, source.model.categories), G=G, C=C)
+    return worlds, None if held.by else weights  # first states are of episodes, not of clusters
+
+
+def wild(source: Source, count: int, rng: np.random.Generator) -> Worlds:
+    """Move all estimates along what each cluster does to them, by Webb's numbers."""
+    out = left_out(len(_groups(source)), rng)
+    weights = wild_weights(len(out), count, rng)
+    whole = _estimates(source, np.ones((1, out.shape[1])))
+    W, noise, G, C = (
+        wild_draws(all_of_it[0], without, weights)
+        for all_of_it, without in zip(whole, _estimates(source, out), strict=True)
+    )
+    same = repeated(estimated_world(source), count)
+    return same._replace(W=W, law=noise_law(noise, source.model.categories), G=G, C=C)
+
+
+def _groups(source: Source) -> EpisodeMoments:
+    """Return the moments of the groups that are independent in the fit's errors."""
+    if source.moments is None or source.moments.episodes is None:
         raise InputError(
             "the bootstrap needs per-episode moments: fit with episodes=True (ivvi fit "
             "--keep-episodes), or ask for the asymptotic method"
@@ -111,14 +145,15 @@ def bootstrap(
             f"the fit's errors are clustered by {' and '.join(source.clusters)}, and a bootstrap "
             "of its episodes would not follow them; ask for the asymptotic method"
         )
-    by = moments.episodes.by
-    if len(moments.episodes) < FEW_EPISODES:
-        raise InputError(
-            f"the bootstrap of {len(moments.episodes)} {'clusters' if by else 'episodes'} says "
-            f"little; at least {FEW_EPISODES} are expected: ask for the asymptotic method"
-        )
-    weights = rng.poisson(1.0, size=(count, len(moments.episodes))).astype(float)
-    d, found, same = model.d_next, [], repeated(estimated_world(source), count)
+    return source.moments.episodes
+
+
+def _estimates(source: Source, weights: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return W, the noise, G and C, each (B, ...), with groups counted `weights` (B, G) times."""
+    model, moments, habit = source.model, source.moments, source.habit
+    if moments is None:
+        raise ValueError("there are no moments")
+    d, found, same = model.d_next, [], estimated_world(source)
     again = source.method.solve(moments.without_episodes())
     shift, excess = model.W - again.W, model.noise_cov - again.noise_cov
     for row in weights:
@@ -127,9 +162,7 @@ def bootstrap(
         habits = None if habit is None else coefficients(drawn, habit.design, model)
         G, C = habits or (same.G[0], same.C[0])
         found.append((estimate.W + shift, (estimate.noise_cov + excess)[:d, :d], G, C))
-    W, noise, G, C = (np.array(part) for part in zip(*found, strict=True))
-    worlds = same._replace(W=W, law=noise_law(noise, model.categories), G=G, C=C)
-    return worlds, None if by else weights  # first states are of episodes, not of clusters
+    return tuple(np.array(part) for part in zip(*found, strict=True))
 
 
 def reweighted(moments: Moments, weights: np.ndarray) -> Moments:

@@ -23,9 +23,12 @@ from ivvi.planning import Problem
 
 CHUNK = 100
 """Worlds that are simulated at once."""
-STEPS, FEW, SOME = 2000, 2, 16
-"""Steps simulated in each drawn world, in at least FEW episodes, or SOME if starts differ."""
-POINT_EPISODES, GROUPS = 400, 200
+STEPS, FEW, SOME = 400, 2, 16
+"""Steps simulated in each drawn world, in at least FEW episodes, or SOME if starts differ.
+
+A world's noise is the estimate's: eight episodes of 50 steps add 1 to 4% to the variance."""
+POINT_EPISODES, POINT_STEPS, GROUPS = 400, 100_000, 200
+"""Episodes of the estimate itself, at least, and steps; groups that they are weighted in."""
 FEW_STARTS = 10
 
 
@@ -69,7 +72,7 @@ class Luck:
         least = FEW if (first == first[0]).all() else SOME
         count = max(least, -(-STEPS // problem.horizon))
         size = min(CHUNK, draws)
-        wanted = max(POINT_EPISODES, len(first))
+        wanted = max(POINT_EPISODES, len(first), POINT_STEPS // problem.horizon)
         return cls(first, starts is None, size, count, -(-wanted // (size * count)), seed)
 
     @property

@@ -81,6 +81,12 @@ class Source:
         return columns if set(columns) - {self.fit.roles.episode} else ()
 
     @property
+    def wild(self) -> bool:
+        """Whether the fit's tests are by the wild bootstrap."""
+        inferred = None if self.fit is None else self.fit.inference
+        return inferred is not None and bool(inferred.wild)
+
+    @property
     def resampled(self) -> bool:
         """Whether the moments hold the groups that are independent in the fit's errors."""
         held = None if self.moments is None else self.moments.episodes

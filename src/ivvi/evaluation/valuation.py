@@ -84,14 +84,14 @@ class Amount:
     def interval_error(self) -> tuple[float, float]:
         """Standard errors of the interval's ends that are due to the number of draws.
 
-        Half the distance of the quantiles that are one binomial standard deviation away on
-        either side (Woodruff, 1952).
+        A quarter of the distance of the quantiles that are two binomial standard deviations away
+        on either side (Woodruff, 1952): of one, fewer draws lie between, and chance says more.
         """
         found, outside = [], 1 - self.level
         for side, share in zip(self._sides, (outside, self.level), strict=True):
-            away = np.sqrt(outside * self.level / len(side))
+            away = 2 * np.sqrt(outside * self.level / len(side))
             low, high = np.quantile(side, np.clip([share - away, share + away], 0.0, 1.0))
-            found.append(float(high - low) / 2)
+            found.append(float(high - low) / 4)
         return found[0], found[1]
 
     @property

@@ -78,9 +78,10 @@ def value(  # noqa: PLR0913
         ``zero`` (does nothing), ``least-squares`` (planned alike in the confounded dynamics);
         or policies by name.
     method
-        ``bootstrap`` (episodes, needs `estimate(episodes=True)`), ``asymptotic`` (the normal
-        law of W), or ``auto``: the bootstrap where there are per-episode moments, or those of
-        the clusters of the fit.
+        ``bootstrap`` (episodes, needs `estimate(episodes=True)`), ``wild`` (the same moments,
+        for few clusters), ``asymptotic`` (the normal law of W), or ``auto``: the bootstrap where
+        there are per-episode moments, or those of the clusters of the fit; ``wild`` where the
+        errors of the fit are.
     draws
         Number of worlds. By default 500, and more until the simulation error of each end of
         each interval is below 5% of its width, up to 8,000; with a number, just so many, and a
@@ -183,10 +184,8 @@ def _too_few(values: dict[str, Amount]) -> tuple[str, ...]:
     if not (names := _unsettled(values)):
         return ()
     draws = len(next(iter(values.values())).draws)
-    text = (
-        f"{draws:,} draws are few: the interval of {' and of '.join(names)} has an end with a "
-        "simulation error above 5% of its width; leave the number of draws open, or draw more"
-    )
+    others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    text = f"{draws:,} draws are few for the interval of {names[0]}{others}"
     warnings.warn(text, IvviWarning, stacklevel=3)
     return (text,)
 
@@ -317,8 +316,13 @@ def _range_of(model: Dynamics) -> Actions:
 def _notes(source: Source, problem: Problem, shown: float | None, method: str) -> tuple[str, ...]:
     notes = list(problem.doubts)
     if source.clusters:
-        drawn = "resampled" if method == "bootstrap" else "not the episodes, in the law of W"
+        known = {"bootstrap": "resampled", "wild": "drawn wild"}
+        drawn = known.get(method, "not the episodes, in the law of W")
         notes.append(f"as in the fit, clusters by {' and '.join(source.clusters)} are {drawn}")
+    if source.wild and method == "asymptotic":
+        notes.append(
+            "wild draws need the moments of each cluster: fit with episodes=True (--keep-episodes)"
+        )
     if source.moments is None:
         notes.append("without moments the noise and the behaviour policy are taken as known")
     if shown is None and source.habit is not None:

@@ -70,7 +70,7 @@ def sign_changes(fit: FitView) -> tuple[int, int]:
     (W, se), (W_ls, _) = fit.estimates["iv"], fit.estimates["ls"]
     inside = fit.endogenous
     sure = np.abs(W[:, inside]) > fit.widths[:, inside] * se[:, inside]
-    if fit.facts.get("recommended") == "robust":
+    if fit.facts.get("recommended") in ("robust", "none"):
         sure = np.array([[_tells_sign(fit, o, fit.phi[j]) for j in inside] for o in fit.outputs])
     return int(np.sum(sure & (W[:, inside] * W_ls[:, inside] < 0))), int(sure.sum())
 

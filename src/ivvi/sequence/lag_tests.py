@@ -105,7 +105,9 @@ def serial_residuals(scores: Scores, names: Names, level: float) -> Check:
     """Is the residual correlated with the one before it?
 
     W was estimated from the same rows, and phi_t depends on e_t-1 (Durbin's problem), so
-    that the blocks' influence on W is added to their scores.
+    that the blocks' influence on W is added to their scores, times the slope of their total
+    in W. Of its two terms, phi_t e_t-1 and phi_t-1 e_t, the second has mean zero under the
+    null, and over few steps would only add noise to the variance: it is left out.
     """
     m, v = scores.moments, scores.moments.vector
     name = "serial dependence of residuals"
@@ -113,7 +115,7 @@ def serial_residuals(scores: Scores, names: Names, level: float) -> Check:
         return _without(name, level, NO_PAIRS)
     e, lag = m.now(scores.e), m.before(scores.e)
     found = _diagonal(scores.products(m.pairs, e, lag))
-    slope = -(m.now(v.phi).T @ scores.total @ lag + m.before(v.phi).T @ scores.total @ e)
+    slope = -(m.now(v.phi).T @ scores.total @ lag)
     found = found + np.einsum("jo,bjo->bo", slope, scores.bread @ scores.influence)
     null = "the residual is not correlated with the one before it"
     advice = (

@@ -308,15 +308,16 @@ def settled(verdict: Verdict, robust: RobustIntervals) -> Verdict:
     """Let the intervals have the last word: strong is where Wald's agree with the robust ones.
 
     An unbounded interval makes doubtful instruments weak, and strong ones doubtful: with a strong
-    first stage it is the clusters that are few.
+    first stage it is the clusters that are few. Where Wald's are not to be trusted and no robust
+    one was made, none is recommended.
     """
     if not verdict.word or verdict.word == "not identified":
         return verdict
     if not robust.found:
-        why = next(iter(robust.reasons.values()), robust.reason)
+        why = _first(robust)
         rule = f"{verdict.rule}; no robust interval to compare with: {why}" if why else verdict.rule
         word = "doubtful" if verdict.word == "strong" and robust.too_weak else verdict.word
-        return Verdict(word, rule, "wald" if word == "strong" else "robust")
+        return Verdict(word, rule, "wald" if word == "strong" else "none")
     methods = " and ".join(sorted({one.method for one in robust.found.values()}))
     apart = sum(not one.agrees for one in robust.found.values())
     told = f"{methods} intervals agree with Wald's"
@@ -327,4 +328,11 @@ def settled(verdict: Verdict, robust: RobustIntervals) -> Verdict:
     if not robust.bounded:
         told = f"{told}, and some are unbounded"
         word = "doubtful" if verdict.word == "strong" else "weak"
+    if word != "strong" and robust.reasons:
+        told = f"{told}; {len(robust.reasons)} effects have none: {_first(robust)}"
     return Verdict(word, f"{verdict.rule}; {told}", "wald" if word == "strong" else "robust")
+
+
+def _first(robust: RobustIntervals) -> str:
+    """Say why there is no interval, or one is missing."""
+    return next(iter(robust.reasons.values()), robust.reason)
