@@ -153,15 +153,15 @@ def test_the_direct_effect_comes_with_the_actions_of_those_who_see_z():
     W = np.stack([fit.W] * 2)
     left = stage.exclusion.noise_cov(fit.W)[0, 0]
     idle = -stage.returns(acting("zero", source, problem, None), E, W)
-    habit = -stage.returns(acting("behaviour", source, problem, None), E, W)
+    behaviour = -stage.returns(acting("behaviour", source, problem, None), E, W)
     error = 4 / np.sqrt(4000)
     np.testing.assert_allclose(idle.mean(axis=1), left, atol=error * idle.std())
     var_a = fit.model.acted.var()
-    g = source.habit.G[0, 2]
+    g = source.behaviour.G[0, 2]
     # the noise that W leaves holds d^2 already: what is new is the covariance 2 b d cov(a, z)
     wanted = b**2 * var_a + left + 2 * b * d * g * z.std()
-    np.testing.assert_allclose(habit.mean(axis=1), wanted, atol=error * habit.std())
-    assert np.diff(wanted)[0] < -2 * error * habit.std()  # it would show if it were missing
+    np.testing.assert_allclose(behaviour.mean(axis=1), wanted, atol=error * behaviour.std())
+    assert np.diff(wanted)[0] < -2 * error * behaviour.std()  # it would show if it were missing
 
 
 @dataclass(frozen=True)

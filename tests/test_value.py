@@ -1,4 +1,4 @@
-"""What a policy is worth: values in drawn worlds, against closed forms and simulators."""
+"""What a policy is worth: values in drawn models, against closed forms and simulators."""
 
 import json
 import warnings
@@ -24,9 +24,15 @@ from helpers import (
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError, IvviWarning
 from ivvi.estimators import Exact
-from ivvi.evaluation.actors import HabitRows, Habitual
-from ivvi.evaluation.behaviour_policy import Habit
-from ivvi.evaluation.model_draws import Worlds, asymptotic, bootstrap, estimated_world, reweighted
+from ivvi.evaluation.actors import BehaviourActor, BehaviourRows
+from ivvi.evaluation.behaviour_policy import BehaviourPolicy
+from ivvi.evaluation.model_draws import (
+    ModelDraws,
+    asymptotic,
+    bootstrap,
+    estimated_model,
+    reweighted,
+)
 from ivvi.evaluation.source import Source
 from ivvi.evaluation.valuation import Amount
 
@@ -73,12 +79,12 @@ def test_a_constant_action_has_its_closed_form_value_in_every_draw(fit):
     )
     exact = closed_form(fit.model, action, start, 30)
     assert abs(found.value.estimate - exact) < 4 * found.value.simulation_error
-    worlds, _ = bootstrap(Source.of(fit), 40, np.random.default_rng(5))
+    models, _ = bootstrap(Source.of(fit), 40, np.random.default_rng(5))
     drawn = [
         closed_form(replace(fit.model, W=W, noise_cov=F @ F.T), action, start, 30)
-        for W, F in zip(worlds.W, worlds.law.factor, strict=True)
+        for W, F in zip(models.W, models.law.factor, strict=True)
     ]
-    # the same worlds, so that only the simulation stands between the two
+    # the same models, so that only the simulation stands between the two
     assert np.corrcoef(drawn, found.value.draws)[0, 1] > 0.95
     assert found.value.draws.std() == pytest.approx(np.std(drawn), rel=0.25)
 
@@ -147,27 +153,27 @@ def test_bootstraps_of_gmm_lie_around_its_weights():
 def test_the_simulated_behaviour_is_the_simulators(simulator, simulated):
     log = simulated("linear", 2, episodes=60, horizon=40, seed=3)
     fit = ivvi.estimate(log)
-    habit = Source.of(fit).habit
-    assert habit.G.shape == (2, 5)
+    behaviour = Source.of(fit).behaviour
+    assert behaviour.G.shape == (2, 5)
     x, z = fit.model.states, fit.model.instruments
-    fitted = habit.design.psi(x, z) @ habit.G.T
-    np.testing.assert_allclose(fitted + habit.eta, fit.model.acted, atol=1e-9)
-    alone = Habit.of(fit.model, None)  # without moments: a on the features of x in phi
-    assert alone.design.psi is None
+    fitted = behaviour.features.psi(x, z) @ behaviour.G.T
+    np.testing.assert_allclose(fitted + behaviour.eta, fit.model.acted, atol=1e-9)
+    alone = BehaviourPolicy.of(fit.model, None)  # without moments: a on the features of x in phi
+    assert alone.features.psi is None
     assert alone.G.shape == (2, 3)
 
 
-def acts_of_behaviour(habit, steps, *, episodes=3000):
-    """Let the habit act in state zero for some steps; returns (steps, episodes, d_a)."""
-    actor, rows = Habitual(habit.design), HabitRows.of(habit)
+def acts_of_behaviour(behaviour, steps, *, episodes=3000):
+    """Let the behaviour act in state zero for some steps; returns (steps, episodes, d_a)."""
+    actor, rows = BehaviourActor(behaviour.features), BehaviourRows.of(behaviour)
     none = np.zeros((1, 1, 0))
-    worlds = Worlds(none, none, habit.G[None], habit.C[None], none, none, none)
+    models = ModelDraws(none, none, behaviour.G[None], behaviour.C[None], none, none, none)
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.key(0), (steps, 1, episodes))
-        x, memory = jnp.zeros((1, episodes, 1)), actor.begin(worlds, rows, episodes)
+        x, memory = jnp.zeros((1, episodes, 1)), actor.begin(models, rows, episodes)
         done = []
         for h in range(steps):
-            a, memory = actor.act(worlds, rows, x, h, memory, keys[h])
+            a, memory = actor.act(models, rows, x, h, memory, keys[h])
             done.append(np.asarray(a[0]))
     return np.array(done)
 
@@ -186,18 +192,22 @@ def small_fit(rng, *, by_episode, binary):
 
 
 def test_an_instrument_of_an_episode_is_drawn_once_for_each():
-    habit = Source.of(small_fit(np.random.default_rng(0), by_episode=True, binary=False)).habit
-    assert habit.design.by_episode
-    done = acts_of_behaviour(habit, 2)[..., 0]
+    behaviour = Source.of(
+        small_fit(np.random.default_rng(0), by_episode=True, binary=False)
+    ).behaviour
+    assert behaviour.features.by_episode
+    done = acts_of_behaviour(behaviour, 2)[..., 0]
     # a = z + noise with z the same: correlation 1 / 2, within five standard errors
     assert np.corrcoef(done)[0, 1] == pytest.approx(0.5, abs=5 / np.sqrt(3000))
-    alone = replace(habit, design=replace(habit.design, by_episode=False))
+    alone = replace(behaviour, design=replace(behaviour.features, by_episode=False))
     assert abs(np.corrcoef(acts_of_behaviour(alone, 2)[..., 0])[0, 1]) < 5 / np.sqrt(3000)
 
 
 def test_discrete_habits_keep_their_probabilities():
-    habit = Source.of(small_fit(np.random.default_rng(0), by_episode=True, binary=True)).habit
-    done = acts_of_behaviour(habit, 1)[0, :, 0]
+    behaviour = Source.of(
+        small_fit(np.random.default_rng(0), by_episode=True, binary=True)
+    ).behaviour
+    done = acts_of_behaviour(behaviour, 1)[0, :, 0]
     assert set(np.unique(done)) == {0.0, 1.0}
     # 0.3 of the simulator: the errors of 2,000 rows in 200 episodes and of 3,000 draws
     assert done.mean() == pytest.approx(0.3, abs=5 * np.hypot(0.018, 0.0085))
@@ -272,9 +282,9 @@ def test_a_learned_reward_is_valued_with_its_own_uncertainty(simulated):
 
     error = found.value.simulation_error
     assert abs(found.value.estimate - closed_form(fit.W, fit.W[2])) < 4 * error
-    worlds, _ = bootstrap(Source.of(fit), 60, np.random.default_rng(4))
-    drawn = np.array([closed_form(W, W[2]) for W in worlds.W])
-    known = np.array([closed_form(W, fit.W[2]) for W in worlds.W])
+    models, _ = bootstrap(Source.of(fit), 60, np.random.default_rng(4))
+    drawn = np.array([closed_form(W, W[2]) for W in models.W])
+    known = np.array([closed_form(W, fit.W[2]) for W in models.W])
     assert np.corrcoef(found.value.draws, drawn)[0, 1] > 0.9
     assert drawn.std() > 1.1 * known.std()  # what the reward's own row of W adds
 
@@ -342,7 +352,7 @@ def test_worlds_are_drawn_until_the_ends_are_known(fit, monkeypatch):
 
 
 def test_a_gap_is_the_confounders_help_and_misfit(fit, simulated):
-    """Linear habits of a linear world: nothing is misfit but the error of a mean of 60 returns.
+    """Linear behaviours of a linear world: nothing is misfit but the error of a mean of 60 returns.
 
     In least-squares dynamics nothing is confounded, and nothing is said to be.
     """
@@ -431,7 +441,7 @@ def test_rows_of_w_are_drawn_by_blocks_where_only_these_are_known(fit):
     drawn = asymptotic(Source.of(model), 4000, np.random.default_rng(0)).W
     np.testing.assert_allclose(drawn.std(axis=0), fit.se, rtol=0.08)
     assert isinstance(model, Dynamics)
-    assert estimated_world(Source.of(model)).W.shape == (1, d_y, d_phi)
+    assert estimated_model(Source.of(model)).W.shape == (1, d_y, d_phi)
 
 
 @pytest.fixture(scope="module")

@@ -220,8 +220,8 @@ def test_a_result_that_the_schema_does_not_know_is_not_dropped_in_silence(whole,
     out = tmp_path / "out"
     shutil.copytree(whole, out)
     records = Records.open(out)
-    records.write(next(iter(records.done)), Outcome({"luck": 1.0}), options=SMALL)
-    with pytest.raises(ValueError, match=r"no result\.luck"):
+    records.write(next(iter(records.done)), Outcome({"rollouts": 1.0}), options=SMALL)
+    with pytest.raises(ValueError, match=r"no result\.rollouts"):
         records.fold()
 
 

@@ -107,15 +107,15 @@ class Doubtful:
         noisy = replace(world, noise=gaussian(noise))
         own = self._mean_return(noisy, lambda x: policy(x))
         if rival == "behaviour":
-            return own - self._habits(world)
+            return own - self._behaviours(world)
         return own - self._mean_return(noisy, lambda x: np.zeros((len(x), self.dim)))
 
     def _mean_return(self, world: World, policy: Any) -> float:
         found = roll_out(world, policy, episodes=RUNS, horizon=HORIZON, seed=5)
         return float(found.returns.mean())
 
-    def _habits(self, world: World) -> float:
-        """What habits earn that lean on a confounder of their own, while z does what it does."""
+    def _behaviours(self, world: World) -> float:
+        """What behaviour earns that leans on a confounder of its own, while z does what it does."""
 
         def behaviour(key: Array, x: Array, z: Array, e: Array) -> Array:
             of_action, of_e = jax.random.split(key)

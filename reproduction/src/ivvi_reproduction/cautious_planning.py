@@ -21,7 +21,7 @@ from ivvi.actions import Actions
 from ivvi.errors import IvviWarning
 from ivvi.estimators import StandardErrors
 from ivvi.evaluation.actors import Actor
-from ivvi.evaluation.model_draws import Worlds, estimated_world
+from ivvi.evaluation.model_draws import ModelDraws, estimated_model
 from ivvi.evaluation.rollout import Episodes, Task, returns
 from ivvi.evaluation.source import Source
 from ivvi.features.blocks import Array
@@ -68,12 +68,12 @@ class CautiousActor(Actor):
         fallback = UsualRule(problem, usual)
         return CautiousRule(problem, inner, self.caution, given.drawn, given.towards, fallback)
 
-    def begin(self, worlds: Worlds, given: Given, count: int) -> Any:
+    def begin(self, models: ModelDraws, given: Given, count: int) -> Any:
         """Begin as the rule does."""
-        return self.rule(given).begin(len(worlds.W) * count)
+        return self.rule(given).begin(len(models.W) * count)
 
     def act(
-        self, worlds: Worlds, given: Given, x: Array, h: Array, memory: Any, keys: Array
+        self, models: ModelDraws, given: Given, x: Array, h: Array, memory: Any, keys: Array
     ) -> tuple[Array, Any]:
         """Act as the rule does."""
         a, memory = self.rule(given).act(x.reshape(-1, x.shape[-1]), h, memory)
@@ -146,7 +146,7 @@ def _given(fit: Fit) -> Given:
 
 
 def _true_value(truth: Problem, planner: CautiousActor, given: Given) -> float:
-    world = estimated_world(Source.of(truth.model))
+    world = estimated_model(Source.of(truth.model))
     episodes = Episodes(np.full((1, TRIALS, DIM), 10.0), np.arange(TRIALS)[None], 1)
     return float(returns(Task.of(truth), planner, given, world, episodes).mean())
 

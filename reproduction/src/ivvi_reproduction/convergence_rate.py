@@ -1,7 +1,7 @@
 """The rate of Theorem 4.1: with its steps, E |W_T - W*|^2 falls like 1 / T.
 
 Run it with ``python -m ivvi_reproduction.convergence_rate [--plot FILE]``. The theorem wants
-bounded features, so the cells are linear worlds in which everything that is drawn is uniform:
+bounded features, so the cells are linear models in which everything that is drawn is uniform:
 
     x' = P x - Q a + e    a = rho z + e + v    phi = [1, x, a]    psi = [1, x, z]
 

@@ -19,11 +19,11 @@ import numpy as np
 
 from ivvi.actions import Actions
 from ivvi.errors import IvviWarning
-from ivvi.evaluation.actors import HabitRows, Habitual, Planned
-from ivvi.evaluation.model_draws import estimated_world, repeated
-from ivvi.evaluation.policy_value import Inquiry
+from ivvi.evaluation.actors import BehaviourActor, BehaviourRows, Planned
+from ivvi.evaluation.model_draws import estimated_model, repeated
+from ivvi.evaluation.policy_value import ValueEstimator
 from ivvi.evaluation.rollout import Episodes, Task, returns
-from ivvi.evaluation.rollout_design import Luck
+from ivvi.evaluation.rollout_design import RolloutDesign
 from ivvi.evaluation.source import Source
 from ivvi.evaluation.valuation import INTERVALS, Amount, gains_of
 from ivvi.features.design import build_layout
@@ -143,7 +143,7 @@ class Stage:
         size = 100
         model, start = self.truth.model, self.problem.model.starts[0]
         numbers = np.arange(TRUE_EPISODES).reshape(size, -1)
-        world = repeated(estimated_world(Source.of(model)), size)
+        world = repeated(estimated_model(Source.of(model)), size)
         first = np.broadcast_to(start, (*numbers.shape, len(start)))
         task = Task.of(self.truth)
         return float(returns(task, self.planner, W, world, Episodes(first, numbers, 1)).mean())
@@ -185,16 +185,16 @@ def _fit(log: Any, features: tuple[Any, Any]) -> Fit:
 def _amounts(stage: Stage, fit: Fit, method: str, seed: int) -> dict[str, Amount]:
     source = Source.of(fit)
     problem = replace(stage.problem, model=fit.model)
-    luck = replace(Luck.of(problem, None, DRAWS, seed), count=COUNT, chunks=1)
-    inquiry = Inquiry(source, problem, luck, method, DRAWS, LEVEL, seed)
-    habit = source.habit
-    if habit is None:
+    rollouts = replace(RolloutDesign.of(problem, None, DRAWS, seed), count=COUNT, chunks=1)
+    estimator = ValueEstimator(source, problem, rollouts, method, DRAWS, LEVEL, seed)
+    behaviour = source.behaviour
+    if behaviour is None:
         raise ValueError("a log has rows")
     actors = {
         "policy": (stage.planner, fit.W),
-        "behaviour": (Habitual(habit.design), HabitRows.of(habit)),
+        "behaviour": (BehaviourActor(behaviour.features), BehaviourRows.of(behaviour)),
     }
-    values = inquiry.values(actors)
+    values = estimator.values(actors)
     return {"value": values["policy"], "gain": gains_of(values)["behaviour"]}
 
 

@@ -1,4 +1,4 @@
-"""How often intervals for the value of a plan hold the truth, in worlds that are not Gaussian.
+"""How often intervals for the value of a plan hold the truth, in models that are not Gaussian.
 
 Run it with ``python -m ivvi_reproduction.world_coverage``. A machine whose wear is a category, a
 category with a temperature that follows it, and patients who may die, each with one binary
@@ -44,7 +44,7 @@ HORIZON = 15
 DRAWS = 200
 TRUE_EPISODES = 4000
 SHARE = 0.6
-"""Probability that the next level listens to the state and the treatment, and not to luck."""
+"""Probability that the next level listens to the state and the treatment, and not to rollouts."""
 WARMER = np.array([1.0, 3.0])
 """What each level adds to the temperature."""
 FATAL = 4.0
@@ -61,7 +61,7 @@ class World:
     start
         Draws n first states, (n, d_x).
     step
-        Draws the next states from states, treatments (n,), luck u (n,), which the log's
+        Draws the next states from states, treatments (n,), rollouts u (n,), which the log's
         treatments leaned on, and a generator.
     reward, terminal
         As for `ivvi.plan`, of rows.
@@ -143,7 +143,7 @@ class Record:
 
 
 def log_of(world: World, rng: Draws) -> Any:
-    """Let doctors who see part of the luck write a log; those who died have no further rows."""
+    """Let doctors who see part of the rollouts write a log; those who died have no further rows."""
     x, alive, rows = world.start(EPISODES, rng), np.ones(EPISODES, dtype=bool), []
     for step in range(STEPS):
         u, z = rng.uniform(size=EPISODES), rng.normal(size=EPISODES)
@@ -228,7 +228,7 @@ def command(
 ) -> None:
     """Measure how often intervals hold the truth with categories and with endings."""
     check(json, force, logs=logs)
-    records = each("worlds", WORLDS, lambda world: measure(world, logs, seed))
+    records = each("models", WORLDS, lambda world: measure(world, logs, seed))
     tell(table(records), records, json, force)
 
 

@@ -26,7 +26,7 @@ def value(  # noqa: PLR0913
         typer.Option(help="auto, asymptotic; bootstrap or wild (after fit --keep-episodes)."),
     ] = "auto",
     draws: Annotated[
-        int | None, typer.Option(help="Worlds drawn. [default: 500, or as many as it takes]")
+        int | None, typer.Option(help="ModelDraws drawn. [default: 500, or as many as it takes]")
     ] = None,
     replan: Annotated[bool, typer.Option("--replan", help="Plan again in every draw.")] = False,
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
@@ -63,8 +63,8 @@ def value(  # noqa: PLR0913
     shown = None
     if log is not None:
         shown = open_like(log, fit.roles, drop_missing=fit.counts.missing > 0)
-    worlds = None if draws is None else draws * (1 + len(rivals) + replan)
-    with progress("worlds", worlds) as bar:
+    models = None if draws is None else draws * (1 + len(rivals) + replan)
+    with progress("models", models) as bar:
         found = value_policy(
             valued,
             fit,

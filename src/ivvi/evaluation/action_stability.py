@@ -1,4 +1,4 @@
-"""How firmly a log recommends an action: the plans of other worlds that it allows."""
+"""How firmly a log recommends an action: the plans of other models that it allows."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def stability(
     draws: int = 200,
     seed: int = 0,
 ) -> Stability:
-    """Plan again in worlds that the log allows, and compare what is recommended in `states`.
+    """Plan again in models that the log allows, and compare what is recommended in `states`.
 
     Parameters
     ----------
@@ -108,8 +108,8 @@ def stability(
     x = np.atleast_2d(np.asarray(states, dtype=np.float64))
     actions = policy(x)
     planner = planner_of(policy)
-    worlds, _ = draw(source, method, draws, np.random.default_rng(seed))
-    drawn = _actions(planner, policy.problem, worlds.W, x)
+    models, _ = draw(source, method, draws, np.random.default_rng(seed))
+    drawn = _actions(planner, policy.problem, models.W, x)
     model = source.model
     outside = None
     if len(model.acted):

@@ -1,6 +1,6 @@
-"""Who acts in a stack of worlds: fixed policies, the log's habits, a plan for each world.
+"""Who acts in a stack of models: fixed policies, the behaviour policy, a plan for each model.
 
-An actor acts for B worlds with n episodes each, x (B, n, d_x). What differs between calls
+An actor acts for B models with n episodes each, x (B, n, d_x). What differs between calls
 of one kind is an argument of the compiled simulation and not a part of it.
 """
 
@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi.dynamics.rollout import Decision
-from ivvi.evaluation.behaviour_policy import Design, Habit
-from ivvi.evaluation.model_draws import Worlds
+from ivvi.evaluation.behaviour_policy import BehaviourFeatures, BehaviourPolicy
+from ivvi.evaluation.model_draws import ModelDraws
 from ivvi.features.blocks import Array
 from ivvi.planning import Planner
 
@@ -27,17 +27,17 @@ Acting = tuple[Any, Any]
 class Actor(Protocol):
     """Acts in every world of a stack."""
 
-    def begin(self, worlds: Worlds, given: Any, count: int) -> Any:
+    def begin(self, models: ModelDraws, given: Any, count: int) -> Any:
         """Return what is remembered between steps, for `count` episodes of each world."""
         ...
 
     def act(
-        self, worlds: Worlds, given: Any, x: Array, h: Array, memory: Any, keys: Array
+        self, models: ModelDraws, given: Any, x: Array, h: Array, memory: Any, keys: Array
     ) -> tuple[Array, Any]:
         """Return actions (B, n, d_a) for states (B, n, d_x), and what to remember."""
         ...
 
-    def pushed(self, worlds: Worlds, given: Any, x: Array, memory: Any) -> Array | float:
+    def pushed(self, models: ModelDraws, given: Any, x: Array, memory: Any) -> Array | float:
         """Return what the instrument just acted on does by itself, (B, n, d_y).
 
         To those who act on none it is a part of the noise.
@@ -60,12 +60,12 @@ class Fixed(Actor):
         decision = Decision.of(policy)
         return cls(decision), decision.numbers
 
-    def begin(self, worlds: Worlds, given: Any, count: int) -> Any:
+    def begin(self, models: ModelDraws, given: Any, count: int) -> Any:
         """Let the policy begin once for each episode of each world."""
-        return self.decision.begin(len(worlds.W) * count)
+        return self.decision.begin(len(models.W) * count)
 
     def act(
-        self, worlds: Worlds, given: Any, x: Array, h: Array, memory: Any, keys: Array
+        self, models: ModelDraws, given: Any, x: Array, h: Array, memory: Any, keys: Array
     ) -> tuple[Array, Any]:
         """Ask the policy."""
         a, memory = self.decision.decide(given, x.reshape(-1, x.shape[-1]), h, memory)
@@ -76,19 +76,19 @@ class Fixed(Actor):
 class OneAction(Actor):
     """One action, `given`, whatever the state."""
 
-    def begin(self, worlds: Worlds, given: Any, count: int) -> Any:
+    def begin(self, models: ModelDraws, given: Any, count: int) -> Any:
         """Nothing is remembered."""
         return ()
 
     def act(
-        self, worlds: Worlds, given: Array, x: Array, h: Array, memory: Any, keys: Array
+        self, models: ModelDraws, given: Array, x: Array, h: Array, memory: Any, keys: Array
     ) -> tuple[Array, Any]:
         """Return the action."""
         return jnp.broadcast_to(given, (*x.shape[:2], len(given))), memory
 
 
-class HabitRows(NamedTuple):
-    """Rows of the log from which habits draw (`Habit`), and the range of the actions."""
+class BehaviourRows(NamedTuple):
+    """Rows of the log that a `BehaviourPolicy` draws from, and the range of the actions."""
 
     eta: np.ndarray
     zeta: np.ndarray
@@ -97,53 +97,61 @@ class HabitRows(NamedTuple):
     levels: np.ndarray
 
     @classmethod
-    def of(cls, habit: Habit) -> HabitRows:
-        """Return what of a habit is the same in every world."""
-        return cls(habit.eta, habit.zeta, habit.low, habit.high, habit.levels)
+    def of(cls, behaviour: BehaviourPolicy) -> BehaviourRows:
+        """Return what of a behaviour policy is the same in every model."""
+        return cls(behaviour.eta, behaviour.zeta, behaviour.low, behaviour.high, behaviour.levels)
 
 
 @dataclass(frozen=True)
-class Habitual(Actor):
+class BehaviourActor(Actor):
     """The log's own policy without the confounder, with each world's G and C.
 
-    It is given `HabitRows`.
+    It is given `BehaviourRows`.
     """
 
-    design: Design
+    features: BehaviourFeatures
 
-    def begin(self, worlds: Worlds, given: HabitRows, count: int) -> Any:
+    def begin(self, models: ModelDraws, given: BehaviourRows, count: int) -> Any:
         """Remember which row's instrument an episode has, where it has one."""
-        return jnp.zeros((len(worlds.W), count), int)
+        return jnp.zeros((len(models.W), count), int)
 
     def act(
-        self, worlds: Worlds, given: HabitRows, x: Array, h: Array, memory: Array, keys: Array
+        self,
+        models: ModelDraws,
+        given: BehaviourRows,
+        x: Array,
+        h: Array,
+        memory: Array,
+        keys: Array,
     ) -> tuple[Array, Any]:
         """Draw rows, and do in x what was done there."""
         for_row, for_z, for_level = jnp.moveaxis(_each(jax.random.split, keys, 3), -1, 0)
         row = _each(jax.random.randint, for_row, (), 0, len(given.eta))
-        if self.design.by_episode:
+        if self.features.by_episode:
             drawn = _each(jax.random.randint, for_z, (), 0, len(given.eta))
             memory = jnp.where(h == 0, drawn, memory)
         else:
             memory = row
-        mean = jnp.einsum("bnp,bap->bna", self._psi(worlds, given, x, memory), worlds.G)
+        mean = jnp.einsum("bnp,bap->bna", self._psi(models, given, x, memory), models.G)
         a = jnp.clip(mean + jnp.asarray(given.eta)[row], given.low, given.high)
         u = _each(jax.random.uniform, for_level, (len(given.low),))
         return _on_levels(a, mean, u, jnp.asarray(given.levels)), memory
 
-    def pushed(self, worlds: Worlds, given: HabitRows, x: Array, memory: Array) -> Array | float:
+    def pushed(
+        self, models: ModelDraws, given: BehaviourRows, x: Array, memory: Array
+    ) -> Array | float:
         """Return the direct effect of the instrument that was drawn."""
-        if self.design.psi is None or worlds.direct.shape[-1] == 0:
+        if self.features.psi is None or models.direct.shape[-1] == 0:
             return 0.0
-        return jnp.einsum("bnp,byp->bny", self._psi(worlds, given, x, memory), worlds.direct)
+        return jnp.einsum("bnp,byp->bny", self._psi(models, given, x, memory), models.direct)
 
-    def _psi(self, worlds: Worlds, given: HabitRows, x: Array, row: Array) -> Array:
+    def _psi(self, models: ModelDraws, given: BehaviourRows, x: Array, row: Array) -> Array:
         """Return psi(x, z), (B, n, d_psi), for the instruments of these rows."""
-        F = self.design.f(x, x)
-        if self.design.psi is None:
+        F = self.features.f(x, x)
+        if self.features.psi is None:
             return F
-        z = jnp.einsum("bnf,bzf->bnz", F, worlds.C) + jnp.asarray(given.zeta)[row]
-        return self.design.psi(x, z)
+        z = jnp.einsum("bnf,bzf->bnz", F, models.C) + jnp.asarray(given.zeta)[row]
+        return self.features.psi(x, z)
 
 
 @dataclass(frozen=True)

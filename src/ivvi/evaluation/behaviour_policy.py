@@ -4,7 +4,7 @@
 
 with f the features of psi that look at the state alone. In the log eta leans on the hidden
 confounder that moves the next state too, which flatters the actions. Here zeta and eta are
-those of rows of the log drawn at random: the same habits, with nobody's help.
+those of rows of the log drawn at random: the same behaviours, with nobody's help.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RAW = Power(1, "input")
 
 
 @dataclass(frozen=True)
-class Design:
+class BehaviourFeatures:
     """The features of the behaviour policy.
 
     Attributes
@@ -47,7 +47,7 @@ class Design:
     by_episode: bool = False
 
     @classmethod
-    def of(cls, model: Dynamics, layout: Layout | None) -> Design:
+    def of(cls, model: Dynamics, layout: Layout | None) -> BehaviourFeatures:
         """Take psi from the layout of the moments; without one, the states' features of phi."""
         z = model.instruments
         source = model.phi if layout is None else layout.psi
@@ -64,12 +64,12 @@ class Design:
 
 
 @dataclass(frozen=True, eq=False)
-class Habit:
+class BehaviourPolicy:
     """Behaviour fitted to a log.
 
     Attributes
     ----------
-    design
+    features
         Features.
     G, C
         Coefficients of a, (d_a, d_psi), and of z, (d_z, d_f).
@@ -82,7 +82,7 @@ class Habit:
         repeated; NaN for continuous columns.
     """
 
-    design: Design
+    features: BehaviourFeatures
     G: np.ndarray
     C: np.ndarray
     eta: np.ndarray
@@ -92,32 +92,32 @@ class Habit:
     levels: np.ndarray
 
     @classmethod
-    def of(cls, model: Dynamics, moments: Moments | None) -> Habit | None:
+    def of(cls, model: Dynamics, moments: Moments | None) -> BehaviourPolicy | None:
         """Fit the behaviour policy; None where no rows of the log are at hand."""
         if len(model.acted) == 0:
             return None
-        design = Design.of(model, None if moments is None else moments.layout)
+        features = BehaviourFeatures.of(model, None if moments is None else moments.layout)
         x, a, z = model.states, model.acted, model.instruments
-        F = design.f(x, x)
-        Psi, z = (F, np.zeros((len(x), 0))) if design.psi is None else (design.psi(x, z), z)
-        fitted = None if moments is None else coefficients(moments, design, model)
+        F = features.f(x, x)
+        Psi, z = (F, np.zeros((len(x), 0))) if features.psi is None else (features.psi(x, z), z)
+        fitted = None if moments is None else coefficients(moments, features, model)
         G, C = fitted or (slopes_of(Psi, a), slopes_of(F, z))
         bounds = a.min(axis=0), a.max(axis=0)
-        return cls(design, G, C, a - Psi @ G.T, z - F @ C.T, *bounds, _levels(a))
+        return cls(features, G, C, a - Psi @ G.T, z - F @ C.T, *bounds, _levels(a))
 
 
 def coefficients(
-    moments: Moments, design: Design, model: Dynamics
+    moments: Moments, features: BehaviourFeatures, model: Dynamics
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return G and C from moments; None where a, z or f are not among their columns."""
     places = {argument: at for block, argument, at in moments.layout.pieces if block == RAW}
-    if design.psi is None or not design.of_state or len(places) < 2:
+    if features.psi is None or not features.of_state or len(places) < 2:
         return None
     R = np.vstack([moments.mean, compress(moments)])  # R^T R = E[v v^T]
     psi = np.array(moments.layout.psi_columns)
     a = R[:, places["action"] :][:, : len(model.action)]
     z = R[:, places["instrument"] :][:, : model.instruments.shape[1]]
-    return slopes_of(R[:, psi], a), slopes_of(R[:, psi[list(design.of_state)]], z)
+    return slopes_of(R[:, psi], a), slopes_of(R[:, psi[list(features.of_state)]], z)
 
 
 def _levels(a: np.ndarray) -> np.ndarray:

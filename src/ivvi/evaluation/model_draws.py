@@ -1,4 +1,4 @@
-"""Worlds that the log allows: draws of everything that was estimated, together.
+"""ModelDraws that the log allows: draws of everything that was estimated, together.
 
 Three ways. *Asymptotic*: W from its (clustered) normal law; the noise covariance that W leaves
 in the moments, with its own sampling error; the behaviour policy given W, through the scores
@@ -18,7 +18,7 @@ from ivvi.dynamics.next_state import NoiseLaw, noise_law, square_root
 from ivvi.errors import InputError, hint
 from ivvi.estimators import Exact
 from ivvi.estimators.whitening import whiten
-from ivvi.evaluation.behaviour_policy import RAW, Habit, coefficients
+from ivvi.evaluation.behaviour_policy import RAW, BehaviourPolicy, coefficients
 from ivvi.evaluation.source import Source
 from ivvi.evaluation.wild_scores import left_out, wild_draws, wild_weights
 from ivvi.moments import EpisodeMoments, Moments
@@ -27,8 +27,8 @@ METHODS = ("auto", "bootstrap", "wild", "asymptotic")
 FEW_EPISODES = 10
 
 
-class Worlds(NamedTuple):
-    """A stack of B estimated worlds.
+class ModelDraws(NamedTuple):
+    """A stack of B estimated models.
 
     W (B, d_y, d_phi); what their noise covariances make of standard normal draws, two matrices
     (B, d_x, d_x) each; the behaviour policy's G (B, d_a, d_psi) and C (B, d_z, d_f), of width 0
@@ -45,24 +45,26 @@ class Worlds(NamedTuple):
     direct: np.ndarray
     fade: np.ndarray
 
-    def rows(self, at: Any) -> Worlds:
-        """Return the worlds with these numbers."""
+    def rows(self, at: Any) -> ModelDraws:
+        """Return the models with these numbers."""
         W, law, *rest = self
-        return Worlds(W[at], NoiseLaw(*(part[at] for part in law)), *(part[at] for part in rest))
+        return ModelDraws(
+            W[at], NoiseLaw(*(part[at] for part in law)), *(part[at] for part in rest)
+        )
 
 
-def estimated_world(source: Source) -> Worlds:
+def estimated_model(source: Source) -> ModelDraws:
     """Return the estimate itself as a stack of one."""
-    model, habit = source.model, source.habit
-    G, C = (np.zeros((0, 0)),) * 2 if habit is None else (habit.G, habit.C)
+    model, behaviour = source.model, source.behaviour
+    G, C = (np.zeros((0, 0)),) * 2 if behaviour is None else (behaviour.G, behaviour.C)
     law, valid = model.noise_law, np.zeros((len(model.W), 0))
-    return Worlds(model.W, law, G, C, model.reach, valid, model.fade).rows(None)
+    return ModelDraws(model.W, law, G, C, model.reach, valid, model.fade).rows(None)
 
 
 def draw(
     source: Source, method: str, count: int, rng: np.random.Generator
-) -> tuple[Worlds, np.ndarray | None]:
-    """Draw worlds; returns the weights of episodes too, (B, E), where they were resampled."""
+) -> tuple[ModelDraws, np.ndarray | None]:
+    """Draw models; returns the weights of episodes too, (B, E), where they were resampled."""
     chosen = drawing_method(source, method)
     if chosen == "bootstrap":
         return bootstrap(source, count, rng)
@@ -72,9 +74,9 @@ def draw(
 
 
 def drawing_method(source: Source, method: str) -> str:
-    """Return how worlds are drawn: ``auto`` is a bootstrap where there are episodes."""
+    """Return how models are drawn: ``auto`` is a bootstrap where there are episodes."""
     if method not in METHODS:
-        raise InputError(f"unknown method {method!r} of drawing worlds{hint(method, METHODS)}")
+        raise InputError(f"unknown method {method!r} of drawing models{hint(method, METHODS)}")
     if method != "auto":
         return method
     if not source.resampled:
@@ -82,23 +84,23 @@ def drawing_method(source: Source, method: str) -> str:
     return "wild" if source.wild else "bootstrap"
 
 
-def asymptotic(source: Source, count: int, rng: np.random.Generator) -> Worlds:
+def asymptotic(source: Source, count: int, rng: np.random.Generator) -> ModelDraws:
     """Draw W from N(W, W_cov), and the rest given W."""
-    model, moments, habit = source.model, source.moments, source.habit
+    model, moments, behaviour = source.model, source.moments, source.behaviour
     dW = rng.normal(size=(count, model.W.size)) @ model.weight_root.T
     dW = dW.reshape(count, *model.W.shape)
-    d, same = model.d_next, repeated(estimated_world(source), count)
+    d, same = model.d_next, repeated(estimated_model(source), count)
     if moments is None:
         return same._replace(W=model.W + dW)
     noise = noise_left(model, moments, model.W + dW)[:, :d, :d]
     law = noise_law(_with_sampling_error(noise, moments.n, rng), model.categories)
-    G, C = _habits(moments, habit, model, dW, rng)
+    G, C = _behaviours(moments, behaviour, model, dW, rng)
     return same._replace(W=model.W + dW, law=law, G=G, C=C)
 
 
 def bootstrap(
     source: Source, count: int, rng: np.random.Generator
-) -> tuple[Worlds, np.ndarray | None]:
+) -> tuple[ModelDraws, np.ndarray | None]:
     """Estimate again with episodes counted Poisson(1) times; returns the weights too, (B, E).
 
     Where the moments are kept by a cluster column its values are counted instead, and no
@@ -115,12 +117,12 @@ def bootstrap(
         )
     weights = rng.poisson(1.0, size=(count, len(held))).astype(float)
     W, noise, G, C = _estimates(source, weights)
-    same = repeated(estimated_world(source), count)
-    worlds = same._replace(W=W, law=noise_law(noise, source.model.categories), G=G, C=C)
-    return worlds, None if held.by else weights  # first states are of episodes, not of clusters
+    same = repeated(estimated_model(source), count)
+    models = same._replace(W=W, law=noise_law(noise, source.model.categories), G=G, C=C)
+    return models, None if held.by else weights  # first states are of episodes, not of clusters
 
 
-def wild(source: Source, count: int, rng: np.random.Generator) -> Worlds:
+def wild(source: Source, count: int, rng: np.random.Generator) -> ModelDraws:
     """Move all estimates along what each cluster does to them, by Webb's numbers."""
     out = left_out(len(_groups(source)), rng)
     weights = wild_weights(len(out), count, rng)
@@ -129,7 +131,7 @@ def wild(source: Source, count: int, rng: np.random.Generator) -> Worlds:
         wild_draws(all_of_it[0], without, weights)
         for all_of_it, without in zip(whole, _estimates(source, out), strict=True)
     )
-    same = repeated(estimated_world(source), count)
+    same = repeated(estimated_model(source), count)
     return same._replace(W=W, law=noise_law(noise, source.model.categories), G=G, C=C)
 
 
@@ -150,17 +152,17 @@ def _groups(source: Source) -> EpisodeMoments:
 
 def _estimates(source: Source, weights: np.ndarray) -> tuple[np.ndarray, ...]:
     """Return W, the noise, G and C, each (B, ...), with groups counted `weights` (B, G) times."""
-    model, moments, habit = source.model, source.moments, source.habit
+    model, moments, behaviour = source.model, source.moments, source.behaviour
     if moments is None:
         raise ValueError("there are no moments")
-    d, found, same = model.d_next, [], estimated_world(source)
+    d, found, same = model.d_next, [], estimated_model(source)
     again = source.method.solve(moments.without_episodes())
     shift, excess = model.W - again.W, model.noise_cov - again.noise_cov
     for row in weights:
         drawn = reweighted(moments, row)
         estimate = source.method.solve(drawn)
-        habits = None if habit is None else coefficients(drawn, habit.design, model)
-        G, C = habits or (same.G[0], same.C[0])
+        behaviours = None if behaviour is None else coefficients(drawn, behaviour.features, model)
+        G, C = behaviours or (same.G[0], same.C[0])
         found.append((estimate.W + shift, (estimate.noise_cov + excess)[:d, :d], G, C))
     return tuple(np.array(part) for part in zip(*found, strict=True))
 
@@ -214,9 +216,9 @@ def _with_sampling_error(noise: np.ndarray, n: int, rng: np.random.Generator) ->
     return drawn
 
 
-def _habits(
+def _behaviours(
     moments: Moments,
-    habit: Habit | None,
+    behaviour: BehaviourPolicy | None,
     model: Dynamics,
     dW: np.ndarray,
     rng: np.random.Generator,
@@ -228,11 +230,11 @@ def _habits(
     to what overidentification leaves free, and S_eta from S_u by regression.
     """
     count, n = len(dW), moments.n
-    if habit is None:
+    if behaviour is None:
         return (np.zeros((count, 0, 0)),) * 2
-    fitted = coefficients(moments, habit.design, model)
+    fitted = coefficients(moments, behaviour.features, model)
     if fitted is None:
-        return tuple(np.repeat(part[None], count, axis=0) for part in (habit.G, habit.C))  # type: ignore[return-value]
+        return tuple(np.repeat(part[None], count, axis=0) for part in (behaviour.G, behaviour.C))  # type: ignore[return-value]
     layout, space = moments.layout, whiten(moments)
     exact = Exact().solve(moments)
     place = {argument: at for block, argument, at in layout.pieces if block == RAW}
@@ -240,7 +242,7 @@ def _habits(
     R = np.zeros((len(exact.W) + d_a, layout.width))
     R[: len(exact.W)] = exact.residual_map
     R[len(exact.W) :, place["action"] : place["action"] + d_a] = np.eye(d_a)
-    R[len(exact.W) :, list(layout.psi_columns)] -= habit.G
+    R[len(exact.W) :, list(layout.psi_columns)] -= behaviour.G
     Omega, d_y = _second(moments, R), len(exact.W)
     back = np.linalg.pinv(exact.influence.T)
     free = np.eye(space.rank) - exact.influence.T @ back
@@ -248,19 +250,19 @@ def _habits(
     slope = Omega[d_y:, :d_y] @ np.linalg.pinv(Omega[:d_y, :d_y])
     rest = Omega[d_y:, d_y:] - slope @ Omega[:d_y, d_y:]
     S_eta = slope @ S_u + _scaled(rest, (count, d_a, space.rank), rng) / np.sqrt(n)
-    G = habit.G + S_eta @ space.of_psi(layout).T
-    return G, _instruments(moments, habit, rng, count)
+    G = behaviour.G + S_eta @ space.of_psi(layout).T
+    return G, _instruments(moments, behaviour, rng, count)
 
 
 def _instruments(
-    moments: Moments, habit: Habit, rng: np.random.Generator, count: int
+    moments: Moments, behaviour: BehaviourPolicy, rng: np.random.Generator, count: int
 ) -> np.ndarray:
     """Draw C with its own, homoskedastic, sampling error."""
-    columns = np.array(moments.layout.psi_columns)[list(habit.design.of_state)]
+    columns = np.array(moments.layout.psi_columns)[list(behaviour.features.of_state)]
     gram = moments.second[np.ix_(columns, columns)]
     root = square_root(np.linalg.pinv(gram)) / np.sqrt(moments.n)
-    spread = habit.zeta.T @ habit.zeta / len(habit.zeta)
-    drawn: np.ndarray = habit.C + _scaled(spread, (count, *habit.C.shape), rng) @ root.T
+    spread = behaviour.zeta.T @ behaviour.zeta / len(behaviour.zeta)
+    drawn: np.ndarray = behaviour.C + _scaled(spread, (count, *behaviour.C.shape), rng) @ root.T
     return drawn
 
 
@@ -272,6 +274,6 @@ def _scaled(
     return drawn
 
 
-def repeated(worlds: Worlds, count: int) -> Worlds:
+def repeated(models: ModelDraws, count: int) -> ModelDraws:
     """Return a stack of one `count` times."""
-    return worlds.rows(np.zeros(count, dtype=int))
+    return models.rows(np.zeros(count, dtype=int))

@@ -1,4 +1,4 @@
-"""Several policies in the same drawn worlds, under the same luck."""
+"""Values of several policies in the same drawn models, under the same noise."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 import numpy as np
 
 from ivvi.evaluation.actors import Acting, Fixed, Planned
-from ivvi.evaluation.model_draws import Worlds, draw, estimated_world, repeated
+from ivvi.evaluation.model_draws import ModelDraws, draw, estimated_model, repeated
 from ivvi.evaluation.rollout import Episodes, Task, in_chunks, returns
-from ivvi.evaluation.rollout_design import Luck
+from ivvi.evaluation.rollout_design import RolloutDesign
 from ivvi.evaluation.source import Source
 from ivvi.evaluation.valuation import Amount
 from ivvi.planning import MPC, Problem
 
 
 @dataclass(frozen=True, eq=False)
-class Inquiry:
-    """What is asked of a log: a problem, in worlds drawn by some method, with some luck.
+class ValueEstimator:
+    """Values policies in a problem, in models drawn by some method, over the same rollouts.
 
-    Inquiries of another `stage` draw other worlds.
+    Estimators of another `stage` draw other models.
     """
 
     source: Source
     problem: Problem
-    luck: Luck
+    rollouts: RolloutDesign
     method: str = "auto"
     draws: int = 500
     level: float = 0.95
@@ -36,16 +36,16 @@ class Inquiry:
     stage: int = 0
 
     @cached_property
-    def worlds(self) -> Worlds:
-        """The worlds that were drawn."""
+    def models(self) -> ModelDraws:
+        """The models that were drawn."""
         return self._drawn[0]
 
     @cached_property
-    def _drawn(self) -> tuple[Worlds, np.ndarray]:
-        """The worlds, and the weights of groups of episodes in each (`Luck.shares`)."""
+    def _drawn(self) -> tuple[ModelDraws, np.ndarray]:
+        """The models, and the weights of groups of episodes in each (`RolloutDesign.shares`)."""
         rng = np.random.default_rng([self.seed, self.stage] if self.stage else self.seed)
-        worlds, weights = draw(self.source, self.method, self.draws, rng)
-        return worlds, self.luck.shares(self.draws, weights, rng)
+        models, weights = draw(self.source, self.method, self.draws, rng)
+        return models, self.rollouts.shares(self.draws, weights, rng)
 
     def values(self, actors: Mapping[str, Acting], planner: Any = None) -> dict[str, Amount]:
         """Return the value of each; with a `planner`, the first is planned again in each draw."""
@@ -53,9 +53,9 @@ class Inquiry:
         for i, (name, acting) in enumerate(actors.items()):
             first = self.in_estimate(*acting)
             rest = self._again(planner, first) if planner and i == 0 else self._in_draws(*acting)
-            estimate, drawn = self.luck.combine(first, rest, shares)
+            estimate, drawn = self.rollouts.combine(first, rest, shares)
             if planner and i == 0:  # the estimate was as optimistic as the draws say
-                estimate += float(np.median((rest - first[: self.luck.count]).mean(axis=1)))
+                estimate += float(np.median((rest - first[: self.rollouts.count]).mean(axis=1)))
             error = float(first.std() / np.sqrt(first.size))
             found[name] = Amount(estimate, drawn, self.level, error)
         return found
@@ -66,14 +66,14 @@ class Inquiry:
 
     def in_estimate(self, actor: Any, given: Any) -> np.ndarray:
         """Return the returns of many episodes in the estimated world, (N,)."""
-        one = repeated(estimated_world(self.source), self.luck.size)
-        parts = [returns(self._task, actor, given, one, some) for some in self.luck.episodes()]
+        one = repeated(estimated_model(self.source), self.rollouts.size)
+        parts = [returns(self._task, actor, given, one, some) for some in self.rollouts.episodes()]
         return np.concatenate([part.ravel() for part in parts])
 
     def _in_draws(self, actor: Any, given: Any) -> np.ndarray:
         """Return those of a few episodes in each drawn world, (B, n)."""
-        few, size = self.luck.few, self.luck.size
-        return in_chunks(self._task, actor, given, self.worlds, few, size, self.progress)
+        few, size = self.rollouts.few, self.rollouts.size
+        return in_chunks(self._task, actor, given, self.models, few, size, self.progress)
 
     def _again(self, planner: Any, first: np.ndarray) -> np.ndarray:
         """Return what stands for them when every draw has a plan of its own, (B, n).
@@ -81,30 +81,30 @@ class Inquiry:
         How much too good a plan looks to the world that it was made for, V_b(pi_b) - V(pi_b),
         is how much too good the estimate's own plan looks; this is its value less that.
         """
-        both = self.worlds, repeated(estimated_world(self.source), self.draws)
+        both = self.models, repeated(estimated_model(self.source), self.draws)
         if isinstance(planner, MPC):
             again = Planned(planner, self.problem.with_weights)
-            few, size, bar = self.luck.few, self.luck.size, self.progress
+            few, size, bar = self.rollouts.few, self.rollouts.size, self.progress
             own, here = (
-                in_chunks(self._task, again, self.worlds.W, some, few, size, bar) for some in both
+                in_chunks(self._task, again, self.models.W, some, few, size, bar) for some in both
             )
         else:
             own, here = self._one_by_one(planner, both)
-        adjusted: np.ndarray = first[: self.luck.count] - (own - here)
+        adjusted: np.ndarray = first[: self.rollouts.count] - (own - here)
         return adjusted
 
     def _one_by_one(
-        self, planner: Any, both: tuple[Worlds, Worlds]
+        self, planner: Any, both: tuple[ModelDraws, ModelDraws]
     ) -> tuple[np.ndarray, np.ndarray]:
         """Plan and simulate draw after draw, for planners that cannot be traced."""
         found: list[list[np.ndarray]] = [[], []]
-        few = self.luck.few
+        few = self.rollouts.few
         alone = Episodes(few.starts[:1], few.numbers[:1], few.seed)
-        for b, W in enumerate(self.worlds.W):
+        for b, W in enumerate(self.models.W):
             again = self.problem.with_weights(W)
             acting = Fixed.of(planner.solve(again))
-            for worlds, kept in zip(both, found, strict=True):
-                some = worlds.rows(slice(b, b + 1))
+            for models, kept in zip(both, found, strict=True):
+                some = models.rows(slice(b, b + 1))
                 kept.append(returns(self._task, *acting, some, alone)[0])
             if self.progress:
                 self.progress(1)

@@ -1,7 +1,7 @@
-"""Returns of a policy in many worlds at once, all under the same noise.
+"""Returns of a policy in many models at once, all under the same noise.
 
 The noise of (episode, step) is the same in every world and for every policy, so that
-differences of returns are differences of the worlds and of the policies.
+differences of returns are differences of the models and of the policies.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ivvi.dynamics.model import beyond
 from ivvi.dynamics.next_state import Categories, next_state
 from ivvi.errors import InputError
 from ivvi.evaluation.actors import Actor, Fixed, Planned
-from ivvi.evaluation.model_draws import Worlds
+from ivvi.evaluation.model_draws import ModelDraws
 from ivvi.features.blocks import Array
 from ivvi.features.feature_map import FeatureMap
 from ivvi.planning import Problem
@@ -56,15 +56,15 @@ class Task:
         )
 
     def step(
-        self, worlds: Worlds, x: Array, a: Array, noise: Array, h: Array, pushed: Any = 0.0
+        self, models: ModelDraws, x: Array, a: Array, noise: Array, h: Array, pushed: Any = 0.0
     ) -> tuple[Array, Array]:
         """Return the next states (B, n, d_x) and the rewards (B, n)."""
-        inside = jnp.clip(x, worlds.reach[:, :1], worlds.reach[:, 1:])
-        y = jnp.einsum("bnf,byf->bny", self.phi(inside, a), worlds.W) + pushed
-        x_next = next_state(y[..., : self.d_x], noise, worlds.law, self.categories)
+        inside = jnp.clip(x, models.reach[:, :1], models.reach[:, 1:])
+        y = jnp.einsum("bnf,byf->bny", self.phi(inside, a), models.W) + pushed
+        x_next = next_state(y[..., : self.d_x], noise, models.law, self.categories)
         x_next = jnp.clip(x_next, -FAR, FAR)
         if isinstance(self.reward, Learned):
-            lost = beyond(x, worlds.reach[:, None], worlds.fade[:, None])
+            lost = beyond(x, models.reach[:, None], models.fade[:, None])
             return x_next, y[..., -1] - lost
         return x_next, self.reward(x, a, x_next, h)
 
@@ -75,15 +75,17 @@ class Task:
 
 @dataclass(frozen=True)
 class Episodes:
-    """Where episodes start, (B, n, d_x), and the number of each, (B, n), which is its luck."""
+    """Where episodes start, (B, n, d_x), and the number of each, (B, n), which fixes its noise."""
 
     starts: np.ndarray
     numbers: np.ndarray
     seed: int = 0
 
 
-def returns(task: Task, actor: Any, given: Any, worlds: Worlds, episodes: Episodes) -> np.ndarray:
-    """Return sum_h discount^h r_h of each episode in each world, (B, n).
+def returns(
+    task: Task, actor: Any, given: Any, models: ModelDraws, episodes: Episodes
+) -> np.ndarray:
+    """Return sum_h discount^h r_h of each episode in each model, (B, n).
 
     `actor` is an `Actor`, or any function of states (m, d_x), which is called once a step.
     """
@@ -92,25 +94,25 @@ def returns(task: Task, actor: Any, given: Any, worlds: Worlds, episodes: Episod
         keys = jax.vmap(jax.vmap(partial(jax.random.fold_in, key)))(jnp.asarray(episodes.numbers))
         starts = jnp.asarray(episodes.starts)
         if not hasattr(actor, "begin") and not isinstance(actor, Planned):
-            return _called(task, actor, worlds, starts, keys)
-        return np.asarray(_compiled(task, actor)(worlds, given, starts, keys))
+            return _called(task, actor, models, starts, keys)
+        return np.asarray(_compiled(task, actor)(models, given, starts, keys))
 
 
 def in_chunks(
     task: Task,
     actor: Any,
     given: Any,
-    worlds: Worlds,
+    models: ModelDraws,
     episodes: Episodes,
     size: int,
     progress: Callable[[int], None] | None = None,
 ) -> np.ndarray:
-    """Do the same, `size` worlds at a time; episodes (size, n) are those of every chunk."""
-    found, count = [], len(worlds.W)
+    """Do the same, `size` models at a time; episodes (size, n) are those of every chunk."""
+    found, count = [], len(models.W)
     for first in range(0, count, size):
         rows = np.minimum(np.arange(first, first + size), count - 1)
         own = given[rows] if isinstance(actor, Planned) and given.ndim == 3 else given
-        some = worlds.rows(rows)
+        some = models.rows(rows)
         found.append(returns(task, actor, own, some, episodes)[: count - first])
         if progress:
             progress(len(found[-1]))
@@ -126,38 +128,40 @@ def _compiled(task: Task, actor: Any) -> Callable[..., Array]:
         alone = world.rows(None)
         return alike(alone, W, starts[None], keys[None])[0]
 
-    def alike(worlds: Worlds, W: Array, starts: Array, keys: Array) -> Array:
+    def alike(models: ModelDraws, W: Array, starts: Array, keys: Array) -> Array:
         rule, numbers = Fixed.of(actor.rule(W))
-        return _run(task, rule, worlds, numbers, starts, keys)
+        return _run(task, rule, models, numbers, starts, keys)
 
-    def all_of(worlds: Worlds, W: Array, starts: Array, keys: Array) -> Array:
+    def all_of(models: ModelDraws, W: Array, starts: Array, keys: Array) -> Array:
         if W.ndim == 2:
-            return alike(worlds, W, starts, keys)
-        return jax.vmap(one)(worlds, W, starts, keys)
+            return alike(models, W, starts, keys)
+        return jax.vmap(one)(models, W, starts, keys)
 
     return jax.jit(all_of)  # type: ignore[no-any-return]
 
 
-def _run(task: Task, actor: Actor, worlds: Worlds, given: Any, starts: Array, keys: Array) -> Array:
+def _run(
+    task: Task, actor: Actor, models: ModelDraws, given: Any, starts: Array, keys: Array
+) -> Array:
     """Whole episodes: returns (B, n)."""
 
     def advance(carry: Any, h: Array) -> Any:
         x, alive, memory, total = carry
         now = _at(keys, h)
-        a, memory = actor.act(worlds, given, x, h, memory, _at(now, 1))
-        pushed = actor.pushed(worlds, given, x, memory)
-        x_next, r = task.step(worlds, x, a, _noise(now, x.shape), h, pushed)
+        a, memory = actor.act(models, given, x, h, memory, _at(now, 1))
+        pushed = actor.pushed(models, given, x, memory)
+        x_next, r = task.step(models, x, a, _noise(now, x.shape), h, pushed)
         x_next = jnp.where(alive[..., None] > 0, x_next, x)
         total = total + task.discount**h * alive * r
         return (x_next, alive * (1.0 - task.ended(x_next)), memory, total), None
 
     none = jnp.zeros(starts.shape[:2])
-    begun = (starts, none + 1.0, actor.begin(worlds, given, starts.shape[1]), none)
+    begun = (starts, none + 1.0, actor.begin(models, given, starts.shape[1]), none)
     (_, _, _, total), _ = jax.lax.scan(advance, begun, jnp.arange(task.horizon))
     return total
 
 
-def _called(task: Task, policy: Any, worlds: Worlds, x: Array, keys: Array) -> np.ndarray:
+def _called(task: Task, policy: Any, models: ModelDraws, x: Array, keys: Array) -> np.ndarray:
     """Call a function of NumPy states once for each step."""
     step = _compiled_step(task)
     total, alive = np.zeros(x.shape[:2]), jnp.ones(x.shape[:2])
@@ -169,15 +173,15 @@ def _called(task: Task, policy: Any, worlds: Worlds, x: Array, keys: Array) -> n
                 f"the policy returned actions of shape {a.shape} for {len(states)} states; "
                 "expected one row for each"
             )
-        x, r, alive = step(worlds, x, a.reshape(*x.shape[:2], -1), keys, h, alive)
+        x, r, alive = step(models, x, a.reshape(*x.shape[:2], -1), keys, h, alive)
         total = total + task.discount**h * np.asarray(r)
     return total
 
 
 @lru_cache(maxsize=32)
 def _compiled_step(task: Task) -> Callable[..., Any]:
-    def step(worlds: Worlds, x: Array, a: Array, keys: Array, h: Array, alive: Array) -> Any:
-        x_next, r = task.step(worlds, x, a, _noise(_at(keys, h), x.shape), h)
+    def step(models: ModelDraws, x: Array, a: Array, keys: Array, h: Array, alive: Array) -> Any:
+        x_next, r = task.step(models, x, a, _noise(_at(keys, h), x.shape), h)
         x_next = jnp.where(alive[..., None] > 0, x_next, x)
         return x_next, r * alive, alive * (1.0 - task.ended(x_next))
 

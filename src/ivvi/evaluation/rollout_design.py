@@ -22,7 +22,7 @@ from ivvi.evaluation.rollout import Episodes
 from ivvi.planning import Problem
 
 CHUNK = 100
-"""Worlds that are simulated at once."""
+"""ModelDraws that are simulated at once."""
 STEPS, FEW, SOME = 400, 2, 16
 """Steps simulated in each drawn world, in at least FEW episodes, or SOME if starts differ.
 
@@ -33,7 +33,7 @@ FEW_STARTS = 10
 
 
 @dataclass(frozen=True, eq=False)
-class Luck:
+class RolloutDesign:
     """Episodes of a simulation.
 
     Attributes
@@ -43,7 +43,7 @@ class Luck:
     sampled
         Whether they are a sample of the log's, and not the states asked for.
     size, count
-        Worlds in a chunk and episodes of each.
+        ModelDraws in a chunk and episodes of each.
     chunks
         Chunks of episodes for the value of the estimate itself.
     seed
@@ -58,7 +58,7 @@ class Luck:
     seed: int
 
     @classmethod
-    def of(cls, problem: Problem, starts: Any, draws: int, seed: int) -> Luck:
+    def of(cls, problem: Problem, starts: Any, draws: int, seed: int) -> RolloutDesign:
         """Take the log's first states, in an order at random, or those given."""
         model = problem.model
         first = np.atleast_2d(np.asarray(model.starts if starts is None else starts, float))
@@ -83,7 +83,7 @@ class Luck:
         return f"{len(self.starts):,} first states {'of the log' if self.sampled else 'given'}"
 
     def episodes(self) -> Iterator[Episodes]:
-        """Yield the chunks of episodes for the estimate itself, each with its own luck."""
+        """Yield the chunks of episodes for the estimate itself, each with its own noise."""
         for chunk in range(self.chunks):
             numbers = np.arange(self.size * self.count) + chunk * self.size * self.count
             yield self._numbered(numbers.reshape(self.size, self.count))

@@ -12,7 +12,7 @@ from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
 from ivvi.estimators import Exact, LeastSquares, Method
 from ivvi.estimators.registry import method_for_moments
-from ivvi.evaluation.behaviour_policy import Habit
+from ivvi.evaluation.behaviour_policy import BehaviourPolicy
 from ivvi.fitting import Fit, load_fit
 from ivvi.moments import Moments
 
@@ -63,9 +63,9 @@ class Source:
         return self.fit.verdict if self.fit else None
 
     @cached_property
-    def habit(self) -> Habit | None:
+    def behaviour(self) -> BehaviourPolicy | None:
         """The behaviour policy; None when no rows of the log are at hand."""
-        return Habit.of(self.model, self.moments)
+        return BehaviourPolicy.of(self.model, self.moments)
 
     @property
     def length(self) -> float | None:

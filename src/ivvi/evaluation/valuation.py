@@ -30,7 +30,7 @@ class Amount:
     estimate
         In the estimated world; less the optimism of a plan where it was planned again.
     draws
-        In worlds that the log allows, (B,).
+        In models that the log allows, (B,).
     level
         Of the interval.
     simulation_error

@@ -14,11 +14,11 @@ from ivvi.diagnostics.distributions import check_level
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError, IvviWarning, PlanningWarning, hint
 from ivvi.estimators import StandardErrors
-from ivvi.evaluation.actors import Acting, Fixed, HabitRows, Habitual, OneAction
+from ivvi.evaluation.actors import Acting, BehaviourActor, BehaviourRows, Fixed, OneAction
 from ivvi.evaluation.model_draws import drawing_method
 from ivvi.evaluation.observed_return import from_log, from_moments, gap_of
-from ivvi.evaluation.policy_value import Inquiry
-from ivvi.evaluation.rollout_design import Luck
+from ivvi.evaluation.policy_value import ValueEstimator
+from ivvi.evaluation.rollout_design import RolloutDesign
 from ivvi.evaluation.source import Source
 from ivvi.evaluation.valuation import Amount, Gap, Valuation, gains_of
 from ivvi.fitting import estimate
@@ -35,7 +35,7 @@ from ivvi.rewards import Learned, make_reward
 
 RIVALS = ("behaviour", "zero", "least-squares")
 FIRST_DRAWS, MOST_DRAWS = 500, 8000
-"""Worlds that are drawn unless asked otherwise, and how many at most where that is too few."""
+"""ModelDraws that are drawn unless asked otherwise, and how many at most where that is too few."""
 
 
 def value(  # noqa: PLR0913
@@ -83,7 +83,7 @@ def value(  # noqa: PLR0913
         there are per-episode moments, or those of the clusters of the fit; ``wild`` where the
         errors of the fit are.
     draws
-        Number of worlds. By default 500, and more until the simulation error of each end of
+        Number of models. By default 500, and more until the simulation error of each end of
         each interval is below 5% of its width, up to 8,000; with a number, just so many, and a
         note where they are too few.
     replan
@@ -100,7 +100,7 @@ def value(  # noqa: PLR0913
         One or two columns by which the errors of W are clustered, in place of the fit's own;
         others than those take the `log`.
     seed, progress
-        Seed of everything random; called with the number of worlds just done.
+        Seed of everything random; called with the number of models just done.
 
     Examples
     --------
@@ -127,10 +127,10 @@ def value(  # noqa: PLR0913
     actors = {who: acting(what, source, problem, planner) for who, what in everyone.items()}
     if replan and not isinstance(policy, Policy):
         raise InputError("planning again needs a policy that ivvi.plan made")
-    luck = Luck.of(problem, starts, draws or FIRST_DRAWS, seed)
+    rollouts = RolloutDesign.of(problem, starts, draws or FIRST_DRAWS, seed)
     count = draws or FIRST_DRAWS
-    inquiry = Inquiry(source, problem, luck, method, count, level, seed, progress)
-    values = _settled(inquiry, actors, planner if replan else None, grow=draws is None)
+    estimator = ValueEstimator(source, problem, rollouts, method, count, level, seed, progress)
+    values = _settled(estimator, actors, planner if replan else None, grow=draws is None)
     shown = from_moments(source, problem) if log is None else from_log(log, problem)
     return Valuation(
         values,
@@ -139,35 +139,38 @@ def value(  # noqa: PLR0913
         shown,
         problem.horizon,
         problem.discount,
-        luck.words,
+        rollouts.words,
         drawing_method(source, method),
         replan,
         (*_notes(source, problem, shown, drawing_method(source, method)), *_too_few(values)),
-        _gap(inquiry, actors, values, shown),
+        _gap(estimator, actors, values, shown),
     )
 
 
 def _gap(
-    inquiry: Inquiry, actors: Mapping[str, Acting], values: dict[str, Amount], shown: float | None
+    estimator: ValueEstimator,
+    actors: Mapping[str, Acting],
+    values: dict[str, Amount],
+    shown: float | None,
 ) -> Gap | None:
     """Say why the log shows another return for its own policy, if it is among the valued."""
     if shown is None or "behaviour" not in values:
         return None
-    source, confounded = inquiry.source, None
+    source, confounded = estimator.source, None
     if source.moments is not None:
         believed = replace(source, model=source.baseline)
-        confounded = replace(inquiry, source=believed).in_estimate(*actors["behaviour"])
-    return gap_of(source, values["behaviour"], shown, confounded, inquiry.seed)
+        confounded = replace(estimator, source=believed).in_estimate(*actors["behaviour"])
+    return gap_of(source, values["behaviour"], shown, confounded, estimator.seed)
 
 
 def _settled(
-    inquiry: Inquiry, actors: Mapping[str, Acting], planner: Any, *, grow: bool
+    estimator: ValueEstimator, actors: Mapping[str, Acting], planner: Any, *, grow: bool
 ) -> dict[str, Amount]:
     """Return values with as many draws as their intervals need, twice as many at a time."""
-    values, count = inquiry.values(actors, planner), inquiry.draws
+    values, count = estimator.values(actors, planner), estimator.draws
     while grow and count < MOST_DRAWS and _unsettled(values):
-        inquiry = replace(inquiry, draws=count, stage=inquiry.stage + 1)
-        more = inquiry.values(actors, planner)
+        estimator = replace(estimator, draws=count, stage=estimator.stage + 1)
+        more = estimator.values(actors, planner)
         values, count = {name: v.with_more(more[name]) for name, v in values.items()}, 2 * count
     return values
 
@@ -180,7 +183,7 @@ def _unsettled(values: dict[str, Amount]) -> list[str]:
 
 
 def _too_few(values: dict[str, Amount]) -> tuple[str, ...]:
-    """Say which intervals would move if other worlds were drawn."""
+    """Say which intervals would move if other models were drawn."""
     if not (names := _unsettled(values)):
         return ()
     draws = len(next(iter(values.values())).draws)
@@ -217,12 +220,12 @@ def acting(who: Any, source: Source, problem: Problem, planner: Any) -> Acting:
         if who == "zero":
             return OneAction(), np.zeros(width)
         if who == "behaviour":
-            if source.habit is None:
+            if source.behaviour is None:
                 raise InputError(
                     "the behaviour policy is not known: this model was fitted from moments and "
                     "holds no rows of the log; name other rivals (--against zero,least-squares)"
                 )
-            return Habitual(source.habit.design), HabitRows.of(source.habit)
+            return BehaviourActor(source.behaviour.features), BehaviourRows.of(source.behaviour)
         if who == "least-squares":
             return Fixed.of(_least_squares(source, problem, planner))
         raise InputError(f"unknown policy {who!r}{hint(who, RIVALS)}")
@@ -325,6 +328,6 @@ def _notes(source: Source, problem: Problem, shown: float | None, method: str) -
         )
     if source.moments is None:
         notes.append("without moments the noise and the behaviour policy are taken as known")
-    if shown is None and source.habit is not None:
+    if shown is None and source.behaviour is not None:
         notes.append("Pass --log to also see the return recorded in the log.")
     return tuple(notes)

@@ -72,7 +72,7 @@ def sensitivity(  # noqa: PLR0913
     planner
         How they are planned again; by default as the policy was.
     episodes
-        Simulated episodes, the same in all worlds.
+        Simulated episodes, the same in all models.
     most
         The largest size t that is looked at: a direct effect of one standard deviation of z,
         in standard deviations of the noise.

@@ -11,10 +11,10 @@ import numpy as np
 
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.next_state import noise_law
-from ivvi.evaluation.actors import Acting, Habitual
-from ivvi.evaluation.model_draws import Worlds, estimated_world, repeated
+from ivvi.evaluation.actors import Acting, BehaviourActor
+from ivvi.evaluation.model_draws import ModelDraws, estimated_model, repeated
 from ivvi.evaluation.rollout import Episodes, Task, in_chunks
-from ivvi.evaluation.rollout_design import Luck
+from ivvi.evaluation.rollout_design import RolloutDesign
 from ivvi.evaluation.source import Source
 from ivvi.features.design import Floats
 from ivvi.planning import Problem
@@ -23,7 +23,7 @@ from ivvi.sensitivity_analysis.violations import Exclusion, Size, Violation
 STEP = 0.05
 """Step of the central difference, in standard deviations of the noise."""
 BAND = 33
-"""Points of a band, and worlds in a chunk."""
+"""Points of a band, and models in a chunk."""
 SMALLEST, A_DECADE, CUTS, ROUNDS = 0.01, 5, 8, 2
 """Sizes that are looked at: from the smallest on, so many a decade; then the interval in which
 something is lost is cut into so many parts, so often."""
@@ -31,41 +31,41 @@ something is lost is cut into so many parts, so often."""
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """Where gains are simulated: the estimated world, what is earned, the luck of all worlds."""
+    """Where gains are simulated: the estimated model, what is earned, the rollouts of all."""
 
     exclusion: Exclusion
-    estimated: Worlds
+    estimated: ModelDraws
     task: Task
     episodes: Episodes
 
     @classmethod
     def of(cls, source: Source, problem: Problem, starts: Any, episodes: int, seed: int) -> Stage:
-        """Start where values start (`Luck`), with the same luck."""
+        """Start where values start (`RolloutDesign`), with the same noise."""
         exclusion = Exclusion.of(source)
-        luck = Luck.of(problem, starts, BAND, seed)
-        few = replace(luck, size=BAND, count=episodes).few
-        return cls(exclusion, estimated_world(source), Task.of(problem), few)
+        rollouts = RolloutDesign.of(problem, starts, BAND, seed)
+        few = replace(rollouts, size=BAND, count=episodes).few
+        return cls(exclusion, estimated_model(source), Task.of(problem), few)
 
     def returns(self, acting: Acting, E: Floats, W: Floats) -> Floats:
-        """Return what is earned, (m, n), in worlds with direct effects E and weights W.
+        """Return what is earned, (m, n), in models with direct effects E and weights W.
 
         To a policy that does not look at z, its direct effect E psi~ is a part of the noise.
         Behaviour acts on z: to it the effect comes with the action, and the noise is the rest.
         """
         actor, given = acting
         noise = self.exclusion.noise_cov(W)
-        worlds = repeated(self.estimated, len(W))._replace(W=W)
-        if isinstance(actor, Habitual) and actor.design.psi is not None:
-            worlds = worlds._replace(direct=self.exclusion.direct(E))
+        models = repeated(self.estimated, len(W))._replace(W=W)
+        if isinstance(actor, BehaviourActor) and actor.features.psi is not None:
+            models = models._replace(direct=self.exclusion.direct(E))
             noise = noise - E @ np.swapaxes(E, 1, 2)
         d = self.task.d_x
-        worlds = worlds._replace(law=noise_law(noise[:, :d, :d], self.task.categories))
-        return in_chunks(self.task, actor, given, worlds, self.episodes, BAND)
+        models = models._replace(law=noise_law(noise[:, :d, :d], self.task.categories))
+        return in_chunks(self.task, actor, given, models, self.episodes, BAND)
 
 
 @dataclass(frozen=True, eq=False)
 class Gain:
-    """V(policy) - V(rival) in the worlds that explain the log if the instrument is invalid."""
+    """V(policy) - V(rival) in the models that explain the log if the instrument is invalid."""
 
     stage: Stage
     policy: Acting
