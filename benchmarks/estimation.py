@@ -46,11 +46,11 @@ def prepare_ivvi(x, a, z, y):
 def fit_ivvi(log):
     """Coefficients and standard errors."""
     from ivvi.estimators import Exact
-    from ivvi.features.design import Layout
+    from ivvi.features.design import Design
     from ivvi.features.feature_map import linear
     from ivvi.moments import compute_moments
 
-    moments, _ = compute_moments(log, Layout.build(linear(), linear(), log.roles))
+    moments, _ = compute_moments(log, Design.build(linear(), linear(), log.roles))
     estimate = Exact().solve(moments)
     return estimate.W, estimate.se
 

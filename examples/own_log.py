@@ -45,7 +45,7 @@ def main() -> None:
         )
         fit = ivvi.estimate(log)
     print(fit.summary())
-    dose = fit.estimate.layout.phi_names.index("dose")
+    dose = fit.estimate.design.phi_names.index("dose")
     print(f"\nthe true effect of the dose is {TRUE_EFFECT}: regression says the drug harms")
     print(f"least squares {fit.baseline.W[0, dose]:+.2f}, instrument {fit.W[0, dose]:+.2f}")
 

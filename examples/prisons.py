@@ -28,7 +28,7 @@ def published(rows) -> None:
     columns = {"state": state, "action": "gpris", "instrument": ["final1", "final2"]}
     log = ivvi.read_logs(rows, **columns, next_state="gcriv")
     fit = ivvi.estimate(log, se=ivvi.StandardErrors("unadjusted", debiased=True))
-    at = fit.estimate.layout.phi_names.index("gpris")
+    at = fit.estimate.design.phi_names.index("gpris")
     print(f"strength of the lawsuits: {fit.diagnostics.warnings[0]}\n")
     for name, e in (("IV", fit.estimate), ("least squares", fit.baseline)):
         effect, se = float(e.W[0, at]), float(e.se[0, at])

@@ -60,7 +60,7 @@ def roles_of(names_of):
 @pytest.fixture(scope="session")
 def moments_of(roles_of):
     """Return the moments of arrays x, a, z, y; no reader looks at them on the way."""
-    from ivvi.features.design import Layout
+    from ivvi.features.design import Design
     from ivvi.features.feature_map import parse_features
     from ivvi.logs import Batch
     from ivvi.moments import Moments
@@ -68,9 +68,9 @@ def moments_of(roles_of):
     def build(x, a, z, y, weight=None, episode=None, *, features="linear"):
         phi, psi = parse_features(features) if isinstance(features, str) else features
         roles = roles_of(*(part.shape[1] for part in (x, a, z, y)))
-        layout = Layout.build(phi.fitted(x, a), psi.fitted(x, z), roles)
+        design = Design.build(phi.fitted(x, a), psi.fitted(x, z), roles)
         batch = Batch(x, a, z, y, weight, episode)
-        return Moments.of_batch(layout, batch, episodes=episode is not None)
+        return Moments.of_batch(design, batch, episodes=episode is not None)
 
     return build
 

@@ -5,7 +5,7 @@ import pytest
 
 import ivvi
 from helpers import dependent_log, dependent_rows
-from ivvi.features.design import Layout, build_layout
+from ivvi.features.design import Design, build_design
 from ivvi.features.feature_map import parse_features
 from ivvi.moments import compute_moments
 from ivvi.moments.restrict import restrict
@@ -96,8 +96,8 @@ def test_eta_2_is_what_psi_misses(confounded, moments_of):
 
 def test_restricted_moments_are_those_of_the_smaller_features():
     log = ivvi.read_logs(draw("rules kept", 0))
-    small = build_layout(log, "spline:4")
-    large = Layout.build(
+    small = build_design(log, "spline:4")
+    large = Design.build(
         small.phi + parse_features("poly2")[0], small.psi + parse_features("poly2")[1], log.roles
     )
     one = restrict(compute_moments(log, large)[0], small)

@@ -66,7 +66,7 @@ def test_where_the_log_is_unsure_caution_does_what_was_usual(fit):
 
 
 def test_caution_leaves_alone_the_direction_that_is_not_known(fit):
-    a1 = fit.estimate.layout.phi_names.index("a1")
+    a1 = fit.estimate.design.phi_names.index("a1")
     model = vague(fit.model, 100.0, a1)
     settings = {"caution": 0.9, "fallback": "usual", "method": "mpc"}
     policy = ivvi.plan(model, REWARD, (-1, 1), horizon=20, **settings)

@@ -134,9 +134,9 @@ def test_every_row_is_read_once_after_a_kill(log, tmp_path, reaper, monkeypatch)
     seen = []
     original = ivvi.moments.Moments.of_batch.__func__
 
-    def of_batch(cls, layout, batch, **settings):
+    def of_batch(cls, design, batch, **settings):
         seen.append(batch.y)
-        return original(cls, layout, batch, **settings)
+        return original(cls, design, batch, **settings)
 
     monkeypatch.setattr(ivvi.moments.Moments, "of_batch", classmethod(of_batch))
     path = tmp_path / "state"

@@ -320,7 +320,7 @@ def test_nlsw88_is_statas():
     # Stata's Anderson-Rubin p is of 999 signs drawn at random
     assert found.ar_p_value == pytest.approx(0.0370, abs=2 * np.sqrt(0.037 * 0.963 / 999))
     # its search for the ends stops as soon as p is within 2 / 4,096 of 5%; here it goes on
-    names = fit.moments.layout.phi_names
+    names = fit.moments.design.phi_names
     wild = WildBootstrap(fit.moments, "wage", draws=99_999)
     for published, end in zip((0.1188, 2.21), found.interval, strict=True):
         p_value = wild.p_value(np.eye(len(names))[names.index("tenure")], published)

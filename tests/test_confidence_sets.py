@@ -371,7 +371,7 @@ def test_a_second_pass_gives_what_the_rows_give(se, features, simulated):
         held = ivvi.interval(fit, "x0", "a0", se=se)
     else:  # each row an episode
         rows = fit.moments.of_batch(
-            fit.moments.layout,
+            fit.moments.design,
             type(whole)(whole.x, whole.a, whole.z, whole.y, None, np.arange(len(whole))),
             episodes=True,
         )

@@ -242,7 +242,7 @@ def test_long_episodes_are_remembered_in_place_of_a_second_pass(
     monkeypatch.setattr(f"ivvi.moments.accumulate.{limit}", value)
     read = []
     found = ivvi.estimate(log, method=method, se="clustered", progress=read.append)
-    assert found.moments.layout.width == 11
+    assert found.moments.design.width == 11
     assert sum(read) == 600 * passes
     assert found.moments.episodes is None
     monkeypatch.setattr("ivvi.moments.accumulate.KEPT_BYTES", 0)
@@ -416,7 +416,7 @@ def test_fewer_clusters_than_coefficients_leave_single_coefficients():
     sums = np.array([g[episode == e].sum(axis=0) for e in np.unique(episode)])
     np.testing.assert_allclose(fit.se.ravel(), np.sqrt(np.sum(sums**2, axis=0)), rtol=1e-6)
     assert fit.wald("y0: a0 = 0").df == (1,)
-    names = [name for name in fit.estimate.layout.phi_names if name != "1"][:12]
+    names = [name for name in fit.estimate.design.phi_names if name != "1"][:12]
     with pytest.raises(InputError, match="12 restrictions cannot be tested with 12 clusters"):
         fit.wald([f"y0: {name} = 0" for name in names])
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import ivvi
 from helpers import OPTIONS, ROLES, run
 from ivvi.errors import InputError
-from ivvi.features.design import build_layout
+from ivvi.features.design import build_design
 from ivvi.fitting.differences import BEFORE, difference_log
 from ivvi.simulators import ConfoundedEnv, gaussian, linear_world
 
@@ -68,8 +68,8 @@ def test_rows_are_differences_within_episodes(seed, size, steps):
     columns["step"] = np.tile(np.arange(steps), episodes) + (np.arange(n) % steps > 1)  # a gap
     columns |= {name: rng.normal(size=n) for name in ("x0", "a0", "z0", "next_x0")}
     log = ivvi.read_logs(columns)
-    layout = build_layout(log, "poly2")
-    differenced = difference_log(log, layout)
+    design = build_design(log, "poly2")
+    differenced = difference_log(log, design)
     blocks = list(differenced.table.batches(differenced.roles.columns, (), size))
     found = {
         n: np.concatenate([b.column(n).to_numpy() for b in blocks]) for n in blocks[0].schema.names
@@ -104,8 +104,8 @@ def test_rows_out_of_order_and_weights_give_the_same(log):
 @pytest.mark.parametrize("features", ["poly2", "spline:4"])
 def test_other_features_have_the_same_columns_as_in_levels(log, features):
     fit = ivvi.estimate(log, features, difference=True, se="unadjusted", allow_unidentified=True)
-    wanted = build_layout(log, features).phi_names
-    assert fit.estimate.layout.phi_names == wanted
+    wanted = build_design(log, features).phi_names
+    assert fit.estimate.design.phi_names == wanted
     assert fit.W.shape == (2, len(wanted))
     assert fit.model.mean(np.zeros(2), np.zeros(2)).shape == (2,)
 
@@ -162,7 +162,7 @@ def test_dummies_for_the_years_and_exogenous_states(exogenous):
     slopes = np.linalg.lstsq(fitted, y, rcond=None)[0][:, 0]
     np.testing.assert_allclose(fit.W[0, 1:], slopes, rtol=1e-6)
     assert np.abs((fit.W[0] - TRUTH) / fit.se[0]).max() < 4
-    assert fit.estimate.layout.phi_names == ("1", *STATES, "a")
+    assert fit.estimate.design.phi_names == ("1", *STATES, "a")
 
 
 @pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
@@ -172,7 +172,7 @@ def test_an_exogenous_state_is_known_better():
     told = ivvi.estimate(log, difference=True, exogenous="w")
     assert told.se[0, 2] < 0.6 * plain.se[0, 2]
     bent = ivvi.estimate(log, "poly2", difference=True, exogenous="w", allow_unidentified=True)
-    assert bent.estimate.layout.phi_names == build_layout(log, "poly2").phi_names
+    assert bent.estimate.design.phi_names == build_design(log, "poly2").phi_names
 
 
 def test_exogenous_states_that_are_none(tmp_path):

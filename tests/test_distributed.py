@@ -13,7 +13,7 @@ import pytest
 import ivvi
 from helpers import OPTIONS, assert_refused, changed, make_rows, run, run_process, take, write_table
 from ivvi.errors import DataError, InputError
-from ivvi.features.design import Layout
+from ivvi.features.design import Design
 from ivvi.features.feature_map import linear
 from ivvi.logs.dask import LOCAL, connected
 from ivvi.moments import compute_moments
@@ -37,9 +37,9 @@ def small_pieces(monkeypatch):
 
 def both(log, client):
     """Return (moments, counts) by one process and by the cluster."""
-    layout = Layout.build(linear(), linear(), log.roles)
-    one = compute_moments(log, layout, episodes=True)
-    return one, compute_moments_on(client, log, layout, episodes=True)
+    design = Design.build(linear(), linear(), log.roles)
+    one = compute_moments(log, design, episodes=True)
+    return one, compute_moments_on(client, log, design, episodes=True)
 
 
 def assert_same(one, other):
@@ -238,7 +238,7 @@ def test_what_cannot_be_used_is_refused(columns, settings, words, client, small_
     path = write_table(columns, tmp_path / "log.parquet", row_group_size=7)
     log = ivvi.read_logs(path, **settings)
     with pytest.raises(DataError) as caught:
-        compute_moments_on(client, log, Layout.build(linear(), linear(), log.roles))
+        compute_moments_on(client, log, Design.build(linear(), linear(), log.roles))
     assert words in str(caught.value)
 
 

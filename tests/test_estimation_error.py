@@ -80,7 +80,7 @@ def test_noise_covariance_is_the_confounders(k, fits, truths):
     wanted = np.eye(k) + 0.3 * (np.eye(k, k=1) + np.eye(k, k=-1))
     for fit in fits[k]:
         m, e = fit.moments, fit.estimate
-        with_y = m.second[np.ix_(m.layout.phi_columns, m.layout.y_columns)]
+        with_y = m.second[np.ix_(m.design.phi_columns, m.design.y_columns)]
         confounding = with_y - m.D @ truths[k].T  # E[phi e^T], (d_phi, k)
         added = np.sqrt(np.diag(confounding.T @ e.bread @ confounding))
         error = np.sqrt((1 + wanted**2) / m.n) + added + added[:, None]
@@ -141,6 +141,6 @@ def test_richer_features_learn_the_nonlinear_dynamics(simulated):
         fit = ivvi.estimate(log, word)
         gaps[word] = np.sqrt(np.mean((fit.model.mean(x, 0 * x) - true) ** 2))
     assert gaps["spline:8"] < 0.5 * gaps["poly2"]
-    action = fit.estimate.layout.phi_names.index("a0")
+    action = fit.estimate.design.phi_names.index("a0")
     assert abs(fit.W[0, action] + 0.5) < 4 * fit.se[0, action] + 0.01
     assert abs(fit.baseline.W[0, action] + 0.5) > 0.3

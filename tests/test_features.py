@@ -425,14 +425,14 @@ def test_estimate_with_maps_and_words(confounded, log_of):
     with pytest.raises(InputError, match="needs a psi"):
         ivvi.estimate(log, polynomial(2))
     mixed = ivvi.estimate(log, "linear", "poly2")
-    assert len(mixed.estimate.layout.psi_names) == 9
+    assert len(mixed.estimate.design.psi_names) == 9
 
 
 def test_knots_that_are_given_stay(confounded, log_of):
     x, a, z, y = confounded(0, d_x=1, d_z=1)
     mine = FeatureMap((Constant(), Spline(3, "state", ((-1.0, 0.0, 1.0),)), Power(1, "input")))
     fit = ivvi.estimate(log_of(x, a, z, y), mine, spline(3, of_input=4))
-    assert fit.estimate.layout.phi == mine
+    assert fit.estimate.design.phi == mine
 
 
 # words for directions

@@ -12,7 +12,7 @@ from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, write_table
 from ivvi import Shard, estimate, load_model, read_logs
 from ivvi.errors import FileError, InputError
 from ivvi.estimators import Exact
-from ivvi.features.design import build_layout
+from ivvi.features.design import build_design
 from ivvi.moments import Moments
 
 
@@ -123,8 +123,8 @@ def test_features_with_knots_are_taken_from_one_place(shards, features, tmp_path
     like = ("--like", tmp_path / "own0", "--out", tmp_path / "like")
     assert run("moments", logs[1], *like).code == 0
     assert run("merge", tmp_path / "own0", tmp_path / "like", *merged).code == 0
-    layout = Shard.load(tmp_path / "own0").moments.layout
-    both = sum(Shard.of(read_logs(log, **ROLES), layout) for log in logs)
+    design = Shard.load(tmp_path / "own0").moments.design
+    both = sum(Shard.of(read_logs(log, **ROLES), design) for log in logs)
     loaded = Shard.load(tmp_path / "merged")
     np.testing.assert_allclose(loaded.moments.scatter, both.moments.scatter, rtol=1e-12, atol=1e-9)
 
@@ -146,8 +146,8 @@ def test_few_rows_are_refused_and_not_many_are_warned_about(tmp_path):
 def test_why_few_rows_are_refused():
     """The mean and scatter of one row are the row; of two, both of them."""
     log = read_logs(make_rows(1, 3), **ROLES)  # two transitions
-    moments = Shard.of(log, build_layout(log, "linear")).moments
-    V = moments.layout.rows(log.to_batch())
+    moments = Shard.of(log, build_design(log, "linear")).moments
+    V = moments.design.rows(log.to_batch())
     values, vectors = np.linalg.eigh(moments.scatter[1:, 1:])
     half = vectors[:, -1] * np.sqrt(values[-1] / 2)
     found = np.sort(moments.mean[1:] + np.outer([1, -1], half), axis=0)
@@ -187,14 +187,14 @@ def test_episodes_of_different_shards_are_renumbered(tmp_path):
 def test_any_split_adds_up(cuts):
     rows = make_rows(40, 6, seed=8)
     log = read_logs(rows, **ROLES)
-    layout = build_layout(log, "poly2")
+    design = build_design(log, "poly2")
     edges = [0, *cuts, 40]
     parts = [
         {name: values[6 * i : 6 * j] for name, values in rows.items()}
         for i, j in itertools.pairwise(edges)
     ]
-    total = sum(Shard.of(read_logs(part, **ROLES), layout) for part in parts)
-    whole = Shard.of(log, layout)
+    total = sum(Shard.of(read_logs(part, **ROLES), design) for part in parts)
+    whole = Shard.of(log, design)
     assert total.counts == whole.counts
     np.testing.assert_allclose(
         Exact().solve(total.moments).W, Exact().solve(whole.moments).W, rtol=1e-9, atol=1e-11
@@ -203,12 +203,12 @@ def test_any_split_adds_up(cuts):
 
 def test_a_saved_shard_is_itself_again(tmp_path):
     log = read_logs(write_table(make_rows(15, 20), tmp_path / "log.csv"), **ROLES)
-    shard = Shard.of(log, build_layout(log, "spline:4"), episodes=True)
+    shard = Shard.of(log, build_design(log, "spline:4"), episodes=True)
     shard.save(tmp_path / "m")
     loaded = Shard.load(tmp_path / "m")
     for name in ("counts", "roles", "files", "label"):
         assert getattr(loaded, name) == getattr(shard, name)
-    assert loaded.moments.layout == shard.moments.layout
+    assert loaded.moments.design == shard.moments.design
     for name in ("mean", "scatter"):
         np.testing.assert_array_equal(getattr(loaded.moments, name), getattr(shard.moments, name))
     np.testing.assert_array_equal(loaded.moments.episodes.scatter, shard.moments.episodes.scatter)
@@ -223,7 +223,7 @@ def test_what_is_no_shard_is_refused(shards, tmp_path):
         estimate(Shard.load(shards[0]), method="sgda")
     with pytest.raises(FileError, match=r"expected \d+ columns"):
         Moments.restore(
-            Shard.load(shards[0]).moments.layout,
+            Shard.load(shards[0]).moments.design,
             {"n": 1, "weight": 1.0},
             {"mean": np.zeros(3), "scatter": np.zeros((3, 3))},
         )

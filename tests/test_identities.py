@@ -97,7 +97,7 @@ def test_exact_is_the_closed_form_of_the_paper(solved, moments_of, shape):
 
 
 def moment_of_phi_and_y(m):
-    return m.second[np.ix_(m.layout.phi_columns, m.layout.y_columns)]
+    return m.second[np.ix_(m.design.phi_columns, m.design.y_columns)]
 
 
 @given(shape=shapes())
@@ -132,7 +132,7 @@ def test_psi_of_phi_itself_gives_least_squares_with_no_endogenous_feature(
     state = np.column_stack([p.x, p.a])
     m = moments_of(state, p.a, p.z, p.y, p.weight, features=(of_state, of_state))
     two, one = Exact().solve(m), LeastSquares().solve(m)
-    assert m.layout.psi_columns == m.layout.phi_columns
+    assert m.design.psi_columns == m.design.phi_columns
     assert_close(two.W, one.W)
     np.testing.assert_allclose(two.K, 0, atol=RTOL)
     assert cragg_donald(m) is None
@@ -249,7 +249,7 @@ def test_a_huge_offset_moves_the_constant_alone(solved, moments_of, method, shap
 def test_estimates_from_parts_are_those_from_the_whole(solved, moments_of, method, shape, cut):
     p = solved(shape)
     order, at = p.rng.permutation(len(p.y)), int(cut * len(p.y))
-    total = Moments.empty(moments_of(*p[:5]).layout)
+    total = Moments.empty(moments_of(*p[:5]).design)
     for index in (order[:at], order[at:]):
         total += moments_of(*(None if part is None else part[index] for part in p[:5]))
     one, two = method.solve(moments_of(*p[:5])), method.solve(total)
@@ -270,7 +270,7 @@ def test_ridge(solved, moments_of, method, shape):
     np.testing.assert_array_equal(none.se, plain.se)
     assert_close(tiny.W, plain.W, 1e-6)
     np.testing.assert_allclose(huge.W[:, 1:], 0, atol=1e-9)
-    mean = m.mean[list(m.layout.y_columns)]
+    mean = m.mean[list(m.design.y_columns)]
     np.testing.assert_allclose(huge.W[:, 0], mean, atol=1e-9)
 
 
@@ -279,8 +279,8 @@ def test_ridge_penalises_in_units_of_the_spread(solved, moments_of, shape, ridge
     """Compare with the penalised normal equations on centred rows."""
     p = solved(shape)
     m = moments_of(*p[:5])
-    psi, phi = list(m.layout.psi_columns)[1:], list(m.layout.phi_columns)[1:]
-    y = list(m.layout.y_columns)
+    psi, phi = list(m.design.psi_columns)[1:], list(m.design.phi_columns)[1:]
+    y = list(m.design.y_columns)
     cov = m.scatter / m.weight
     B_inverse = np.linalg.inv(cov[np.ix_(psi, psi)])
     A, C = cov[np.ix_(psi, phi)], cov[np.ix_(y, psi)]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ivvi.errors import InputError
 from ivvi.estimators import Exact
 from ivvi.features.blocks import Constant, Fourier, Interactions, OneHot, Power, Spline
-from ivvi.features.design import Layout
+from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap, linear, parse_features, polynomial, spline
 from ivvi.logs import Batch
 from ivvi.moments import Moments, compress, compute_moments, is_constant
@@ -37,7 +37,7 @@ def take(parts, weight, index):
 
 def assert_same(one, other, rtol=1e-10):
     """Compare moments, the scatter on the scale of its columns."""
-    assert one.layout == other.layout
+    assert one.design == other.design
     assert one.n == other.n
     assert one.weight == pytest.approx(other.weight, rel=rtol)
     np.testing.assert_allclose(one.mean, other.mean, rtol=rtol, atol=rtol)
@@ -59,11 +59,11 @@ def test_add_over_any_split_and_order(moments_of, word, data, cut, seed):
     whole = moments_of(x, a, z, y, weight, features=fitted)
     order = np.random.default_rng(seed).permutation(len(y))
     at = int(cut * len(y))
-    total = Moments.empty(whole.layout)
+    total = Moments.empty(whole.design)
     for index in (order[:at], order[at:]):
         if len(index):
             parts, w = take((x, a, z, y), weight, index)
-            total = total + Moments.of_batch(whole.layout, Batch(*parts, w))
+            total = total + Moments.of_batch(whole.design, Batch(*parts, w))
     assert_same(total, whole)
 
 
@@ -94,15 +94,15 @@ def test_are_the_matrices_of_the_paper(confounded, moments_of, word):
         (m.yy, y, y),
     ):
         np.testing.assert_allclose(ours, left.T @ (w * right), rtol=1e-10, atol=1e-12)
-    assert (len(m.layout.psi_names), len(m.layout.phi_names)) == m.A.shape
+    assert (len(m.design.psi_names), len(m.design.phi_names)) == m.A.shape
 
 
 def test_of_a_log_are_those_of_its_rows(simulated, moments_of):
     log = simulated("linear", 5)  # more than one batch of rows
     phi, psi = parse_features("poly2")
-    layout = Layout.build(phi, psi, log.roles)
+    design = Design.build(phi, psi, log.roles)
     seen = []
-    m, counts = compute_moments(log, layout, episodes=True, progress=seen.append)
+    m, counts = compute_moments(log, design, episodes=True, progress=seen.append)
     batch = log.to_batch(episodes=True)
     whole = moments_of(batch.x, batch.a, batch.z, batch.y, features="poly2")
     assert len(seen) > 1
@@ -139,14 +139,14 @@ def test_of_episodes_sum_to_the_totals(moments_of, data, many, cut):
         mine = episode == number
         w = mine.astype(float) if weight is None else weight * mine
         assert weight_of == pytest.approx(w.sum())
-        y = whole.layout.y_columns[0]
+        y = whole.design.y_columns[0]
         assert mean_of[y] == pytest.approx(w @ parts[3][:, 0] / w.sum())
 
 
 def test_of_episodes_need_episode_numbers(moments_of, confounded):
     m = moments_of(*confounded(0))
     with pytest.raises(InputError, match="episodes=True"):
-        Moments.of_batch(m.layout, Batch(*confounded(0)), episodes=True)
+        Moments.of_batch(m.design, Batch(*confounded(0)), episodes=True)
 
 
 def test_of_different_features_do_not_add(moments_of, confounded):
@@ -189,7 +189,7 @@ def test_compressed_rows_reproduce_the_scatter(moments_of, data, scale):
     R = compress(m)
     spread = np.sqrt(np.diag(m.scatter) / m.weight)
     spread[spread == 0] = 1
-    assert R.shape[0] <= R.shape[1] == m.layout.width
+    assert R.shape[0] <= R.shape[1] == m.design.width
     np.testing.assert_allclose(
         R.T @ R / np.outer(spread, spread),
         m.scatter / m.weight / np.outer(spread, spread),
@@ -204,19 +204,19 @@ def test_compressed_rows_of_collinear_columns(moments_of, confounded):
     R = compress(m)
     np.testing.assert_allclose(R.T @ R, m.scatter / m.weight, atol=1e-12)
     constant = is_constant(m)
-    names = np.array([*m.layout.phi_names, "z0", "z1", "z2", "z3", "y0", "y1"])
+    names = np.array([*m.design.phi_names, "z0", "z1", "z2", "z3", "y0", "y1"])
     assert names[constant].tolist() == ["1", "z3"]
 
 
 def test_layout_shares_what_looks_at_the_state_alone(roles_of):
     roles = roles_of(2, 1, 2, 2)
-    layout = Layout.build(*parse_features("poly2"), roles)
-    assert layout.phi_names == ("1", "x0", "x1", "a0", "x0^2", "x1^2", "a0^2")
-    assert layout.psi_names == ("1", "x0", "x1", "z0", "z1", "x0^2", "x1^2", "z0^2", "z1^2")
-    assert layout.psi_columns == (0, 1, 2, 7, 8, 4, 5, 9, 10)
-    assert layout.shared == (0, 1, 2, 4, 5)
-    assert layout.y_columns == (11, 12)
-    assert (layout.width, layout.constant) == (13, 0)
+    design = Design.build(*parse_features("poly2"), roles)
+    assert design.phi_names == ("1", "x0", "x1", "a0", "x0^2", "x1^2", "a0^2")
+    assert design.psi_names == ("1", "x0", "x1", "z0", "z1", "x0^2", "x1^2", "z0^2", "z1^2")
+    assert design.psi_columns == (0, 1, 2, 7, 8, 4, 5, 9, 10)
+    assert design.shared == (0, 1, 2, 4, 5)
+    assert design.y_columns == (11, 12)
+    assert (design.width, design.constant) == (13, 0)
 
 
 @pytest.mark.parametrize(
@@ -228,18 +228,18 @@ def test_layout_shares_what_looks_at_the_state_alone(roles_of):
     ],
 )
 def test_layout_knows_a_shared_constant(roles_of, phi, psi, constant):
-    assert Layout.build(phi, psi, roles_of(1, 1, 1, 1)).constant == constant
+    assert Design.build(phi, psi, roles_of(1, 1, 1, 1)).constant == constant
 
 
 @pytest.mark.parametrize("features", [(linear(), linear()), (polynomial(2), linear())])
 def test_raw_rows_are_taken_from_the_table_without_a_copy(simulated, features):
     log = simulated("linear", 2, episodes=20, horizon=50)
     batch = next(iter(log.batches()))
-    layout = Layout.build(*features, log.roles)
-    taken = layout.rows(batch)
-    assert np.shares_memory(taken, batch.table) == layout.is_raw == (features[0] == linear())
+    design = Design.build(*features, log.roles)
+    taken = design.rows(batch)
+    assert np.shares_memory(taken, batch.table) == design.is_raw == (features[0] == linear())
     plain = Batch(batch.x, batch.a, batch.z, batch.y)
-    np.testing.assert_array_equal(taken, layout.rows(plain))
+    np.testing.assert_array_equal(taken, design.rows(plain))
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_blocks_of_the_input_are_not_shared(confounded, moments_of, block):
     a, z = np.round(a), np.round(z)
     both = FeatureMap((Constant(), block))
     m = moments_of(x, a, z, y, features=(both, both))
-    assert m.layout.shared == (0,)
+    assert m.design.shared == (0,)
     phi = both.fitted(x, a)(x, a)
     np.testing.assert_allclose(m.D, phi.T @ phi / len(y), atol=1e-10)
 
@@ -274,7 +274,7 @@ def sum_of_parts(moments_of, *parts):
 def test_spline_knots_are_shared_between_phi_and_psi(moments_of, confounded):
     x, a, z, y = confounded(7)
     m = moments_of(x, a, z, y, features=(spline(5), spline(5, of_input=4)))
-    assert len(m.layout.shared) == 1 + x.shape[1] * 6
+    assert len(m.design.shared) == 1 + x.shape[1] * 6
 
 
 def test_episodes_of_two_logs_stay_apart_when_numbered_on(moments_of, confounded):

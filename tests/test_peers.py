@@ -189,7 +189,7 @@ def test_published_results(case):
         drop_missing=True,
     )
     fit = ivvi.estimate(log, se=ivvi.StandardErrors("unadjusted", debiased=debiased))
-    where = {feature: i for i, feature in enumerate(fit.estimate.layout.phi_names)}
+    where = {feature: i for i, feature in enumerate(fit.estimate.design.phi_names)}
     for feature, (coefficient, se) in published.items():
         assert abs(fit.W[0, where[feature]] - coefficient) <= 0.5e-4
         assert abs(fit.se[0, where[feature]] - se) <= 0.5e-4

@@ -96,8 +96,8 @@ def test_folds_hold_each_episode_once():
         np.testing.assert_allclose(one.scatter, other.scatter, rtol=1e-9, atol=1e-9)
     again = others(held, 1) + held[1]
     np.testing.assert_allclose(again.scatter, kept.scatter, rtol=1e-9, atol=1e-9)
-    layouts = [kept.layout, kept.layout]
-    assert [len(parts) for parts in fold_moments_of_log(log, layouts, 3)] == [3, 3]
+    designs = [kept.design, kept.design]
+    assert [len(parts) for parts in fold_moments_of_log(log, designs, 3)] == [3, 3]
 
 
 def test_the_criterion_is_the_projected_moment_of_the_fold_left_out(confounded, moments_of):

@@ -40,8 +40,8 @@ def exclusion_of(moments_of, x, a, z, y, features="linear"):
     moments = moments_of(x, a, z, y, features=features)
     estimate = Exact().solve(moments)
     names = [tuple(f"{c}{i}" for i in range(p.shape[1])) for c, p in (("x", x), ("a", a))]
-    outputs = moments.layout.outputs
-    parts = (estimate.layout.phi, estimate.W, estimate.noise_cov, estimate.bread)
+    outputs = moments.design.outputs
+    parts = (estimate.design.phi, estimate.W, estimate.noise_cov, estimate.bread)
     return Exclusion(moments, ivvi.Dynamics(*parts, *names, outputs))
 
 
@@ -56,9 +56,9 @@ def test_taking_the_direct_effect_away_from_the_rows_gives_w_of_t(
     G = rng.normal(size=(2, found.rank))
     G /= np.linalg.norm(G, axis=1, keepdims=True)
     t = rng.uniform(-1, 1)
-    layout, space = found.moments.layout, found.space
-    rows = np.zeros((len(x), layout.width))
-    for block, argument, at in layout.pieces:
+    design, space = found.moments.design, found.space
+    rows = np.zeros((len(x), design.width))
+    for block, argument, at in design.pieces:
         values = block(x, a if argument == "action" else z)
         rows[:, at : at + values.shape[1]] = values
     psi = (rows - space.shift) @ space.T

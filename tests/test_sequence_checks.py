@@ -13,7 +13,7 @@ import ivvi
 import ivvi.logs.log
 from helpers import OPTIONS, assert_refused, make_rows, run, write_table
 from ivvi.errors import InputError
-from ivvi.features.design import build_layout
+from ivvi.features.design import build_design
 from ivvi.logs import Batch
 from ivvi.moments import compute_moments
 from ivvi.sequence.lagged_moments import Blocks, compute_sequence_moments
@@ -175,12 +175,12 @@ def test_residual_dependence_and_stability_allow_for_the_estimation_of_w():
 
 def test_batch_borders_do_not_matter(monkeypatch):
     log = ivvi.read_logs(columns(2, episodes=150, gaps=True))
-    layout = build_layout(log, "poly2")
-    _, counts = compute_moments(log, layout)
-    whole = compute_sequence_moments(log, layout, counts)
+    design = build_design(log, "poly2")
+    _, counts = compute_moments(log, design)
+    whole = compute_sequence_moments(log, design, counts)
     monkeypatch.setattr(ivvi.logs.log, "BATCH_BYTES", 1)  # 1024 rows at a time
     assert len(list(log.batches())) > 2
-    parts = compute_sequence_moments(log, layout, counts)
+    parts = compute_sequence_moments(log, design, counts)
     assert parts.n_pairs == whole.n_pairs
     assert parts.still == whole.still
     monkeypatch.undo()

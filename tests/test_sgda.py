@@ -14,7 +14,7 @@ from ivvi.estimators.convergence import Trace, log_points
 from ivvi.estimators.sgda.sampler import Place, Shuffled, Streamed, evaluate
 from ivvi.estimators.sgda.schedules import PAPER, Constant, Decay, Harmonic, Theorem, parse_schedule
 from ivvi.estimators.sgda.sgda import SGDA
-from ivvi.features.design import Layout
+from ivvi.features.design import Design
 from ivvi.features.feature_map import linear, parse_features
 from ivvi.moments import Moments, compute_moments
 
@@ -26,7 +26,7 @@ QUICK = {("linear", 5, "I"), ("linear", 20, "III"), ("nonlinear", 1, "I"), ("non
 def prepared(name, dim, setting, seed=0, **size):
     log = ivvi.make_env(name, dim=dim, setting=setting).collect(seed=seed, **size)
     word = "linear" if name == "linear" else "poly2"
-    moments, _ = compute_moments(log, Layout.build(*parse_features(word), log.roles))
+    moments, _ = compute_moments(log, Design.build(*parse_features(word), log.roles))
     return log, moments
 
 
@@ -83,7 +83,7 @@ def test_a_pass_uses_every_row_once(small, size):
         chunks = [chunk for chunk, _ in source.sweep(max(size, 50), 0, Place())]
         assert {len(chunk) for chunk in chunks[:-1]} <= {max(size, 50)}
         np.testing.assert_array_equal(np.sort(np.concatenate([c.y[:, 0] for c in chunks])), wanted)
-        Phi, _, Y = evaluate(moments.layout, chunks[0], 1.0)
+        Phi, _, Y = evaluate(moments.design, chunks[0], 1.0)
         W = Exact().solve(moments).W
         assert np.std(Y - Phi @ W.T) < 1.5  # rows stay together
 
@@ -119,7 +119,7 @@ def test_full_batch_constant_steps_reach_the_saddle_point():
     batch = log.to_batch()
     keep = {n: getattr(batch, n)[30:] for n in "xaz"} | {"next_x": batch.y[30:]}  # no transient
     log = ivvi.read_logs(keep)
-    moments, _ = compute_moments(log, Layout.build(linear(), linear(), log.roles))
+    moments, _ = compute_moments(log, Design.build(linear(), linear(), log.roles))
     method = SGDA(Constant(0.2, 0.2), batch=moments.n, passes=4000, average="last")
     estimate = method.solve(moments, log)
     exact = Exact().solve(moments)
@@ -204,8 +204,8 @@ def test_per_sample_steps_and_weights(small):
 def test_weighted_rows_have_the_weighted_moments(small):
     log, moments = small
     batch = dataclasses.replace(log.to_batch(), weight=np.linspace(0.5, 4.0, moments.n))
-    wanted = Moments.of_batch(moments.layout, batch)
-    Phi, Psi, Y = evaluate(moments.layout, batch, batch.weight.mean())
+    wanted = Moments.of_batch(moments.design, batch)
+    Phi, Psi, Y = evaluate(moments.design, batch, batch.weight.mean())
     for product, matrix in (
         (Psi.T @ Phi, wanted.A),
         (Psi.T @ Psi, wanted.B),
@@ -233,8 +233,8 @@ def test_error_falls_like_one_over_t(small):
         squared = []
         for seed in range(6):
             log = env.collect(episodes=episodes, horizon=500, seed=seed)
-            layout = Layout.build(linear(), linear(), log.roles)
-            W = SGDA(seed=seed).solve(compute_moments(log, layout)[0], log).W
+            design = Design.build(linear(), linear(), log.roles)
+            W = SGDA(seed=seed).solve(compute_moments(log, design)[0], log).W
             squared.append(np.sum((W - env.world.W_star) ** 2))
         errors.append(np.mean(squared))
     slope = np.polyfit(np.log(sizes), np.log(errors), 1)[0]

@@ -11,7 +11,7 @@ import ivvi
 from ivvi.estimators import Exact
 from ivvi.estimators.sgda.schedules import Constant
 from ivvi.estimators.sgda.sgda import SGDA
-from ivvi.features.design import Layout
+from ivvi.features.design import Design
 from ivvi.features.feature_map import linear
 from ivvi.moments import compute_moments
 from ivvi.simulators.catalogue import load_factors
@@ -31,7 +31,7 @@ def but_quick(cells, *quick):
 
 
 def moments_of_log(log):
-    return compute_moments(log, Layout.build(linear(), linear(), log.roles))[0]
+    return compute_moments(log, Design.build(linear(), linear(), log.roles))[0]
 
 
 def identified_error(W, exact):

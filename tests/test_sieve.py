@@ -61,7 +61,7 @@ def test_the_criterion_by_its_definition(moments_of):
         for f in range(3):
             out = fold == f
             train = moments_of(x[~out], a[~out], z[~out], y[~out], features=word)
-            phi = train.layout.phi(x[out], a[out])
+            phi = train.design.phi(x[out], a[out])
             rest = y[out] - phi @ Exact().solve(train).W.T
             Psi = np.column_stack([np.ones(out.sum()), x[out], z[out], x[out] ** 2, z[out] ** 2])
             errors.append(np.sum((Psi @ np.linalg.lstsq(Psi, rest)[0]) ** 2) / out.sum())
@@ -149,7 +149,7 @@ def test_spans_come_from_the_data(fit):
     a = rows(3, bend=0.4)["a0"]
     np.testing.assert_allclose(found.x[[0, -1]], [a.mean() - 2 * a.std(), a.mean() + 2 * a.std()])
     spline = ivvi.estimate(ivvi.read_logs(rows(3)), "spline:6", episodes=True)
-    knots = spline.estimate.layout.phi.blocks[1].grids[0]
+    knots = spline.estimate.design.phi.blocks[1].grids[0]
     np.testing.assert_allclose(ivvi.curve(spline, "x0", "x0").x[[0, -1]], [knots[1], knots[-2]])
 
 

@@ -60,7 +60,7 @@ def test_numbers_are_those_of_the_fit(fit):
     text = fit.summary()
     for i, output in enumerate(("next_x0", "next_x1")):
         rows = table_of(text, output)
-        assert list(rows) == list(fit.estimate.layout.phi_names) == ["1", "x0", "x1", "a0", "a1"]
+        assert list(rows) == list(fit.estimate.design.phi_names) == ["1", "x0", "x1", "a0", "a1"]
         for j, numbers in enumerate(rows.values()):
             w, s, ls = fit.W[i, j], fit.se[i, j], fit.baseline.W[i, j]
             wanted = [w, s, w / s, w - 1.959964 * s, w + 1.959964 * s, ls, (ls - w) / s]
@@ -151,8 +151,8 @@ def test_json_is_valid_and_complete(which, request):
     found = json.loads(json.dumps(fit.to_json(), allow_nan=False))
     assert found["W"] == fit.W.tolist()
     assert found["K"] == fit.K.tolist()
-    assert found["phi"] == list(fit.estimate.layout.phi_names)
-    assert found["psi"] == list(fit.estimate.layout.psi_names)
+    assert found["phi"] == list(fit.estimate.design.phi_names)
+    assert found["psi"] == list(fit.estimate.design.psi_names)
     assert found["outputs"] == list(fit.roles.outputs)
     assert found["noise_cov"] == fit.estimate.noise_cov.tolist()
     assert (found["n"], found["episodes"]) == (fit.moments.n, fit.counts.episodes)

@@ -163,8 +163,8 @@ def test_features_that_were_fitted_stay_as_they_are(halves, tmp_path):
     first = estimate(logs[0], "spline:4")
     first.save(tmp_path / "model")
     found = update(tmp_path / "model", new)
-    assert found.estimate.layout == first.estimate.layout
-    shard = first.shard + Shard.of(logs[1], first.estimate.layout)
+    assert found.estimate.design == first.estimate.design
+    shard = first.shard + Shard.of(logs[1], first.estimate.design)
     np.testing.assert_array_equal(found.W, Exact().solve(shard.moments).W)
 
 

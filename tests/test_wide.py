@@ -18,7 +18,7 @@ from ivvi.estimators.sgda.preconditioning import Raw, Scaled, decouple, largest_
 from ivvi.estimators.sgda.sampler import Place, Shuffled, Streamed, evaluate, survey
 from ivvi.estimators.sgda.schedules import Constant, Decay
 from ivvi.estimators.sgda.setup import Start, plain_plan
-from ivvi.features.design import build_layout
+from ivvi.features.design import build_design
 from ivvi.moments import compute_moments
 
 
@@ -28,7 +28,7 @@ def small():
     rows = make_rows(30, 20, seed=4)
     keep = np.flatnonzero(rows["step"] < 3 + rows["episode"] % 17)
     log = read_logs(take(rows, keep), **ROLES)
-    return log, compute_moments(log, build_layout(log, "linear"))[0]
+    return log, compute_moments(log, build_design(log, "linear"))[0]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_a_step_by_episode_is_the_average_over_its_rows(small, order, tmp_path):
     batches = []
     for chunk in chunks:
         edges = [0, *np.flatnonzero(np.diff(chunk.episode)) + 1, len(chunk)]
-        Phi, Psi, Y = evaluate(moments.layout, chunk, 1.0)
+        Phi, Psi, Y = evaluate(moments.design, chunk, 1.0)
         batches += [(Phi[i:j], Psi[i:j], Y[i:j]) for i, j in itertools.pairwise(edges)]
     lengths = sorted(len(Y) for _, _, Y in batches)
     assert lengths == sorted(np.unique(log.to_batch(episodes=True).episode, return_counts=True)[1])
@@ -80,9 +80,9 @@ def test_a_step_by_episode_is_the_average_over_its_rows(small, order, tmp_path):
 @pytest.mark.parametrize("batch", [1, 7, 32])
 def test_both_kernels_take_the_same_steps(small, batch):
     log, moments = small
-    plan = plain_plan(moments.layout, Start(0.3, -0.1), Decay(0.05, 0.5, 10.0, 2.0))
+    plan = plain_plan(moments.design, Start(0.3, -0.1), Decay(0.05, 0.5, 10.0, 2.0))
     settings = {
-        "plan": plan, "layout": moments.layout, "batch": batch, "passes": 2, "seed": 1,
+        "plan": plan, "design": moments.design, "batch": batch, "passes": 2, "seed": 1,
         "steps": 2 * (moments.n // batch), "points": [1, 3], "mean_weight": 1.0, "sign": 1.0,
     }  # fmt: skip
     one, two = (Descent(compiled=c, **settings).run(Shuffled(log)) for c in (False, True))

@@ -17,7 +17,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from ivvi.errors import InputError, IvviWarning
 from ivvi.estimators import Estimate, LeastSquares, StandardErrors
-from ivvi.features.design import fitted_layout
+from ivvi.features.design import fitted_design
 from ivvi.fitting import estimate
 from ivvi.logs import Batch, Roles, read_logs
 from ivvi.moments import Moments
@@ -124,7 +124,7 @@ class IVRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         x, a = self._split(X)
-        found: np.ndarray = self.estimate_.layout.phi(x, a) @ self.estimate_.W.T
+        found: np.ndarray = self.estimate_.design.phi(x, a) @ self.estimate_.W.T
         return found[:, 0] if self._single else found
 
     def _columns(self, actions: Sequence[int | str] | None) -> np.ndarray:
@@ -149,8 +149,8 @@ class IVRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         names = ((), _named("a", X), _named("z", X), _named("y", Y))
         batch = Batch(np.empty((len(X), 0)), X, X, Y, weight)
         roles = Roles(*names, reward=None, episode=None, step=None, weight=None)
-        layout = fitted_layout(roles, lambda: batch, self.features, seed=self.seed)
-        return LeastSquares().solve(Moments.of_batch(layout, batch))
+        design = fitted_design(roles, lambda: batch, self.features, seed=self.seed)
+        return LeastSquares().solve(Moments.of_batch(design, batch))
 
     def _instrumented(
         self, X: np.ndarray, Y: np.ndarray, Z: np.ndarray, weight: Any, groups: Any

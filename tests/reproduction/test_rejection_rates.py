@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ivvi.estimators import StandardErrors
-from ivvi_reproduction.rejection_rates import DESIGNS, Design, command, measure, table
+from ivvi_reproduction.rejection_rates import DESIGNS, LogDesign, command, measure, table
 
 pytestmark = pytest.mark.filterwarnings("ignore:weak instruments")
 
@@ -22,9 +22,9 @@ def test_sizes_within_three_binomial_deviations(design):
 
 def test_ignoring_the_clusters_is_caught():
     """The same logs, judged as if their rows were independent, are rejected far too often."""
-    design = Design("clustered", StandardErrors("clustered"), 50, 20)
+    design = LogDesign("clustered", StandardErrors("clustered"), 50, 20)
 
-    class Careless(Design):
+    class Careless(LogDesign):
         def draw(self, rng):
             return design.draw(rng)
 

@@ -27,7 +27,7 @@ from ivvi.errors import InputError
 from ivvi.estimators.convergence import log_points
 from ivvi.estimators.sgda.jax_kernel import State, advance_many, begin_many
 from ivvi.estimators.sgda.schedules import Theorem
-from ivvi.features.design import Layout
+from ivvi.features.design import Design
 from ivvi.features.feature_map import linear
 from ivvi.moments import compute_moments
 from ivvi.simulators import ConfoundedEnv, World
@@ -101,7 +101,7 @@ def measure(rho: float, *, runs: int = 32, steps: int = 1 << 17, seed: int = 0) 
     """Run the theorem's steps on new rows, all runs side by side, and average the errors."""
     env = ConfoundedEnv(bounded_world(rho))
     log = env.collect(episodes=2000, seed=seed)
-    found = strength(compute_moments(log, Layout.build(linear(), linear(), log.roles))[0])
+    found = strength(compute_moments(log, Design.build(linear(), linear(), log.roles))[0])
     schedule = Theorem(found.mu_iv, found.mu_b, CONSTANTS)
     points = log_points(steps)
     state = _descend(env, schedule, points, runs, seed)

@@ -16,7 +16,7 @@ import numpy as np
 import typer
 
 from ivvi.diagnostics import strength
-from ivvi.features.design import Layout
+from ivvi.features.design import Design
 from ivvi.features.feature_map import parse_features
 from ivvi.moments import compute_moments
 from ivvi.simulators import ConfoundedEnv
@@ -82,7 +82,7 @@ def _strength(env: ConfoundedEnv, experiment: str, seed: int) -> tuple[float, fl
     """Return the paper's figure and the one without numerical zeros."""
     log = env.collect(seed=seed)
     word = "poly2" if experiment == "nonlinear" else "linear"
-    moments, _ = compute_moments(log, Layout.build(*parse_features(word), log.roles))
+    moments, _ = compute_moments(log, Design.build(*parse_features(word), log.roles))
     found = strength(moments)
     if experiment == "movielens":
         return found.mean_smallest(5), found.mean_smallest(5, with_zeros=False)

@@ -34,7 +34,7 @@ Draw = Callable[[np.random.Generator], Log]
 
 
 @dataclass(frozen=True, slots=True)
-class Design:
+class LogDesign:
     """A name and how to draw a log in which the effect of a0 on next_x0 is -0.5."""
 
     name: str
@@ -130,17 +130,17 @@ def _log(
 
 
 DESIGNS = (
-    Design("weekly z, 30 weeks", weekly(30)),
-    Design("weekly z, 60 weeks", weekly(60)),
+    LogDesign("weekly z, 30 weeks", weekly(30)),
+    LogDesign("weekly z, 60 weeks", weekly(60)),
     *(
-        Design(f"{count} clusters, {word}", clusters(count, pareto=word == "Pareto"))
+        LogDesign(f"{count} clusters, {word}", clusters(count, pareto=word == "Pareto"))
         for word in ("equal", "Pareto")
         for count in (15, 30, 80)
     ),
-    Design("endogeneity .9", endogenous),
-    Design("30 instruments, F 3", many(3.0)),
-    Design("30 instruments, F 11", many(11.0)),
-    Design("t3 errors", heavy),
+    LogDesign("endogeneity .9", endogenous),
+    LogDesign("30 instruments, F 3", many(3.0)),
+    LogDesign("30 instruments, F 11", many(11.0)),
+    LogDesign("t3 errors", heavy),
 )
 
 
@@ -160,7 +160,7 @@ def held(fit: Fit) -> tuple[bool, bool, float, bool]:
 
 
 def measure(
-    design: Design, logs: int, seed: int = 0, bar: Callable[[int], None] | None = None
+    design: LogDesign, logs: int, seed: int = 0, bar: Callable[[int], None] | None = None
 ) -> Record:
     """Draw logs of a design, fit each by default, and count the intervals that hold the truth."""
     found: list[tuple[bool, bool, float, bool]] = []

@@ -24,7 +24,7 @@ from ivvi.estimators.convergence import log_points
 from ivvi.estimators.least_squares import Exact
 from ivvi.estimators.sgda.jax_kernel import State, advance
 from ivvi.estimators.sgda.schedules import PAPER, Constant, Schedule
-from ivvi.features.design import Layout
+from ivvi.features.design import Design
 from ivvi.features.feature_map import parse_features
 from ivvi.moments import compute_moments
 from ivvi.simulators.catalogue import make_env
@@ -78,7 +78,7 @@ def _prepared(
     env = make_env(experiment, dim=dim, setting=setting)
     log = env.collect(episodes, seed=seed)
     phi, psi = parse_features("linear" if experiment == "linear" else "poly2")
-    exact = Exact().solve(compute_moments(log, Layout.build(phi, psi, log.roles))[0]).W
+    exact = Exact().solve(compute_moments(log, Design.build(phi, psi, log.roles))[0]).W
     batch = log.to_batch()
     rows = [
         part.reshape(-1, env.world.horizon, part.shape[1])

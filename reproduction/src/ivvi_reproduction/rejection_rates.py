@@ -28,7 +28,7 @@ EFFECT = -0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Design:
+class LogDesign:
     """Logs of one kind: two outputs, of which the second is not confounded.
 
     Attributes
@@ -79,13 +79,15 @@ class Design:
 
 
 DESIGNS = (
-    Design("homoskedastic", StandardErrors("unadjusted", debiased=True), 1000, 1),
-    Design("homoskedastic", StandardErrors("unadjusted", debiased=True), 1000, 1, rank_null=True),
-    Design("heteroskedastic", StandardErrors("robust", debiased=True), 2000, 1),
-    Design("heteroskedastic", StandardErrors("robust", debiased=True), 2000, 1, rank_null=True),
-    Design("clustered", StandardErrors("clustered", debiased=True), 400, 5),
-    Design("clustered", StandardErrors("clustered", debiased=True), 400, 5, rank_null=True),
-    Design("serial", StandardErrors("hac", debiased=True), 20, 100),
+    LogDesign("homoskedastic", StandardErrors("unadjusted", debiased=True), 1000, 1),
+    LogDesign(
+        "homoskedastic", StandardErrors("unadjusted", debiased=True), 1000, 1, rank_null=True
+    ),
+    LogDesign("heteroskedastic", StandardErrors("robust", debiased=True), 2000, 1),
+    LogDesign("heteroskedastic", StandardErrors("robust", debiased=True), 2000, 1, rank_null=True),
+    LogDesign("clustered", StandardErrors("clustered", debiased=True), 400, 5),
+    LogDesign("clustered", StandardErrors("clustered", debiased=True), 400, 5, rank_null=True),
+    LogDesign("serial", StandardErrors("hac", debiased=True), 20, 100),
 )
 
 
@@ -106,7 +108,7 @@ class Record:
         return (self.rejected - LEVEL) / math.sqrt(LEVEL * (1 - LEVEL) / self.logs)
 
 
-def tests(fit: Fit, design: Design) -> Iterator[tuple[str, Any]]:
+def tests(fit: Fit, design: LogDesign) -> Iterator[tuple[str, Any]]:
     """Yield the tests of a fit whose nulls hold in the design."""
     d = fit.diagnostics
     if design.rank_null:
@@ -134,7 +136,7 @@ def tests(fit: Fit, design: Design) -> Iterator[tuple[str, Any]]:
 
 
 def measure(
-    design: Design, logs: int, seed: int = 0, bar: Callable[[int], None] | None = None
+    design: LogDesign, logs: int, seed: int = 0, bar: Callable[[int], None] | None = None
 ) -> list[Record]:
     """Draw logs of a design, fit each, and count rejections."""
     found: dict[str, list[Any]] = {}

@@ -26,7 +26,7 @@ from ivvi.evaluation.rollout import Episodes, Task, returns
 from ivvi.evaluation.rollout_design import RolloutDesign
 from ivvi.evaluation.source import Source
 from ivvi.evaluation.valuation import INTERVALS, Amount, gains_of
-from ivvi.features.design import build_layout
+from ivvi.features.design import build_design
 from ivvi.fitting import Fit, estimate
 from ivvi.planning import MPC, Problem
 from ivvi.simulators import ConfoundedEnv, World, linear_world, nonlinear_world
@@ -58,7 +58,7 @@ TARGETS = ("value", "gain")
 
 
 @dataclass(frozen=True, slots=True)
-class Design:
+class LogDesign:
     """A simulator and the strength of its instrument."""
 
     name: str
@@ -69,10 +69,10 @@ class Design:
 
 
 DESIGNS = (
-    Design("linear k=3, strong", "linear", 3, "linear", 1.0),
-    Design("linear k=3, weak", "linear", 3, "linear", WEAK),
-    Design("nonlinear k=1, strong", "nonlinear", 1, "spline:8", 1.0),
-    Design("nonlinear k=1, weak", "nonlinear", 1, "spline:8", WEAK),
+    LogDesign("linear k=3, strong", "linear", 3, "linear", 1.0),
+    LogDesign("linear k=3, weak", "linear", 3, "linear", WEAK),
+    LogDesign("nonlinear k=1, strong", "nonlinear", 1, "spline:8", 1.0),
+    LogDesign("nonlinear k=1, weak", "nonlinear", 1, "spline:8", WEAK),
 )
 
 
@@ -84,7 +84,7 @@ class Record:
     length of the interval that is reported, by method and target.
     """
 
-    design: Design
+    design: LogDesign
     logs: int
     coverage: dict[str, float] = field(default_factory=dict)
     length: dict[str, float] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class Record:
         return binomial_deviation(self.logs)
 
 
-def world_of(design: Design) -> World:
+def world_of(design: LogDesign) -> World:
     """Return the simulator with its instrument's variance scaled, in setting I."""
     made = linear_world if design.simulator == "linear" else nonlinear_world
     world = made(design.dim, "I")
@@ -106,7 +106,7 @@ def world_of(design: Design) -> World:
 
 
 @cache
-def stage_of(design: Design) -> Stage:
+def stage_of(design: LogDesign) -> Stage:
     """Set up a design once: everything that is compiled is compiled once."""
     return Stage.of(design)
 
@@ -123,13 +123,13 @@ class Stage:
     behaviour: float
 
     @classmethod
-    def of(cls, design: Design) -> Stage:
+    def of(cls, design: LogDesign) -> Stage:
         """Take knots, if there are any, from a log of their own."""
         world = world_of(design)
         env = ConfoundedEnv(world)
         log = env.collect(EPISODES, HORIZON, seed=1 << 20)
-        layout = build_layout(log, design.features)
-        features = layout.phi, layout.psi
+        built = build_design(log, design.features)
+        features = built.phi, built.psi
         actions = Actions.of_space(world.actions)
         model = _fit(log, features).model
         problem = Problem(model, env.reward, actions, HORIZON)
@@ -149,7 +149,7 @@ class Stage:
         return float(returns(task, self.planner, W, world, Episodes(first, numbers, 1)).mean())
 
 
-def measure(design: Design, logs: int, seed: int = 0) -> Record:
+def measure(design: LogDesign, logs: int, seed: int = 0) -> Record:
     """Simulate the logs of a design and count the intervals that hold the truth."""
     stage = stage_of(design)
     hits: Counter[str] = Counter()

@@ -19,7 +19,7 @@ import numpy as np
 
 from ivvi.diagnostics import first_stage
 from ivvi.estimators import Exact
-from ivvi.features.design import Layout
+from ivvi.features.design import Design
 from ivvi.features.feature_map import linear
 from ivvi.fitting.summary import NORMAL_95
 from ivvi.logs import Batch, Roles
@@ -50,7 +50,7 @@ INTERVALS = ("Wald", "AR", "CLR", "Wald clustered", "AR clustered", "CLR cluster
 
 
 @dataclass(frozen=True, slots=True)
-class Design:
+class LogDesign:
     """How the logs are drawn: strength of the instruments, dependence within episodes."""
 
     name: str
@@ -59,12 +59,12 @@ class Design:
 
 
 DESIGNS = (
-    Design("strong", 0.5),
-    Design("weak", 0.1),
-    Design("very weak", 0.02),
-    Design("irrelevant", 0.0),
-    Design("strong, dependent", 0.5, dependent=True),
-    Design("very weak, dependent", 0.02, dependent=True),
+    LogDesign("strong", 0.5),
+    LogDesign("weak", 0.1),
+    LogDesign("very weak", 0.02),
+    LogDesign("irrelevant", 0.0),
+    LogDesign("strong, dependent", 0.5, dependent=True),
+    LogDesign("very weak, dependent", 0.02, dependent=True),
 )
 
 
@@ -75,7 +75,7 @@ class Record:
     `first_stage` is the mean partial F, `unbounded` the share of unbounded sets.
     """
 
-    design: Design
+    design: LogDesign
     logs: int
     first_stage: float
     coverage: dict[str, float] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Record:
         return binomial_deviation(self.logs)
 
 
-def draw(design: Design, rng: np.random.Generator) -> Moments:
+def draw(design: LogDesign, rng: np.random.Generator) -> Moments:
     """Draw one log and return its moments, by episode too."""
     shape = (STEPS, EPISODES)
     z, e = rng.normal(size=(*shape, INSTRUMENTS)), rng.normal(size=shape)
@@ -107,7 +107,7 @@ def draw(design: Design, rng: np.random.Generator) -> Moments:
     return Moments.of_batch(_layout(), batch, episodes=True)
 
 
-def measure(design: Design, logs: int, seed: int = 0) -> Record:
+def measure(design: LogDesign, logs: int, seed: int = 0) -> Record:
     """Draw the logs of a design and count the intervals that hold the truth."""
     rng = np.random.default_rng([seed, DESIGNS.index(design)])
     strength, held, unbounded = 0.0, np.zeros(len(INTERVALS)), np.zeros(len(INTERVALS))
@@ -131,7 +131,7 @@ def _intervals(moments: Moments) -> Iterator[tuple[bool, bool]]:
     effect = Effect.of(moments, "next_x", "a")
     scores = EffectScores.of_episodes(moments, effect)
     fit = Exact().solve(moments)
-    at = moments.layout.phi_names.index("a")
+    at = moments.design.phi_names.index("a")
     yield abs(fit.W[0, at] - EFFECT) <= NORMAL_95 * fit.se[0, at], False
     for found in (anderson_rubin(effect), conditional_likelihood_ratio(effect)):
         yield EFFECT in found, found.kind in ("unbounded", "everything")
@@ -152,10 +152,10 @@ def _clustered_wald(scores: EffectScores) -> tuple[float, float]:
     return theta, math.sqrt(variance)
 
 
-def _layout() -> Layout:
+def _layout() -> Design:
     instruments = tuple(f"z{i}" for i in range(INSTRUMENTS))
     roles = Roles(("x",), ("a",), instruments, ("next_x",), None, None, None, None)
-    return Layout.build(linear(), linear(), roles)
+    return Design.build(linear(), linear(), roles)
 
 
 def table(records: Sequence[Record]) -> str:

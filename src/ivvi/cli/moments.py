@@ -40,7 +40,7 @@ def moments(  # noqa: PLR0913
 ) -> None:
     """Write the sums of a log, without its rows, to be merged with those of others."""
     from ivvi._io.files import checked_output
-    from ivvi.features.design import build_layout
+    from ivvi.features.design import build_design
     from ivvi.fitting import load_moments
     from ivvi.moments.shard import Shard, open_like
 
@@ -48,15 +48,15 @@ def moments(  # noqa: PLR0913
     check_json_target(json, force=force, out=out)
     if like is None:
         logs = columns.open(log)
-        layout = build_layout(logs, *features.both, seed)
+        design = build_design(logs, *features.both, seed)
     else:
         for group in (columns, features):
             refuse_given(group, "is taken from --like; expected one of both", ("drop_missing",))
         known = load_moments(like)
         logs = open_like(log, known.roles, drop_missing=columns.drop_missing)
-        layout = known.moments.layout
+        design = known.moments.design
     with progress("reading", logs.num_rows) as bar:
-        shard = Shard.of(logs, layout, episodes=by_episode, progress=bar)
+        shard = Shard.of(logs, design, episodes=by_episode, progress=bar)
     _finish(shard, out, json, force=force)
 
 
@@ -78,10 +78,10 @@ def merge(
 
 def _finish(shard: Any, out: Path, json: str | None, *, force: bool) -> None:
     shard.save(out, force=force)
-    layout, n = shard.moments.layout, shard.moments.n
+    design, n = shard.moments.design, shard.moments.n
     if shard.is_revealing:
         warn(
-            f"{n:,} rows for {layout.width} columns are few: the sums say much about single "
+            f"{n:,} rows for {design.width} columns are few: the sums say much about single "
             "rows; share them as you would share the rows"
         )
     if shard.moments.episodes is not None:
@@ -91,9 +91,9 @@ def _finish(shard: Any, out: Path, json: str | None, *, force: bool) -> None:
         "moments": str(out),
         "n": n,
         "episodes": shard.counts.episodes,
-        "phi": list(layout.phi_names),
-        "psi": list(layout.psi_names),
-        "outputs": list(layout.outputs),
+        "phi": list(design.phi_names),
+        "psi": list(design.psi_names),
+        "outputs": list(design.outputs),
         "files": list(shard.files),
     }
     emit_json(facts, json, force=force)

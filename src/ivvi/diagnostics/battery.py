@@ -62,7 +62,7 @@ def diagnose(
     name, f = "the Cragg-Donald F", donald
     if rank_test is not None:
         name, f = "the Kleibergen-Paap F", rank_test.f
-    overidentification.check_suspects(moments.layout, suspects)
+    overidentification.check_suspects(moments.design, suspects)
     by_output = found.by_output(suspects)
     joint = found.joint()
     return Diagnostics(
@@ -78,7 +78,7 @@ def diagnose(
         stock_yogo=critical or None,
         by_output=by_output,
         joint=joint,
-        outputs=moments.layout.outputs,
+        outputs=moments.design.outputs,
         reasons=found.reasons,
     )
 
@@ -179,7 +179,7 @@ class _Panel:
     def joint(self) -> dict[str, Statistic | None]:
         """Compute the tests of all outputs together."""
         found: dict[str, Statistic | None] = dict.fromkeys(("sargan", "hansen_j", "wu_hausman"))
-        if len(self.moments.layout.outputs) == 1:
+        if len(self.moments.design.outputs) == 1:
             self.reasons |= {f"joint_{name}": "there is one output" for name in found}
             return found
         found["sargan"] = overidentification.joint_sargan(self.moments, self.exact)

@@ -69,12 +69,12 @@ def augment(moments: Moments) -> Augmented | None:
         return None
     to_new = right.T / size / scale[:, None]
     T = parts.space.residual_map(moments, parts.select).T
-    if moments.layout.constant is not None:
-        T[moments.layout.constant] = 0.0  # the residuals have mean zero
+    if moments.design.constant is not None:
+        T[moments.design.constant] = 0.0  # the residuals have mean zero
     slopes = phi.T[:, phi.rank - len(inside) :]
     space = Whitened(phi.shift, (T - slopes @ inside) @ to_new, new, 0)
     both = Whitened(phi.shift, np.hstack([phi.T, space.T]), phi.basis, phi.rank)
-    outputs = np.eye(moments.layout.width)[list(moments.layout.y_columns)]
+    outputs = np.eye(moments.design.width)[list(moments.design.y_columns)]
     gamma = rows.Y.T @ new
     left = rows.Y - phi.basis @ (phi.basis.T @ rows.Y) - new @ gamma.T
     return Augmented(space, gamma, left.T @ left, both.residual_map(moments, outputs), freedom)

@@ -96,12 +96,12 @@ class Partialled:
 @remembered
 def partial_out(moments: Moments) -> Partialled:
     """Partial the shared features out of the others."""
-    layout, rows, space = moments.layout, Rows.of(moments), whiten(moments)
+    design, rows, space = moments.design, Rows.of(moments), whiten(moments)
     given = set(exogenous(moments))
     inside = [i for i, c in enumerate(rows.phi_kept) if c not in given]
-    names = tuple(layout.phi_names[rows.phi_kept[i]] for i in inside)
+    names = tuple(design.phi_names[rows.phi_kept[i]] for i in inside)
     X = residual(space.included, rows.Phi[:, inside])
-    select = np.eye(layout.width)[rows.phi_kept[inside]]
+    select = np.eye(design.width)[rows.phi_kept[inside]]
     return Partialled(names, X, space.excluded.basis, space, select, moments.n - space.rank)
 
 

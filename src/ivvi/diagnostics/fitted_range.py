@@ -27,9 +27,9 @@ UNSURE = 0.1
 
 def leaves_range(estimate: Estimate, moments: Moments, head: Batch) -> str:
     """Return a warning about the worst output whose fitted values leave its range, or nothing."""
-    if moments.layout.is_raw or not np.isfinite(estimate.W).all() or not len(head):
+    if moments.design.is_raw or not np.isfinite(estimate.W).all() or not len(head):
         return ""  # of linear features there are none that are simpler
-    fitted = estimate.layout.phi(head.x, head.a) @ estimate.W.T
+    fitted = estimate.design.phi(head.x, head.a) @ estimate.W.T
     low, high = head.y.min(axis=0), head.y.max(axis=0)
     reach = high - low
     out = np.mean((fitted < low - OFTEN * reach) | (fitted > high + OFTEN * reach), axis=0)
@@ -39,10 +39,10 @@ def leaves_range(estimate: Estimate, moments: Moments, head: Batch) -> str:
     if not bad.any():
         return ""
     at = int(np.argmax(np.where(bad, out, -1.0)))
-    y = moments.layout.y_columns[at]
+    y = moments.design.y_columns[at]
     ratio = estimate.noise_cov[at, at] * moments.weight / moments.scatter[y, y]
     return (
-        f"the fitted values of {moments.layout.outputs[at]} leave its range in {out[at]:.0%} of "
+        f"the fitted values of {moments.design.outputs[at]} leave its range in {out[at]:.0%} of "
         f"the rows, with errors of {ratio:.2g} times its variance: the features are too rich for "
         "these instruments; use fewer or simpler ones, or a penalty (--method ridge)"
     )
@@ -50,7 +50,7 @@ def leaves_range(estimate: Estimate, moments: Moments, head: Batch) -> str:
 
 def estimation_share(estimate: Estimate, moments: Moments) -> Floats:
     """Return E[phi' Cov(W_i) phi] / Var(y_i) for each output, (d_y,)."""
-    phi, y = list(moments.layout.phi_columns), list(moments.layout.y_columns)
+    phi, y = list(moments.design.phi_columns), list(moments.design.y_columns)
     mean = moments.mean[phi]
     D = moments.scatter[np.ix_(phi, phi)] / moments.weight + np.outer(mean, mean)
     total = np.diag(moments.scatter)[y] / moments.weight

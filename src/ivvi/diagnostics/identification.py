@@ -39,26 +39,26 @@ def explain_unidentified(moments: Moments, found: Strength, roles: Roles) -> str
 
 def _constants(moments: Moments) -> list[str]:
     """Name the features, of actions and of instruments, that are the same in every row."""
-    layout, constant = moments.layout, is_constant(moments)
-    named = dict(zip(layout.psi_columns, layout.psi_names, strict=True))
-    named |= dict(zip(layout.phi_columns, layout.phi_names, strict=True))
+    design, constant = moments.design, is_constant(moments)
+    named = dict(zip(design.psi_columns, design.psi_names, strict=True))
+    named |= dict(zip(design.phi_columns, design.phi_names, strict=True))
     return [
         f"{name} is {moments.mean[column]:g} in every row"
         for column, name in sorted(named.items())
-        if constant[column] and column != layout.constant
+        if constant[column] and column != design.constant
     ]
 
 
 def _zeros(moments: Moments) -> str:
     """Name the combinations of psi that are 0 in every row."""
-    layout, rows = moments.layout, Rows.of(moments)
-    columns = np.array(layout.psi_columns)[rows.psi_kept]
+    design, rows = moments.design, Rows.of(moments)
+    columns = np.array(design.psi_columns)[rows.psi_kept]
     scale = np.linalg.norm(rows.Psi, axis=0)
     scale[scale == 0] = 1.0
     _, size, right = np.linalg.svd(rows.Psi / scale, full_matrices=False)
     lost = right[size <= RANK_TOLERANCE] / scale
-    names, units = [layout.psi_names[i] for i in rows.psi_kept], scale.tolist()
-    if layout.constant is not None:
+    names, units = [design.psi_names[i] for i in rows.psi_kept], scale.tolist()
+    if design.constant is not None:
         names, units = [*names, "1"], [*units, 0.0]
         lost = np.column_stack([lost, -lost @ moments.mean[columns]])
     words = _listed([describe_direction(w.tolist(), names, units) for w in lost])

@@ -18,7 +18,7 @@ from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.estimate import Rows, exactly_fitted
 from ivvi.estimators.gmm import centred_moments, inverse_root
 from ivvi.estimators.whitening import Whitened, orthonormal, whiten
-from ivvi.features.design import Floats, Layout
+from ivvi.features.design import Design, Floats
 from ivvi.moments import Moments
 
 NULL = "every instrument is valid, given that enough of them are"
@@ -146,7 +146,7 @@ def _projected(moments: Moments, estimate: Estimate) -> tuple[Floats, Floats]:
 
 def _output_moments(moments: Moments, space: Whitened) -> Floats:
     """E[y psi~^T], (d_y, r)."""
-    return space.means(moments, np.eye(moments.layout.width)[list(moments.layout.y_columns)])
+    return space.means(moments, np.eye(moments.design.width)[list(moments.design.y_columns)])
 
 
 def _distance(moment: Floats, A: Floats, omega: Floats) -> float:
@@ -158,10 +158,10 @@ def _distance(moment: Floats, A: Floats, omega: Floats) -> float:
     return float(rest @ rest)
 
 
-def check_suspects(layout: Layout, suspects: Sequence[str]) -> None:
+def check_suspects(design: Design, suspects: Sequence[str]) -> None:
     """Refuse suspects that are not instrument features."""
-    columns = zip(layout.psi_names, layout.psi_columns, strict=True)
-    known = [name for name, column in columns if column not in layout.shared]
+    columns = zip(design.psi_names, design.psi_columns, strict=True)
+    known = [name for name, column in columns if column not in design.shared]
     for name in suspects:
         if name not in known:
             hint = nearest(name, known) or f"; {', '.join(known)} are the instruments"
@@ -170,9 +170,9 @@ def check_suspects(layout: Layout, suspects: Sequence[str]) -> None:
 
 def _without(moments: Moments, space: Whitened, rows: Rows, suspects: Sequence[str]) -> Floats:
     """Coordinates of the span of psi without the suspects, as columns, (r, r')."""
-    layout = moments.layout
-    check_suspects(layout, suspects)
-    keep = [i for i, at in enumerate(rows.psi_kept) if layout.psi_names[at] not in suspects]
+    design = moments.design
+    check_suspects(design, suspects)
+    keep = [i for i, at in enumerate(rows.psi_kept) if design.psi_names[at] not in suspects]
     slopes = space.basis.T @ orthonormal(rows.Psi[:, keep])
     ahead = space.rank - len(slopes)
     kept = np.zeros((space.rank, slopes.shape[1] + ahead))

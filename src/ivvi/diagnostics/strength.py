@@ -68,25 +68,25 @@ class Strength:
 
 def strength(moments: Moments) -> Strength:
     """Compute mu_iv, mu_B and the ranks."""
-    layout, space = moments.layout, whiten(moments)
-    A = space.means(moments, np.eye(layout.width)[list(layout.phi_columns)])  # E[phi psi~^T]
+    design, space = moments.design, whiten(moments)
+    A = space.means(moments, np.eye(design.width)[list(design.phi_columns)])  # E[phi psi~^T]
     left, size, _ = np.linalg.svd(A, full_matrices=True)
-    eigenvalues = np.zeros(len(layout.phi_names))
+    eigenvalues = np.zeros(len(design.phi_names))
     eigenvalues[: len(size)] = size**2
     estimate = Exact().solve(moments)
-    rank = len(layout.phi_names) - len(estimate.null)
+    rank = len(design.phi_names) - len(estimate.null)
     ascending = np.sort(eigenvalues)
     ascending[: len(estimate.null)] = 0.0
     psi_size = np.linalg.svd(Rows.of(moments, centred=False).Psi, compute_uv=False)
-    collinear = space.rank < len(layout.psi_names)
+    collinear = space.rank < len(design.psi_names)
     return Strength(
         mu_iv=float(ascending[0]),
         eigenvalues=tuple(ascending.tolist()),
-        weakest=describe_direction(left[:, -1].tolist(), layout.phi_names),
+        weakest=describe_direction(left[:, -1].tolist(), design.phi_names),
         mu_b=0.0 if collinear else float(psi_size[-1] ** 2),
         rank=rank,
-        d_phi=len(layout.phi_names),
+        d_phi=len(design.phi_names),
         rank_psi=space.rank,
-        d_psi=len(layout.psi_names),
+        d_psi=len(design.psi_names),
         unidentified=estimate.unidentified,
     )

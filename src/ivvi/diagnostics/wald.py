@@ -27,11 +27,11 @@ def restrictions(texts: Sequence[str], estimate: Estimate) -> tuple[Floats, Floa
 
     vec(W) are the rows of W one after another.
     """
-    outputs, features = estimate.layout.outputs, estimate.layout.phi_names
+    outputs, features = estimate.design.outputs, estimate.design.phi_names
     rows, values = [], []
     for text in texts:
         name, colon, rest = text.partition(":")
-        output = estimate.layout.output(name.strip()) if colon else None
+        output = estimate.design.output(name.strip()) if colon else None
         combination = rest if colon else text
         weights, value = _parse(combination, features)
         for chosen in range(len(outputs)) if output is None else (output,):

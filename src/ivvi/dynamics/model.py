@@ -138,7 +138,7 @@ class Dynamics:
             rows = dict(zip(SAMPLES, parts, strict=True))
             rows["global_instrument"] = sample.global_instrument
         return cls(
-            phi=estimate.layout.phi,
+            phi=estimate.design.phi,
             W=estimate.W,
             noise_cov=estimate.noise_cov,
             bread=estimate.bread,

@@ -27,8 +27,8 @@ def without_rounding(estimate: Estimate, moments: Moments) -> Estimate:
     exact = exactly_fitted(moments, np.diag(estimate.noise_cov))
     if not exact.any():
         return estimate
-    layout = moments.layout
-    phi, y = list(layout.phi_columns), list(layout.y_columns)
+    design = moments.design
+    phi, y = list(design.phi_columns), list(design.y_columns)
     second = np.diag(moments.scatter) / moments.weight + moments.mean**2
     adds = np.abs(estimate.W) * np.sqrt(second[phi])
     nothing = adds <= ROUNDING * np.maximum(np.sqrt(second[y])[:, None], np.finfo(float).tiny)
@@ -37,7 +37,7 @@ def without_rounding(estimate: Estimate, moments: Moments) -> Estimate:
         estimate,
         W=W,
         covariance=_without(estimate.W_cov, exact),
-        exact=tuple(name for name, one in zip(layout.outputs, exact, strict=True) if one),
+        exact=tuple(name for name, one in zip(design.outputs, exact, strict=True) if one),
     )
 
 

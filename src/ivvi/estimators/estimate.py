@@ -12,7 +12,7 @@ from ivvi._io.checkpoint import Checkpoint
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.convergence import Trace
 from ivvi.estimators.covariance.covariance import Covariance, homoskedastic
-from ivvi.features.design import Layout
+from ivvi.features.design import Design
 from ivvi.features.feature_map import describe_direction
 from ivvi.logs import Log
 from ivvi.moments import Moments, compress, is_constant
@@ -30,7 +30,7 @@ class Estimate:
 
     Attributes
     ----------
-    layout
+    design
         Names and feature maps.
     W, K
         Primal (d_y, d_phi) and dual (d_y, d_psi) weights; K is the inner maximum at W.
@@ -57,7 +57,7 @@ class Estimate:
         Outputs that are exact functions of the features; their covariance is zero.
     """
 
-    layout: Layout
+    design: Design
     W: Floats
     K: Floats
     noise_cov: Floats
@@ -100,7 +100,7 @@ class Estimate:
 
         A direction and a combination are compared in units of the features' spreads.
         """
-        part, constant = np.abs(self.null) * self._units, self.layout.constant
+        part, constant = np.abs(self.null) * self._units, self.design.constant
         slopes = part if constant is None else np.delete(part, constant, axis=1)
         least = 1e-6 * np.abs(combinations / self._units).max(axis=1, initial=0.0)
         along = np.abs(combinations @ self.null.T)
@@ -135,10 +135,10 @@ class Estimate:
 
     @property
     def residual_map(self) -> Floats:
-        """R (d_y, p) with y - W phi = R v for the rows v of the layout."""
-        R = np.zeros((len(self.W), self.layout.width))
-        R[:, list(self.layout.y_columns)] = np.eye(len(self.W))
-        R[:, list(self.layout.phi_columns)] -= self.W
+        """R (d_y, p) with y - W phi = R v for the rows v of the design."""
+        R = np.zeros((len(self.W), self.design.width))
+        R[:, list(self.design.y_columns)] = np.eye(len(self.W))
+        R[:, list(self.design.phi_columns)] -= self.W
         return R
 
     @property
@@ -150,9 +150,9 @@ class Estimate:
     def unidentified(self) -> tuple[str, ...]:
         """The directions of `null` in words."""
         units = self._units
-        if self.layout.constant is not None:
-            units[self.layout.constant] = 0.0
-        names = self.layout.phi_names
+        if self.design.constant is not None:
+            units[self.design.constant] = 0.0
+        names = self.design.phi_names
         return tuple(describe_direction(w.tolist(), names, units.tolist()) for w in self.null)
 
 
@@ -188,15 +188,15 @@ class Rows:
     @classmethod
     def of(cls, moments: Moments, *, centred: bool = True) -> Rows:
         """Split the compressed rows; `centred` off keeps the constant and the means."""
-        layout = moments.layout
+        design = moments.design
         R = compress(moments)
-        constant = layout.constant if centred else None
+        constant = design.constant if centred else None
         if constant is None:
             R = np.vstack([moments.mean, R])
-        phi, psi = np.array(layout.phi_columns), np.array(layout.psi_columns)
+        phi, psi = np.array(design.phi_columns), np.array(design.psi_columns)
         phi_kept, psi_kept = np.flatnonzero(phi != constant), np.flatnonzero(psi != constant)
         Phi, Psi = R[:, phi[phi_kept]], R[:, psi[psi_kept]]
-        return cls(Phi, Psi, R[:, list(layout.y_columns)], phi_kept, psi_kept)
+        return cls(Phi, Psi, R[:, list(design.y_columns)], phi_kept, psi_kept)
 
 
 def solve_rows(moments: Moments, rows: Rows, basis: Floats, *, ridge: float = 0.0) -> Estimate:
@@ -230,16 +230,16 @@ def finish(
     Influence and bread may be one for each output, (d_y, ...); `lost` (m, ...) are the
     directions of the slopes that are not identified.
     """
-    layout = moments.layout
+    design = moments.design
     extend = extension(moments, rows)
     null = np.linalg.qr((lost @ extend).T)[0].T
     keep = np.eye(extend.shape[1]) - null.T @ null
     W = slopes @ extend
-    if layout.constant is not None:
-        W[:, layout.constant] += moments.mean[list(layout.y_columns)]
+    if design.constant is not None:
+        W[:, design.constant] += moments.mean[list(design.y_columns)]
         bread = extend.T @ bread @ extend
-        bread[..., layout.constant, layout.constant] += 1 / moments.n
-    L = keep @ with_constant(extend.T @ influence, layout.constant)
+        bread[..., design.constant, design.constant] += 1 / moments.n
+    L = keep @ with_constant(extend.T @ influence, design.constant)
     W = W @ keep
     residual = rows.Y - rows.Phi @ W[:, rows.phi_kept].T
     if moments.n <= W.shape[1]:
@@ -249,9 +249,9 @@ def finish(
     noise_cov = residual.T @ residual
     K = dual(moments, rows, residual)
     spread = np.where(is_constant(moments), 0.0, np.sqrt(np.diag(moments.scatter) / moments.weight))
-    spread = spread[list(layout.phi_columns)]
+    spread = spread[list(design.phi_columns)]
     bread = keep @ bread @ keep
-    return Estimate(layout, W, K, noise_cov, bread, null, spread, moments.n, influence=L)
+    return Estimate(design, W, K, noise_cov, bread, null, spread, moments.n, influence=L)
 
 
 def check_ridge(ridge: float) -> None:
@@ -279,7 +279,7 @@ def with_constant(influence: Floats, constant: int | None) -> Floats:
 
 def extension(moments: Moments, rows: Rows) -> Floats:
     """Map slopes to full rows of W, (d_phi - 1, d_phi): the constant is -slopes . mean."""
-    constant, d_phi = moments.layout.constant, len(moments.layout.phi_names)
+    constant, d_phi = moments.design.constant, len(moments.design.phi_names)
     extend = np.eye(d_phi)[rows.phi_kept]
     if constant is not None:
         extend[:, constant] = -moments.mean[rows.phi_kept]
@@ -291,11 +291,11 @@ def dual(moments: Moments, rows: Rows, residual: Floats) -> Floats:
     scale = np.linalg.norm(rows.Psi, axis=0)
     scale[scale == 0] = 1.0
     slopes = np.linalg.lstsq(rows.Psi / scale, -residual, rcond=RANK_TOLERANCE)[0].T / scale
-    K = np.zeros((len(moments.layout.outputs), len(moments.layout.psi_names)))
+    K = np.zeros((len(moments.design.outputs), len(moments.design.psi_names)))
     K[:, rows.psi_kept] = slopes
-    if moments.layout.constant is not None:
-        at = moments.layout.psi_columns.index(moments.layout.constant)
-        psi = np.array(moments.layout.psi_columns)[rows.psi_kept]
+    if moments.design.constant is not None:
+        at = moments.design.psi_columns.index(moments.design.constant)
+        psi = np.array(moments.design.psi_columns)[rows.psi_kept]
         K[:, at] = -slopes @ moments.mean[psi]
     return K
 
@@ -305,7 +305,7 @@ def exactly_fitted(moments: Moments, variance: Floats) -> NDArray[np.bool_]:
 
     Such an output, an age that grows by one, has no noise to test anything with.
     """
-    y = list(moments.layout.y_columns)
+    y = list(moments.design.y_columns)
     total = np.diag(moments.scatter)[y] / moments.weight
     exact: NDArray[np.bool_] = (variance <= EXACT * total) | is_constant(moments)[y]
     return exact

@@ -9,7 +9,7 @@ from operator import add
 import numpy as np
 
 from ivvi.errors import DataError, InputError
-from ivvi.features.design import Layout
+from ivvi.features.design import Design
 from ivvi.logs import Batch, Log
 from ivvi.moments import EpisodeMoments, Moments, few_threads
 
@@ -25,7 +25,7 @@ def fold_moments(moments: Moments, log: Log | None, folds: int) -> list[Moments]
         numbers = moments.episodes.number
         found = [_of_blocks(moments, np.flatnonzero(numbers % folds == f)) for f in range(folds)]
     elif log is not None:
-        (found,) = fold_moments_of_log(log, [moments.layout], folds)
+        (found,) = fold_moments_of_log(log, [moments.design], folds)
     else:
         raise InputError(
             "cross-validation over episodes needs the log, or moments kept with episodes=True"
@@ -38,20 +38,20 @@ def fold_moments(moments: Moments, log: Log | None, folds: int) -> list[Moments]
 
 def fold_moments_of_log(
     log: Log,
-    layouts: Sequence[Layout],
+    designs: Sequence[Design],
     folds: int,
     progress: Callable[[int], None] | None = None,
 ) -> list[list[Moments]]:
-    """Walk once over a log; returns the moments of each fold for each layout."""
-    found = [[Moments.empty(layout) for _ in range(folds)] for layout in layouts]
-    with few_threads(max(layout.width for layout in layouts)):
+    """Walk once over a log; returns the moments of each fold for each design."""
+    found = [[Moments.empty(design) for _ in range(folds)] for design in designs]
+    with few_threads(max(design.width for design in designs)):
         for batch in log.batches(episodes=True, progress=progress):
             for f in range(folds):
                 part = _rows_of_fold(batch, f, folds)
                 if not len(part):
                     continue
-                for sums, layout in zip(found, layouts, strict=True):
-                    sums[f] = sums[f] + Moments.of_batch(layout, part)
+                for sums, design in zip(found, designs, strict=True):
+                    sums[f] = sums[f] + Moments.of_batch(design, part)
     return found
 
 
@@ -70,11 +70,11 @@ def _of_blocks(moments: Moments, chosen: np.ndarray) -> Moments:
     """Add the moments of some episodes; rows are counted by their weight."""
     blocks: EpisodeMoments | None = moments.episodes
     if blocks is None or not len(chosen):
-        return Moments.empty(moments.layout)
+        return Moments.empty(moments.design)
     weight, mean = blocks.weight[chosen], blocks.mean[chosen]
     total = float(weight.sum())
     centre = weight @ mean / total
     shift = (mean - centre) * np.sqrt(weight)[:, None]
     scatter = blocks.scatter[chosen].sum(axis=0) + shift.T @ shift
     n = round(total * moments.n / moments.weight)
-    return Moments(moments.layout, n, total, centre, scatter)
+    return Moments(moments.design, n, total, centre, scatter)

@@ -66,7 +66,7 @@ class GMM:
         if log is None:
             raise InputError("GMM needs the rows of a log, not their moments alone")
         counts = Counts(transitions=moments.n, episodes=_count_episodes(log))
-        d_phi = len(moments.layout.phi_names)
+        d_phi = len(moments.design.phi_names)
         return (self.weight or StandardErrors()).resolve(log, counts, d_phi)
 
 
@@ -74,7 +74,7 @@ def reweighted(moments: Moments, first: Estimate, omega: Floats) -> Estimate:
     """Return the estimate whose moments are weighted by omega^-1, (d_y, r, r)."""
     space, rows = whiten(moments), Rows.of(moments)
     A, back = centred_moments(moments, space, rows)
-    c = space.means(moments, _select(moments, moments.layout.y_columns))
+    c = space.means(moments, _select(moments, moments.design.y_columns))
     W, influence = np.empty_like(first.W), []
     exact = exactly_fitted(moments, np.diag(first.noise_cov))
     for j, (moment, variance) in enumerate(zip(c, omega, strict=True)):
@@ -94,12 +94,12 @@ def centred_moments(moments: Moments, space: Whitened, rows: Rows) -> tuple[Floa
     Features other than the constant are centred, which keeps the digits of those with a
     large mean; theta @ back (d_phi, d_phi) are the weights W of coefficients theta.
     """
-    layout = moments.layout
-    A = space.means(moments, _select(moments, layout.phi_columns)).T
+    design = moments.design
+    A = space.means(moments, _select(moments, design.phi_columns)).T
     back = np.zeros((A.shape[1],) * 2)
     back[rows.phi_kept] = extension(moments, rows)
-    if layout.constant is not None:
-        back[layout.constant, layout.constant] = 1.0
+    if design.constant is not None:
+        back[design.constant, design.constant] = 1.0
         A[0, rows.phi_kept] = 0.0
     return A, back
 
@@ -119,7 +119,7 @@ def inverse_root(variance: Floats) -> Floats:
 
 
 def _select(moments: Moments, columns: tuple[int, ...]) -> Floats:
-    return np.eye(moments.layout.width)[list(columns)]
+    return np.eye(moments.design.width)[list(columns)]
 
 
 def _count_episodes(log: Log) -> int:

@@ -41,7 +41,7 @@ class KClass:
         self, moments: Moments, log: Log | None = None, checkpoint: Checkpoint | None = None
     ) -> Estimate:
         """Estimate W from moments."""
-        return _solve(moments, np.full(len(moments.layout.outputs), self.k), self.name)
+        return _solve(moments, np.full(len(moments.design.outputs), self.k), self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +89,12 @@ def liml_k(moments: Moments) -> Floats:
     The smallest ratio, over combinations of the output and the endogenous features, of what
     the exogenous features leave to what all of psi leaves; 1 when just identified.
     """
-    layout, rows = moments.layout, Rows.of(moments)
+    design, rows = moments.design, Rows.of(moments)
     space = whiten(moments)
     if moments.n <= space.rank + 1:
         raise DataError(f"{moments.n} rows are too few for {space.rank} instrument features")
     inside = [i for i, c in enumerate(rows.phi_kept) if c not in set(exogenous(moments))]
-    found = np.empty(len(layout.outputs))
+    found = np.empty(len(design.outputs))
     for j in range(len(found)):
         both = np.column_stack([rows.Y[:, j], rows.Phi[:, inside]])
         short = both - space.included @ (space.included.T @ both)
@@ -104,7 +104,7 @@ def liml_k(moments: Moments) -> Floats:
         _, size, right = np.linalg.svd(long, full_matrices=False)
         if size[-1] < RANK_TOLERANCE:
             raise DataError(
-                f"LIML has no k for the output {layout.outputs[j]!r}: a combination of it and the "
+                f"LIML has no k for the output {design.outputs[j]!r}: a combination of it and the "
                 "actions is an exact function of the instruments"
             )
         found[j] = np.linalg.svd(short @ (right.T / size), compute_uv=False)[-1] ** 2

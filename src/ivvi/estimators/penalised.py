@@ -89,7 +89,7 @@ class Penalised:
         if isinstance(self.penalty, str):
             chosen = self.cross_validate(moments, log).chosen
         else:
-            chosen = np.full(len(moments.layout.outputs), float(self.penalty))
+            chosen = np.full(len(moments.design.outputs), float(self.penalty))
         W = self._problem(moments).weights(self.kind, chosen)
         rows = Rows.of(moments, centred=False)
         scale = np.linalg.norm(rows.Psi, axis=0)
@@ -164,17 +164,17 @@ class _Problem:
 
     @classmethod
     def of(cls, moments: Moments, *, adaptive: bool) -> _Problem:
-        rows, layout = Rows.of(moments), moments.layout
+        rows, design = Rows.of(moments), moments.design
         basis = orthonormal(rows.Psi)
         scale, scale_y = np.linalg.norm(rows.Phi, axis=0), np.linalg.norm(rows.Y, axis=0)
         scale[scale == 0], scale_y[scale_y == 0] = 1.0, 1.0
         X, Y = basis.T @ (rows.Phi / scale), basis.T @ (rows.Y / scale_y)
-        mean, mean_y = moments.mean[rows.phi_kept], moments.mean[list(layout.y_columns)]
+        mean, mean_y = moments.mean[rows.phi_kept], moments.mean[list(design.y_columns)]
         G, c = X.T @ X, X.T @ Y
         each = np.ones_like(c)
         if adaptive:
             each = 1 / np.maximum(np.abs(_solve(G, c, 0.0)), TOLERANCE)
-        return cls(G, c, each, scale, scale_y, rows.phi_kept, mean, mean_y, layout.constant)
+        return cls(G, c, each, scale, scale_y, rows.phi_kept, mean, mean_y, design.constant)
 
     def grid(self, kind: str) -> Floats:
         """Penalties from one that leaves nothing (lasso) or little (ridge) down to none."""

@@ -59,9 +59,9 @@ class Shrunk:
     ) -> Estimate:
         """Estimate W from moments."""
         exact = Exact().solve(moments)
-        layout = moments.layout
-        rest = np.array(layout.shared, dtype=int)
-        acts = np.setdiff1d(np.arange(len(layout.phi_names)), rest)
+        design = moments.design
+        rest = np.array(design.shared, dtype=int)
+        acts = np.setdiff1d(np.arange(len(design.phi_names)), rest)
         units = np.where(exact.spread > 0, exact.spread, 1.0)[acts]
         among = exact.bread[np.ix_(acts, acts)]
         follow = exact.bread[np.ix_(rest, acts)] @ np.linalg.pinv(among, hermitian=True)

@@ -20,7 +20,7 @@ from ivvi.estimators.estimate import Floats, Rows
 from ivvi.estimators.folds import fold_moments_of_log, others
 from ivvi.estimators.least_squares import Exact
 from ivvi.estimators.whitening import orthonormal
-from ivvi.features.design import Layout, build_layout
+from ivvi.features.design import Design, build_design
 from ivvi.logs import Log
 from ivvi.moments import Moments
 from ivvi.moments.restrict import psi_positions, restrict
@@ -93,11 +93,11 @@ def choose_features(
         raise InputError(f"{', '.join(words) or 'no'} features to choose from; two or more differ")
     if folds < 2:
         raise InputError(f"{folds} folds were asked for; expected at least 2")
-    built = {word: build_layout(log, word, seed=seed) for word in words}
+    built = {word: build_design(log, word, seed=seed) for word in words}
     words = sorted(words, key=lambda w: (len(built[w].phi_names), len(built[w].psi_names)))
     small = [built[word] for word in words]
-    rich = max(small, key=lambda layout: len(layout.psi_names)).psi
-    large = [Layout.build(one.phi, one.psi + rich, log.roles) for one in small]
+    rich = max(small, key=lambda design: len(design.psi_names)).psi
+    large = [Design.build(one.phi, one.psi + rich, log.roles) for one in small]
     sums = fold_moments_of_log(log, large, folds, progress)
     used = [f for f in range(folds) if sums[0][f].n]
     if len(used) < 2:
@@ -105,8 +105,8 @@ def choose_features(
     parts = [[candidate[f] for f in used] for candidate in sums]
     errors = np.array(
         [
-            _errors(folds_of, layout, Layout.build(layout.phi, rich, log.roles))
-            for folds_of, layout in zip(parts, small, strict=True)
+            _errors(folds_of, design, Design.build(design.phi, rich, log.roles))
+            for folds_of, design in zip(parts, small, strict=True)
         ]
     )
     if not np.isfinite(errors).any():
@@ -114,13 +114,13 @@ def choose_features(
     return _choose(words, small, errors / _noise(parts, small, errors))
 
 
-def _errors(parts: list[Moments], layout: Layout, target: Layout) -> Floats:
+def _errors(parts: list[Moments], design: Design, target: Design) -> Floats:
     """|P+ (y - W phi)|^2 on each fold, (folds, d_y); infinite where W is not identified."""
-    inside = psi_positions(target, parts[0].layout)
-    errors = np.full((len(parts), len(layout.outputs)), np.inf)
+    inside = psi_positions(target, parts[0].design)
+    errors = np.full((len(parts), len(design.outputs)), np.inf)
     for f, part in enumerate(parts):
-        training = restrict(others(parts, f), layout)
-        if training.n <= len(layout.phi_names):
+        training = restrict(others(parts, f), design)
+        if training.n <= len(design.phi_names):
             continue
         fit = Exact().solve(training)
         if not fit.identified:
@@ -131,18 +131,18 @@ def _errors(parts: list[Moments], layout: Layout, target: Layout) -> Floats:
     return errors
 
 
-def _noise(parts: list[list[Moments]], layouts: list[Layout], errors: Floats) -> Floats:
+def _noise(parts: list[list[Moments]], designs: list[Design], errors: Floats) -> Floats:
     """Noise variance of each output under the largest candidate that is identified, (d_y,)."""
-    last = max(i for i in range(len(layouts)) if np.isfinite(errors[i]).all())
+    last = max(i for i in range(len(designs)) if np.isfinite(errors[i]).all())
     whole = parts[last][0]
     for part in parts[last][1:]:
         whole = whole + part
-    variance: Floats = np.diag(Exact().solve(restrict(whole, layouts[last])).noise_cov).copy()
+    variance: Floats = np.diag(Exact().solve(restrict(whole, designs[last])).noise_cov).copy()
     variance[variance == 0] = 1.0
     return variance
 
 
-def _choose(words: Sequence[str], layouts: list[Layout], errors: Floats) -> SieveChoice:
+def _choose(words: Sequence[str], designs: list[Design], errors: Floats) -> SieveChoice:
     """Take the smallest candidate within a standard error of the best; errors (m, folds, d_y)."""
     totals = errors.sum(axis=2)
     folds = totals.shape[1]
@@ -155,7 +155,7 @@ def _choose(words: Sequence[str], layouts: list[Layout], errors: Floats) -> Siev
         worse = float(difference.mean())
         if chosen is None and whole and worse <= spread:
             chosen = word
-        names = layouts[i].phi_names, layouts[i].psi_names
+        names = designs[i].phi_names, designs[i].psi_names
         error = float(totals[i].mean())
         candidates.append(Candidate(word, len(names[0]), len(names[1]), error, worse, spread))
     return SieveChoice(chosen or words[best], tuple(candidates), folds)

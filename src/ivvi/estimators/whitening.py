@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ivvi.estimators.estimate import RANK_TOLERANCE, Rows
-from ivvi.features.design import Floats, Layout
+from ivvi.features.design import Design, Floats
 from ivvi.moments import Moments, remembered
 
 
@@ -55,16 +55,16 @@ class Whitened:
         """Return the map of v to what the regression of R v on psi~ leaves, (d, p)."""
         fitted = self.means(moments, R) @ self.T.T
         rest: Floats = R - fitted
-        if moments.layout.constant is not None:
-            rest[:, moments.layout.constant] += fitted @ self.shift
+        if moments.design.constant is not None:
+            rest[:, moments.design.constant] += fitted @ self.shift
         return rest
 
-    def of_psi(self, layout: Layout) -> Floats:
+    def of_psi(self, design: Design) -> Floats:
         """Return M (d_psi, r) with psi~ = psi M: the constant, if there is one, holds the shift."""
-        psi = list(layout.psi_columns)
+        psi = list(design.psi_columns)
         M: Floats = self.T[psi].copy()
-        if layout.constant is not None:
-            M[psi.index(layout.constant)] -= self.shift @ self.T
+        if design.constant is not None:
+            M[psi.index(design.constant)] -= self.shift @ self.T
         return M
 
     @property
@@ -86,27 +86,27 @@ class Whitened:
 @remembered
 def whiten(moments: Moments, of: str = "psi") -> Whitened:
     """Return the coordinates of psi, or of phi."""
-    layout, rows = moments.layout, Rows.of(moments)
+    design, rows = moments.design, Rows.of(moments)
     if of == "phi":
         columns, values = rows.phi_kept, rows.Phi
         shared = np.ones(len(columns), dtype=bool)
     else:
-        columns, values = np.array(layout.psi_columns)[rows.psi_kept], rows.Psi
-        shared = np.isin(columns, layout.shared)
+        columns, values = np.array(design.psi_columns)[rows.psi_kept], rows.Psi
+        shared = np.isin(columns, design.shared)
     order = np.concatenate([np.flatnonzero(shared), np.flatnonzero(~shared)])
     combine, count = np.eye(len(order)), int(shared.sum())
-    if of == "psi" and (extra := sorted(set(exogenous(moments)) - set(layout.shared))):
+    if of == "psi" and (extra := sorted(set(exogenous(moments)) - set(design.shared))):
         determined = rows.Phi[:, np.isin(rows.phi_kept, extra)]
         within = np.linalg.lstsq(values[:, order], determined, rcond=None)[0]
         combine = np.hstack([combine[:, :count], within, combine[:, count:]])
         count += len(extra)
     basis, back, first = _orthonormal(values[:, order] @ combine, count)
     back = combine @ back
-    constant = layout.constant
+    constant = design.constant
     ahead = int(constant is not None)
-    T = np.zeros((layout.width, basis.shape[1] + ahead))
+    T = np.zeros((design.width, basis.shape[1] + ahead))
     T[columns[order], ahead:] = back
-    shift = np.zeros(layout.width)
+    shift = np.zeros(design.width)
     if constant is not None:
         shift = moments.mean.copy()
         shift[constant], T[constant, 0] = 0.0, 1.0
@@ -121,20 +121,20 @@ def exogenous(moments: Moments) -> tuple[int, ...]:
     is a column of phi's own by its name, and yet nothing but a combination of psi. A feature
     of the actions alone stays endogenous whatever determines it.
     """
-    layout = moments.layout
-    starts = [(at, of == "action" and block.of == "both") for block, of, at in layout.pieces]
-    ends = [at for at, _ in starts[1:]] + [len(layout.phi_names)]
+    design = moments.design
+    starts = [(at, of == "action" and block.of == "both") for block, of, at in design.pieces]
+    ends = [at for at, _ in starts[1:]] + [len(design.phi_names)]
     mixed = [
         c for (at, both), end in zip(starts, ends, strict=True) if both for c in range(at, end)
     ]
     if not mixed:
-        return layout.shared
+        return design.shared
     rows = Rows.of(moments)
     basis = _principal(_unit(rows.Psi))[0]
     values = rows.Phi[:, np.isin(rows.phi_kept, mixed)]
     left = np.linalg.norm(values - basis @ (basis.T @ values), axis=0)
     determined = left <= RANK_TOLERANCE * np.linalg.norm(values, axis=0)
-    return tuple(sorted({*layout.shared, *np.array(mixed)[determined].tolist()}))
+    return tuple(sorted({*design.shared, *np.array(mixed)[determined].tolist()}))
 
 
 def orthonormal(V: Floats) -> Floats:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ivvi.dynamics.model import Dynamics
 from ivvi.features.blocks import Power
-from ivvi.features.design import Layout
+from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap, state_features
 from ivvi.moments import Moments, compress
 from ivvi.planning.usual_action import slopes_of
@@ -47,20 +47,20 @@ class BehaviourFeatures:
     by_episode: bool = False
 
     @classmethod
-    def of(cls, model: Dynamics, layout: Layout | None) -> BehaviourFeatures:
-        """Take psi from the layout of the moments; without one, the states' features of phi."""
+    def of(cls, model: Dynamics, design: Design | None) -> BehaviourFeatures:
+        """Take psi from the design of the moments; without one, the states' features of phi."""
         z = model.instruments
-        source = model.phi if layout is None else layout.psi
+        source = model.phi if design is None else design.psi
         f = state_features(source)
-        if layout is None or z.ndim < 2 or z.shape[1] == 0:
+        if design is None or z.ndim < 2 or z.shape[1] == 0:
             return cls(f, None)
         x, at = model.states[:1], 0
         columns: list[int] = []
-        for block in layout.psi.blocks:
+        for block in design.psi.blocks:
             width = block(x, z[:1]).shape[1]
             columns += range(at, at + width) if block.of == "state" else ()
             at += width
-        return cls(f, layout.psi, tuple(columns), model.global_instrument)
+        return cls(f, design.psi, tuple(columns), model.global_instrument)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ class BehaviourPolicy:
         """Fit the behaviour policy; None where no rows of the log are at hand."""
         if len(model.acted) == 0:
             return None
-        features = BehaviourFeatures.of(model, None if moments is None else moments.layout)
+        features = BehaviourFeatures.of(model, None if moments is None else moments.design)
         x, a, z = model.states, model.acted, model.instruments
         F = features.f(x, x)
         Psi, z = (F, np.zeros((len(x), 0))) if features.psi is None else (features.psi(x, z), z)
@@ -110,11 +110,11 @@ def coefficients(
     moments: Moments, features: BehaviourFeatures, model: Dynamics
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return G and C from moments; None where a, z or f are not among their columns."""
-    places = {argument: at for block, argument, at in moments.layout.pieces if block == RAW}
+    places = {argument: at for block, argument, at in moments.design.pieces if block == RAW}
     if features.psi is None or not features.of_state or len(places) < 2:
         return None
     R = np.vstack([moments.mean, compress(moments)])  # R^T R = E[v v^T]
-    psi = np.array(moments.layout.psi_columns)
+    psi = np.array(moments.design.psi_columns)
     a = R[:, places["action"] :][:, : len(model.action)]
     z = R[:, places["instrument"] :][:, : model.instruments.shape[1]]
     return slopes_of(R[:, psi], a), slopes_of(R[:, psi[list(features.of_state)]], z)

@@ -178,7 +178,7 @@ def reweighted(moments: Moments, weights: np.ndarray) -> Moments:
     offset = held.mean - mean
     scatter = np.einsum("e,eij->ij", weights, held.scatter) + (share * offset.T) @ offset
     n = max(1, round(moments.n * total / moments.weight))
-    return Moments(moments.layout, n, total, mean, scatter)
+    return Moments(moments.design, n, total, mean, scatter)
 
 
 def noise_left(model: Dynamics, moments: Moments, W: np.ndarray) -> np.ndarray:
@@ -186,12 +186,12 @@ def noise_left(model: Dynamics, moments: Moments, W: np.ndarray) -> np.ndarray:
 
     That of the model, moved by as much as E[(y - W phi)(y - W phi)^T] moves.
     """
-    layout = moments.layout
+    design = moments.design
 
     def second(W: np.ndarray) -> np.ndarray:
-        R = np.zeros((*W.shape[:-1], layout.width))
-        R[..., list(layout.y_columns)] = np.eye(W.shape[-2])
-        R[..., list(layout.phi_columns)] -= W
+        R = np.zeros((*W.shape[:-1], design.width))
+        R[..., list(design.y_columns)] = np.eye(W.shape[-2])
+        R[..., list(design.phi_columns)] -= W
         return _second(moments, R)
 
     left: np.ndarray = model.noise_cov + second(W) - second(model.W)
@@ -235,14 +235,14 @@ def _behaviours(
     fitted = coefficients(moments, behaviour.features, model)
     if fitted is None:
         return tuple(np.repeat(part[None], count, axis=0) for part in (behaviour.G, behaviour.C))  # type: ignore[return-value]
-    layout, space = moments.layout, whiten(moments)
+    design, space = moments.design, whiten(moments)
     exact = Exact().solve(moments)
-    place = {argument: at for block, argument, at in layout.pieces if block == RAW}
+    place = {argument: at for block, argument, at in design.pieces if block == RAW}
     d_a = len(model.action)
-    R = np.zeros((len(exact.W) + d_a, layout.width))
+    R = np.zeros((len(exact.W) + d_a, design.width))
     R[: len(exact.W)] = exact.residual_map
     R[len(exact.W) :, place["action"] : place["action"] + d_a] = np.eye(d_a)
-    R[len(exact.W) :, list(layout.psi_columns)] -= behaviour.G
+    R[len(exact.W) :, list(design.psi_columns)] -= behaviour.G
     Omega, d_y = _second(moments, R), len(exact.W)
     back = np.linalg.pinv(exact.influence.T)
     free = np.eye(space.rank) - exact.influence.T @ back
@@ -250,7 +250,7 @@ def _behaviours(
     slope = Omega[d_y:, :d_y] @ np.linalg.pinv(Omega[:d_y, :d_y])
     rest = Omega[d_y:, d_y:] - slope @ Omega[:d_y, d_y:]
     S_eta = slope @ S_u + _scaled(rest, (count, d_a, space.rank), rng) / np.sqrt(n)
-    G = behaviour.G + S_eta @ space.of_psi(layout).T
+    G = behaviour.G + S_eta @ space.of_psi(design).T
     return G, _instruments(moments, behaviour, rng, count)
 
 
@@ -258,7 +258,7 @@ def _instruments(
     moments: Moments, behaviour: BehaviourPolicy, rng: np.random.Generator, count: int
 ) -> np.ndarray:
     """Draw C with its own, homoskedastic, sampling error."""
-    columns = np.array(moments.layout.psi_columns)[list(behaviour.features.of_state)]
+    columns = np.array(moments.design.psi_columns)[list(behaviour.features.of_state)]
     gram = moments.second[np.ix_(columns, columns)]
     root = square_root(np.linalg.pinv(gram)) / np.sqrt(moments.n)
     spread = behaviour.zeta.T @ behaviour.zeta / len(behaviour.zeta)

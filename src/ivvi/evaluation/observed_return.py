@@ -110,7 +110,7 @@ def _less(earned: float, own: Amount, sampled: np.ndarray) -> Amount:
 
 def _raw(moments: Moments, of: str, width: int) -> slice | None:
     """Return the columns of v that are x, or a, themselves."""
-    for block, argument, at in moments.layout.pieces:
+    for block, argument, at in moments.design.pieces:
         if block == Power(1, of) and argument == "action":
             return slice(at, at + width)
     return None

@@ -204,8 +204,8 @@ def clustered_by(source: Any, cluster: str | tuple[str, ...], log: Log | None) -
             f"errors clustered by {' and '.join(wanted.columns)} take the rows: pass the log "
             "(--log), or fit with those clusters"
         )
-    layout = own.moments.layout
-    return estimate(log, layout.phi, layout.psi, method=own.method, se=wanted, episodes=True)
+    design = own.moments.design
+    return estimate(log, design.phi, design.psi, method=own.method, se=wanted, episodes=True)
 
 
 def by_name(against: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Which features a row of a log has, and where each stands.
 
-Every transition gives one vector v = [phi(x, a), what psi(x, z) adds, y]. A `Layout` knows
+Every transition gives one vector v = [phi(x, a), what psi(x, z) adds, y]. A `Design` knows
 the feature maps, the names and the columns, and evaluates v for a batch.
 """
 
@@ -23,7 +23,7 @@ NAMES = ("phi_names", "psi_names", "outputs", "psi_columns")
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Design:
     """Which column of v is which feature or output.
 
     Columns of phi come first, then those of psi that phi does not have, then y. Blocks
@@ -51,7 +51,7 @@ class Layout:
     pieces: tuple[tuple[Block, str, int], ...]
 
     @classmethod
-    def build(cls, phi: FeatureMap, psi: FeatureMap, roles: Roles) -> Layout:
+    def build(cls, phi: FeatureMap, psi: FeatureMap, roles: Roles) -> Design:
         """Lay out fitted feature maps for a log with these roles."""
         pieces: list[tuple[Block, str, int]] = []
         shared: dict[Block, range] = {}
@@ -155,7 +155,7 @@ class Layout:
         return whole_mean, whole_scatter
 
     def to_json(self) -> dict[str, Any]:
-        """Describe the layout with JSON values."""
+        """Describe the design with JSON values."""
         blocks, arguments, starts = zip(*self.pieces, strict=True)
         return {
             "phi": self.phi.to_json(),
@@ -167,28 +167,28 @@ class Layout:
         }
 
     @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> Layout:
-        """Rebuild a layout from `to_json`."""
+    def from_json(cls, facts: Mapping[str, Any]) -> Design:
+        """Rebuild a design from `to_json`."""
         phi, psi, blocks = (FeatureMap.from_json(facts[key]) for key in ("phi", "psi", "blocks"))
         pieces = tuple(zip(blocks.blocks, facts["arguments"], facts["starts"], strict=True))
         named: dict[str, Any] = {name: tuple(facts[name]) for name in NAMES}
         return cls(phi=phi, psi=psi, pieces=pieces, **named)
 
 
-def build_layout(
+def build_design(
     log: Log, phi: FeatureMap | str, psi: FeatureMap | str | None = None, seed: int = 0
-) -> Layout:
+) -> Design:
     """Lay out feature words or maps for a log, fitted to its first rows where they need it."""
-    return fitted_layout(log.roles, log.head, phi, psi, seed)
+    return fitted_design(log.roles, log.head, phi, psi, seed)
 
 
-def fitted_layout(
+def fitted_design(
     roles: Roles,
     head: Callable[[], Batch],
     phi: FeatureMap | str,
     psi: FeatureMap | str | None = None,
     seed: int = 0,
-) -> Layout:
+) -> Design:
     """Resolve feature words, fit what depends on data to the rows that `head` gives."""
     if psi is None:
         if not isinstance(phi, str):
@@ -199,4 +199,4 @@ def fitted_layout(
     if first.needs_data or second.needs_data:
         rows = head()
         first, second = first.fitted(rows.x, rows.a), second.fitted(rows.x, rows.z)
-    return Layout.build(first, second, roles)
+    return Design.build(first, second, roles)

@@ -2,7 +2,7 @@
 
 A `FeatureMap` is a tuple of blocks. A block looks at the state, at the other argument
 (the *input*: the action in phi, the instrument in psi), or at both; blocks of phi and
-psi that look at the state alone and are equal are computed once (`layout.Layout`).
+psi that look at the state alone and are equal are computed once (`design.Design`).
 Blocks that depend on the data (knots, scales, categories) are unfitted until
 `FeatureMap.fitted` has seen some rows, and are frozen values afterwards.
 

@@ -11,7 +11,7 @@ from ivvi.estimators import StandardErrors
 from ivvi.estimators.covariance.scores import holds_clusters
 from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.covariance.step_dependence import step_dependence
-from ivvi.features.design import build_layout
+from ivvi.features.design import build_design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting import Fit
 from ivvi.logs import Log, read_logs
@@ -137,18 +137,18 @@ class _Opened:
         if isinstance(source, Moments):
             return cls(source, log, _of_moments(source, wanted, log))
         opened = wanted.prepared(source if isinstance(source, Log) else read_logs(source))
-        layout = build_layout(opened, phi, psi, seed)
+        design = build_design(opened, phi, psi, seed)
         by = wanted.kept_by(opened)
         moments, counts = compute_moments(
             opened,
-            layout,
+            design,
             episodes=False if by is None else None,
             by=by if by in opened.roles.cluster else None,
             groups=wanted.summed_by(opened),
             progress=progress,
         )
         alike = step_dependence(moments, opened.roles.step)
-        errors = wanted.resolve(opened, counts, len(layout.phi_names), alike)
+        errors = wanted.resolve(opened, counts, len(design.phi_names), alike)
         return cls(moments, opened, _not_along(errors, opened.roles.episode))
 
 

@@ -130,7 +130,7 @@ def curve(  # noqa: PLR0913
     """
     check_level(level)
     roles, estimate = fit.roles, fit.estimate
-    row = estimate.layout.output(output)
+    row = estimate.design.output(output)
     name = roles.outputs[row]
     names = roles.state + roles.action
     for asked in (variable, *(at or {})):
@@ -186,7 +186,7 @@ def _features(fit: Fit, variable: str, values: Floats, fixed: Mapping[str, float
         parts = [values if n == variable else np.full(len(values), fixed[n]) for n in names]
         return np.column_stack(parts) if parts else np.zeros((len(values), 0))
 
-    found: Floats = fit.estimate.layout.phi(columns(fit.roles.state), columns(fit.roles.action))
+    found: Floats = fit.estimate.design.phi(columns(fit.roles.state), columns(fit.roles.action))
     return found
 
 
@@ -195,7 +195,7 @@ def _spread(fit: Fit, name: str) -> tuple[float, float, float]:
     moments, roles = fit.moments, fit.roles
     names, kind = (roles.state, "state") if name in roles.state else (roles.action, "input")
     at = names.index(name)
-    for block, where, start in moments.layout.pieces:
+    for block, where, start in moments.design.pieces:
         if where != "action" or block.of != kind:
             continue
         if isinstance(block, Power) and block.degree == 1:

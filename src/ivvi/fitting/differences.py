@@ -37,7 +37,7 @@ from ivvi.errors import InputError
 from ivvi.estimators import Estimate
 from ivvi.estimators.covariance.covariance import Covariance
 from ivvi.features.blocks import Constant, Power
-from ivvi.features.design import Floats, Layout
+from ivvi.features.design import Design, Floats
 from ivvi.features.feature_map import FeatureMap
 from ivvi.logs import Batch, Log, Roles, concatenate
 from ivvi.logs.schema import Columns, match_columns
@@ -62,16 +62,16 @@ class DifferencedTable:
     """A difference may equal an earlier level: of dummies for the years they do."""
     files: Sequence[Path]
 
-    def __init__(self, log: Log, layout: Layout, exogenous: Columns = ()) -> None:
+    def __init__(self, log: Log, design: Design, exogenous: Columns = ()) -> None:
         if log.roles.episode is None or log.roles.step is None:
             missing = "episode" if log.roles.episode is None else "step"
             raise InputError(f"differences need steps of episodes: the log has no {missing} column")
-        self._log, self._layout = log.in_order(), layout
+        self._log, self._layout = log.in_order(), design
         self.label, self.files = f"{log.label}, differenced", log.table.files
         self._instruments = log.roles.instrument
         self._changes = np.zeros(len(log.roles.instrument), dtype=bool)
-        self.order, state, self._kept = _sorted_features(log, layout, exogenous)
-        self.roles = _roles(log.roles, layout, self.order, state, self._kept)
+        self.order, state, self._kept = _sorted_features(log, design, exogenous)
+        self.roles = _roles(log.roles, design, self.order, state, self._kept)
         kinds = {self.roles.episode: pa.int64()}
         self.schema = pa.schema([(n, kinds.get(n, pa.float64())) for n in self.roles.columns])
 
@@ -132,7 +132,7 @@ class Levels:
 
     Attributes
     ----------
-    layout
+    design
         Features of the log itself.
     moments
         Moments of the log itself, for the constant.
@@ -142,7 +142,7 @@ class Levels:
         Which feature each slope of the differences belongs to.
     """
 
-    layout: Layout
+    design: Design
     moments: Moments
     episodes: int
     order: Sequence[int]
@@ -153,17 +153,17 @@ class Levels:
         The constant is E[y] - slopes . E[phi]; its variance counts every episode once. The
         noise e_h has half the covariance of e_h - e_h-1.
         """
-        layout, moments, c = self.layout, self.moments, self.layout.constant
-        slopes, first = list(self.order), int(found.layout.constant is not None)
-        T = np.zeros((len(layout.phi_names), len(found.layout.phi_names)))
+        design, moments, c = self.design, self.moments, self.design.constant
+        slopes, first = list(self.order), int(found.design.constant is not None)
+        T = np.zeros((len(design.phi_names), len(found.design.phi_names)))
         T[slopes, first:] = np.eye(len(slopes))
         W, spread = found.W @ T.T, T @ found.spread
         extra = np.zeros(len(W))  # variance of the constant, beside that of the slopes
         if c is not None:
-            phi, y = list(layout.phi_columns), list(layout.y_columns)
+            phi, y = list(design.phi_columns), list(design.y_columns)
             T[c, first:] = -moments.mean[phi][slopes]
             W[:, c] = moments.mean[y] - W[:, slopes] @ moments.mean[phi][slopes]
-            R = np.zeros((len(W), layout.width))
+            R = np.zeros((len(W), design.width))
             R[:, y], R[:, phi] = np.eye(len(W)), -W
             left = R @ (moments.scatter / moments.weight) @ R.T
             extra = np.diag(left) / self.episodes
@@ -173,7 +173,7 @@ class Levels:
         covariance = replace(found.W_cov, blocks=blocks, joint=self._joint(found.W_cov, T, extra))
         return replace(
             found,
-            layout=replace(found.layout, phi=layout.phi, phi_names=layout.phi_names),
+            design=replace(found.design, phi=design.phi, phi_names=design.phi_names),
             W=W,
             noise_cov=found.noise_cov / 2,
             bread=T @ found.bread @ T.T,
@@ -185,7 +185,7 @@ class Levels:
     def _joint(self, held: Covariance, T: Floats, extra: Floats) -> Floats | None:
         if held.joint is None:
             return None
-        d_y, c = len(extra), self.layout.constant
+        d_y, c = len(extra), self.design.constant
         big = np.kron(np.eye(d_y), T)
         joint: Floats = big @ held.joint @ big.T
         if c is not None:
@@ -194,18 +194,18 @@ class Levels:
         return joint
 
 
-def difference_log(log: Log, layout: Layout, exogenous: Columns = ()) -> Log:
+def difference_log(log: Log, design: Design, exogenous: Columns = ()) -> Log:
     """Return the differences between the steps of a log, as a log."""
-    table = DifferencedTable(log, layout, exogenous)
+    table = DifferencedTable(log, design, exogenous)
     return Log(table, table.roles)
 
 
 def _roles(
-    roles: Roles, layout: Layout, order: Sequence[int], state: int, kept: Sequence[int]
+    roles: Roles, design: Design, order: Sequence[int], state: int, kept: Sequence[int]
 ) -> Roles:
     """Name the columns: the first `state` of the differences are exogenous."""
-    names = tuple(layout.phi_names[i] for i in order)
-    blocks = [b for b in layout.psi.blocks if not isinstance(b, Constant)]
+    names = tuple(design.phi_names[i] for i in order)
+    blocks = [b for b in design.psi.blocks if not isinstance(b, Constant)]
     now = [n + BEFORE * (b.of == "state") for b in blocks for n in _names(b, roles)]
     before = [n + BEFORE for b in blocks if b.of != "state" for n in _names(b, roles)]
     instruments = (*(now[i] for i in kept), *before)
@@ -214,15 +214,15 @@ def _roles(
 
 
 def _sorted_features(
-    log: Log, layout: Layout, exogenous: Columns
+    log: Log, design: Design, exogenous: Columns
 ) -> tuple[list[int], int, list[int]]:
     """Sort features by what they depend on.
 
     Returns the features of phi but the constant, those of exogenous states alone first; their
     number; and the features of psi but the constant that something else moves.
     """
-    blocks = FeatureMap(tuple(b for b in layout.psi.blocks if not isinstance(b, Constant)))
-    slopes = [i for i in range(len(layout.phi_names)) if i != layout.constant]
+    blocks = FeatureMap(tuple(b for b in design.psi.blocks if not isinstance(b, Constant)))
+    slopes = [i for i in range(len(design.phi_names)) if i != design.constant]
     names = blocks.names(log.roles.state, log.roles.instrument)
     if not exogenous:
         return slopes, 0, list(range(len(names)))
@@ -232,9 +232,9 @@ def _sorted_features(
     x, a, z = (part[:: max(1, len(part) // PROBES)] for part in (head.x, head.a, head.z))
     mixed = np.random.default_rng(0).permutation(len(x))
     other_x = np.where(own, x, x[mixed])
-    moved = np.any(layout.phi(x, a) != layout.phi(other_x, a[mixed]), axis=0)
+    moved = np.any(design.phi(x, a) != design.phi(other_x, a[mixed]), axis=0)
     own_x = np.where(own, x[mixed], x)
-    follows = np.any(layout.phi(x, a) != layout.phi(own_x, a), axis=0) & ~moved
+    follows = np.any(design.phi(x, a) != design.phi(own_x, a), axis=0) & ~moved
     kept = np.flatnonzero(np.any(blocks(x, z) != blocks(other_x, z[mixed]), axis=0))
     first = [i for i in slopes if follows[i]]
     return first + [i for i in slopes if not follows[i]], len(first), kept.tolist()

@@ -22,7 +22,7 @@ from ivvi.errors import FileError, InputError
 from ivvi.estimators import Estimate
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.covariance.standard_errors import Resolved
-from ivvi.features.design import Layout
+from ivvi.features.design import Design
 from ivvi.fitting.inference import NO_MOMENTS, Inference, nothing_inferred
 from ivvi.fitting.summary import half_widths, with_nulls
 from ivvi.logs import Counts, Log, Roles, Sample
@@ -258,8 +258,8 @@ class Fit(TableResult):
             baseline = self.inference.baseline
         half = half_widths(estimate) * estimate.se
         rows: Records = []
-        for i, output in enumerate(estimate.layout.outputs):
-            for j, feature in enumerate(estimate.layout.phi_names):
+        for i, output in enumerate(estimate.design.outputs):
+            for j, feature in enumerate(estimate.design.phi_names):
                 W, se = float(estimate.W[i, j]), float(estimate.se[i, j])
                 row = {"output": output, "feature": feature, "coefficient": W, "se": se}
                 row |= {"low": W - float(half[i, j]), "high": W + float(half[i, j])}
@@ -273,9 +273,9 @@ class Fit(TableResult):
         """Describe the fit with JSON values (null for what is not identified or not known)."""
         e = self.estimate
         return {
-            "outputs": list(e.layout.outputs),
-            "phi": list(e.layout.phi_names),
-            "psi": list(e.layout.psi_names),
+            "outputs": list(e.design.outputs),
+            "phi": list(e.design.phi_names),
+            "psi": list(e.design.psi_names),
             "W": with_nulls(e.W),
             "K": with_nulls(e.K),
             "noise_cov": with_nulls(e.noise_cov),
@@ -315,12 +315,12 @@ class Fit(TableResult):
 
     def _parts(self, *, moments: bool, episodes: bool) -> Saved:
         """Return what `load` needs beside the dynamics, as JSON values and arrays."""
-        packer = Packer(shared=(Layout, Moments))
+        packer = Packer(shared=(Design, Moments))
         saved = dataclasses.replace(self, files=self.shard.files if moments else ())
         names = [name for name in field_types(Fit) if name not in SAVED_BESIDE]
         facts: dict[str, Any] = {name: packer.pack(getattr(saved, name)) for name in names}
         facts["inference"] = packer.pack(self.inference)
-        facts["layout"] = self.estimate.layout.to_json()
+        facts["design"] = self.estimate.design.to_json()
         arrays = nest("fit", packer.arrays)
         if moments:
             kept = self.moments if episodes else self.moments.without_episodes()
@@ -337,11 +337,11 @@ class Fit(TableResult):
             raise FileError(f"{path} was saved without its fit; save it with fit.save or ivvi fit")
         try:
             model = Dynamics.from_parts(document, arrays)
-            layout = Layout.from_json(facts["layout"])
+            design = Design.from_json(facts["design"])
             moments = None
             if facts.get("moments") is not None:
-                moments = Moments.restore(layout, facts["moments"], unnest("moments", arrays))
-            unpacker = Unpacker(unnest("fit", arrays), {Layout: layout, Moments: moments})
+                moments = Moments.restore(design, facts["moments"], unnest("moments", arrays))
+            unpacker = Unpacker(unnest("fit", arrays), {Design: design, Moments: moments})
             fields = {n: t for n, t in field_types(cls).items() if n not in SAVED_BESIDE}
             parts = {name: unpacker.unpack(kind, facts[name]) for name, kind in fields.items()}
             inferred = unpacker.unpack(field_types(cls)["inference"], facts["inference"])

@@ -69,7 +69,7 @@ class Inference:
         lines: list[str] = []
         for output in range(shown):
             lines += [coefficient_table(estimate, self.baseline, output)]
-            lines += [*self._wild_lines(estimate.layout.outputs[output]), ""]
+            lines += [*self._wild_lines(estimate.design.outputs[output]), ""]
             robust = robust_lines(estimate, self.robust, output)
             lines += [*robust, ""] if robust else []
         if more := len(estimate.W) - shown:

@@ -19,7 +19,7 @@ from ivvi.estimators.covariance.with_errors import counted, with_errors
 from ivvi.estimators.deterministic_outputs import without_rounding
 from ivvi.estimators.registry import settings_of
 from ivvi.estimators.sgda.sgda import SGDA
-from ivvi.features.design import Layout, build_layout
+from ivvi.features.design import Design, build_design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting.differences import DifferencedTable, Levels
 from ivvi.fitting.fit import Fit
@@ -73,16 +73,16 @@ class Recipe:
         in place of the second pass.
         """
         log = self.errors.prepared(log)
-        layout = build_layout(log, phi, psi, seed)
+        design = build_design(log, phi, psi, seed)
         if self.checkpoint is not None:
-            self.checkpoint.open(run_key(log, layout, self.method, episodes=episodes))
-        if isinstance(self.method, SGDA) and self.method.is_linear(layout):
-            return self._without_moments(self.method, log, layout)
-        moments, counts = self._moments(log, layout, episodes=episodes)
+            self.checkpoint.open(run_key(log, design, self.method, episodes=episodes))
+        if isinstance(self.method, SGDA) and self.method.is_linear(design):
+            return self._without_moments(self.method, log, design)
+        moments, counts = self._moments(log, design, episodes=episodes)
         fit = self.of_moments(Shard(moments, counts, log.roles, label=log.label), log)
         return fit if episodes else _without_episodes(fit)
 
-    def _moments(self, log: Log, layout: Layout, *, episodes: bool) -> tuple[Moments, Counts]:
+    def _moments(self, log: Log, design: Design, *, episodes: bool) -> tuple[Moments, Counts]:
         """Make the first pass, keeping what tells how to cluster and, if cheap, clusters' own."""
         here = self.checkpoint is None and self.client is None
         alone = self.errors.kind in ("cr2", "wild")
@@ -100,7 +100,7 @@ class Recipe:
         if not here:  # positions and workers number no clusters in the first pass
             groups = tuple(c for c in groups if c not in log.roles.cluster)
         found: tuple[Moments, Counts] = self._walk(
-            log, layout, episodes=kept, groups=groups, progress=self.progress, **options
+            log, design, episodes=kept, groups=groups, progress=self.progress, **options
         )
         return found
 
@@ -139,10 +139,10 @@ class Recipe:
         diagnostics = diagnose(moments, scored)
         robust = beside_wald(self.method, moments, sure["estimate"], diagnostics, scored)
         diagnostics = replace(diagnostics, verdict=settled(diagnostics.verdict, robust))
-        layout, roles = moments.layout, shard.roles
-        held = holding(layout.phi, len(roles.state), len(roles.action), head)
+        design, roles = moments.design, shard.roles
+        held = holding(design.phi, len(roles.state), len(roles.action), head)
         stages = diagnostics.first_stage
-        by_action = strength_by_action(stages, robust, layout, roles.action, held)
+        by_action = strength_by_action(stages, robust, design, roles.action, held)
         return Fit(
             estimate=sure["estimate"],
             inference=Inference(
@@ -192,10 +192,10 @@ class Recipe:
         """Fit to differences between steps; what comes back speaks of levels again."""
         if set(self.errors.columns) - {log.roles.episode}:
             raise InputError("differences are clustered by the episode alone")
-        layout = build_layout(log, phi, psi, seed)
-        table = DifferencedTable(log, layout, exogenous)
-        moments, counts = compute_moments(log, layout, progress=self.progress)
-        levels = Levels(layout, moments, counts.episodes, table.order)
+        design = build_design(log, phi, psi, seed)
+        table = DifferencedTable(log, design, exogenous)
+        moments, counts = compute_moments(log, design, progress=self.progress)
+        levels = Levels(design, moments, counts.episodes, table.order)
         found = replace(self, progress=None)._of_differenced(table)
         baseline = levels.restore(found.baseline)
         return replace(
@@ -223,11 +223,11 @@ class Recipe:
         table.check_instruments()
         return found
 
-    def _without_moments(self, method: SGDA, log: Log, layout: Layout) -> Fit:
+    def _without_moments(self, method: SGDA, log: Log, design: Design) -> Fit:
         """Fit by descent-ascent in memory of order d."""
         if self.client is not None:
             raise InputError("memory of order d uses no moments for a cluster to compute")
-        found, counts = method.solve_wide(log, layout, self.checkpoint, self.progress)
+        found, counts = method.solve_wide(log, design, self.checkpoint, self.progress)
         return Fit(
             estimate=found,
             inference=None,

@@ -8,11 +8,11 @@ from typing import Any
 from ivvi.errors import InputError
 from ivvi.estimators import Method
 from ivvi.estimators.registry import settings_of
-from ivvi.features.design import Layout
+from ivvi.features.design import Design
 from ivvi.logs import Log
 
 
-def run_key(log: Log, layout: Layout, method: Method, **options: bool) -> dict[str, Any]:
+def run_key(log: Log, design: Design, method: Method, **options: bool) -> dict[str, Any]:
     """Describe a run with JSON values; a checkpoint of another run is refused by them.
 
     Files are told by path, size and time of change: reading them whole would cost as much
@@ -24,6 +24,6 @@ def run_key(log: Log, layout: Layout, method: Method, **options: bool) -> dict[s
     return {
         "files": [[str(path), stat.st_size, stat.st_mtime_ns] for path, stat in about],
         "columns": [dataclasses.asdict(log.roles), log.drop_missing],
-        "features": [layout.phi.to_json(), layout.psi.to_json()],
+        "features": [design.phi.to_json(), design.psi.to_json()],
         "options": [method.name, settings_of(method), options],
     }

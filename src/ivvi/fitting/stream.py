@@ -16,7 +16,7 @@ from ivvi.errors import DataError, FileError, InputError, IvviWarning
 from ivvi.estimators import Estimate, Method
 from ivvi.estimators.registry import make_method, restore_method, settings_of
 from ivvi.estimators.sgda.sgda import SGDA
-from ivvi.features.design import build_layout, fitted_layout
+from ivvi.features.design import build_design, fitted_design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting import Fit, estimate
 from ivvi.fitting.stream_state import LABEL, State
@@ -174,7 +174,7 @@ class Stream:
         try:
             method = restore_method(facts["method"], facts["settings"])
             state = State.restore(method, facts, arrays)
-            maps = state.layout.phi, state.layout.psi
+            maps = state.design.phi, state.design.psi
             stream = cls(*maps, method=method, **facts["columns"])
         except (KeyError, TypeError, AttributeError) as error:
             raise FileError(f"{path} is not a complete stream: {error}") from error
@@ -200,15 +200,15 @@ class Stream:
 
     def _beginning_with_log(self, log: Log) -> State:
         if self._state is None:
-            layout = build_layout(log, self._phi, self._psi, self._seed)
-            self._state = State.begin(self.method, layout, log.roles)
+            design = build_design(log, self._phi, self._psi, self._seed)
+            self._state = State.begin(self.method, design, log.roles)
         return self._state
 
     def _beginning_with_batch(self, batch: Batch) -> State:
         if self._state is None:
             roles = _roles_of(batch)
-            layout = fitted_layout(roles, lambda: batch, self._phi, self._psi, self._seed)
-            self._state = State.begin(self.method, layout, roles)
+            design = fitted_design(roles, lambda: batch, self._phi, self._psi, self._seed)
+            self._state = State.begin(self.method, design, roles)
         return self._state
 
 

@@ -12,7 +12,7 @@ from ivvi._io.files import Saved, nest, unnest
 from ivvi.estimators import Method
 from ivvi.estimators.sgda.online import Online
 from ivvi.estimators.sgda.sgda import SGDA
-from ivvi.features.design import Layout
+from ivvi.features.design import Design
 from ivvi.logs import Batch, Counts, Log, Position, Roles
 from ivvi.logs.instrument_checks import CopyWatch
 from ivvi.moments import GroupTally, Moments, few_threads
@@ -29,7 +29,7 @@ class State:
 
     Attributes
     ----------
-    layout, roles
+    design, roles
         Features and columns, those of the first delivery.
     moments
         Sums over all rows; None in memory of order d.
@@ -45,7 +45,7 @@ class State:
         Whether the moments of single episodes are kept: until they take too much memory.
     """
 
-    layout: Layout
+    design: Design
     roles: Roles
     moments: Moments | None
     online: Online | None
@@ -56,14 +56,14 @@ class State:
     by_episode: bool = True
 
     @classmethod
-    def begin(cls, method: Method, layout: Layout, roles: Roles) -> State:
+    def begin(cls, method: Method, design: Design, roles: Roles) -> State:
         """Return the state before the first row."""
-        online = Online(method, layout) if isinstance(method, SGDA) else None
-        is_linear = isinstance(method, SGDA) and method.is_linear(layout)
-        moments = None if is_linear else Moments.empty(layout)
+        online = Online(method, design) if isinstance(method, SGDA) else None
+        is_linear = isinstance(method, SGDA) and method.is_linear(design)
+        moments = None if is_linear else Moments.empty(design)
         start = Position(Counts(), None, (), CopyWatch(roles).alike, 0.0)
         named = () if roles.step is None or roles.episode is None else (roles.step,)
-        return cls(layout, roles, moments, online, start, GroupTally(named, roles, layout))
+        return cls(design, roles, moments, online, start, GroupTally(named, roles, design))
 
     def copy(self) -> State:
         """Return a state that does not change when this one does."""
@@ -87,8 +87,8 @@ class State:
 
     def add_log(self, log: Log, *, by_episode: bool) -> None:
         """Add the rows of a log; its first may be the next state of the row that waits."""
-        known = self.layout
-        check_same(known, Layout.build(known.phi, known.psi, log.roles), log.label)
+        known = self.design
+        check_same(known, Design.build(known.phi, known.psi, log.roles), log.label)
         start = replace(self.position, counts=replace(self.position.counts, rows=0))
         walk = log.batches(episodes=by_episode or self.roles.episode is not None, start=start)
         for batch in walk.unchecked():
@@ -116,9 +116,9 @@ class State:
     def _add(self, batch: Batch) -> None:
         if self.moments is not None:
             keep = self.by_episode and batch.episode is not None
-            with few_threads(self.layout.width):
-                V = self.layout.rows(batch)
-                part = Moments.of_batch(self.layout, batch, episodes=keep, rows=V)
+            with few_threads(self.design.width):
+                V = self.design.rows(batch)
+                part = Moments.of_batch(self.design, batch, episodes=keep, rows=V)
                 self.moments = self.moments + part
                 self.steps.add(batch, V)
             held = self.moments.episodes
@@ -131,7 +131,7 @@ class State:
         """Return the state as JSON values and arrays."""
         where, arrays = self.position.saved()
         facts: dict[str, Any] = {
-            "design": design_facts(self.layout, self.roles),
+            "design": design_facts(self.design, self.roles),
             "position": where,
             "rows": self.rows,
             "by_episode": self.by_episode,
@@ -151,10 +151,10 @@ class State:
         cls, method: Method, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
     ) -> State:
         """Rebuild the state from what `saved` returned."""
-        layout, roles = restore_design(facts["design"])
-        state = cls.begin(method, layout, roles)
+        design, roles = restore_design(facts["design"])
+        state = cls.begin(method, design, roles)
         if state.moments is not None:
-            state.moments = Moments.restore(layout, facts["moments"], unnest("moments", arrays))
+            state.moments = Moments.restore(design, facts["moments"], unnest("moments", arrays))
             state.steps.restore(facts["steps"], unnest("steps", arrays))
         if state.online is not None:
             state.online.restore(unnest("online", arrays))

@@ -25,17 +25,17 @@ def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> st
     The last column is how far least squares lies from the instrumented estimate, in
     standard errors of the latter. An estimate that is least squares stands alone.
     """
-    if estimate.layout.outputs[output] in estimate.exact:
+    if estimate.design.outputs[output] in estimate.exact:
         return _exact_line(estimate, output)
     widths_of = half_widths(estimate)[output]
-    names = estimate.layout.phi_names
+    names = estimate.design.phi_names
     first = max(10, *(len(name) for name in names))
     alone = np.array_equal(estimate.W, baseline.W)
     titles = ("LS" if alone else "IV", "std.err.", "t", "[95%", "conf.]", "LS", "LS-IV")
     widths = (9, 9, 8, 9, 9, 9, 7)
     columns = list(zip(titles, widths, strict=True))[: 5 if alone else 7]
     head = " " * first + "".join(f" {t:>{w}}" for t, w in columns)
-    lines = [f"output {estimate.layout.outputs[output]}", head, "-" * len(head)]
+    lines = [f"output {estimate.design.outputs[output]}", head, "-" * len(head)]
     se, free = estimate.se, estimate.is_free(np.eye(len(names)))
     for j, name in enumerate(names):
         w, s, ls = estimate.W[output, j], se[output, j], baseline.W[output, j]
@@ -71,20 +71,20 @@ def student_widths(freedoms: np.ndarray, level: float = 0.95) -> np.ndarray:
 
 def _exact_line(estimate: Estimate, output: int) -> str:
     """Return an output that is an exact function of the features as a formula."""
-    names, W = estimate.layout.phi_names, estimate.W[output]
+    names, W = estimate.design.phi_names, estimate.W[output]
     terms = [
         f"{w:.6g}" if name == "1" else name if abs(w - 1) < 1e-9 else f"{w:.6g} {name}"
         for name, w in zip(names, W, strict=True)
         if w != 0
     ]
-    told = f"output {estimate.layout.outputs[output]} = {' + '.join(terms) or '0'}"
+    told = f"output {estimate.design.outputs[output]} = {' + '.join(terms) or '0'}"
     return f"{told}\n  exactly, in every row: there is no noise and nothing to test"
 
 
 def robust_lines(estimate: Estimate, robust: RobustIntervals, output: int) -> list[str]:
     """Return the intervals that a weak instrument cannot spoil, of one output's actions."""
-    name = estimate.layout.outputs[output]
-    first = max(10, *(len(feature) for feature in estimate.layout.phi_names))
+    name = estimate.design.outputs[output]
+    first = max(10, *(len(feature) for feature in estimate.design.phi_names))
     lines: list[str] = []
     whys: dict[str, list[str]] = {}
     for (of, feature), one in robust.found.items():

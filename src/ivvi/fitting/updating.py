@@ -11,7 +11,7 @@ from typing import Any
 from ivvi.errors import DataError, InputError, IvviWarning
 from ivvi.estimators import GMM, StandardErrors
 from ivvi.estimators.registry import method_for_moments
-from ivvi.features.design import Layout
+from ivvi.features.design import Design
 from ivvi.fitting import Fit, estimate
 from ivvi.logs import Log
 from ivvi.moments import compute_moments
@@ -58,8 +58,8 @@ def update(
         raise InputError(f"{place} keeps no moments, so that nothing can be added to it")
     known = old.shard
     log = logs if isinstance(logs, Log) else open_like(logs, known.roles, drop_missing=drop_missing)
-    layout = known.moments.layout
-    check_same(layout, Layout.build(layout.phi, layout.psi, log.roles), log.label)
+    design = known.moments.design
+    check_same(design, Design.build(design.phi, design.psi, log.roles), log.label)
     files = hashes(log)
     for file, seen in zip(log.table.files, files, strict=True):
         if seen in known.files and not again:
@@ -69,7 +69,7 @@ def update(
     by = _kept_by(known, StandardErrors(cluster=cluster), place)
     log = log.clustered(by) if by else log
     held = known.moments.episodes is not None
-    moments, counts = compute_moments(log, layout, episodes=held, by=by or None, progress=progress)
+    moments, counts = compute_moments(log, design, episodes=held, by=by or None, progress=progress)
     fresh = tuple(seen for seen in files if seen not in known.files)
     added = Shard(moments, counts, log.roles, fresh, log.label)
     new = estimate(

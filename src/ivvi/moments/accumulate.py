@@ -10,7 +10,7 @@ from typing import Any
 
 from ivvi._io.checkpoint import Checkpoint
 from ivvi._io.files import Saved, nest, unnest
-from ivvi.features.design import Layout
+from ivvi.features.design import Design
 from ivvi.logs import Counts, Log, Pass, Position
 from ivvi.moments.group_sums import GroupTally, group_codes
 from ivvi.moments.moments import EpisodeMoments, Moments, merge_episodes
@@ -49,7 +49,7 @@ MERGED = 8
 
 def compute_moments(
     log: Log,
-    layout: Layout,
+    design: Design,
     *,
     episodes: bool | None = False,
     by: str | None = None,
@@ -64,8 +64,8 @@ def compute_moments(
     are kept by the columns `groups`. With a `checkpoint` the walk goes on where an earlier
     one was killed.
     """
-    tally = GroupTally(groups, log.roles, layout)
-    total, blocks, start = _resumed(layout, checkpoint, tally)
+    tally = GroupTally(groups, log.roles, design)
+    total, blocks, start = _resumed(design, checkpoint, tally)
     keep, kept_by = episodes is not False, by or log.roles.episode
     walk = log.batches(episodes=keep or bool(groups), progress=progress, start=start)
 
@@ -73,14 +73,14 @@ def compute_moments(
         blocks[:] = [merge_episodes(blocks)] if blocks else []
         return _with_position(replace(total, episodes=blocks[0] if blocks else None), walk, tally)
 
-    with few_threads(layout.width):
+    with few_threads(design.width):
         for batch in walk:
             codes = batch.episode if by is None else group_codes(batch, log.roles, by)
-            if keep and episodes is None and not _cheap(codes, blocks, layout, anyway=bool(by)):
+            if keep and episodes is None and not _cheap(codes, blocks, design, anyway=bool(by)):
                 _hand_over(blocks, tally, kept_by)
                 blocks, keep = [], False
-            V = layout.rows(batch)
-            part = Moments.of_batch(layout, batch, episodes=keep, rows=V, codes=codes)
+            V = design.rows(batch)
+            part = Moments.of_batch(design, batch, episodes=keep, rows=V, codes=codes)
             tally.add(batch, V, kept_by if keep else None)
             total = total + part.without_episodes()
             if part.episodes is not None:
@@ -110,7 +110,7 @@ def _labelled(held: EpisodeMoments, by: str, values: Sequence[object]) -> Episod
 
 
 def _cheap(
-    codes: Ints | None, kept: Sequence[EpisodeMoments], layout: Layout, *, anyway: bool
+    codes: Ints | None, kept: Sequence[EpisodeMoments], design: Design, *, anyway: bool
 ) -> bool:
     """Whether moments of a batch's groups cost less than reading the rows once more.
 
@@ -119,21 +119,21 @@ def _cheap(
     if codes is None:
         return False
     met = len(run_starts(codes))
-    size = 8 * (met + sum(map(len, kept))) * layout.width**2
+    size = 8 * (met + sum(map(len, kept))) * design.width**2
     if anyway:  # runs of a column in no order are more than its values
-        return 8 * max(map(len, kept), default=0) * layout.width**2 <= KEPT_BYTES
+        return 8 * max(map(len, kept), default=0) * design.width**2 <= KEPT_BYTES
     return size <= FEW_BYTES or (len(codes) >= KEPT_ROWS * met and size <= KEPT_BYTES)
 
 
 def _resumed(
-    layout: Layout, checkpoint: Checkpoint | None, tally: GroupTally
+    design: Design, checkpoint: Checkpoint | None, tally: GroupTally
 ) -> tuple[Moments, list[EpisodeMoments], Position | None]:
     """Return the totals, the episodes and the position from which to go on."""
     saved = checkpoint.stage("moments") if checkpoint is not None else None
     if saved is None:
-        return Moments.empty(layout), [], None
+        return Moments.empty(design), [], None
     facts, arrays = saved
-    total = Moments.restore(layout, facts, arrays)
+    total = Moments.restore(design, facts, arrays)
     start = Position.restore(facts["position"], unnest("position", arrays))
     tally.restore(facts["groups"], unnest("groups", arrays))
     return total.without_episodes(), [total.episodes] if total.episodes else [], start

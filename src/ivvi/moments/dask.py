@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ivvi.features.design import Layout
+from ivvi.features.design import Design
 from ivvi.logs import Batch, Counts, Log, Roles
 from ivvi.logs.dask import Cluster, ClusterPass, connected
 from ivvi.moments import GroupTally, Moments, few_threads, merge_episodes
@@ -19,7 +19,7 @@ from ivvi.moments import GroupTally, Moments, few_threads, merge_episodes
 def compute_moments_on(
     cluster: Cluster,
     log: Log,
-    layout: Layout,
+    design: Design,
     *,
     episodes: bool = False,
     groups: Sequence[str] = (),
@@ -27,11 +27,11 @@ def compute_moments_on(
 ) -> tuple[Moments, Counts]:
     """Return what `compute_moments` returns, up to rounding, computed by a cluster."""
     roles, numbered = log.roles, episodes or bool(groups)
-    fold = partial(_sums, layout, roles, episodes, tuple(groups))
+    fold = partial(_sums, design, roles, episodes, tuple(groups))
     with connected(cluster) as client:
         walk = ClusterPass(client, log, fold, numbered, progress)
-        total, blocks = Moments.empty(layout), []
-        tally = GroupTally(groups, roles, layout)
+        total, blocks = Moments.empty(design), []
+        tally = GroupTally(groups, roles, design)
         for part, numbers in walk:
             total = total + part.without_episodes()
             known = dict(zip(roles.cluster, numbers.clusters, strict=True))
@@ -45,14 +45,14 @@ def compute_moments_on(
 
 
 def _sums(
-    layout: Layout, roles: Roles, episodes: bool, groups: Sequence[str], batches: Iterable[Batch]
+    design: Design, roles: Roles, episodes: bool, groups: Sequence[str], batches: Iterable[Batch]
 ) -> Moments:
     """Return the moments of some batches."""
-    total, blocks, tally = Moments.empty(layout), [], GroupTally(groups, roles, layout)
+    total, blocks, tally = Moments.empty(design), [], GroupTally(groups, roles, design)
     with few_threads(0):  # the cluster counts on one thread for each task
         for batch in batches:
-            V = layout.rows(batch)
-            part = Moments.of_batch(layout, batch, episodes=episodes, rows=V)
+            V = design.rows(batch)
+            part = Moments.of_batch(design, batch, episodes=episodes, rows=V)
             tally.add(batch, V)
             total = total + part.without_episodes()
             if part.episodes is not None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.files import Saved
-from ivvi.features.design import Floats, Layout
+from ivvi.features.design import Design, Floats
 from ivvi.logs import Batch, Roles
 from ivvi.moments.welford import Ints
 
@@ -76,8 +76,8 @@ class GroupSums:
 class GroupTally:
     """Adds up `GroupSums` of several columns over the batches of a pass."""
 
-    def __init__(self, columns: Iterable[str], roles: Roles, layout: Layout) -> None:
-        self._columns, self._roles, self._layout = tuple(columns), roles, layout
+    def __init__(self, columns: Iterable[str], roles: Roles, design: Design) -> None:
+        self._columns, self._roles, self._layout = tuple(columns), roles, design
         self._found: dict[str, GroupSums] = {}
         self._dropped: set[str] = set()
 
@@ -162,22 +162,22 @@ def group_codes(batch: Batch, roles: Roles, column: str) -> Ints | None:
 
 
 def _sums(
-    by: str, codes: Ints, V: Floats, weight: Floats | None, origin: Floats, layout: Layout
+    by: str, codes: Ints, V: Floats, weight: Floats | None, origin: Floats, design: Design
 ) -> GroupSums:
     lowest, highest = int(codes.min()), int(codes.max())
     if highest - lowest < 4 * len(codes) + 1024:
         keys, place = np.arange(lowest, highest + 1), codes - lowest
     else:
         keys, place = np.unique(codes, return_inverse=True)
-    size, at = len(keys), layout.varying
+    size, at = len(keys), design.varying
     w = np.ones(len(codes)) if weight is None else weight
     total = np.bincount(place, w if weight is not None else None, size).astype(np.float64)
     square = total if weight is None else np.bincount(place, w * w, size).astype(np.float64)
-    sums = np.zeros((size, layout.width))
+    sums = np.zeros((size, design.width))
     for i, column in enumerate(V.T):
         moved = column - origin[i]
         sums[:, at[i]] = np.bincount(place, moved if weight is None else moved * w, size)
-    whole = np.ones(layout.width)
+    whole = np.ones(design.width)
     whole[at] = origin
     used = total > 0
     return GroupSums(by, keys[used], total[used], square[used], sums[used], whole)

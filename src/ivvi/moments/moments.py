@@ -10,7 +10,7 @@ import numpy as np
 
 from ivvi._io.files import Saved, nest, unnest
 from ivvi.errors import FileError, InputError
-from ivvi.features.design import Floats, Layout
+from ivvi.features.design import Design, Floats
 from ivvi.logs import Batch
 from ivvi.moments.group_sums import GroupSums
 from ivvi.moments.welford import Ints, merge, scatter_by_group, scatter_of
@@ -70,7 +70,7 @@ class Moments:
 
     Attributes
     ----------
-    layout
+    design
         Which column of v is what.
     n, weight
         Number of rows (of weight above zero) and sum of their weights.
@@ -83,7 +83,7 @@ class Moments:
         several sets of rows have none.
     """
 
-    layout: Layout
+    design: Design
     n: int
     weight: float
     mean: Floats
@@ -92,18 +92,18 @@ class Moments:
     groups: tuple[GroupSums, ...] = ()
 
     def __repr__(self) -> str:
-        return f"Moments(n={self.n:,}, {self.layout.width} columns)"
+        return f"Moments(n={self.n:,}, {self.design.width} columns)"
 
     @classmethod
-    def empty(cls, layout: Layout) -> Moments:
+    def empty(cls, design: Design) -> Moments:
         """Return the moments of no rows: the zero of ``+``."""
-        p = layout.width
-        return cls(layout, 0, 0.0, np.zeros(p), np.zeros((p, p)))
+        p = design.width
+        return cls(design, 0, 0.0, np.zeros(p), np.zeros((p, p)))
 
     @classmethod
     def of_batch(
         cls,
-        layout: Layout,
+        design: Design,
         batch: Batch,
         *,
         episodes: bool = False,
@@ -114,17 +114,17 @@ class Moments:
 
         Those of `episodes` are of the groups that `codes` (n,) tells apart, if given.
         """
-        V = layout.rows(batch) if rows is None else rows
+        V = design.rows(batch) if rows is None else rows
         blocks = None
         if episodes:
             codes = batch.episode if codes is None else codes
             if codes is None:
                 raise InputError("per-episode moments need batches read with episodes=True")
             numbers, weights, means, scatters = scatter_by_group(V, batch.weight, codes)
-            blocks = EpisodeMoments(numbers, weights, *layout.embed(means, scatters))
+            blocks = EpisodeMoments(numbers, weights, *design.embed(means, scatters))
         weight, mean, scatter = scatter_of(V, batch.weight)
         n = len(batch) if batch.weight is None else int(np.count_nonzero(batch.weight))
-        return cls(layout, n, weight, *layout.embed(mean, scatter), blocks)
+        return cls(design, n, weight, *design.embed(mean, scatter), blocks)
 
     def __add__(self, other: Moments) -> Moments:
         """Return the moments of both sets of rows together.
@@ -132,7 +132,7 @@ class Moments:
         Episodes are kept if both have them; those of one number are one episode, so that
         the episodes of another log must be numbered on first (`following`).
         """
-        if self.layout != other.layout:
+        if self.design != other.design:
             raise InputError("moments of different features or columns cannot be added")
         weight, mean, scatter = merge(
             (self.weight, self.mean, self.scatter), (other.weight, other.mean, other.scatter)
@@ -142,7 +142,7 @@ class Moments:
             blocks = self.episodes or other.episodes
         elif self.episodes is not None and other.episodes is not None:
             blocks = merge_episodes([self.episodes, other.episodes])
-        return Moments(self.layout, self.n + other.n, weight, mean, scatter, blocks)
+        return Moments(self.design, self.n + other.n, weight, mean, scatter, blocks)
 
     def following(self, others: Moments) -> Moments:
         """Return the same moments with episodes numbered on from another log's."""
@@ -155,7 +155,7 @@ class Moments:
         return next((found for found in self.groups if found.by == column), None)
 
     def saved(self) -> Saved:
-        """Return all but the layout as JSON values and arrays."""
+        """Return all but the design as JSON values and arrays."""
         arrays = {"mean": self.mean, "scatter": self.scatter}
         if self.episodes is not None:
             arrays |= nest("episodes", self.episodes.saved())
@@ -163,17 +163,17 @@ class Moments:
 
     @classmethod
     def restore(
-        cls, layout: Layout, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+        cls, design: Design, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
     ) -> Moments:
         """Rebuild moments from what `saved` returned."""
         parts = unnest("episodes", arrays)
         blocks = EpisodeMoments.restore(parts) if parts else None
         mean, scatter = arrays["mean"], arrays["scatter"]
-        if scatter.shape != (layout.width,) * 2 or mean.shape != (layout.width,):
+        if scatter.shape != (design.width,) * 2 or mean.shape != (design.width,):
             raise FileError(
-                f"moments of shape {scatter.shape} were saved; expected {layout.width} columns"
+                f"moments of shape {scatter.shape} were saved; expected {design.width} columns"
             )
-        return cls(layout, facts["n"], facts["weight"], mean, scatter, blocks)
+        return cls(design, facts["n"], facts["weight"], mean, scatter, blocks)
 
     def without_episodes(self) -> Moments:
         """Return the totals alone."""
@@ -191,27 +191,27 @@ class Moments:
     @property
     def A(self) -> Floats:  # noqa: N802
         """E[psi phi^T], (d_psi, d_phi)."""
-        return self._block(self.layout.psi_columns, self.layout.phi_columns)
+        return self._block(self.design.psi_columns, self.design.phi_columns)
 
     @property
     def B(self) -> Floats:  # noqa: N802
         """E[psi psi^T], (d_psi, d_psi)."""
-        return self._block(self.layout.psi_columns, self.layout.psi_columns)
+        return self._block(self.design.psi_columns, self.design.psi_columns)
 
     @property
     def C(self) -> Floats:  # noqa: N802
         """E[y psi^T], (d_y, d_psi)."""
-        return self._block(self.layout.y_columns, self.layout.psi_columns)
+        return self._block(self.design.y_columns, self.design.psi_columns)
 
     @property
     def D(self) -> Floats:  # noqa: N802
         """E[phi phi^T], (d_phi, d_phi)."""
-        return self._block(self.layout.phi_columns, self.layout.phi_columns)
+        return self._block(self.design.phi_columns, self.design.phi_columns)
 
     @property
     def yy(self) -> Floats:
         """E[y y^T], (d_y, d_y)."""
-        return self._block(self.layout.y_columns, self.layout.y_columns)
+        return self._block(self.design.y_columns, self.design.y_columns)
 
 
 def merge_episodes(parts: Sequence[EpisodeMoments]) -> EpisodeMoments:

@@ -6,23 +6,23 @@ from dataclasses import replace
 
 import numpy as np
 
-from ivvi.features.design import Layout
+from ivvi.features.design import Design
 from ivvi.moments import Moments
 
 
-def restrict(moments: Moments, layout: Layout) -> Moments:
-    """Return the moments of a layout all of whose blocks stand in that of `moments`."""
-    at = columns_in(layout, moments.layout)
+def restrict(moments: Moments, design: Design) -> Moments:
+    """Return the moments of a design all of whose blocks stand in that of `moments`."""
+    at = columns_in(design, moments.design)
     scatter = moments.scatter[np.ix_(at, at)]
     groups = tuple(
         replace(one, sums=one.sums[:, at], origin=one.origin[at]) for one in moments.groups
     )
     mean = moments.mean[at]
-    return Moments(layout, moments.n, moments.weight, mean, scatter, groups=groups)
+    return Moments(design, moments.n, moments.weight, mean, scatter, groups=groups)
 
 
-def columns_in(small: Layout, large: Layout) -> list[int]:
-    """Find the columns of one layout's v in another's, block by block."""
+def columns_in(small: Design, large: Design) -> list[int]:
+    """Find the columns of one design's v in another's, block by block."""
     starts = {(block, where): start for block, where, start in large.pieces}
     found: list[int] = []
     ends = [start for _, _, start in small.pieces[1:]] + [small.width - len(small.outputs)]
@@ -31,12 +31,12 @@ def columns_in(small: Layout, large: Layout) -> list[int]:
         if first is None and block.of == "state":  # phi and psi share what looks at the state
             first = starts.get((block, "action" if where == "instrument" else "instrument"))
         if first is None:
-            raise ValueError(f"the block {block} is not part of the larger layout")
+            raise ValueError(f"the block {block} is not part of the larger design")
         found += range(first, first + end - start)
     return found + list(large.y_columns)
 
 
-def psi_positions(small: Layout, large: Layout) -> list[int]:
+def psi_positions(small: Design, large: Design) -> list[int]:
     """Positions, among the psi columns of `large`, of those of `small`."""
     at = columns_in(small, large)
     return [large.psi_columns.index(at[column]) for column in small.psi_columns]

@@ -19,7 +19,7 @@ import numpy as np
 from ivvi._io.checkpoint import Checkpoint
 from ivvi._io.files import Saved, as_tuples, content_hash, load_folder, save_folder
 from ivvi.errors import DataError, FileError, InputError
-from ivvi.features.design import Layout
+from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.logs import Counts, Log, Roles, read_logs
 from ivvi.moments import Moments, compute_moments
@@ -57,7 +57,7 @@ class Shard:
     def of(
         cls,
         log: Log,
-        layout: Layout,
+        design: Design,
         *,
         episodes: bool = False,
         progress: Callable[[int], None] | None = None,
@@ -65,13 +65,13 @@ class Shard:
     ) -> Shard:
         """Walk once over a log."""
         moments, counts = compute_moments(
-            log, layout, episodes=episodes, progress=progress, checkpoint=checkpoint
+            log, design, episodes=episodes, progress=progress, checkpoint=checkpoint
         )
         return cls(moments, counts, log.roles, hashes(log), log.label)
 
     def __add__(self, other: Shard) -> Shard:
         """Return the sums of both; a file that is in both is refused."""
-        check_same(self.moments.layout, other.moments.layout, other.label)
+        check_same(self.moments.design, other.moments.design, other.label)
         if twice := set(self.files) & set(other.files):
             raise DataError(
                 f"the same file (SHA-256 {min(twice)[:12]}...) is in {self.label} and in "
@@ -94,14 +94,14 @@ class Shard:
     @property
     def is_revealing(self) -> bool:
         """Whether there are fewer than ten rows for each column of the sums."""
-        return self.moments.n < FEW * self.moments.layout.width
+        return self.moments.n < FEW * self.moments.design.width
 
     def saved(self) -> Saved:
         """Return everything as JSON values and arrays."""
         facts, arrays = self.moments.saved()
         return {
             "moments": facts,
-            **design_facts(self.moments.layout, self.roles),
+            **design_facts(self.moments.design, self.roles),
             "counts": dataclasses.asdict(self.counts),
             "files": list(self.files),
             "label": self.label,
@@ -110,9 +110,9 @@ class Shard:
     @classmethod
     def restore(cls, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Shard:
         """Rebuild a shard from what `saved` returned."""
-        layout, roles = restore_design(facts)
+        design, roles = restore_design(facts)
         return cls(
-            Moments.restore(layout, facts["moments"], arrays),
+            Moments.restore(design, facts["moments"], arrays),
             Counts(**facts["counts"]),
             roles,
             tuple(facts["files"]),
@@ -121,7 +121,7 @@ class Shard:
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Save as a folder of JSON and npz; refused when single rows could be read from it."""
-        n, width = self.moments.n, self.moments.layout.width
+        n, width = self.moments.n, self.moments.design.width
         if n <= width:
             raise DataError(
                 f"{path} is not written: sums over {n} rows of {width} columns can be taken "
@@ -138,18 +138,18 @@ class Shard:
             raise FileError(f"{path} is not a complete moments file: {error}") from error
 
 
-def design_facts(layout: Layout, roles: Roles) -> dict[str, Any]:
+def design_facts(design: Design, roles: Roles) -> dict[str, Any]:
     """Return columns and feature maps as JSON values."""
-    maps = {"phi": layout.phi.to_json(), "psi": layout.psi.to_json()}
+    maps = {"phi": design.phi.to_json(), "psi": design.psi.to_json()}
     return {**maps, "roles": dataclasses.asdict(roles)}
 
 
-def restore_design(facts: Mapping[str, Any]) -> tuple[Layout, Roles]:
+def restore_design(facts: Mapping[str, Any]) -> tuple[Design, Roles]:
     """Rebuild columns and feature maps from `design_facts`."""
     columns: dict[str, Any] = {role: as_tuples(names) for role, names in facts["roles"].items()}
     roles = Roles(**columns)
     phi, psi = (FeatureMap.from_json(facts[name]) for name in ("phi", "psi"))
-    return Layout.build(phi, psi, roles), roles
+    return Design.build(phi, psi, roles), roles
 
 
 def hashes(log: Log) -> tuple[str, ...]:
@@ -164,7 +164,7 @@ def open_like(source: Any, roles: Roles, *, drop_missing: bool = False) -> Log:
     return read_logs(source, **columns, drop_missing=drop_missing)
 
 
-def check_same(wanted: Layout, found: Layout, label: str) -> None:
+def check_same(wanted: Design, found: Design, label: str) -> None:
     """Refuse moments of other columns or features, naming the first that differs."""
     for what in ("outputs", "phi_names", "psi_names"):
         one, two = getattr(wanted, what), getattr(found, what)

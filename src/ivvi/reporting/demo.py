@@ -141,7 +141,7 @@ def _wrong_signs(W: Any, truth: Any) -> int:
 
 def _tell(fit: Fit, truth: Any, bill: Evaluation, out: Path, seed: int) -> str:
     """Write the story: the effect of each action on its own state, and what belief costs."""
-    names = fit.estimate.layout.phi_names
+    names = fit.estimate.design.phi_names
     lines = [
         f"A simulated log (linear, k = {DIM}, setting {SETTING}, seed {seed}): {fit.moments.n:,} "
         f"decisions in {fit.counts.episodes} episodes.",

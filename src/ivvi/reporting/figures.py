@@ -35,7 +35,7 @@ def draw_rewards(
 
 def draw_effects(fit: Any, truth: Any, path: str | os.PathLike[str], *, force: bool) -> None:
     """Draw every coefficient against the truth, instrumented and by least squares."""
-    roles, names = fit.roles, fit.estimate.layout.phi_names
+    roles, names = fit.roles, fit.estimate.design.phi_names
     own = [(i, names.index(a)) for i, a in enumerate(roles.action[: len(fit.W)])]
     at = tuple(np.array(own).T)
     place = np.arange(len(own))

@@ -142,12 +142,12 @@ class FitView:
         """
         if self.sample is None or self.moments is None:
             return ()
-        moments, layout = self.moments, self.moments.layout
+        moments, design = self.moments, self.moments.design
         parts = partial_out(moments)
         if not parts.names or not parts.count:
             return ()
-        V = np.ones((len(self.sample), layout.width))
-        V[:, layout.varying] = layout.rows(self.sample)
+        V = np.ones((len(self.sample), design.width))
+        V[:, design.varying] = design.rows(self.sample)
         space, k = parts.space, parts.space.exogenous
         coordinates = (V - space.shift) @ space.T
         slopes = space.means(moments, parts.select)

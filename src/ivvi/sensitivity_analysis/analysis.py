@@ -210,16 +210,16 @@ def effect_bands(
     The worst direction is that of each coefficient, which costs sigma_i |L_j| for a size of 1.
     """
     exclusion = variances.exclusion
-    layout, model, L = exclusion.moments.layout, exclusion.model, exclusion.influence
+    design, model, L = exclusion.moments.design, exclusion.model, exclusion.influence
     found = []
     for i in np.flatnonzero(np.linalg.norm(violation.G, axis=1)).tolist():
-        for j in sorted(set(layout.phi_columns) - set(layout.shared)):
+        for j in sorted(set(design.phi_columns) - set(design.shared)):
             own = exclusion.against(i, j) if violation.name == WORST else violation
             slope = float(exclusion.noise[i] * own.G[i] @ L[j])
             t = float(model.W[i, j]) / slope if slope else np.inf
             allowed = np.sign(t) in own.signs and abs(t) <= most
             tipping = exclusion.size(own, t) if allowed else None
-            names = layout.outputs[i], layout.phi_names[j], violation.name
+            names = design.outputs[i], design.phi_names[j], violation.name
             numbers = float(model.W[i, j]), slope, variances.along(i, j, own.G[i])
             found.append(EffectBand(*names, *numbers, critical, own.signs, tipping))
     return found

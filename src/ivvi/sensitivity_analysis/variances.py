@@ -112,10 +112,10 @@ class Variances:
 
 def _left_of_psi(exclusion: Exclusion) -> Floats:
     """Return the map of v to q = psi~ - L^T phi, (r, p)."""
-    layout = exclusion.moments.layout
-    R = np.zeros((exclusion.rank, layout.width))
-    R[:, list(layout.psi_columns)] = exclusion.space.of_psi(layout).T
-    R[:, list(layout.phi_columns)] -= exclusion.influence.T
+    design = exclusion.moments.design
+    R = np.zeros((exclusion.rank, design.width))
+    R[:, list(design.psi_columns)] = exclusion.space.of_psi(design).T
+    R[:, list(design.phi_columns)] -= exclusion.influence.T
     return R
 
 

@@ -125,11 +125,11 @@ class Exclusion:
         return cls(source.moments, source.model)
 
     def __post_init__(self) -> None:
-        layout = self.moments.layout
-        if self.model.W.shape != (len(layout.outputs), len(layout.phi_names)):
+        design = self.moments.design
+        if self.model.W.shape != (len(design.outputs), len(design.phi_names)):
             raise InputError(
                 f"the model has {self.model.W.shape[1]} features and the moments "
-                f"{len(layout.phi_names)}; expected a model and its own moments"
+                f"{len(design.phi_names)}; expected a model and its own moments"
             )
         if not self.names:
             raise InputError(
@@ -139,9 +139,9 @@ class Exclusion:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Features of psi that phi does not have."""
-        layout = self.moments.layout
-        pairs = zip(layout.psi_names, layout.psi_columns, strict=True)
-        return tuple(name for name, column in pairs if column not in layout.shared)
+        design = self.moments.design
+        pairs = zip(design.psi_names, design.psi_columns, strict=True)
+        return tuple(name for name, column in pairs if column not in design.shared)
 
     @cached_property
     def space(self) -> Whitened:
@@ -167,8 +167,8 @@ class Exclusion:
     @cached_property
     def through(self) -> Floats:
         """What psi~ moves y by through the actions, W E[phi psi~^T], (d_y, r)."""
-        layout = self.moments.layout
-        select = np.eye(layout.width)[list(layout.phi_columns)]
+        design = self.moments.design
+        select = np.eye(design.width)[list(design.phi_columns)]
         through: Floats = self.model.W @ self.space.means(self.moments, select)
         return through
 
@@ -186,7 +186,7 @@ class Exclusion:
 
     def direct(self, E: Floats) -> Floats:
         """Return E psi~ as a map of psi, (..., d_y, d_psi)."""
-        direct: Floats = E @ self.space.of_psi(self.moments.layout).T
+        direct: Floats = E @ self.space.of_psi(self.moments.design).T
         return direct
 
     def noise_cov(self, W: Floats) -> Floats:
@@ -205,7 +205,7 @@ class Exclusion:
         through = np.linalg.norm(self.through[touched], axis=1)
         with np.errstate(divide="ignore"):
             share = direct / through
-        outputs = tuple(self.moments.layout.outputs[i] for i in touched)
+        outputs = tuple(self.moments.design.outputs[i] for i in touched)
         values = (tuple(map(float, v)) for v in (direct, share, direct / error))
         return Size(float(t), outputs, *values)
 
@@ -248,7 +248,7 @@ class Exclusion:
         if feature not in self.names:
             known = hint(feature, ("worst", *self.names))
             raise InputError(f"there is no instrument {feature!r}{known}")
-        at = self.moments.layout.output(output) if output else None
+        at = self.moments.design.output(output) if output else None
         return fixed, self._direction(feature), at
 
     def against(self, output: int, feature: int) -> Violation:
@@ -262,9 +262,9 @@ class Exclusion:
 
     def _direction(self, feature: str) -> Floats:
         """Coordinates (r,), of length 1, of an excluded feature that is cleaned of the others'."""
-        layout = self.moments.layout
-        column = layout.psi_columns[layout.psi_names.index(feature)]
-        found = self.space.means(self.moments, np.eye(layout.width)[[column]])[0]
+        design = self.moments.design
+        column = design.psi_columns[design.psi_names.index(feature)]
+        found = self.space.means(self.moments, np.eye(design.width)[[column]])[0]
         length = float(np.linalg.norm(found))
         if length == 0:
             raise InputError(f"the instrument {feature!r} does not vary beside the state")

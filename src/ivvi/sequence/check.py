@@ -15,7 +15,7 @@ from ivvi.estimators import Exact, StandardErrors
 from ivvi.estimators.covariance.standard_errors import Resolved, check_clusters
 from ivvi.estimators.covariance.step_dependence import step_dependence
 from ivvi.estimators.estimate import exactly_fitted
-from ivvi.features.design import build_layout
+from ivvi.features.design import build_design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.logs import Calendar, Log, read_logs
 from ivvi.moments import GroupSums, Moments, compute_moments
@@ -184,17 +184,17 @@ def check(  # noqa: PLR0913
     wanted = StandardErrors(cluster=cluster)
     opened = wanted.prepared(logs if isinstance(logs, Log) else read_logs(logs))
     log, calendar = _in_order(opened, time)
-    layout = build_layout(log, phi, psi, seed)
+    design = build_design(log, phi, psi, seed)
     word = richer or richer_word(phi)
-    wide = richer_layout(log, layout, word, seed)
+    wide = richer_layout(log, design, word, seed)
     groups = wanted.summed_by(log)
     moments, counts = compute_moments(log, wide, groups=groups, progress=progress)
-    base = restrict(moments, layout)
+    base = restrict(moments, design)
     errors = wanted.resolve(
-        *(log, counts, len(layout.phi_names)), step_dependence(base, log.roles.step)
+        *(log, counts, len(design.phi_names)), step_dependence(base, log.roles.step)
     )
     by = _blocks_by(errors, base, log)
-    sequence = compute_sequence_moments(log, layout, counts, progress, calendar, by)
+    sequence = compute_sequence_moments(log, design, counts, progress, calendar, by)
     if len(sequence.whole) < FEWEST_BLOCKS:
         raise DataError(
             f"{log.label} has {counts.transitions} transitions of {counts.episodes} episodes"
@@ -209,12 +209,12 @@ def check(  # noqa: PLR0913
         "a": roles.action,
         "z": roles.instrument,
         "y": roles.outputs,
-        "phi": layout.phi_names,
+        "phi": design.phi_names,
     }
     checks = [check(scores, names, level) for check in CHECKS]
     checks += stability(scores, names, level) + calendar_stability(scores, names, level)
     if by is None:
-        checks += approximation_checks(moments, layout, word, roles, level)
+        checks += approximation_checks(moments, design, word, roles, level)
     else:
         why = f"its test takes rows for independent, and these are clustered by {by.by}"
         checks += [

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ivvi.estimators.estimate import Floats
-from ivvi.features.design import Layout
+from ivvi.features.design import Design
 from ivvi.logs import Batch, Calendar, Counts, Log, Roles
 from ivvi.moments import GroupSums, few_threads, group_codes
 
@@ -40,7 +40,7 @@ class Vector:
     Columns are measured from a `centre` near their means, to keep their digits.
     """
 
-    layout: Layout
+    design: Design
     centre: Floats
     phi: Floats
     psi: Floats
@@ -51,34 +51,34 @@ class Vector:
     z_columns: slice
 
     @classmethod
-    def of_log(cls, log: Log, layout: Layout) -> Vector:
+    def of_log(cls, log: Log, design: Design) -> Vector:
         """Lay out u and centre it at the first rows."""
         head = log.head()
-        rows = _columns(layout, head)
+        rows = _columns(design, head)
         centre = np.concatenate([[0.0], rows.mean(axis=0)])
         p = len(centre)
         maps = np.eye(p)
         maps[0, 1:] = centre[1:]
-        of_v = np.zeros(layout.width, dtype=int)  # constants are column 0
-        of_v[layout.varying] = 1 + np.arange(len(layout.varying))
-        at = 1 + len(layout.varying)
-        if layout.is_raw:  # x, a and z are features already
+        of_v = np.zeros(design.width, dtype=int)  # constants are column 0
+        of_v[design.varying] = 1 + np.arange(len(design.varying))
+        at = 1 + len(design.varying)
+        if design.is_raw:  # x, a and z are features already
             at = 1
         ends = np.cumsum([at, head.x.shape[1], head.a.shape[1], head.z.shape[1]])
         x, a, z = (maps[:, i:j] for i, j in pairwise(ends.tolist()))
-        y = maps[:, of_v[list(layout.y_columns)]]
-        phi, psi = maps[:, of_v[: len(layout.phi_names)]], maps[:, of_v[list(layout.psi_columns)]]
-        return cls(layout, centre, phi, psi, y, x, a, z, slice(ends[2], ends[3]))
+        y = maps[:, of_v[list(design.y_columns)]]
+        phi, psi = maps[:, of_v[: len(design.phi_names)]], maps[:, of_v[list(design.psi_columns)]]
+        return cls(design, centre, phi, psi, y, x, a, z, slice(ends[2], ends[3]))
 
     def rows(self, batch: Batch) -> Floats:
         """Evaluate u for each row of a batch, (n, p)."""
-        values = _columns(self.layout, batch)
+        values = _columns(self.design, batch)
         return np.column_stack([np.ones(len(batch)), values]) - self.centre
 
 
-def _columns(layout: Layout, batch: Batch) -> Floats:
-    V = layout.rows(batch)
-    return V if layout.is_raw else np.column_stack([V, batch.x, batch.a, batch.z])
+def _columns(design: Design, batch: Batch) -> Floats:
+    V = design.rows(batch)
+    return V if design.is_raw else np.column_stack([V, batch.x, batch.a, batch.z])
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class SequenceMoments:
 
 def compute_sequence_moments(
     log: Log,
-    layout: Layout,
+    design: Design,
     counts: Counts,
     progress: Callable[[int], None] | None = None,
     calendar: Calendar | None = None,
@@ -196,7 +196,7 @@ def compute_sequence_moments(
 
     Blocks are of episodes or, with the sums `by` a column of that pass, of its values.
     """
-    vector = Vector.of_log(log, layout)
+    vector = Vector.of_log(log, design)
     p, d_z = len(vector.centre), vector.z.shape[1]
     cuts = () if calendar is None else calendar.cuts
     blocks: Blocks | GroupBlocks = Blocks.plan(counts.episodes, counts.transitions, p, len(cuts))

@@ -20,7 +20,7 @@ from ivvi.diagnostics.statistic import Statistic
 from ivvi.estimators import Exact
 from ivvi.estimators.estimate import EXACT, RANK_TOLERANCE, Floats, Rows, exactly_fitted
 from ivvi.estimators.whitening import orthonormal
-from ivvi.features.design import Layout
+from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap, parse_features, state_features
 from ivvi.logs import Log, Roles
 from ivvi.moments import Moments
@@ -48,24 +48,24 @@ def richer_word(phi: FeatureMap | str) -> str:
     return f"{kind}:{2 * int(count)}"
 
 
-def richer_layout(log: Log, layout: Layout, richer: str, seed: int = 0) -> Layout:
-    """Return a layout with the features of `layout` and those of the word `richer`."""
+def richer_layout(log: Log, design: Design, richer: str, seed: int = 0) -> Design:
+    """Return a design with the features of `design` and those of the word `richer`."""
     phi, psi = parse_features(richer, seed)
     head = log.head()
     phi, psi = phi.fitted(head.x, head.a), psi.fitted(head.x, head.z)
     richer_psi = psi + state_features(phi)  # what phi says of the state, psi must say too
-    return Layout.build(layout.phi + phi, layout.psi + richer_psi, log.roles)
+    return Design.build(design.phi + phi, design.psi + richer_psi, log.roles)
 
 
 def approximation_checks(
-    moments: Moments, layout: Layout, richer: str, roles: Roles, level: float
+    moments: Moments, design: Design, richer: str, roles: Roles, level: float
 ) -> list[Check]:
-    """Compare the fit of a layout with fits that have a richer psi, and both maps richer.
+    """Compare the fit of a design with fits that have a richer psi, and both maps richer.
 
     `moments` are those of its `richer_layout`.
     """
-    base = restrict(moments, layout)
-    more_psi = restrict(moments, Layout.build(layout.phi, moments.layout.psi, roles))
+    base = restrict(moments, design)
+    more_psi = restrict(moments, Design.build(design.phi, moments.design.psi, roles))
     noisy = ~exactly_fitted(base, np.diag(Exact().solve(base).noise_cov))
     return [
         _richer_psi(base, more_psi, noisy, richer, level),
@@ -92,7 +92,7 @@ def _richer_psi(base: Moments, richer: Moments, noisy: Bools, word: str, level: 
     if not noisy.any():
         return Check(name, None, level, reason=NO_NOISE, finding=found)
     rows = Rows.of(richer)
-    inside = [i for i in psi_positions(base.layout, richer.layout) if i in rows.psi_kept]
+    inside = [i for i in psi_positions(base.design, richer.design) if i in rows.psi_kept]
     poor = orthonormal(rows.Psi[:, np.searchsorted(rows.psi_kept, inside)])
     rich = orthonormal(rows.Psi)
     added = rich.shape[1] - poor.shape[1]
@@ -118,7 +118,7 @@ def _richer_phi(base: Moments, richer: Moments, noisy: Bools, word: str, level: 
     """
     name = f"richer phi ({word})"
     rows = Rows.of(richer)
-    known = set(columns_in(base.layout, richer.layout)[: len(base.layout.phi_names)])
+    known = set(columns_in(base.design, richer.design)[: len(base.design.phi_names)])
     kept = [i for i, j in enumerate(rows.phi_kept) if j in known]
     N = _added(rows.Phi[:, kept], np.delete(rows.Phi, kept, axis=1))
     d = N.shape[1]
@@ -184,18 +184,18 @@ def eta_2(base: Moments, richer: Moments) -> tuple[float, float]:
     """
     rows = Rows.of(richer, centred=False)
     rich = orthonormal(rows.Psi)
-    poor = orthonormal(rows.Psi[:, psi_positions(base.layout, richer.layout)])
+    poor = orthonormal(rows.Psi[:, psi_positions(base.design, richer.design)])
     Q = orthonormal(rows.Phi)
     missed = rich @ (rich.T @ Q) - poor @ (poor.T @ Q)
     added = rich.shape[1] - poor.shape[1]
     size = np.linalg.svd(missed, compute_uv=False)[0]
-    endogenous = len(base.layout.phi_names) - len(base.layout.shared)
+    endogenous = len(base.design.phi_names) - len(base.design.shared)
     noise = (np.sqrt(added) + np.sqrt(endogenous)) / np.sqrt(base.n)
     return float(size), float(min(noise, 1.0))
 
 
 def _named(base: Moments, noisy: Bools) -> list[str]:
-    return [name for name, used in zip(base.layout.outputs, noisy, strict=True) if used]
+    return [name for name, used in zip(base.design.outputs, noisy, strict=True) if used]
 
 
 def _largest(squares: Floats, rank: int, names: list[str], null: str) -> Comparison:

@@ -120,16 +120,16 @@ class ActionEffects:
 @remembered
 def action_effects(moments: Moments) -> ActionEffects:
     """Return the effects of the endogenous features on as many outputs as are looked at."""
-    layout, parts = moments.layout, partial_out(moments)
+    design, parts = moments.design, partial_out(moments)
     shown = max(1, MOST_SETS // max(len(parts.names), 1))
-    outputs = tuple(range(min(len(layout.outputs), shown)))
-    eye = np.eye(layout.width)
-    select = np.vstack([parts.select, eye[[layout.y_columns[i] for i in outputs]]])
+    outputs = tuple(range(min(len(design.outputs), shown)))
+    eye = np.eye(design.width)
+    select = np.vstack([parts.select, eye[[design.y_columns[i] for i in outputs]]])
     given = parts.space.exogenous
     included = replace(parts.space, T=parts.space.T[:, :given], basis=parts.space.included)
     R = included.residual_map(moments, select)
     centre = R @ moments.mean
     second = R @ (moments.scatter / moments.weight) @ R.T + np.outer(centre, centre)
-    labels = tuple(layout.outputs[i] for i in outputs)
+    labels = tuple(design.outputs[i] for i in outputs)
     means = parts.space.excluded.means(moments, R)
     return ActionEffects(parts, outputs, labels, R, means, second, moments.n)

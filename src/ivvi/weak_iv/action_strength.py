@@ -19,7 +19,7 @@ from ivvi.diagnostics.first_stage import FirstStage
 from ivvi.diagnostics.statistic import Statistic
 from ivvi.diagnostics.verdict import thresholds
 from ivvi.errors import InputError
-from ivvi.features.design import Floats, Layout
+from ivvi.features.design import Design, Floats
 from ivvi.features.feature_map import FeatureMap
 from ivvi.logs import Batch
 from ivvi.weak_iv.robust_intervals import RobustIntervals
@@ -64,14 +64,14 @@ class ActionStrength:
 def strength_by_action(
     stages: Sequence[FirstStage],
     robust: RobustIntervals,
-    layout: Layout,
+    design: Design,
     actions: Sequence[str],
     held: NDArray[np.bool_],
 ) -> tuple[ActionStrength, ...]:
     """Judge each action by its features; `held` (d_a, d_phi) says which hold it."""
     found = []
     for action, holds in zip(actions, held, strict=True):
-        names = {name for name, one in zip(layout.phi_names, holds, strict=True) if one}
+        names = {name for name, one in zip(design.phi_names, holds, strict=True) if one}
         tests = {s.feature: t for s in stages if s.feature in names and (t := _test(s))}
         if not tests:
             continue

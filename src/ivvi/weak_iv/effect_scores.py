@@ -58,7 +58,7 @@ class EffectScores:
 
         From the clusters that the moments hold, else in one pass over the log.
         """
-        R, constant = effect.into_T.T.copy(), moments.layout.constant
+        R, constant = effect.into_T.T.copy(), moments.design.constant
         if constant is not None:  # the columns of T are measured from the centre
             R[:, constant] -= R @ effect.centre
         space = Whitened(effect.centre, effect.into_Z, np.zeros((0, effect.k)), 0)

@@ -20,7 +20,7 @@ import numpy as np
 from ivvi.errors import DataError, InputError, nearest
 from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
 from ivvi.estimators.whitening import exogenous
-from ivvi.features.design import Layout
+from ivvi.features.design import Design
 from ivvi.moments import Moments, compress
 
 Combination = str | Mapping[str, float]
@@ -74,16 +74,16 @@ class Effect:
     @classmethod
     def of(cls, moments: Moments, output: str, feature: Combination) -> Effect:
         """Reduce the moments to one effect: `feature` names one, or weighs several."""
-        layout = moments.layout
-        at = layout.output(output)
-        c = combination_vector(layout, feature)
-        keep_constant = layout.constant is None or c[layout.constant] != 0
+        design = moments.design
+        at = design.output(output)
+        c = combination_vector(design, feature)
+        keep_constant = design.constant is None or c[design.constant] != 0
         R, centre = compress(moments), np.array(moments.mean)
         if keep_constant:
-            R, centre = np.vstack([moments.mean, R]), np.zeros(layout.width)
-        d, N, held = _directions(layout, c, R, set(exogenous(moments)))
-        target = np.eye(layout.width)[:, [layout.y_columns[at]]]
-        T_map, Z_map, rank = _partial_out(layout, R, held, [target, d, N])
+            R, centre = np.vstack([moments.mean, R]), np.zeros(design.width)
+        d, N, held = _directions(design, c, R, set(exogenous(moments)))
+        target = np.eye(design.width)[:, [design.y_columns[at]]]
+        T_map, Z_map, rank = _partial_out(design, R, held, [target, d, N])
         rank += not keep_constant
         freedom = moments.n - rank
         if freedom <= 0:
@@ -98,7 +98,7 @@ class Effect:
         rest = T - (R @ Z_map) @ fitted
         moves = bool(varies[1]) and _left(T[:, 2:], T[:, 1]) > RANK_TOLERANCE
         return cls(
-            label=f"effect of {describe(feature)} on {layout.outputs[at]}",
+            label=f"effect of {describe(feature)} on {design.outputs[at]}",
             P=fitted.T @ fitted,
             M=rest.T @ rest,
             into_T=into_T,
@@ -110,16 +110,16 @@ class Effect:
         )
 
 
-def combination_vector(layout: Layout, feature: Combination) -> Floats:
+def combination_vector(design: Design, feature: Combination) -> Floats:
     """Return the weights (d_phi,) of a feature's name or of a mapping from names."""
     weights = {feature: 1.0} if isinstance(feature, str) else dict(feature)
-    c = np.zeros(len(layout.phi_names))
+    c = np.zeros(len(design.phi_names))
     for name, weight in weights.items():
-        if name not in layout.phi_names:
-            hint = nearest(name, layout.phi_names)
-            known = hint or f"; there are {', '.join(layout.phi_names[:12])}"
+        if name not in design.phi_names:
+            hint = nearest(name, design.phi_names)
+            known = hint or f"; there are {', '.join(design.phi_names[:12])}"
             raise InputError(f"there is no feature {name!r}{known}")
-        c[layout.phi_names.index(name)] = weight
+        c[design.phi_names.index(name)] = weight
     if not np.isfinite(c).all() or not c.any():
         raise InputError(f"the combination {describe(feature)} has no usable weight")
     return c
@@ -137,14 +137,14 @@ def describe(feature: Combination) -> str:
 
 
 def _directions(
-    layout: Layout, c: Floats, R: Floats, shared: set[int]
+    design: Design, c: Floats, R: Floats, shared: set[int]
 ) -> tuple[Floats, Floats, Floats]:
     """Return maps (p, .) of v to x, to the nuisance N and to what is exogenous.
 
     The pivot is an exogenous feature wherever c touches one, so that as much as possible
     of what is held fixed stays exogenous.
     """
-    p, d_phi = layout.width, len(c)
+    p, d_phi = design.width, len(c)
     importance = np.abs(c) * np.linalg.norm(R[:, :d_phi], axis=0)
     touched = [j for j in sorted(shared) if c[j] != 0]
     pool = touched or list(range(d_phi))
@@ -161,12 +161,12 @@ def _directions(
 
 
 def _partial_out(
-    layout: Layout, R: Floats, exogenous: Floats, targets: list[Floats]
+    design: Design, R: Floats, exogenous: Floats, targets: list[Floats]
 ) -> tuple[Floats, Floats, int]:
     """Regress the exogenous directions out; return maps to T and Z, and the rank of psi."""
     inside = _independent(R, exogenous)
     Q = R @ inside
-    psi = np.eye(layout.width)[:, list(layout.psi_columns)]
+    psi = np.eye(design.width)[:, list(design.psi_columns)]
     scale = np.linalg.norm(R @ psi, axis=0)
     psi = psi / np.where(scale > 0, scale, 1.0)
     Z = _independent(R, psi - inside @ (Q.T @ (R @ psi)), rescale=False)

@@ -181,7 +181,7 @@ def robust_intervals(
                 reasons[output, feature] = one
             else:
                 found[output, feature] = one
-    every = (len(moments.layout.outputs) - len(estimate.exact)) * problems.m
+    every = (len(moments.design.outputs) - len(estimate.exact)) * problems.m
     told = len(found) + len(reasons)
     first = f"of {every} effects the first {told} have one; `ivvi interval` makes any other"
     return RobustIntervals(found, reasons, first if told < every else "")
@@ -199,8 +199,8 @@ class _Maker:
 
     def interval(self, i: int, j: int) -> RobustInterval | str:
         """Return the interval of endogenous feature j and output i, or why there is none."""
-        layout, problems = self.estimate.layout, self.problems
-        at = problems.outputs[i], layout.phi_names.index(problems.parts.names[j])
+        design, problems = self.estimate.design, self.problems
+        at = problems.outputs[i], design.phi_names.index(problems.parts.names[j])
         w, se = float(self.estimate.W[at]), float(self.estimate.se[at])
         width = float(self.widths[at])
         if not se > 0:

@@ -127,20 +127,20 @@ class WildBootstrap:
                 "the wild bootstrap needs the moments of each cluster: estimate with episodes=True "
                 "(ivvi fit --keep-episodes)"
             )
-        self._layout, space = moments.layout, whiten(moments)
-        self._n, self._names = moments.weight, moments.layout.phi_names
+        self._layout, space = moments.design, whiten(moments)
+        self._n, self._names = moments.weight, moments.design.phi_names
         self.weights, self.kind = draw_weights(len(held), draws, seed)
         self._K = cluster_seconds(space, held)  # (G, r, r)
-        every = np.eye(moments.layout.width)
-        phi = cluster_products(every[list(moments.layout.phi_columns)], space, held)
-        at = moments.layout.y_columns[moments.layout.output(output)]
+        every = np.eye(moments.design.width)
+        phi = cluster_products(every[list(moments.design.phi_columns)], space, held)
+        at = moments.design.y_columns[moments.design.output(output)]
         self._y = cluster_products(every[[at]], space, held)[:, 0]  # (G, r)
         self._X = phi.transpose(0, 2, 1)  # (G, r, d): sums of psi~ phi^T
         self._A = self._X.sum(axis=0) / self._n
-        shared = set(moments.layout.shared)
+        shared = set(moments.design.shared)
         self._endogenous = [j for j in range(len(self._names)) if j not in shared]
         seconds = _second_sums(moments)
-        columns = [*moments.layout.phi_columns, at]
+        columns = [*moments.design.phi_columns, at]
         self._second = seconds[np.ix_(columns, columns)]  # of [phi, y]
 
     @cached_property
@@ -278,11 +278,11 @@ def wild_tests(
     moments: Moments, *, draws: int = 9999, seed: int = 0, level: float = 0.95
 ) -> dict[tuple[str, str], WildTest]:
     """Test that each endogenous feature has no effect on each output, by output and feature."""
-    layout, found = moments.layout, {}
-    shared = set(layout.shared)
-    for output in layout.outputs:
+    design, found = moments.design, {}
+    shared = set(design.shared)
+    for output in design.outputs:
         bootstrap = WildBootstrap(moments, output, draws=draws, seed=seed)
-        for j, name in enumerate(layout.phi_names):
+        for j, name in enumerate(design.phi_names):
             if j not in shared:
-                found[output, name] = bootstrap.test(np.eye(len(layout.phi_names))[j], 0.0, level)
+                found[output, name] = bootstrap.test(np.eye(len(design.phi_names))[j], 0.0, level)
     return found

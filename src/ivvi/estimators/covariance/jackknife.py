@@ -80,4 +80,4 @@ def _without(whole: Moments, held: EpisodeMoments, gone: np.ndarray) -> Moments:
         mean = mean - held.weight[e] / rest * offset
         weight = rest
     n = max(1, round(whole.n * weight / whole.weight))
-    return Moments(whole.layout, n, weight, mean, scatter)
+    return Moments(whole.design, n, weight, mean, scatter)

@@ -21,7 +21,7 @@ from ivvi.estimators.covariance.meat import (
 )
 from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.whitening import Whitened
-from ivvi.features.design import Floats, Layout
+from ivvi.features.design import Design, Floats
 from ivvi.logs import Batch, Log, Roles
 from ivvi.moments import Moments, few_threads
 from ivvi.moments.welford import Ints
@@ -67,9 +67,9 @@ def sum_rows(
 ) -> dict[int, tuple[Piece, ...]]:
     """Add up in one pass over the log, by one process."""
     ways = [_meats(one, errors, log.ordered, log.roles) for one in scores.values()]
-    with few_threads(moments.layout.width):
+    with few_threads(moments.design.width):
         batches = log.batches(episodes=True, progress=progress)
-        _add(batches, list(scores.values()), ways, errors, log.roles, moments.layout)
+        _add(batches, list(scores.values()), ways, errors, log.roles, moments.design)
     return _pieces(scores, ways)
 
 
@@ -79,10 +79,10 @@ def _add(
     ways: Sequence[Sequence[Meat]],
     errors: Resolved,
     roles: Roles,
-    layout: Layout,
+    design: Design,
 ) -> Codes:
     """Add batches to the meats of each score; returns the codes of their rows."""
-    rows, codes = _Rows(scores, layout, lags=errors.kind == "hac"), Codes(errors, roles)
+    rows, codes = _Rows(scores, design, lags=errors.kind == "hac"), Codes(errors, roles)
     for batch in batches:
         numbers = codes.of(batch)
         for part, values in rows.chunks(batch):
@@ -106,7 +106,7 @@ def sum_rows_on(
     wanted = list(scores.values())
     ways = [_meats(one, errors, log.ordered, log.roles) for one in wanted]
     codes = Codes(errors, log.roles)
-    fold = partial(_fold, wanted, errors, log.ordered, log.roles, moments.layout)
+    fold = partial(_fold, wanted, errors, log.ordered, log.roles, moments.design)
     with connected(client) as reached:
         for (parts, met), numbers in ClusterPass(reached, log, fold, True, progress):
             renumber = codes.merge(met, numbers.episodes, numbers.clusters)
@@ -121,13 +121,13 @@ def _fold(
     errors: Resolved,
     ordered: bool,
     roles: Roles,
-    layout: Layout,
+    design: Design,
     batches: Iterable[Batch],
 ) -> tuple[list[list[Any]], Codes]:
     """Return the parts of some batches, and the codes met there, on a worker."""
     ways = [_meats(one, errors, ordered, roles, inside=True) for one in scores]
     with few_threads(0):
-        codes = _add(batches, scores, ways, errors, roles, layout)
+        codes = _add(batches, scores, ways, errors, roles, design)
     return [[meat.part() for meat in meats] for meats in ways], codes
 
 
@@ -164,9 +164,9 @@ class _Rows:
     count, they stay in their place.
     """
 
-    def __init__(self, scores: Sequence[Score], layout: Layout, *, lags: bool) -> None:
-        self._layout, self._lags, varying = layout, lags, layout.varying
-        constant = np.setdiff1d(np.arange(layout.width), varying)
+    def __init__(self, scores: Sequence[Score], design: Design, *, lags: bool) -> None:
+        self._layout, self._lags, varying = design, lags, design.varying
+        constant = np.setdiff1d(np.arange(design.width), varying)
         self._shift = scores[0].space.shift[varying]
         maps = np.vstack([part for one in scores for part in (one.R, one.space.T.T)])
         residual = np.concatenate(

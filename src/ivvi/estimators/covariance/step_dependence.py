@@ -79,17 +79,17 @@ def step_dependence(moments: Moments, step: str | None) -> StepDependence | None
     sums = moments.group_sums(step)
     if sums is None or len(sums) < 2 or not others_of_step(sums) > 0:
         return None
-    layout, exact = moments.layout, Exact().solve(moments)
+    design, exact = moments.design, Exact().solve(moments)
     if not np.isfinite(exact.W).all():
         return None
     space = whiten(moments)
     inside = space.T[:, : space.exogenous]
-    psi = [c for c in layout.psi_columns if c not in layout.shared]
-    select = np.eye(layout.width)[psi]
+    psi = [c for c in design.psi_columns if c not in design.shared]
+    select = np.eye(design.width)[psi]
     centred = moments.scatter / moments.weight
     slopes = select @ centred @ inside
     of_z = select - slopes @ inside.T
-    state = np.eye(layout.width)[[c for c in layout.shared if c != layout.constant]]
+    state = np.eye(design.width)[[c for c in design.shared if c != design.constant]]
     more = others_of_step(sums)
     rho_z, rho_x, rho_e = (
         correlations(moments, sums, maps) for maps in (of_z, state, exact.residual_map)
@@ -97,12 +97,12 @@ def step_dependence(moments: Moments, step: str | None) -> StepDependence | None
     pairs = float(np.sum(sums.weight**2 - sums.square))
     sure = rho_e >= SURE * np.sqrt(2 / pairs)  # the variance of a mean of products of pairs
     largest = max([*rho_z, *rho_x], default=0.0) * max(rho_e[sure], default=0.0)
-    names = [name for name, c in zip(layout.psi_names, layout.psi_columns, strict=True) if c in psi]
+    names = [name for name, c in zip(design.psi_names, design.psi_columns, strict=True) if c in psi]
     return StepDependence(
         steps=len(sums),
         rows=1 + more,
         instruments=dict(zip(names, rho_z.tolist(), strict=True)),
-        residuals=dict(zip(layout.outputs, rho_e.tolist(), strict=True)),
+        residuals=dict(zip(design.outputs, rho_e.tolist(), strict=True)),
         factor=1 + more * max(largest, 0.0),
     )
 

@@ -60,7 +60,7 @@ def counted(errors: Resolved, estimate: Estimate) -> Resolved:
 
     By the effective number of clusters of the endogenous features' coefficients, or of all.
     """
-    found, shared = estimate.W_cov, set(estimate.layout.shared)
+    found, shared = estimate.W_cov, set(estimate.design.shared)
     if found.effective is None:
         return errors
     endogenous = [j for j in range(estimate.W.shape[1]) if j not in shared]

@@ -15,7 +15,7 @@ from ivvi._io.files import Saved, nest, unnest
 from ivvi.estimators.sgda import numpy_kernel
 from ivvi.estimators.sgda.sampler import Place, RowSource, episode_edges, evaluate, take_rows
 from ivvi.estimators.sgda.setup import Plan
-from ivvi.features.design import Floats, Layout
+from ivvi.features.design import Design, Floats
 from ivvi.logs import Batch
 
 CHUNK = 1 << 14
@@ -31,7 +31,7 @@ class Descent:
 
     Attributes
     ----------
-    plan, layout
+    plan, design
         Start, coordinates, steps; features.
     batch
         Rows of a mini-batch, or None for whole episodes.
@@ -48,7 +48,7 @@ class Descent:
     """
 
     plan: Plan
-    layout: Layout
+    design: Design
     batch: int | None
     passes: int
     seed: int
@@ -127,15 +127,15 @@ class Descent:
     def walk(self, state: Any, take: Callable[..., Any], chunk: Batch) -> Any:
         """Take the steps of one chunk, a piece at a time."""
         plan = self.plan
-        for part, edges in pieces(chunk, self.batch, piece_rows(self.layout)):
-            Phi, Psi, Y = evaluate(self.layout, take_rows(chunk, part), self.mean_weight)
+        for part, edges in pieces(chunk, self.batch, piece_rows(self.design)):
+            Phi, Psi, Y = evaluate(self.design, take_rows(chunk, part), self.mean_weight)
             state = take(state, plan.phi.of(Phi), plan.psi.of(Psi), Y, edges)
         return state
 
 
-def piece_rows(layout: Layout) -> int:
+def piece_rows(design: Design) -> int:
     """Return how many rows have features that fit in a piece."""
-    return max(1, PIECE_BYTES // (8 * (len(layout.phi_names) + len(layout.psi_names))))
+    return max(1, PIECE_BYTES // (8 * (len(design.phi_names) + len(design.psi_names))))
 
 
 def pieces(chunk: Batch, batch: int | None, most: int) -> Iterator[tuple[slice, list[int]]]:

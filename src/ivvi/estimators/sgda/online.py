@@ -22,7 +22,7 @@ from ivvi.estimators.sgda.moment_conditions import Conditions
 from ivvi.estimators.sgda.numpy_kernel import State
 from ivvi.estimators.sgda.sampler import ROW_FIELDS, episode_edges, evaluate, take_rows
 from ivvi.estimators.sgda.sgda import LEAST_BURN_IN, SGDA
-from ivvi.features.design import Layout
+from ivvi.features.design import Design
 from ivvi.logs import Batch, concatenate
 from ivvi.moments import Moments
 
@@ -37,14 +37,14 @@ class Online:
     Until the burn-in is whole there is no plan and no step has been taken.
     """
 
-    def __init__(self, method: SGDA, layout: Layout) -> None:
+    def __init__(self, method: SGDA, design: Design) -> None:
         if method.passes > 1 or method.order != "auto" or method.average == "tail":
             raise InputError(
                 "a stream is passed over once, in its own order, and has no second half: passes, "
                 "order and the tail average do not apply"
             )
-        self._method, self._layout = method, layout
-        self._linear = method.is_linear(layout)
+        self._method, self._layout = method, design
+        self._linear = method.is_linear(design)
         self._waiting: Batch | None = None
         self._burn_in: Batch | None = None
         self._descent: Descent | None = None
@@ -97,14 +97,14 @@ class Online:
 
     def _prepare(self, burn_in: Batch) -> None:
         """Make the plan from the burn-in; the same rows give the same plan."""
-        method, layout = self._method, self._layout
+        method, design = self._method, self._layout
         weight = 1.0 if burn_in.weight is None else float(burn_in.weight.mean())
-        plan, self._stable = method.make_plan(burn_in, layout, weight, linear=self._linear)
+        plan, self._stable = method.make_plan(burn_in, design, weight, linear=self._linear)
         if plan.average == "tail":  # a stream has no second half
             plan = replace(plan, average="full")
         self._descent = Descent(
             plan=plan,
-            layout=layout,
+            design=design,
             batch=method.rows_of_batch,
             passes=1,
             seed=method.seed,

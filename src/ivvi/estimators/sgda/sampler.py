@@ -17,7 +17,7 @@ import numpy as np
 
 from ivvi._io.files import Saved
 from ivvi.errors import DataError
-from ivvi.features.design import Floats, Layout
+from ivvi.features.design import Design, Floats
 from ivvi.logs import Batch, Counts, Log, Position, concatenate
 
 Chunk = tuple[Floats, Floats, Floats]
@@ -170,9 +170,9 @@ class Streamed:
         return take_rows(chunk, np.concatenate([parts[i] for i in rng.permutation(len(parts))]))
 
 
-def evaluate(layout: Layout, rows: Batch, mean_weight: float) -> Chunk:
+def evaluate(design: Design, rows: Batch, mean_weight: float) -> Chunk:
     """Evaluate the features of rows, multiplied by the roots of weights of mean one."""
-    Phi, Psi, Y = layout.phi(rows.x, rows.a), layout.psi(rows.x, rows.z), rows.y
+    Phi, Psi, Y = design.phi(rows.x, rows.a), design.psi(rows.x, rows.z), rows.y
     if rows.weight is None:
         return Phi, Psi, Y
     root = np.sqrt(rows.weight / mean_weight)[:, None]

@@ -17,7 +17,7 @@ from ivvi.estimators.sgda.preconditioning import (
 )
 from ivvi.estimators.sgda.sampler import Chunk
 from ivvi.estimators.sgda.schedules import Decay, Schedule
-from ivvi.features.design import Floats, Layout
+from ivvi.features.design import Design, Floats
 from ivvi.logs import Batch
 
 MOST_STEP, SAFETY, POWER, DELAY = 0.5, 0.2, 0.35, 50.0
@@ -46,26 +46,26 @@ class Start:
     W: Any = None
     K: Any = None
 
-    def arrays(self, layout: Layout) -> tuple[Floats, Floats]:
+    def arrays(self, design: Design) -> tuple[Floats, Floats]:
         """Return W_0 (d_y, d_phi) and K_0 (d_y, d_psi), zero where they are not given."""
-        d_y = len(layout.outputs)
-        W0 = _array("start", self.W, (d_y, len(layout.phi_names)))
-        return W0, _array("start_K", self.K, (d_y, len(layout.psi_names)))
+        d_y = len(design.outputs)
+        W0 = _array("start", self.W, (d_y, len(design.phi_names)))
+        return W0, _array("start_K", self.K, (d_y, len(design.psi_names)))
 
 
-def plain_plan(layout: Layout, start: Start, schedule: Schedule) -> Plan:
+def plain_plan(design: Design, start: Start, schedule: Schedule) -> Plan:
     """Raw features and a schedule as it is given, as in the paper."""
-    return Plan(*start.arrays(layout), Raw(), Raw(), schedule, "last")
+    return Plan(*start.arrays(design), Raw(), Raw(), schedule, "last")
 
 
-def automatic_plan(rows: Chunk, layout: Layout, start: Start, size: float) -> tuple[Plan, float]:
+def automatic_plan(rows: Chunk, design: Design, start: Start, size: float) -> tuple[Plan, float]:
     """Coordinates that make A and B identities on these rows, and their closed form to start.
 
     Steps suit mini-batches of `size` rows; any below 2 are stable in these coordinates.
     """
     Phi, Psi, Y = rows
     phi, psi = decouple(Phi, Psi)
-    W0, K0 = start.arrays(layout)
+    W0, K0 = start.arrays(design)
     W0, K0 = phi.inverse(W0), psi.inverse(K0)
     Phi, Psi = phi.of(Phi), psi.of(Psi)
     if start.W is None:
@@ -74,13 +74,13 @@ def automatic_plan(rows: Chunk, layout: Layout, start: Start, size: float) -> tu
     return Plan(W0, K0, phi, psi, _steps(Phi, size, MOST_STEP), "full"), 2.0
 
 
-def diagonal_plan(rows: Chunk, layout: Layout, start: Start, size: float) -> tuple[Plan, float]:
+def diagonal_plan(rows: Chunk, design: Design, start: Start, size: float) -> tuple[Plan, float]:
     """Each feature centred and scaled by itself, and steps below the stable ones: O(d)."""
     Phi, Psi, Y = rows
-    constant = layout.constant
+    constant = design.constant
     phi = Scaled.of_rows(Phi, constant)
-    psi = Scaled.of_rows(Psi, None if constant is None else layout.psi_columns.index(constant))
-    W0, K0 = start.arrays(layout)
+    psi = Scaled.of_rows(Psi, None if constant is None else design.psi_columns.index(constant))
+    W0, K0 = start.arrays(design)
     W0, K0 = phi.inverse(W0), psi.inverse(K0)
     Phi, Psi = phi.of(Phi), psi.of(Psi)
     if start.W is None and constant is not None:

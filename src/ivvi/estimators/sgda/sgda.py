@@ -54,7 +54,7 @@ from ivvi.estimators.sgda.setup import (
     plain_plan,
     stable_step,
 )
-from ivvi.features.design import Layout
+from ivvi.features.design import Design
 from ivvi.logs import Batch, Counts, Log
 from ivvi.moments import Moments
 
@@ -143,9 +143,9 @@ class SGDA:
         """Rows of a mini-batch, None for whole episodes."""
         return None if isinstance(self.batch, str) else self.batch
 
-    def is_linear(self, layout: Layout) -> bool:
+    def is_linear(self, design: Design) -> bool:
         """Whether memory of order d is asked for, or advisable for these features."""
-        return self.memory == "linear" or (self.memory == "auto" and layout.width > WIDE)
+        return self.memory == "linear" or (self.memory == "auto" and design.width > WIDE)
 
     def solve(
         self, moments: Moments, log: Log | None = None, checkpoint: Checkpoint | None = None
@@ -156,13 +156,13 @@ class SGDA:
         exact = Exact().solve(moments)
         rows = self._rows(log, moments.n)
         mean_weight = moments.weight / moments.n
-        given, layout = self.given_schedule, moments.layout
+        given, design = self.given_schedule, moments.design
         if given is not None:
-            plan = plain_plan(layout, Start(self.start, self.start_K), given)
+            plan = plain_plan(design, Start(self.start, self.start_K), given)
         else:
-            burn_in = self._burn_in(rows, layout)
-            plan, _ = self.make_plan(burn_in, layout, mean_weight, linear=False)
-        descent = self._descent(plan, rows, layout, mean_weight)
+            burn_in = self._burn_in(rows, design)
+            plan, _ = self.make_plan(burn_in, design, mean_weight, linear=False)
+        descent = self._descent(plan, rows, design, mean_weight)
         state = descent.run(rows, checkpoint)
         path = [plan.phi.weights(w) for w in state.path[: state.reached]]
         return self.judged(state, plan, moments, exact, descent.points[: state.reached], path)
@@ -192,7 +192,7 @@ class SGDA:
     def solve_wide(
         self,
         log: Log,
-        layout: Layout,
+        design: Design,
         checkpoint: Checkpoint | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> tuple[Estimate, Counts]:
@@ -203,15 +203,15 @@ class SGDA:
         """
         about = survey(log, self.seed, progress)
         rows = self._rows(log, about.n)
-        plan, stable = self.make_plan(about.sample, layout, about.mean_weight, linear=True)
-        descent = self._descent(plan, rows, layout, about.mean_weight, wide=True)
+        plan, stable = self.make_plan(about.sample, design, about.mean_weight, linear=True)
+        descent = self._descent(plan, rows, design, about.mean_weight, wide=True)
         state = descent.run(rows, checkpoint)
         W = plan.phi.weights(self.chosen(state, plan))
-        found = _conditions(rows, layout, W, about.mean_weight)
-        return self.judged_by_conditions(state, plan, layout, found, stable), about.counts
+        found = _conditions(rows, design, W, about.mean_weight)
+        return self.judged_by_conditions(state, plan, design, found, stable), about.counts
 
     def judged_by_conditions(
-        self, state: State, plan: Plan, layout: Layout, found: Conditions, stable: float
+        self, state: State, plan: Plan, design: Design, found: Conditions, stable: float
     ) -> Estimate:
         """Return the weights that were reached, with a verdict from the moment conditions."""
         W, K = plan.phi.weights(self.chosen(state, plan)), plan.psi.weights(state.K)
@@ -220,7 +220,7 @@ class SGDA:
         trace = judge_conditions(trace, W, found, stable)
         nothing, null = np.empty((0, 0)), np.empty((0, W.shape[1]))
         spread = plan.phi.scale if isinstance(plan.phi, Scaled) else np.ones(W.shape[1])
-        return Estimate(layout, W, K, found.noise_cov, nothing, null, spread, found.n, trace)
+        return Estimate(design, W, K, found.noise_cov, nothing, null, spread, found.n, trace)
 
     def _rows(self, log: Log, n: int) -> RowSource:
         """Choose the order of the rows."""
@@ -234,7 +234,7 @@ class SGDA:
         self,
         plan: Plan,
         rows: RowSource,
-        layout: Layout,
+        design: Design,
         mean_weight: float,
         *,
         wide: bool = False,
@@ -245,7 +245,7 @@ class SGDA:
         steps = self.passes * (rows.episodes if size is None else rows.n // size)
         return Descent(
             plan=plan,
-            layout=layout,
+            design=design,
             batch=size,
             passes=self.passes,
             seed=self.seed,
@@ -261,35 +261,35 @@ class SGDA:
         return chosen_weights(state, plan.average if self.average == "auto" else self.average)
 
     def make_plan(
-        self, burn_in: Batch, layout: Layout, mean_weight: float, *, linear: bool
+        self, burn_in: Batch, design: Design, mean_weight: float, *, linear: bool
     ) -> tuple[Plan, float]:
         """Return coordinates, start and steps from a burn-in, and the largest stable step."""
         given = self.given_schedule
-        rows = evaluate(layout, burn_in, mean_weight)
+        rows = evaluate(design, burn_in, mean_weight)
         start = Start(self.start, self.start_K)
         if given is not None:
-            plan = plain_plan(layout, start, given)
+            plan = plain_plan(design, start, given)
             return plan, stable_step(*rows[:2]) if linear else float("nan")
         size = self.rows_of_batch or mean_length(burn_in)
         make = diagonal_plan if linear else automatic_plan
-        return make(rows, layout, start, size)
+        return make(rows, design, start, size)
 
-    def _burn_in(self, rows: RowSource, layout: Layout) -> Batch:
+    def _burn_in(self, rows: RowSource, design: Design) -> Batch:
         """Return a few rows, or the first of a stream.
 
         Their order is not that of the first pass: there the start would fit the first rows
         already and learn nothing from them.
         """
         need = max(int(BURN_IN * rows.n), LEAST_BURN_IN)
-        need = max(min(need, MOST_BURN_IN), 20 * len(layout.psi_names))
+        need = max(min(need, MOST_BURN_IN), 20 * len(design.psi_names))
         return next(rows.sweep(min(need, rows.n), self.seed, Place(self.passes)))[0]
 
 
-def _conditions(rows: RowSource, layout: Layout, W: Floats, mean_weight: float) -> Conditions:
+def _conditions(rows: RowSource, design: Design, W: Floats, mean_weight: float) -> Conditions:
     """Check the moment conditions by one more pass."""
-    found = Conditions.empty(len(layout.outputs), len(layout.psi_names))
+    found = Conditions.empty(len(design.outputs), len(design.psi_names))
     if np.isfinite(W).all():
         for chunk, _ in rows.sweep(CHUNK, 0, Place()):
-            for part, _ in pieces(chunk, 1, piece_rows(layout)):
-                found.add(W, *evaluate(layout, take_rows(chunk, part), mean_weight))
+            for part, _ in pieces(chunk, 1, piece_rows(design)):
+                found.add(W, *evaluate(design, take_rows(chunk, part), mean_weight))
     return found
