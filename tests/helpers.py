@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,8 @@ import pytest
 
 from ivvi.cli.main import main
 
+ROOT = Path(__file__).parents[1]
+"""The folder of the project."""
 ROLES = {"state": "x*", "action": "a*", "instrument": "z*"}
 OPTIONS = ("--state", "x*", "--action", "a*", "--instrument", "z*")
 

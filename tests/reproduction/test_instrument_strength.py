@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from helpers import ROOT
 from ivvi.simulators.catalogue import load_factors
 from ivvi_reproduction.instrument_strength import Cell, Record, cells, measure, table
 
-SHARED = Path(__file__).parents[3] / "shared/data/ml-1m/ratings.parquet"
+SHARED = ROOT.parent / "shared/data/ml-1m/ratings.parquet"
 RATINGS = Path(os.environ.get("IVVI_MOVIELENS", SHARED))
 QUICK = {("linear", 5, "II"), ("linear", 20, "VI"), ("nonlinear", 1, "I"), ("nonlinear", 5, "IV")}
 

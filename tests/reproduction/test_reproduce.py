@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from helpers import assert_refused, run
+from helpers import ROOT, assert_refused, run
 from ivvi.errors import FileError, InputError
 from ivvi_reproduction.cell_statistics import CellStatistics, Spread
 from ivvi_reproduction.docs_page import make_page
@@ -34,7 +34,6 @@ from ivvi_reproduction.specs import (
     read_table,
 )
 
-ROOT = Path(__file__).parents[2]
 SPECS = str(Path(__file__).parent / "specs")
 SMALL = Options(specs=SPECS)
 JOBS = 8

@@ -16,7 +16,8 @@ from unittest import mock
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from helpers import ROOT
+
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```", re.S | re.M)
 SNIPPETS = {page.name: BLOCK.findall(page.read_text()) for page in PAGES}

@@ -3,12 +3,13 @@
 import dataclasses
 import itertools
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+from helpers import ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from zoo import WORLDS, collect, noise_of, reference, run, true_model, true_weights
 from zoo.bounds import hull_bound

@@ -8,9 +8,8 @@ import zipfile
 from pathlib import Path
 
 import ivvi
+from helpers import ROOT
 from ivvi.cli.main import VERBS
-
-ROOT = Path(__file__).parents[1]
 
 
 def test_the_version_stands_in_one_place_and_is_repeated_faithfully():

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import ivvi
-from helpers import OPTIONS, make_rows, run, write_table
+from helpers import OPTIONS, ROOT, make_rows, run, write_table
 from ivvi.cli import doctor
 from ivvi.cli.main import VERBS
 from ivvi.cli.terminal import progress
@@ -84,7 +84,7 @@ def test_the_doctor_knows_what_is_not_installed(monkeypatch):
 def test_the_doctor_lists_every_dependency():
     import tomllib
 
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     needed = {re.split(r"[<>=]", name)[0] for name in project["dependencies"]}
     assert needed <= set(doctor.CORE)
 

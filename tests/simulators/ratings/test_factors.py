@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import ivvi
+from helpers import ROOT
 from ivvi.errors import DataError
 from ivvi.simulators.ratings import Ratings, factorize, ratings_from_table, read_ratings
 
-SHARED = Path(__file__).parents[3] / "shared/data/ml-1m/ratings.parquet"
+SHARED = ROOT.parent / "shared/data/ml-1m/ratings.parquet"
 MOVIELENS = Path(os.environ.get("IVVI_MOVIELENS") or SHARED)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ivvi
+from helpers import ROOT
 from ivvi.estimators import Exact
 from ivvi.estimators.sgda.schedules import Constant
 from ivvi.estimators.sgda.sgda import SGDA
@@ -16,7 +17,7 @@ from ivvi.features.feature_map import linear
 from ivvi.moments import compute_moments
 from ivvi.simulators.catalogue import load_factors
 
-SHARED = Path(__file__).parents[2] / "shared/data/ml-1m/ratings.parquet"
+SHARED = ROOT.parent / "shared/data/ml-1m/ratings.parquet"
 RATINGS = Path(os.environ.get("IVVI_MOVIELENS", SHARED))
 RECOMMENDERS = list(product(("recommender", "recommender-revised"), ("I", "II", "III")))
 LINEAR = list(product((5, 10, 20), ("I", "II", "III", "IV", "V", "VI")))
