@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from ivvi._io.checkpoint import Checkpoint
-from ivvi.diagnostics import diagnose, strength
+from ivvi.diagnostics import Diagnostics, diagnose, strength
+from ivvi.diagnostics.fitted_range import leaves_range
 from ivvi.diagnostics.identification import explain_unidentified
+from ivvi.diagnostics.timing import explained_in_own_row
 from ivvi.errors import IdentificationError, InputError
 from ivvi.estimators import GMM, Estimate, LeastSquares, Method, StandardErrors
+from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.covariance.step_dependence import step_dependence
 from ivvi.estimators.covariance.with_errors import counted, with_errors
@@ -24,17 +28,60 @@ from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting.differences import DifferencedTable, Levels
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference import Inference
-from ivvi.fitting.notes import notes_on
-from ivvi.fitting.robust import beside_wald
-from ivvi.fitting.run_key import run_key
 from ivvi.fitting.second_pass import second_pass
-from ivvi.logs import Counts, Log, Sample
+from ivvi.fitting.summary import half_widths
+from ivvi.logs import Batch, Counts, Log, Roles, Sample
 from ivvi.logs.schema import Columns
 from ivvi.moments import Moments, compute_moments
 from ivvi.moments.shard import Shard
 from ivvi.weak_iv.action_strength import holding, strength_by_action
-from ivvi.weak_iv.robust_intervals import settled
+from ivvi.weak_iv.robust_intervals import RobustIntervals, robust_intervals, settled
 from ivvi.weak_iv.wild_bootstrap import WildTest, wild_tests
+
+
+def run_key(log: Log, design: Design, method: Method, **options: bool) -> dict[str, Any]:
+    """Describe a run with JSON values; a checkpoint of another run is refused by them.
+
+    Files are told by path, size and time of change: reading them whole would cost as much
+    as the work that a checkpoint saves.
+    """
+    if not log.table.files:
+        raise InputError(f"a checkpoint needs a log in files; {log.label} has none")
+    about = [(file.resolve(), file.stat()) for file in log.table.files]
+    return {
+        "files": [[str(path), stat.st_size, stat.st_mtime_ns] for path, stat in about],
+        "columns": [dataclasses.asdict(log.roles), log.drop_missing],
+        "features": [design.phi.to_json(), design.psi.to_json()],
+        "options": [method.name, settings_of(method), options],
+    }
+
+
+def notes_on(head: Batch, roles: Roles, estimate: Estimate, moments: Moments) -> tuple[str, ...]:
+    """Return warnings: an outcome taken for a state, fitted values out of range."""
+    own = explained_in_own_row(head, roles)
+    found = (own.warning if own else "", leaves_range(estimate, moments, head))
+    return tuple(text for text in found if text)
+
+
+WITH_ROBUST_INTERVALS = ("exact", "gmm", "liml", "fuller", "sgda")
+"""Methods whose effects are those that the instruments identify, neither shrunk nor mixed."""
+
+
+def beside_wald(
+    method: Method,
+    moments: Moments,
+    estimate: Estimate,
+    diagnostics: Diagnostics,
+    scored: Mapping[str, Scored],
+) -> RobustIntervals:
+    """Return the intervals that a weak instrument cannot spoil, or why there are none."""
+    name = method.name
+    if name == "least-squares":
+        return RobustIntervals(reason="least squares does not use the instruments")
+    if name.partition(":")[0] not in WITH_ROBUST_INTERVALS or getattr(method, "ridge", None):
+        return RobustIntervals(reason=f"the effects that {name} estimates are shrunk or mixed")
+    return robust_intervals(moments, estimate, diagnostics, scored, half_widths(estimate))
+
 
 logger = logging.getLogger(__name__)
 

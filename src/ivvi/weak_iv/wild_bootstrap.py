@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from ivvi.errors import InputError
-from ivvi.estimators.covariance.cluster_sums import cluster_products, cluster_seconds
+from ivvi.estimators.covariance.clusters import cluster_products, cluster_seconds
 from ivvi.estimators.covariance.standard_errors import FEWEST_WILD, MOST_DRAWS
 from ivvi.estimators.whitening import whiten
 from ivvi.features.design import Floats

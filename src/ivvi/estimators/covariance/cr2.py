@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ivvi.estimators.covariance.cluster_sums import cluster_products, cluster_seconds
+from ivvi.estimators.covariance.clusters import cluster_products, cluster_seconds
 from ivvi.estimators.covariance.covariance import sandwich
 from ivvi.estimators.estimate import Estimate
 from ivvi.estimators.whitening import whiten

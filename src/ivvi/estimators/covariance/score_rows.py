@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.estimators.covariance.cluster_codes import Codes
+from ivvi.estimators.covariance.clusters import Codes
 from ivvi.estimators.covariance.meat import (
     ClusterMeat,
     Group,

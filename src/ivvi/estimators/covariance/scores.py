@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.estimators.covariance.cluster_sums import cluster_products
+from ivvi.estimators.covariance.clusters import cluster_products
 from ivvi.estimators.covariance.covariance import MOST_JOINT
 from ivvi.estimators.covariance.meat import ClusterMeat, Piece
 from ivvi.estimators.covariance.score_rows import Score, sum_rows, sum_rows_on

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from ivvi.errors import DataError
+from ivvi.estimators.covariance.clusters import effective_clusters
 from ivvi.estimators.covariance.covariance import Covariance, sandwich
 from ivvi.estimators.covariance.cr2 import bell_mccaffrey
-from ivvi.estimators.covariance.effective_clusters import effective_clusters
 from ivvi.estimators.covariance.score_rows import Score
 from ivvi.estimators.covariance.scores import Scored, worth_joining
 from ivvi.estimators.covariance.standard_errors import Resolved, check_clusters

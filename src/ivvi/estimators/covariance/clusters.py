@@ -1,4 +1,4 @@
-"""Which rows belong together: clusters, and stretches of steps, in a piece of a log or in all."""
+"""Clusters: which rows belong together, what their moments say, how many they count for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 
 from ivvi.estimators.covariance.standard_errors import Resolved
+from ivvi.estimators.covariance.step_dependence import correlations
+from ivvi.estimators.estimate import Estimate
+from ivvi.estimators.whitening import Whitened, whiten
+from ivvi.features.design import Floats
 from ivvi.logs import Batch, Roles
+from ivvi.moments import EpisodeMoments, GroupSums, Moments
 from ivvi.moments.welford import Ints
 
 HALF = 32
@@ -80,3 +85,43 @@ class Codes:
 def _keys(one: Ints, two: Ints) -> Ints:
     """Join pairs of numbers below 2^31 into one number each."""
     return (one << HALF) + two
+
+
+def cluster_products(R: Floats, space: Whitened, held: EpisodeMoments) -> Floats:
+    """Sum w (R v) psi~^T over the rows of each cluster, (C, d_e, r), for R (d_e, p)."""
+    offset = held.mean - space.shift
+    linear = held.weight[:, None] * offset @ space.T
+    sums: Floats = np.einsum("ep,cpq,qr->cer", R, held.scatter, space.T, optimize=True)
+    sums += (offset @ R.T + R @ space.shift)[:, :, None] * linear[:, None, :]
+    return sums
+
+
+def cluster_seconds(space: Whitened, held: EpisodeMoments) -> Floats:
+    """Sum w psi~ psi~^T over the rows of each cluster, (C, r, r)."""
+    offset = (held.mean - space.shift) @ space.T
+    inside: Floats = np.einsum("pi,cpq,qj->cij", space.T, held.scatter, space.T, optimize=True)
+    return inside + held.weight[:, None, None] * offset[:, :, None] * offset[:, None]
+
+
+def effective_clusters(estimate: Estimate, moments: Moments, sums: GroupSums) -> Floats:
+    """Return G* of each coefficient, (d_y, d_phi), for clusters by the column of `sums`."""
+    space = whiten(moments, estimate.instruments)
+    d_y = len(estimate.W)
+    L = np.broadcast_to(estimate.influence, (d_y, *estimate.influence.shape[-2:]))
+    rho = np.clip(correlations(moments, sums, estimate.residual_map), 0.0, 1.0)
+    moved = sums.about(space.shift) @ space.T  # (G, r)
+    found = np.empty(estimate.W.shape)
+    for output in range(d_y):
+        alone = np.outer(sums.square, np.sum(L[output] ** 2, axis=1))
+        gamma = (1 - rho[output]) * alone + rho[output] * (moved @ L[output].T) ** 2
+        found[output] = ratio_of_sums(gamma)
+    return found
+
+
+def ratio_of_sums(gamma: Floats) -> Floats:
+    """Return (sum gamma)^2 / sum gamma^2 over the first axis; the number of rows where all is 0."""
+    squares = np.sum(gamma**2, axis=0)
+    total = np.sum(gamma, axis=0) ** 2
+    every = np.full(total.shape, float(len(gamma)))
+    found: Floats = np.divide(total, squares, out=every, where=squares > 0)
+    return found
