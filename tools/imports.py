@@ -16,14 +16,13 @@ from drawing import GREY, INK, box, card, text
 
 ROOT = Path(__file__).parents[1]
 STEP, ROW, WIDE, HIGH, TOP = 152, 29, 124, 22, 74
-EVERYWHERE = {"errors", "files", "version"}
+EVERYWHERE = {"errors", "_io", "version"}
 COLUMNS = {
-    "data": "logs blocks splines scatter features layout moments nested shard distributed runs "
-    "checkpoint files errors version",
+    "data": "logs features moments _io errors version",
     "learning": "",  # all that is named in no other column
-    "planning": "actions rewards rollouts gym model_env dynamics planners policy planning",
-    "the truth": "environments datasets simulators evaluation",
-    "showing": "canvas figures terminal summary demo doctor commands cli reporting",
+    "planning": "actions rewards dynamics planning",
+    "the truth": "simulators",
+    "showing": "reporting cli",
 }
 FILLS = ("#bbf7d0", "#bfdbfe", "#ddd6fe", "#fecaca", "#fde68a")
 
@@ -81,7 +80,7 @@ def draw_map() -> str:
     said = [text(22, 30, title, size=16, bold=True, anchor="start")]
     for i, word in enumerate(COLUMNS):
         said.append(text(22 + i * STEP + WIDE / 2, 58, word, size=13, colour=GREY))
-    note = "Not drawn: imports that follow from others; errors and files, which all may import."
+    note = "Not drawn: imports that follow from others; errors and _io, which all may import."
     said.append(text(22, height - 14, note, size=12, colour=GREY, anchor="start"))
     return card(width, height, [*said, *lines, *boxes], title)
 

@@ -26,7 +26,7 @@ def value(  # noqa: PLR0913
         typer.Option(help="auto, asymptotic; bootstrap or wild (after fit --keep-episodes)."),
     ] = "auto",
     draws: Annotated[
-        int | None, typer.Option(help="ModelDraws drawn. [default: 500, or as many as it takes]")
+        int | None, typer.Option(help="Models drawn. [default: 500, or as many as it takes]")
     ] = None,
     replan: Annotated[bool, typer.Option("--replan", help="Plan again in every draw.")] = False,
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,

@@ -1,4 +1,4 @@
-"""ModelDraws that the log allows: draws of everything that was estimated, together.
+"""Models that the log allows: draws of everything that was estimated, together.
 
 Three ways. *Asymptotic*: W from its (clustered) normal law; the noise covariance that W leaves
 in the moments, with its own sampling error; the behaviour policy given W, through the scores

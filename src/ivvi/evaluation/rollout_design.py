@@ -22,7 +22,7 @@ from ivvi.evaluation.rollout import Episodes
 from ivvi.planning import Problem
 
 CHUNK = 100
-"""ModelDraws that are simulated at once."""
+"""Models that are simulated at once."""
 STEPS, FEW, SOME = 400, 2, 16
 """Steps simulated in each drawn world, in at least FEW episodes, or SOME if starts differ.
 

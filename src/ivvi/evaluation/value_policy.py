@@ -35,7 +35,7 @@ from ivvi.rewards import Learned, make_reward
 
 RIVALS = ("behaviour", "zero", "least-squares")
 FIRST_DRAWS, MOST_DRAWS = 500, 8000
-"""ModelDraws that are drawn unless asked otherwise, and how many at most where that is too few."""
+"""Models that are drawn unless asked otherwise, and how many at most where that is too few."""
 
 
 def value(  # noqa: PLR0913
