@@ -25,7 +25,6 @@ from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError, IvviWarning
 from ivvi.estimators import Exact
 from ivvi.evaluation.actors import BehaviourActor, BehaviourRows
-from ivvi.evaluation.behaviour_policy import BehaviourPolicy
 from ivvi.evaluation.model_draws import (
     ModelDraws,
     asymptotic,
@@ -35,6 +34,7 @@ from ivvi.evaluation.model_draws import (
 )
 from ivvi.evaluation.source import Source
 from ivvi.evaluation.valuation import Amount
+from ivvi.planning.behaviour_policy import BehaviourPolicy
 
 REWARD = "quadratic:weight=0.05"
 pytestmark = pytest.mark.filterwarnings("ignore:.* draws are few:ivvi.errors.IvviWarning")

@@ -11,9 +11,9 @@ import pytest
 import ivvi
 from helpers import run
 from ivvi.errors import InputError
+from ivvi.planning.behaviour_policy import Support, Usual
 from ivvi.planning.cautious import SCENARIOS, STEPS, directions, scenarios
 from ivvi.planning.fallback import fall_back
-from ivvi.planning.usual_action import Support, Usual
 
 # what a cautious plan leaves undone may be worth something in the model
 pytestmark = pytest.mark.filterwarnings("ignore:the plan loses to a simple rival")

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi.dynamics.rollout import Decision
-from ivvi.evaluation.behaviour_policy import BehaviourFeatures, BehaviourPolicy
 from ivvi.evaluation.model_draws import ModelDraws
 from ivvi.features.blocks import Array
 from ivvi.planning import Planner
+from ivvi.planning.behaviour_policy import BehaviourFeatures, BehaviourPolicy
 
 Acting = tuple[Any, Any]
 """An actor, or a function of states, and what it is given."""

@@ -18,10 +18,10 @@ from ivvi.dynamics.next_state import NoiseLaw, noise_law, square_root
 from ivvi.errors import InputError, hint
 from ivvi.estimators import Exact
 from ivvi.estimators.whitening import whiten
-from ivvi.evaluation.behaviour_policy import RAW, BehaviourPolicy, coefficients
 from ivvi.evaluation.source import Source
 from ivvi.evaluation.wild_scores import left_out, wild_draws, wild_weights
 from ivvi.moments import EpisodeMoments, Moments
+from ivvi.planning.behaviour_policy import RAW, BehaviourPolicy, coefficients
 
 METHODS = ("auto", "bootstrap", "wild", "asymptotic")
 FEW_EPISODES = 10

@@ -12,9 +12,9 @@ from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
 from ivvi.estimators import Exact, LeastSquares, Method
 from ivvi.estimators.registry import method_for_moments
-from ivvi.evaluation.behaviour_policy import BehaviourPolicy
 from ivvi.fitting import Fit, load_fit
 from ivvi.moments import Moments
+from ivvi.planning.behaviour_policy import BehaviourPolicy
 
 
 @dataclass(frozen=True)

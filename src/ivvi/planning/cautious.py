@@ -30,12 +30,12 @@ from ivvi._io.files import Saved, nest, unnest
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
+from ivvi.planning.behaviour_policy import Support
 from ivvi.planning.fallback import fall_back, fallback_from_parts, make_fallback
 from ivvi.planning.mpc.mpc import MPC, MPCRule
 from ivvi.planning.problem import Planner, Problem, Rule
 from ivvi.planning.simple_rules import HeldRule, UsualRule
 from ivvi.planning.spede.spede import SPEDERule
-from ivvi.planning.usual_action import Support
 from ivvi.planning.value_iteration.value_iteration import ValueRule
 
 PLANS: dict[Any, Callable[..., Rule]] = {

@@ -11,8 +11,8 @@ import numpy as np
 
 from ivvi._io.files import Saved
 from ivvi.features.blocks import Array
+from ivvi.planning.behaviour_policy import Usual
 from ivvi.planning.problem import Problem, Rule
-from ivvi.planning.usual_action import Usual
 
 MOST_HELD = 64
 """Actions that are tried as held ones."""
