@@ -1,4 +1,4 @@
-"""What the tests share: the option --slow, a Hypothesis profile, data and simulators.
+"""What the tests share: the options --all and --slow, a Hypothesis profile, data, simulators.
 
 Programs that tests compile are kept in .pytest_cache, for all workers and for the next run.
 """
@@ -17,21 +17,24 @@ if "IVVI_CACHE" not in os.environ:
     os.environ["IVVI_CACHE"] = str(Path(__file__).parents[1] / ".pytest_cache" / "xla")
 give_programs = keep_programs()
 
+OPTION = {"thorough": "--all", "slow": "--slow"}
 settings.register_profile("ivvi", deadline=None, derandomize=True, database=None, max_examples=30)
 settings.register_profile("thorough", deadline=None, database=None, max_examples=1000)
 settings.load_profile("ivvi")  # pytest --hypothesis-profile thorough takes the other
 
 
 def pytest_addoption(parser):
+    parser.addoption("--all", action="store_true", help="run the tests marked thorough too")
     parser.addoption("--slow", action="store_true", help="run the tests marked slow too")
 
 
 def pytest_collection_modifyitems(config, items):
-    if config.getoption("--slow"):
-        return
+    """Leave out the tests that only repeat with more sizes, seeds or pages, unless asked."""
+    chosen = [mark for mark in ("thorough", "slow") if not config.getoption(OPTION[mark])]
     for item in items:
-        if item.get_closest_marker("slow"):
-            item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+        for mark in chosen:
+            if item.get_closest_marker(mark):
+                item.add_marker(pytest.mark.skip(reason=f"{mark}: run with {OPTION[mark]}"))
 
 
 def pytest_unconfigure():

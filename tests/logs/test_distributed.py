@@ -19,6 +19,8 @@ from ivvi.logs.dask import LOCAL, connected
 from ivvi.moments import compute_moments
 from ivvi.moments.dask import compute_moments_on
 
+pytestmark = pytest.mark.thorough
+
 distributed = pytest.importorskip("distributed")
 
 

@@ -29,7 +29,15 @@ DOCUMENTED = sorted(
 )
 
 
-@pytest.mark.parametrize("page", [name for name, snippets in SNIPPETS.items() if snippets])
+QUICK = ("README.md", "tutorial.md")
+WITH_SNIPPETS = [
+    pytest.param(name, marks=() if name in QUICK else pytest.mark.thorough)
+    for name, snippets in SNIPPETS.items()
+    if snippets
+]
+
+
+@pytest.mark.parametrize("page", WITH_SNIPPETS)
 def test_snippets_of_a_page_run_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "snippet"}

@@ -19,6 +19,8 @@ from ivvi_reproduction.report_page import report_page
 from ivvi_reproduction.results import Curve, ResultFigure, Results, ResultTable
 from page_checks import EVIL
 
+pytestmark = pytest.mark.thorough
+
 PHONE = {"width": 390, "height": 844}
 
 

@@ -24,7 +24,7 @@ from ivvi.errors import IvviWarning
 
 CORE = (
     *("numpy", "scipy", "pyarrow", "duckdb", "jax", "jaxlib", "gymnasium", "typer", "rich"),
-    *("jinja2", "matplotlib", "threadpoolctl"),
+    *("jinja2", "matplotlib", "threadpoolctl", "lazy-loader"),
 )
 OPTIONAL = {
     "dask": ("several processes or machines", "pip install 'ivvi[dask]'"),
