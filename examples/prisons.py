@@ -69,7 +69,7 @@ def main() -> None:
     print(f"whatever the strength: {robust}")
 
     settings = {"horizon": 5}
-    policy = ivvi.plan(fit.model, REWARD, (-0.1, 0.1), **settings)
+    policy = ivvi.plan(fit, REWARD, (-0.1, 0.1), **settings)
     naive = ivvi.plan(fit.baseline_model, REWARD, (-0.1, 0.1), **settings)
     start = [0.0]
     print(f"\ngrowth of prisons where crime is as usual: {policy(start)[0]:+.3f}")

@@ -45,7 +45,7 @@ def main() -> None:
     columns = {"state": "lscrap_1", "action": "chrsemp", "instrument": "cgrant"}
     fit = ivvi.estimate(ivvi.read_logs(rows, **columns, next_state="lscrap"))
     settings = {"horizon": 15, "discount": 0.8, "method": ivvi.MPC(lookahead=10)}
-    policy = ivvi.plan(fit.model, REWARD, (0, 40), **settings)
+    policy = ivvi.plan(fit, REWARD, (0, 40), **settings)
     naive = ivvi.plan(fit.baseline_model, REWARD, (0, 40), **settings)
     typical = rows["lscrap_1"].median()
     print(f"\nhours to add at a scrap rate of {np.exp(typical):.1f}%:")

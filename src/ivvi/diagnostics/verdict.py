@@ -89,9 +89,10 @@ def thresholds(endogenous: int, instruments: int) -> tuple[float, float, str]:
     if size is not None:
         source = "Stock and Yogo's critical values for a size of 10% and 25%"
         return size[0.10], size[0.25], source
-    return STRONG_F, WEAK_F, "the rule of thumb of 10, and half of it"
+    return STRONG_F, WEAK_F, "the usual rule of thumb"
 
 
 def _compare(name: str, value: float, strong: float, weak: float, source: str) -> Verdict:
     word = "strong" if value >= strong else "doubtful" if value >= weak else "weak"
-    return Verdict(word, f"{name} is {value:.4g}, against {strong:.4g} and {weak:.4g}: {source}")
+    rule = f"{strong:.4g} and above counts as strong, below {weak:.4g} as weak ({source})"
+    return Verdict(word, f"{name} is {value:.4g}; {rule}")

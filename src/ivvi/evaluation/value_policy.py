@@ -107,7 +107,7 @@ def value(  # noqa: PLR0913
     >>> import ivvi
     >>> env = ivvi.make_env("linear", dim=2)
     >>> fit = ivvi.estimate(env.collect(episodes=40, horizon=50, seed=1), episodes=True)
-    >>> policy = ivvi.plan(fit.model, "quadratic:weight=0.05", (-1, 1), horizon=50)
+    >>> policy = ivvi.plan(fit, "quadratic:weight=0.05", (-1, 1), horizon=50)
     >>> worth = ivvi.value(policy, fit, against=("zero",))
     >>> worth.gains["zero"].interval[0] > 0
     True
