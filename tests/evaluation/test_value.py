@@ -199,7 +199,7 @@ def test_an_instrument_of_an_episode_is_drawn_once_for_each():
     done = acts_of_behaviour(behaviour, 2)[..., 0]
     # a = z + noise with z the same: correlation 1 / 2, within five standard errors
     assert np.corrcoef(done)[0, 1] == pytest.approx(0.5, abs=5 / np.sqrt(3000))
-    alone = replace(behaviour, design=replace(behaviour.features, by_episode=False))
+    alone = replace(behaviour, features=replace(behaviour.features, by_episode=False))
     assert abs(np.corrcoef(acts_of_behaviour(alone, 2)[..., 0])[0, 1]) < 5 / np.sqrt(3000)
 
 

@@ -146,21 +146,64 @@ class Decision:
         return cls(policy, policy.begin, lambda _, *given: policy.act(*given), ())
 
 
+def run_episodes(
+    act: Callable[..., Any],
+    step: Callable[..., Any],
+    starts: Array,
+    memory: Any,
+    horizon: int,
+    *,
+    discount: Any = 1.0,
+    keep: bool = False,
+) -> Any:
+    """Run episodes side by side; everybody who simulates does it here.
+
+    Parameters
+    ----------
+    act
+        (x, h, memory) to actions (..., d_a) and what to remember.
+    step
+        (x, a, h, memory) to next states (..., d_x), rewards (...) and whether the episode ends.
+    starts, memory
+        First states (..., d_x), and what is remembered before the first step.
+    keep
+        Whether states and actions are returned too.
+
+    Returns
+    -------
+    The last states, the discounted returns (...), and by step, along a first axis, ((states,
+    actions), rewards). An episode that has ended stands still and earns nothing.
+    """
+
+    def advance(carry: Any, h: Array) -> Any:
+        x, alive, memory, total = carry
+        a, memory = act(x, h, memory)
+        x_next, r, ended = step(x, a, h, memory)
+        r = alive * r
+        x_next = jnp.where(alive[..., None] > 0, x_next, x)
+        after = x_next, alive * (1.0 - ended), memory, total + discount**h * r
+        return after, ((x, a) if keep else ((), ()), r)
+
+    none = jnp.zeros(starts.shape[:-1])
+    begun = starts, none + 1.0, memory, none
+    (last, _, _, total), path = jax.lax.scan(advance, begun, jnp.arange(horizon))
+    return last, total, path
+
+
 @lru_cache(maxsize=64)
 def _compiled(simulator: Any, decision: Decision, horizon: int, keep: bool) -> Callable[..., Any]:
     """Compile whole episodes: (episodes,) keys and numbers to states, actions and rewards."""
     step = _stepper(simulator)
 
     def run(keys: Array, numbers: Any) -> Any:
-        def advance(carry: Any, h: Array) -> Any:
-            x, alive, memory = carry
-            a, memory = decision.decide(numbers, x, h, memory)
-            x_next, r, going = step(keys, h + 1, x, a, alive)
-            return (x_next, going, memory), ((x, a) if keep else ((), ()), r)
-
-        x0 = _starts(simulator, keys)
-        begun = (x0, jnp.ones(len(keys)), decision.begin(len(keys)))
-        (last, _, _), ((x, a), rewards) = jax.lax.scan(advance, begun, jnp.arange(horizon))
+        last, _, ((x, a), rewards) = run_episodes(
+            lambda x, h, memory: decision.decide(numbers, x, h, memory),
+            lambda x, a, h, memory: step(keys, h + 1, x, a),
+            _starts(simulator, keys),
+            decision.begin(len(keys)),
+            horizon,
+            keep=keep,
+        )
         if keep:
             x = jnp.moveaxis(jnp.concatenate([x, last[None]]), 0, 1)
             a = jnp.moveaxis(a, 0, 1)
@@ -172,13 +215,14 @@ def _compiled(simulator: Any, decision: Decision, horizon: int, keep: bool) -> C
 def _called(simulator: Any, policy: Any, keys: Array, horizon: int, keep: bool) -> Any:
     """Call a function of NumPy states once for each step."""
     step = _compiled_step(simulator)
-    x, alive = np.asarray(_starts(simulator, keys)), jnp.ones(len(keys))
+    x, alive = np.asarray(_starts(simulator, keys)), np.ones(len(keys))
     rewards = np.empty((len(keys), horizon))
     states, actions = [x], []
     for h in range(horizon):
         a = _checked(policy(x), (len(keys), simulator.d_a))
-        x_next, r, alive = step(keys, h + 1, x, a, alive)
-        rewards[:, h], x = np.asarray(r), np.asarray(x_next)
+        x_next, r, ended = map(np.asarray, step(keys, h + 1, x, a))
+        rewards[:, h], x = alive * r, np.where(alive[:, None] > 0, x_next, x)
+        alive = alive * (1.0 - ended)
         if keep:
             states.append(x)
             actions.append(a)
@@ -193,13 +237,12 @@ def _compiled_step(simulator: Any) -> Callable[..., Any]:
 
 
 def _stepper(simulator: Any) -> Callable[..., Any]:
-    """Return (keys, time, x, a, alive) -> (x', r, alive'); an ended episode stands still."""
+    """Return (keys, time, x, a) -> (x', r, whether x' ends the episode)."""
 
-    def step(keys: Array, time: Array, x: Array, a: Array, alive: Array) -> Any:
+    def step(keys: Array, time: Array, x: Array, a: Array) -> Any:
         now = jax.vmap(lambda key: jax.random.fold_in(key, time))(keys)
         x_next, r = jax.vmap(lambda key, x, a: simulator.intervene(key, x, a, time - 1))(now, x, a)
-        x_next = jnp.where(alive[:, None] > 0, x_next, x)
-        return x_next, r * alive, alive * (1.0 - jax.vmap(simulator.ended)(x_next))
+        return x_next, r, jax.vmap(simulator.ended)(x_next)
 
     return step
 

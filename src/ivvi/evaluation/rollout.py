@@ -1,6 +1,6 @@
 """Returns of a policy in many models at once, all under the same noise.
 
-The noise of (episode, step) is the same in every world and for every policy, so that
+The noise of (episode, step) is the same in every model and for every policy, so that
 differences of returns are differences of the models and of the policies.
 """
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from ivvi.dynamics.model import beyond
 from ivvi.dynamics.next_state import Categories, next_state
+from ivvi.dynamics.rollout import run_episodes
 from ivvi.errors import InputError
 from ivvi.evaluation.actors import Actor, Fixed, Planned
 from ivvi.evaluation.model_draws import ModelDraws
@@ -26,7 +27,7 @@ from ivvi.planning import Problem
 from ivvi.rewards import Learned
 
 FAR = 1e12
-"""States are held within this: a world that explodes is very bad, not undefined."""
+"""States are held within this: a model that explodes is very bad, not undefined."""
 
 
 @dataclass(frozen=True)
@@ -145,20 +146,16 @@ def _run(
 ) -> Array:
     """Whole episodes: returns (B, n)."""
 
-    def advance(carry: Any, h: Array) -> Any:
-        x, alive, memory, total = carry
-        now = _at(keys, h)
-        a, memory = actor.act(models, given, x, h, memory, _at(now, 1))
-        pushed = actor.pushed(models, given, x, memory)
-        x_next, r = task.step(models, x, a, _noise(now, x.shape), h, pushed)
-        x_next = jnp.where(alive[..., None] > 0, x_next, x)
-        total = total + task.discount**h * alive * r
-        return (x_next, alive * (1.0 - task.ended(x_next)), memory, total), None
+    def act(x: Array, h: Array, memory: Any) -> Any:
+        return actor.act(models, given, x, h, memory, _at(_at(keys, h), 1))
 
-    none = jnp.zeros(starts.shape[:2])
-    begun = (starts, none + 1.0, actor.begin(models, given, starts.shape[1]), none)
-    (_, _, _, total), _ = jax.lax.scan(advance, begun, jnp.arange(task.horizon))
-    return total
+    def step(x: Array, a: Array, h: Array, memory: Any) -> Any:
+        pushed = actor.pushed(models, given, x, memory)
+        x_next, r = task.step(models, x, a, _noise(_at(keys, h), x.shape), h, pushed)
+        return x_next, r, task.ended(x_next)
+
+    memory = actor.begin(models, given, starts.shape[1])
+    return run_episodes(act, step, starts, memory, task.horizon, discount=task.discount)[1]
 
 
 def _called(task: Task, policy: Any, models: ModelDraws, x: Array, keys: Array) -> np.ndarray:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi.dynamics.next_state import NoiseLaw, next_state
-from ivvi.dynamics.rollout import Decision
+from ivvi.dynamics.rollout import Decision, run_episodes
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem, Rule
 
@@ -83,24 +83,21 @@ def _compiled(mould: Mould, decision: Decision) -> Callable[..., Any]:
     def run(numbers: Any, law: NoiseLaw, given: Any, starts: Array, noise: Array) -> Any:
         problem = mould.problem.with_numbers(numbers)
 
-        def advance(carry: Any, now: Any) -> Any:
-            x, alive, memory, total = carry
-            h, e = now
-            a, memory = decision.decide(given, x, h, memory)
+        def step(x: Array, a: Array, h: Array, memory: Any) -> Any:
             m = jnp.clip(problem.model.mean(x, a), -FAR, FAR)
-            x_next = next_state(m, e, law, problem.model.categories)
-            r = problem.reward(x, a, x_next, h)
-            total = total + problem.discount**h * alive * r
-            going = alive
-            if problem.terminal is not None:
-                x_next = jnp.where(alive[:, None] > 0, x_next, x)
-                going = alive * (1.0 - problem.terminal(x_next))
-            return (x_next, going, memory, total), (x, a)
+            x_next = next_state(m, noise[:, h], law, problem.model.categories)
+            ended = 0.0 if problem.terminal is None else problem.terminal(x_next)
+            return x_next, problem.reward(x, a, x_next, h), ended
 
-        n = len(starts)
-        begun = (starts, jnp.ones(n), decision.begin(n), jnp.zeros(n))
-        times = jnp.arange(problem.horizon), jnp.moveaxis(noise, 0, 1)
-        (_, _, _, total), path = jax.lax.scan(advance, begun, times)
+        _, total, (path, _) = run_episodes(
+            lambda x, h, memory: decision.decide(given, x, h, memory),
+            step,
+            starts,
+            decision.begin(len(starts)),
+            problem.horizon,
+            discount=problem.discount,
+            keep=True,
+        )
         return total, path
 
     return jax.jit(run)  # type: ignore[no-any-return]
