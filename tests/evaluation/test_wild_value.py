@@ -54,7 +54,10 @@ def test_draws_have_the_jackknifes_covariance():
     drawn = wild(Source.of(fit), count, np.random.default_rng(0)).W[:, 0]
     held = fit.moments.episodes
     without = np.array(
-        [ivvi.Exact().solve(reweighted(fit.moments, 1.0 - row)).W[0] for row in np.eye(len(held))]
+        [
+            ivvi.estimators.Exact().solve(reweighted(fit.moments, 1.0 - row)).W[0]
+            for row in np.eye(len(held))
+        ]
     )
     gap = without - without.mean(axis=0)
     expected = 11 / 9 * (11 / 12) * np.sum(gap**2, axis=0)

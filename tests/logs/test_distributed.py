@@ -254,10 +254,10 @@ def test_two_rows_of_one_step_are_found_across_a_border(client, small_pieces, tm
 
 def test_clusters_that_are_none(tmp_path, monkeypatch):
     path = write_table(make_rows(), tmp_path / "log.parquet")
-    with pytest.raises(InputError, match="0 workers were asked for; at least 1"):
+    with pytest.raises(InputError, match="0 workers were asked for; expected at least 1"):
         ivvi.estimate(path, client=0)
     with pytest.raises(InputError, match="a checkpoint is for one process"):
-        ivvi.estimate(path, client=2, checkpoint=ivvi._io.checkpoint.Checkpoint(tmp_path / "state"))
+        ivvi.estimate(path, client=2, checkpoint=ivvi.Checkpoint(tmp_path / "state"))
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"pip install 'ivvi\[dask\]'"):
         ivvi.estimate(path, client=2)

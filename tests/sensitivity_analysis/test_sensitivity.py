@@ -429,9 +429,9 @@ def test_what_counts_as_a_flip():
         ({"violations": ("z0:x9",)}, "there is no output 'x9'"),
         ({"states": [[1.0]]}, "rows of 2 finite numbers"),
         ({"starts": [[1.0]]}, "expected rows of 2"),
-        ({"most": 0.0}, "most is 0.0; a number above 0"),
+        ({"most": 0.0}, "most is 0.0; expected a number above 0"),
         ({"level": 2.0}, "the level is 2"),
-        ({"horizon": 0}, "the horizon is 0; a whole number from 1 on"),
+        ({"horizon": 0}, "the horizon is 0; expected a whole number from 1 on"),
         ({"episodes": 0}, "episodes is 0"),
     ],
 )

@@ -372,7 +372,9 @@ def test_what_is_no_time_is_refused(tmp_path):
     log = ivvi.read_logs(named, **_roles())
     with pytest.raises(InputError, match="time column 'dya' is not in the log; did you mean 'day'"):
         ivvi.check(log, time="dya")
-    with pytest.raises(InputError, match=r"'name' of .* holds .*string; numbers, dates or timest"):
+    with pytest.raises(
+        InputError, match=r"'name' of .* holds .*string; expected numbers, dates or timest"
+    ):
         ivvi.check(log, time="name")
     with pytest.raises(InputError, match=r"'still' of .* is the same in every row"):
         ivvi.check(log, time="still")

@@ -18,8 +18,8 @@ def check_level(level: float) -> None:
 
 
 def f_tail(value: float, numerator: float, denominator: float) -> float:
-    """P(F > value)."""
-    return float(special.fdtrc(numerator, denominator, max(value, 0.0)))
+    """P(F > value); one for a value of zero, whatever the degrees of freedom."""
+    return 1.0 if value <= 0 else float(special.fdtrc(numerator, denominator, value))
 
 
 def f_quantile(level: float, numerator: float, denominator: float) -> float:
@@ -28,8 +28,8 @@ def f_quantile(level: float, numerator: float, denominator: float) -> float:
 
 
 def chi2_tail(value: float, freedom: float) -> float:
-    """P(chi2 > value)."""
-    return float(special.chdtrc(freedom, max(value, 0.0)))
+    """P(chi2 > value); one for a value of zero, whatever the degrees of freedom."""
+    return 1.0 if value <= 0 else float(special.chdtrc(freedom, value))
 
 
 def chi2_tails(values: Floats, freedom: float) -> Floats:

@@ -4,7 +4,7 @@ Three ways. *Asymptotic*: W from its (clustered) normal law; the noise covarianc
 in the moments, with its own sampling error; the behaviour policy given W, through the scores
 that both share. *Bootstrap*: every episode (or cluster of the fit's) counts a Poisson number
 of times in the moments, and all is estimated again; the rows are not read. *Wild*: each cluster
-is left out once, and draws move along what that changes (`ivvi.evaluation.wild`).
+is left out once, and draws move along what that changes (`ivvi.evaluation.wild_scores`).
 """
 
 from __future__ import annotations

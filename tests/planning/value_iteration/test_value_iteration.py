@@ -47,7 +47,7 @@ def test_progress_is_told_of_every_step(simulator_model):
     ("settings", "sentence"),
     [
         ({"value": "girds"}, "unknown value function 'girds'"),
-        ({"points": 0}, "0 points; at least 1"),
+        ({"points": 0}, "0 points; expected at least 1"),
         ({"integration": "quazi"}, "unknown integration 'quazi'; did you mean 'quasi'?"),
         ({"nodes": 0}, "0 nodes of integration"),
         ({"tolerance": 0.0}, "a tolerance of 0"),

@@ -106,7 +106,7 @@ class TestGroupLensFiles:
     def test_empty_file(self, tmp_path, name):
         path = tmp_path / name
         path.write_text("")
-        with pytest.raises(DataError, match="is empty, where rows of user, movie and rating"):
+        with pytest.raises(DataError, match="is empty; expected rows of user, movie and rating"):
             read_ratings(path)
 
 
@@ -119,7 +119,7 @@ def test_half_stars(tmp_path):
 def test_infinite_rating_in_a_file_is_named_by_path(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("user,movie,rating\n1,2,3\n1,3,inf\n")
-    with pytest.raises(DataError, match="row 2 has the rating inf, where a finite") as caught:
+    with pytest.raises(DataError, match="row 2 has the rating inf; expected a finite") as caught:
         read_ratings(path)
     assert str(caught.value).startswith(str(path))
 
@@ -212,7 +212,7 @@ class TestFileErrors:
         with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
             archive.writestr("a/ratings.dat", TEXTS["ratings.dat"])
             archive.writestr("b/ratings.dat", TEXTS["ratings.dat"])
-        with pytest.raises(FileError, match=r"a/ratings\.dat and b/ratings\.dat, where one"):
+        with pytest.raises(FileError, match=r"a/ratings\.dat and b/ratings\.dat; expected one"):
             read_ratings(tmp_path / "a.zip")
 
     def test_damaged_zip(self, tmp_path):
@@ -304,13 +304,13 @@ class TestTables:
         assert (ratings.label, ratings.synthetic) == ("my ratings", True)
 
     def test_no_rows(self):
-        with pytest.raises(DataError, match="mine has no rows, where at least one rating"):
+        with pytest.raises(DataError, match="mine has no rows; expected at least one rating"):
             ratings_from_table({"user": [], "movie": [], "rating": []}, "mine")
 
     @pytest.mark.parametrize("bad", [np.inf, np.nan, -np.inf])
     def test_rating_that_is_not_finite(self, bad):
         table = {**self.columns, "rating": np.array([5, 3, bad, 1])}
-        with pytest.raises(DataError, match=rf"mine row 3 has the rating {bad}, where a finite"):
+        with pytest.raises(DataError, match=rf"mine row 3 has the rating {bad}; expected a finite"):
             ratings_from_table(table, "mine")
 
     def test_missing_value(self):
@@ -323,7 +323,7 @@ class TestTables:
             ratings_from_table({**self.columns, "rating": [1]})
 
     def test_not_a_table(self):
-        with pytest.raises(DataError, match="ratings table is a list, where a data frame"):
+        with pytest.raises(DataError, match="ratings table is a list; expected a data frame"):
             ratings_from_table([1, 2, 3])
 
 

@@ -68,5 +68,5 @@ def test_leading_movies_have_the_size_of_movielens(factors):
 
 
 def test_negative_seed():
-    with pytest.raises(DataError, match="seed of the synthetic ratings is -1, where 0 or more"):
+    with pytest.raises(DataError, match="seed of the synthetic ratings is -1; expected 0 or more"):
         synthetic_ratings(-1)
