@@ -63,6 +63,7 @@ def test_aligned_rows_raise_no_alarm(shared):
         assert explained_in_own_row(log.head(episodes=True), log.roles) is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["linear", "nonlinear", "recommender", "nicu", "sepsis"])
 def test_worlds_raise_no_alarm(name):
     found = ivvi.make_env(name).collect(episodes=40, horizon=40, seed=3)

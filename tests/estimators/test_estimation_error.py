@@ -12,6 +12,8 @@ import pytest
 
 import ivvi
 
+pytestmark = pytest.mark.thorough
+
 LINEAR = {5: (0.044, 1.45), 10: (0.099, 2.05), 20: (0.204, 2.89)}
 """Measured error of the closed form and of least squares, setting I, 80,000 rows."""
 

@@ -65,6 +65,7 @@ def test_the_same_seed_gives_the_same_weights(small):
     assert np.abs(one - other).max() > 0
 
 
+@pytest.mark.thorough
 def test_a_stream_needs_no_more_memory_and_does_as_well(tmp_path):
     log, moments = prepared("linear", 5, "I")
     log.to_parquet(tmp_path / "log.parquet")
@@ -153,6 +154,7 @@ def test_the_sign_that_algorithm_1_prints_diverges(small):
     assert right.status != "diverged"
 
 
+@pytest.mark.thorough
 def test_the_papers_schedule_diverges_at_k_20_and_says_so(tmp_path):
     log, moments = prepared("linear", 20, "I")
     trace = SGDA("paper-linear-20", passes=8, start=0.2).solve(moments, log).trace
@@ -225,6 +227,7 @@ def test_the_loss_of_the_path_is_the_largest_over_the_dual(small):
     assert trace.distance[0] == pytest.approx(np.linalg.norm(W))
 
 
+@pytest.mark.thorough
 def test_error_falls_like_one_over_t(small):
     """The rate of Theorem 4.1 (i): the squared distance to the truth falls like 1 / rows."""
     env = ivvi.make_env("linear", dim=2, setting="III")

@@ -17,6 +17,8 @@ from ivvi.features.feature_map import linear
 from ivvi.moments import compute_moments
 from ivvi.simulators.catalogue import load_factors
 
+pytestmark = pytest.mark.thorough
+
 SHARED = ROOT.parent / "shared/data/ml-1m/ratings.parquet"
 RATINGS = Path(os.environ.get("IVVI_MOVIELENS", SHARED))
 RECOMMENDERS = list(product(("recommender", "recommender-revised"), ("I", "II", "III")))

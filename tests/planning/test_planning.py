@@ -131,6 +131,7 @@ def test_plans_over_a_box_are_the_best_of_a_dense_grid(linear_model, reward):
             assert reached[i] <= best + 0.2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("actions", [(-1, 1), [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]])
 @pytest.mark.parametrize("reward", ["quadratic:weight=1,action_weight=0.1", user_reward])
 def test_policies_of_one_shape_share_a_program(linear_model, actions, reward):
@@ -148,6 +149,7 @@ def test_policies_of_one_shape_share_a_program(linear_model, actions, reward):
     assert first != Decision.of(plan(models[0], reward, actions, discount=0.9, method="mpc"))
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:weak instruments", "ignore:the instruments are")
 def test_splines_with_other_knots_share_a_program():
     env = ivvi.make_env("nonlinear", dim=1)
@@ -245,6 +247,7 @@ def scores_of(ahead, state, plans):
     return np.asarray(ahead(many, jnp.asarray(plans), 0))
 
 
+@pytest.mark.thorough
 def test_a_product_of_many_sets_is_searched_until_no_pair_of_changes_gains(linear_model):
     """Of {0, 1}^7, held for two steps; what is found is the best of all in most states."""
     model = linear_model(3, 7, seed=1)
@@ -290,6 +293,7 @@ def test_nonlinear_plans_are_the_best_of_a_dense_grid(bent_model):
 # policies
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:the plan loses")  # ending early pays, and mpc is short
 @pytest.mark.parametrize(
     ("reward", "actions"),

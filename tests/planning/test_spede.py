@@ -144,6 +144,7 @@ def riccati(P, Q, weight, cost, horizon):
     return gains
 
 
+@pytest.mark.thorough
 def test_linear_quadratic_problem_is_solved_for_every_step(plane, tmp_path):
     reward = "quadratic:weight=0.5,action_weight=0.2"
     iterations = []
@@ -260,6 +261,7 @@ def test_a_model_that_bends_is_asked_where_nearly_all_of_the_log_lies():
         np.testing.assert_allclose(asked[:, 0], [max(ends) if W.size == 5 else 50.0, 0.0])
 
 
+@pytest.mark.thorough
 def test_same_seed_same_plan_and_another_seed_another(line):
     steps = ivvi.Actions.finite([-1.0, 0.0, 1.0])
     plans = [
@@ -299,6 +301,7 @@ def test_reward_of_the_next_state_and_the_step(line):
     assert policy(x, 0)[[0, -1], 0].tolist() == [1.0, -1.0]
 
 
+@pytest.mark.thorough
 def test_an_end_with_nothing_to_gain_is_avoided_or_sought(line):
     steps = ivvi.Actions.finite([-1.0, 0.0, 1.0])
     x = np.array([[-2.4], [2.4]])

@@ -7,6 +7,8 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import pytest
+
 import ivvi
 from helpers import ROOT
 from ivvi.cli.main import VERBS
@@ -47,6 +49,7 @@ def test_the_package_is_typed():
     assert (Path(ivvi.__file__).parent / "py.typed").is_file()
 
 
+@pytest.mark.thorough
 def test_wheel_and_sdist_are_built_clean_and_work(tmp_path):
     """About 15 s: built, looked into, installed into an empty folder, tried."""
     done = subprocess.run(

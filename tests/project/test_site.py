@@ -12,6 +12,8 @@ import pytest
 import ivvi
 from helpers import ROOT
 
+pytestmark = pytest.mark.thorough
+
 LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
 
 

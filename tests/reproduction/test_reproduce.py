@@ -34,6 +34,8 @@ from ivvi_reproduction.specs import (
     read_table,
 )
 
+pytestmark = pytest.mark.thorough
+
 SPECS = str(Path(__file__).parent / "specs")
 SMALL = Options(specs=SPECS)
 JOBS = 8

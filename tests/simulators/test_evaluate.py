@@ -300,6 +300,7 @@ def test_evaluate_on_the_command_line(saved, tmp_path):
     assert (tmp_path / "r.png").read_bytes()[:4] == b"\x89PNG"
 
 
+@pytest.mark.thorough
 def test_folders_of_one_name_are_told_apart(saved, tmp_path):
     for name in ("other/policy", "zero"):
         shutil.copytree(saved / "policy", tmp_path / name)

@@ -60,6 +60,7 @@ def recursion(model, reward, parts, horizon, discount):
     return V, gain
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("d_x", "d_a", "discount"), [(1, 1, 1.0), (3, 3, 0.9), (6, 2, 1.0)])
 def test_the_closed_form_is_riccatis(regulator, d_x, d_a, discount):
     model, reward, parts = regulator(d_x, d_a, seed=d_x, offset=0.5)

@@ -101,6 +101,7 @@ def ones(x, a):
     return 1.0 + 0 * x[..., 0]
 
 
+@pytest.mark.thorough
 def test_the_steady_part_of_a_horizon_is_filled_in(simulator_model):
     """A reward that only seems to look at the step is planned step by step, and agrees."""
     settings = {"horizon": 60, "discount": 0.97, "states": [[-3.0], [4.0]]}
