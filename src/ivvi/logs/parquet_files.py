@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from ivvi.errors import FileError, InputError
 from ivvi.logs.arrow import check_numeric, check_same_schema, first_line, plain, skip_rows
+from ivvi.logs.partitions import partition_columns, with_constants
 
 ENDINGS = (".parquet", ".pq")
 
@@ -73,11 +74,17 @@ def is_parquet(file: Path) -> bool:
 
 
 class ParquetTable:
-    """One Parquet file, or several of one schema read one after the other."""
+    """One Parquet file, or several of one schema read one after the other.
+
+    Where a `root` is given, the names of the folders below it (``year=2024``) are columns too:
+    `partitions` has their schema, and `constants` their values for each file.
+    """
 
     in_memory = False
 
-    def __init__(self, sources: Sequence[Path | RemoteFile], label: str) -> None:
+    def __init__(
+        self, sources: Sequence[Path | RemoteFile], label: str, root: str | None = None
+    ) -> None:
         self.sources = list(sources)
         self.files: Sequence[Path] = [file for file in sources if isinstance(file, Path)]
         self.num_rows: int | None = 0
@@ -91,6 +98,9 @@ class ParquetTable:
         self.label = f"{label}, {source}" if source else label
         for file, schema in zip(self.sources[1:], schemas[1:], strict=True):
             check_same_schema(self.sources[0], self.schema, file, schema)
+        self.partitions, self.constants = partition_columns(self.sources, root, self.schema.names)
+        for field in self.partitions:
+            self.schema = self.schema.append(field)
 
     def batches(
         self, columns: Sequence[str], numeric: Sequence[str], size: int, start: int = 0
@@ -100,24 +110,24 @@ class ParquetTable:
         They begin at row `start`; row groups before it are not decoded.
         """
         check_numeric(self.schema, numeric, self.label)
-        for file in self.sources:
+        for file, constants in zip(self.sources, self.constants, strict=True):
             with _opened_parquet(file) as parquet:
                 groups = range(parquet.num_row_groups)
-                yield from map(plain, _decoded(parquet, groups, list(columns), size, start))
+                yield from _decoded(parquet, groups, list(columns), size, constants, start)
                 start = max(0, start - parquet.metadata.num_rows)
 
     def pieces(self, rows: int) -> list[ParquetPiece]:
         """Cut the table between row groups into pieces of at least `rows` rows, in order."""
         pieces: list[ParquetPiece] = []
-        for file in self.sources:
+        for file, constants in zip(self.sources, self.constants, strict=True):
             with _opened_parquet(file) as parquet:
                 about, count = parquet.metadata, parquet.num_row_groups
             first = have = 0
             for group in range(count):
                 have += about.row_group(group).num_rows
                 if have >= rows or group == count - 1:
-                    groups = range(first, group + 1)
-                    pieces.append(ParquetPiece(file.absolute(), groups, have, self))
+                    piece = file.absolute(), range(first, group + 1), have, constants
+                    pieces.append(ParquetPiece(*piece, self))
                     first, have = group + 1, 0
         return pieces
 
@@ -128,11 +138,16 @@ class ParquetPiece:
     in_memory = False
 
     def __init__(
-        self, source: Path | RemoteFile, groups: range, rows: int, whole: ParquetTable
+        self,
+        source: Path | RemoteFile,
+        groups: range,
+        rows: int,
+        constants: dict[str, pa.Scalar],
+        whole: ParquetTable,
     ) -> None:
         self.source = source
         self.files: Sequence[Path] = [source] if isinstance(source, Path) else []
-        self.groups = groups
+        self.groups, self.constants = groups, constants
         self.num_rows: int | None = rows
         self.label, self.schema = whole.label, whole.schema
 
@@ -142,7 +157,7 @@ class ParquetPiece:
         """Yield decoded rows."""
         check_numeric(self.schema, numeric, self.label)
         with _opened_parquet(self.source) as parquet:
-            yield from map(plain, _decoded(parquet, self.groups, list(columns), size))
+            yield from _decoded(parquet, self.groups, list(columns), size, self.constants)
 
 
 @contextlib.contextmanager
@@ -158,18 +173,27 @@ def _opened_parquet(file: Path | RemoteFile) -> Iterator[pq.ParquetFile]:
 
 
 def _decoded(
-    parquet: pq.ParquetFile, groups: range, columns: list[str], size: int, start: int = 0
+    parquet: pq.ParquetFile,
+    groups: range,
+    columns: list[str],
+    size: int,
+    constants: dict[str, pa.Scalar],
+    start: int = 0,
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows; a row group is decoded whole when it is small (faster), else in pieces."""
+    stored = [name for name in columns if name not in constants]
+    stored = stored or parquet.schema_arrow.names[:1]  # which says how many rows there are
     for index in groups:
         about = parquet.metadata.row_group(index)
         if about.num_rows > start:
             if about.total_byte_size <= WHOLE_ROW_GROUP:
-                group = parquet.read_row_group(index, columns=columns, use_threads=False)
+                group = parquet.read_row_group(index, columns=stored, use_threads=False)
                 blocks = group.to_batches(max_chunksize=size)
             else:
                 blocks = parquet.iter_batches(
-                    size, row_groups=[index], columns=columns, use_threads=False
+                    size, row_groups=[index], columns=stored, use_threads=False
                 )
-            yield from skip_rows(blocks, start)
+            for block in skip_rows(blocks, start):
+                rows = plain(block)
+                yield with_constants(rows, constants, columns) if constants else rows
         start = max(0, start - about.num_rows)

@@ -68,13 +68,14 @@ def _table_of_frame(frame: Any) -> pa.Table:
 
 def _open_path(path: str) -> Table:
     if "://" in path:
-        return ParquetTable(find_remote(path), path)
+        return ParquetTable(find_remote(path), path, "" if glob.has_magic(path) else path)
     if os.path.isdir(path):
         files = sorted(filter(is_parquet, Path(path).rglob("*")))
         if not files:
             raise FileError(f"the folder {path} holds no Parquet file (*.parquet)")
-        return ParquetTable(files, path)
-    if glob.has_magic(path) and not os.path.exists(path):
+        return ParquetTable(files, path, str(Path(path)))
+    matched = glob.has_magic(path) and not os.path.exists(path)
+    if matched:
         files = sorted(Path(match) for match in glob.glob(path, recursive=True))
         if not files:
             raise FileError(f"no file matches {path}")
@@ -88,7 +89,7 @@ def _open_path(path: str) -> Table:
     if name.endswith(ARROW_SUFFIXES):
         return ArrowTable(_read_arrow(files), path, files)
     if name.endswith(parquet_files.SUFFIXES):
-        return ParquetTable(files, path)
+        return ParquetTable(files, path, "" if matched else None)
     raise FileError(f"{path} has no known ending; expected .parquet, .csv, .tsv or .arrow")
 
 

@@ -144,7 +144,7 @@ def _as_parquet(
     table: Table, columns: Sequence[str], numeric: Sequence[str], folder: Path
 ) -> list[str]:
     """Return Parquet files that hold the table, writing one when it is elsewhere."""
-    if isinstance(table, ParquetTable) and table.files:
+    if isinstance(table, ParquetTable) and table.files and not len(table.partitions):
         return [str(file) for file in table.files]
     spool = folder / "spool.parquet"
     writer: pq.ParquetWriter | None = None
