@@ -295,6 +295,22 @@ def test_csv_types_follow_no_single_file(tmp_path):
         assert batch.y.ravel().tolist() == [2, 2.5]
 
 
+@pytest.mark.parametrize("name", ["step", "episode", "x0"])
+@pytest.mark.parametrize("first", [0, 1])
+def test_csv_columns_of_whole_and_other_numbers_are_one_column(name, first, tmp_path, rows_of):
+    columns = make_rows(6, 10, seed=3)
+    columns |= {"x0": np.arange(60) % 7}
+    for number, rows in enumerate((np.arange(25), np.arange(25, 60))):
+        part = take(columns, rows)
+        if number == first:
+            part[name] = [f"{value}.0" for value in part[name].to_pylist()]
+        write_table(part, tmp_path / f"{number}.csv")
+        written = (tmp_path / f"{number}.csv").read_text()
+        (tmp_path / f"{number}.csv").write_text(written.replace('"', ""))
+    log = read_logs(tmp_path / "*.csv", **ROLES)
+    assert rows_of(log, size=8) == rows_of(read_logs(columns, **ROLES))
+
+
 def test_csv_types_follow_no_single_block(tmp_path, rows_of):
     """Whole numbers, then fractions far below where types are guessed."""
     n = 150_000

@@ -29,6 +29,7 @@ class CsvTable:
         self.schema = schemas[0]
         for file, schema in zip(self.files[1:], schemas[1:], strict=True):
             check_same_names(self.files[0], self.schema, file, schema)
+            self.schema = _widened(self.schema, schema)
 
     def batches(
         self, columns: Sequence[str], numeric: Sequence[str], size: int
@@ -85,6 +86,16 @@ def _open_csv(file: Path, **options: Any) -> pa.csv.CSVStreamingReader:
         parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
         convert_options=pa.csv.ConvertOptions(strings_can_be_null=True, **options),
     )
+
+
+def _widened(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
+    """Return a schema for two files: numbers of whole ones and others, any type of empty cells."""
+    for i, field in enumerate(schema):
+        kinds = {str(one.type) for one in (field, *other) if one.name == field.name}
+        if pa.types.is_null(field.type) or kinds == {"int64", "double"}:
+            wider = pa.float64() if "double" in kinds else other.field(field.name).type
+            schema = schema.set(i, pa.field(field.name, wider))
+    return schema
 
 
 def _is_number(text: str) -> bool:
