@@ -32,6 +32,12 @@ def plan(  # noqa: PLR0913
         Path | None, typer.Option(help="Table of the actions allowed, a column each.")
     ] = None,
     binary: Annotated[bool, typer.Option("--action-binary", help="Actions in {0, 1}^d.")] = False,
+    states: Annotated[
+        Path | None,
+        typer.Option(
+            help="Table of states where the plan should be good. [default: those of the log]"
+        ),
+    ] = None,
     horizon: Annotated[int, typer.Option(help="Steps of an episode.")] = 100,
     discount: Annotated[float, typer.Option(help="Weight of each later step, in (0, 1].")] = 1.0,
     method: Annotated[
@@ -82,10 +88,16 @@ def plan(  # noqa: PLR0913
     asked: dict[str, Any] = {"horizon": horizon, "discount": discount}
     asked |= {"caution": caution, "abstain": abstain}
     asked["fallback"] = _fallback(fallback)
+    support = None if states is None else read_columns(states, loaded.state)
     with warnings.catch_warnings(record=True) as caught, progress("planning", None) as bar:
         warnings.simplefilter("always", PlanningWarning)
         policy = plan_policy(
-            loaded, reward, actions, method=planner, seed=seed, progress=bar, **asked
+            *(loaded, reward, actions),
+            method=planner,
+            states=support,
+            seed=seed,
+            progress=bar,
+            **asked,
         )
     doubts = [str(w.message) for w in caught if issubclass(w.category, PlanningWarning)]
     for text in doubts:

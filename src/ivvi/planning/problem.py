@@ -135,7 +135,7 @@ class Problem:
         if len(chosen) == 0:
             raise InputError(
                 "the model holds no sample of states (it was fitted from moments alone); pass "
-                "the states where the plan should be good"
+                "the states where the plan should be good (--states TABLE)"
             )
         return chosen[:MOST_STATES]
 
