@@ -173,6 +173,28 @@ def test_conventional_columns_are_found_without_being_named(rows_of):
     assert np.array(rows)[:, 6:] == pytest.approx(2 * np.array(rows)[:, :2])
 
 
+@pytest.mark.parametrize(("role", "letter"), [("state", "x"), ("action", "a"), ("instrument", "z")])
+def test_conventional_columns_stand_for_the_roles_that_are_not_named(role, letter, rows_of):
+    renamed = {name.replace(letter, "own_"): column for name, column in COLUMNS.items()}
+    log = read_logs(renamed, **{role: "own_0,own_1"})
+    assert rows_of(log)[0] == expected()
+
+
+def test_a_column_with_a_role_has_no_other_by_convention():
+    log = read_logs(COLUMNS, instrument="x1", reward="z0")
+    roles = log.roles
+    assert (roles.state, roles.action, roles.instrument) == (("x0",), ("a0", "a1"), ("x1",))
+
+
+def test_conventional_next_states_come_with_conventional_states():
+    following = {f"next_{name}": COLUMNS[name] for name in ("x0", "x1")}
+    columns = {**COLUMNS, **following}
+    assert read_logs(columns, action="a0").roles.next_state == ("next_x0", "next_x1")
+    assert read_logs(columns, state="x0").roles.derived
+    assert read_logs(columns, reward="next_x1").roles.derived
+    assert read_logs(columns, state=(), next_state="next_x0").roles.state == ()
+
+
 def test_a_file_with_glob_signs_in_its_name_is_that_file(tmp_path, rows_of):
     """Both here and in the sorting of what is not in order."""
     other = {**COLUMNS, "x0": COLUMNS["x0"] + 100}

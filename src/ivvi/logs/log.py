@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -22,7 +21,7 @@ from ivvi.logs.minari import is_minari, open_minari, write_minari
 from ivvi.logs.readers import open_table
 from ivvi.logs.sample import Sample
 from ivvi.logs.scan_position import Counts, Position
-from ivvi.logs.schema import Columns, Roles, Schema, match_columns
+from ivvi.logs.schema import Columns, Roles, Schema, match_columns, with_conventions
 from ivvi.logs.sorting import check_no_duplicates, is_ordered, sort_table
 from ivvi.logs.table import Table
 from ivvi.logs.transitions import Transitions
@@ -270,9 +269,10 @@ def read_logs(
         such as ``s3://bucket/logs``), an Arrow, pandas or polars table, a dict of arrays, or
         a Minari data set (``minari:NAME`` or the data set itself).
     state, action, instrument, next_state
-        Columns by name, glob (``x*``) or range (``x0:x4``). When state, action and
-        instrument are all left out, the columns x0.., a0.. and z0.. are taken, and
-        next_x0.. if they are there.
+        Columns by name, glob (``x*``) or range (``x0:x4``). Of state, action and instrument,
+        those left out are the columns x0.., a0.. and z0.. that have no other role; with the
+        state, the next state is next_x0.. if they are there. ``state=()`` says that there is
+        none.
     drop_missing
         Drop rows with missing or infinite values, and count them, instead of refusing.
     **others
@@ -280,13 +280,6 @@ def read_logs(
     """
     table: Table = open_minari(source) if is_minari(source) else open_table(source)
     names = list(table.schema.names)
-    if state is None and action is None and instrument is None:
-        state, action, instrument = (_conventional(names, letter) for letter in "xaz")
-        following = [f"next_{name}" for name in state]
-        next_state = next_state or (following if set(following) <= set(names) else ())
-    schema = Schema(state or (), action or (), instrument or (), next_state, **others)
+    given = Schema(state or (), action or (), instrument or (), next_state, **others)
+    schema = with_conventions(given, names, [state is None, action is None, instrument is None])
     return Log(table, schema.resolve(names), drop_missing=drop_missing)
-
-
-def _conventional(names: Sequence[str], letter: str) -> list[str]:
-    return [name for name in names if re.fullmatch(rf"{letter}\d+", name)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from ivvi.errors import ColumnError, nearest
@@ -149,6 +149,29 @@ class Roles:
                 if earlier != field.name and not {earlier, field.name} <= {"state", "next_state"}:
                     first, second = earlier.replace("_", "-"), field.name.replace("_", "-")
                     raise ColumnError(f"column {name!r} is given both as {first} and as {second}")
+
+
+def with_conventions(schema: Schema, available: Sequence[str], left_out: Sequence[bool]) -> Schema:
+    """Take x0.., a0.. and z0.. for those of state, action and instrument that are left out.
+
+    Columns that the schema names in another role stay what they are. With the state, the next
+    state is next_x0.. where these columns are all there and no other is named.
+    """
+    named: set[str] = set()
+    for field in fields(schema):
+        if value := getattr(schema, field.name):
+            named |= set(match_columns(value, available, field.name.replace("_", "-")))
+    taken: dict[str, Columns] = {}
+    for role, letter, absent in zip(
+        ("state", "action", "instrument"), "xaz", left_out, strict=True
+    ):
+        if absent:
+            shaped = [name for name in available if re.fullmatch(rf"{letter}\d+", name)]
+            taken[role] = [name for name in shaped if name not in named]
+    following = [f"next_{name}" for name in taken.get("state", ())]
+    if not schema.next_state and set(following) <= set(available) - named:
+        taken["next_state"] = following
+    return replace(schema, **taken)
 
 
 def match_columns(patterns: Columns, available: Sequence[str], role: str) -> tuple[str, ...]:
