@@ -15,12 +15,17 @@ from ivvi.cli.terminal import check_json_target, emit_json, progress, say
 def value(  # noqa: PLR0913
     policy: Annotated[
         str,
-        typer.Argument(help="Folder that `ivvi plan` saved, or behaviour, zero, least-squares."),
+        typer.Argument(help="Folder that `ivvi plan` saved, or the word of a rival."),
     ],
     model: Annotated[Path, typer.Option(help="Folder of the model that `ivvi fit` saved.")],
     against: Annotated[
-        str, typer.Option(help="Rivals: behaviour, zero, least-squares, or folders of policies.")
-    ] = "behaviour,least-squares,zero",
+        str | None,
+        typer.Option(
+            help="Rivals: behaviour, zero, lowest, highest, least-squares, or folders of policies. "
+            "[default: behaviour, least-squares, and zero where the log's actions span it, else "
+            "lowest and highest]"
+        ),
+    ] = None,
     method: Annotated[
         str,
         typer.Option(help="auto, asymptotic; bootstrap or wild (after fit --keep-episodes)."),
@@ -50,13 +55,15 @@ def value(  # noqa: PLR0913
 ) -> None:
     """Say what a policy earns in the estimated dynamics, against others, with intervals."""
     from ivvi.evaluation import value as value_policy
+    from ivvi.evaluation.value_policy import default_rivals
     from ivvi.fitting import load_fit
     from ivvi.moments.shard import open_like
 
     check_json_target(json, force=force)
     fit = load_fit(model)
     valued = _policy(policy)
-    named = [word for word in against.split(",") if word]
+    words = default_rivals(fit.model) if against is None else against.split(",")
+    named = [word for word in words if word]
     names = folder_names(named, ("policy",))
     rivals = {name: _policy(word) for name, word in zip(names, named, strict=True)}
     first = read_states(fit.roles.state, start, starts, "--start")

@@ -33,7 +33,7 @@ from ivvi.planning.value_iteration.value_iteration import ValueRule
 from ivvi.planning.value_iteration.visited_states import VisitedValue
 from ivvi.rewards import Learned, make_reward
 
-RIVALS = ("behaviour", "zero", "least-squares")
+RIVALS = ("behaviour", "zero", "least-squares", "lowest", "highest")
 FIRST_DRAWS, MOST_DRAWS = 500, 8000
 """Models that are drawn unless asked otherwise, and how many at most where that is too few."""
 
@@ -47,7 +47,7 @@ def value(  # noqa: PLR0913
     horizon: int | None = None,
     discount: float | None = None,
     terminal: Callable[..., Any] | None = None,
-    against: Sequence[str] | Mapping[str, Any] = RIVALS,
+    against: Sequence[str] | Mapping[str, Any] | None = None,
     method: str = "auto",
     draws: int | None = None,
     replan: bool = False,
@@ -67,16 +67,17 @@ def value(  # noqa: PLR0913
     Parameters
     ----------
     policy
-        A `Policy`, a function of states (n, d_x), one action (d_a,), or ``behaviour``, ``zero``
-        or ``least-squares``.
+        A `Policy`, a function of states (n, d_x), one action (d_a,), or a rival's word.
     source
         A `Fit`, the folder of a saved model, or `Dynamics`.
     reward, actions, horizon, discount, terminal
         As for `ivvi.plan`; those of the policy by default, and the log's range of actions.
     against
         Rivals: ``behaviour`` (the log's own policy, once the confounder no longer helps it),
-        ``zero`` (does nothing), ``least-squares`` (planned alike in the confounded dynamics);
-        or policies by name.
+        ``zero`` (does nothing), ``lowest`` and ``highest`` (of the log's actions),
+        ``least-squares`` (planned alike in the confounded dynamics); or policies by name. By
+        default the log's own policy, least squares, and zero where it lies inside the log's
+        actions, else the lowest and the highest.
     method
         ``bootstrap`` (episodes, needs `estimate(episodes=True)`), ``wild`` (the same moments,
         for few clusters), ``asymptotic`` (the normal law of W), or ``auto``: the bootstrap where
@@ -119,7 +120,8 @@ def value(  # noqa: PLR0913
     if draws is not None and draws < 20:
         raise InputError(f"{draws} draws; at least 20 are expected for an interval")
     name = policy if isinstance(policy, str) else "policy"
-    planner, rivals = planner_of(policy), by_name(against)
+    planner = planner_of(policy)
+    rivals = by_name(default_rivals(source.model) if against is None else against)
     rival = rivals.get(name, policy)
     if rival is not policy and not (isinstance(rival, str) and rival == name):
         raise InputError(f"a rival is called {name!r}, as what is valued; expected another name")
@@ -213,22 +215,18 @@ def by_name(against: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
     return dict(against) if isinstance(against, Mapping) else {word: word for word in against}
 
 
+def default_rivals(model: Dynamics) -> tuple[str, ...]:
+    """Return the rivals that are met unless others are named; zero only where it was tried."""
+    low, high = _lowest_and_highest(model)
+    inside = bool(((low <= 0) & (high >= 0)).all())
+    return ("behaviour", *(("zero",) if inside else ("lowest", "highest")), "least-squares")
+
+
 def acting(who: Any, source: Source, problem: Problem, planner: Any) -> Acting:
     """Return who acts, and what it is given, for a policy in any of its forms."""
     width = len(problem.model.action)
     if isinstance(who, str):
-        if who == "zero":
-            return OneAction(), np.zeros(width)
-        if who == "behaviour":
-            if source.behaviour is None:
-                raise InputError(
-                    "the behaviour policy is not known: this model was fitted from moments and "
-                    "holds no rows of the log; name other rivals (--against zero,least-squares)"
-                )
-            return BehaviourActor(source.behaviour.features), BehaviourRows.of(source.behaviour)
-        if who == "least-squares":
-            return Fixed.of(_least_squares(source, problem, planner))
-        raise InputError(f"unknown policy {who!r}{hint(who, RIVALS)}")
+        return _acting_by_word(who, source, problem, planner)
     if hasattr(who, "begin") and hasattr(who, "act"):
         check_steps(who, problem.horizon)
         return Fixed.of(who)
@@ -244,6 +242,25 @@ def acting(who: Any, source: Source, problem: Problem, planner: Any) -> Acting:
             f"({', '.join(problem.model.action)}), or a word; {who!r} was given"
         )
     return OneAction(), action
+
+
+def _acting_by_word(who: str, source: Source, problem: Problem, planner: Any) -> Acting:
+    if who == "zero":
+        return OneAction(), np.zeros(len(problem.model.action))
+    if who in ("lowest", "highest"):
+        if len(problem.model.acted) == 0:
+            raise InputError(f"the model holds no rows of the log to find its {who} action in")
+        return OneAction(), _lowest_and_highest(problem.model)[who == "highest"]
+    if who == "behaviour":
+        if source.behaviour is None:
+            raise InputError(
+                "the behaviour policy is not known: this model was fitted from moments and "
+                "holds no rows of the log; name other rivals (--against zero,least-squares)"
+            )
+        return BehaviourActor(source.behaviour.features), BehaviourRows.of(source.behaviour)
+    if who == "least-squares":
+        return Fixed.of(_least_squares(source, problem, planner))
+    raise InputError(f"unknown policy {who!r}{hint(who, RIVALS)}")
 
 
 def _least_squares(source: Source, problem: Problem, planner: Any) -> Policy:
@@ -310,10 +327,16 @@ def problem_of(
 
 def _range_of(model: Dynamics) -> Actions:
     """Return the box between the lowest and the highest actions of the log."""
-    if len(model.acted) == 0:
-        return Actions.box(-1.0, 1.0, dim=len(model.action))
-    low, high = model.acted.min(axis=0), model.acted.max(axis=0)
+    low, high = _lowest_and_highest(model)
     return Actions.box(low, np.where(high > low, high, low + 1.0))
+
+
+def _lowest_and_highest(model: Dynamics) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ends of each action in the log, (d_a,) each; -1 and 1 where no row is kept."""
+    if len(model.acted) == 0:
+        ends = np.ones(len(model.action))
+        return -ends, ends
+    return model.acted.min(axis=0), model.acted.max(axis=0)
 
 
 def _notes(source: Source, problem: Problem, shown: float | None, method: str) -> tuple[str, ...]:
