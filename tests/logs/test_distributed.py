@@ -86,9 +86,20 @@ def with_weights(columns):
     return columns | {"w": np.arange(120) % 4.0}
 
 
+def in_stores(columns):
+    """Return a log whose episodes are combinations of two columns; 10 follows 9."""
+    number = columns["episode"] + 36
+    columns = {name: column for name, column in columns.items() if name != "episode"}
+    return columns | {"store": number // 4, "brand": number % 4}
+
+
 @pytest.mark.parametrize(
     ("change", "settings"),
     [
+        (in_stores, {"episode": ("store", "brand")}),
+        (in_stores, {"episode": ("store", "brand"), "where": "store == 9 or brand > 1"}),
+        (dict, {"where": "step not in (3, 6)"}),
+        (dict, {"where": "episode > 2 and episode != 5"}),
         (with_gaps, {"drop_missing": True}),
         (without_actions, {"drop_missing": True}),
         (with_jumps, {}),
@@ -122,6 +133,14 @@ def test_several_files_and_small_row_groups_in_one_piece(client, tmp_path, monke
     log = ivvi.read_logs(tmp_path)
     assert [piece.num_rows for piece in log.table.pieces(20)] == [24, 9, 24, 14, 24, 24, 1]
     assert_same(*both(log, client))
+
+
+def test_partition_columns_are_read_by_workers(client, small_pieces, tmp_path):
+    columns = make_rows(12, 10)
+    for i, rows in enumerate((range(33), range(33, 71), range(71, 120))):
+        part = take(columns, rows)
+        write_table(part, tmp_path / f"month={i}" / "part.parquet", row_group_size=6)
+    assert_same(*both(ivvi.read_logs(tmp_path, state="x0,month"), client))
 
 
 def test_a_fit_is_that_of_one_process_whatever_the_cluster(client, small_pieces, tmp_path):

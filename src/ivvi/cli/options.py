@@ -27,6 +27,10 @@ SOURCES = "Parquet (file, folder, glob), CSV, Arrow, or minari:NAME."
 Source = Annotated[str, typer.Argument(help=SOURCES)]
 OptionalSource = Annotated[str | None, typer.Argument(help=SOURCES)]
 DropMissing = Annotated[bool, typer.Option(help="Drop rows with missing or infinite values.")]
+Where = Annotated[
+    str | None,
+    typer.Option(help="Keep the rows that pass: \"age >= 18 and ward != 'ICU'\". Others are gaps."),
+]
 Unidentified = Annotated[
     bool, typer.Option("--allow-unidentified", help="Accept the minimum-norm solution.")
 ]
@@ -80,12 +84,17 @@ class ColumnOptions:
         str | None, typer.Option(help="Reward column, learned as one more output.")
     ] = None
     episode: Annotated[
-        str | None, typer.Option(help="Episode column. [default: episode, if present]")
+        str | None,
+        typer.Option(
+            help="Episode column, or several (store,brand) that make one together. "
+            "[default: episode, if present]"
+        ),
     ] = None
     step: Annotated[str | None, typer.Option(help="Step column. [default: step, if present]")] = (
         None
     )
     weight: Annotated[str | None, typer.Option(help="Column of row weights.")] = None
+    where: Where = None
     drop_missing: DropMissing = False
 
     def open(self, log: str) -> Any:
@@ -101,6 +110,7 @@ class ColumnOptions:
             drop_missing=self.drop_missing,
             reward=self.reward,
             episode=self.episode,
+            where=self.where,
             step=self.step,
             weight=self.weight,
         )

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ivvi.cli.options import DropMissing, Force, Json, Source, Unidentified
+from ivvi.cli.options import DropMissing, Force, Json, Source, Unidentified, Where
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say, warn
 from ivvi.errors import InputError
 
@@ -24,6 +24,7 @@ def update(  # noqa: PLR0913
     cluster: Annotated[
         str | None, typer.Option(help="Column to cluster by. [default: what the model keeps]")
     ] = None,
+    where: Where = None,
     drop_missing: DropMissing = False,
     allow_unidentified: Unidentified = False,
     json: Json = None,
@@ -41,7 +42,7 @@ def update(  # noqa: PLR0913
     known = load_fit(model)
     if not known.has_moments:
         raise InputError(f"{model} keeps no moments, so that nothing can be added to it")
-    logs = open_like(log, known.roles, drop_missing=drop_missing)
+    logs = open_like(log, known.roles, where=where, drop_missing=drop_missing)
     with progress("reading", logs.num_rows) as bar:
         found = update_fit(
             known,

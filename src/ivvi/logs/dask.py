@@ -24,12 +24,12 @@ from ivvi.logs.arrow import Numbers
 from ivvi.logs.batch import Batch
 from ivvi.logs.instrument_checks import CopyWatch
 from ivvi.logs.log import Log, batch_rows, check_finished
-from ivvi.logs.parquet_files import ParquetPiece, ParquetTable
 from ivvi.logs.scan_position import Counts, Position
 from ivvi.logs.schema import Roles
 from ivvi.logs.sorting import check_no_duplicates, is_ordered, ordered_ends
 from ivvi.logs.table import ArrowTable, Table
 from ivvi.logs.transitions import Transitions, missing_error
+from ivvi.logs.view import in_parquet, order_columns
 
 PATIENCE = 5.0
 """Seconds to wait for a scheduler's answer."""
@@ -146,11 +146,12 @@ class ClusterPass:
         log, roles = self._log, self._log.roles
         if roles.episode is None or roles.step is None:
             return False
-        look = partial(ordered_ends, episode=roles.episode, step=roles.step)
+        keys = (*order_columns(log.table, roles.episode), roles.step)
+        look = partial(ordered_ends, keys=keys)
         ends = list(self._in_order(look, self._pieces))
         if all(end is not None for end in ends):
             rows = [row for end in ends for row in end]
-            if not rows or is_ordered(_table(rows, log.label), roles.episode, roles.step):
+            if not rows or is_ordered(_table(rows, log.label), keys):
                 return True
         if roles.derived:
             raise DataError(
@@ -160,9 +161,7 @@ class ClusterPass:
         check_no_duplicates(log.table, roles.keys)
         return False
 
-    def _in_order(
-        self, work: Callable[[ParquetPiece], Any], pieces: list[ParquetPiece]
-    ) -> Iterator[Any]:
+    def _in_order(self, work: Callable[[Table], Any], pieces: list[Table]) -> Iterator[Any]:
         """Yield `work` of each piece in order, a bounded number of them under way."""
         from distributed import CancelledError, KilledWorker
 
@@ -277,9 +276,7 @@ class _Part:
     end: Position
 
 
-def _walk(
-    settings: _Settings, fold: Callable[[Iterable[Batch]], Any], piece: ParquetPiece
-) -> _Part:
+def _walk(settings: _Settings, fold: Callable[[Iterable[Batch]], Any], piece: Table) -> _Part:
     """Walk over one piece, on a worker."""
     walk, watch, weight = settings.transitions(piece), CopyWatch(settings.roles), 0.0
 
@@ -296,10 +293,11 @@ def _walk(
     return _Part(result, _copied(walk.first), walk.clusters, carry)
 
 
-def _cut(log: Log) -> list[ParquetPiece]:
-    if not isinstance(log.table, ParquetTable):
+def _cut(log: Log) -> list[Table]:
+    table: Any = log.table
+    if not in_parquet(table):
         raise InputError(f"several processes can share Parquet files; {log.label} is none")
-    return log.table.pieces(PIECE_ROWS)
+    return list(table.pieces(PIECE_ROWS))
 
 
 def _table(rows: list[pa.RecordBatch], label: str) -> ArrowTable:

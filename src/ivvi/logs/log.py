@@ -25,6 +25,7 @@ from ivvi.logs.schema import Columns, Roles, Schema, match_columns, with_convent
 from ivvi.logs.sorting import check_no_duplicates, is_ordered, sort_table
 from ivvi.logs.table import Table
 from ivvi.logs.transitions import Transitions
+from ivvi.logs.view import filtered, order_columns, with_joined
 
 BATCH_BYTES = 10 << 20
 """Size of a batch unless asked otherwise: near the processor's cache, large enough for BLAS."""
@@ -102,7 +103,7 @@ class Log:
         roles = self.roles
         if roles.episode is None or roles.step is None:
             return self.table, False
-        if is_ordered(self.table, roles.episode, roles.step):
+        if is_ordered(self.table, (*order_columns(self.table, roles.episode), roles.step)):
             return self.table, True
         if roles.derived:
             return sort_table(self.table, roles.columns, roles.numeric, roles.keys), True
@@ -164,7 +165,9 @@ class Log:
         """Write the columns of the log to a Parquet file, atomically, in bounded memory."""
         with atomic_file(path, force=force) as temporary:
             writer: pq.ParquetWriter | None = None
-            for block in self.table.batches(self.table.schema.names, (), 1 << 17):
+            joined = self.roles.episode if self.roles.episode_parts else None
+            columns = [name for name in self.table.schema.names if name != joined]
+            for block in self.table.batches(columns, (), 1 << 17):
                 writer = writer or pq.ParquetWriter(temporary, block.schema)
                 writer.write_batch(block)
             if writer is None:
@@ -257,6 +260,8 @@ def read_logs(
     action: Columns | None = None,
     instrument: Columns | None = None,
     next_state: Columns = (),
+    episode: Columns | None = None,
+    where: str | None = None,
     drop_missing: bool = False,
     **others: str | None,
 ) -> Log:
@@ -273,13 +278,24 @@ def read_logs(
         those left out are the columns x0.., a0.. and z0.. that have no other role; with the
         state, the next state is next_x0.. if they are there. ``state=()`` says that there is
         none.
+    episode
+        The column that tells episodes apart, or several: each combination of their values is
+        an episode. By default ``episode``, if there is such a column.
+    where
+        Keep only the rows that pass, such as ``age >= 18 and ward != 'ICU'``. Rows that are
+        removed are gaps: the row before one has no next state.
     drop_missing
         Drop rows with missing or infinite values, and count them, instead of refusing.
     **others
-        `reward`, `episode`, `step` and `weight`: one column name each.
+        `reward`, `step` and `weight`: one column name each.
     """
     table: Table = open_minari(source) if is_minari(source) else open_table(source)
+    table = table if where is None else filtered(table, where)
     names = list(table.schema.names)
-    given = Schema(state or (), action or (), instrument or (), next_state, **others)
+    named: dict[str, Any] = {"next_state": next_state, "episode": episode, **others}
+    given = Schema(state or (), action or (), instrument or (), **named)
     schema = with_conventions(given, names, [state is None, action is None, instrument is None])
-    return Log(table, schema.resolve(names), drop_missing=drop_missing)
+    roles = replace(schema.resolve(names), where=where)
+    if roles.episode is not None and roles.episode_parts:
+        table = with_joined(table, roles.episode, roles.episode_parts)
+    return Log(table, roles, drop_missing=drop_missing)

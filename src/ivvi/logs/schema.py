@@ -34,7 +34,8 @@ class Schema:
         Column of a reward to be learned with the dynamics, as one more output.
     episode, step
         Columns that say which rows follow each other. ``None`` takes the columns
-        ``episode`` and ``step`` if the table has them.
+        ``episode`` and ``step`` if the table has them. Several episode columns make one
+        episode of each combination of their values.
     weight
         Column of non-negative row weights.
     """
@@ -44,21 +45,24 @@ class Schema:
     instrument: Columns = ()
     next_state: Columns = ()
     reward: str | None = None
-    episode: str | None = None
+    episode: Columns | None = None
     step: str | None = None
     weight: str | None = None
 
     def resolve(self, available: Sequence[str]) -> Roles:
         """Match the patterns with the `available` column names of a table."""
+        parts = match_columns(self.episode or (), available, "episode")
+        one = "+".join(parts) or None
         roles = Roles(
             state=match_columns(self.state, available, "state"),
             action=match_columns(self.action, available, "action"),
             instrument=match_columns(self.instrument, available, "instrument"),
             next_state=match_columns(self.next_state, available, "next-state"),
             reward=_single(self.reward, available, "reward"),
-            episode=_single(self.episode, available, "episode", default="episode"),
+            episode=one or _single(None, available, "episode", default="episode"),
             step=_single(self.step, available, "step", default="step"),
             weight=_single(self.weight, available, "weight"),
+            episode_parts=parts if len(parts) > 1 else (),
         )
         roles.check(available)
         return roles
@@ -70,6 +74,8 @@ class Roles:
 
     `cluster` columns say which rows belong together in standard errors (`Log.clustered`),
     and `time` is the column of calendar time (`Log.timed`); they may have another role too.
+    Where several columns make an episode, these are the `episode_parts`, and `episode` is the
+    name of the column that joins them. `where` is the filter of the rows, if there is one.
     """
 
     state: tuple[str, ...]
@@ -82,6 +88,8 @@ class Roles:
     weight: str | None
     cluster: tuple[str, ...] = ()
     time: str | None = None
+    episode_parts: tuple[str, ...] = ()
+    where: str | None = None
 
     @property
     def derived(self) -> bool:
@@ -143,6 +151,8 @@ class Roles:
     def _check_disjoint(self) -> None:
         role_of: dict[str, str] = {}
         for field in fields(self):
+            if field.name in ("episode_parts", "where"):
+                continue
             value = getattr(self, field.name)
             for name in (value,) if isinstance(value, str) else value or ():
                 earlier = role_of.setdefault(name, field.name)
@@ -161,7 +171,7 @@ def with_conventions(schema: Schema, available: Sequence[str], left_out: Sequenc
     for field in fields(schema):
         if value := getattr(schema, field.name):
             named |= set(match_columns(value, available, field.name.replace("_", "-")))
-    taken: dict[str, Columns] = {}
+    taken: dict[str, Any] = {}
     for role, letter, absent in zip(
         ("state", "action", "instrument"), "xaz", left_out, strict=True
     ):

@@ -31,21 +31,22 @@ ROWS = "read_parquet(?, hive_partitioning = false)"
 logger = logging.getLogger(__name__)
 
 
-def is_ordered(table: Table, episode: str, step: str) -> bool:
-    """Whether (episode, step) increases from row to row, by one pass over these two."""
-    return ordered_ends(table, episode, step) is not None
+def is_ordered(table: Table, keys: Sequence[str]) -> bool:
+    """Whether the keys, (episode, step), increase from row to row, by one pass over them."""
+    return ordered_ends(table, keys) is not None
 
 
-def ordered_ends(table: Table, episode: str, step: str) -> list[pa.RecordBatch] | None:
-    """Return (episode, step) of the first and the last row, or None if they are in no order.
+def ordered_ends(table: Table, keys: Sequence[str]) -> list[pa.RecordBatch] | None:
+    """Return the keys of the first and the last row, or None if they are in no order.
 
-    They are in order if (episode, step) increases from row to row; rows that miss one of
-    them are in no order. A table of one row has one end, one of no rows has none.
+    The keys are the columns of the episode and then the step. They are in order if they
+    increase from row to row; rows that miss one of them are in no order. A table of one row
+    has one end, one of no rows has none.
     """
     first: pa.RecordBatch | None = None
     last: pa.RecordBatch | None = None
     rows = 0
-    for batch in table.batches([episode, step], [step], KEY_BATCH):
+    for batch in table.batches(keys, keys[-1:], KEY_BATCH):
         if not batch.num_rows:
             continue
         if any(pc.any(pc.is_null(key, nan_is_null=True)).as_py() for key in batch.columns):
@@ -130,14 +131,17 @@ def duplicate_error(episode: Any, step: Any) -> DataError:
     )
 
 
-def _ascends(episode: pa.Array, step: pa.Array) -> bool:
-    """Whether (episode, step) increases from one row to the next."""
-    n = len(episode)
-    if pc.any(pc.less(episode.slice(1), episode.slice(0, n - 1))).as_py():
-        return False
-    same = pc.equal(episode.slice(1), episode.slice(0, n - 1))
-    stays = pc.less_equal(step.slice(1), step.slice(0, n - 1))
-    return not pc.any(pc.and_(same, stays)).as_py()
+def _ascends(*keys: pa.Array) -> bool:
+    """Whether the keys increase from one row to the next, the first before the others."""
+    n = len(keys[0])
+    pairs = [(key.slice(1), key.slice(0, n - 1)) for key in keys]
+    same = None
+    for after, before in pairs[:-1]:
+        falls, equal = pc.less(after, before), pc.equal(after, before)
+        if pc.any(falls if same is None else pc.and_(same, falls)).as_py():
+            return False
+        same = equal if same is None else pc.and_(same, equal)
+    return not pc.any(pc.and_(same, pc.less_equal(*pairs[-1]))).as_py()
 
 
 def _as_parquet(

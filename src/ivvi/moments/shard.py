@@ -157,10 +157,14 @@ def hashes(log: Log) -> tuple[str, ...]:
     return tuple(content_hash(file) for file in log.table.files)
 
 
-def open_like(source: Any, roles: Roles, *, drop_missing: bool = False) -> Log:
-    """Open another log with the columns of an earlier one."""
+def open_like(
+    source: Any, roles: Roles, *, where: str | None = None, drop_missing: bool = False
+) -> Log:
+    """Open another log with the columns of an earlier one, and its filter if no other is given."""
     columns = dataclasses.asdict(roles)
     del columns["cluster"], columns["time"]  # sums know neither
+    columns["episode"] = columns.pop("episode_parts") or roles.episode
+    columns["where"] = where or roles.where
     return read_logs(source, **columns, drop_missing=drop_missing)
 
 
