@@ -32,6 +32,15 @@ def test_a_url_is_read_like_a_folder(ending, bucket, tmp_path):
     np.testing.assert_array_equal(ivvi.load_model(tmp_path / "model").W, one.W)
 
 
+def test_folders_of_a_url_named_after_columns_are_columns(tmp_path):
+    for i, rows in enumerate((range(50), range(50, 120))):
+        write_table(take(make_rows(12, 10), rows), tmp_path / f"year={i}" / "part.parquet")
+    log = ivvi.read_logs(f"file://{tmp_path}").clustered("year")
+    assert log.to_arrow()["year"].to_pylist() == [0] * 50 + [1] * 70
+    one = ivvi.read_logs(f"file://{tmp_path}/year=0/part.parquet")
+    assert "year" not in one.table.schema.names
+
+
 def test_rows_in_no_order_are_sorted(tmp_path):
     columns = make_rows(12, 10)
     mixed = take(columns, np.random.default_rng(0).permutation(120))

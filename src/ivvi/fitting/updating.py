@@ -24,6 +24,7 @@ def update(
     *,
     again: bool = False,
     cluster: str | tuple[str, ...] = (),
+    where: str | None = None,
     drop_missing: bool = False,
     allow_unidentified: bool = False,
     progress: Callable[[int], None] | None = None,
@@ -41,6 +42,8 @@ def update(
     cluster
         The column to cluster by, of which the model must keep the moments; by default that
         whose it keeps.
+    where
+        Filter of the new rows, where `logs` is not a `Log`; by default the model's own.
     drop_missing, allow_unidentified, progress
         As for `read_logs` and `estimate`.
 
@@ -57,7 +60,8 @@ def update(
     if not old.has_moments:
         raise InputError(f"{place} keeps no moments, so that nothing can be added to it")
     known = old.shard
-    log = logs if isinstance(logs, Log) else open_like(logs, known.roles, drop_missing=drop_missing)
+    settings: dict[str, Any] = {"where": where, "drop_missing": drop_missing}
+    log = logs if isinstance(logs, Log) else open_like(logs, known.roles, **settings)
     design = known.moments.design
     check_same(design, Design.build(design.phi, design.psi, log.roles), log.label)
     files = hashes(log)

@@ -68,7 +68,8 @@ def _table_of_frame(frame: Any) -> pa.Table:
 
 def _open_path(path: str) -> Table:
     if "://" in path:
-        return ParquetTable(find_remote(path), path, "" if glob.has_magic(path) else path)
+        one = path.endswith(parquet_files.SUFFIXES) and not glob.has_magic(path)
+        return ParquetTable(find_remote(path), path, None if one else "")
     if os.path.isdir(path):
         files = sorted(filter(is_parquet, Path(path).rglob("*")))
         if not files:

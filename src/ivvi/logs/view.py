@@ -32,9 +32,8 @@ def with_joined(table: Table, name: str, parts: Sequence[str]) -> Table:
     if name in table.schema.names:
         raise ColumnError(f"episodes by {' and '.join(parts)} are called {name!r}, as a column is")
     for part in parts:
-        if pa.types.is_nested(kind := plain_type(table.schema.field(part).type)) or "binary" in (
-            str(kind)
-        ):
+        kind = plain_type(table.schema.field(part).type)
+        if pa.types.is_nested(kind) or "binary" in str(kind):
             raise ColumnError(
                 f"column {part!r} of {table.label} holds {kind}; expected numbers, text or dates"
             )
