@@ -27,9 +27,9 @@ from ivvi.evaluation.source import Source
 from ivvi.features.blocks import Array
 from ivvi.fitting import Fit, estimate
 from ivvi.planning import MPC, Problem
+from ivvi.planning.behaviour_policy import Usual
 from ivvi.planning.cautious import SCENARIOS, CautiousRule, directions, scenarios
 from ivvi.planning.simple_rules import UsualRule
-from ivvi.planning.behaviour_policy import Usual
 from ivvi.simulators import ConfoundedEnv, linear_world
 from ivvi.simulators.behaviour import Behaviour
 from ivvi.simulators.world import gaussian
