@@ -1,14 +1,18 @@
 """New rows for a saved model, without the old ones."""
 
 import json
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, write_table
+from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, run_process, write_table
 from ivvi import SGDA, estimate, load_fit, load_model, read_logs, update
+from ivvi._io.replacing import locked
 from ivvi.errors import InputError
 from ivvi.estimators import Exact
 from ivvi.moments.shard import Shard
@@ -249,3 +253,60 @@ def test_clusters_of_a_column_go_on_when_updated(halves, tmp_path):
     facts, wanted = json.loads(result.out), load_model(tmp_path / "wanted")
     assert facts["clusters"] == {"ward": 15}
     np.testing.assert_allclose(load_model(tmp_path / "model").W_cov, wanted.W_cov, rtol=1e-8)
+
+
+# Several updates at once
+
+MAIN = "import sys; from ivvi.cli.main import main; main(sys.argv[1:])"
+
+
+@pytest.mark.parametrize("locks", [True, False])
+def test_updates_at_once_lose_no_row(locks, tmp_path):
+    """Each of four runs waits for those before it; without locks it is told to come again."""
+    logs = [write_table(make_rows(seed=i), tmp_path / f"{i}.parquet") for i in range(5)]
+    fit(logs[0], tmp_path / "model")
+    start = "" if locks else "import ivvi._io.replacing as r; r.fcntl = None\n"
+    commands = [
+        [sys.executable, "-c", start + MAIN, "update", tmp_path / "model", log] for log in logs[1:]
+    ]
+    runs = [subprocess.Popen(c, stderr=subprocess.PIPE, text=True) for c in commands]
+    told = [process.communicate(timeout=120)[1] for process in runs]
+    added = [process.returncode == 0 for process in runs]
+    for done, text in zip(added, told, strict=True):
+        assert done or (not locks and "run this command again" in text), text
+    assert any(added)
+    assert all(added) or not locks
+    found = load_fit(tmp_path / "model")
+    assert found.moments.n == 54 * (1 + sum(added))
+    assert len(found.shard.files) == 1 + sum(added)
+
+
+def test_an_update_of_a_model_that_is_held_is_refused_after_the_wait(halves, tmp_path):
+    _, old, new = halves
+    fit(old, tmp_path / "model")
+    with locked(tmp_path / "model"):
+        result = run_process("update", tmp_path / "model", new, "--wait", 0.1)
+    assert result.code == 2
+    waiting, refused = result.err.splitlines()
+    assert waiting.startswith("ivvi: note: waiting for another run")
+    assert "is being replaced by another run; waited 0.1 seconds" in refused
+    assert load_fit(tmp_path / "model").moments.n == 285
+
+
+@pytest.mark.parametrize(
+    ("moment", "rows"), [("exchange = die", 285), ("shutil = SimpleNamespace(rmtree=die)", 760)]
+)
+def test_an_update_killed_at_the_exchange_leaves_a_whole_model(moment, rows, halves, tmp_path):
+    _, old, new = halves
+    fit(old, tmp_path / "model")
+    code = f"""
+import os, signal
+from types import SimpleNamespace
+import ivvi._io.replacing
+def die(*_, **__): os.kill(os.getpid(), signal.SIGKILL)
+ivvi._io.replacing.{moment}"""
+    result = run_process("update", tmp_path / "model", new, code=code)
+    assert result.code == -signal.SIGKILL, result
+    assert load_fit(tmp_path / "model").moments.n == rows
+    assert run("update", tmp_path / "model", new, "--again").code == 0
+    assert not list(tmp_path.glob(".*"))

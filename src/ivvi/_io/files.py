@@ -2,16 +2,18 @@
 
 `checked_output` looks before the work starts, so that a long computation does not
 end in "permission denied"; `atomic_file` and `atomic_folder` give a place to write
-and move it to its final name only when the block ends without an exception. A saved
-folder (`save_folder`) is `NAME.json` plus `NAME.npz`, no pickle, with a checksum over
-both, so that `load_folder` can tell a damaged or edited model from a sound one;
-`save_file` keeps the same in one file, for state that is written again and again.
+and move it to its final name only when the block ends without an exception; a folder is
+replaced in one step, by one run at a time (`ivvi._io.replacing`). A saved folder
+(`save_folder`) is `NAME.json` plus `NAME.npz`, no pickle, with a checksum over both, so
+that `load_folder` can tell a damaged or edited model from a sound one; `save_file` keeps
+the same in one file, for state that is written again and again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import logging
 import os
@@ -24,6 +26,13 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.replacing import (
+    locked,
+    put_in_place,
+    recover,
+    remove_leftovers,
+    temporary_prefix,
+)
 from ivvi.errors import FileError
 
 FORMAT = 1
@@ -37,13 +46,14 @@ def checked_output(path: str | os.PathLike[str], *, force: bool = False) -> Path
     """Return `path` if something may be written there, or say why not."""
     target = Path(path)
     try:
+        recover(target)
         if target.exists() and not force:
             raise FileError(f"{target} exists already; choose another name or pass --force")
         parent = target.resolve().parent
         if not parent.is_dir():
             raise FileError(f"{target} cannot be written: {parent} is not a folder that exists")
         # asking the file system is the only honest test of permission (and of long names)
-        with tempfile.NamedTemporaryFile(dir=parent, prefix=f".{target.name}."):
+        with tempfile.NamedTemporaryFile(dir=parent, prefix=temporary_prefix(target)):
             pass
     except OSError as error:
         raise FileError(f"{target} cannot be written: {error.strerror or error}") from error
@@ -57,7 +67,8 @@ def atomic_file(path: str | os.PathLike[str], *, force: bool = False) -> Iterato
     if target.exists() and not target.is_file():
         what = "a folder" if target.is_dir() else "a device"
         raise FileError(f"{target} is {what}; expected the name of a file")
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    remove_leftovers(target)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=temporary_prefix(target))
     os.close(handle)
     try:
         yield Path(name)
@@ -70,28 +81,32 @@ def atomic_file(path: str | os.PathLike[str], *, force: bool = False) -> Iterato
 
 
 @contextlib.contextmanager
-def atomic_folder(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Path]:
+def atomic_folder(
+    path: str | os.PathLike[str], *, force: bool = False, replaces: str | None = None
+) -> Iterator[Path]:
     """Yield a temporary folder beside `path`; rename it to `path` when the block succeeds.
 
-    With `force` an existing folder is moved aside first and deleted last, so that at
-    every moment the old or the new folder, whole, is on the disk. A file, or a folder
-    that we did not write, is not replaced.
+    With `force` an existing folder is replaced in one step, so that at every moment the old
+    or the new folder, whole, is there; with `replaces` only if that still is the version
+    (`version_of`) that was read. A file, or a folder that we did not write, is not replaced.
     """
-    target = checked_output(path, force=force).resolve()
-    if target.exists() and not _is_replaceable(target):
-        raise FileError(f"{target} is not a folder that ivvi saved; it will not be replaced")
-    folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
-    try:
-        yield folder
-        _set_default_mode(folder, 0o777)
-        if target.exists():
-            _exchange(folder, target)
-        else:
-            os.replace(folder, target)
-        logger.info("wrote %s", target)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+    with locked(checked_output(path, force=force)):
+        target = checked_output(path, force=force).resolve()  # again, after those before us
+        if target.exists() and not _is_replaceable(target):
+            raise FileError(f"{target} is not a folder that ivvi saved; it will not be replaced")
+        remove_leftovers(target)
+        folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=temporary_prefix(target)))
+        try:
+            yield folder
+            _set_default_mode(folder, 0o777)
+            if target.exists():
+                put_in_place(folder, target, lambda old: _check_version(old, target, replaces))
+            else:
+                os.replace(folder, target)
+            logger.info("wrote %s", target)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 def write_json(path: str | os.PathLike[str], value: Any, *, force: bool = False) -> None:
@@ -105,7 +120,7 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a file that holds one JSON object."""
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise FileError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(found, dict):
         raise FileError(f"{path} is not a JSON object")
@@ -119,12 +134,16 @@ def save_folder(
     arrays: Mapping[str, np.ndarray],
     *,
     force: bool = False,
+    replaces: str | None = None,
 ) -> Path:
-    """Save `facts` (JSON) and `arrays` (npz) as a folder of the given kind, atomically."""
-    with atomic_folder(path, force=force) as folder:
+    """Save `facts` (JSON) and `arrays` (npz) as a folder of the given kind, atomically.
+
+    With `force` it replaces what is there; if `replaces` is given, only that version of it.
+    """
+    with atomic_folder(path, force=force, replaces=replaces) as folder:
         np.savez(folder / f"{kind}.npz", allow_pickle=False, **dict(arrays))
         document = {"kind": kind, "format": FORMAT, **facts}
-        document["checksum"] = _checksum(document, folder / f"{kind}.npz")
+        document["checksum"] = _checksum(document, (folder / f"{kind}.npz").read_bytes())
         text = json.dumps(document, indent=2, allow_nan=False)
         (folder / f"{kind}.json").write_text(text + "\n", encoding="utf-8")
     return Path(path)
@@ -133,29 +152,58 @@ def save_folder(
 def load_folder(path: str | os.PathLike[str], kind: str) -> Saved:
     """Read what `save_folder` wrote, refusing other versions and altered files."""
     folder = Path(path)
-    described, stored = folder / f"{kind}.json", folder / f"{kind}.npz"
-    if not described.is_file() or not stored.is_file():
+    recover(folder)
+    while True:
+        text, stored = _read_pair(folder, kind)
+        document = _parsed(text, folder, kind)
+        try:
+            sound = document.pop("checksum", None) == _checksum(document, stored)
+        except ValueError:  # a NaN, which we do not write
+            sound = False
+        if sound:
+            break
+        if _read_pair(folder, kind)[0] == text:  # and not replaced between the two files
+            raise FileError(
+                f"{folder} was altered or damaged after it was saved (checksum differs)"
+            )
+    try:
+        with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
+            return document, dict(arrays)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise FileError(f"{folder / f'{kind}.npz'} cannot be read: {error}") from error
+
+
+def version_of(path: str | os.PathLike[str], kind: str) -> str:
+    """Return the checksum that tells one version of a saved folder from another."""
+    recover(path)
+    document = _parsed(_read_pair(Path(path), kind)[0], Path(path), kind)
+    return str(document.get("checksum"))
+
+
+def _read_pair(folder: Path, kind: str) -> tuple[bytes, bytes]:
+    """Return the bytes of KIND.json and KIND.npz."""
+    files = folder / f"{kind}.json", folder / f"{kind}.npz"
+    if not all(file.is_file() for file in files):
         raise FileError(f"{folder} is not a saved {kind}; expected {kind}.json and {kind}.npz")
     try:
-        document = json.loads(described.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return files[0].read_bytes(), files[1].read_bytes()
+    except OSError as error:
+        raise FileError(f"{folder} cannot be read: {error.strerror or error}") from error
+
+
+def _parsed(text: bytes, folder: Path, kind: str) -> dict[str, Any]:
+    """Return the JSON of a folder of this kind and format."""
+    described = folder / f"{kind}.json"
+    try:
+        document = json.loads(text.decode())
+    except (ValueError, RecursionError) as error:
         raise FileError(f"{described} cannot be read as JSON: {error}") from error
     if not isinstance(document, dict) or document.get("kind") != kind:
         raise FileError(f"{described} does not describe a {kind}")
     if document.get("format") != FORMAT:
         found = document.get("format")
         raise FileError(f"{folder} has format {found!r}; this version of ivvi reads {FORMAT}")
-    try:
-        sound = document.pop("checksum", None) == _checksum(document, stored)
-    except (OSError, ValueError):  # a NaN, which we do not write
-        sound = False
-    if not sound:
-        raise FileError(f"{folder} was altered or damaged after it was saved (checksum differs)")
-    try:
-        with np.load(stored, allow_pickle=False) as arrays:
-            return document, dict(arrays)
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise FileError(f"{stored} cannot be read: {error}") from error
+    return document
 
 
 def save_file(
@@ -229,24 +277,21 @@ def _temporary_name(path: str | os.PathLike[str]) -> Path:
     return Path(path).with_name(f".{Path(path).name}.partial")
 
 
-def _checksum(document: Mapping[str, Any], arrays: Path) -> str:
+def _checksum(document: Mapping[str, Any], arrays: bytes) -> str:
     canonical = json.dumps(document, sort_keys=True, allow_nan=False).encode()
-    return hashlib.sha256(canonical + arrays.read_bytes()).hexdigest()
+    return hashlib.sha256(canonical + arrays).hexdigest()
 
 
-def _exchange(folder: Path, target: Path) -> None:
-    """Put `folder` in the place of the folder `target`, or leave that where it was."""
-    aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
-    try:
-        os.replace(target, aside / target.name)
-        os.replace(folder, target)
-    except BaseException:
-        if not target.exists():
-            os.replace(aside / target.name, target)
-        raise
-    finally:
-        if target.exists():
-            shutil.rmtree(aside)
+def _check_version(folder: Path, target: Path, replaces: str | None) -> None:
+    """Refuse to replace a folder that is not the version that was read."""
+    if replaces is None:
+        return
+    (described,) = folder.glob("*.json")
+    if read_json(described).get("checksum") != replaces:
+        raise FileError(
+            f"{target} was replaced by another run meanwhile and is left as that run wrote it; "
+            "run this command again"
+        )
 
 
 def _is_replaceable(target: Path) -> bool:

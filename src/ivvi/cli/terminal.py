@@ -63,6 +63,7 @@ def steps_shown() -> Iterator[logging.Logger]:
     logger = logging.getLogger("ivvi")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Seconds())
+    handler.addFilter(lambda record: record.levelno < logging.WARNING)  # others are shown anyway
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -74,6 +75,19 @@ def steps_shown() -> Iterator[logging.Logger]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def notes_shown() -> Iterator[None]:
+    """Show what the package has to say unasked, such as that it waits for another run."""
+    logger, handler = logging.getLogger("ivvi"), logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("ivvi: note: %(message)s"))
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 class _Seconds(logging.Formatter):
@@ -137,7 +151,8 @@ def run_app(app: typer.Typer, arguments: list[str] | None = None) -> None:
     """Run a command line; bad input ends it with one sentence and exit code 2."""
     warnings.simplefilter("ignore", IvviWarning)  # the commands print them themselves
     try:
-        code = app(args=arguments, standalone_mode=False)
+        with notes_shown():
+            code = app(args=arguments, standalone_mode=False)
         sys.stdout.flush()
     except InputError as error:
         _stop(str(error), 2)

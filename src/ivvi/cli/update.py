@@ -27,11 +27,16 @@ def update(  # noqa: PLR0913
     where: Where = None,
     drop_missing: DropMissing = False,
     allow_unidentified: Unidentified = False,
+    wait: Annotated[
+        float, typer.Option(min=0, help="Seconds to wait for another run that replaces the model.")
+    ] = 600.0,
     json: Json = None,
     force: Force = False,
 ) -> None:
     """Add the rows of a log to a model, as if it had been fitted to both at once."""
-    from ivvi._io.files import checked_output
+    from ivvi._io.files import checked_output, version_of
+    from ivvi._io.replacing import locked
+    from ivvi.dynamics.model import KIND
     from ivvi.fitting import load_fit
     from ivvi.fitting.updating import update as update_fit
     from ivvi.moments.shard import open_like
@@ -39,21 +44,23 @@ def update(  # noqa: PLR0913
     target = model if out is None else out
     checked_output(target, force=force or out is None)
     check_json_target(json, force=force, out=target)
-    known = load_fit(model)
-    if not known.has_moments:
-        raise InputError(f"{model} keeps no moments, so that nothing can be added to it")
-    logs = open_like(log, known.roles, where=where, drop_missing=drop_missing)
-    with progress("reading", logs.num_rows) as bar:
-        found = update_fit(
-            known,
-            logs,
-            again=again,
-            cluster=cluster or (),
-            allow_unidentified=allow_unidentified,
-            progress=bar,
-        )
-    held = found.moments.episodes is not None
-    found.save(target, episodes=held, force=force or out is None)
+    with locked(target, wait=wait):  # from reading to replacing, or a run between would be lost
+        version = version_of(model, KIND) if out is None else None
+        known = load_fit(model)
+        if not known.has_moments:
+            raise InputError(f"{model} keeps no moments, so that nothing can be added to it")
+        logs = open_like(log, known.roles, where=where, drop_missing=drop_missing)
+        with progress("reading", logs.num_rows) as bar:
+            found = update_fit(
+                known,
+                logs,
+                again=again,
+                cluster=cluster or (),
+                allow_unidentified=allow_unidentified,
+                progress=bar,
+            )
+        held = found.moments.episodes is not None
+        found.save(target, episodes=held, force=force or out is None, replaces=version)
     for text in found.warnings:
         warn(text)
     say(found.summary(), quiet=json == "-")

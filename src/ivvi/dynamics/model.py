@@ -350,14 +350,17 @@ class Dynamics:
         facts: Mapping[str, Any] | None = None,
         beside: Saved = ({}, {}),
         force: bool = False,
+        replaces: str | None = None,
     ) -> Path:
         """Save as a folder of JSON and npz, atomically.
 
-        `facts` are kept for people, `beside` for those who will update the model.
+        `facts` are kept for people, `beside` for those who will update the model; `replaces`
+        is the only version (`ivvi._io.files.version_of`) that may be replaced, if given.
         """
         document, arrays = self.parts()
         document |= {"facts": dict(facts or {}), **beside[0]}
-        return save_folder(path, KIND, document, {**arrays, **beside[1]}, force=force)
+        everything = {**arrays, **beside[1]}
+        return save_folder(path, KIND, document, everything, force=force, replaces=replaces)
 
     def parts(self) -> Saved:
         """Return JSON values and arrays from which `from_parts` makes the model again."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from ivvi._io.files import Saved, content_hash, load_folder, nest, unnest
 from ivvi._io.records import Packer, Unpacker, field_types
+from ivvi._io.replacing import recover
 from ivvi._io.result import Records, TableResult
 from ivvi.diagnostics import Diagnostics, Statistic, difference
 from ivvi.diagnostics.text import WIDTH
@@ -301,17 +302,21 @@ class Fit(TableResult):
         moments: bool = True,
         episodes: bool = False,
         force: bool = False,
+        replaces: str | None = None,
     ) -> Path:
         """Save the model, with `to_json` and the `sample` beside it; not one that diverged.
 
         Without its `moments` it cannot be updated with new rows; with those of single
-        `episodes`, if the fit has them, values can be bootstrapped.
+        `episodes`, if the fit has them, values can be bootstrapped. `replaces` is the only
+        version that may be replaced, if given.
         """
         trace = self.estimate.trace
         if trace is not None and trace.status == "diverged":
             raise InputError(f"{path} is not written: {trace.advice}")
         beside = self._parts(moments=moments and self.has_moments, episodes=episodes)
-        return self.model.save(path, facts=self.to_json(), beside=beside, force=force)
+        return self.model.save(
+            path, facts=self.to_json(), beside=beside, force=force, replaces=replaces
+        )
 
     def _parts(self, *, moments: bool, episodes: bool) -> Saved:
         """Return what `load` needs beside the dynamics, as JSON values and arrays."""
@@ -363,4 +368,5 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
 
 def load_moments(path: str | os.PathLike[str]) -> Shard:
     """Load moments that `ivvi moments` saved, or those that a saved model keeps."""
+    recover(path)
     return Fit.load(path).shard if (Path(path) / f"{KIND}.json").is_file() else Shard.load(path)

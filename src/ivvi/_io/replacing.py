@@ -1,0 +1,222 @@
+"""Replacing a folder in one step, one run at a time, and clearing up after runs that died.
+
+`locked` holds a lock beside a folder that death releases. `put_in_place` exchanges two folders
+in one system call where there is one; elsewhere the old folder stands aside under a fixed name
+for a moment, from where `recover` puts it back when the run died in between. Temporary names
+(`temporary_prefix`) tell the process that made them, so that `remove_leftovers` can tell those
+of dead ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import functools
+import logging
+import os
+import re
+import shutil
+import socket
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from pathlib import Path
+
+from ivvi.errors import FileError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows, where the version that was read is compared alone
+    fcntl = None  # type: ignore[assignment]
+
+WAIT = 600.0
+"""Seconds to wait for another run that holds a folder."""
+PAUSE = 0.05
+"""Seconds between two looks at a lock that is taken."""
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
+UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
+"""What a file system answers that has no exchange."""
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+"""What a file system answers that has no locks."""
+_HELD: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())
+logger = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def locked(path: str | os.PathLike[str], *, wait: float = WAIT) -> Iterator[None]:
+    """Hold the folder `path` against other runs, waiting for them `wait` seconds at most.
+
+    Who holds it already may ask again. Where the file system has no locks nothing is held.
+    """
+    target = Path(path).resolve()
+    if fcntl is None or target in _HELD.get():
+        yield
+        return
+    lock = target.with_name(f".{target.name}.ivvi-lock")
+    handle = _acquire(target, lock, wait)
+    token = _HELD.set(_HELD.get() | {target})
+    try:
+        yield
+    finally:
+        _HELD.reset(token)
+        with contextlib.suppress(OSError):
+            lock.unlink()  # before it is released: `_acquire` notices a file that is gone
+        os.close(handle)
+
+
+def _acquire(target: Path, lock: Path, wait: float) -> int:
+    """Return the open lock file once it is ours."""
+    until, told = time.monotonic() + wait, False
+    while True:
+        try:
+            handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            reason = error.strerror or error
+            raise FileError(f"{target} cannot be locked: {lock.name}: {reason}") from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_same(handle, lock):
+                return handle
+            os.close(handle)
+            continue
+        except OSError as error:
+            if error.errno in NO_LOCKS:
+                return handle
+            os.close(handle)
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+        except BaseException:
+            os.close(handle)
+            raise
+        if not time.monotonic() < until:
+            raise FileError(
+                f"{target} is being replaced by another run; waited {wait:g} seconds for it"
+            )
+        if not told:
+            logger.warning("waiting for another run that is replacing %s", target)
+            told = True
+        time.sleep(PAUSE)
+
+
+def _is_same(handle: int, path: Path) -> bool:
+    """Whether an open file still is what `path` names."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def put_in_place(
+    folder: Path, target: Path, check: Callable[[Path], None] = lambda _: None
+) -> None:
+    """Put `folder` where the folder `target` is, which is removed, or change nothing.
+
+    `check` raises if the folder that is replaced is not the one that was expected.
+    """
+    check(target)
+    if exchange(folder, target):
+        try:
+            check(folder)  # somebody was faster, whom no lock held
+        except BaseException:
+            exchange(folder, target)
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    aside = _aside(target)
+    os.replace(target, aside)
+    try:
+        os.replace(folder, target)
+    except BaseException:
+        os.replace(aside, target)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Exchange two folders in one step; False where the system cannot."""
+    call = _renameat2()
+    if call is None:
+        return False
+    if call(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in UNSUPPORTED:
+        return False
+    raise OSError(number, os.strerror(number), str(other))
+
+
+@functools.cache
+def _renameat2() -> Callable[..., int] | None:
+    try:
+        call = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError, TypeError):
+        return None
+    call.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
+    call.restype = ctypes.c_int
+    found: Callable[..., int] = call
+    return found
+
+
+def recover(path: str | os.PathLike[str]) -> None:
+    """Put the old folder back if a run died while it replaced it, and say so."""
+    target = Path(path)
+    if target.exists() or not _aside(target).exists():
+        return
+    target = target.resolve()
+    with locked(target), contextlib.suppress(FileNotFoundError):
+        if not target.exists():  # nobody did it meanwhile
+            os.replace(_aside(target), target)
+            logger.warning("%s was put back: a run died while it replaced it", target)
+
+
+def _aside(target: Path) -> Path:
+    """Where the old folder stands while the new one takes its place."""
+    return target.with_name(f".{target.name}.ivvi-previous")
+
+
+def temporary_prefix(target: Path) -> str:
+    """Return how temporary names beside `target` begin, with the process that makes them."""
+    return f".{target.name}.{os.getpid()}-{_machine()}-"
+
+
+@functools.cache
+def _machine() -> str:
+    """Return a short name of what numbers the processes: machine and name space."""
+    space = ""
+    with contextlib.suppress(OSError):
+        space = os.readlink("/proc/self/ns/pid")
+    return f"{zlib.crc32(f'{socket.gethostname()} {space}'.encode()):08x}"
+
+
+def remove_leftovers(target: Path) -> None:
+    """Remove what runs that died left beside `target`, whose lock is held."""
+    if fcntl is None:  # no way to ask whether a process lives that does not disturb it
+        return
+    name = re.compile(rf"{re.escape(f'.{target.name}.')}(\d+)-{_machine()}-\w+")
+    for entry in target.parent.iterdir():
+        match = name.fullmatch(entry.name)
+        if match and not _is_alive(int(match[1])):
+            _remove(entry)
+    if target.is_dir() and _aside(target).is_dir():
+        _remove(_aside(target))
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()
+    logger.info("removed %s, which a run that died had left", path)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # it is somebody else's
+        return True
+    return True
