@@ -173,6 +173,27 @@ DATA_CASES = {
     "steps far apart": Case(
         table(step=3 * np.arange(60)), DataError, ("none of the 60 rows", "not consecutive")
     ),
+    "1e155": Case(
+        table(x1={17: 1e155}), DataError, ("1e+155 in column 'x1', row 17 (from 0)", "1e+70")
+    ),
+    "several too large": Case(
+        table("csv", order=SHUFFLED, a0={3: -1e80}, z1={5: 1e300, 6: 1e300}),
+        DataError,
+        ("(3 in all)",),
+    ),
+    "too large beside a missing value": Case(
+        table(x1={17: None, 20: -1e200}),
+        DataError,
+        ("-1e+200 in column 'x1', row 20",),
+        {"drop_missing": True},
+    ),
+    "a feature too large": Case(
+        table(x0={17: 1e60}),
+        DataError,
+        ("the feature 'x0^2' reaches 1e+120",),
+        {},
+        {"features": "poly2"},
+    ),
     "NaN": Case(
         table(x1={17: math.nan, 18: math.nan}, z0={17: math.nan}),
         DataError,

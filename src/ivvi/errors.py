@@ -28,6 +28,10 @@ class MissingError(DataError):
     """Values are missing or infinite."""
 
 
+class LargeError(DataError):
+    """Values are so large that their fourth powers are not numbers any longer."""
+
+
 class IdentificationError(DataError):
     """The instruments do not identify the dynamics (rank of A below d_phi)."""
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, write_table
+from helpers import OPTIONS, ROLES, assert_refused, changed, make_rows, run, write_table
 from ivvi import Shard, estimate, load_model, read_logs
 from ivvi.errors import FileError, InputError
 from ivvi.estimators import Exact
@@ -212,6 +212,53 @@ def test_a_saved_shard_is_itself_again(tmp_path):
     for name in ("mean", "scatter"):
         np.testing.assert_array_equal(getattr(loaded.moments, name), getattr(shard.moments, name))
     np.testing.assert_array_equal(loaded.moments.episodes.scatter, shard.moments.episodes.scatter)
+
+
+@pytest.mark.parametrize("verb", ["fit", "diagnose", "check", "interval", "moments", "update"])
+def test_no_verb_computes_with_numbers_that_overflow(verb, shards, tmp_path):
+    rows = changed(make_rows(15, 20), x1={17: 1e155})
+    log = write_table(rows, tmp_path / "large.parquet")
+    options = list(OPTIONS)
+    if verb == "update":
+        fitted = ("fit", tmp_path / "log0.parquet", *OPTIONS, "--out", tmp_path / "model")
+        assert run(*fitted).code == 0
+        log, options = tmp_path / "model", [log]
+    if verb in ("fit", "moments"):
+        options += ["--out", tmp_path / "out"]
+    if verb == "interval":
+        options += ["--output", "x0", "--feature", "a0"]
+    before = sorted(tmp_path.rglob("*"))
+    assert_refused(run(verb, log, *options), "1e+155 in column 'x1', row 17 (from 0)")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+POISONS = {
+    "NaN": ("scatter", np.nan, "sums of 'x1' are not finite"),
+    "infinite": ("mean", np.inf, "sums of 'x1' are not finite"),
+    "large": ("scatter", 1e305, "sums of 'x1' are not finite numbers, or too large"),
+}
+
+
+@pytest.mark.parametrize("name", POISONS)
+def test_merge_names_the_shard_whose_sums_are_not_sound(name, shards, tmp_path):
+    array, value, fact = POISONS[name]
+    poisoned = Shard.load(shards[1])
+    getattr(poisoned.moments, array)[2, ...] = value  # as an older or a hostile writer would
+    poisoned.save(shards[1], force=True)
+    result = run("merge", *shards, "--out", tmp_path / "merged")
+    assert_refused(result, f"{shards[1]} is not sound", fact)
+    assert not (tmp_path / "merged").exists()
+
+
+def test_sums_of_episodes_and_weights_are_looked_at_too(tmp_path):
+    log = read_logs(make_rows(15, 20), **ROLES)
+    shard = Shard.of(log, build_design(log, "linear"), episodes=True)
+    facts, arrays = shard.saved()
+    with pytest.raises(FileError, match="weights are not finite"):
+        Shard.restore({**facts, "moments": {"n": 285, "weight": -1.0}}, arrays)
+    arrays["episodes.mean"][3, 1] = np.nan
+    with pytest.raises(FileError, match="sums of 'x0' are not finite"):
+        Shard.restore(facts, arrays)
 
 
 def test_what_is_no_shard_is_refused(shards, tmp_path):

@@ -110,6 +110,14 @@ class Design:
         return max(len(self.phi_names), *(c + 1 for c in self.psi_columns)) + len(self.outputs)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Name of each column of v; an instrument's feature or an output by its own name."""
+        named = dict(zip(self.psi_columns, self.psi_names, strict=True))
+        named |= dict(enumerate(self.phi_names))
+        named |= dict(zip(self.y_columns, self.outputs, strict=True))
+        return tuple(named[column] for column in range(self.width))
+
+    @property
     def varying(self) -> NDArray[np.int64]:
         """Columns of v other than constants, whose moments need no looking at the data."""
         constants = {start for block, _, start in self.pieces if isinstance(block, Constant)}
@@ -139,7 +147,8 @@ class Design:
         at = 0
         for block, argument, _ in self.pieces:
             if not isinstance(block, Constant):
-                values = block(batch.x, batch.a if argument == "action" else batch.z)
+                with np.errstate(over="ignore", invalid="ignore"):  # moments look at the sums
+                    values = block(batch.x, batch.a if argument == "action" else batch.z)
                 V[:, at : at + values.shape[1]] = values
                 at += values.shape[1]
         V[:, at:] = batch.y

@@ -14,6 +14,8 @@ from ivvi.errors import ColumnError, FileError
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
+LARGEST = 1e70
+"""Largest size of a number: sums of fourth powers, which variances take, are still finite."""
 NUMPY_TYPES = {"double": np.float64, "float": np.float32} | {
     f"{sign}int{bits}": np.dtype(f"{sign}int{bits}")
     for sign in ("", "u")
@@ -78,6 +80,19 @@ def is_finite(values: NDArray[Any]) -> bool:
         return True
     with np.errstate(over="ignore", invalid="ignore"):  # the dot product is a cheap first look
         return bool(np.isfinite(values @ values) or np.isfinite(values).all())
+
+
+def is_moderate(values: NDArray[Any]) -> bool:
+    """Tell whether no value is NaN, infinite or beyond `LARGEST`."""
+    if values.dtype.kind != "f":
+        return True
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(values @ values <= LARGEST**2 or (np.abs(values) <= LARGEST).all())
+
+
+def too_large(values: NDArray[Any]) -> Bools:
+    """Tell which values are finite and beyond `LARGEST`, (n,)."""
+    return (np.abs(values) > LARGEST) & np.isfinite(values)
 
 
 def is_present(column: pa.Array) -> bool:

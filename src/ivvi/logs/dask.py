@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ivvi.errors import DataError, InputError, MissingError
+from ivvi.errors import DataError, InputError, LargeError, MissingError
 from ivvi.logs.arrow import Numbers
 from ivvi.logs.batch import Batch
 from ivvi.logs.instrument_checks import CopyWatch
@@ -28,7 +28,7 @@ from ivvi.logs.scan_position import Counts, Position
 from ivvi.logs.schema import Roles
 from ivvi.logs.sorting import check_no_duplicates, is_ordered, ordered_ends
 from ivvi.logs.table import ArrowTable, Table
-from ivvi.logs.transitions import Transitions, missing_error
+from ivvi.logs.transitions import Transitions, large_error, missing_error
 from ivvi.logs.view import in_parquet, order_columns
 
 PATIENCE = 5.0
@@ -180,6 +180,8 @@ class ClusterPass:
             ) from error
         except MissingError as error:  # one piece has told of itself alone
             raise missing_error(self._log.table, self._log.roles) from error
+        except LargeError as error:
+            raise large_error(self._log.table, self._log.roles) from error
         except CancelledError as error:
             raise InputError("the Dask scheduler went away before the work was done") from error
         finally:

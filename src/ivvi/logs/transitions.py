@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ivvi.errors import DataError, MissingError
+from ivvi.errors import DataError, LargeError, MissingError
 from ivvi.logs.arrow import (
+    LARGEST,
     Bools,
     Ints,
     Numbers,
@@ -26,9 +27,10 @@ from ivvi.logs.arrow import (
     as_numpy,
     as_times,
     flags,
-    is_finite,
+    is_moderate,
     is_present,
     missing,
+    too_large,
 )
 from ivvi.logs.batch import Batch, Floats
 from ivvi.logs.scan_position import Counts, Position, batches_from
@@ -146,10 +148,13 @@ class Transitions:
         None are all of them; the others are next states alone.
         """
         values = {name: as_numpy(block.column(name)) for name in self._roles.numeric}
-        if all(map(is_finite, values.values())) and all(
+        immoderate = [v for v in values.values() if not is_moderate(v)]
+        if not immoderate and all(
             is_present(block.column(name)) for name in self._roles.columns if name not in values
         ):
             return block, values, None
+        if any(too_large(v).any() for v in immoderate):
+            raise large_error(self._source, self._roles)
         if not self._drop_missing:
             raise missing_error(self._source, self._roles)
         absent = {name: missing(block.column(name)) for name in block.schema.names}
@@ -287,6 +292,25 @@ def missing_error(table: Table, roles: Roles) -> MissingError:
     return MissingError(
         f"{table.label} has {total} missing or infinite values in {bad_rows} of {row} rows, "
         f"{first}; drop those rows with drop_missing (--drop-missing) or repair them"
+    )
+
+
+def large_error(table: Table, roles: Roles) -> LargeError:
+    """Count the values of the whole table that are too large and name the first."""
+    total, row, first = 0, 0, ""
+    for block in table.batches(roles.columns, roles.numeric, 1 << 16):
+        values = {name: as_numpy(block.column(name)) for name in roles.numeric}
+        masks = np.array([too_large(v) for v in values.values()])
+        total += int(masks.sum())
+        if not first and masks.any():
+            at = int(np.flatnonzero(masks.any(axis=0))[0])
+            name = roles.numeric[int(np.flatnonzero(masks[:, at])[0])]
+            first = f"{values[name][at]:g} in column {name!r}, row {row + at} (from 0)"
+        row += block.num_rows
+    more = f" ({total} in all)" if total > 1 else ""
+    return LargeError(
+        f"{table.label} has a value too large to compute with, {first}{more}; expected at most "
+        f"{LARGEST:g}: repair it, or use other units"
     )
 
 

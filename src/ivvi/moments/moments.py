@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.files import Saved, nest, unnest
-from ivvi.errors import FileError, InputError
+from ivvi.errors import FileError, InputError, LargeError
 from ivvi.features.design import Design, Floats
 from ivvi.logs import Batch
+from ivvi.logs.arrow import LARGEST
 from ivvi.moments.group_sums import GroupSums
 from ivvi.moments.welford import Ints, merge, scatter_by_group, scatter_of
 
+LARGEST_SUM = 1e200
+"""Largest size of a sum of squares of numbers up to `LARGEST`, with room for many rows."""
 FIELDS = ("number", "weight", "mean", "scatter")
 
 
@@ -115,6 +118,10 @@ class Moments:
         Those of `episodes` are of the groups that `codes` (n,) tells apart, if given.
         """
         V = design.rows(batch) if rows is None else rows
+        with np.errstate(over="ignore", invalid="ignore"):
+            weight, mean, scatter = scatter_of(V, batch.weight)
+            if not (weight * mean**2 + np.diag(scatter) <= LARGEST**2).all():  # a cheap look
+                _check_size(V, design)
         blocks = None
         if episodes:
             codes = batch.episode if codes is None else codes
@@ -122,7 +129,6 @@ class Moments:
                 raise InputError("per-episode moments need batches read with episodes=True")
             numbers, weights, means, scatters = scatter_by_group(V, batch.weight, codes)
             blocks = EpisodeMoments(numbers, weights, *design.embed(means, scatters))
-        weight, mean, scatter = scatter_of(V, batch.weight)
         n = len(batch) if batch.weight is None else int(np.count_nonzero(batch.weight))
         return cls(design, n, weight, *design.embed(mean, scatter), blocks)
 
@@ -171,8 +177,11 @@ class Moments:
         mean, scatter = arrays["mean"], arrays["scatter"]
         if scatter.shape != (design.width,) * 2 or mean.shape != (design.width,):
             raise FileError(
-                f"moments of shape {scatter.shape} were saved; expected {design.width} columns"
+                f"not sound: its sums have shape {scatter.shape}; expected {design.width} columns"
             )
+        _check_sums(design, facts["weight"], mean, scatter)
+        if blocks is not None:
+            _check_sums(design, blocks.weight, blocks.mean, blocks.scatter)
         return cls(design, facts["n"], facts["weight"], mean, scatter, blocks)
 
     def without_episodes(self) -> Moments:
@@ -212,6 +221,30 @@ class Moments:
     def yy(self) -> Floats:
         """E[y y^T], (d_y, d_y)."""
         return self._block(self.design.y_columns, self.design.y_columns)
+
+
+def _check_size(V: Floats, design: Design) -> None:
+    """Refuse features that are too large to compute with, naming the first."""
+    for column, size in zip(design.varying, np.abs(V).max(axis=0), strict=True):
+        if not size <= LARGEST:
+            raise LargeError(
+                f"the feature {design.names[column]!r} reaches {size:g}, too large to compute "
+                f"with; expected at most {LARGEST:g}: use other units or lower powers"
+            )
+
+
+def _check_sums(design: Design, weight: Any, mean: Floats, scatter: Floats) -> None:
+    """Refuse saved sums that no rows can have: values that are not finite, or absurdly large."""
+    bad = ~(np.abs(mean) <= LARGEST)
+    bad |= ~(np.abs(scatter) <= LARGEST_SUM).all(axis=-1)
+    if bad.any():
+        column = int(np.flatnonzero(bad.reshape(-1, design.width).any(axis=0))[0])
+        raise FileError(
+            f"not sound: its sums of {design.names[column]!r} are not finite numbers, or too large "
+            "to compute with"
+        )
+    if not (np.isfinite(weight) & (np.asarray(weight) >= 0)).all():
+        raise FileError("not sound: its weights are not finite numbers from 0 on")
 
 
 def merge_episodes(parts: Sequence[EpisodeMoments]) -> EpisodeMoments:

@@ -132,8 +132,11 @@ class Shard:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Shard:
         """Load what `save` saved."""
+        facts, arrays = load_folder(path, KIND)
         try:
-            return cls.restore(*load_folder(path, KIND))
+            return cls.restore(facts, arrays)
+        except FileError as error:
+            raise FileError(f"{path} is {error}") from error
         except (KeyError, TypeError, AttributeError) as error:
             raise FileError(f"{path} is not a complete moments file: {error}") from error
 
