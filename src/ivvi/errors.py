@@ -48,6 +48,12 @@ class PlanningWarning(IvviWarning):
     """A plan rests on a part of the model that should not be trusted."""
 
 
+def check_seed(seed: int) -> None:
+    """Refuse a seed that not every generator of random numbers takes."""
+    if not 0 <= seed < 2**63:
+        raise InputError(f"the seed is {seed}; expected a number from 0 to 2^63 - 1")
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x1'?"`` for the closest known name, or nothing."""
     match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)

@@ -218,6 +218,8 @@ def parse_reward(word: str) -> Reward:
         name, _, values = part.partition("=")
         if name not in names:
             raise InputError(f"the reward {kind} has no setting {name!r}{hint(name, names)}")
+        if name in settings:
+            raise InputError(f"{name} is given twice in the reward {word!r}; expected it once")
         try:
             numbers = tuple(float(v) for v in values.split(";"))
         except ValueError as error:
@@ -225,6 +227,8 @@ def parse_reward(word: str) -> Reward:
                 f"{name}={values} in the reward {word!r} is not a number, or numbers "
                 "separated by semicolons"
             ) from error
+        if not all(map(math.isfinite, numbers)):
+            raise InputError(f"{name}={values} in the reward {word!r} is not a finite number")
         if name == "constant" and len(numbers) > 1:
             raise InputError(f"constant={values} in the reward {word!r}; expected one number")
         settings[name] = numbers[0] if name == "constant" else numbers

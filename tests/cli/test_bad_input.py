@@ -121,6 +121,18 @@ def test_a_simulation_of_nothing_is_refused(what, number, tmp_path, simulator):
         (["fit", "log.parquet", "more", "--out", "m"], ("more",)),
         (["fit", "log.parquet", "--out", "m", "--ridge", "much"], ("--ridge",)),
         (["fit", "log.parquet", "--out", "m", "--ridge", "-1"], ("penalty is -1", "negative")),
+        (["fit", "log.parquet", "--out", "m", "--ridge", "inf"], ("--ridge is inf", "finite")),
+        (["fit", "log.parquet", "--out", "m", "--cluster", ","], ("cluster columns are ','",)),
+        (
+            ["fit", "l.csv", "--out", "m", "--checkpoint", "c", "--checkpoint-every", "-1"],
+            ("every -1 seconds", "0 or more"),
+        ),
+        (["sensitivity", "p", "--model", "m", "--most", "inf"], ("--most is inf", "finite")),
+        (["evaluate", "p", "--env", "linear", "--seed", "-1"], ("the seed is -1",)),
+        (
+            ["simulate", "linear", "--out", "l.parquet", "--episodes", "9" * 400],
+            ("--episodes", "more than 18 digits"),
+        ),
         (["fit", "log.parquet", "--out", "m", "--se", "best"], ("'best'", "unadjusted")),
         (["fit", "log.parquet", "--out", "m", "--passes", "3"], ("--passes", "sgda", "exact")),
         (["fit", "--out", "m", "--moments", "s", "--phi", "poly2"], ("--phi", "moments")),

@@ -326,10 +326,24 @@ def test_an_end_that_cannot_be_imported_cannot_be_saved(linear_model, end, tmp_p
     assert not (tmp_path / "policy").exists()
 
 
-@pytest.mark.parametrize("x", [[1.0], [[1.0, 2.0, 3.0]], [[1.0, np.nan]], 3.0])
+@pytest.mark.parametrize(
+    "x", [[1.0], [[1.0, 2.0, 3.0]], [[1.0, np.nan]], 3.0, "one", [["a", "b"]], [[1.0], [1.0, 2.0]]]
+)
 def test_states_of_the_wrong_shape_are_refused(linear_model, x):
     with pytest.raises(InputError, match="state"):
         plan(linear_model(), "quadratic", (-1, 1), method="mpc")(x)
+
+
+@pytest.mark.parametrize("step", [-1, 1.5, "0", None])
+def test_steps_that_are_none_are_refused(linear_model, step):
+    policy = plan(linear_model(), "quadratic", (-1, 1), method="mpc")
+    with pytest.raises(InputError, match="expected a whole number from 0 on"):
+        policy([1.0, 2.0], step)
+
+
+def test_no_states_take_no_actions(linear_model):
+    policy = plan(linear_model(), "quadratic", (-1, 1), method="mpc")
+    assert policy(np.zeros((0, 2))).shape == (0, 2)
 
 
 def test_bad_settings_of_mpc():

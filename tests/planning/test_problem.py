@@ -109,6 +109,9 @@ def test_reward_words(word, wanted):
         ("quadratic:weigth=1", "no setting 'weigth'; did you mean 'weight'?"),
         ("quadratic:weight=a", "weight=a in the reward"),
         ("quadratic:weight", "is not a number"),
+        ("quadratic:weight=1,weight=2", "weight is given twice in the reward"),
+        ("quadratic:target=nan", "target=nan in the reward 'quadratic:target=nan' is not a finite"),
+        ("linear:state=1;inf", "state=1;inf in the reward 'linear:state=1;inf' is not a finite"),
         ("linear:constant=1;2", "constant"),
         (
             "quadratic:weight=1;2;3",

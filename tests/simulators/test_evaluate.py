@@ -221,6 +221,7 @@ def test_an_amount_of_one_episode_has_no_interval():
         (lambda env: ivvi.evaluate({"zero": push}, env), "a policy is called 'zero'"),
         (lambda env: ivvi.evaluate(push, env, against=("zero",), episodes=0), "episodes is 0"),
         (lambda env: roll_out(env.world, push, episodes=2, horizon=0), "horizon is 0"),
+        (lambda env: ivvi.evaluate(push, env, against=("zero",), seed=-1), "the seed is -1"),
     ],
 )
 def test_bad_evaluations(env, call, fact):
@@ -347,7 +348,35 @@ def test_plans_that_are_refused(saved, tmp_path, options, fact):
         (("--state", "1,b"), "--state '1,b'"),
         (("--state", "1,nan"), "finite"),
         (("--state", "1,2", "--step", 1000), "the plan has the steps 0 to "),
+        (("--state", "1,2", "--out", "advice.txt"), "advice.txt has no known ending; .parquet, "),
+        (("--state", "1,2", "--out", "advice"), "advice has no known ending; .parquet, .csv"),
     ],
 )
 def test_states_that_are_refused(saved, options, fact):
     assert_refused(run("act", saved / "policy", *options), fact)
+
+
+@pytest.mark.parametrize(
+    ("table", "fact"),
+    [
+        ("x0,x1\n1,2\n3,\n,4\n", "no finite number in column 'x1', row 1 (from 0)"),
+        ("x0,x1\n1,2\ninf,3\n", "no finite number in column 'x0', row 1 (from 0)"),
+        ("x0,x1\n1,a\n", "column 'x1' of"),
+    ],
+)
+def test_a_table_of_states_names_the_bad_cell(saved, table, fact, tmp_path):
+    (tmp_path / "states.csv").write_text(table)
+    assert_refused(run("act", saved / "policy", "--states", tmp_path / "states.csv"), fact)
+
+
+def test_the_ending_decides_the_format(saved, tmp_path):
+    done = run("act", saved / "policy", "--state", "1,2", "--out", tmp_path / "advice.csv")
+    assert done.code == 0, done
+    header, row = csv.reader((tmp_path / "advice.csv").read_text().splitlines())
+    assert header == ["x0", "x1", "a0", "a1"]
+    assert [float(v) for v in row[:2]] == [1.0, 2.0]
+
+
+def test_a_policy_for_other_states_is_refused(saved):
+    result = run("evaluate", saved / "policy", "--env", "linear", "--dim", 3)
+    assert_refused(result, "'policy' is for 2 states and 2 actions; the simulator", "has 3 and 3")

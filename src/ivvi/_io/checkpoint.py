@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ivvi._io.files import Saved, checked_output, load_file, nest, remove_file, save_file, unnest
-from ivvi.errors import FileError
+from ivvi.errors import FileError, InputError
 
 KIND = "checkpoint"
 
@@ -41,6 +41,10 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | os.PathLike[str], every: float = 30.0) -> None:
+        if not every >= 0:
+            raise InputError(
+                f"a checkpoint every {every:g} seconds is asked for; expected 0 or more"
+            )
         self.path, self.every = Path(path), every
         self._key: dict[str, Any] = {}
         self._stages: dict[str, Saved] = {}

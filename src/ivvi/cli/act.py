@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,6 +13,8 @@ from ivvi.cli.options import Force, Json, Seed
 from ivvi.cli.read_numbers import read_states
 from ivvi.cli.terminal import check_json_target, emit_json, say, warn
 from ivvi.errors import InputError
+
+ENDINGS = (".parquet", ".csv")
 
 
 def act(  # noqa: PLR0913
@@ -22,7 +24,8 @@ def act(  # noqa: PLR0913
         Path | None, typer.Option(help="Table of states (Parquet, CSV), columns as in the log.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Parquet file for the states with their actions.")
+        Path | None,
+        typer.Option(help="File for the states with their actions, .parquet or .csv."),
     ] = None,
     model: Annotated[
         Path | None,
@@ -34,16 +37,15 @@ def act(  # noqa: PLR0913
     force: Force = False,
 ) -> None:
     """Say what a policy does in one state, or in each row of a table."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from ivvi._io.files import atomic_file, checked_output
+    from ivvi._io.files import checked_output
     from ivvi.planning.plan import weakness
     from ivvi.planning.policy import load_policy
 
     if (state is None) == (states is None):
         raise InputError("give either --state or --states")
     if out is not None:
+        if out.suffix not in ENDINGS:
+            raise InputError(f"--out {out} has no known ending; {', '.join(ENDINGS)} are known")
         checked_output(out, force=force)
     check_json_target(json, force=force, out=out)
     loaded = load_policy(policy)
@@ -67,8 +69,7 @@ def act(  # noqa: PLR0913
         columns |= {} if sure.outside is None else {"outside": sure.outside}
     if out is not None:
         columns = {name: x[:, i] for i, name in enumerate(names.state)} | columns
-        with atomic_file(out, force=force) as temporary:
-            pq.write_table(pa.table(columns), temporary)
+        _write(columns, out, force=force)
         say(f"{out}: {len(x):,} states with their actions", quiet=json == "-")
     elif json != "-":
         table = csv.writer(sys.stdout, lineterminator="\n")
@@ -76,3 +77,18 @@ def act(  # noqa: PLR0913
         rows = zip(*columns.values(), strict=True)
         table.writerows([f"{value:.10g}" for value in row] for row in rows)
     emit_json(facts, json, force=force)
+
+
+def _write(columns: dict[str, Any], out: Path, *, force: bool) -> None:
+    """Write a table in the format of the path's ending."""
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet as pq
+
+    from ivvi._io.files import atomic_file
+
+    with atomic_file(out, force=force) as temporary:
+        if out.suffix == ".csv":
+            pa.csv.write_csv(pa.table(columns), temporary)
+        else:
+            pq.write_table(pa.table(columns), temporary)

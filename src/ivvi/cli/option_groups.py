@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from ivvi.cli.terminal import peak_memory, steps_shown
+from ivvi.errors import InputError, check_seed
 
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Log each step to stderr; show tracebacks.")
@@ -34,6 +36,7 @@ def as_command(verb: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(verb)
     def run(*, verbose: bool = False, **options: Any) -> None:
+        _check_numbers(options)
         for name, group in groups.items():
             options[name] = group(**{f.name: options.pop(f.name) for f in fields(group)})
         if not verbose:
@@ -50,6 +53,17 @@ def as_command(verb: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     run.__annotations__ = {option.name: option.annotation for option in shown}
     return run
+
+
+def _check_numbers(options: Mapping[str, Any]) -> None:
+    """Refuse numbers that no verb can use: not finite, or larger than the machine's own."""
+    for name, value in options.items():
+        option = f"--{name.replace('_', '-')}"
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"{option} is {value}; expected a finite number")
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise InputError(f"{option} is a number of more than 18 digits; expected a smaller one")
+    check_seed(options.get("seed", 0))
 
 
 def _options(group: Any) -> Iterator[inspect.Parameter]:

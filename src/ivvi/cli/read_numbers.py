@@ -44,6 +44,7 @@ def read_columns(path: Path, names: tuple[str, ...]) -> Any:
     """Read named numeric columns of a table, (rows, columns)."""
     import numpy as np
 
+    from ivvi.logs.arrow import check_numeric
     from ivvi.logs.readers import open_table
 
     table = open_table(str(path))
@@ -51,10 +52,17 @@ def read_columns(path: Path, names: tuple[str, ...]) -> Any:
         if name not in table.schema.names:
             hint = nearest(name, table.schema.names)
             raise ColumnError(f"{path} has no column {name!r}{hint}")
+    check_numeric(table.schema, names, str(path))
     parts = [
         np.column_stack([np.asarray(batch.column(name), dtype=np.float64) for name in names])
         for batch in table.batches(names, names, 1 << 16)
     ]
     if not parts or not sum(map(len, parts)):
         raise DataError(f"{path} has no rows")
-    return np.concatenate(parts)
+    found = np.concatenate(parts)
+    if not np.isfinite(found).all():
+        row, column = np.argwhere(~np.isfinite(found))[0]
+        raise DataError(
+            f"{path} has no finite number in column {names[column]!r}, row {row} (from 0)"
+        )
+    return found

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
 
-from ivvi.errors import InputError
+from ivvi.errors import InputError, check_seed
 from ivvi.features.blocks import Array
 from ivvi.logs import ArrowTable, Log, Roles
 
@@ -109,6 +109,7 @@ def roll_out(
     for name, value in (("episodes", episodes), ("horizon", horizon)):
         if value < 1:
             raise InputError(f"{name} is {value}; expected at least 1")
+    check_seed(seed)
     with jax.enable_x64(True):
         keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(jnp.arange(episodes))
         if hasattr(policy, "act") and hasattr(policy, "begin"):

@@ -92,7 +92,8 @@ def is_moderate(values: NDArray[Any]) -> bool:
 
 def too_large(values: NDArray[Any]) -> Bools:
     """Tell which values are finite and beyond `LARGEST`, (n,)."""
-    return (np.abs(values) > LARGEST) & np.isfinite(values)
+    large: Bools = (np.abs(values) > LARGEST) & np.isfinite(values)
+    return large
 
 
 def is_present(column: pa.Array) -> bool:

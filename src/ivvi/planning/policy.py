@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,16 @@ class Policy:
 
     def __call__(self, x: Any, step: int = 0) -> np.ndarray:
         """Return actions (n, d_a) for states (n, d_x), or (d_a,) for one state (d_x,)."""
-        states = np.asarray(x, dtype=np.float64)
         names = self.problem.model.state
+        try:
+            states = np.asarray(x, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"the states are no table of numbers ({error}); expected (n, {len(names)}) or "
+                f"({len(names)},) ({', '.join(names)})"
+            ) from error
+        if not isinstance(step, Integral) or step < 0:
+            raise InputError(f"the step is {step!r}; expected a whole number from 0 on")
         if states.ndim not in (1, 2) or states.shape[-1] != len(names):
             raise InputError(
                 f"states of shape {states.shape} were given; expected (n, {len(names)}) or "
@@ -60,6 +69,8 @@ class Policy:
         if not np.isfinite(states).all():
             raise InputError("a state holds values that are not finite numbers")
         check_steps(self, step + 1)
+        if not len(states):
+            return np.empty((0, self.problem.actions.dim))
         with jax.enable_x64(True):
             decision = Decision.of(self)
             actions = _compiled(decision)(decision.numbers, np.atleast_2d(states), step)

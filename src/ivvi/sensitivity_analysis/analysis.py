@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any
@@ -144,8 +145,8 @@ def _check(level: float, most: float, episodes: int, draws: int) -> None:
         ("episodes", episodes, 0),
         ("draws", draws, -1),
     ):
-        if not value > least:
-            raise InputError(f"{name} is {value}; expected a number above {least}")
+        if not least < value < math.inf:
+            raise InputError(f"{name} is {value}; expected a finite number above {least}")
 
 
 def _gain_lost(

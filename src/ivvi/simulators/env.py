@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from ivvi._io.files import atomic_file
 from ivvi.dynamics.gym import SimulatedEnv
-from ivvi.errors import InputError
+from ivvi.errors import InputError, check_seed
 from ivvi.logs import SOURCE_KEY, ArrowTable, Log, Schema
 from ivvi.rewards import Function, Reward, is_reward
 from ivvi.simulators.world import World
@@ -93,8 +93,7 @@ class ConfoundedEnv(SimulatedEnv):
     ) -> Iterator[pa.RecordBatch]:
         episodes = _positive("episodes", self.world.episodes if episodes is None else episodes)
         horizon = _positive("horizon", self.world.horizon if horizon is None else horizon)
-        if not 0 <= seed < 2**63:
-            raise InputError(f"the seed is {seed}; expected a number from 0 to 2^63 - 1")
+        check_seed(seed)
         at_once = max(1, ROWS_AT_ONCE // horizon)
         for first in range(0, episodes, at_once):
             numbers = np.arange(first, min(first + at_once, episodes))

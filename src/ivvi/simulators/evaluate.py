@@ -168,8 +168,9 @@ def evaluate(
     if not named and not against:
         raise InputError("no policy was given to evaluate")
     steps = env.world.horizon if horizon is None else horizon
-    for policy in named.values():
+    for name, policy in named.items():
         check_steps(policy, steps)
+        _check_width(name, policy, env)
     everyone = {word: _baseline(word, env, planner, steps) for word in against} | named
     logger.info("running %s for %d episodes of %d steps", ", ".join(everyone), episodes, steps)
     rewards = {
@@ -246,6 +247,19 @@ def decompose(
         Average.of(model_own - world_own),
         Average.of(world_best - world_own),
     )
+
+
+def _check_width(name: str, policy: Any, env: ConfoundedEnv) -> None:
+    """Refuse a plan for other states or actions than those of the simulator."""
+    if not isinstance(policy, Policy):
+        return
+    model, world = policy.problem.model, env.world
+    found, wanted = (len(model.state), len(model.action)), (world.d_x, world.d_a)
+    if found != wanted:
+        raise InputError(
+            f"the policy {name!r} is for {found[0]} states and {found[1]} actions; the simulator "
+            f"{world.name} has {wanted[0]} and {wanted[1]}"
+        )
 
 
 def _baseline(word: str, env: ConfoundedEnv, planner: Any, horizon: int) -> Any:

@@ -75,6 +75,8 @@ class StandardErrors:
             raise InputError(f"a bandwidth is given, but the standard errors are {self.kind}")
         if self.cluster and self.kind not in BY_CLUSTER:
             raise InputError(f"cluster columns are given, but the standard errors are {self.kind}")
+        if self.cluster and not self.columns:
+            raise InputError(f"the cluster columns are {self.cluster!r}, which names none")
         most = 1 if self.kind in ("cr2", "wild") else 2
         if len(self.columns) > most:
             raise InputError(
