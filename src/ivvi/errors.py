@@ -40,6 +40,10 @@ class FileError(InputError):
     """A file cannot be read, is not what it claims to be, or must not be overwritten."""
 
 
+class TrustError(InputError):
+    """A saved file would import something that its reader has not said to trust."""
+
+
 class IvviWarning(UserWarning):
     """Base of all warnings of this package."""
 

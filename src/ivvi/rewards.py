@@ -18,7 +18,7 @@ import numpy as np
 from ivvi._io.files import as_tuples
 from ivvi.errors import FileError, InputError, hint, nearest
 from ivvi.features.blocks import Array
-from ivvi.features.custom_block import import_function, import_path
+from ivvi.features.custom_block import import_function, import_path, import_saved
 
 Numbers = tuple[float, ...]
 WORDS = ("quadratic", "linear", "learned")
@@ -247,6 +247,10 @@ def reward_to_json(reward: Any) -> dict[str, Any]:
 def reward_from_json(value: Mapping[str, Any], model: Any) -> Reward:
     """Rebuild a reward from `reward_to_json`."""
     settings = {k: as_tuples(v) for k, v in value.items() if k != "kind"}
+    if "function" in settings or "model" in settings:
+        raise FileError("the saved reward holds a function or a model itself")
+    if value.get("kind") == Function.kind:
+        import_saved(settings.get("path"))
     try:
         return make_reward(KINDS[value.get("kind")](**settings), model)
     except (KeyError, TypeError) as error:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.interpolate import BSpline
 
 import ivvi
+from ivvi._io.trust import trusting
 from ivvi.errors import DataError, FileError, InputError
 from ivvi.features.blocks import Constant, Fourier, Interactions, OneHot, Power, Spline
 from ivvi.features.custom_block import Custom
@@ -174,7 +175,8 @@ def test_maps_concatenate_their_blocks(features):
 
 
 def test_maps_survive_json(features):
-    again = FeatureMap.from_json(json.loads(json.dumps(features.to_json(), allow_nan=False)))
+    with trusting("a map", __name__):
+        again = FeatureMap.from_json(json.loads(json.dumps(features.to_json(), allow_nan=False)))
     assert again == features
     assert hash(again) == hash(features)
     x, u = rows(seed=4)
@@ -395,8 +397,8 @@ def test_custom_checks_the_number_of_columns():
 )
 def test_custom_functions_that_cannot_be_found(path, message):
     block = {"kind": "Custom", "path": path, "columns": ["c"], "of": "both"}
-    with pytest.raises(FileError, match=message):
-        FeatureMap.from_json({"blocks": [block]})(*rows())
+    with pytest.raises(FileError, match=message), trusting("a map", path.partition(":")[0]):
+        FeatureMap.from_json({"blocks": [block]})
 
 
 def test_two_lambdas_do_not_replace_each_other():

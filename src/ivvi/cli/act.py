@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ivvi.cli.options import Force, Json, Seed
+from ivvi.cli.options import Force, Json, Seed, Trust, trusted
 from ivvi.cli.read_numbers import read_states
 from ivvi.cli.terminal import check_json_target, emit_json, say, warn
 from ivvi.errors import InputError
@@ -33,6 +33,7 @@ def act(  # noqa: PLR0913
     ] = None,
     step: Annotated[int, typer.Option(help="Step of the episode, for plans that end.")] = 0,
     seed: Seed = 0,
+    trust: Trust = "",
     json: Json = None,
     force: Force = False,
 ) -> None:
@@ -48,7 +49,7 @@ def act(  # noqa: PLR0913
             raise InputError(f"--out {out} has no known ending; {', '.join(ENDINGS)} are known")
         checked_output(out, force=force)
     check_json_target(json, force=force, out=out)
-    loaded = load_policy(policy)
+    loaded = load_policy(policy, trust=trusted(trust))
     names, horizon = loaded.problem.model, loaded.problem.horizon
     if not 0 <= step < horizon:
         raise InputError(f"--step is {step}; the plan has the steps 0 to {horizon - 1}")
@@ -62,8 +63,9 @@ def act(  # noqa: PLR0913
     facts |= {"warnings": list(doubts)}
     if model is not None:
         from ivvi.evaluation import stability
+        from ivvi.fitting import load_fit
 
-        sure = stability(loaded, model, x, seed=seed)
+        sure = stability(loaded, load_fit(model, trust=trusted(trust)), x, seed=seed)
         facts |= sure.to_json()
         columns |= {"agreement": sure.agreement}
         columns |= {} if sure.outside is None else {"outside": sure.outside}

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ivvi.cli.options import Force, Json, Seed, folder_names
+from ivvi.cli.options import Force, Json, Seed, Trust, folder_names, trusted
 from ivvi.cli.terminal import check_json_target, emit_json, say
 
 
@@ -30,6 +30,7 @@ def evaluate(  # noqa: PLR0913
         Path | None, typer.Option(help="Draw the reward of each step with 95% bands (PNG, SVG).")
     ] = None,
     seed: Seed = 0,
+    trust: Trust = "",
     json: Json = None,
     force: Force = False,
 ) -> None:
@@ -44,7 +45,9 @@ def evaluate(  # noqa: PLR0913
     check_json_target(json, force=force, out=plot)
     baselines = tuple(filter(None, against.split(",")))
     names = folder_names(list(map(str, policies)), baselines)
-    loaded = {name: load_policy(path) for name, path in zip(names, policies, strict=True)}
+    allowed = trusted(trust)
+    pairs = zip(names, policies, strict=True)
+    loaded = {name: load_policy(path, trust=allowed) for name, path in pairs}
     world = make_env(env, dim=dim, setting=setting, ratings=ratings)
     found = evaluate_policies(
         loaded,

@@ -17,9 +17,11 @@ from ivvi.cli.options import (
     Json,
     OptionalSource,
     Seed,
+    Trust,
     Unidentified,
     command_line,
     refuse_given,
+    trusted,
     words,
 )
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say, warn
@@ -126,6 +128,7 @@ def fit(  # noqa: PLR0913
     all_outputs: Annotated[bool, typer.Option(help="Print the table of every output.")] = False,
     dask: DaskOptions,
     seed: Seed = 0,
+    trust: Trust = "",
     json: Json = None,
     force: Force = False,
 ) -> None:
@@ -147,7 +150,7 @@ def fit(  # noqa: PLR0913
     else:
         for group in (columns, features):
             refuse_given(group, "is for logs; moments have their own columns and features")
-        logs = _load_moments(moments, state, client)
+        logs = _load_moments(moments, state, client, trusted(trust))
     with progress("reading", getattr(logs, "num_rows", None)) as bar:
         found = estimate(
             logs,
@@ -190,7 +193,7 @@ def _check_outputs(out: Path, json: str | None, report: Path | None, *, force: b
         check_page(report, force=force)
 
 
-def _load_moments(path: Path, checkpoint: Any, client: Any) -> Any:
+def _load_moments(path: Path, checkpoint: Any, client: Any, trust: tuple[str, ...]) -> Any:
     """Return sums in the place of a log."""
     from ivvi.fitting import load_moments
 
@@ -198,4 +201,4 @@ def _load_moments(path: Path, checkpoint: Any, client: Any) -> Any:
         raise InputError("--checkpoint is for logs; moments are read at once")
     if client is not None:
         raise InputError("--scheduler and --workers are for logs; moments are read at once")
-    return load_moments(path)
+    return load_moments(path, trust=trust)

@@ -14,7 +14,9 @@ from ivvi.cli.options import (
     Json,
     Seed,
     Source,
+    Trust,
     refuse_given,
+    trusted,
 )
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say, warn
 
@@ -35,6 +37,7 @@ def moments(  # noqa: PLR0913
         bool, typer.Option("--by-episode", help="Keep the sums of each episode too.")
     ] = False,
     seed: Seed = 0,
+    trust: Trust = "",
     json: Json = None,
     force: Force = False,
 ) -> None:
@@ -52,7 +55,7 @@ def moments(  # noqa: PLR0913
     else:
         for group in (columns, features):
             refuse_given(group, "is taken from --like; expected one of both", ("drop_missing",))
-        known = load_moments(like)
+        known = load_moments(like, trust=trusted(trust))
         logs = open_like(log, known.roles, drop_missing=columns.drop_missing)
         design = known.moments.design
     with progress("reading", logs.num_rows) as bar:
@@ -63,6 +66,7 @@ def moments(  # noqa: PLR0913
 def merge(
     sources: Annotated[list[Path], typer.Argument(help="Folders that `ivvi moments` wrote.")],
     out: Out,
+    trust: Trust = "",
     json: Json = None,
     force: Force = False,
 ) -> None:
@@ -72,7 +76,7 @@ def merge(
 
     checked_output(out, force=force)
     check_json_target(json, force=force, out=out)
-    first, *others = map(load_moments, sources)
+    first, *others = (load_moments(source, trust=trusted(trust)) for source in sources)
     _finish(sum(others, first), out, json, force=force)
 
 

@@ -31,9 +31,21 @@ Where = Annotated[
     str | None,
     typer.Option(help="Keep the rows that pass: \"age >= 18 and ward != 'ICU'\". Others are gaps."),
 ]
+Trust = Annotated[
+    str,
+    typer.Option(
+        "--trust",
+        help="Packages, with commas, whose functions saved models and policies may import.",
+    ),
+]
 Unidentified = Annotated[
     bool, typer.Option("--allow-unidentified", help="Accept the minimum-norm solution.")
 ]
+
+
+def trusted(text: str) -> tuple[str, ...]:
+    """Return the packages that ``--trust`` names."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def command_line(context: typer.Context) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ivvi.cli.options import Force, Json, Seed
+from ivvi.cli.options import Force, Json, Seed, Trust, trusted
 from ivvi.cli.read_numbers import numbers, read_columns
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say, warn
 from ivvi.errors import InputError, PlanningWarning
@@ -65,6 +65,7 @@ def plan(  # noqa: PLR0913
         str, typer.Option(help="Of caution: best, usual, zero, or an action, as 0.5,1.")
     ] = "best",
     seed: Seed = 0,
+    trust: Trust = "",
     json: Json = None,
     force: Force = False,
 ) -> None:
@@ -78,7 +79,7 @@ def plan(  # noqa: PLR0913
     check_json_target(json, force=force, out=out)
     if lookahead is not None and method != "mpc":
         raise InputError(f"--lookahead is for mpc; the method is {method}")
-    loaded = load_model(model)
+    loaded = load_model(model, trust=trusted(trust))
     actions = _actions(loaded.action, action_low, action_high, action_set, binary=binary)
     if budget is not None and method != "auto":
         raise InputError(f"--budget is for auto; the method is {method}")

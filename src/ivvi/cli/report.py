@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ivvi.cli.options import Force, Json
+from ivvi.cli.options import Force, Json, Trust, trusted
 from ivvi.cli.terminal import check_json_target, emit_json, say
 from ivvi.errors import FileError, InputError
 
@@ -32,6 +32,7 @@ def report(
     value: Annotated[
         Path | None, typer.Option(help="What `ivvi value --json` wrote about it, shown too.")
     ] = None,
+    trust: Trust = "",
     json: Json = None,
     force: Force = False,
 ) -> None:
@@ -45,7 +46,7 @@ def report(
     if kind != "model" and (policy or value):
         raise InputError(f"--policy and --value are for models; {folder} is a {kind}")
     if kind == "model":
-        page = _of_model(folder, policy, value)
+        page = _of_model(folder, policy, value, trusted(trust))
     else:
         page = _of_demo(folder) if kind == "demo" else _of_reproduction(folder)
     write_page(page, target, force=force)
@@ -71,16 +72,18 @@ def _kind(folder: Path) -> str:
     )
 
 
-def _of_model(folder: Path, policy: Path | None, value: Path | None) -> Page:
+def _of_model(
+    folder: Path, policy: Path | None, value: Path | None, trust: tuple[str, ...]
+) -> Page:
     from ivvi._io.files import read_json
     from ivvi.fitting import load_fit
     from ivvi.planning.policy import load_policy
     from ivvi.reporting.fit_page import fit_page
     from ivvi.reporting.fit_view import FitView
 
-    fitted = FitView(load_fit(folder), str(folder))
+    fitted = FitView(load_fit(folder, trust=trust), str(folder))
     worth = None if value is None else read_json(value)
-    return fit_page(fitted, None if policy is None else load_policy(policy), worth)
+    return fit_page(fitted, None if policy is None else load_policy(policy, trust=trust), worth)
 
 
 def _of_demo(folder: Path) -> Page:

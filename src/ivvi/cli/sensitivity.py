@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ivvi.cli.options import Force, Json, Seed
+from ivvi.cli.options import Force, Json, Seed, Trust, trusted
 from ivvi.cli.read_numbers import read_states
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say
 
@@ -42,6 +42,7 @@ def sensitivity(  # noqa: PLR0913
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the gains (PNG, SVG, PDF).")] = None,
     seed: Seed = 0,
+    trust: Trust = "",
     json: Json = None,
     force: Force = False,
 ) -> None:
@@ -54,16 +55,16 @@ def sensitivity(  # noqa: PLR0913
 
     check_figure(plot, force=force)
     check_json_target(json, force=force, out=plot)
-    loaded = load_policy(policy)
+    loaded = load_policy(policy, trust=trusted(trust))
     names = loaded.problem.model.state
-    fit, rows = load_fit(model), None
+    fit, rows = load_fit(model, trust=trusted(trust)), None
     if log is not None:
         rows = open_like(log, fit.roles, drop_missing=fit.counts.missing > 0)
     with progress("doubting", None) as bar:
         found = analyse(
             loaded,
             fit,
-            against=_rivals(against),
+            against=_rivals(against, trusted(trust)),
             violations=tuple(filter(None, violations.split(","))),
             states=read_states(names, state, states, "--state"),
             starts=read_states(names, start, starts, "--start"),
@@ -83,9 +84,10 @@ def sensitivity(  # noqa: PLR0913
     emit_json(found.to_json(), json, force=force)
 
 
-def _rivals(text: str) -> Any:
+def _rivals(text: str, trust: tuple[str, ...]) -> Any:
     """Return the rivals that words and folders name."""
     from ivvi.planning.policy import load_policy
 
     words = [word for word in text.split(",") if word]
-    return {word: load_policy(word) if Path(word).is_dir() else word for word in words}
+    folders = {word: Path(word).is_dir() for word in words}
+    return {w: load_policy(w, trust=trust) if folders[w] else w for w in words}

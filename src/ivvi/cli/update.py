@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ivvi.cli.options import DropMissing, Force, Json, Source, Unidentified, Where
+from ivvi.cli.options import DropMissing, Force, Json, Source, Trust, Unidentified, Where, trusted
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say, warn
 from ivvi.errors import InputError
 
@@ -30,6 +30,7 @@ def update(  # noqa: PLR0913
     wait: Annotated[
         float, typer.Option(min=0, help="Seconds to wait for another run that replaces the model.")
     ] = 600.0,
+    trust: Trust = "",
     json: Json = None,
     force: Force = False,
 ) -> None:
@@ -46,7 +47,7 @@ def update(  # noqa: PLR0913
     check_json_target(json, force=force, out=target)
     with locked(target, wait=wait):  # from reading to replacing, or a run between would be lost
         version = version_of(model, KIND) if out is None else None
-        known = load_fit(model)
+        known = load_fit(model, trust=trusted(trust))
         if not known.has_moments:
             raise InputError(f"{model} keeps no moments, so that nothing can be added to it")
         logs = open_like(log, known.roles, where=where, drop_missing=drop_missing)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ivvi.cli.options import Force, Json, Seed, folder_names
+from ivvi.cli.options import Force, Json, Seed, Trust, folder_names, trusted
 from ivvi.cli.read_numbers import read_states
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say
 
@@ -50,6 +50,7 @@ def value(  # noqa: PLR0913
         typer.Option(help="Columns to cluster by, from the log. [default: those of the fit]"),
     ] = None,
     seed: Seed = 0,
+    trust: Trust = "",
     json: Json = None,
     force: Force = False,
 ) -> None:
@@ -60,12 +61,12 @@ def value(  # noqa: PLR0913
     from ivvi.moments.shard import open_like
 
     check_json_target(json, force=force)
-    fit = load_fit(model)
-    valued = _policy(policy)
+    fit = load_fit(model, trust=trusted(trust))
+    valued = _policy(policy, trusted(trust))
     words = default_rivals(fit.model) if against is None else against.split(",")
     named = [word for word in words if word]
     names = folder_names(named, ("policy",))
-    rivals = {name: _policy(word) for name, word in zip(names, named, strict=True)}
+    rivals = {name: _policy(word, trusted(trust)) for name, word in zip(names, named, strict=True)}
     first = read_states(fit.roles.state, start, starts, "--start")
     shown = None
     if log is not None:
@@ -93,9 +94,9 @@ def value(  # noqa: PLR0913
     emit_json(found.to_json(), json, force=force)
 
 
-def _policy(word: str) -> Any:
+def _policy(word: str, trust: tuple[str, ...]) -> Any:
     """Return a policy from its folder, or the word of one that needs none."""
     from ivvi.evaluation.value_policy import RIVALS
     from ivvi.planning.policy import load_policy
 
-    return word if word in RIVALS else load_policy(word)
+    return word if word in RIVALS else load_policy(word, trust=trust)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ivvi._io.files import Saved, load_folder, save_folder
+from ivvi._io.trust import Trust, trusting
 from ivvi.dynamics.next_state import Categories, NoiseLaw, find_categories, next_state, noise_law
 from ivvi.errors import FileError, InputError
 from ivvi.features.blocks import Array, Constant, Power
@@ -415,11 +416,16 @@ class Dynamics:
             )
 
 
-def load_model(path: str | os.PathLike[str]) -> Dynamics:
-    """Load what `Dynamics.save` saved; nothing in it is executed."""
+def load_model(path: str | os.PathLike[str], *, trust: Trust = ()) -> Dynamics:
+    """Load what `Dynamics.save` saved.
+
+    Nothing in it is executed; features that were a user's function are imported by their path,
+    from the packages that are named in `trust` alone.
+    """
     document, arrays = load_folder(path, KIND)
     try:
-        return Dynamics.from_parts(document, arrays)
+        with trusting(path, trust):
+            return Dynamics.from_parts(document, arrays)
     except FileError as error:
         raise FileError(f"{path} is {error}") from error
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.trust import check_trusted
 from ivvi.errors import FileError, InputError
 from ivvi.features.blocks import Array, Plain
 
@@ -69,6 +70,19 @@ def import_path(function: Callable[..., Any]) -> tuple[str, bool]:
         return path, import_function(path) is function and not path.startswith("__main__:")
     except FileError:
         return path, False
+
+
+def import_saved(path: Any) -> Callable[..., Any]:
+    """Find the function ``module:name`` that a file names, if its reader trusts the module.
+
+    What a trusted module has imported from elsewhere is not trusted with it.
+    """
+    if not isinstance(path, str):
+        raise FileError(f"{path!r} is no import path; expected module:function")
+    check_trusted(path)
+    function = import_function(path)
+    check_trusted(path, str(getattr(function, "__module__", "")))
+    return function
 
 
 @cache

@@ -31,7 +31,7 @@ from ivvi.features.blocks import (
     Power,
     Spline,
 )
-from ivvi.features.custom_block import Custom
+from ivvi.features.custom_block import Custom, import_saved
 
 BLOCKS: dict[str | None, type] = {
     kind.__name__: kind for kind in (Constant, Power, Interactions, Spline, Fourier, OneHot, Custom)
@@ -118,6 +118,10 @@ class FeatureMap:
             kind = BLOCKS.get(entry.get("kind"))
             if kind is None:
                 raise FileError(f"unknown feature block {entry.get('kind')!r} in a saved model")
+            if "function" in settings:
+                raise FileError("not sound: a feature block holds a function itself")
+            if kind is Custom:
+                import_saved(settings.get("path"))
             try:
                 blocks.append(kind(**settings))
             except TypeError as error:

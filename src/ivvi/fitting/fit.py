@@ -14,12 +14,13 @@ from ivvi._io.files import Saved, content_hash, load_folder, nest, unnest
 from ivvi._io.records import Packer, Unpacker, field_types
 from ivvi._io.replacing import recover
 from ivvi._io.result import Records, TableResult
+from ivvi._io.trust import Trust, trusting
 from ivvi.diagnostics import Diagnostics, Statistic, difference
 from ivvi.diagnostics.text import WIDTH
 from ivvi.diagnostics.verdict import Verdict
 from ivvi.diagnostics.wald import combination, wald
 from ivvi.dynamics.model import KIND, Dynamics, InstrumentVerdict
-from ivvi.errors import FileError, InputError
+from ivvi.errors import FileError, InputError, TrustError
 from ivvi.estimators import Estimate
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.covariance.standard_errors import Resolved
@@ -334,26 +335,38 @@ class Fit(TableResult):
         return {"fit": facts}, arrays
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Fit:
-        """Load what `save` saved, all but the log; nothing in it is executed."""
+    def load(cls, path: str | os.PathLike[str], *, trust: Trust = ()) -> Fit:
+        """Load what `save` saved, all but the log.
+
+        Nothing in it is executed; features that were a user's function are imported by their
+        path, from the packages that are named in `trust` alone.
+        """
         document, arrays = load_folder(path, KIND)
-        facts = document.get("fit")
-        if facts is None:
+        if document.get("fit") is None:
             raise FileError(f"{path} was saved without its fit; save it with fit.save or ivvi fit")
         try:
-            model = Dynamics.from_parts(document, arrays)
-            design = Design.from_json(facts["design"])
-            moments = None
-            if facts.get("moments") is not None:
-                moments = Moments.restore(design, facts["moments"], unnest("moments", arrays))
-            unpacker = Unpacker(unnest("fit", arrays), {Design: design, Moments: moments})
-            fields = {n: t for n, t in field_types(cls).items() if n not in SAVED_BESIDE}
-            parts = {name: unpacker.unpack(kind, facts[name]) for name, kind in fields.items()}
-            inferred = unpacker.unpack(field_types(cls)["inference"], facts["inference"])
+            with trusting(path, trust):
+                return cls._from_parts(document, arrays)
+        except TrustError:
+            raise
         except FileError as error:
             raise FileError(f"{path} is {error}") from error
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise FileError(f"{path} is not a complete model: {error}") from error
+
+    @classmethod
+    def _from_parts(cls, document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Fit:
+        """Make a fit again from what was saved."""
+        facts = document["fit"]
+        model = Dynamics.from_parts(document, arrays)
+        design = Design.from_json(facts["design"])
+        moments = None
+        if facts.get("moments") is not None:
+            moments = Moments.restore(design, facts["moments"], unnest("moments", arrays))
+        unpacker = Unpacker(unnest("fit", arrays), {Design: design, Moments: moments})
+        fields = {n: t for n, t in field_types(cls).items() if n not in SAVED_BESIDE}
+        parts = {name: unpacker.unpack(kind, facts[name]) for name, kind in fields.items()}
+        inferred = unpacker.unpack(field_types(cls)["inference"], facts["inference"])
         return cls(**parts, inference=inferred, sample=model.rows)
 
     def __repr__(self) -> str:
@@ -361,12 +374,14 @@ class Fit(TableResult):
         return f"Fit({self.label}, {self.method}, n={self.estimate.n:,}, W {d_y} x {d_phi})"
 
 
-def load_fit(path: str | os.PathLike[str]) -> Fit:
-    """Load a fit that `Fit.save` or `ivvi fit` saved."""
-    return Fit.load(path)
+def load_fit(path: str | os.PathLike[str], *, trust: Trust = ()) -> Fit:
+    """Load a fit that `Fit.save` or `ivvi fit` saved; `trust` as for `Fit.load`."""
+    return Fit.load(path, trust=trust)
 
 
-def load_moments(path: str | os.PathLike[str]) -> Shard:
+def load_moments(path: str | os.PathLike[str], *, trust: Trust = ()) -> Shard:
     """Load moments that `ivvi moments` saved, or those that a saved model keeps."""
     recover(path)
-    return Fit.load(path).shard if (Path(path) / f"{KIND}.json").is_file() else Shard.load(path)
+    if (Path(path) / f"{KIND}.json").is_file():
+        return Fit.load(path, trust=trust).shard
+    return Shard.load(path, trust=trust)

@@ -12,6 +12,7 @@ from typing import Any
 
 from ivvi._io.checkpoint import Checkpoint
 from ivvi._io.files import content_hash, load_file, save_file
+from ivvi._io.trust import Trust, trusting
 from ivvi.errors import DataError, FileError, InputError, IvviWarning
 from ivvi.estimators import Estimate, Method
 from ivvi.estimators.registry import make_method, restore_method, settings_of
@@ -168,12 +169,13 @@ class Stream:
         save_file(path, KIND, facts, arrays)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Stream:
-        """Load what `save` saved, to go on."""
+    def load(cls, path: str | os.PathLike[str], *, trust: Trust = ()) -> Stream:
+        """Load what `save` saved, to go on; a user's features from the packages in `trust`."""
         facts, arrays = load_file(path, KIND)
         try:
             method = restore_method(facts["method"], facts["settings"])
-            state = State.restore(method, facts, arrays)
+            with trusting(path, trust):
+                state = State.restore(method, facts, arrays)
             maps = state.design.phi, state.design.psi
             stream = cls(*maps, method=method, **facts["columns"])
         except (KeyError, TypeError, AttributeError) as error:

@@ -18,6 +18,7 @@ import numpy as np
 
 from ivvi._io.checkpoint import Checkpoint
 from ivvi._io.files import Saved, as_tuples, content_hash, load_folder, save_folder
+from ivvi._io.trust import Trust, trusting
 from ivvi.errors import DataError, FileError, InputError
 from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap
@@ -130,11 +131,12 @@ class Shard:
         return save_folder(path, KIND, *self.saved(), force=force)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Shard:
-        """Load what `save` saved."""
+    def load(cls, path: str | os.PathLike[str], *, trust: Trust = ()) -> Shard:
+        """Load what `save` saved; features that were a user's function from `trust` alone."""
         facts, arrays = load_folder(path, KIND)
         try:
-            return cls.restore(facts, arrays)
+            with trusting(path, trust):
+                return cls.restore(facts, arrays)
         except FileError as error:
             raise FileError(f"{path} is {error}") from error
         except (KeyError, TypeError, AttributeError) as error:

@@ -20,7 +20,7 @@ from ivvi._io.files import Saved
 from ivvi.actions import Actions
 from ivvi.errors import FileError, InputError
 from ivvi.features.blocks import Array
-from ivvi.features.custom_block import import_function, import_path
+from ivvi.features.custom_block import import_path, import_saved
 from ivvi.planning.problem import Problem, Rule
 from ivvi.planning.simple_rules import HeldRule, UsualRule, held_actions
 
@@ -44,7 +44,7 @@ class Follow:
         cls, problem: Problem, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
     ) -> Follow:
         """Find the function again."""
-        return cls(problem.actions, import_function(settings["path"]))
+        return cls(problem.actions, import_saved(settings["path"]))
 
     def begin(self, n: int) -> Any:
         """Nothing is remembered."""

@@ -14,12 +14,13 @@ import jax
 import numpy as np
 
 from ivvi._io.files import load_folder, nest, save_folder, unnest
+from ivvi._io.trust import Trust, trusting
 from ivvi.actions import Actions
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.rollout import Decision
 from ivvi.errors import FileError, InputError
 from ivvi.features.blocks import Array
-from ivvi.features.custom_block import import_function, import_path
+from ivvi.features.custom_block import import_path, import_saved
 from ivvi.planning import RULES
 from ivvi.planning.comparison import Comparison
 from ivvi.planning.problem import Problem, Rule
@@ -118,13 +119,21 @@ def check_steps(policy: Any, steps: int) -> None:
         )
 
 
-def load_policy(path: str | os.PathLike[str]) -> Policy:
+def load_policy(path: str | os.PathLike[str], *, trust: Trust = ()) -> Policy:
     """Load what `Policy.save` saved.
 
-    Nothing in it is executed, but a reward, features or an end that were a user's function
-    are imported by their path; they must be where they were.
+    Nothing in it is executed. A reward, features, an end or a fallback that were a user's
+    function are imported by their path, from the packages that are named in `trust` alone.
     """
     document, arrays = load_folder(path, KIND)
+    with trusting(path, trust):
+        return _from_parts(path, document, arrays)
+
+
+def _from_parts(
+    path: str | os.PathLike[str], document: dict[str, Any], arrays: dict[str, np.ndarray]
+) -> Policy:
+    """Make a policy again from what was saved."""
     try:
         model = Dynamics.from_parts(document["model"], unnest("model", arrays))
         terminal = document["terminal"]
@@ -134,7 +143,7 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
             Actions.from_json(document["actions"]),
             int(document["horizon"]),
             float(document["discount"]),
-            terminal=None if terminal is None else import_function(terminal),
+            terminal=None if terminal is None else import_saved(terminal),
         )
         settings = dict(document["rule"])
         make = RULES[settings.pop("kind")]

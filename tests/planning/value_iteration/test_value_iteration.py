@@ -22,7 +22,7 @@ def test_a_saved_policy_acts_alike(simulator_model, settings, tmp_path):
         discount=0.9,
         method=ValueIteration(nodes=16, **settings),
     )
-    again = load_policy(policy.save(tmp_path / "policy"))
+    again = load_policy(policy.save(tmp_path / "policy"), trust="value_problems")
     x = np.linspace(-2, 3, 8)[:, None]
     for h in (0, 5):
         np.testing.assert_array_equal(again(x, h), policy(x, h))

@@ -1,0 +1,46 @@
+"""Which packages a saved file may import from: none, unless the caller of `load` says so.
+
+A model or a policy with a user's function in it names that function by ``module:name``. To import
+a module is to run it, so that a forged file could run anything. Whoever loads a file therefore
+says which packages are trusted (`trusting`); what is rebuilt from the file asks `check_trusted`
+before it imports.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+from ivvi.errors import TrustError
+
+Trust = str | tuple[str, ...] | list[str]
+"""Packages or modules, which stand for all that is in them."""
+_TRUSTED: ContextVar[tuple[str, ...]] = ContextVar("trusted", default=())
+
+
+@contextlib.contextmanager
+def trusting(path: str | os.PathLike[str], trust: Trust) -> Iterator[None]:
+    """Trust these packages, and no others, while the file `path` is rebuilt."""
+    token = _TRUSTED.set((trust,) if isinstance(trust, str) else tuple(trust))
+    try:
+        yield
+    except TrustError as error:
+        raise TrustError(f"{path} {error}") from error
+    finally:
+        _TRUSTED.reset(token)
+
+
+def check_trusted(path: object, module: str | None = None) -> None:
+    """Refuse to import the function ``module:name`` from a package that is not trusted.
+
+    `module` is where the function turned out to be defined, if it is known.
+    """
+    named = str(path).partition(":")[0] if module is None else module
+    if not any(f"{named}.".startswith(f"{known}.") for known in _TRUSTED.get()):
+        package = named.partition(".")[0]
+        raise TrustError(
+            f"would import {str(path)!r}, which runs code of {named}; if you trust it, load it "
+            f"with trust=({package!r},), or --trust {package}"
+        )
