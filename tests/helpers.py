@@ -15,6 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from ivvi._io.files import _checksum
 from ivvi.cli.main import main
 
 ROOT = Path(__file__).parents[1]
@@ -115,6 +116,18 @@ def assert_refused(result, *facts):
     assert result.err.endswith("\n")
     for fact in facts:
         assert fact in result.err
+
+
+def forge(folder, change):
+    """Change the JSON of a saved folder and sign it again."""
+    (described,) = folder.glob("*.json")
+    document = json.loads(described.read_text())
+    del document["checksum"]
+    change(document)
+    stored = described.with_suffix(".npz").read_bytes()
+    document["checksum"] = _checksum(document, stored)
+    described.write_text(json.dumps(document))
+    return folder
 
 
 def waves(x, u):

@@ -18,6 +18,8 @@ MOST_CHOICES = 1 << 16
 """More combinations of discrete actions than this are not listed, but searched."""
 MOST_LEVELS = 64
 """Most coordinates of a product of small sets."""
+LARGEST = 1e70
+"""Largest size of a bound, so that squares and differences are finite."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +90,11 @@ class Actions:
                 f"a box from {_text(low)} to {_text(high)} was given; expected one number each, or "
                 f"{many}"
             ) from error
+        largest = float(np.abs([below, above]).max())
+        if LARGEST < largest < np.inf:
+            raise InputError(
+                f"a bound of the actions is {largest:g} in size; expected at most {LARGEST:g}"
+            )
         return cls(below, above, continuous=tuple(range(len(below))))
 
     @classmethod

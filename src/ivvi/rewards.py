@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from ivvi._io.files import as_tuples
+from ivvi._io.records import check_fields
 from ivvi.errors import FileError, InputError, hint, nearest
 from ivvi.features.blocks import Array
 from ivvi.features.custom_block import import_function, import_path, import_saved
@@ -252,7 +253,9 @@ def reward_from_json(value: Mapping[str, Any], model: Any) -> Reward:
     if value.get("kind") == Function.kind:
         import_saved(settings.get("path"))
     try:
-        return make_reward(KINDS[value.get("kind")](**settings), model)
+        kind = KINDS[value.get("kind")]
+        check_fields(kind, {k: v for k, v in value.items() if k != "kind"})
+        return make_reward(kind(**settings), model)
     except (KeyError, TypeError) as error:
         raise FileError(
             f"the saved reward {value.get('kind')!r} cannot be read: {error}"

@@ -1,6 +1,5 @@
 """Saved files import nothing but what their reader trusts."""
 
-import json
 import sys
 
 import numpy as np
@@ -8,8 +7,7 @@ import pytest
 
 import helpers
 import ivvi
-from helpers import ROLES, assert_refused, make_rows, run, write_table
-from ivvi._io import files
+from helpers import ROLES, assert_refused, forge, make_rows, run, write_table
 from ivvi._io.trust import check_trusted, trusting
 from ivvi.errors import FileError, TrustError
 from ivvi.features.custom_block import import_function
@@ -27,18 +25,6 @@ def evil(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "evilmod", raising=False)
     import_function.cache_clear()
     return tmp_path / "ran"
-
-
-def forge(folder, change):
-    """Change the JSON of a saved folder and sign it again."""
-    (described,) = folder.glob("*.json")
-    document = json.loads(described.read_text())
-    del document["checksum"]
-    change(document)
-    stored = described.with_suffix(".npz").read_bytes()
-    document["checksum"] = files._checksum(document, stored)
-    described.write_text(json.dumps(document))
-    return folder
 
 
 def with_evil_features(document):

@@ -109,6 +109,18 @@ class Unpacker:
         return tuple(self.unpack(one, item) for one, item in zip(arguments, data, strict=True))
 
 
+def check_fields(kind: Any, data: Mapping[str, Any]) -> None:
+    """Refuse JSON values that are not of the types of a dataclass's fields, with a TypeError."""
+    hints = field_types(kind)
+    for name, value in data.items():
+        if name not in hints:
+            raise TypeError(f"there is no {name!r}")
+        try:
+            Unpacker({}).unpack(hints[name], value)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise TypeError(f"{name} is {value!r}") from error
+
+
 def field_types(kind: Any) -> dict[str, Any]:
     """Return the types of a dataclass's fields by name, in order."""
     hints = typing.get_type_hints(kind)

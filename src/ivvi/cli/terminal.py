@@ -150,6 +150,7 @@ def emit_json(value: Any, target: str | None, *, force: bool) -> None:
 def run_app(app: typer.Typer, arguments: list[str] | None = None) -> None:
     """Run a command line; bad input ends it with one sentence and exit code 2."""
     warnings.simplefilter("ignore", IvviWarning)  # the commands print them themselves
+    _open_streams()
     try:
         with notes_shown():
             code = app(args=arguments, standalone_mode=False)
@@ -170,6 +171,16 @@ def run_app(app: typer.Typer, arguments: list[str] | None = None) -> None:
     if code == 130:  # newer versions of Typer return this where older ones raise Abort
         _stop("interrupted", 130)
     raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def _open_streams() -> None:
+    """Send what would go to a stream that was closed (``>&-``) nowhere.
+
+    Python has None in its place, and the next file that is opened would get its number.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
 
 
 def _stop(sentence: str, code: int) -> None:

@@ -405,6 +405,11 @@ class Dynamics:
         for name, wide in width.items():
             rows = len(getattr(self, name))
             wanted[name] = (rows, wide if rows else 0)
+        for name in wanted:
+            if getattr(self, name).dtype.kind not in "fiu":
+                raise FileError(f"not a sound model: {name} holds no numbers")
+        if not np.isfinite(self.W).all():
+            raise FileError("not a sound model: its weights are not finite numbers")
         for name, shape in wanted.items():
             if (found := getattr(self, name).shape) != shape and (name, found) != UNKNOWN:
                 raise FileError(f"not a sound model: {name} is {found}; expected {shape}")

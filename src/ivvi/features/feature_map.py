@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.files import as_tuples
+from ivvi._io.records import check_fields
 from ivvi.errors import FileError, InputError, hint
 from ivvi.features.blocks import (
     Array,
@@ -123,6 +124,7 @@ class FeatureMap:
             if kind is Custom:
                 import_saved(settings.get("path"))
             try:
+                check_fields(kind, {k: v for k, v in entry.items() if k != "kind"})
                 blocks.append(kind(**settings))
             except TypeError as error:
                 raise FileError(

@@ -179,10 +179,13 @@ class Moments:
             raise FileError(
                 f"not sound: its sums have shape {scatter.shape}; expected {design.width} columns"
             )
-        _check_sums(design, facts["weight"], mean, scatter)
+        n, weight = facts["n"], facts["weight"]
+        if type(n) is not int or n < 0 or type(weight) not in (int, float):
+            raise FileError(f"not sound: its sums are of {n!r} rows of weight {weight!r}")
+        _check_sums(design, weight, mean, scatter)
         if blocks is not None:
             _check_sums(design, blocks.weight, blocks.mean, blocks.scatter)
-        return cls(design, facts["n"], facts["weight"], mean, scatter, blocks)
+        return cls(design, n, weight, mean, scatter, blocks)
 
     def without_episodes(self) -> Moments:
         """Return the totals alone."""

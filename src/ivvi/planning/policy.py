@@ -18,7 +18,7 @@ from ivvi._io.trust import Trust, trusting
 from ivvi.actions import Actions
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.rollout import Decision
-from ivvi.errors import FileError, InputError
+from ivvi.errors import FileError, InputError, TrustError
 from ivvi.features.blocks import Array
 from ivvi.features.custom_block import import_path, import_saved
 from ivvi.planning import RULES
@@ -145,6 +145,8 @@ def _from_parts(
             float(document["discount"]),
             terminal=None if terminal is None else import_saved(terminal),
         )
+        if problem.horizon < 1:
+            raise FileError(f"its horizon is {problem.horizon}")
         settings = dict(document["rule"])
         make = RULES[settings.pop("kind")]
         compared = document["comparison"]
@@ -153,9 +155,11 @@ def _from_parts(
             make(problem, settings, unnest("rule", arrays)),
             None if compared is None else Comparison.from_json(compared),
         )
-    except FileError as error:
+    except TrustError:
+        raise
+    except InputError as error:
         raise FileError(f"the policy {path} cannot be used: {error}") from error
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise FileError(f"{path} is not a complete policy: {error}") from error
 
 
