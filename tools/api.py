@@ -12,8 +12,8 @@ from imports import read_layers
 HEAD = """\
 # Python reference
 
-Generated from the docstrings by `python tools/pages.py`. All names are attributes of `ivvi`, and are
-imported when they are first used, but for those under *Inside the packages*.
+Generated from the docstrings by `python tools/pages.py`. All names but those under *Inside the
+packages* are attributes of `ivvi`, and are imported when they are first used.
 """
 VERBS = (
     *("read_logs", "fit", "diagnose", "check", "interval", "plan", "value", "sensitivity"),
