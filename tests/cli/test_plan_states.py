@@ -47,7 +47,11 @@ def test_without_states_the_option_is_named(folder):
 
 @pytest.mark.parametrize(
     ("text", "fact"),
-    [("y\n1\n", "no column 'x0'"), ("x0\n", "no rows"), ("x0\nnan\n", "finite numbers (x0)")],
+    [
+        ("y\n1\n", "no column 'x0'"),
+        ("x0\n", "no rows"),
+        ("x0\nnan\n", "no finite number in column 'x0', row 0"),
+    ],
 )
 def test_tables_that_hold_no_states_are_refused(text, fact, folder, tmp_path):
     (tmp_path / "states.csv").write_text(text)

@@ -173,6 +173,7 @@ TEXTBOOK = {  # data, state, instruments, df-corrected errors, feature: (coeffic
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:weak instruments")  # Card's two together: F = 7.9
 @pytest.mark.parametrize("case", TEXTBOOK)
 def test_published_results(case):

@@ -111,6 +111,7 @@ def test_a_curve_is_w_phi_with_the_errors_of_the_jackknife(fit):
 METHODS = ("exact", "least-squares", "kclass:0.5", "liml", "shrunk", "gmm")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", [*METHODS, ivvi.estimators.Penalised("ridge", 0.3)])
 def test_errors_of_a_curve_are_those_of_its_method(method):
     """Against the spread of the estimates of 60 logs: four errors of that, and of its bias."""

@@ -331,6 +331,7 @@ def test_the_simulation_error_of_an_end_is_its_spread():
     assert Amount(0.0, np.zeros(60)).is_settled
 
 
+@pytest.mark.thorough
 def test_worlds_are_drawn_until_the_ends_are_known(fit, monkeypatch):
     settings = {"reward": REWARD, "horizon": 10, "against": ("zero",)}
     found = ivvi.value("behaviour", fit, **settings)

@@ -120,6 +120,7 @@ def wear_cost(x, a):
     return -x[:, 0] - 4.0 * x[:, 1] - 3.0 * a[:, 0]
 
 
+@pytest.mark.thorough
 def test_a_large_list_is_chosen_from_one_step_ahead_of_a_value():
     """200 items with four effects each: nothing that is listed is better one step ahead."""
     rng = np.random.default_rng(3)
@@ -152,6 +153,7 @@ def test_twenty_binary_actions_are_searched(linear_model):
             assert (after(other) <= own + 1e-9).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("actions", [(-0.5, 0.5), Actions.binary(2)])
 def test_no_plan_beats_the_bound(linear_model, actions):
     """The relaxation, against the plan it is told of and against a worse one, in the same noise."""

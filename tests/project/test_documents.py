@@ -29,7 +29,7 @@ DOCUMENTED = sorted(
 )
 
 
-QUICK = ("README.md", "tutorial.md")
+QUICK = ("README.md",)
 WITH_SNIPPETS = [
     pytest.param(name, marks=() if name in QUICK else pytest.mark.thorough)
     for name, snippets in SNIPPETS.items()
@@ -71,6 +71,7 @@ def test_examples_in_docstrings_hold(module):
     assert found.failed == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
 def test_examples_run(script, tmp_path):
     done = subprocess.run(

@@ -20,6 +20,7 @@ def test_sizes_within_three_binomial_deviations(design):
         assert abs(record.deviation) < 3, record
 
 
+@pytest.mark.thorough
 def test_ignoring_the_clusters_is_caught():
     """The same logs, judged as if their rows were independent, are rejected far too often."""
     design = LogDesign("clustered", StandardErrors("clustered"), 50, 20)

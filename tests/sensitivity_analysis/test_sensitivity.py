@@ -202,6 +202,7 @@ def test_one_action_one_instrument_breaks_at_the_whole_effect(simulator):
     assert low <= 0 <= high
 
 
+@pytest.mark.thorough
 def test_bands_widen_with_the_violation_and_hold_the_gain(case):
     fit, policy = case
     settings = {"violations": ("worst", "z0", "-z1:x0"), "draws": 10, "episodes": 64}
@@ -422,7 +423,7 @@ def test_what_counts_as_a_flip():
     [
         (
             {"against": ("noone",)},
-            "unknown policy 'noone'; behaviour, zero, least-squares are known",
+            "unknown policy 'noone'; behaviour, zero, least-squares, lowest, highest are known",
         ),
         ({"against": ()}, "no rival was given"),
         ({"violations": ("z9",)}, "there is no instrument 'z9'"),

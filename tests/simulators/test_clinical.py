@@ -69,6 +69,7 @@ def test_the_frailty_of_a_mother_lasts(simulator):
         assert (together > 0.2) if lasts else (abs(together) < 5 / np.sqrt(2000))
 
 
+@pytest.mark.thorough
 def test_planning_in_the_clinic_beats_behaviour(simulator, simulated):
     fit = ivvi.estimate(simulated("sepsis", seed=1, **CASES["sepsis"]))
     env = simulator("sepsis")
