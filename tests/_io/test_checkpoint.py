@@ -82,7 +82,7 @@ METHODS = {
     "sgda-draws": SGDA(order="iid"),
     "sgda-episodes": SGDA(batch="episode", passes=2),
     "sgda-linear": SGDA(memory="linear", passes=2),
-    "sgda-paper": SGDA("paper-nonlinear", batch=1),
+    "sgda-inner": SGDA("paper-nonlinear", batch=200, inner=20),
 }
 
 

@@ -32,12 +32,11 @@ class Checkpoint:
 
     Examples
     --------
-    ::
-
-        checkpoint = ivvi.Checkpoint("fit.checkpoint")
-        fit = ivvi.estimate(log, checkpoint=checkpoint)
-        fit.save("model")
-        checkpoint.remove()
+    >>> import ivvi
+    >>> checkpoint = ivvi.Checkpoint("fit.checkpoint")
+    >>> fit = ivvi.fit("log.parquet", checkpoint=checkpoint)  # doctest: +SKIP
+    >>> fit.save("model")  # doctest: +SKIP
+    >>> checkpoint.remove()
     """
 
     def __init__(self, path: str | os.PathLike[str], every: float = 30.0) -> None:

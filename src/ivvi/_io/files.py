@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import hmac
 import io
 import json
 import logging
@@ -22,10 +23,11 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
+from ivvi._io.interruption import temporary
 from ivvi._io.replacing import (
     locked,
     put_in_place,
@@ -35,6 +37,10 @@ from ivvi._io.replacing import (
 )
 from ivvi.errors import FileError
 
+UNREADABLE = (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile)
+"""What reading a damaged npz file raises."""
+KEY = "IVVI_KEY"
+"""Environment variable with the secret that saved folders are signed with, if it is set."""
 FORMAT = 1
 """Version of the saved folders; a folder of another version is refused."""
 Saved = tuple[dict[str, Any], dict[str, np.ndarray]]
@@ -71,9 +77,10 @@ def atomic_file(path: str | os.PathLike[str], *, force: bool = False) -> Iterato
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=temporary_prefix(target))
     os.close(handle)
     try:
-        yield Path(name)
-        _set_default_mode(Path(name), 0o666)
-        os.replace(name, target)
+        with temporary(Path(name)):
+            yield Path(name)
+            _set_default_mode(Path(name), 0o666)
+            os.replace(name, target)
         logger.info("wrote %s", target)
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -97,12 +104,13 @@ def atomic_folder(
         remove_leftovers(target)
         folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=temporary_prefix(target)))
         try:
-            yield folder
-            _set_default_mode(folder, 0o777)
-            if target.exists():
-                put_in_place(folder, target, lambda old: _check_version(old, target, replaces))
-            else:
-                os.replace(folder, target)
+            with temporary(folder):
+                yield folder
+                _set_default_mode(folder, 0o777)
+                if target.exists():
+                    put_in_place(folder, target, lambda old: _check_version(old, target, replaces))
+                else:
+                    os.replace(folder, target)
             logger.info("wrote %s", target)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
@@ -112,19 +120,20 @@ def atomic_folder(
 def write_json(path: str | os.PathLike[str], value: Any, *, force: bool = False) -> None:
     """Write `value` as indented JSON, atomically; NaN and infinity are not allowed in it."""
     text = json.dumps(value, indent=2, allow_nan=False) + "\n"
-    with atomic_file(path, force=force) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    with atomic_file(path, force=force) as file:
+        file.write_text(text, encoding="utf-8")
 
 
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a file that holds one JSON object."""
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        check_regular(path)
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise FileError(f"{path} cannot be read as JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise FileError(f"{path} is not a JSON object")
-    return found
+    return document
 
 
 def save_folder(
@@ -144,6 +153,8 @@ def save_folder(
         np.savez(folder / f"{kind}.npz", allow_pickle=False, **dict(arrays))
         document = {"kind": kind, "format": FORMAT, **facts}
         document["checksum"] = _checksum(document, (folder / f"{kind}.npz").read_bytes())
+        if key := os.environ.get(KEY):
+            document["signature"] = _signature(key, document["checksum"])
         text = json.dumps(document, indent=2, allow_nan=False)
         (folder / f"{kind}.json").write_text(text + "\n", encoding="utf-8")
     return Path(path)
@@ -156,6 +167,8 @@ def load_folder(path: str | os.PathLike[str], kind: str) -> Saved:
     while True:
         text, stored = _read_pair(folder, kind)
         document = _parsed(text, folder, kind)
+        signature = document.pop("signature", None)
+        checksum = document.get("checksum")
         try:
             sound = document.pop("checksum", None) == _checksum(document, stored)
         except ValueError:  # a NaN, which we do not write
@@ -166,11 +179,27 @@ def load_folder(path: str | os.PathLike[str], kind: str) -> Saved:
             raise FileError(
                 f"{folder} was altered or damaged after it was saved (checksum differs)"
             )
+    _check_signature(folder, signature, str(checksum))
     try:
-        with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
-            return document, dict(arrays)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        return document, _read_arrays(io.BytesIO(stored))
+    except UNREADABLE as error:
         raise FileError(f"{folder / f'{kind}.npz'} cannot be read: {error}") from error
+
+
+def _signature(key: str, checksum: str) -> str:
+    return hmac.new(key.encode(), checksum.encode(), hashlib.sha256).hexdigest()
+
+
+def _check_signature(folder: Path, signature: Any, checksum: str) -> None:
+    """Refuse a folder that was not signed with the key, where there is one."""
+    if not (key := os.environ.get(KEY)):
+        return
+    if signature is None:
+        raise FileError(
+            f"{folder} is not signed, and {KEY} is set: save it again with {KEY} set, or unset it"
+        )
+    if not hmac.compare_digest(str(signature).encode(), _signature(key, checksum).encode()):
+        raise FileError(f"{folder} is signed with another key than {KEY}, or was altered")
 
 
 def version_of(path: str | os.PathLike[str], kind: str) -> str:
@@ -201,8 +230,10 @@ def _parsed(text: bytes, folder: Path, kind: str) -> dict[str, Any]:
     if not isinstance(document, dict) or document.get("kind") != kind:
         raise FileError(f"{described} does not describe a {kind}")
     if document.get("format") != FORMAT:
-        found = document.get("format")
-        raise FileError(f"{folder} has format {found!r}; this version of ivvi reads {FORMAT}")
+        format_found = document.get("format")
+        raise FileError(
+            f"{folder} has format {format_found!r}; this version of ivvi reads {FORMAT}"
+        )
     return document
 
 
@@ -217,13 +248,14 @@ def save_file(
     The temporary name is always the same, so that a program that is killed while it
     writes, again and again, leaves one such file at most; `remove_file` takes both.
     """
-    target, temporary = Path(path), _temporary_name(path)
+    target, partial = Path(path), _temporary_name(path)
     document = json.dumps({"kind": kind, "format": FORMAT, **facts}, allow_nan=False)
     described = np.frombuffer(document.encode(), np.uint8)
     try:
-        with temporary.open("wb") as file:
-            np.savez(file, allow_pickle=False, **{kind: described}, **dict(arrays))
-        os.replace(temporary, target)
+        with temporary(partial):
+            with partial.open("wb") as file:
+                np.savez(file, allow_pickle=False, **{kind: described}, **dict(arrays))
+            os.replace(partial, target)
     except OSError as error:
         raise FileError(f"{target} cannot be written: {error.strerror or error}") from error
 
@@ -231,15 +263,39 @@ def save_file(
 def load_file(path: str | os.PathLike[str], kind: str) -> Saved:
     """Read what `save_file` wrote; zip's own checksums tell a damaged file."""
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = dict(stored)
+        check_regular(path)
+        with open(path, "rb") as file:
+            arrays = _read_arrays(file)
         document = json.loads(arrays.pop(kind).tobytes())
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except (*UNREADABLE, KeyError, RecursionError) as error:
         raise FileError(f"{path} is not a {kind} of ivvi, or it is damaged") from error
     if document.get("format") != FORMAT:
-        found = document.get("format")
-        raise FileError(f"{path} has format {found!r}; this version of ivvi reads {FORMAT}")
+        format_found = document.get("format")
+        raise FileError(f"{path} has format {format_found!r}; this version of ivvi reads {FORMAT}")
     return document, arrays
+
+
+def check_regular(path: str | os.PathLike[str]) -> None:
+    """Refuse a pipe or a device, which may never end."""
+    if Path(path).exists() and not Path(path).is_file():
+        raise FileError(f"{path} is not a regular file")
+
+
+def _read_arrays(file: IO[bytes]) -> dict[str, np.ndarray]:
+    """Read the members of an npz file, none of which may be larger than it says.
+
+    What we write is not compressed, so that no member can be larger than the file.
+    """
+    with zipfile.ZipFile(file) as stored:
+        for member in stored.infolist():
+            if (
+                member.compress_type != zipfile.ZIP_STORED
+                or member.file_size != member.compress_size
+            ):
+                raise ValueError(f"its member {member.filename!r} is compressed")
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as arrays:
+        return dict(arrays)
 
 
 def remove_file(path: str | os.PathLike[str]) -> None:

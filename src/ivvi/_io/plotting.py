@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +23,41 @@ def check_figure(path: str | os.PathLike[str] | None, *, force: bool) -> None:
         raise InputError(f"the figure {path} has no known ending; {', '.join(FORMATS)} are known")
 
 
+IV, LS, MUTED = "#1d6fb8", "#c1121f", "#8a8b8c"
+"""With the instrument, by least squares, and what is neither."""
+
+
 def new_figure(width: float, height: float) -> Any:
-    """Return an empty figure of this size in inches."""
+    """Return an empty figure of this size in inches, which a notebook shows by itself."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), layout="constrained")
+    class Drawing(Figure):
+        """A figure that draws itself in a notebook, whatever backend is chosen there."""
+
+        def _repr_png_(self) -> bytes:
+            buffer = io.BytesIO()
+            self.savefig(buffer, format="png", dpi=110)
+            return buffer.getvalue()
+
+    return Drawing(figsize=(width, height), layout="constrained")
+
+
+def finished(figure: Any, path: str | os.PathLike[str] | None, *, force: bool) -> Any:
+    """Write a figure where a path is given, and return it."""
+    if path is not None:
+        save_figure(figure, path, force=force)
+    return figure
+
+
+def draw_intervals(
+    ax: Any, names: Sequence[str], rows: Sequence[tuple[float, float, float]], colour: str
+) -> None:
+    """Draw estimates with their intervals (estimate, low, high), the first one at the top."""
+    for y, (estimate, low, high) in zip(range(len(rows), 0, -1), rows, strict=True):
+        ax.plot([low, high], [y, y], color=colour, lw=2)
+        ax.plot(estimate, y, "o", color=colour, ms=6)
+    ax.set_yticks(range(len(names), 0, -1), names)
+    ax.set_ylim(0.3, len(names) + 0.7)
 
 
 def make_axes(rows: int, columns: int, **settings: Any) -> tuple[Any, Any]:

@@ -48,23 +48,23 @@ class ProgramCache:
 
         IVVI_CACHE may name another folder.
         """
-        asked = os.environ.get("IVVI_CACHE", "")
-        if asked.lower() in ("off", "0", "no"):
+        setting = os.environ.get("IVVI_CACHE", "")
+        if setting.lower() in ("off", "0", "no"):
             return None
         home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        folder = Path(asked) if asked else Path(home) / "ivvi" / "xla"
+        folder = Path(setting) if setting else Path(home) / "ivvi" / "xla"
         return cls(folder.absolute() / _kind_of_machine())
 
     @property
     def programs(self) -> list[Path]:
         """The files, oldest first; none where the folder cannot be read."""
-        found = []
+        files = []
         with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
             for entry in entries:
                 with contextlib.suppress(OSError):
                     if entry.name.endswith(SUFFIX):
-                        found.append((entry.stat().st_mtime, Path(entry.path)))
-        return [path for _, path in sorted(found)]
+                        files.append((entry.stat().st_mtime, Path(entry.path)))
+        return [path for _, path in sorted(files)]
 
     @property
     def size(self) -> int:
@@ -161,5 +161,5 @@ def _kind_of_machine() -> str:
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as lines:
         wanted = ("flags", "Features", "model name")
         processor = "".join(sorted({line for line in lines if line.startswith(wanted)}))
-    told = f"{platform.system()} {platform.machine()} {processor} {version('jaxlib')}"
-    return hashlib.sha256(told.encode()).hexdigest()[:12]
+    description = f"{platform.system()} {platform.machine()} {processor} {version('jaxlib')}"
+    return hashlib.sha256(description.encode()).hexdigest()[:12]

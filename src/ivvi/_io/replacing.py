@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 
+from ivvi._io.interruption import temporary
 from ivvi.errors import FileError
 
 try:
@@ -58,7 +59,8 @@ def locked(path: str | os.PathLike[str], *, wait: float = WAIT) -> Iterator[None
     handle = _acquire(target, lock, wait)
     token = _HELD.set(_HELD.get() | {target})
     try:
-        yield
+        with temporary(lock):
+            yield
     finally:
         _HELD.reset(token)
         with contextlib.suppress(OSError):
@@ -68,7 +70,7 @@ def locked(path: str | os.PathLike[str], *, wait: float = WAIT) -> Iterator[None
 
 def _acquire(target: Path, lock: Path, wait: float) -> int:
     """Return the open lock file once it is ours."""
-    until, told = time.monotonic() + wait, False
+    until, announced = time.monotonic() + wait, False
     while True:
         try:
             handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
@@ -94,9 +96,9 @@ def _acquire(target: Path, lock: Path, wait: float) -> int:
             raise FileError(
                 f"{target} is being replaced by another run; waited {wait:g} seconds for it"
             )
-        if not told:
+        if not announced:
             logger.warning("waiting for another run that is replacing %s", target)
-            told = True
+            announced = True
         time.sleep(PAUSE)
 
 
@@ -155,8 +157,8 @@ def _renameat2() -> Callable[..., int] | None:
         return None
     call.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
     call.restype = ctypes.c_int
-    found: Callable[..., int] = call
-    return found
+    typed_call: Callable[..., int] = call
+    return typed_call
 
 
 def recover(path: str | os.PathLike[str]) -> None:

@@ -36,7 +36,7 @@ class Result:
         return f"<{type(self).__name__}: {first}>"
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.summary())}</pre>"
+        return brief_html(self) + f"<pre>{html.escape(self.summary())}</pre>"
 
 
 class TableResult(Result):
@@ -57,7 +57,17 @@ class TableResult(Result):
         return pd.DataFrame.from_records(self.records())
 
     def _repr_html_(self) -> str:
-        return html_table(self.records()) + super()._repr_html_()
+        whole = f"<details><summary>all of it</summary><pre>{html.escape(self.summary())}</pre>"
+        return brief_html(self) + html_table(self.records()) + whole + "</details>"
+
+
+def brief_html(result: Any) -> str:
+    """Return the plain sentences with which a result opens, where it has some."""
+    brief = getattr(result, "brief", None)
+    if brief is None:
+        return ""
+    lines = (f"<b>{html.escape(word)}</b> {html.escape(text)}" for word, text in brief.items)
+    return f"<p>{'<br>'.join(lines)}</p>"
 
 
 def html_table(records: Records) -> str:

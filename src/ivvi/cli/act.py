@@ -19,7 +19,9 @@ ENDINGS = (".parquet", ".csv")
 
 def act(  # noqa: PLR0913
     policy: Annotated[Path, typer.Argument(help="Folder of a policy that `ivvi plan` saved.")],
-    state: Annotated[str | None, typer.Option(help="One state: numbers with commas.")] = None,
+    state: Annotated[
+        str | None, typer.Option(help="One state: values with commas, or ward=ICU,age=70.")
+    ] = None,
     states: Annotated[
         Path | None, typer.Option(help="Table of states (Parquet, CSV), columns as in the log.")
     ] = None,
@@ -31,19 +33,33 @@ def act(  # noqa: PLR0913
         Path | None,
         typer.Option(help="The model: say too how firmly the log recommends each action."),
     ] = None,
+    stdin: Annotated[
+        bool,
+        typer.Option(
+            "--stdin", help="Read a state per line of JSON, write its action as one; see the docs."
+        ),
+    ] = False,
+    unseen: Annotated[
+        str | None,
+        typer.Option(help="Level that stands for levels the log does not have, such as other."),
+    ] = None,
     step: Annotated[int, typer.Option(help="Step of the episode, for plans that end.")] = 0,
     seed: Seed = 0,
     trust: Trust = "",
     json: Json = None,
     force: Force = False,
 ) -> None:
-    """Say what a policy does in one state, or in each row of a table."""
+    """Say what a policy does in one state, in each row of a table, or line by line."""
     from ivvi._io.files import checked_output
+    from ivvi.categories import decode_rows
     from ivvi.planning.plan import weakness
     from ivvi.planning.policy import load_policy
 
-    if (state is None) == (states is None):
-        raise InputError("give either --state or --states")
+    if (state is not None) + (states is not None) + stdin != 1:
+        raise InputError("give one of --state, --states and --stdin")
+    if stdin:
+        _serve(policy, trusted(trust), given=[out, model, json, step or None])
+        return
     if out is not None:
         if out.suffix not in ENDINGS:
             raise InputError(f"--out {out} has no known ending; {', '.join(ENDINGS)} are known")
@@ -53,14 +69,15 @@ def act(  # noqa: PLR0913
     names, horizon = loaded.problem.model, loaded.problem.horizon
     if not 0 <= step < horizon:
         raise InputError(f"--step is {step}; the plan has the steps 0 to {horizon - 1}")
-    x = read_states(names.state, state, states, "--state")
+    x = read_states(names, state, states, "--state", unseen)
     doubts = weakness(names)
     for text in doubts:
         warn(text)
     actions = loaded(x, step)
-    columns = {name: actions[:, i] for i, name in enumerate(names.action)}
+    columns: dict[str, Any] = names.decode_actions(actions)
     facts = {"state": list(names.state), "action": list(names.action), "actions": actions.tolist()}
-    facts |= {"warnings": list(doubts)}
+    decisions = {name: list(values) for name, values in columns.items()}
+    facts |= {"decisions": decisions, "warnings": list(doubts)}
     if model is not None:
         from ivvi.evaluation import stability
         from ivvi.fitting import load_fit
@@ -70,15 +87,29 @@ def act(  # noqa: PLR0913
         columns |= {"agreement": sure.agreement}
         columns |= {} if sure.outside is None else {"outside": sure.outside}
     if out is not None:
-        columns = {name: x[:, i] for i, name in enumerate(names.state)} | columns
+        columns = decode_rows(x, names.state, names.coded) | columns
         _write(columns, out, force=force)
         say(f"{out}: {len(x):,} states with their actions", quiet=json == "-")
     elif json != "-":
         table = csv.writer(sys.stdout, lineterminator="\n")
         table.writerow(columns)
         rows = zip(*columns.values(), strict=True)
-        table.writerows([f"{value:.10g}" for value in row] for row in rows)
+        table.writerows(
+            [value if isinstance(value, str) else f"{value:.10g}" for value in row] for row in rows
+        )
     emit_json(facts, json, force=force)
+
+
+def _serve(folder: Path, trust: tuple[str, ...], given: list[Any]) -> None:
+    """Answer lines of standard input on standard output until it ends."""
+    if any(option is not None for option in given):
+        raise InputError("--stdin goes without --out, --model, --step and --json")
+    from ivvi.planning.policy import load_policy
+    from ivvi.planning.serving import serve
+
+    sys.stdin.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
+    for answer in serve(load_policy(folder, trust=trust), sys.stdin):
+        print(answer, flush=True)
 
 
 def _write(columns: dict[str, Any], out: Path, *, force: bool) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
+import shlex
 import shutil
 import sys
 import textwrap
@@ -17,8 +19,17 @@ from typing import Any
 
 import typer
 
+from ivvi._io.interruption import end_on_signals
 from ivvi.errors import FileError, InputError, IvviWarning
 
+BAD_NAMES = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENOENT)
+"""What the system says of a path that cannot be meant."""
+MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+"""What the system says when it fails itself."""
+LONGEST_WORD = 300
+"""Letters of a word, such as a path, that are told in full."""
+OPTIONAL = ("jax", "gymnasium", "matplotlib", "jinja2")
+"""Libraries without which diagnose, check, fit and interval still work."""
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """Base of all complaints about options; Typer brings its own, or click's, by version."""
 
@@ -37,12 +48,15 @@ def progress(what: str, total: int | None) -> Iterator[Callable[[int], None] | N
         BarColumn,
         MofNCompleteColumn,
         Progress,
+        SpinnerColumn,
         TextColumn,
+        TimeElapsedColumn,
         TimeRemainingColumn,
     )
 
     shown = TextColumn("{task.description}")
-    columns = (shown, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    left = TimeRemainingColumn()  # the spinner and the clock move where the count does not yet
+    columns = (SpinnerColumn(), shown, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), left)
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         passes = 1
@@ -93,6 +107,18 @@ def notes_shown() -> Iterator[None]:
 class _Seconds(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return f"ivvi: {record.relativeCreated / 1000:7.2f} s  {record.getMessage()}"
+
+
+def program_name() -> str:
+    """Return what to type in the place of ``ivvi`` from where the user stands."""
+    if command := os.environ.get("IVVI_COMMAND"):  # set by ./run
+        return shlex.quote(command)
+    typed = sys.argv[0] if sys.argv else ""
+    if Path(typed).name == "__main__.py":
+        return f"{Path(sys.executable).name} -m ivvi"
+    if Path(typed).name == "ivvi" and shutil.which("ivvi") != typed:
+        return shlex.quote(typed)
+    return "ivvi"
 
 
 def peak_memory() -> str:
@@ -151,12 +177,16 @@ def run_app(app: typer.Typer, arguments: list[str] | None = None) -> None:
     """Run a command line; bad input ends it with one sentence and exit code 2."""
     warnings.simplefilter("ignore", IvviWarning)  # the commands print them themselves
     _open_streams()
+    if arguments is None:  # a process of its own
+        end_on_signals()
     try:
         with notes_shown():
             code = app(args=arguments, standalone_mode=False)
         sys.stdout.flush()
     except InputError as error:
-        _stop(str(error), 2)
+        _stop(str(error), 1 if _is_machine(error.__cause__) else 2)
+    except ModuleNotFoundError as error:
+        _stop(_needs(error), 2)
     except UsageError as error:
         _stop(error.format_message(), 2)  # type: ignore[attr-defined]
     except (KeyboardInterrupt, typer.Abort):
@@ -166,11 +196,19 @@ def run_app(app: typer.Typer, arguments: list[str] | None = None) -> None:
     except BrokenPipeError:  # the reader has gone, as head does; what is left goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
-    except OSError as error:  # such as a full disk
-        _stop(str(error), 1)
+    except OSError as error:
+        _stop(str(error), 2 if error.errno in BAD_NAMES else 1)
     if code == 130:  # newer versions of Typer return this where older ones raise Abort
         _stop("interrupted", 130)
     raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def _needs(error: ModuleNotFoundError) -> str:
+    """Say which optional library is missing; a missing module of any other kind is a bug."""
+    name = (error.name or "").partition(".")[0]
+    if name not in OPTIONAL:
+        raise error
+    return f"this needs {name}, which is not installed: pip install {name}"
 
 
 def _open_streams() -> None:
@@ -183,6 +221,14 @@ def _open_streams() -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
 
 
+def _is_machine(cause: BaseException | None) -> bool:
+    """Tell whether the machine failed, and not the input: a full disk, a broken one."""
+    if isinstance(cause, OSError) and cause.errno in MACHINE:
+        return True
+    return cause is not None and "No space left on device" in str(cause)
+
+
 def _stop(sentence: str, code: int) -> None:
-    _complain(f"ivvi: {' '.join(sentence.split())}")
+    words = (w if len(w) <= LONGEST_WORD else f"{w[:60]}...{w[-20:]}" for w in sentence.split())
+    _complain(f"ivvi: {' '.join(words)}")
     raise SystemExit(code)

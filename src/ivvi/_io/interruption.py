@@ -1,0 +1,97 @@
+"""Ending at once when a signal says so: one line, temporary files removed, code 130 or 143.
+
+An exception from a signal handler waits for compiled code to return, can be swallowed by a callback
+and can end in the middle of somebody's C++. Python's wake-up pipe is written when the signal comes,
+whatever runs; a thread reads it, removes what is temporary and ends the process. Final names are
+never half-written (`ivvi._io.files`), so that nothing else has to be undone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 143}
+WORDS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}
+_TEMPORARY: set[Path] = set()
+_SHOW_CURSOR = "\x1b[?25h"
+
+
+@contextlib.contextmanager
+def temporary(path: Path) -> Iterator[Path]:
+    """Have a file or folder removed if a signal ends the process inside the block."""
+    _TEMPORARY.add(path)
+    try:
+        yield path
+    finally:
+        _TEMPORARY.discard(path)
+
+
+def end_on_signals() -> None:
+    """End this process as soon as it is interrupted; signals that are ignored stay so."""
+    names = {getattr(signal, name): name for name in CODES if hasattr(signal, name)}
+    wanted = {n: name for n, name in names.items() if signal.getsignal(n) != signal.SIG_IGN}
+    if threading.current_thread() is not threading.main_thread() or not wanted:
+        return
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    for number in wanted:
+        signal.signal(number, lambda *_: None)  # what is left is done by the pipe's reader
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    threading.Thread(target=_wait, args=(reader, wanted), daemon=True).start()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lambda: _forget(tuple(wanted)))
+
+
+def _forget(numbers: tuple[int, ...]) -> None:
+    """Let signals do in a forked child what they do everywhere."""
+    signal.set_wakeup_fd(-1)
+    for number in numbers:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _wait(reader: int, wanted: dict[int, str]) -> None:
+    while True:
+        name = wanted.get(os.read(reader, 1)[0])
+        if name is not None:
+            _end(name)
+
+
+def _end(name: str) -> None:
+    try:
+        for process in _children():
+            with contextlib.suppress(OSError):
+                os.kill(process, signal.SIGTERM)
+        for path in list(_TEMPORARY):
+            _remove(path)
+        cursor = _SHOW_CURSOR if sys.stderr.isatty() else ""
+        os.write(2, f"{cursor}ivvi: {WORDS[name]}\n".encode())
+    finally:
+        os._exit(CODES[name])
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or folder in which another thread may still be writing."""
+    for _ in range(3):
+        with contextlib.suppress(OSError):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        if not path.exists():
+            return
+
+
+def _children() -> list[int]:
+    """Return the processes that this one has started, where the system tells."""
+    found: list[int] = []
+    with contextlib.suppress(OSError, ValueError):
+        for listed in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
+            found += map(int, listed.read_text(encoding="ascii").split())
+    return found

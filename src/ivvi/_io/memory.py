@@ -1,0 +1,43 @@
+"""How much memory there is, asked before something large is made."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from ivvi.errors import InputError
+
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None  # type: ignore[assignment]
+
+
+def available_memory() -> float:
+    """Return the bytes that this process may still take; infinity where nobody tells."""
+    free = float("inf")
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        free = 1024.0 * next(int(line.split()[1]) for line in lines if "MemAvailable" in line)
+    if resource is not None:
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit != resource.RLIM_INFINITY:
+            with contextlib.suppress(OSError, ValueError):
+                pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+                limit -= pages * os.sysconf("SC_PAGE_SIZE")
+            free = min(free, float(max(limit, 0)))
+    return free
+
+
+def check_memory(needed: float, what: str) -> None:
+    """Refuse what would take more memory than there is."""
+    free = available_memory()
+    if needed > free:
+        raise InputError(
+            f"{what} would take {_size(needed)} of memory; {_size(free)} are available"
+        )
+
+
+def _size(count: float) -> str:
+    return f"{count / 2**20:,.0f} MiB" if count < 2**30 else f"{count / 2**30:,.3g} GiB"

@@ -1,0 +1,26 @@
+"""After any failing or fatal system call the next command finds the old or the new state, whole."""
+
+import pytest
+
+from crash.crashes import COMMANDS, FAULTS, measure, table
+
+
+def assert_whole(commands, every):
+    rows = measure(commands, every)
+    if rows is None:
+        pytest.skip("no C compiler")
+    print(table(rows))
+    assert [row["wrong"] for row in rows] == [[]] * len(rows)
+    assert len(rows) == len(commands) * len(FAULTS)
+    assert all(row["points"] > 0 for row in rows)
+
+
+def test_some_points_of_moments():
+    assert_whole(["moments --force"], every=7)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("command", COMMANDS)
+def test_points_of_every_command_that_writes(command):
+    """Every ninth, beginning with the first; ``python tests/crash/crashes.py`` tries all."""
+    assert_whole([command], every=9)
