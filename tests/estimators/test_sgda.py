@@ -155,9 +155,9 @@ def test_the_sign_that_algorithm_1_prints_diverges(small):
 
 
 @pytest.mark.thorough
-def test_the_papers_schedule_diverges_at_k_20_and_says_so(tmp_path):
+def test_simultaneous_steps_of_the_papers_size_diverge_at_k_20_and_say_so(tmp_path):
     log, moments = prepared("linear", 20, "I")
-    trace = SGDA("paper-linear-20", passes=8, start=0.2).solve(moments, log).trace
+    trace = SGDA(PAPER["paper-linear-20"].steps, passes=8, start=0.2).solve(moments, log).trace
     assert trace.status == "diverged"
     assert "lambda_max(B)" in trace.advice
     assert "auto" in trace.advice
@@ -174,9 +174,9 @@ def test_a_fit_that_diverged_is_not_saved(small, tmp_path):
     json.dumps(fit.to_json(), allow_nan=False)
 
 
-def test_the_papers_schedule_stalls_in_the_nonlinear_setting_and_says_so():
+def test_simultaneous_steps_of_the_papers_size_stall_in_the_nonlinear_setting_and_say_so():
     log, moments = prepared("nonlinear", 1, "I")
-    trace = SGDA("paper-nonlinear", passes=16).solve(moments, log).trace
+    trace = SGDA(PAPER["paper-nonlinear"].steps, passes=16).solve(moments, log).trace
     assert trace.status == "stalled"
     assert trace.t[-1] == 20_000
     assert f"{trace.error:.1f} standard errors" in trace.advice
@@ -249,11 +249,11 @@ def test_error_falls_like_one_over_t(small):
 @pytest.mark.parametrize(
     ("schedule", "t", "steps"),
     [
-        (PAPER["paper-linear"], 2, (0.05 + 1 / 20, 1 / 20)),
-        (PAPER["paper-linear-20"], 0, (0.06 + 1 / 18, 1 / 18)),
-        (PAPER["paper-nonlinear"], 4, (1 / 20, 1 / 20)),
-        (PAPER["paper-recommender"], 50, (1 / 600, 1 / 1850)),
-        (PAPER["paper-recommender-revised"], 0, (1 / 600, 1 / 1800)),
+        (PAPER["paper-linear"].steps, 2, (0.05 + 1 / 20, 1 / 20)),
+        (PAPER["paper-linear-20"].steps, 0, (0.06 + 1 / 18, 1 / 18)),
+        (PAPER["paper-nonlinear"].steps, 4, (1 / 20, 1 / 20)),
+        (PAPER["paper-movielens"].steps, 50, (1 / 600, 1 / 1850)),
+        (PAPER["paper-movielens-revised"].steps, 0, (1 / 600, 1 / 1800)),
         (Constant(0.1, 0.3), 7, (0.1, 0.3)),
         (Decay(0.5, 0.5, 10.0, 2.0), 30, (0.25, 0.5)),
         (Harmonic(3, 5), 1, (1 / 4, 1 / 6)),

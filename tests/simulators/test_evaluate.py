@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 
 import gymnasium
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
@@ -195,13 +196,10 @@ def test_true_models_have_the_world_s_mean_and_noise(simulator):
         model = world.true_model()
         rng = np.random.default_rng(0)
         x, a = rng.normal(size=(5, dim)), rng.uniform(-1, 1, size=(5, dim))
-        wanted = [
-            np.asarray(world.transition(jnp.asarray(u), jnp.asarray(v)))
-            for u, v in zip(x, a, strict=True)
-        ]
-        np.testing.assert_allclose(
-            np.asarray(model.mean(jnp.asarray(x), jnp.asarray(a))), wanted, rtol=1e-5
-        )
+        with jax.enable_x64(True):
+            found = np.asarray(model.mean(jnp.asarray(x), jnp.asarray(a)))
+            wanted = [np.asarray(world.transition(u, v)) for u, v in zip(x, a, strict=True)]
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
         usual = np.eye(dim) + (
             0.3 * (np.eye(dim, k=1) + np.eye(dim, k=-1)) if name == "linear" else 0
         )
@@ -343,9 +341,9 @@ def test_plans_that_are_refused(saved, tmp_path, options, fact):
 @pytest.mark.parametrize(
     ("options", "fact"),
     [
-        ((), "either --state or --states"),
-        (("--state", "1,2,3"), "(1, 3)"),
-        (("--state", "1,b"), "--state '1,b'"),
+        ((), "one of --state, --states and --stdin"),
+        (("--state", "1,2,3"), "has 3 values; expected 2: x0, x1"),
+        (("--state", "1,b"), "'b'"),
         (("--state", "1,nan"), "finite"),
         (("--state", "1,2", "--step", 1000), "the plan has the steps 0 to "),
         (("--state", "1,2", "--out", "advice.txt"), "advice.txt has no known ending; .parquet, "),
@@ -380,3 +378,15 @@ def test_the_ending_decides_the_format(saved, tmp_path):
 def test_a_policy_for_other_states_is_refused(saved):
     result = run("evaluate", saved / "policy", "--env", "linear", "--dim", 3)
     assert_refused(result, "'policy' is for 2 states and 2 actions; the simulator", "has 3 and 3")
+
+
+def test_a_policy_for_another_reward_is_split_by_the_world_s_own(policy, env):
+    """The model is nearly right, so that its errors are small; the reward was not the world's."""
+    other = ivvi.plan(policy.problem.model, "linear:state=100", policy.problem.actions, horizon=40)
+    parts = ivvi.decompose(other, env, **SHORT)
+    own = ivvi.decompose(policy, env, **SHORT)
+    assert parts.regret.mean > own.regret.mean
+    assert abs(parts.planning.mean - parts.regret.mean) < 0.5 * parts.regret.mean
+    total = parts.along_optimal.mean + parts.planning.mean + parts.along_policy.mean
+    assert total == pytest.approx(parts.regret.mean, abs=1e-9)
+    assert parts.along_optimal.mean == own.along_optimal.mean

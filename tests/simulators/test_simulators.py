@@ -464,3 +464,54 @@ def test_steps_and_rollouts_agree_without_noise():
 def test_rollout_refuses_actions_of_the_wrong_shape(policy, simulator):
     with pytest.raises(InputError, match=r"expected \(8, 2\)"):
         simulator("linear", 2).rollout(policy, episodes=8, horizon=20)
+
+
+@pytest.mark.parametrize(
+    ("settings", "facts"),
+    [
+        ({"d_x": 2}, ("initial", r"returns \(1,\)", r"expected \(2,\)")),
+        ({"d_z": 2}, ("instrument", r"expected \(2,\)")),
+        ({"transition": lambda x, a: x[0]}, ("transition", r"returns \(\)")),
+        ({"transition": lambda x, a: x[:, 0]}, ("transition", "fails on")),
+        ({"confounder": gaussian(np.eye(2))}, ("confounder", r"returns \(2,\)")),
+        ({"reward": lambda x, a: -(x**2)}, ("reward", r"expected \(\)")),
+        ({"behaviour": lambda key, x, z, e: jnp.append(z, e)}, ("behaviour", r"returns \(2,\)")),
+        ({"done": lambda x: x > 3}, ("done", r"expected \(\)")),
+    ],
+)
+def test_functions_of_other_dimensions_than_declared_are_refused(settings, facts):
+    with pytest.raises(
+        InputError, match=".*".join((*facts[:1], "of the world 'mine'", *facts[1:]))
+    ):
+        my_world(**settings)
+
+
+def test_signs_change_the_task_and_not_the_ratings():
+    from ivvi.simulators.catalogue import load_factors
+    from ivvi.simulators.ratings.factors import SIGNS
+
+    factors = load_factors()
+    theirs = factors.with_signs("authors")
+    signs = np.array(SIGNS["authors"])
+    np.testing.assert_array_equal(theirs.V, factors.V * signs)
+    full, other = (f.U[:5] * f.singular_values @ f.V[:7].T for f in (factors, theirs))
+    np.testing.assert_allclose(full, other)
+    env = ivvi.make_env("recommender", ratings=factors, signs="authors")
+    np.testing.assert_array_equal(env.world.W_star[:, 11:], theirs.leading(10).T)
+    with pytest.raises(InputError, match="unknown signs 'author'; did you mean 'authors'"):
+        ivvi.make_env("recommender", ratings=factors, signs="author")
+    with pytest.raises(InputError, match="for the recommenders"):
+        ivvi.make_env("linear", signs="authors")
+
+
+def test_a_literal_recommender_starts_at_zero_and_scores_as_printed():
+    from ivvi.simulators.catalogue import load_factors
+
+    factors = load_factors()
+    env = ivvi.make_env("recommender", ratings=factors, literal=True)
+    x, _ = env.reset(seed=0)
+    np.testing.assert_array_equal(x, np.zeros(10))
+    state = np.linspace(-1, 1, 10)[None]
+    printed = factors.singular_values * (factors.leading(10).T @ state[0])
+    found = env.reward(state, np.zeros((1, 10)), state, 0)
+    np.testing.assert_allclose(found, np.clip(printed, 0, 5).sum(), rtol=1e-6)

@@ -4,8 +4,9 @@
 the work, `run_job` does it, `records` keep it, `cell_statistics`, `tables` and `figures` set it
 beside the paper's numbers as `results`; `report_page` and `docs_page` print them.
 
-Each other module is one study, run with ``python -m ivvi_reproduction.NAME``: `batch_size_search`,
-`breakdown_points`, `cautious_planning`, `convergence_rate`, `instrument_strength`,
-`interval_coverage`, `loss_curves`, `rejection_rates`, `sequence_checks`, `value_coverage`,
+Each other module is one study, run with ``python -m ivvi_reproduction.NAME``:
+`breakdown_points`, `cautious_planning`, `convergence_rate`, `error_exponents`,
+`instrument_strength`, `interval_coverage`, `loss_curves`, `misspecification`, `one_change`,
+`planning_error`, `rejection_rates`, `sequence_checks`, `value_coverage`,
 `weak_instrument_coverage`, `world_coverage`. `study` holds what they share.
 """

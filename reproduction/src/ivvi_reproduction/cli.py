@@ -17,14 +17,17 @@ def reproduce(  # noqa: PLR0913
         Path, typer.Option(help="Folder of the records; a run that was killed goes on.")
     ] = Path("ivvi-reproduction"),
     quick: Annotated[
-        bool, typer.Option("--quick", help="One log of each cell, shortened planning.")
+        bool, typer.Option("--quick", help="One log of each cell, few episodes.")
     ] = False,
     seeds: Annotated[
         int | None, typer.Option(help="Logs of each cell. [default: 5, quick 1]")
     ] = None,
     column: Annotated[
-        str, typer.Option(help="paper (as the paper does), best (ours) or both.")
-    ] = "both",
+        str,
+        typer.Option(
+            help="paper (as the paper does), authors (their estimates), best (ours) or all."
+        ),
+    ] = "all",
     jobs: Annotated[int, typer.Option(help="Processes.")] = 2,
     scheduler: Annotated[
         str | None, typer.Option(help="Address of a Dask scheduler that does the work instead.")

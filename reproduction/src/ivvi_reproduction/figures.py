@@ -29,8 +29,8 @@ class Panels:
             yield self._loss()
         if "reward" in self.spec.measures:
             for baseline in self.spec.baseline:
-                yield self._reward(baseline=baseline)
-            yield self._regret()
+                yield self._regret("paper", baseline=baseline)
+            yield self._regret("best", baseline=False)
 
     def _loss(self) -> ResultFigure:
         """Distance of the iterates from their target, with that of the closed form."""
@@ -53,50 +53,32 @@ class Panels:
             "iteration t",
             f"|W_t - {target}|",
             curves,
-            f"Distance of the descent-ascent iterates from {target} with the paper's steps",
-            "The paper's steps; geometric mean and 95% band over logs.",
+            f"Distance of the iterates of the authors' loop from {target}",
+            "The authors' loop, a step a batch; geometric mean and 95% band over logs.",
             logarithmic=True,
         )
 
-    def _reward(self, *, baseline: bool) -> ResultFigure:
-        """Return of the policy after each iteration of planning, as the paper does."""
-        setting = self.experiment.baseline
-        whose = [("optimal", setting, "optimal")]
-        whose += [("ivvi", setting, f"setting {setting}") for setting in self.spec.settings]
-        whose += [("baseline", setting, "least squares")] if baseline else []
-        iterations, curves = np.array(self.experiment.iterations, dtype=float), []
-        for who, setting, label in whose:
-            if runs := self._values("paper", who, setting, of="planning"):
-                curves.append(_curve(label, iterations, np.array(runs)))
-        return self._figure(
-            f"reward-{self.variant.key}{'-baseline' if baseline else ''}",
-            f"return, {'with' if baseline else 'without'} baseline ({self.spec.paper})",
-            "iteration of SPEDE",
-            "return of an episode",
-            curves,
-            "Return of the policy after each iteration of planning",
-            "As the paper does; mean and 95% band over logs. After an iteration the policy is "
-            "greedy for the value found so far; "
-            f"{self.experiment.curve_episodes} episodes a point.",
-        )
-
-    def _regret(self) -> ResultFigure:
-        """Regret along the episode, at our best."""
-        best = self.found.optimal(self.variant.key, "best", of="rewards")
+    def _regret(self, column: str, *, baseline: bool) -> ResultFigure:
+        """Regret summed up to each point of the episode."""
+        best = self.found.optimal(self.variant.key, column, of="rewards")
+        whose = [("ivvi", setting, f"setting {setting}") for setting in self.spec.settings]
+        whose += [("baseline", self.experiment.baseline, "least squares")] if baseline else []
+        how = "as the paper" if column == "paper" else "at our best"
         curves = []
-        for setting in self.spec.settings if best is not None else ():
-            if runs := self._values("best", "ivvi", setting, of="rewards"):
+        for who, setting, label in whose if best is not None else ():
+            if runs := self._values(column, who, setting, of="rewards"):
                 lost = np.cumsum(best - np.array(runs), axis=1)
                 share = 100 * np.arange(1, lost.shape[1] + 1) / lost.shape[1]
-                curves.append(_curve(f"setting {setting}", share, lost))
+                curves.append(_curve(label, share, lost))
         return self._figure(
-            f"best-{self.variant.key}",
-            "regret so far, at our best",
+            f"{'reward' if column == 'paper' else column}-{self.variant.key}"
+            f"{'-baseline' if baseline else ''}",
+            f"regret so far, {how}{', with baseline' if baseline else ''}",
             "percent of the episode",
             "regret so far",
             curves,
-            "Regret summed up to each point of the episode, at our best",
-            "At our best; mean and 95% band over logs.",
+            f"Regret summed up to each point of the episode, {how}",
+            "Mean and 95% band over logs.",
         )
 
     def _values(self, column: str, who: str, setting: str, of: str) -> list[Any]:

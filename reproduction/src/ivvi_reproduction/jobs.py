@@ -2,6 +2,7 @@
 
 Three kinds of policies stand in each column: `ivvi` (the method) in every cell, `baseline`
 (least squares) in one setting, and `optimal` (planned with the truth) once for a variant.
+The authors released one matrix a cell, of settings I to III.
 Everything that a table or a figure shows is made from their records.
 """
 
@@ -40,7 +41,7 @@ class Job:
         return self.experiment, self.variant
 
     def __str__(self) -> str:
-        way = "as the paper" if self.column == "paper" else "at best"
+        way = {"paper": "as the paper", "authors": "their estimates"}.get(self.column, "at best")
         parts = (self.experiment, self.variant, self.setting, way, self.who, f"log {self.seed}")
         return ", ".join(parts)
 
@@ -57,11 +58,17 @@ class Job:
 def list_jobs(experiment: Experiment, seeds: int) -> Iterator[Job]:
     """List the jobs of an experiment, jobs of one group and setting together."""
     for variant in experiment.variants:
+        released = experiment.released.get(variant.key, {})
         for column in COLUMNS:
             group, cost = (experiment.name, variant.key, column), variant.seconds[column]
+            settings, logs = experiment.settings, range(seeds)
+            if column == "authors":
+                settings, logs = tuple(s for s in settings if s in released), range(1)
+                if not settings:
+                    continue
             yield Job(*group, experiment.baseline, "optimal", 0, cost)
-            for seed in range(seeds):
+            for seed in logs:
                 yield Job(*group, experiment.baseline, "baseline", seed, cost)
-            for setting in experiment.settings:
-                for seed in range(seeds):
+            for setting in settings:
+                for seed in logs:
                     yield Job(*group, setting, "ivvi", seed, cost)

@@ -50,10 +50,10 @@ SCHEMA = pa.schema(
                     ("steps", pa.int64()),
                     ("error_in_se", pa.float64()),
                     ("distance", pa.float64()),
+                    ("from_authors", pa.float64()),
                     ("loss", pa.struct([("t", pa.list_(pa.int64())), ("distance", _NUMBERS)])),
                     ("returns", _NUMBERS),
                     ("rewards", _NUMBERS),
-                    ("planning", _NUMBERS),
                     ("failure", pa.string()),
                     ("data", pa.string()),
                 ]

@@ -27,7 +27,7 @@ from ivvi_reproduction.specs import (
     read_figure,
     read_table,
 )
-from ivvi_reproduction.tables import make_table
+from ivvi_reproduction.tables import make_estimates_table, make_table
 
 
 def reproduce(  # noqa: PLR0913
@@ -54,7 +54,7 @@ def reproduce(  # noqa: PLR0913
         How much is computed, and the ratings; the paper's amount by default, and a
         synthetic stand-in for MovieLens.
     columns
-        ``paper`` (as the paper does), ``best`` (ours), or both.
+        ``paper`` (as the paper does), ``authors`` (their estimates, our planner), ``best`` (ours).
     seeds
         Logs of each cell; the paper has five.
     jobs
@@ -106,6 +106,8 @@ def read_results(folder: str | os.PathLike[str], specs: str | None = None) -> Re
             make_table(read_table(table, specs), experiment, measures, command)
             for table in names("tables", name, specs)
         ]
+        if (estimates := make_estimates_table(experiment, measures, command)) is not None:
+            tables.append(estimates)
         for figure in names("figures", name, specs):
             figures += make_figures(read_figure(figure, specs), experiment, measures, command)
     title = "The paper's experiments, reproduced"

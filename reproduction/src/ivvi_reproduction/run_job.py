@@ -23,14 +23,16 @@ from ivvi.errors import IvviWarning
 from ivvi.estimators import Method
 from ivvi.estimators.registry import make_method
 from ivvi.estimators.sgda.sgda import SGDA
+from ivvi.features.feature_map import parse_features
 from ivvi.fitting import Fit, estimate
 from ivvi.logs import Log
-from ivvi.planning.plan import make_planner, plan
+from ivvi.planning import MPC
+from ivvi.planning.plan import plan
 from ivvi.planning.policy import Policy
-from ivvi.planning.spede.spede import SPEDERule
 from ivvi.simulators import ConfoundedEnv
 from ivvi.simulators.catalogue import load_factors, make_env
 from ivvi.simulators.ratings import Factors
+from ivvi.simulators.world import gaussian
 from ivvi_reproduction.jobs import Job
 from ivvi_reproduction.specs import Column, Experiment, read_experiment
 
@@ -39,8 +41,6 @@ BLOCKS = 50
 """Points of a curve of rewards along an episode."""
 DIGITS = 8
 """Significant digits that are kept."""
-_warm: set[tuple[str, str]] = set()
-"""Groups whose descent-ascent is compiled in this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +67,14 @@ class Outcome:
 def run_job(job: Job, options: Options) -> Outcome:
     """Run one job."""
     experiment = options.experiment(job.experiment)
-    variant, clock = experiment.variant(job.variant), Clock()
+    clock = Clock()
     source, arena = (
-        _env(variant.simulator, variant.dim, setting, options.ratings)
+        make_world(experiment, job.variant, setting, options.ratings)
         for setting in (job.setting, experiment.baseline)
     )
     with warnings.catch_warnings(), np.errstate(over="ignore", invalid="ignore"):
         warnings.simplefilter("ignore", IvviWarning)
-        log = _log(job, experiment, source, clock)
-        result = _result(job, experiment, log, arena, clock)
+        result = _result(job, experiment, source, arena, clock)
     return Outcome(result | {"data": source.world.label}, clock.seconds)
 
 
@@ -94,23 +93,29 @@ class Clock:
 
 
 def _result(
-    job: Job, experiment: Experiment, log: Log, arena: ConfoundedEnv, clock: Clock
+    job: Job, experiment: Experiment, source: ConfoundedEnv, arena: ConfoundedEnv, clock: Clock
 ) -> dict[str, Any]:
-    """Estimate from the log, plan, and evaluate in the arena.
+    """Estimate from a log of the source, plan, and evaluate in the arena.
 
     The settings of an experiment differ in how logs are made; they share the arena.
     """
     column = experiment.columns[job.column]
     result: dict[str, Any] = {}
-    if job.who == "optimal":  # the log says where the plan should be good, and no more
-        model = replace(arena.world.true_model(), states=log.sample().x)
+    if job.who == "optimal":
+        model = arena.world.true_model()
+    elif job.column == "authors":
+        model = released_model(job, experiment, arena)
+        result = {"status": "released", **_distance(model.W, arena)}
     else:
+        with clock.part("simulation"):
+            log = source.collect(experiment.log_episodes, experiment.horizon, seed=job.seed)
         fit = _fit(job, experiment, log, arena, clock)
         model, result = fit.model, {"strength": _strength(fit), **_progress(fit, arena)}
+        result |= _from_authors(job, experiment, fit.W)
         if result["status"] == "diverged":
             return result | {"returns": None}
     try:
-        policy = _planned(model, column, experiment, arena, clock)
+        policy = make_policy(model, column, experiment, arena, clock)
     except (ValueError, np.linalg.LinAlgError) as error:
         if result.get("status") != "stalled":
             raise
@@ -119,45 +124,68 @@ def _result(
     return result | _evaluated(policy, experiment, arena, clock)
 
 
+def released_model(job: Job, experiment: Experiment, arena: ConfoundedEnv) -> Dynamics:
+    """Return the dynamics that the authors planned in."""
+    row = "Baseline" if job.who == "baseline" else job.setting
+    W = np.array(experiment.released[job.variant][row])
+    phi, _ = parse_features(experiment.columns["authors"].features)
+    bread = np.zeros((W.shape[1], W.shape[1]))
+    return replace(arena.world.true_model(), phi=phi, W=W, bread=bread)
+
+
+def _from_authors(job: Job, experiment: Experiment, W: np.ndarray) -> dict[str, Any]:
+    """Say how far weights of the paper's features are from those that the authors released."""
+    row = "Baseline" if job.who == "baseline" else job.setting
+    theirs = experiment.released.get(job.variant, {}).get(row)
+    if theirs is None or np.shape(theirs) != W.shape:
+        return {}
+    return {"from_authors": _short(float(np.linalg.norm(W - np.array(theirs))))}
+
+
 def _fit(job: Job, experiment: Experiment, log: Log, arena: ConfoundedEnv, clock: Clock) -> Fit:
-    column, method = experiment.columns[job.column], _method(job, experiment, arena)
-    settings: dict[str, Any] = {
-        "method": method,
-        "se": "unadjusted",
-        "allow_unidentified": True,
-    }
-    if isinstance(method, SGDA) and job.group not in _warm:
-        # compiled once, so that the time of an estimate is not the compiler's
-        estimate(log, column.features, **settings)
-        _warm.add(job.group)
+    column, settings = experiment.columns[job.column], {"se": "unadjusted"}
     with clock.part("estimation"):
-        return estimate(log, column.features, **settings)
+        return estimate(
+            log,
+            column.features,
+            method=_method(job, experiment, arena),
+            allow_unidentified=True,
+            **settings,  # type: ignore[arg-type]
+        )
 
 
-def _log(job: Job, experiment: Experiment, env: ConfoundedEnv, clock: Clock) -> Log:
-    with clock.part("simulation"):
-        return env.collect(experiment.log_episodes, experiment.horizon, seed=job.seed)
-
-
-def _planned(
+def make_policy(
     model: Dynamics, column: Column, experiment: Experiment, env: ConfoundedEnv, clock: Clock
 ) -> Policy:
+    """Plan in the model by MPC."""
     with clock.part("planning"):
-        settings = column.spede if column.planner == "spede" else {}
         return plan(
             model,
             env.reward,
             Actions.of_space(env.world.actions),
             horizon=experiment.horizon or env.world.horizon,
-            method=make_planner(column.planner, **settings),
+            method=MPC(lookahead=column.lookahead, temperature=column.temperature),
             compare=False,
         )
 
 
 @lru_cache(maxsize=8)
-def _env(simulator: str, dim: int | None, setting: str, ratings: str | None) -> ConfoundedEnv:
+def _env(
+    simulator: str, dim: int | None, setting: str, ratings: str | None, signs: str
+) -> ConfoundedEnv:
     factors = _factors(ratings) if simulator.startswith("recommender") else None
-    return make_env(simulator, dim=dim, setting=setting, ratings=factors)
+    return make_env(simulator, dim=dim, setting=setting, ratings=factors, signs=signs)
+
+
+def make_world(
+    experiment: Experiment, variant: str, setting: str, ratings: str | None = None
+) -> ConfoundedEnv:
+    """Return the simulator of a cell, with the noise in which policies are evaluated."""
+    found = experiment.variant(variant)
+    env = _env(found.simulator, found.dim, setting, ratings, experiment.signs)
+    if experiment.noise != "identity":
+        return env
+    return ConfoundedEnv(replace(env.world, noise=gaussian(np.eye(env.world.d_x))))
 
 
 @lru_cache(maxsize=1)
@@ -166,22 +194,14 @@ def _factors(ratings: str | None) -> Factors:
 
 
 def _method(job: Job, experiment: Experiment, env: ConfoundedEnv) -> Method:
-    """Return least squares, the column's method, or descent-ascent with the paper's steps."""
+    """Return least squares, the column's method, or the authors' loop."""
     column = experiment.columns[job.column]
     if job.who == "baseline":
         return make_method("least-squares")
     if column.method != "sgda":
         return make_method(column.method)
-    episodes, horizon = experiment.log_episodes, experiment.horizon
-    rows = (episodes or env.world.episodes) * (horizon or env.world.horizon)
-    return SGDA(
-        schedule=experiment.variant(job.variant).schedule,
-        batch=column.batch,
-        passes=math.ceil(column.steps / (rows // column.batch)),
-        start=column.start,
-        target=env.world.W_star,
-        seed=job.seed,
-    )
+    schedule = experiment.variant(job.variant).schedule
+    return SGDA(schedule=schedule, target=env.world.W_star, seed=job.seed)
 
 
 def _strength(fit: Fit) -> dict[str, float | None]:
@@ -195,45 +215,41 @@ def _strength(fit: Fit) -> dict[str, float | None]:
 
 def _progress(fit: Fit, arena: ConfoundedEnv) -> dict[str, Any]:
     """Say how far the weights are from the truth, and how an iterative estimate got there."""
-    far, truth = None, arena.world.W_star
-    if truth is not None and truth.shape == fit.W.shape:
-        with np.errstate(over="ignore", invalid="ignore"):
-            far = _short(float(np.linalg.norm(fit.W - truth)))
+    far = _distance(fit.W, arena)
     trace = fit.estimate.trace
     if trace is None:
-        return {"status": "closed form", "distance": far}
+        return {"status": "closed form", **far}
     told = trace.to_json()
     loss = {"t": told["t"], "distance": [_short(v) for v in told["distance"]]}
     return {
         "status": trace.status,
         "steps": trace.t[-1],
         "error_in_se": _short(told["error_in_se"]),
-        "distance": far,
+        **far,
         "loss": loss,
     }
+
+
+def _distance(W: np.ndarray, arena: ConfoundedEnv) -> dict[str, Any]:
+    """Return |W - W*| where there is a W*, that is where the model of W is linear."""
+    truth = arena.world.W_star
+    if truth is None or truth.shape != W.shape:
+        return {}
+    with np.errstate(over="ignore", invalid="ignore"):
+        return {"distance": _short(float(np.linalg.norm(W - truth)))}
 
 
 def _evaluated(
     policy: Any, experiment: Experiment, env: ConfoundedEnv, clock: Clock
 ) -> dict[str, Any]:
-    """Run the policy: return of each episode, rewards along it, and return while planning."""
+    """Run the policy: return of each episode, and rewards along it."""
     with clock.part("evaluation"):
         settings: dict[str, Any] = {"horizon": experiment.horizon, "seed": EVALUATION_SEED}
         rewards = env.rollout(policy, episodes=experiment.episodes, **settings).rewards
         result: dict[str, Any] = {"returns": _shorts(rewards.sum(axis=1))}
         blocks = np.array_split(rewards.mean(axis=0), BLOCKS)
         result["rewards"] = _shorts([block.sum() for block in blocks])
-        if isinstance(policy.rule, SPEDERule):
-            settings["episodes"] = experiment.curve_episodes
-            iterates = [_after(policy.rule, i) for i in experiment.iterations]
-            earned = [env.rollout(rule, **settings).returns.mean() for rule in iterates]
-            result["planning"] = _shorts(earned)
     return result
-
-
-def _after(rule: SPEDERule, iterations: int) -> SPEDERule:
-    """Be greedy for the value after a number of iterations of planning."""
-    return replace(rule, weights=rule.weights[[min(iterations, len(rule.weights) - 1)]])
 
 
 def _short(value: float | None) -> float | None:

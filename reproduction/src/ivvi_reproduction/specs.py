@@ -1,8 +1,9 @@
 """The paper's experiment section as values, one TOML file for each table and figure.
 
-`experiments/*.toml` say how an experiment is run, in two columns: as the paper does, and at
-our best. `tables/*.toml` hold the paper's own numbers, `figures/*.toml` what it draws. A folder
-of the same form can be given in their place.
+`experiments/*.toml` say how an experiment is run, in three columns: as the paper does, with the
+matrices that its authors released (`estimates.json`), and at our best. `tables/*.toml` hold the
+paper's own numbers, `figures/*.toml` what it draws. A folder of the same form can be given in their
+place.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ivvi._io.files import read_json
 from ivvi.errors import FileError, InputError, hint
 
 PAPER = str(Path(__file__).parent / "paper")
 """The folder of the paper's specs."""
 ORDER = ("linear", "nonlinear", "movielens")
-COLUMNS = ("paper", "best")
-"""Ours as the paper does, and ours at our best."""
+COLUMNS = ("paper", "authors", "best")
+"""Ours as the paper does, planned with its authors' estimates, and ours at our best."""
 TABLES = ("strength", "seconds", "regret")
 
 
@@ -43,18 +45,12 @@ class Variant:
 
 @dataclass(frozen=True)
 class Column:
-    """How to estimate and plan: words for features, method and planner, and their settings.
-
-    `start`, `steps` and `batch` are of descent-ascent; `spede` settings of that planner.
-    """
+    """How to estimate and plan: words for features and method, and the settings of MPC."""
 
     features: str
     method: str
-    planner: str
-    start: float = 0.0
-    steps: int = 0
-    batch: int = 0
-    spede: Mapping[str, Any] = field(default_factory=dict)
+    temperature: float = 0.0
+    lookahead: int | None = None
 
 
 @dataclass(frozen=True)
@@ -67,16 +63,20 @@ class Experiment:
         Rows and columns of its tables.
     baseline
         The setting whose logs least squares is given.
-    iterations
-        Iterations of planning at which a policy is evaluated for the reward curves.
     columns
-        As the paper does, and at our best.
+        As the paper does, with its authors' estimates, and at our best.
     quick
         What a quick run does otherwise.
-    episodes, curve_episodes
-        Episodes of an evaluation, and of one point of a reward curve.
+    episodes
+        Episodes of an evaluation.
     log_episodes, horizon
         Episodes of a log and their steps; the simulator's own where left out.
+    noise
+        ``identity`` evaluates with noise N(0, I), as the authors did; else the simulator's own.
+    signs
+        Of the singular vectors of a recommender.
+    released
+        The authors' matrices by variant and row of the regret table; none where left out.
     """
 
     name: str
@@ -84,14 +84,15 @@ class Experiment:
     section: str
     settings: tuple[str, ...]
     baseline: str
-    iterations: tuple[int, ...]
     variants: tuple[Variant, ...]
     columns: Mapping[str, Column]
     quick: Mapping[str, Any]
     episodes: int = 64
-    curve_episodes: int = 8
     log_episodes: int | None = None
     horizon: int | None = None
+    noise: str = ""
+    signs: str = "largest"
+    released: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def variant(self, key: str) -> Variant:
         """Return the variant of a key."""
@@ -108,7 +109,7 @@ class Experiment:
         facts["columns"] = {column: facts["columns"][column]}
         for variant in facts["variants"]:
             del variant["seconds"]
-        for name in ("title", "section", "quick"):
+        for name in ("title", "section", "quick", *(() if column == "authors" else ("released",))):
             del facts[name]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -141,25 +142,24 @@ class FigureSpec:
 
 @lru_cache(maxsize=8)
 def read_experiment(name: str, *, quick: bool = False, specs: str | None = None) -> Experiment:
-    """Return an experiment of the paper; `quick` plans and evaluates less."""
+    """Return an experiment of the paper; `quick` evaluates less."""
     facts = _read(specs, "experiments", name)
-    short = facts["quick"] if quick else {}
-    columns = {key: Column(**value) for key, value in facts.pop("columns").items()}
-    if "spede" in short:
-        columns = {
-            key: Column(**asdict(column) | {"spede": short["spede"]})
-            for key, column in columns.items()
-        }
-    facts |= {
-        key: short[key] for key in ("episodes", "curve_episodes", "iterations") if key in short
-    }
+    if quick:
+        facts |= facts["quick"]
     return Experiment(
         variants=tuple(Variant(**variant) for variant in facts.pop("variants")),
         settings=tuple(facts.pop("settings")),
-        iterations=tuple(facts.pop("iterations")),
-        columns=columns,
+        columns={key: Column(**value) for key, value in facts.pop("columns").items()},
+        released=_released(specs).get(name, {}),
         **facts,
     )
+
+
+@lru_cache(maxsize=8)
+def _released(specs: str | None) -> dict[str, dict[str, Any]]:
+    """Return the matrices that the paper's authors released, by experiment and variant."""
+    file = Path(specs or PAPER) / "estimates.json"
+    return read_json(file)["W"] if file.is_file() else {}
 
 
 @lru_cache(maxsize=16)
@@ -199,9 +199,9 @@ def chosen_experiments(word: str, specs: str | None = None) -> list[str]:
 
 def chosen_columns(word: str) -> tuple[str, ...]:
     """Return the columns that a word asks for."""
-    if word != "both" and word not in COLUMNS:
-        raise InputError(f"unknown column {word!r}; expected {', '.join(COLUMNS)} or both")
-    return COLUMNS if word == "both" else (word,)
+    if word != "all" and word not in COLUMNS:
+        raise InputError(f"unknown column {word!r}; expected {', '.join(COLUMNS)} or all")
+    return COLUMNS if word == "all" else (word,)
 
 
 def _rank(name: str) -> int:

@@ -11,11 +11,15 @@ import numpy as np
 
 from ivvi_reproduction.cell_statistics import CellStatistics, Key, Spread
 from ivvi_reproduction.results import Cell, ResultTable
-from ivvi_reproduction.specs import Experiment, TableSpec, Variant
+from ivvi_reproduction.specs import COLUMNS, Experiment, TableSpec, Variant
 
 REGRET = (
-    *("variant", "setting", "paper", "paper ±", "as the paper", "as ±", "descent"),
-    *("best", "best ±", "as / paper", "best / paper"),
+    *("variant", "setting", "paper", "paper ±", "as the paper", "as ±", "their estimate"),
+    *("best", "best ±", "as / paper", "descent"),
+)
+ESTIMATES = (
+    *("variant", "setting", "theirs to W*", "ours to W*", "sd", "ours to theirs"),
+    *("closed form to W*", "descent"),
 )
 SECONDS = ("variant", "setting", "paper", "as the paper", "as ±", "best", "best ±")
 STRENGTH = ("variant", "setting", "paper", "ours", "sd", "off by, sd", "without the zero")
@@ -23,7 +27,13 @@ NOTES = {
     "regret": (
         "Return of planning with the true dynamics minus return of planning with the estimate, by "
         "the same planner in the same evaluation noise; mean over logs, ± half of a 95% interval "
-        "(Student's t over logs). Of logs whose descent diverged there is no policy."
+        "(Student's t over logs). *As the paper* and *their estimate* share a planner, *best* has "
+        "another one. Of logs whose descent diverged there is no policy."
+    ),
+    "estimates": (
+        "Frobenius norms, means over logs; sd over logs. *Theirs* are the matrices that the "
+        "authors released, *ours* those of the same loop on our logs; the closed form is on our "
+        "logs too."
     ),
     "seconds": "CPU seconds of the estimation phase, without simulation and compilation.",
     "strength": (
@@ -65,19 +75,52 @@ def make_table(
     return ResultTable(spec.name, title, columns, rows, NOTES[spec.measure], command)
 
 
+def make_estimates_table(
+    experiment: Experiment, measures: CellStatistics, command: str
+) -> ResultTable | None:
+    """Set our estimates beside those that the authors released; None where there are none."""
+    rows = tuple(
+        (variant.label, setting, *_estimates(experiment, measures, variant.key, setting))
+        for variant in experiment.variants
+        for setting in experiment.settings
+        if setting in experiment.released.get(variant.key, {})
+    )
+    if not rows:
+        return None
+    name, title = f"{experiment.name}-estimates", f"Estimates, {experiment.title.lower()}"
+    return ResultTable(name, title, ESTIMATES, rows, NOTES["estimates"], command)
+
+
+def _estimates(
+    experiment: Experiment, measures: CellStatistics, variant: str, setting: str
+) -> Iterator[Cell]:
+    def spread(column: str, of: str) -> Spread | None:
+        return Spread.of(measures.values((variant, column, "ivvi", setting), of=of))
+
+    columns = experiment.columns
+    theirs, ours = spread("authors", "distance"), spread("paper", "distance")
+    closed = spread("best", "distance") if columns["best"].method == "exact" else None
+    yield _pair(theirs)[0]
+    yield _pair(ours)[0]
+    yield None if ours is None else _rounded(ours.sd)
+    yield _pair(spread("paper", "from_authors"))[0]
+    yield _pair(closed)[0]
+    yield measures.descent((variant, "paper", "ivvi", setting)) or None
+
+
 def _regret(place: Place) -> Iterator[Cell]:
     who = "baseline" if place.label == "Baseline" else "ivvi"
     paper, half = place.printed
-    mine, best = (
-        Spread.of(place.measures.regrets(place.key(column, who))) for column in ("paper", "best")
+    mine, theirs, best = (
+        Spread.of(place.measures.regrets(place.key(column, who))) for column in COLUMNS
     )
     descent = place.measures.descent(place.key("paper", who)) or None
     yield from (paper, half)
     yield from _pair(mine) if mine else (descent, None)
-    yield descent
+    yield _pair(theirs)[0]
     yield from _pair(best)
-    for spread in (mine, best):
-        yield None if spread is None else _rounded(spread.mean / paper)
+    yield None if mine is None else _rounded(mine.mean / paper)
+    yield descent
 
 
 def _seconds(place: Place) -> Iterator[Cell]:

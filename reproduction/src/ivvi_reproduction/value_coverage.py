@@ -21,11 +21,11 @@ from ivvi.actions import Actions
 from ivvi.errors import IvviWarning
 from ivvi.evaluation.actors import BehaviourActor, BehaviourRows, Planned
 from ivvi.evaluation.model_draws import estimated_model, repeated
-from ivvi.evaluation.policy_value import ValueEstimator
 from ivvi.evaluation.rollout import Episodes, Task, returns
 from ivvi.evaluation.rollout_design import RolloutDesign
 from ivvi.evaluation.source import Source
 from ivvi.evaluation.valuation import INTERVALS, Amount, gains_of
+from ivvi.evaluation.value_estimator import ValueEstimator
 from ivvi.features.design import build_design
 from ivvi.fitting import Fit, estimate
 from ivvi.planning import MPC, Problem

@@ -146,7 +146,7 @@ def _intervals(moments: Moments) -> Iterator[tuple[bool, bool]]:
 
 def _clustered_wald(scores: EffectScores) -> tuple[float, float]:
     """Two-stage estimate and its clustered standard error; the instruments are orthonormal."""
-    y, x = scores.G.T
+    y, x = scores.sums.T
     theta = float(x @ y / (x @ x))
     variance = x @ scores.variance(np.array([1.0, -theta])) @ x / (x @ x) ** 2
     return theta, math.sqrt(variance)

@@ -27,6 +27,8 @@ def make_env(
     dim: int | None = None,
     setting: str = "I",
     ratings: str | os.PathLike[str] | Factors | None = None,
+    signs: str = "largest",
+    literal: bool = False,
 ) -> ConfoundedEnv:
     """Return a simulator of the paper, or one in the shape of its motivating examples.
 
@@ -42,6 +44,12 @@ def make_env(
     ratings
         Ratings for the recommenders (`ivvi.simulators.ratings.read_ratings`) or their factors; left
         out, a synthetic stand-in for MovieLens is used and labelled as such.
+    signs
+        Of the recommenders' singular vectors, which are arbitrary and decide the task:
+        ``largest`` (the largest loading of each is positive) or ``authors`` (those that the paper's
+        authors got from MovieLens 1M).
+    literal
+        Whether a recommender starts and scores as the authors' scripts do (`recommender_world`).
 
     Examples
     --------
@@ -52,6 +60,8 @@ def make_env(
     """
     if name not in NAMES:
         raise InputError(f"unknown simulator {name!r}{hint(name, NAMES)}")
+    if not name.startswith("recommender") and (signs != "largest" or literal):
+        raise InputError(f"signs and literal are for the recommenders; the simulator is {name}")
     if name in DEFAULT_DIM:
         world = linear_world if name == "linear" else nonlinear_world
         return ConfoundedEnv(world(DEFAULT_DIM[name] if dim is None else dim, setting))
@@ -60,6 +70,7 @@ def make_env(
     if dim not in (None, 10):
         raise InputError(f"the recommenders have 10 categories; --dim {dim} does not apply")
     factors = ratings if isinstance(ratings, Factors) else load_factors(ratings)
+    factors = factors.with_signs(signs)
     revised = name.endswith("revised")
     return ConfoundedEnv(
         recommender_world(
@@ -68,6 +79,7 @@ def make_env(
             factors.leading(10),
             setting,
             revised=revised,
+            literal=literal,
             label=factors.label,
         )
     )

@@ -19,6 +19,7 @@ from ivvi.fitting.summary import NORMAL_95
 from ivvi.planning import MPC, Planner
 from ivvi.planning.plan import plan
 from ivvi.planning.policy import Policy, check_steps
+from ivvi.rewards import Learned
 from ivvi.simulators import ConfoundedEnv
 from ivvi.simulators.behaviour import Behaviour
 
@@ -203,14 +204,15 @@ def optimal_policy(
 
 @dataclass(frozen=True)
 class Decomposition:
-    """Where regret comes from (the paper's Lemma on suboptimality, by simulation).
+    """Where regret comes from: a telescoping sum of returns, by simulation.
 
     With J the return in the world and J^ that in the model, under the same noise,
 
         J(pi*) - J(pi^) = [J(pi*) - J^(pi*)] + [J^(pi*) - J^(pi^)] + [J^(pi^) - J(pi^)]:
 
     model error along pi*, how much worse pi^ is in the model itself (at most 0 for a planner
-    that is optimal there), and model error along pi^ (what the plan promised too much).
+    that is optimal there for this reward), and model error along pi^ (what the plan promised too
+    much).
     """
 
     along_optimal: Average
@@ -233,12 +235,21 @@ def decompose(
     horizon: int | None = None,
     seed: int = 0,
 ) -> Decomposition:
-    """Split the regret of `policy` into model error and planning error."""
+    """Split the regret of `policy` into model error and planning error.
+
+    Returns in the model are of the world's reward too, unless the policy's was learned with the
+    model: a policy that was made for another reward has a large planning error.
+
+    A telescoping sum of four returns, not the paper's decomposition lemma, which is about Bellman
+    errors of the model's own values (`ivvi_reproduction.planning_error`).
+    """
     steps = env.world.horizon if horizon is None else horizon
     best = optimal_policy(env, planner, steps)
     settings: dict[str, Any] = {"episodes": episodes, "horizon": steps, "seed": seed}
+    _check_width("policy", policy, env)
     problem = policy.problem
-    model = ModelSimulator(problem.model, problem.reward, env.world.initial, problem.terminal)
+    reward = problem.reward if isinstance(problem.reward, Learned) else env.reward
+    model = ModelSimulator(problem.model, reward, env.world.initial, problem.terminal)
     world_best, world_own = (env.rollout(p, **settings).returns for p in (best, policy))
     model_best, model_own = (roll_out(model, p, **settings).returns for p in (best, policy))
     return Decomposition(
@@ -254,10 +265,10 @@ def _check_width(name: str, policy: Any, env: ConfoundedEnv) -> None:
     if not isinstance(policy, Policy):
         return
     model, world = policy.problem.model, env.world
-    found, wanted = (len(model.state), len(model.action)), (world.d_x, world.d_a)
-    if found != wanted:
+    widths, wanted = (len(model.state), len(model.action)), (world.d_x, world.d_a)
+    if widths != wanted:
         raise InputError(
-            f"the policy {name!r} is for {found[0]} states and {found[1]} actions; the simulator "
+            f"the policy {name!r} is for {widths[0]} states and {widths[1]} actions; the simulator "
             f"{world.name} has {wanted[0]} and {wanted[1]}"
         )
 

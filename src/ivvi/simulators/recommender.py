@@ -33,6 +33,7 @@ def recommender_world(
     setting: str = "I",
     *,
     revised: bool = False,
+    literal: bool = False,
     label: str = "",
 ) -> World:
     """Return x' = x + V~^T a + e, a_i ~ Bernoulli(sigmoid(2 z_i + 0.1 x_i - 0.8 e_i)).
@@ -49,6 +50,10 @@ def recommender_world(
         Users by categories, the singular values (categories,), movies by categories.
     setting
         ``I``, ``II`` or ``III``: how uneven the recommendations are.
+    literal
+        Score and start as the scripts of the paper's authors do: the reward is the sum of
+        Sigma V~^T x clipped to [0, 5], as printed, and x_0 = 0. Recommendations still rank
+        V~ Sigma x.
     """
     movies, categories = V_tilde.shape
     chances = _chances(setting, movies, revised=revised)
@@ -70,17 +75,20 @@ def recommender_world(
         return jax.random.bernoulli(key, chance).astype(jnp.float64)
 
     def initial(key: Array) -> Array:
+        if literal:
+            return jnp.zeros(categories)
         pick, spread = jax.random.split(key)
         row = jax.random.randint(pick, (), 0, len(users))
         return jnp.asarray(users)[row] + jax.random.normal(spread, (categories,), jnp.float64)
 
+    scored = singular_values[:, None] * V_tilde.T if literal else weights
     return World(
         name=f"recommender{'-revised' if revised else ''} setting {setting}",
         d_x=categories,
         d_z=movies,
         actions=gymnasium.spaces.MultiBinary(movies),
         transition=lambda x, a: x + jnp.asarray(V_tilde).T @ a,
-        reward=Ratings(tuple(map(tuple, weights.tolist())), *RATINGS),
+        reward=Ratings(tuple(map(tuple, scored.tolist())), *RATINGS),
         initial=initial,
         confounder=gaussian(np.eye(categories)),
         instrument=instrument,

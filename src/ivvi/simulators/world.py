@@ -113,6 +113,36 @@ class World:
     def __post_init__(self) -> None:
         if self.scope not in SCOPES:
             raise InputError(f"scope {self.scope!r} of an instrument; expected 'step' or 'episode'")
+        if self.actions.shape is not None and len(self.actions.shape) == 1:
+            self._check_shapes()
+
+    def _check_shapes(self) -> None:
+        """Refuse functions whose results are not of the dimensions that are declared.
+
+        Nothing is drawn: JAX is asked for shapes alone.
+        """
+        with jax.enable_x64(True):
+            key, state = jax.random.key(0), (self.d_x,)
+            widths = (self.d_x, self.d_a, self.d_z)
+            x, a, z = (jax.ShapeDtypeStruct((d,), jnp.float64) for d in widths)
+            history = z if self.history is None else jnp.asarray(self.history)
+            calls: tuple[tuple[str, tuple[Any, ...], tuple[int, ...]], ...] = (
+                ("initial", (key,), state),
+                ("confounder", (key,), state),
+                ("noise", (key,), state),
+                ("lasting", (key,), state),
+                ("instrument", (key, x, history), (self.d_z,)),
+                ("behaviour", (key, x, z, x), (self.d_a,)),
+                ("transition", (x, a), state),
+                ("direct", (z,), state),
+                ("done", (x,), ()),
+            )
+            for name, arguments, expected in calls:
+                if (function := getattr(self, name)) is not None:
+                    _check_shape(
+                        f"{name} of the world {self.name!r}", function, arguments, expected
+                    )
+            _check_shape(f"reward of the world {self.name!r}", self.gain, (x, a, x), ())
 
     @property
     def d_a(self) -> int:
@@ -156,9 +186,9 @@ class World:
         """Return the reward of step h."""
         return self.reward(x, a, x_next, h) if is_reward(self.reward) else self.reward(x, a)
 
-    def ended(self, x: Array) -> Array:
-        """Tell whether state x ends the episode."""
-        return jnp.asarray(False) if self.done is None else self.done(x)
+    def ended(self, key: Array, x: Array, a: Array, x_next: Array) -> Array:
+        """Tell whether state x' ends the episode."""
+        return jnp.asarray(False) if self.done is None else self.done(x_next)
 
     @property
     def noise_cov(self) -> np.ndarray:
@@ -184,6 +214,21 @@ class World:
         bread = np.zeros((W.shape[1], W.shape[1]))
         outputs = tuple(f"next_{name}" for name in state)
         return Dynamics(phi, W, self.noise_cov, bread, state, action, outputs)
+
+
+def _check_shape(
+    what: str, function: Any, arguments: tuple[Any, ...], expected: tuple[int, ...]
+) -> None:
+    """Refuse a function of a world that fails on its arguments, or returns another shape."""
+    shapes = ", ".join(str(v.shape) if v.ndim else "key" for v in arguments)
+    try:
+        found = jax.eval_shape(function, *arguments)
+    except (TypeError, ValueError, IndexError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{what} fails on ({shapes}): {reason}") from error
+    shape = getattr(found, "shape", None)
+    if shape != expected:
+        raise InputError(f"{what} returns {shape} for ({shapes}); expected {expected}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,6 +45,8 @@ class Descent:
         Of the dual step.
     compiled
         Whether the steps are compiled (JAX) or plain NumPy.
+    dual
+        The dual steps of a mini-batch, where they are not one beside each primal step.
     """
 
     plan: Plan
@@ -57,6 +59,7 @@ class Descent:
     mean_weight: float
     sign: float
     compiled: bool
+    dual: numpy_kernel.DualLoop | None = None
 
     def run(self, rows: RowSource, checkpoint: Checkpoint | None = None) -> numpy_kernel.State:
         """Take all steps, going on where an earlier run was killed."""
@@ -91,7 +94,7 @@ class Descent:
 
             def take(state: Any, Phi: Floats, Psi: Floats, Y: Floats, edges: list[int]) -> Any:
                 return numpy_kernel.advance(
-                    state, Phi, Psi, Y, edges, points=self.points, **settings
+                    state, Phi, Psi, Y, edges, points=self.points, dual=self.dual, **settings
                 )
 
             return state, take
@@ -115,14 +118,14 @@ class Descent:
         if saved is None:
             return state, Place()
         facts, arrays = saved
-        found: dict[str, Any] = dict(unnest("state", arrays))
+        values: dict[str, Any] = dict(unnest("state", arrays))
         if self.compiled:
             import jax.numpy as jnp
 
-            found = {name: jnp.asarray(value) for name, value in found.items()}
+            values = {name: jnp.asarray(value) for name, value in values.items()}
         else:
-            found = {n: int(v) if v.ndim == 0 else v for n, v in found.items()}
-        return replace(state, **found), Place.restore(facts, unnest("position", arrays))
+            values = {n: int(v) if v.ndim == 0 else v for n, v in values.items()}
+        return replace(state, **values), Place.restore(facts, unnest("position", arrays))
 
     def walk(self, state: Any, take: Callable[..., Any], chunk: Batch) -> Any:
         """Take the steps of one chunk, a piece at a time."""

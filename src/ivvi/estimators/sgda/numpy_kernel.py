@@ -2,6 +2,10 @@
 
 The same arithmetic as `ivvi.estimators.sgda.jax_kernel`. Nothing is compiled, so that mini-batches
 may differ in length (episodes) and wide features need no memory beside their own.
+
+`DualLoop` is the loop of the paper's authors instead: with the moments A, B, C of a mini-batch,
+
+    K <- K + step_K (W A^T - C - K B)    many times,    then    W <- W - step_W K A.
 """
 
 from __future__ import annotations
@@ -14,6 +18,32 @@ import numpy as np
 
 from ivvi.estimators.sgda.schedules import Schedule
 from ivvi.features.design import Floats
+
+BatchMoments = tuple[Floats, Floats, Floats]
+"""A (d_psi, d_phi), B (d_psi, d_psi) and C (d_y, d_psi) of a mini-batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class DualLoop:
+    """How many dual steps each mini-batch gets before its primal step, and how they begin.
+
+    With `restart` the dual schedule begins anew at j = 0 in every mini-batch, else it goes on;
+    with `keep` K goes on from the mini-batch before, else it is zero again.
+    """
+
+    steps: int
+    restart: bool = True
+    keep: bool = True
+
+    def ascend(self, state: State, schedule: Schedule, sign: float, moments: BatchMoments) -> None:
+        """Take the dual steps of one mini-batch, in place."""
+        A, B, C = moments
+        target = state.W @ A.T - C
+        K = state.K if self.keep else np.zeros_like(state.K)
+        first = 0 if self.restart else state.t * self.steps
+        for j in range(first, first + self.steps):
+            K = K + sign * schedule(j)[1] * (target - K @ B)
+        state.K = K
 
 
 @dataclass(slots=True)
@@ -29,6 +59,17 @@ class State:
     path: Floats
     reached: int
 
+    def record(self, tail: int, points: Sequence[int]) -> None:
+        """Count a step that was taken: sums of iterates, and the path."""
+        self.t += 1
+        self.full_sum += self.W
+        if self.t > tail:
+            self.tail_sum += self.W
+            self.tail_count += 1
+        if self.reached < len(points) and points[self.reached] == self.t:
+            self.path[self.reached] = self.W
+            self.reached += 1
+
     @classmethod
     def begin(cls, W0: Floats, d_psi: int, n_points: int) -> State:
         """Return the state before the first step."""
@@ -37,7 +78,7 @@ class State:
         return cls(0, W, K, np.zeros_like(W), np.zeros_like(W), 0, path, 0)
 
 
-def advance(  # noqa: PLR0913
+def advance(  # noqa: PLR0913 - the rows of a call, then what all calls share
     state: State,
     Phi: Floats,
     Psi: Floats,
@@ -48,23 +89,29 @@ def advance(  # noqa: PLR0913
     sign: float,
     tail: int,
     points: Sequence[int],
+    dual: DualLoop | None = None,
 ) -> State:
     """Take one step for the rows between each edge and the next; returns the same state."""
-    s = state
     with np.errstate(over="ignore", invalid="ignore"):
         for i, j in itertools.pairwise(edges):
             phi, psi, y = Phi[i:j], Psi[i:j], Y[i:j]
-            step_W, step_K = schedule(s.t)
-            dual = psi @ s.K.T
-            error = phi @ s.W.T - y - dual
-            s.W -= step_W / len(phi) * (dual.T @ phi)
-            s.K += sign * step_K / len(phi) * (error.T @ psi)
-            s.t += 1
-            s.full_sum += s.W
-            if s.t > tail:
-                s.tail_sum += s.W
-                s.tail_count += 1
-            if s.reached < len(points) and points[s.reached] == s.t:
-                s.path[s.reached] = s.W
-                s.reached += 1
-    return s
+            if dual is None:
+                _together(state, phi, psi, y, schedule, sign)
+            else:
+                n = len(phi)
+                A = psi.T @ phi / n
+                dual.ascend(state, schedule, sign, (A, psi.T @ psi / n, y.T @ psi / n))
+                state.W -= schedule(state.t)[0] * (state.K @ A)
+            state.record(tail, points)
+    return state
+
+
+def _together(
+    s: State, phi: Floats, psi: Floats, y: Floats, schedule: Schedule, sign: float
+) -> None:
+    """Take one step in W and one in K, both from where they were."""
+    step_W, step_K = schedule(s.t)
+    dual = psi @ s.K.T
+    error = phi @ s.W.T - y - dual
+    s.W -= step_W / len(phi) * (dual.T @ phi)
+    s.K += sign * step_K / len(phi) * (error.T @ psi)

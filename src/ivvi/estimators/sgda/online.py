@@ -79,7 +79,8 @@ class Online:
             self._prepare(self._burn_in)
             self.state = self._ready.begin()[0]
         ready = self._whole(waiting)
-        self._step(take_rows(waiting, slice(0, ready)))
+        if ready:
+            self._step(take_rows(waiting, slice(0, ready)))
         self._waiting = take_rows(waiting, slice(ready, len(waiting)))
 
     @property
@@ -113,6 +114,7 @@ class Online:
             mean_weight=weight,
             sign=-1.0 if method.flip_dual else 1.0,
             compiled=False,
+            dual=method.dual_loop,
         )
 
     def _step(self, rows: Batch) -> None:
@@ -143,11 +145,11 @@ class Online:
         if self.state is None or not self.state.t:
             raise DataError("no mini-batch is whole yet; add more rows")
         if moments is None:
-            found = self._checked if self._checked.n else self._seen
-            if not found.n:
+            sums = self._checked if self._checked.n else self._seen
+            if not sums.n:
                 raise DataError("all rows went into the first steps; expected more to check them")
             return self._method.judged_by_conditions(
-                self.state, descent.plan, self._layout, found, self._stable
+                self.state, descent.plan, self._layout, sums, self._stable
             )
         W = descent.plan.phi.weights(self.state.W)
         exact = Exact().solve(moments)
@@ -174,8 +176,8 @@ class Online:
             ("checked", self._checked),
         ):
             if values is not None:
-                found = {f.name: np.array(getattr(values, f.name)) for f in fields(values)}
-                arrays |= nest(name, found)
+                own_arrays = {f.name: np.array(getattr(values, f.name)) for f in fields(values)}
+                arrays |= nest(name, own_arrays)
         return arrays
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:

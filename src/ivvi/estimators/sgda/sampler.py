@@ -113,11 +113,12 @@ class Shuffled:
 class Streamed:
     """Rows read from the log in its own order, shuffled within each chunk; memory is bounded.
 
-    With `whole` episodes, a chunk ends with an episode, and these are shuffled.
+    With `whole` episodes, a chunk ends with an episode, and these are shuffled. Rows `as_logged`
+    are not shuffled at all.
     """
 
-    def __init__(self, log: Log, n: int, *, whole: bool = False) -> None:
-        self.n, self._log, self._whole = n, log, whole
+    def __init__(self, log: Log, n: int, *, whole: bool = False, as_logged: bool = False) -> None:
+        self.n, self._log, self._whole, self._as_logged = n, log, whole, as_logged
 
     @property
     def episodes(self) -> int:
@@ -132,28 +133,28 @@ class Streamed:
     def sweep(self, size: int, seed: int, start: Place) -> Iterator[tuple[Batch, Place]]:
         """Go on with a pass over the log."""
         walk = self._log.batches(episodes=self._whole, start=start.position)
-        held: list[tuple[Position | None, Batch]] = []
+        waiting: list[tuple[Position | None, Batch]] = []
         before, used, number = start.position, start.used, start.chunk
         for batch in walk:
-            held.append((before, _used(batch)))
+            waiting.append((before, _used(batch)))
             before = walk.position
-            while cut := self._cut(held, used, size):
-                chunk, held, used = _split(held, used, cut)
+            while cut := self._cut(waiting, used, size):
+                chunk, waiting, used = _split(waiting, used, cut)
                 number += 1
-                place = Place(start.sweep, number, held[0][0] if held else before, used)
+                place = Place(start.sweep, number, waiting[0][0] if waiting else before, used)
                 yield self._mixed(chunk, seed, place), place
-        if rest := _have(held, used):
+        if rest := _have(waiting, used):
             number += 1
-            chunk, _, _ = _split(held, used, rest)
+            chunk, _, _ = _split(waiting, used, rest)
             place = Place(start.sweep, number, before)
             yield self._mixed(chunk, seed, place), place
 
-    def _cut(self, held: list[tuple[Position | None, Batch]], used: int, size: int) -> int:
+    def _cut(self, waiting: list[tuple[Position | None, Batch]], used: int, size: int) -> int:
         """Return the rows of the next chunk, 0 when more must be read."""
-        have = _have(held, used)
+        have = _have(waiting, used)
         if have < size or not self._whole:
             return size if have >= size else 0
-        numbers = np.concatenate([_episodes(batch) for _, batch in held])[used:]
+        numbers = np.concatenate([_episodes(batch) for _, batch in waiting])[used:]
         if (np.diff(numbers) < 0).any():
             raise DataError(
                 f"the rows of an episode of {self._log.label} are not together; steps by episode "
@@ -162,6 +163,8 @@ class Streamed:
         return int(np.searchsorted(numbers, numbers[-1]))  # the last may go on
 
     def _mixed(self, chunk: Batch, seed: int, place: Place) -> Batch:
+        if self._as_logged:
+            return chunk
         rng = np.random.default_rng([seed, place.sweep, place.chunk])
         if not self._whole:
             return take_rows(chunk, rng.permutation(len(chunk)))
@@ -196,7 +199,7 @@ def survey(log: Log, seed: int, progress: Callable[[int], None] | None = None) -
     """
     rng = np.random.default_rng([seed, SAMPLE])
     n, weight = 0, 0.0
-    kept: list[Batch] = []
+    sample: list[Batch] = []
     lots = np.empty(0)
     walk = log.batches(episodes=log.roles.episode is not None, progress=progress)
     for batch in walk:
@@ -205,10 +208,10 @@ def survey(log: Log, seed: int, progress: Callable[[int], None] | None = None) -
         weight += len(rows) if rows.weight is None else float(rows.weight.sum())
         drawn = rng.random(len(rows))
         few = np.sort(np.argsort(drawn)[:SAMPLE])
-        joined, lots = concatenate([*kept, take_rows(rows, few)]), np.append(lots, drawn[few])
+        joined, lots = concatenate([*sample, take_rows(rows, few)]), np.append(lots, drawn[few])
         few = np.sort(np.argsort(lots)[:SAMPLE])
-        kept, lots = [take_rows(joined, few)], lots[few]
-    return Survey(n, weight / n, walk.counts, kept[0])
+        sample, lots = [take_rows(joined, few)], lots[few]
+    return Survey(n, weight / n, walk.counts, sample[0])
 
 
 def take_rows(rows: Batch, chosen: Any) -> Batch:
@@ -242,17 +245,17 @@ def _used(rows: Batch) -> Batch:
     return take_rows(rows, slice(None) if rows.weight is None else rows.weight > 0)
 
 
-def _have(held: list[tuple[Position | None, Batch]], used: int) -> int:
-    return sum(len(batch) for _, batch in held) - used
+def _have(waiting: list[tuple[Position | None, Batch]], used: int) -> int:
+    return sum(len(batch) for _, batch in waiting) - used
 
 
 def _split(
-    held: list[tuple[Position | None, Batch]], used: int, count: int
+    waiting: list[tuple[Position | None, Batch]], used: int, count: int
 ) -> tuple[Batch, list[tuple[Position | None, Batch]], int]:
     """Take the next `count` rows; returns them, what is still held and what of it is used."""
-    chunk = take_rows(concatenate([batch for _, batch in held]), slice(used, used + count))
+    chunk = take_rows(concatenate([batch for _, batch in waiting]), slice(used, used + count))
     used += count
-    while held and used >= len(held[0][1]):
-        used -= len(held[0][1])
-        held = held[1:]
-    return chunk, held, used
+    while waiting and used >= len(waiting[0][1]):
+        used -= len(waiting[0][1])
+        waiting = waiting[1:]
+    return chunk, waiting, used

@@ -109,7 +109,7 @@ def _steps(Phi: Floats, size: float, most: float) -> Decay:
 
 
 def _array(name: str, value: Any, shape: tuple[int, int]) -> Floats:
-    found = np.asarray(0.0 if value is None else value, dtype=np.float64)
-    if found.shape not in ((), shape):
-        raise InputError(f"{name} has shape {found.shape}; expected a number or {shape}")
-    return np.broadcast_to(found, shape).copy()
+    array = np.asarray(0.0 if value is None else value, dtype=np.float64)
+    if array.shape not in ((), shape):
+        raise InputError(f"{name} has shape {array.shape}; expected a number or {shape}")
+    return np.broadcast_to(array, shape).copy()

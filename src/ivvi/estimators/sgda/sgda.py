@@ -4,7 +4,9 @@
     K <- K + step_K (W phi - y - K psi) psi^T
 
 averaged over a mini-batch of rows. The dual step is ascent on the objective; the paper's
-listing prints the opposite sign, which diverges (docs/reproduction.md).
+listing prints the opposite sign, which diverges (docs/reproduction.md). With `inner` steps there
+are that many dual steps on the moments of a mini-batch before its primal step: this is what the
+paper's authors ran, and what the schedules named after its experiments do.
 
 With the schedule ``auto`` the features are first brought to coordinates in which the
 saddle point is well conditioned whatever their units: with B = L L^T and
@@ -33,7 +35,7 @@ from ivvi.estimators.estimate import Estimate, Floats, distance_in_se, with_weig
 from ivvi.estimators.least_squares import Exact
 from ivvi.estimators.sgda.loop import CHUNK, Descent, chosen_weights, piece_rows, pieces
 from ivvi.estimators.sgda.moment_conditions import Conditions
-from ivvi.estimators.sgda.numpy_kernel import State
+from ivvi.estimators.sgda.numpy_kernel import DualLoop, State
 from ivvi.estimators.sgda.preconditioning import Scaled
 from ivvi.estimators.sgda.sampler import (
     Place,
@@ -44,7 +46,7 @@ from ivvi.estimators.sgda.sampler import (
     survey,
     take_rows,
 )
-from ivvi.estimators.sgda.schedules import Schedule, parse_schedule
+from ivvi.estimators.sgda.schedules import PAPER, PaperRun, Schedule, parse_schedule
 from ivvi.estimators.sgda.setup import (
     Plan,
     Start,
@@ -61,10 +63,12 @@ from ivvi.moments import Moments
 BURN_IN = 0.1
 """Share of the rows from which the automatic schedule takes coordinates and a start."""
 LEAST_BURN_IN, MOST_BURN_IN = 1000, 1 << 16
+BATCH = 32
+"""Rows of a mini-batch unless asked otherwise."""
 WIDE = 3000
 """Columns of (phi, psi, y) from which on the moments are not formed unless asked for."""
 AVERAGES = ("auto", "last", "tail", "full")
-ORDERS = ("auto", "shuffled", "stream", "iid")
+ORDERS = ("auto", "shuffled", "stream", "iid", "logged")
 MEMORIES = ("auto", "quadratic", "linear")
 
 
@@ -75,11 +79,14 @@ class SGDA:
     Parameters
     ----------
     schedule
-        A `Schedule`, its word (``paper-linear``, ``constant:0.05``, ``decay:0.1,0.5``), or
-        ``auto``, which needs no tuning.
+        A `Schedule`, its word (``constant:0.05``, ``decay:0.1,0.5``), or ``auto``, which needs
+        no tuning. ``paper-linear``, ``paper-linear-20`` (k = 20), ``paper-nonlinear``,
+        ``paper-movielens`` and ``paper-movielens-revised`` run an experiment as the paper's
+        authors did: they bring `batch`, `inner`, `start` and the order ``logged`` with them,
+        where these are not given.
     batch
         Rows of a mini-batch; 1 for per-sample steps; ``episode`` for one step an episode,
-        with the average 1/H over its rows.
+        with the average 1/H over its rows. 32 unless the schedule brings its own.
     passes
         Passes over the rows.
     average
@@ -89,6 +96,7 @@ class SGDA:
         ``shuffled``: a new random order each pass, all rows in memory; ``iid``: as many
         draws with replacement, from the average visitation distribution of the log;
         ``stream``: the log's own order, shuffled within chunks of rows, in bounded memory;
+        ``logged``: the log's own order, so that mini-batches are of consecutive rows;
         ``auto`` is shuffled for tables in memory, else stream.
     start, start_K
         W_0 and K_0: a number for every entry, or an array (d_y, d_phi), (d_y, d_psi). Without
@@ -103,10 +111,17 @@ class SGDA:
         form when left out.
     flip_dual
         Take the dual step with the sign that Algorithm 1 prints; it diverges.
+    inner
+        Dual steps on the moments of a mini-batch before its primal step; 0 for one of each from
+        the same point, as Algorithm 1 prints them.
+    restart
+        Whether the dual schedule begins anew in every mini-batch, or goes on.
+    keep_K
+        Whether K goes on from the mini-batch before, or is zero again.
     """
 
     schedule: Schedule | str = "auto"
-    batch: int | str = 32
+    batch: int | str | None = None
     passes: int = 1
     average: str = "auto"
     order: str = "auto"
@@ -116,9 +131,13 @@ class SGDA:
     seed: int = 0
     target: Any = None
     flip_dual: bool = False
+    inner: int | None = None
+    restart: bool = True
+    keep_K: bool = True
 
     def __post_init__(self) -> None:
-        if self.batch != "episode" and (isinstance(self.batch, str) or self.batch < 1):
+        size = self.rows_of_batch
+        if self.batch != "episode" and (size is None or size < 1):
             raise InputError(f"batch {self.batch!r} must be at least 1, or the word episode")
         if self.passes < 1:
             raise InputError(f"passes {self.passes} must be at least 1")
@@ -127,6 +146,23 @@ class SGDA:
                 raise InputError(f"unknown {name} {word!r}; one of {', '.join(known)}")
         if isinstance(self.schedule, str):
             parse_schedule(self.schedule)
+        if self.inner is not None and self.inner < 0:
+            raise InputError(f"inner {self.inner}; expected at least 0 dual steps")
+        if self.dual_loop is None and not (self.restart and self.keep_K):
+            raise InputError("restart and keep_K are about inner dual steps; inner is 0")
+        if self.dual_loop is not None and self.memory == "linear":
+            raise InputError("inner dual steps form moments, which linear memory does not allow")
+
+    @property
+    def paper_run(self) -> PaperRun | None:
+        """Return what the schedule brings with it, None where it is not one of the paper's."""
+        return PAPER.get(self.schedule) if isinstance(self.schedule, str) else None
+
+    @property
+    def dual_loop(self) -> DualLoop | None:
+        """Return the dual steps of a mini-batch, None where they go beside the primal ones."""
+        given = self.paper_run.inner if self.inner is None and self.paper_run else self.inner
+        return DualLoop(given, self.restart, self.keep_K) if given else None
 
     @property
     def given_schedule(self) -> Schedule | None:
@@ -141,11 +177,19 @@ class SGDA:
     @property
     def rows_of_batch(self) -> int | None:
         """Rows of a mini-batch, None for whole episodes."""
+        if self.batch is None:
+            return self.paper_run.batch if self.paper_run else BATCH
         return None if isinstance(self.batch, str) else self.batch
+
+    @property
+    def _start(self) -> Start:
+        W0 = self.paper_run.start if self.start is None and self.paper_run else self.start
+        return Start(W0, self.start_K)
 
     def is_linear(self, design: Design) -> bool:
         """Whether memory of order d is asked for, or advisable for these features."""
-        return self.memory == "linear" or (self.memory == "auto" and design.width > WIDE)
+        wide = self.memory == "auto" and design.width > WIDE and self.dual_loop is None
+        return self.memory == "linear" or wide
 
     def solve(
         self, moments: Moments, log: Log | None = None, checkpoint: Checkpoint | None = None
@@ -158,7 +202,7 @@ class SGDA:
         mean_weight = moments.weight / moments.n
         given, design = self.given_schedule, moments.design
         if given is not None:
-            plan = plain_plan(design, Start(self.start, self.start_K), given)
+            plan = plain_plan(design, self._start, given)
         else:
             burn_in = self._burn_in(rows, design)
             plan, _ = self.make_plan(burn_in, design, mean_weight, linear=False)
@@ -178,12 +222,14 @@ class SGDA:
     ) -> Estimate:
         """Return the weights that were reached, with a verdict from the closed form.
 
-        Where the instruments leave directions free, W has the smallest norm, as the closed form.
+        Where the instruments leave directions free, W has the smallest norm, as the closed form;
+        the paper's runs keep there what they started with.
         """
         W = plan.phi.weights(self.chosen(state, plan))
         with np.errstate(over="ignore", invalid="ignore"):
-            W = W - (W @ exact.null.T) @ exact.null
-            error = distance_in_se(W, exact)
+            least = W - (W @ exact.null.T) @ exact.null
+            error = distance_in_se(least, exact)
+        W = least if self.paper_run is None else W
         target = exact.W if self.target is None else np.asarray(self.target, dtype=np.float64)
         trace = Trace.of(points, path, moments, target)
         trace = judge(trace, W, exact.W, error, moments)
@@ -207,24 +253,28 @@ class SGDA:
         descent = self._descent(plan, rows, design, about.mean_weight, wide=True)
         state = descent.run(rows, checkpoint)
         W = plan.phi.weights(self.chosen(state, plan))
-        found = _conditions(rows, design, W, about.mean_weight)
-        return self.judged_by_conditions(state, plan, design, found, stable), about.counts
+        conditions = _conditions(rows, design, W, about.mean_weight)
+        return self.judged_by_conditions(state, plan, design, conditions, stable), about.counts
 
     def judged_by_conditions(
-        self, state: State, plan: Plan, design: Design, found: Conditions, stable: float
+        self, state: State, plan: Plan, design: Design, conditions: Conditions, stable: float
     ) -> Estimate:
         """Return the weights that were reached, with a verdict from the moment conditions."""
         W, K = plan.phi.weights(self.chosen(state, plan)), plan.psi.weights(state.K)
         far = float("nan") if self.target is None else float(np.linalg.norm(W - self.target))
         trace = Trace((max(state.t, 1),), (float("nan"),), (far,))
-        trace = judge_conditions(trace, W, found, stable)
+        trace = judge_conditions(trace, W, conditions, stable)
         nothing, null = np.empty((0, 0)), np.empty((0, W.shape[1]))
         spread = plan.phi.scale if isinstance(plan.phi, Scaled) else np.ones(W.shape[1])
-        return Estimate(design, W, K, found.noise_cov, nothing, null, spread, found.n, trace)
+        return Estimate(
+            design, W, K, conditions.noise_cov, nothing, null, spread, conditions.n, trace
+        )
 
     def _rows(self, log: Log, n: int) -> RowSource:
         """Choose the order of the rows."""
         whole = self.batch == "episode"
+        if self.order == "logged" or (self.order == "auto" and self.paper_run):
+            return Streamed(log, n, whole=whole, as_logged=True)
         in_memory = self.order in ("shuffled", "iid")
         if in_memory or (self.order == "auto" and log.table.in_memory):
             return Shuffled(log, draws=self.order == "iid", whole=whole)
@@ -253,7 +303,8 @@ class SGDA:
             points=[] if wide else log_points(steps),
             mean_weight=mean_weight,
             sign=-1.0 if self.flip_dual else 1.0,
-            compiled=size is not None and not wide,
+            compiled=size is not None and not wide and self.dual_loop is None,
+            dual=self.dual_loop,
         )
 
     def chosen(self, state: State, plan: Plan) -> Floats:
@@ -266,7 +317,7 @@ class SGDA:
         """Return coordinates, start and steps from a burn-in, and the largest stable step."""
         given = self.given_schedule
         rows = evaluate(design, burn_in, mean_weight)
-        start = Start(self.start, self.start_K)
+        start = self._start
         if given is not None:
             plan = plain_plan(design, start, given)
             return plan, stable_step(*rows[:2]) if linear else float("nan")
@@ -287,9 +338,9 @@ class SGDA:
 
 def _conditions(rows: RowSource, design: Design, W: Floats, mean_weight: float) -> Conditions:
     """Check the moment conditions by one more pass."""
-    found = Conditions.empty(len(design.outputs), len(design.psi_names))
+    conditions = Conditions.empty(len(design.outputs), len(design.psi_names))
     if np.isfinite(W).all():
         for chunk, _ in rows.sweep(CHUNK, 0, Place()):
             for part, _ in pieces(chunk, 1, piece_rows(design)):
-                found.add(W, *evaluate(design, take_rows(chunk, part), mean_weight))
-    return found
+                conditions.add(W, *evaluate(design, take_rows(chunk, part), mean_weight))
+    return conditions

@@ -77,11 +77,11 @@ def _beam(ahead: Lookahead, x: Array, h: Array, width: int) -> Array:
         x_next, gained, going = ahead.advance(parents, a, h, step, living)
         total = jnp.repeat(earned, m, axis=1) + gained.reshape(n, -1)
         promise = total + (going * ahead.to_go(x_next, h, step + 1)).reshape(n, -1)
-        _, kept = jax.lax.top_k(promise, width)
+        _, best = jax.lax.top_k(promise, width)
         begun = jnp.where(step == 0, jnp.tile(jnp.arange(m), width), jnp.repeat(first, m, axis=1))
-        branch = x_next.reshape(n, -1, d)[rows, kept]
-        chosen = (branch, total[rows, kept], going.reshape(n, -1)[rows, kept], begun[rows, kept])
-        return chosen, promise[rows, kept]
+        branch = x_next.reshape(n, -1, d)[rows, best]
+        chosen = (branch, total[rows, best], going.reshape(n, -1)[rows, best], begun[rows, best])
+        return chosen, promise[rows, best]
 
     root = jnp.where(jnp.arange(width) == 0, 0.0, -jnp.inf)  # one beginning, not `width` of them
     begun = (

@@ -82,8 +82,8 @@ class BoxQP:
         """
         H = jnp.asarray(self.H)
         slope = u @ H + g
-        held = ((u <= self.low) & (slope > 0)) | ((u >= self.high) & (slope < 0))
-        free = jnp.where(held, 0.0, 1.0)
+        bound = ((u <= self.low) & (slope > 0)) | ((u >= self.high) & (slope < 0))
+        free = jnp.where(bound, 0.0, 1.0)
         least = len(H) * (PRECISION * self.most * jnp.max(self.high - self.low)) ** 2
 
         def step(carry: Any) -> Any:
@@ -100,6 +100,6 @@ class BoxQP:
         r = -free * slope
         begun = (0, u, r, r, jnp.sum(r * r, axis=1, keepdims=True))
         going = lambda c: (c[0] < min(len(H), MOST_TURNS)) & (jnp.max(c[4]) > least)  # noqa: E731
-        found = self._clip(jax.lax.while_loop(going, step, begun)[1])
-        cost = [0.5 * jnp.sum((v @ H) * v, axis=1) + jnp.sum(g * v, axis=1) for v in (u, found)]
-        return jnp.where((cost[1] <= cost[0])[:, None], found, u)
+        solution = self._clip(jax.lax.while_loop(going, step, begun)[1])
+        cost = [0.5 * jnp.sum((v @ H) * v, axis=1) + jnp.sum(g * v, axis=1) for v in (u, solution)]
+        return jnp.where((cost[1] <= cost[0])[:, None], solution, u)

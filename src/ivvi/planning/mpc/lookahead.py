@@ -57,8 +57,7 @@ class Lookahead:
         gained = self._reward(x, a, x_next, h + step, step)
         counted = problem.discount**step * jnp.where(step < self.remaining(h), 1.0, 0.0)
         gained = counted * alive * gained
-        if problem.terminal is not None:
-            alive = alive * (1.0 - problem.terminal(x_next))
+        alive = alive * (1.0 - problem.ended(x, a, x_next))
         return x_next, gained, alive
 
     def to_go(self, x: Array, h: Array, step: Any) -> Array:
@@ -90,7 +89,7 @@ class Lookahead:
     @property
     def has_residuals(self) -> bool:
         """Whether the lookahead is minus a sum of squares."""
-        return _is_concave(self.problem.reward) and self.problem.terminal is None
+        return _is_concave(self.problem.reward) and not self.problem.can_end
 
     def _reward(self, x: Array, a: Array, x_next: Array, h: Array, step: Any) -> Array:
         reward: Any = self.problem.reward
@@ -112,7 +111,7 @@ def _spreads(problem: Problem, steps: int) -> Array | None:
 
 def is_quadratic(problem: Problem) -> bool:
     """Tell whether a lookahead is a concave quadratic function of the plan."""
-    if problem.affine is None or problem.terminal is not None:
+    if problem.affine is None or problem.can_end:
         return False
     return _is_concave(problem.reward) or isinstance(problem.reward, Linear)
 

@@ -28,6 +28,7 @@ from ivvi.planning.mpc.beam_search import best_choice, is_held, usual_depth
 from ivvi.planning.mpc.box_qp import BoxQP
 from ivvi.planning.mpc.lookahead import Lookahead, is_quadratic, quadratic_form
 from ivvi.planning.mpc.newton import maximise
+from ivvi.planning.mpc.soft import along_function, along_quadratic, soft_mean
 from ivvi.planning.problem import Problem
 from ivvi.planning.value_iteration.riccati import value_tail
 
@@ -56,20 +57,31 @@ class MPC:
         and for finite sets 10 to 2, fewer the larger they are; never beyond the horizon.
     starts
         Starting points of Newton's method.
+    temperature
+        Above zero, the mean of a soft plan over a box is acted on (`ivvi.planning.mpc.soft`), in
+        units of the reward: where the model says that actions hardly matter, little is done.
     """
 
     lookahead: int | None = None
     starts: int = 2
+    temperature: float = 0.0
 
     def __post_init__(self) -> None:
         if self.lookahead is not None and self.lookahead < 1:
             raise InputError(f"a lookahead of {self.lookahead}; expected at least 1")
         if self.starts < 1:
             raise InputError(f"{self.starts} starts; expected at least 1")
+        if not 0 <= self.temperature < np.inf:
+            raise InputError(f"a temperature of {self.temperature}; expected a number from 0 on")
 
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> MPCRule:
         """Return the rule; nearly all its work is done when it acts."""
-        rule = MPCRule(problem, self.steps(problem), self.starts, seed)
+        if self.temperature and len(problem.actions.discrete):
+            raise InputError(
+                "a temperature is for actions in a box: the mean of a soft policy is none of "
+                f"{problem.actions}"
+            )
+        rule = MPCRule(problem, self.steps(problem), self.starts, seed, self.temperature)
         _ = rule.numbers  # now, and not inside a loop that JAX traces
         return rule
 
@@ -89,17 +101,20 @@ class MPCRule:
     lookahead: int
     starts: int
     seed: int
+    temperature: float = 0.0
 
     @classmethod
     def from_parts(
         cls, problem: Problem, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
     ) -> MPCRule:
         """Make the rule again from `parts`."""
-        return cls(problem, **{k: int(settings[k]) for k in ("lookahead", "starts", "seed")})
+        counts = {k: int(settings[k]) for k in ("lookahead", "starts", "seed")}
+        return cls(problem, **counts, temperature=float(settings.get("temperature", 0.0)))
 
     def parts(self) -> Saved:
         """Return settings; the problem says the rest."""
-        return {"lookahead": self.lookahead, "starts": self.starts, "seed": self.seed}, {}
+        settings = {"lookahead": self.lookahead, "starts": self.starts, "seed": self.seed}
+        return settings | ({"temperature": self.temperature} if self.temperature else {}), {}
 
     def begin(self, n: int) -> Array:
         """Start from plans in the middle of the box, (n, L, d_c)."""
@@ -115,7 +130,7 @@ class MPCRule:
     def shape(self) -> Hashable:
         """What decides how `decide` is compiled: everything but the numbers of the model."""
         settings = self.problem.horizon, self.lookahead, self.starts, self.seed
-        return (self.problem.shape, self._is_program, *settings)
+        return (self.problem.shape, self._is_program, self.temperature, *settings)
 
     @cached_property
     def numbers(self) -> Any:
@@ -144,12 +159,19 @@ class MPCRule:
             remaining = jnp.where(h < horizon, horizon - h, horizon)
             at = jnp.clip(remaining, 1, len(numbers[-1])) - 1
             program = jax.tree_util.tree_map(lambda part: jnp.asarray(part)[at], numbers)
-            boxes, choices = self._programs(program, x, memory)
+            if self.temperature:
+                boxes, choices = self._soft(along_quadratic(*self._form(program, x)), memory)
+            else:
+                boxes, choices = self._programs(program, x, memory)
         else:
             of_model, tail = numbers
             ahead = Lookahead(self.problem.with_numbers(of_model), self.lookahead, tail)
             if actions.is_finite:
                 boxes, choices = memory, best_choice(ahead, x, h)
+            elif self.temperature:
+                shape = (-1, *memory.shape[1:])
+                value = along_function(lambda x, u: ahead(x, u.reshape(shape), h), x)
+                boxes, choices = self._soft(value, memory)
             else:
                 boxes, choices = self._newton(ahead, x, h, memory)
         shifted = jnp.concatenate([boxes[:, 1:], boxes[:, -1:]], axis=1)
@@ -173,18 +195,30 @@ class MPCRule:
         width = self.problem.actions.dim
         return [step * width + at for step in range(self.lookahead) for at in coordinates]
 
+    def _form(self, numbers: Any, x: Array) -> tuple[Array, Array]:
+        """Return H (D, D) and g (n, D) of minus the lookahead, u^T H u / 2 + g . u."""
+        _, H, F, f = numbers
+        return H, x @ F.T + f
+
+    def _soft(self, along: Any, memory: Array) -> tuple[Array, Array]:
+        """Return the means of the soft plans."""
+        actions, n = self.problem.actions, len(memory)
+        low, high = (np.tile(side, self.lookahead) for side in (actions.low, actions.high))
+        means = soft_mean(along, memory.reshape(n, -1), low, high, self.temperature)
+        return means.reshape(memory.shape), jnp.zeros((n, 0))
+
     def _programs(self, numbers: Any, x: Array, memory: Array) -> tuple[Array, Array]:
         """Solve the program of every choice, held for the whole plan; keep the best plan."""
         program, H, F, f = numbers
         actions, n = self.problem.actions, len(x)
         boxes, others = (self._places(part) for part in (actions.continuous, actions.discrete))
-        held = jnp.tile(jnp.asarray(actions.choices), (1, self.lookahead))  # (m, L d_d)
-        slope, m = x @ F.T + f, len(held)
-        g = slope[:, boxes] + (held @ H[np.ix_(others, boxes)])[:, None]  # (m, n, L d_c)
+        plans = jnp.tile(jnp.asarray(actions.choices), (1, self.lookahead))  # (m, L d_d)
+        slope, m = x @ F.T + f, len(plans)
+        g = slope[:, boxes] + (plans @ H[np.ix_(others, boxes)])[:, None]  # (m, n, L d_c)
         start = jnp.broadcast_to(memory.reshape(n, -1), g.shape)
         flat = program(g.reshape(m * n, -1), start.reshape(m * n, -1)).reshape(g.shape)
-        cost = jnp.sum((flat @ program.H / 2 + g) * flat, axis=-1) + held @ slope[:, others].T
-        cost = cost + jnp.sum((held @ H[np.ix_(others, others)] / 2) * held, axis=-1)[:, None]
+        cost = jnp.sum((flat @ program.H / 2 + g) * flat, axis=-1) + plans @ slope[:, others].T
+        cost = cost + jnp.sum((plans @ H[np.ix_(others, others)] / 2) * plans, axis=-1)[:, None]
         best = jnp.argmin(cost, axis=0)
         return flat[best, jnp.arange(n)].reshape(memory.shape), jnp.asarray(actions.choices)[best]
 
@@ -201,14 +235,14 @@ class MPCRule:
         # one row for each (start, choice, state)
         rows = jnp.broadcast_to(plans[:, None], (s, m, *memory.shape))
         rows = rows.reshape(s * m * n, *memory.shape[1:])
-        held = jnp.broadcast_to(choices[None, :, None], (s, m, n, choices.shape[1]))
-        held = held.reshape(s * m * n, choices.shape[1])
+        choice_rows = jnp.broadcast_to(choices[None, :, None], (s, m, n, choices.shape[1]))
+        choice_rows = choice_rows.reshape(s * m * n, choices.shape[1])
         states = jnp.broadcast_to(x, (s, m, *x.shape)).reshape(s * m * n, x.shape[1])
 
         def taken(plans: Array) -> Array:
-            return actions.join(plans, jnp.repeat(held[:, None], plans.shape[1], axis=1))
+            return actions.join(plans, jnp.repeat(choice_rows[:, None], plans.shape[1], axis=1))
 
-        found, reached = maximise(
+        solutions, reached = maximise(
             lambda plans: ahead(states, taken(plans), h),
             rows,
             actions.low,
@@ -219,7 +253,7 @@ class MPCRule:
         )
         best = jnp.argmax(reached.reshape(s * m, n), axis=0)
         pick = best * n + jnp.arange(n)
-        return found[pick], held[pick]
+        return solutions[pick], choice_rows[pick]
 
 
 def _stacked(programs: Sequence[Any]) -> Any:

@@ -100,26 +100,26 @@ def maximise(
     begun = (0, first, cost(first), jnp.full(n, FIRST_DAMPING), jnp.asarray(False))
     going = partial(_step, cost)
     u = jax.lax.while_loop(lambda c: (c[0] < steps) & ~c[4], going, begun)[1]
-    found = cost.point(u)
-    return found, value(found)
+    solution = cost.point(u)
+    return solution, value(solution)
 
 
 def _step(cost: _Cost, carry: Any) -> Any:
     """Take one damped step of every row: (steps, u, cost of u, damping, whether all rest)."""
     i, u, f, damping, _ = carry
     g, H = cost.derivatives(u)
-    held = ((u <= 0) & (g > 0)) | ((u >= 1) & (g < 0))
-    free = jnp.where(held, 0.0, 1.0)
+    bound = ((u <= 0) & (g > 0)) | ((u >= 1) & (g < 0))
+    free = jnp.where(bound, 0.0, 1.0)
     size = jnp.max(jnp.abs(H), axis=(1, 2)) + 1e-12
     diagonal = 1 - free + free * (damping * size)[:, None]
     system = H * free[:, :, None] * free[:, None, :] + jax.vmap(jnp.diag)(diagonal)
     move = -jnp.linalg.solve(system, (free * g)[..., None])[..., 0]
     move = jnp.where(jnp.sum(move * g, axis=1, keepdims=True) < 0, move, -g / size[:, None])
     new = jnp.clip(u + move, 0.0, 1.0)
-    found = cost(new)
-    better = found < f
+    new_cost = cost(new)
+    better = new_cost < f
     rests = jnp.max(jnp.abs(new - u), axis=1) <= TOLERANCE
     u = jnp.where(better[:, None], new, u)
-    f = jnp.where(better, found, f)
+    f = jnp.where(better, new_cost, f)
     damping = jnp.where(better, damping * CALMER, damping * WILDER)
     return i + 1, u, f, damping, jnp.all(rests)

@@ -47,7 +47,7 @@ def locate(names: Sequence[str], source: str) -> dict[str, int]:
     ColumnError
         If a column is missing, or two columns could be the same one.
     """
-    found: dict[str, int] = {}
+    columns: dict[str, int] = {}
     for role, spellings in SPELLINGS.items():
         known = {_plain(spelling) for spelling in spellings}
         hits = [position for position, name in enumerate(names) if _plain(name) in known]
@@ -63,8 +63,8 @@ def locate(names: Sequence[str], source: str) -> dict[str, int]:
                 f"{source} has no column for the {role} (named {' or '.join(spellings)}), "
                 f"only {listed or 'none'}{more}{nearest(role, names)}"
             )
-        found[role] = hits[0]
-    return found
+        columns[role] = hits[0]
+    return columns
 
 
 def numbers(column: Any, role: str, source: str) -> NDArray[Any]:

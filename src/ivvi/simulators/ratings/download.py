@@ -121,10 +121,10 @@ def _fetch(url: str, part: Path) -> None:
 
 def _check(part: Path, expected: str, url: str) -> None:
     """Refuse a fetched file whose MD5 is not the published one."""
-    found = _md5(part)
-    if found != expected:
+    digest = _md5(part)
+    if digest != expected:
         raise FileError(
-            f"What {url} sent has MD5 {found}, where GroupLens publishes {expected}, and was "
+            f"What {url} sent has MD5 {digest}, where GroupLens publishes {expected}, and was "
             f"thrown away; try again, or {_advice(url.rpartition('/')[2])}"
         )
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.linalg import ArpackError, svds
 
-from ivvi.errors import DataError
+from ivvi.errors import DataError, InputError, hint
 from ivvi.simulators.ratings.ratings import Ratings
+
+SIGNS: dict[str, tuple[int, ...]] = {
+    "largest": (1,) * 10,
+    "authors": (-1, -1, -1, -1, 1, -1, -1, 1, 1, 1),
+}
+"""Signs of the first ten pairs of singular vectors, by name: ``largest`` makes the largest absolute
+loading of each right vector positive; ``authors`` are those of the paper's MovieLens 1M."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +57,19 @@ class Factors:
     def V_tilde(self) -> NDArray[np.float64]:  # noqa: N802 - the name in the notation
         """The (10, rank) rows of V of the ten smallest movie ids that have ratings."""
         return self.leading(10)
+
+    def with_signs(self, word: str) -> Factors:
+        """Return the same decomposition with other signs, ``largest`` or ``authors``.
+
+        U Σ Vᵀ does not change. The paper's recommender does: watching a movie moves the state by
+        its row of V, and ratings start from a row of U.
+        """
+        if word not in SIGNS:
+            raise InputError(f"unknown signs {word!r}{hint(word, SIGNS)}")
+        signs = np.ones(len(self.singular_values))
+        chosen = SIGNS[word][: len(signs)]
+        signs[: len(chosen)] = chosen
+        return replace(self, U=self.U * signs, V=self.V * signs)
 
     def leading(self, n: int = 10) -> NDArray[np.float64]:
         """Return the (n, rank) rows of V of the n smallest movie ids, as a copy.

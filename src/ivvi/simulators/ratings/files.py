@@ -136,10 +136,10 @@ def _read_text(stream: IO[bytes], source: str) -> Any:
         )
     except pa.ArrowInvalid as error:
         reason = str(error).partition("\n")[0]
-        found = f"the row {bad_rows[0]!r}" if bad_rows else f"others ({reason})"
+        rows_read = f"the row {bad_rows[0]!r}" if bad_rows else f"others ({reason})"
         raise DataError(
             f"{source} should hold rows of {len(fields)} fields separated by {separator!r}, "
-            f"but has {found}"
+            f"but has {rows_read}"
         ) from error
     return table.select(wanted).rename_columns(list(positions))
 
