@@ -33,13 +33,18 @@ def test_repr_says_what_it_is():
     )
 
 
-def test_opening_reads_no_rows(tmp_path, monkeypatch):
-    path = write_table(COLUMNS, tmp_path / "log.parquet")
-    monkeypatch.setattr(pq.ParquetFile, "read_row_group", None)
+def test_opening_looks_at_the_first_rows_alone(tmp_path, monkeypatch):
+    path = write_table(COLUMNS, tmp_path / "log.parquet", row_group_size=10)
+    monkeypatch.setattr("ivvi.logs.prepare.LOOKED_AT", 5)
+    read, groups = pq.ParquetFile.read_row_group, []
+
+    def reading(self, index, **options):
+        groups.append(index)
+        return read(self, index, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", reading)
     log = read_logs(path, **ROLES)
-    assert (log.num_rows, log.label) == (60, str(path))
-    with pytest.raises(TypeError):
-        log.to_batch()
+    assert (log.num_rows, log.label, set(groups)) == (60, str(path), {0})
 
 
 def test_a_log_can_be_walked_again(rows_of):

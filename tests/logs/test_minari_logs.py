@@ -10,7 +10,7 @@ from gymnasium.spaces import Box, Dict
 from minari.data_collector import EpisodeBuffer
 
 from helpers import ROLES, make_rows, run, take
-from ivvi import read_logs
+from ivvi import estimate, read_logs
 from ivvi.errors import ColumnError, DataError, FileError
 from ivvi.logs import Counts
 from ivvi.logs import minari as minari_module
@@ -151,3 +151,17 @@ def test_nothing_is_written_of_a_log_without_transitions(tmp_path):
     with pytest.raises(DataError, match="none of the 3 rows"):
         read_logs(take(COLUMNS, [0, 4, 8]), **ROLES).to_minari("test/log-v0")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_episodes_and_gaps_survive(tmp_path):
+    """The fit of the data set is that of the log: same weights, same clusters."""
+    rows = make_rows(12, 20, seed=3)
+    rows["w"] = np.random.default_rng(0).uniform(0.5, 2, 240)
+    log = read_logs(take(rows, [t for t in range(240) if t % 13 != 5]), **ROLES, weight="w")
+    dataset = log.to_minari("test/log-v0")
+    assert dataset.total_episodes > 12  # Minari knows no gaps
+    again = read_logs("minari:test/log-v0", weight="weight")
+    fits = [estimate(source) for source in (log, again)]
+    assert [fit.counts.episodes for fit in fits] == [12, 12]
+    for name in ("W", "se"):
+        np.testing.assert_allclose(*(getattr(fit, name) for fit in fits), rtol=1e-12)

@@ -56,9 +56,13 @@ class ModelSimulator:
         x_next = self.model.next_state(self.model.mean(x, a), draws)
         return x_next, self.reward(x, a, x_next, h)
 
-    def ended(self, x: Array) -> Array:
-        """Tell whether state x ends the episode."""
-        return jnp.asarray(False) if self.terminal is None else self.terminal(x)
+    def ended(self, key: Array, x: Array, a: Array, x_next: Array) -> Array:
+        """Tell whether the episode ends: drawn with the model's chance, or told by the state."""
+        over = jnp.asarray(False) if self.terminal is None else self.terminal(x_next) > 0
+        if not self.model.ends:
+            return over
+        drawn = jax.random.uniform(jax.random.fold_in(key, 1)) < self.model.chance_of_end(x, a)
+        return over | drawn
 
 
 def one_of(states: np.ndarray) -> Callable[[Array], Array]:

@@ -45,8 +45,9 @@ class SimulatedEnv(gymnasium.Env[np.ndarray, Any]):
         self._time += 1
         with jax.enable_x64(True):
             key = jax.random.fold_in(self._key, self._time)
-            x_next, r = self._step(key, self._state, self.vector_of(action), self._time - 1)
-            ended = bool(self.simulator.ended(x_next))
+            vector = self.vector_of(action)
+            x_next, r = self._step(key, self._state, vector, self._time - 1)
+            ended = bool(self.simulator.ended(key, self._state, vector, x_next))
         self._state = np.asarray(x_next)
         return self._state, float(r), ended, self._time >= self.horizon, {}
 

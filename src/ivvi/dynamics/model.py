@@ -17,9 +17,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ivvi._io.files import Saved, load_folder, save_folder
+from ivvi._io.records import Unpacker
 from ivvi._io.trust import Trust, trusting
-from ivvi.dynamics.next_state import Categories, NoiseLaw, find_categories, next_state, noise_law
-from ivvi.errors import FileError, InputError
+from ivvi.categories import CodedColumn, decode_rows, encode_rows, raw_columns
+from ivvi.dynamics.next_state import (
+    Categories,
+    Category,
+    NoiseLaw,
+    find_categories,
+    next_state,
+    noise_law,
+)
+from ivvi.dynamics.state_update import StateUpdate
+from ivvi.errors import ColumnError, FileError, InputError, TrustError, nearest
 from ivvi.features.blocks import Array, Constant, Power
 from ivvi.features.custom_block import Custom
 from ivvi.features.feature_map import FeatureMap
@@ -99,6 +109,13 @@ class Dynamics:
         Whether the instrument is one for each episode.
     verdict
         What the fit said of its instruments; None where it said nothing.
+    carried
+        Columns of the state that are not predicted, each with the column of state or action whose
+        value it takes on next; nothing stands for a draw from the log's rows.
+    ends
+        Whether the output after the next state is the chance that the episode ends.
+    coded
+        The categories of the log whose indicators are columns of state and action.
     """
 
     phi: FeatureMap
@@ -118,6 +135,9 @@ class Dynamics:
     followed: np.ndarray = field(default_factory=_none)
     global_instrument: bool = False
     verdict: InstrumentVerdict | None = None
+    carried: tuple[tuple[str, str], ...] = ()
+    ends: bool = False
+    coded: tuple[CodedColumn, ...] = ()
 
     def __repr__(self) -> str:
         x, a = ", ".join(self.state), ", ".join(self.action)
@@ -132,7 +152,7 @@ class Dynamics:
         verdict: InstrumentVerdict | None = None,
     ) -> Dynamics:
         """Return the dynamics with the weights of an estimate, and some rows of the log."""
-        held = estimate.covariance
+        covariance = estimate.covariance
         rows: dict[str, Any] = {}
         if sample is not None:
             parts = (sample.x, sample.starts, sample.a, sample.z, sample.y)
@@ -148,8 +168,15 @@ class Dynamics:
             outputs=roles.outputs,
             has_reward=roles.reward is not None,
             unidentified=estimate.unidentified,
-            W_cov=None if held is None else held.blocks if held.joint is None else held.joint,
+            W_cov=None
+            if covariance is None
+            else covariance.blocks
+            if covariance.joint is None
+            else covariance.joint,
             verdict=verdict,
+            carried=roles.carried,
+            ends=roles.terminal is not None,
+            coded=roles.categories,
             **rows,
         )
 
@@ -165,17 +192,41 @@ class Dynamics:
 
     @property
     def d_next(self) -> int:
-        """Number of outputs that are the next state."""
-        return len(self.outputs) - self.has_reward
+        """Number of columns of the next state."""
+        return len(self.outputs) - self.has_reward - self.ends + len(self.carried)
+
+    @cached_property
+    def update(self) -> StateUpdate:
+        """How the outputs make up the next state."""
+        held = self.followed
+        share = float(held[:, self._end].mean()) if self.ends and len(held) else 0.0
+        if not (self.carried or self.ends):
+            return StateUpdate(self.d_next, self.d_next, len(self.action))
+        carried = dict(self.carried)
+        ended = share if self.ends else None
+        return StateUpdate.of(self.state, self.action, carried, self.states, ended)
 
     @property
-    def next_cov(self) -> np.ndarray:
+    def _end(self) -> int:
+        return len(self.outputs) - self.has_reward - 1
+
+    @property
+    def next_cov(self) -> Any:
         """Covariance of the next state around its mean, (d_next, d_next)."""
-        return self.noise_cov[: self.d_next, : self.d_next]
+        return self.update.noise(self.noise_cov)
 
     def mean(self, x: Array, a: Array) -> Array:
-        """Return E[x' | x, do(a)], (..., d_next), for NumPy or JAX arrays."""
-        return self._outputs(x, a)[..., : self.d_next]
+        """Return E[x' | x, do(a)], (..., d_next), for NumPy or JAX arrays.
+
+        Where episodes end, of those that go on.
+        """
+        x, a = _as_array(x), _as_array(a)
+        return self.update.mean(self._outputs(x, a), x, a)
+
+    def chance_of_end(self, x: Array, a: Array) -> Array:
+        """Return P(the episode ends | x, do(a)), (...), zero where no end was estimated."""
+        y = self._outputs(x, a)
+        return self.update.chance(y) if self.ends else 0.0 * y[..., 0]
 
     def reward(self, x: Array, a: Array) -> Array:
         """Return E[r | x, do(a)], (...,), when the reward was learned from the log.
@@ -216,7 +267,8 @@ class Dynamics:
         """What the noise covariance makes of standard normal draws."""
         if isinstance(self.noise_cov, np.ndarray):
             return self._noise_law
-        return noise_law(self.next_cov, self.categories)  # not kept: JAX traces it
+        # not kept: JAX traces it
+        return noise_law(self.update.noise(self.noise_cov), self.categories)
 
     @cached_property
     def _noise_law(self) -> NoiseLaw:
@@ -224,15 +276,65 @@ class Dynamics:
 
     @cached_property
     def categories(self) -> Categories:
-        """Columns of the state that are indicators, seen in the model's sample of the log."""
-        held = (self.states, self.starts, self.followed[:, : self.d_next])
-        rows = [part for part in held if len(part) and part.shape[1] == len(self.state)]
-        return find_categories(np.concatenate(rows)) if rows else ()
+        """Columns of the state that are indicators.
+
+        Those that the log says are of one category, and those seen in the model's sample of it.
+        """
+        known = self._known_categories
+        taken = {column for category in known for column in category}
+        others = [i for i in range(len(self.state)) if i not in taken]
+        rows = [part[:, others] for part in self._sampled_states if len(part)]
+        found = find_categories(np.concatenate(rows)) if rows and others else ()
+        seen = (Category(tuple(others[i] for i in c), c.complete) for c in found)
+        return tuple(sorted((*known, *seen), key=lambda category: category.columns))
+
+    @property
+    def _known_categories(self) -> Categories:
+        """The categories of which the log was made."""
+        places = {name: i for i, name in enumerate(self.state)}
+        named = (c.names for c in self.coded if c.names and c.names[0] in places)
+        return tuple(Category(tuple(places[name] for name in names)) for names in named)
+
+    @property
+    def raw_state(self) -> tuple[str, ...]:
+        """Columns of the state as the log has them: a category is one column."""
+        return raw_columns(self.state, self.coded)
+
+    def encode_states(
+        self, rows: Mapping[str, Any], where: str = "the states", unseen: str | None = None
+    ) -> np.ndarray:
+        """Return states (n, d_x) for columns as the log has them, by name.
+
+        A level that the log does not have is refused, or taken for the level `unseen`.
+        """
+        for name in self.raw_state:
+            if name not in rows:
+                raise ColumnError(f"{where}: no column {name!r}{nearest(name, list(rows))}")
+        return encode_rows(rows, self.state, self.coded, where, unseen)
+
+    def decode_actions(self, actions: np.ndarray) -> dict[str, list[Any]]:
+        """Return actions (n, d_a) as columns of the log, categories by the names of levels."""
+        return decode_rows(actions, self.action, self.coded)
+
+    @property
+    def exclusive_actions(self) -> tuple[tuple[int, ...], ...]:
+        """Columns of the action, two or more, that are the indicators of one category."""
+        places = {name: i for i, name in enumerate(self.action)}
+        named = (c.names for c in self.coded if len(c.names) > 1 and c.names[0] in places)
+        return tuple(tuple(places[name] for name in names) for names in named)
+
+    @property
+    def _sampled_states(self) -> tuple[np.ndarray, ...]:
+        """States of the log that the model holds, (m, d_x) each."""
+        held: tuple[np.ndarray, ...] = (self.states, self.starts)
+        if self.update.is_plain and self.d_next == len(self.state):
+            held += (self.followed[:, : self.d_next],)
+        return tuple(part for part in held if len(part) and part.shape[1] == len(self.state))
 
     @property
     def bends(self) -> bool:
         """Whether the mean is anything but affine in states and actions."""
-        return not all(map(_is_affine, self.phi.blocks))
+        return self.ends or not all(map(_is_affine, self.phi.blocks))
 
     @property
     def is_limited(self) -> bool:
@@ -255,8 +357,8 @@ class Dynamics:
         if self.is_limited and len(self.states):
             free = [column for category in self.categories for column in category]
             known = (self.states, self.starts) if len(self.starts) else (self.states,)
-            found = np.array([np.quantile(rows, INSIDE, axis=0) for rows in known])
-            quantiles = np.array([found[:, 0].min(axis=0), found[:, 1].max(axis=0)])
+            ends = np.array([np.quantile(rows, INSIDE, axis=0) for rows in known])
+            quantiles = np.array([ends[:, 0].min(axis=0), ends[:, 1].max(axis=0)])
             limits = np.where(np.isin(np.arange(len(self.state)), free), limits, quantiles)
         return limits
 
@@ -278,9 +380,9 @@ class Dynamics:
         W, noise_cov, knots, reach, fade = numbers
         phi = self.phi.with_numbers(knots)
         model = dataclasses.replace(self, phi=phi, W=W, noise_cov=noise_cov)
-        vars(model).update(
-            reach=reach, fade=fade, categories=self.categories
-        )  # where they are cached
+        vars(model).update(  # where they are cached
+            reach=reach, fade=fade, categories=self.categories, update=self.update
+        )
         return model
 
     @property
@@ -331,17 +433,17 @@ class Dynamics:
 
         (d_y d_phi, d_y d_phi); rows are independent where only the covariance of each is kept.
         """
-        held = self.W_cov
-        if held is None:
+        W_cov = self.W_cov
+        if W_cov is None:
             if not self.bread.size:
                 raise InputError("this model does not know how sure its weights are")
-            held = np.kron(self.noise_cov, self.bread)
-        if held.ndim == 3:
+            W_cov = np.kron(self.noise_cov, self.bread)
+        if W_cov.ndim == 3:
             d_y, d_phi = self.W.shape
             whole = np.zeros((d_y, d_phi, d_y, d_phi))
-            whole[range(d_y), :, range(d_y)] = held
-            held = whole.reshape(d_y * d_phi, -1)
-        values, vectors = np.linalg.eigh(held)
+            whole[range(d_y), :, range(d_y)] = W_cov
+            W_cov = whole.reshape(d_y * d_phi, -1)
+        values, vectors = np.linalg.eigh(W_cov)
         return np.asarray(vectors * np.sqrt(np.clip(values, 0, None)))
 
     def save(
@@ -372,6 +474,9 @@ class Dynamics:
             **{name: list(getattr(self, name)) for name in NAMES},
             "has_reward": self.has_reward,
             "global_instrument": self.global_instrument,
+            "carried": [list(pair) for pair in self.carried],
+            "ends": self.ends,
+            "coded": [asdict(category) for category in self.coded],
             "verdict": None if self.verdict is None else asdict(self.verdict),
         }
         arrays = {name: getattr(self, name) for name in ARRAYS}
@@ -383,12 +488,22 @@ class Dynamics:
         try:
             parts: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
             parts |= {name: tuple(document[name]) for name in NAMES}
-            parts |= {name: bool(document[name]) for name in ("has_reward", "global_instrument")}
+            flags = ("has_reward", "global_instrument", "ends")
+            parts |= {name: bool(document[name]) for name in flags}
+            parts["carried"] = tuple((str(one), str(other)) for one, other in document["carried"])
+            read = Unpacker({})
+            parts["coded"] = tuple(read.unpack(CodedColumn, one) for one in document["coded"])
             phi = FeatureMap.from_json(document["phi"])
-            said = document.get("verdict")
-            verdict = None if said is None else InstrumentVerdict(said["word"], said["sentence"])
+            saved_verdict = document.get("verdict")
+            verdict = (
+                None
+                if saved_verdict is None
+                else InstrumentVerdict(saved_verdict["word"], saved_verdict["sentence"])
+            )
             model = cls(phi=phi, W_cov=arrays.get("W_cov"), verdict=verdict, **parts)
-        except (KeyError, TypeError, AttributeError) as error:
+        except TrustError:
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise FileError(f"not a complete model: {error}") from error
         model._check_shapes()
         return model
@@ -405,6 +520,9 @@ class Dynamics:
         for name, wide in width.items():
             rows = len(getattr(self, name))
             wanted[name] = (rows, wide if rows else 0)
+        strangers = {n for pair in self.carried for n in pair if n} - {*self.state, *self.action}
+        if strangers or (self.ends and d_y < 1 + self.has_reward):
+            raise FileError("not a sound model: its columns do not fit together")
         for name in wanted:
             if getattr(self, name).dtype.kind not in "fiu":
                 raise FileError(f"not a sound model: {name} holds no numbers")
@@ -439,7 +557,7 @@ def affine_part(model: Dynamics) -> tuple[np.ndarray, np.ndarray, np.ndarray] | 
     """Return c (d_x,), P (d_x, d_x), Q (d_x, d_a) of x' = c + P x + Q a, None if it is not."""
     if model.bends:
         return None
-    d_x, d_a, d_next = len(model.state), len(model.action), model.d_next
+    d_x, d_a, d_next = len(model.state), len(model.action), model.update.predicted
     parts = {"c": np.zeros((d_next, 1)), "P": np.zeros((d_next, d_x)), "Q": np.zeros((d_next, d_a))}
     column = 0
     for block in model.phi.blocks:
@@ -447,7 +565,8 @@ def affine_part(model: Dynamics) -> tuple[np.ndarray, np.ndarray, np.ndarray] | 
         width = parts[name].shape[1]
         parts[name] = parts[name] + model.W[:d_next, column : column + width]
         column += width
-    return parts["c"][:, 0], parts["P"], parts["Q"]
+    found = parts["c"][:, 0], parts["P"], parts["Q"]
+    return found if model.update.is_plain else model.update.affine(*found)
 
 
 def _is_affine(block: Any) -> bool:

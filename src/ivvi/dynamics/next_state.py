@@ -128,7 +128,7 @@ def outcomes(
     """
     xp, d = m.__array_namespace__(), m.shape[-1]
     indicators = np.zeros(d, dtype=bool)
-    found: list[Any] = []
+    next_states: list[Any] = []
     chances = [category.probabilities(m) for category in categories]
     for combination in itertools.product(*(range(len(c.levels)) for c in categories)):
         kept, surprise, chance = xp.zeros(m.shape), xp.zeros(m.shape), xp.ones(m.shape[:-1])
@@ -139,8 +139,8 @@ def outcomes(
             surprise = surprise + (category.levels[level] - p @ category.levels) @ place
             chance = chance * p[..., level]
         centre = xp.where(indicators, kept, m + _times(law.gain, surprise))
-        found.append((centre + _times(law.factor, nodes)[:, None], weights[:, None] * chance))
-    states, shares = zip(*found, strict=True)
+        next_states.append((centre + _times(law.factor, nodes)[:, None], weights[:, None] * chance))
+    states, shares = zip(*next_states, strict=True)
     return xp.concatenate(states), xp.concatenate(shares)
 
 
@@ -164,11 +164,11 @@ def find_categories(rows: np.ndarray) -> Categories:
         else:
             groups.append([j])
     groups = _completed(rows, groups)
-    found = (
+    categories = (
         Category(tuple(sorted(group)), bool((rows[:, group].sum(axis=1) == 1).all()))
         for group in groups
     )
-    return tuple(sorted(found, key=lambda category: category.columns))
+    return tuple(sorted(categories, key=lambda category: category.columns))
 
 
 def _completed(rows: np.ndarray, groups: list[list[int]]) -> list[list[int]]:

@@ -37,8 +37,8 @@ class Simulator(Protocol):
         """Draw the next state, (d_x,), and return the reward of action a in state x at step h."""
         ...
 
-    def ended(self, x: Array) -> Array:
-        """Tell whether state x ends the episode."""
+    def ended(self, key: Array, x: Array, a: Array, x_next: Array) -> Array:
+        """Tell whether the episode ends once a has led from x to x'."""
         ...
 
 
@@ -243,7 +243,7 @@ def _stepper(simulator: Any) -> Callable[..., Any]:
     def step(keys: Array, time: Array, x: Array, a: Array) -> Any:
         now = jax.vmap(lambda key: jax.random.fold_in(key, time))(keys)
         x_next, r = jax.vmap(lambda key, x, a: simulator.intervene(key, x, a, time - 1))(now, x, a)
-        return x_next, r, jax.vmap(simulator.ended)(x_next)
+        return x_next, r, jax.vmap(simulator.ended)(now, x, a, x_next)
 
     return step
 

@@ -46,8 +46,8 @@ class Numbers:
 
     def of_values(self, values: Iterable[Any]) -> Ints:
         """Return the number of each value, (n,), of a few."""
-        found = [self._known.setdefault(value, len(self._known)) for value in values]
-        return np.array(found, np.int64)
+        numbers = [self._known.setdefault(value, len(self._known)) for value in values]
+        return np.array(numbers, np.int64)
 
 
 def as_numpy(column: pa.Array) -> NDArray[Any]:

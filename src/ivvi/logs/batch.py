@@ -56,6 +56,13 @@ class Batch:
     def __len__(self) -> int:
         return len(self.y)
 
+    def taken(self, rows: NDArray[Any]) -> Batch:
+        """Return some rows, with their weights and episodes."""
+        weight = None if self.weight is None else self.weight[rows]
+        episode = None if self.episode is None else self.episode[rows]
+        parts = (self.x[rows], self.a[rows], self.z[rows], self.y[rows])
+        return Batch(*parts, weight, episode)
+
 
 def concatenate(batches: Sequence[Batch]) -> Batch:
     """Join batches into one."""

@@ -36,20 +36,25 @@ class Calendar:
     @classmethod
     def of_table(cls, table: Table, column: str) -> Calendar:
         """Find the quartiles in one pass over the column, in bounded memory."""
-        every, seen, held = 1, 0, np.empty(0)
+        every, rows_seen, sample = 1, 0, np.empty(0)
         for block in table.batches([column], (), KEPT):
             times = as_times(block.column(column))
             times = times[np.isfinite(times)]
-            held, seen = np.append(held, times[-seen % every :: every]), seen + len(times)
-            while len(held) > KEPT:
-                held, every = held[::2], 2 * every
-        if not len(held) or held.min() == held.max():
+            sample, rows_seen = (
+                np.append(sample, times[-rows_seen % every :: every]),
+                rows_seen + len(times),
+            )
+            while len(sample) > KEPT:
+                sample, every = sample[::2], 2 * every
+        if not len(sample) or sample.min() == sample.max():
             raise DataError(
                 f"time column {column!r} of {table.label} is the same in every row; "
                 "expected times that differ"
             )
-        cuts = np.unique(np.quantile(held, (0.25, 0.5, 0.75), method="higher"))
-        cuts = cuts[cuts > held.min()] if (cuts > held.min()).any() else held.max(keepdims=True)
+        cuts = np.unique(np.quantile(sample, (0.25, 0.5, 0.75), method="higher"))
+        cuts = (
+            cuts[cuts > sample.min()] if (cuts > sample.min()).any() else sample.max(keepdims=True)
+        )
         kind = table.schema.field(column).type
         return cls(column, tuple(cuts.tolist()), tuple(_in_words(cut, kind) for cut in cuts))
 

@@ -69,7 +69,7 @@ def connected(cluster: Cluster) -> Iterator[Any]:
 def _reached(client: Any, address: str) -> Any:
     try:
         return client(address, timeout=PATIENCE)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, RuntimeError, ImportError) as error:
         raise InputError(
             f"no Dask scheduler answers at {address}; expected an address such as tcp://host:8786"
         ) from error
@@ -218,6 +218,7 @@ class ClusterPass:
             counts.episodes += met.episodes - goes_on
         counts.rows += met.rows
         counts.missing += met.missing
+        counts.ended += met.ended
         counts.transitions += met.transitions
         self._weight += part.end.weight
         self._watch = CopyWatch(

@@ -6,18 +6,22 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
+from html import escape
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ivvi._io.files import atomic_file
+from ivvi._io.result import html_table
 from ivvi.errors import DataError
 from ivvi.logs.arrow import check_keys
 from ivvi.logs.batch import Batch, concatenate
 from ivvi.logs.calendar import check_time
+from ivvi.logs.description import describe, plot_log
 from ivvi.logs.instrument_checks import CopyWatch
 from ivvi.logs.minari import is_minari, open_minari, write_minari
+from ivvi.logs.prepare import encoded
 from ivvi.logs.readers import open_table
 from ivvi.logs.sample import Sample
 from ivvi.logs.scan_position import Counts, Position
@@ -26,6 +30,7 @@ from ivvi.logs.sorting import check_no_duplicates, is_ordered, sort_table
 from ivvi.logs.table import Table
 from ivvi.logs.transitions import Transitions
 from ivvi.logs.view import filtered, order_columns, with_joined
+from ivvi.logs.windows import LOO, Windowed, windowed
 
 BATCH_BYTES = 10 << 20
 """Size of a batch unless asked otherwise: near the processor's cache, large enough for BLAS."""
@@ -46,8 +51,16 @@ class Log:
     [1.0, 2.0, 4.0, 5.0]
     """
 
-    def __init__(self, table: Table, roles: Roles, *, drop_missing: bool = False) -> None:
+    def __init__(
+        self,
+        table: Table,
+        roles: Roles,
+        *,
+        drop_missing: bool = False,
+        notes: tuple[str, ...] = (),
+    ) -> None:
         self.table, self.roles, self.drop_missing = table, roles, drop_missing
+        self.notes = notes
         check_keys(table.schema, roles.keys + roles.cluster, table.label)
 
     @property
@@ -103,12 +116,19 @@ class Log:
         roles = self.roles
         if roles.episode is None or roles.step is None:
             return self.table, False
+        if (known := getattr(self.table, "in_order", None)) is not None:
+            return self.table, known
         if is_ordered(self.table, (*order_columns(self.table, roles.episode), roles.step)):
             return self.table, True
         if roles.derived:
             return sort_table(self.table, roles.columns, roles.numeric, roles.keys), True
         check_no_duplicates(self.table, roles.keys)
         return self.table, False
+
+    @property
+    def ordered_table(self) -> Table:
+        """The rows in an order in which next states are found: by episode and step if derived."""
+        return self._readable[0]
 
     @property
     def ordered(self) -> bool:
@@ -119,22 +139,23 @@ class Log:
         """Return the log with these columns read as clusters (the episode needs no reading)."""
         names = match_columns(columns, list(self.table.schema.names), "cluster")
         others = tuple(name for name in names if name != self.roles.episode)
-        roles = replace(self.roles, cluster=others)
-        return Log(self.table, roles, drop_missing=self.drop_missing)
+        return self._with(self.table, replace(self.roles, cluster=others))
+
+    def _with(self, table: Table, roles: Roles) -> Log:
+        return Log(table, roles, drop_missing=self.drop_missing, notes=self.notes)
 
     def timed(self, column: str) -> Log:
         """Return the log with a column of calendar time: numbers, dates or timestamps."""
         (name,) = match_columns([column], list(self.table.schema.names), "time")
         check_time(self.table.schema, name, self.label)
-        return Log(self.table, replace(self.roles, time=name), drop_missing=self.drop_missing)
+        return self._with(self.table, replace(self.roles, time=name))
 
     def in_order(self) -> Log:
         """Return the log with the rows of an episode together, in the order of their steps."""
         roles, (_, ordered) = self.roles, self._readable
         if ordered or roles.episode is None:
             return self
-        table = sort_table(self.table, roles.columns, roles.numeric, roles.keys)
-        return Log(table, roles, drop_missing=self.drop_missing)
+        return self._with(sort_table(self.table, roles.columns, roles.numeric, roles.keys), roles)
 
     def to_batch(self, *, episodes: bool = False) -> Batch:
         """Read all transitions at once; for logs that fit in memory."""
@@ -176,10 +197,17 @@ class Log:
 
     def to_minari(self, dataset_id: str, *, description: str | None = None) -> Any:
         """Write the log as a Minari data set with the instrument in its infos."""
-        said = description or f"confounded log {self.label}; instrument in infos['z']"
+        text = description or f"confounded log {self.label}; instrument in infos['z']"
         return write_minari(
-            self.in_order().batches(episodes=True), self.roles, dataset_id, description=said
+            self.in_order().batches(episodes=True), self.roles, dataset_id, description=text
         )
+
+    def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
+        """Draw a histogram of each column, of the first rows; `path` saves the figure."""
+        return plot_log(self, path, force=force)
+
+    def _repr_html_(self) -> str:
+        return f"<p><b>{escape(repr(self))}</b></p>{html_table(describe(self))}"
 
     def __repr__(self) -> str:
         r = self.roles
@@ -249,7 +277,8 @@ def _check_not_empty(counts: Counts, label: str) -> None:
         raise DataError(f"{label}: all {counts.rows} rows have missing or infinite values")
     raise DataError(
         f"{label}: none of the {counts.rows} rows has a next state, because every episode "
-        "is one row long or its steps are not consecutive numbers"
+        "is one row long (name what follows with --next-state, next_state=) or its steps are not "
+        "consecutive numbers (for 0, 10, 20 say --every 10, every=10)"
     )
 
 
@@ -263,9 +292,9 @@ def read_logs(
     episode: Columns | None = None,
     where: str | None = None,
     drop_missing: bool = False,
-    **others: str | None,
+    **others: Any,
 ) -> Log:
-    """Open a log; nothing but the schema is read yet.
+    """Open a log; of its rows only what tells the columns apart is read yet.
 
     Parameters
     ----------
@@ -277,7 +306,9 @@ def read_logs(
         Columns by name, glob (``x*``) or range (``x0:x4``). Of state, action and instrument,
         those left out are the columns x0.., a0.. and z0.. that have no other role; with the
         state, the next state is next_x0.. if they are there. ``state=()`` says that there is
-        none.
+        none. An instrument ``loo:doctor`` is the mean of each action over the other episodes of
+        the same doctor. Text, dictionary and boolean columns are categories
+        (`ivvi.logs.encoding`). States that never change within an episode are taken as context.
     episode
         The column that tells episodes apart, or several: each combination of their values is
         an episode. By default ``episode``, if there is such a column.
@@ -287,7 +318,8 @@ def read_logs(
     drop_missing
         Drop rows with missing or infinite values, and count them, instead of refusing.
     **others
-        `reward`, `step` and `weight`: one column name each.
+        `reward`, `step`, `weight` and `terminal`: one column each. `context` and `categorical`:
+        columns. `lags`: a number, `every`: a time such as ``7d``. See `Schema` for what they mean.
     """
     table: Table = open_minari(source) if is_minari(source) else open_table(source)
     table = table if where is None else filtered(table, where)
@@ -295,7 +327,68 @@ def read_logs(
     named: dict[str, Any] = {"next_state": next_state, "episode": episode, **others}
     given = Schema(state or (), action or (), instrument or (), **named)
     schema = with_conventions(given, names, [state is None, action is None, instrument is None])
-    roles = replace(schema.resolve(names), where=where)
+    return _opened(table, schema, where=where, drop_missing=drop_missing)
+
+
+def _opened(
+    table: Table,
+    schema: Schema,
+    *,
+    where: str | None,
+    drop_missing: bool,
+    like: Roles | None = None,
+) -> Log:
+    """Make the numeric columns that a schema asks for, those of an earlier log if one is given."""
+    made = windowed(table, schema)
+    table, names = made.table, list(made.table.schema.names)
+    roles = replace(made.schema.resolve(names), where=where, groups=made.groups)
     if roles.episode is not None and roles.episode_parts:
         table = with_joined(table, roles.episode, roles.episode_parts)
-    return Log(table, roles, drop_missing=drop_missing)
+    coded = match_columns(schema.categorical, names, "categorical")
+    coded += tuple(name for name, source in made.lagged.items() if source in coded)
+    asked = _in_words(schema, roles, made)
+    table, roles = encoded(table, roles, coded, made.lagged, like)
+    roles = replace(roles, asked=asked)
+    return Log(table, roles, drop_missing=drop_missing, notes=made.notes)
+
+
+def reopened(
+    source: Any, roles: Roles, *, where: str | None = None, drop_missing: bool = False
+) -> Log:
+    """Open another log with the columns of an earlier one, and its filter if no other is given."""
+    where = where or roles.where
+    table: Table = open_minari(source) if is_minari(source) else open_table(source)
+    table = table if where is None else filtered(table, where)
+    words: dict[str, Any] = {name: names for name, names in roles.asked}
+    for name in ("reward", "step", "weight", "terminal", "every"):
+        words[name] = words[name][0] if words.get(name) else None
+    words["lags"] = int(words["lags"][0]) if words.get("lags") else 0
+    if not roles.asked:  # roles that were not read from a table
+        words = {n: getattr(roles, n) for n in ("state", "action", "instrument", "next_state")}
+        words |= {n: getattr(roles, n) for n in ("reward", "step", "weight")}
+        words["episode"] = roles.episode_parts or roles.episode
+    return _opened(table, Schema(**words), where=where, drop_missing=drop_missing, like=roles)
+
+
+def _in_words(
+    schema: Schema, roles: Roles, made: Windowed
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the columns as the user has them, from which `reopened` makes the same again."""
+    names = list(made.table.schema.names)
+    context = [name for name, _ in roles.carried]
+    own = [name for name in roles.instrument if name not in made.made]
+    words: dict[str, Any] = {
+        "state": [n for n in roles.state if n not in context and n not in made.lagged],
+        "action": roles.action,
+        "instrument": [*own, *(f"{LOO}{group}" for group in made.groups)],
+        "next_state": roles.next_state,
+        "episode": roles.episode_parts or ((roles.episode,) if roles.episode else ()),
+        "context": context,
+        "categorical": match_columns(schema.categorical, names, "categorical"),
+        "step": (made.step,) if made.step else (),
+        "lags": (str(schema.lags),) if schema.lags else (),
+        "every": (schema.every,) if schema.every else (),
+    }
+    for name in ("reward", "weight", "terminal"):
+        words[name] = (getattr(roles, name),) if getattr(roles, name) else ()
+    return tuple((name, tuple(names)) for name, names in words.items())

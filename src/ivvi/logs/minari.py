@@ -4,6 +4,10 @@ Minari has no place of its own for an instrument, so it is looked for in `infos`
 (key ``z`` or ``instrument``) or in a Dict observation (same keys, beside ``x``,
 ``state`` or ``observation``). Entry h is the instrument in force when action h was
 chosen; infos that also hold an entry for the last observation are cut to the actions.
+
+Minari knows neither weights nor gaps in an episode. A log that is written puts the weight, the
+number of the episode and the step of each row into `infos` too (``weight``, ``episode``,
+``step``), where the reader finds them again: the pieces of an episode with gaps are one episode.
 """
 
 from __future__ import annotations
@@ -71,10 +75,13 @@ class MinariTable:
     def _episode_table(self, episode: Any) -> pa.Table:
         steps = len(episode.rewards)
         state, instrument = self._state_and_instrument(episode)
+        infos = episode.infos or {}
         columns: dict[str, Any] = {
-            "episode": np.full(steps, int(episode.id)),
-            "step": np.arange(steps),
+            "episode": _column(infos, "episode", steps, np.full(steps, int(episode.id))),
+            "step": _column(infos, "step", steps, np.arange(steps)),
         }
+        if "weight" in infos:
+            columns["weight"] = _column(infos, "weight", steps, np.ones(steps))
         columns |= _named("x", state[:steps])
         columns |= _named("a", _matrix(episode.actions)[:steps])
         columns |= _named("z", instrument[:steps])
@@ -98,11 +105,12 @@ def write_minari(
 ) -> Any:
     """Write the batches of a log (episodes numbered) as a Minari data set and return it.
 
-    The instrument is in ``infos["z"]``.
+    The instrument is in ``infos["z"]``; weight, episode and step are beside it.
 
     An episode ends with the next state of its last transition, so a log whose next
     states are derived from the next row keeps all its transitions. Where a next state is
-    not the state of the next row (a gap in the steps), another Minari episode starts.
+    not the state of the next row (a gap in the steps), another Minari episode starts, with the
+    same number in ``infos["episode"]``.
     """
     minari = _import_minari()
     from gymnasium.spaces import Box
@@ -141,6 +149,11 @@ def _buffers(batches: Iterable[Batch], roles: Roles) -> Iterator[Any]:
     for number, rows in enumerate(_episodes(batches, d_x)):
         x, a, z, y = (np.concatenate([getattr(b, name) for b in rows]) for name in "xazy")
         steps = len(y)
+        infos = {"z": np.concatenate([z, z[-1:]])}
+        for name in ("weight", "episode", "step"):
+            if getattr(rows[0], name) is not None:
+                values = np.concatenate([getattr(b, name) for b in rows])
+                infos[name] = np.append(values, values[-1:])[:, None]
         yield EpisodeBuffer(
             id=number,
             observations=np.concatenate([x, y[-1:, :d_x]]),
@@ -148,7 +161,7 @@ def _buffers(batches: Iterable[Batch], roles: Roles) -> Iterator[Any]:
             rewards=(y[:, d_x] if roles.reward else np.zeros(steps)).tolist(),
             terminations=[False] * steps,
             truncations=[False] * (steps - 1) + [True],
-            infos={"z": np.concatenate([z, z[-1:]])},
+            infos=infos,
         )
 
 
@@ -167,9 +180,17 @@ def _episodes(batches: Iterable[Batch], d_x: int) -> Iterator[list[Batch]]:
                 rows = []
             current = int(number[start])
             part = slice(start, stop)
-            rows.append(Batch(batch.x[part], batch.a[part], batch.z[part], batch.y[part]))
+            names = ("x", "a", "z", "y", "weight", "episode", "step")
+            values: dict[str, Any] = {name: getattr(batch, name) for name in names}
+            values = {name: v if v is None else v[part] for name, v in values.items()}
+            rows.append(Batch(**values))
     if rows:
         yield rows
+
+
+def _column(infos: dict[str, Any], key: str, steps: int, default: np.ndarray) -> np.ndarray:
+    """Return one number per step from the infos, or the default."""
+    return np.asarray(infos[key]).reshape(-1)[:steps] if key in infos else default
 
 
 def _named(prefix: str, values: np.ndarray) -> dict[str, np.ndarray]:

@@ -48,12 +48,12 @@ def find_remote(url: str) -> list[RemoteFile]:
     try:
         system, path = url_to_fs(url)
         if glob.has_magic(path):
-            found = sorted(system.glob(path))
+            paths = sorted(system.glob(path))
         else:
-            found = sorted(system.find(path)) if system.isdir(path) else [path]
+            paths = sorted(system.find(path)) if system.isdir(path) else [path]
     except (ImportError, OSError, ValueError) as error:  # a protocol without its package
         raise FileError(f"{url} cannot be opened: {error}") from error
-    names = [name for name in found if name.endswith(ENDINGS)]
+    names = [name for name in paths if name.endswith(ENDINGS)]
     if not names:
         raise FileError(f"{url} names no Parquet file (*.parquet)")
     return [RemoteFile(system.unstrip_protocol(name)) for name in names]
@@ -62,6 +62,11 @@ def find_remote(url: str) -> list[RemoteFile]:
 SUFFIXES = (".parquet", ".pq")
 WHOLE_ROW_GROUP = 16 << 20
 """Bytes up to which a row group is decoded at once."""
+TINY_ROW_GROUP = 1 << 10
+"""Rows below which row groups of a file of many are read together."""
+FEW_ROW_GROUPS = 256
+"""Row groups up to which each is read by itself; the time for one grows with their number."""
+MOST_TOGETHER = 1 << 10
 READ_BUFFER = 1 << 16
 """Bytes that are read of a column at a time: whole columns would be in memory twice."""
 SOURCE_KEY = "ivvi.source"
@@ -70,7 +75,7 @@ SOURCE_KEY = "ivvi.source"
 
 def is_parquet(file: Path) -> bool:
     """Tell whether a file of a folder is meant to be read; hidden ones are not whole yet."""
-    return file.suffix in SUFFIXES and not file.name.startswith((".", "_"))
+    return file.suffix in SUFFIXES and not file.name.startswith((".", "_")) and file.is_file()
 
 
 class ParquetTable:
@@ -180,20 +185,43 @@ def _decoded(
     constants: dict[str, pa.Scalar],
     start: int = 0,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows; a row group is decoded whole when it is small (faster), else in pieces."""
+    """Yield rows; row groups are decoded whole, tiny ones together, and large ones in pieces."""
     stored = [name for name in columns if name not in constants]
     stored = stored or parquet.schema_arrow.names[:1]  # which says how many rows there are
-    for index in groups:
-        about = parquet.metadata.row_group(index)
-        if about.num_rows > start:
-            if about.total_byte_size <= WHOLE_ROW_GROUP:
-                group = parquet.read_row_group(index, columns=stored, use_threads=False)
+    for together, rows_in in _row_groups(parquet.metadata, groups, size):
+        if rows_in > start:
+            if len(together) > 1:
+                group = parquet.read_row_groups(together, columns=stored, use_threads=False)
+                blocks = group.combine_chunks().to_batches(max_chunksize=size)
+            elif parquet.metadata.row_group(together[0]).total_byte_size <= WHOLE_ROW_GROUP:
+                group = parquet.read_row_group(together[0], columns=stored, use_threads=False)
                 blocks = group.to_batches(max_chunksize=size)
             else:
                 blocks = parquet.iter_batches(
-                    size, row_groups=[index], columns=stored, use_threads=False
+                    size, row_groups=together, columns=stored, use_threads=False
                 )
             for block in skip_rows(blocks, start):
                 rows = plain(block)
                 yield with_constants(rows, constants, columns) if constants else rows
-        start = max(0, start - about.num_rows)
+        start = max(0, start - rows_in)
+
+
+def _row_groups(about: Any, groups: range, size: int) -> Iterator[tuple[list[int], int]]:
+    """Yield row groups that are read at once, with their rows: tiny ones together."""
+    together: list[int] = []
+    rows = 0
+    for index in groups:
+        group = about.row_group(index)
+        if group.num_rows >= TINY_ROW_GROUP or about.num_row_groups <= FEW_ROW_GROUPS:
+            if together:
+                yield together, rows
+            yield [index], group.num_rows
+            together, rows = [], 0
+            continue
+        together.append(index)
+        rows += group.num_rows
+        if rows >= min(size, TINY_ROW_GROUP) or len(together) == MOST_TOGETHER:
+            yield together, rows
+            together, rows = [], 0
+    if together:
+        yield together, rows

@@ -70,6 +70,16 @@ def _open_path(path: str) -> Table:
     if "://" in path:
         one = path.endswith(parquet_files.SUFFIXES) and not glob.has_magic(path)
         return ParquetTable(find_remote(path), path, None if one else "")
+    try:
+        return _open_local(path)
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise FileError(f"{path} cannot be opened: {reason}") from error
+
+
+def _open_local(path: str) -> Table:
     if os.path.isdir(path):
         files = sorted(filter(is_parquet, Path(path).rglob("*")))
         if not files:
@@ -84,6 +94,7 @@ def _open_path(path: str) -> Table:
         files = [Path(path)]
     if not files[0].exists():
         raise FileError(f"{path} does not exist")
+    _check_regular(files)
     name = files[0].name.lower()
     if name.endswith(csv_files.SUFFIXES):
         return CsvTable(files, path)
@@ -92,6 +103,14 @@ def _open_path(path: str) -> Table:
     if name.endswith(parquet_files.SUFFIXES):
         return ParquetTable(files, path, "" if matched else None)
     raise FileError(f"{path} has no known ending; expected .parquet, .csv, .tsv or .arrow")
+
+
+def _check_regular(files: Sequence[Path]) -> None:
+    """Refuse what is no file: a pipe or a device may never end."""
+    for file in files:
+        if not file.is_file():
+            what = "a folder" if file.is_dir() else "a pipe or a device"
+            raise FileError(f"{file} is {what}; expected a file")
 
 
 def _read_arrow(files: Sequence[Path]) -> pa.Table:

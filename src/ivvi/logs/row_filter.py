@@ -60,15 +60,15 @@ class RowFilter:
         names = tuple(dict.fromkeys(n.id for n in ast.walk(tree) if isinstance(n, ast.Name)))
         kinds = {name: plain_type(schema.field(name).type) for name in names}
         numeric = tuple(n for n in names if _kind(kinds[n]) == "numbers" and kinds[n] != pa.bool_())
-        found = cls(text, tree, names, numeric)
+        row_filter = cls(text, tree, names, numeric)
         empty = [pa.nulls(0, kind) for kind in kinds.values()]
         try:
-            found.keeps(pa.RecordBatch.from_arrays(empty, list(kinds)))
+            row_filter.keeps(pa.RecordBatch.from_arrays(empty, list(kinds)))
         except (pa.ArrowException, RecursionError) as error:
             raise ColumnError(
                 f"the filter {text!r} does not fit the columns of {label}: {first_line(error)}"
             ) from error
-        return found
+        return row_filter
 
     def keeps(self, rows: pa.RecordBatch) -> pa.BooleanArray:
         """Tell which rows are kept, (n,); null is no."""

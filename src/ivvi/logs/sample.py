@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ivvi.logs.batch import Batch, Floats
+from ivvi.logs.batch import Batch, Floats, concatenate
+
+if TYPE_CHECKING:
+    from ivvi.logs.log import Log
 
 MOST = 2048
 
@@ -41,14 +45,64 @@ class Sample:
         x, a, z, y = (_thinned(part, most) for part in (head.x, head.a, head.z, head.y))
         return cls(x, a, z, y, head.x[_firsts(head)[:most]], _is_global(head))
 
-    def __add__(self, other: Sample) -> Sample:
-        """Return rows of both, thinned evenly where they are too many."""
-        x, a, z, y, starts = (
-            _thinned(np.concatenate([getattr(self, name), getattr(other, name)]))
-            for name in ("x", "a", "z", "y", "starts")
-        )
+    def pooled(self, other: Sample, sizes: tuple[int, int], episodes: tuple[int, int]) -> Sample:
+        """Return rows of two logs, each with the share that it has of the rows of both.
+
+        `sizes` are the transitions of the two logs, `episodes` their episodes: of these the rows
+        and the first states are samples.
+        """
+        rows = _shares((len(self.x), len(other.x)), sizes)
+        firsts = _shares((len(self.starts), len(other.starts)), episodes)
+        parts = dict.fromkeys(("x", "a", "z", "y"), rows) | {"starts": firsts}
+        arrays = {
+            name: np.concatenate([getattr(self, name), getattr(other, name)])[chosen]
+            for name, chosen in parts.items()
+        }
         alike = self.global_instrument and other.global_instrument
-        return Sample(x, a, z, y, starts, alike)
+        return Sample(**arrays, global_instrument=alike)
+
+
+def _shares(held: tuple[int, int], sizes: tuple[int, int], most: int = MOST) -> np.ndarray:
+    """Choose among the `held` rows of two samples those of a sample of both logs together.
+
+    Had every row of a log of n a uniform number, and a sample of m those with the smallest, their
+    numbers would be the first m of n uniform order statistics. Of both logs the rows with the
+    smallest numbers are a sample, up to the largest that is known of each: no row is repeated,
+    and each log has its share but for chance.
+    """
+    rng = np.random.default_rng((*held, *sizes))
+    numbers, known = [], 1.0
+    for m, n in zip(held, sizes, strict=True):
+        steps = np.cumsum(rng.exponential(size=m))
+        left = rng.gamma(n + 1 - m) if n > m else rng.exponential()
+        number = steps / (steps[-1] + left) if m else steps
+        numbers.append(rng.permutation(number))
+        known = min(known, float(number[-1])) if 0 < m < n else known
+    joined = np.concatenate(numbers)
+    order = np.argsort(joined)
+    chosen: np.ndarray = np.sort(order[joined[order] <= known][:most])
+    return chosen
+
+
+def spread_episodes(log: Log, most: int) -> Batch:
+    """Return whole episodes spread evenly over a log, `most` to twice as many rows, in one pass.
+
+    Every episode, then every second, fourth and so on as soon as their rows are too many.
+    """
+    taken: list[Batch] = []
+    every = 1
+    for batch in log.batches(episodes=True):
+        taken.append(_every(batch, every))
+        while sum(map(len, taken)) > 2 * most and every < most:
+            every *= 2
+            taken = [_every(concatenate(taken), every)]
+    return concatenate(taken)
+
+
+def _every(batch: Batch, every: int) -> Batch:
+    if batch.episode is None:
+        return batch.taken(np.arange(0, len(batch), every))
+    return batch.taken(np.flatnonzero(batch.episode % every == 0))
 
 
 def _thinned(rows: Floats, most: int = MOST) -> Floats:

@@ -30,6 +30,7 @@ class Counts:
     episodes: int = 0
     without_next: int = 0
     missing: int = 0
+    ended: int = 0
 
     def __add__(self, other: Counts) -> Counts:
         """Count both."""
@@ -70,9 +71,11 @@ class Position:
         }
         arrays = {}
         if self.carry is not None:
-            arrays["carry"] = _pack(self.carry)
+            arrays["carry"] = pack_rows(self.carry)
         if self.numbers:
-            arrays["numbers"] = _pack(pa.record_batch({"episode": pa.array(list(self.numbers))}))
+            arrays["numbers"] = pack_rows(
+                pa.record_batch({"episode": pa.array(list(self.numbers))})
+            )
         return facts, arrays
 
     @classmethod
@@ -81,8 +84,8 @@ class Position:
         numbers = arrays.get("numbers")
         return cls(
             Counts(**facts["counts"]),
-            _unpack(arrays["carry"]) if "carry" in arrays else None,
-            () if numbers is None else tuple(_unpack(numbers).column(0).to_pylist()),
+            unpack_rows(arrays["carry"]) if "carry" in arrays else None,
+            () if numbers is None else tuple(unpack_rows(numbers).column(0).to_pylist()),
             tuple((j, i) for j, i in facts["alike"]),
             facts["weight"],
         )
@@ -98,13 +101,15 @@ def batches_from(
         yield from skip_rows(table.batches(columns, numeric, size), start)
 
 
-def _pack(rows: pa.RecordBatch) -> np.ndarray:
+def pack_rows(rows: pa.RecordBatch) -> np.ndarray:
+    """Return rows as bytes, (n,)."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_batch(rows)
     return np.frombuffer(sink.getvalue(), np.uint8)
 
 
-def _unpack(stored: np.ndarray) -> pa.RecordBatch:
+def unpack_rows(stored: np.ndarray) -> pa.RecordBatch:
+    """Return the rows that `pack_rows` was given."""
     with pa.ipc.open_stream(pa.py_buffer(stored.tobytes())) as reader:
         return reader.read_next_batch()

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from ivvi.categories import CodedColumns
 from ivvi.errors import ColumnError, nearest
 
 Columns = str | Sequence[str]
@@ -38,6 +39,16 @@ class Schema:
         episode of each combination of their values.
     weight
         Column of non-negative row weights.
+    context
+        Columns that phi and psi look at beside the state, and that are not predicted.
+    terminal
+        Column that is true where the episode ended for good after the row.
+    categorical
+        Columns that are categories though they hold numbers.
+    lags
+        How many earlier rows' states and actions are part of the state.
+    every
+        Time between consecutive steps, such as ``7d``; others are gaps.
     """
 
     state: Columns = ()
@@ -48,13 +59,19 @@ class Schema:
     episode: Columns | None = None
     step: str | None = None
     weight: str | None = None
+    context: Columns = ()
+    terminal: str | None = None
+    categorical: Columns = ()
+    lags: int = 0
+    every: str | None = None
 
     def resolve(self, available: Sequence[str]) -> Roles:
         """Match the patterns with the `available` column names of a table."""
         parts = match_columns(self.episode or (), available, "episode")
         one = "+".join(parts) or None
+        context = match_columns(self.context, available, "context")
         roles = Roles(
-            state=match_columns(self.state, available, "state"),
+            state=match_columns(self.state, available, "state") + context,
             action=match_columns(self.action, available, "action"),
             instrument=match_columns(self.instrument, available, "instrument"),
             next_state=match_columns(self.next_state, available, "next-state"),
@@ -63,6 +80,8 @@ class Schema:
             step=_single(self.step, available, "step", default="step"),
             weight=_single(self.weight, available, "weight"),
             episode_parts=parts if len(parts) > 1 else (),
+            carried=tuple((name, name) for name in context),
+            terminal=_single(self.terminal, available, "terminal"),
         )
         roles.check(available)
         return roles
@@ -76,6 +95,13 @@ class Roles:
     and `time` is the column of calendar time (`Log.timed`); they may have another role too.
     Where several columns make an episode, these are the `episode_parts`, and `episode` is the
     name of the column that joins them. `where` is the filter of the rows, if there is one.
+
+    The state holds everything that phi and psi may look at. Its `carried` columns are not
+    outputs: each is named with the column of state or action whose value it takes on at the next
+    step (itself, for a fact that stays; nothing, for one that is drawn anew). `terminal` is true
+    where the episode ended after the row. `categories` are the columns of which indicators were
+    made, and `asked` the words from which all of it can be made again for another log. `groups`
+    are the columns over whose values leave-one-out instruments were taken.
     """
 
     state: tuple[str, ...]
@@ -90,6 +116,11 @@ class Roles:
     time: str | None = None
     episode_parts: tuple[str, ...] = ()
     where: str | None = None
+    carried: tuple[tuple[str, str], ...] = ()
+    terminal: str | None = None
+    categories: CodedColumns = ()
+    asked: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    groups: tuple[str, ...] = ()
 
     @property
     def derived(self) -> bool:
@@ -98,20 +129,26 @@ class Roles:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the outputs y: the next state, then the reward if it is learned."""
-        following = self.next_state or tuple(f"next_{name}" for name in self.state)
-        return following + ((self.reward,) if self.reward else ())
+        """Names of the outputs y: the next state, the end, and the reward if it is learned."""
+        following = self.next_state or tuple(f"next_{name}" for name in self.predicted)
+        return following + tuple(name for name in (self.terminal, self.reward) if name)
+
+    @property
+    def predicted(self) -> tuple[str, ...]:
+        """Columns of the state whose next value is an output: all that are not carried."""
+        carried = dict(self.carried)
+        return tuple(name for name in self.state if name not in carried)
 
     @property
     def numeric(self) -> tuple[str, ...]:
-        """Columns read as numbers, in the order x, a, z, x', r, weight."""
-        single = tuple(name for name in (self.reward, self.weight) if name)
+        """Columns read as numbers, in the order x, a, z, x', end, r, weight."""
+        single = tuple(name for name in (self.terminal, self.reward, self.weight) if name)
         return self.state + self.action + self.instrument + self.next_state + single
 
     @property
     def of_the_act(self) -> tuple[str, ...]:
         """Columns that a row needs for its own action, and not to be a next state."""
-        single = tuple(name for name in (self.reward, self.weight) if name)
+        single = tuple(name for name in (self.terminal, self.reward, self.weight) if name)
         return self.action + self.instrument + single
 
     @property
@@ -125,20 +162,36 @@ class Roles:
         time = (self.time,) if self.time else ()
         return tuple(dict.fromkeys(self.keys + self.numeric + self.cluster + time))
 
+    def lines(self) -> list[str]:
+        """Say which columns are categories, which are carried along, and which ends an episode."""
+        found = [
+            f"{c.column}: {len(c.levels)} levels, reference {c.levels[0]!r}"
+            for c in self.categories
+            if not c.boolean
+        ]
+        stays = [name for name, source in self.carried if source == name]
+        drawn = [name for name, source in self.carried if not source]
+        if stays:
+            found.append(f"the same within an episode, not predicted: {', '.join(stays)}")
+        if drawn:
+            found.append(f"context, drawn anew at every step of a plan: {', '.join(drawn)}")
+        return found
+
     def to_json(self) -> dict[str, Any]:
         """Describe the columns with JSON values."""
-        found = asdict(self)
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in found.items()}
+        return {name: _listed(value) for name, value in asdict(self).items()}
 
     def check(self, available: Sequence[str]) -> None:
         """Refuse a schema with a role left out or a column in two roles."""
         for name in self.columns:
             if (times := available.count(name)) > 1:
                 raise ColumnError(f"column {name!r} stands in the log {times} times")
+        if twice := sorted({name for name in self.state if self.state.count(name) > 1}):
+            raise ColumnError(f"column {twice[0]!r} is given both as state and as context")
         for role in ("action", "instrument"):
             if not getattr(self, role):
                 raise ColumnError(f"no {role} column is given; columns: {_listing(available)}")
-        if self.derived and not self.state:
+        if self.derived and not self.predicted:
             raise ColumnError("no state column is given; without one, next-state columns must be")
         if self.derived and not (self.episode and self.step):
             missing = "episode" if not self.episode else "step"
@@ -146,12 +199,17 @@ class Roles:
                 f"no {missing} column: it is needed to find each row's next state, "
                 f"unless next-state columns are given; columns: {_listing(available)}"
             )
+        if self.terminal and self.next_state and len(self.next_state) != len(self.predicted):
+            raise ColumnError(
+                f"the end of episodes needs the next value of every state: {len(self.predicted)} "
+                f"state and {len(self.next_state)} next-state columns are given"
+            )
         self._check_disjoint()
 
     def _check_disjoint(self) -> None:
         role_of: dict[str, str] = {}
         for field in fields(self):
-            if field.name in ("episode_parts", "where"):
+            if field.name in ("episode_parts", "where", "carried", "categories", "asked", "groups"):
                 continue
             value = getattr(self, field.name)
             for name in (value,) if isinstance(value, str) else value or ():
@@ -169,8 +227,10 @@ def with_conventions(schema: Schema, available: Sequence[str], left_out: Sequenc
     """
     named: set[str] = set()
     for field in fields(schema):
-        if value := getattr(schema, field.name):
-            named |= set(match_columns(value, available, field.name.replace("_", "-")))
+        value = getattr(schema, field.name)
+        if value and field.name not in ("lags", "every", "categorical"):
+            known = _without_made(value, available)
+            named |= set(match_columns(known, available, field.name.replace("_", "-")))
     taken: dict[str, Any] = {}
     for role, letter, absent in zip(
         ("state", "action", "instrument"), "xaz", left_out, strict=True
@@ -182,6 +242,14 @@ def with_conventions(schema: Schema, available: Sequence[str], left_out: Sequenc
     if not schema.next_state and set(following) <= set(available) - named:
         taken["next_state"] = following
     return replace(schema, **taken)
+
+
+def _without_made(value: Columns, available: Sequence[str]) -> Columns:
+    """Leave out words for columns that are still to be made: ``loo:doctor``, ``dt``."""
+    if isinstance(value, str):
+        value = [value] if value in available else [part.strip() for part in value.split(",")]
+    made = [p for p in value if p == "dt" or (p.startswith("loo:") and "loo" not in available)]
+    return [part for part in value if part and (part in available or part not in made)]
 
 
 def match_columns(patterns: Columns, available: Sequence[str], role: str) -> tuple[str, ...]:
@@ -209,13 +277,13 @@ def _match_one(pattern: str, available: Sequence[str], role: str) -> list[str]:
             raise ColumnError(f"{role} range {pattern!r} runs backwards in the table")
         return list(available[first : last + 1])
     if any(sign in pattern for sign in "*?["):
-        found = fnmatch.filter(available, pattern)
-        if not found:
+        matches = fnmatch.filter(available, pattern)
+        if not matches:
             listing = _listing(available)
             raise ColumnError(
                 f"no column matches the {role} pattern {pattern!r}; there are: {listing}"
             )
-        return found
+        return matches
     return [_known(pattern, available, role)]
 
 
@@ -234,7 +302,14 @@ def _single(
     return default if default in available else None
 
 
+def _listed(value: Any) -> Any:
+    """Return a value with lists in place of tuples, as JSON gives it back."""
+    if isinstance(value, dict):
+        return {name: _listed(item) for name, item in value.items()}
+    return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def _listing(names: Iterable[str], most: int = 12) -> str:
     names = list(names)
-    shown = ", ".join(names[:most])
-    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+    listing = ", ".join(names[:most])
+    return listing + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -12,7 +12,7 @@ import glob
 import logging
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ivvi._io.interruption import temporary
+from ivvi._io.memory import check_memory
 from ivvi.errors import DataError, FileError
 from ivvi.logs.parquet_files import ParquetTable
 from ivvi.logs.table import ArrowTable, Table
 
 KEY_BATCH = 1 << 18
 SORT_MEMORY = "1GB"
+SORT_ROOM = 3 << 29
+"""Bytes that DuckDB needs to hold to its limit; with less it crashes."""
 ROWS = "read_parquet(?, hive_partitioning = false)"
 """What DuckDB reads: the columns of the files, whatever their folders are called."""
 logger = logging.getLogger(__name__)
@@ -79,14 +83,14 @@ def sort_table(
         ordered = table.table.select(list(columns)).sort_by([(key, "ascending") for key in keys])
         return ArrowTable(ordered, table.label)
     with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(_temporary_folder())
-        files = _as_parquet(table, columns, numeric, Path(folder))
+        folder = stack.enter_context(temporary_folder())
+        files = as_parquet(table, columns, numeric, Path(folder))
         target = Path(folder) / "sorted.parquet"
-        selected = ", ".join(_quote(name) for name in columns)
-        order = ", ".join(_quote(name) for name in keys)
+        selected = ", ".join(quote(name) for name in columns)
+        order = ", ".join(quote(name) for name in keys)
         _query(
             f"COPY (SELECT {selected} FROM {ROWS} ORDER BY {order}) "
-            f"TO {_text(target)} (FORMAT parquet, COMPRESSION snappy)",
+            f"TO {text_of(target)} (FORMAT parquet, COMPRESSION snappy)",
             files,
             folder,
             table.label,
@@ -110,9 +114,9 @@ def check_no_duplicates(table: Table, keys: Sequence[str]) -> None:
         if repeated.num_rows:
             raise duplicate_error(*(repeated[key][0].as_py() for key in keys))
         return
-    with _temporary_folder() as folder:
-        files = _as_parquet(table, keys, (), Path(folder))
-        selected = ", ".join(_quote(name) for name in keys)
+    with temporary_folder() as folder:
+        files = as_parquet(table, keys, (), Path(folder))
+        selected = ", ".join(quote(name) for name in keys)
         present = " AND ".join(_present(name, table.schema.field(name).type) for name in keys)
         rows = _query(
             f"SELECT {selected} FROM {ROWS} GROUP BY ALL HAVING count(*) > 1 AND {present} LIMIT 1",
@@ -144,12 +148,12 @@ def _ascends(*keys: pa.Array) -> bool:
     return not pc.any(pc.and_(same, pc.less_equal(*pairs[-1]))).as_py()
 
 
-def _as_parquet(
+def as_parquet(
     table: Table, columns: Sequence[str], numeric: Sequence[str], folder: Path
 ) -> list[str]:
     """Return Parquet files that hold the table, writing one when it is elsewhere."""
     if isinstance(table, ParquetTable) and table.files and not len(table.partitions):
-        return [str(file) for file in table.files]
+        return [str(file) for file in table.sources]
     spool = folder / "spool.parquet"
     writer: pq.ParquetWriter | None = None
     for batch in table.batches(columns, numeric, KEY_BATCH):
@@ -161,30 +165,45 @@ def _as_parquet(
     return [str(spool)]
 
 
+def connected(folder: str) -> Any:
+    """Connect to DuckDB with bounded memory; what does not fit spills to the folder."""
+    import duckdb  # heavy
+
+    return duckdb.connect(config={"memory_limit": SORT_MEMORY, "temp_directory": folder})
+
+
 def _query(sql: str, files: Sequence[str], folder: str, label: str) -> list[tuple[Any, ...]]:
     import duckdb  # heavy, and only unordered logs on disk need it
 
+    check_memory(SORT_ROOM, f"sorting {label}")
     names = [glob.escape(file) for file in files]
     try:
-        with duckdb.connect(config={"memory_limit": SORT_MEMORY, "temp_directory": folder}) as db:
+        with connected(folder) as db:
             rows: list[tuple[Any, ...]] = db.execute(sql, [names]).fetchall()
-    except duckdb.Error as error:
+    except (duckdb.Error, RuntimeError) as error:
+        if isinstance(error, duckdb.InterruptException) or "interrupt" in str(error).lower():
+            raise KeyboardInterrupt from error
         raise FileError(f"{label} cannot be sorted: {error}") from error
     return rows
 
 
-def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="ivvi-sort-")
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[str]:
+    """Give a folder that goes with its user, also when the process is told to end."""
+    with tempfile.TemporaryDirectory(prefix="ivvi-sort-") as name, temporary(Path(name)):
+        yield name
 
 
-def _quote(name: str) -> str:
+def quote(name: str) -> str:
+    """Return a column's name as SQL has it."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """Return a text as SQL has it."""
     return "'" + str(value).replace("'", "''") + "'"
 
 
 def _present(name: str, kind: pa.DataType) -> str:
-    finite = f" AND isfinite({_quote(name)})" if pa.types.is_floating(kind) else ""
-    return f"{_quote(name)} IS NOT NULL{finite}"
+    finite = f" AND isfinite({quote(name)})" if pa.types.is_floating(kind) else ""
+    return f"{quote(name)} IS NOT NULL{finite}"

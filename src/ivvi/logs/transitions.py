@@ -109,6 +109,11 @@ class Transitions:
         return Position(replace(self.counts), self._carry, self._numbers.values, alike, weight)
 
     @property
+    def episodes(self) -> tuple[Any, ...]:
+        """The episodes met, in the order of their numbers, where they had to be looked up."""
+        return self._numbers.values
+
+    @property
     def clusters(self) -> tuple[tuple[Any, ...], ...]:
         """The values met in each cluster column, in the order of their numbers."""
         return tuple(numbers.values for _, numbers in self._clusters)
@@ -116,10 +121,10 @@ class Transitions:
     def _parts(self) -> tuple[tuple[str, ...], ...]:
         """Columns of x, a, z and y in the buffer; a derived x' is the state, one row on."""
         roles = self._roles
-        following = roles.next_state or roles.state
-        reward = (roles.reward,) if roles.reward else ()
+        following = roles.next_state or roles.predicted
+        others = tuple(name for name in (roles.terminal, roles.reward) if name)
         weight = (roles.weight,) if roles.weight else ()
-        return roles.state, roles.action, roles.instrument, following, reward, weight
+        return roles.state, roles.action, roles.instrument, following, others, weight
 
     def __iter__(self) -> Iterator[Batch]:
         names, done = self._roles.columns, self.counts.rows
@@ -147,7 +152,7 @@ class Transitions:
 
         None are all of them; the others are next states alone.
         """
-        values = {name: as_numpy(block.column(name)) for name in self._roles.numeric}
+        values = _values(block, self._roles)
         immoderate = [v for v in values.values() if not is_moderate(v)]
         if not immoderate and all(
             is_present(block.column(name)) for name in self._roles.columns if name not in values
@@ -157,13 +162,13 @@ class Transitions:
             raise large_error(self._source, self._roles)
         if not self._drop_missing:
             raise missing_error(self._source, self._roles)
-        absent = {name: missing(block.column(name)) for name in block.schema.names}
+        absent = _absent(block, self._roles)
         complete = ~np.logical_or.reduce(list(absent.values()))
         self.counts.missing += int(len(complete) - complete.sum())
         following = [absent[name] for name in absent if name not in self._roles.of_the_act]
         keep = ~np.logical_or.reduce(following) if self._roles.derived else complete
-        kept = {name: v[keep] for name, v in values.items()}
-        return block.filter(pa.array(keep)), kept, complete[keep]
+        columns_left = {name: v[keep] for name, v in values.items()}
+        return block.filter(pa.array(keep)), columns_left, complete[keep]
 
     def _batch(self, block: pa.RecordBatch, values: Columns, complete: Bools | None) -> Batch:
         """Copy the valid rows of `block`, and the row carried over, into one buffer."""
@@ -171,6 +176,11 @@ class Transitions:
             self.first = block.slice(0, 1)
         starts = self._starts(block)
         first, linked = self._links(block, starts)
+        ended = None if self._roles.terminal is None else values[self._roles.terminal] > 0
+        if ended is not None:
+            self._check_ended(block, ended, starts)
+            linked |= ended
+            self.counts.ended += int(ended.sum())
         first = first and self._last_complete
         self._last_complete = complete is None or bool(complete[-1])
         if complete is not None:
@@ -182,14 +192,18 @@ class Transitions:
         for i, name in enumerate(self._names):
             if first:
                 buffer[i, 0] = values[name][0] if i in shifted else self._last[name]
-            rows.copy(values[name], int(i in shifted), buffer[i, int(first) :])
-        kept = np.append(first, linked)
-        numbers = None if episode is None else episode[kept]
-        clusters = tuple(codes[kept] for codes in self._number_clusters(block))
+            if ended is not None and i in shifted:  # who has ended stands still
+                following = np.where(ended, values[name], np.roll(values[name], -1))
+                rows.copy(following, 0, buffer[i, int(first) :])
+            else:
+                rows.copy(values[name], int(i in shifted), buffer[i, int(first) :])
+        order = np.append(first, linked)
+        numbers = None if episode is None else episode[order]
+        clusters = tuple(codes[order] for codes in self._number_clusters(block))
         step, time = self._steps(block), self._times(block)
         self._carry = block.slice(block.num_rows - 1)
         self._last = {name: column[-1] for name, column in values.items()}
-        step, time = (None if one is None else one[kept] for one in (step, time))
+        step, time = (None if one is None else one[order] for one in (step, time))
         return self._split(buffer, numbers, step, time, clusters)
 
     def _split(
@@ -213,6 +227,21 @@ class Transitions:
             clusters=clusters,
             table=buffer[x:w].T,
         )
+
+    def _check_ended(self, block: pa.RecordBatch, ended: Bools, starts: Bools) -> None:
+        """Refuse a row that follows the end of its own episode."""
+        roles = self._roles
+        if roles.episode is None or not self._ordered:
+            return
+        before = self._carry is not None and self._last[str(roles.terminal)] > 0
+        after = np.append(before, ended[:-1]) & ~starts
+        if after.any():
+            at = int(np.flatnonzero(after)[0])
+            where = " and ".join(f"{key} {block.column(key)[at].as_py()!r}" for key in roles.keys)
+            raise DataError(
+                f"terminal column {roles.terminal!r} says that the episode has ended, and a row "
+                f"follows it ({where}); expected the end in the last row of an episode"
+            )
 
     def _starts(self, block: pa.RecordBatch) -> Bools:
         """Tell which rows of `block` are of another episode than the row before them."""
@@ -278,11 +307,39 @@ class Transitions:
         return codes
 
 
+def _values(block: pa.RecordBatch, roles: Roles) -> Columns:
+    """Return the numeric columns; the next state of a row that ended its episode is its own."""
+    values = {name: as_numpy(block.column(name)) for name in roles.numeric}
+    if roles.terminal is None:
+        return values
+    end = values[roles.terminal]
+    strange = ~((end == 0) | (end == 1) | np.isnan(end))
+    if strange.any():
+        at = int(np.flatnonzero(strange)[0])
+        raise DataError(
+            f"terminal column {roles.terminal!r} holds {end[at]:g}; expected true and false, or "
+            "1 and 0"
+        )
+    for following, state in zip(roles.next_state, roles.predicted, strict=False):
+        values[following] = np.where(end > 0, values[state], values[following])
+    return values
+
+
+def _absent(block: pa.RecordBatch, roles: Roles) -> dict[str, Bools]:
+    """Tell which values of each column are missing; the end needs no next state."""
+    absent = {name: missing(block.column(name)) for name in block.schema.names}
+    if roles.terminal is not None:
+        ended = as_numpy(block.column(roles.terminal)) > 0
+        for name in roles.next_state:
+            absent[name] &= ~ended
+    return absent
+
+
 def missing_error(table: Table, roles: Roles) -> MissingError:
     """Count the missing values of the whole table and name the first."""
     total, bad_rows, row, first = 0, 0, 0, ""
     for block in table.batches(roles.columns, roles.numeric, 1 << 16):
-        masks = np.array([missing(column) for column in block.columns])
+        masks = np.array(list(_absent(block, roles).values()))
         total, bad_rows = total + int(masks.sum()), bad_rows + int(masks.any(axis=0).sum())
         if not first and masks.any():
             at = int(np.flatnonzero(masks.any(axis=0))[0])

@@ -23,8 +23,8 @@ def filtered(table: Table, where: str) -> Table:
     if not isinstance(table, ArrowTable):
         return TableView(table, label, rows=rows)
     blocks = [block.filter(rows.keeps(block)) for block in table.table.to_batches()]
-    kept = pa.Table.from_batches(blocks, table.schema)
-    return ArrowTable(kept, label, table.files)
+    passing = pa.Table.from_batches(blocks, table.schema)
+    return ArrowTable(passing, label, table.files)
 
 
 def with_joined(table: Table, name: str, parts: Sequence[str]) -> Table:
@@ -85,11 +85,11 @@ class TableView:
         read = list(dict.fromkeys((*others, *joined, *looked_at)))
         numbers = [] if self.rows is None else [n for n in self.rows.numeric if n not in others]
         for block in self.table.batches(read, [*numeric, *numbers], size):
-            kept = block if self.rows is None else block.filter(self.rows.keeps(block))
+            passing = block if self.rows is None else block.filter(self.rows.keeps(block))
             if joined and self.name is not None:
-                kept = _with_joined(kept, self.name, self.parts)
-            if kept.num_rows:
-                yield kept.select(list(columns))
+                passing = _with_joined(passing, self.name, self.parts)
+            if passing.num_rows:
+                yield passing.select(list(columns))
 
     def pieces(self, rows: int) -> list[TableView]:
         """Cut the table into views of pieces of at least `rows` rows, in order."""
@@ -108,7 +108,11 @@ def in_parquet(table: Any) -> bool:
 
 def order_columns(table: Any, episode: str) -> tuple[str, ...]:
     """Return the columns in whose order the episodes of a table may come."""
-    return table.parts if isinstance(table, TableView) and table.name == episode else (episode,)
+    while isinstance(table, TableView):
+        if table.name == episode:
+            return table.parts
+        table = table.table
+    return (episode,)
 
 
 def _with_joined(block: pa.RecordBatch, name: str, parts: Sequence[str]) -> pa.RecordBatch:

@@ -1,0 +1,146 @@
+"""Categories as columns of 0 and 1, for a few rows: what saved models and policies need.
+
+A category of L levels is L - 1 indicators, ``ward[ICU]``; for the first level, the reference, all
+of them are 0. `ivvi.logs.encoding` makes them for whole logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ivvi.errors import DataError, hint
+
+YES, NO = ("true", "yes", "y", "t", "1"), ("false", "no", "n", "f", "0")
+
+
+@dataclass(frozen=True, slots=True)
+class CodedColumn:
+    """A column of categories, and the columns of 0 and 1 that stand for it.
+
+    Attributes
+    ----------
+    column
+        The column as the user has it.
+    levels
+        Its values as text; the first is the reference.
+    boolean
+        Whether it holds true and false, and stands for itself.
+    """
+
+    column: str
+    levels: tuple[str, ...]
+    boolean: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the indicators, one for each level but the reference."""
+        if self.boolean:
+            return (self.column,)
+        return tuple(f"{self.column}[{level}]" for level in self.levels[1:])
+
+    def code(self, value: Any, where: str, unseen: str | None = None) -> int:
+        """Return the number of a level; one that is not known is refused, or is `unseen`."""
+        text = level_text(value)
+        if self.boolean and text.lower() in YES + NO:
+            return int(text.lower() in YES)
+        if text not in self.levels and unseen is not None:
+            text = unseen
+        if text not in self.levels:
+            shown = ", ".join(self.levels[:8]) + (", ..." if len(self.levels) > 8 else "")
+            raise DataError(
+                f"column {self.column!r} of {where} holds {text!r}, which is none of the levels "
+                f"{shown}{hint(text, self.levels) if len(self.levels) > 8 else ''}"
+            )
+        return self.levels.index(text)
+
+    def encode(
+        self, values: Sequence[Any], where: str, unseen: str | None = None
+    ) -> NDArray[np.float64]:
+        """Return the indicators of a few values, (n, L - 1)."""
+        codes = np.array([self.code(value, where, unseen) for value in values], dtype=np.int64)
+        return np.eye(len(self.levels))[codes][:, 1:]
+
+    def decode(self, indicators: NDArray[Any]) -> list[str]:
+        """Return the level that indicators (n, L - 1) are nearest to."""
+        rest = 1.0 - indicators.sum(axis=1, keepdims=True)
+        chosen = np.hstack([rest, indicators]).argmax(axis=1)
+        return [self.levels[int(code)] for code in chosen]
+
+
+CodedColumns = tuple[CodedColumn, ...]
+
+
+def level_text(value: Any) -> str:
+    """Return a value as the text of a level; whole numbers without a point."""
+    if isinstance(value, bool | np.bool_):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def raw_columns(names: Sequence[str], categories: CodedColumns) -> tuple[str, ...]:
+    """Return the columns as the user has them, for numeric ones: each category stands once."""
+    column_of = {name: category.column for category in categories for name in category.names}
+    return tuple(dict.fromkeys(column_of.get(name, name) for name in names))
+
+
+def encode_rows(
+    columns: Mapping[str, Sequence[Any]],
+    names: Sequence[str],
+    categories: CodedColumns,
+    where: str,
+    unseen: str | None = None,
+) -> NDArray[np.float64]:
+    """Return numeric columns (n, d) for a few rows of columns as the user has them."""
+    coded = {category.column: category for category in categories}
+    parts: list[NDArray[np.float64]] = []
+    for column in raw_columns(names, categories):
+        values = columns[column]
+        for row, value in enumerate(values):
+            if is_missing(value):
+                raise DataError(f"{where} has no value in column {column!r}, row {row} (from 0)")
+        if column in coded:
+            parts.append(coded[column].encode(values, where, unseen))
+        else:
+            parts.append(np.array([_number(v, column, where) for v in values])[:, None])
+    found = np.hstack(parts) if parts else np.zeros((1, 0))
+    order = [name for c in raw_columns(names, categories) for name in _made(c, coded)]
+    return found[:, [order.index(name) for name in names]]
+
+
+def decode_rows(
+    values: NDArray[Any], names: Sequence[str], categories: CodedColumns
+) -> dict[str, list[Any]]:
+    """Return columns as the user has them for numeric ones (n, d)."""
+    coded = {category.column: category for category in categories}
+    found: dict[str, list[Any]] = {}
+    for column in raw_columns(names, categories):
+        at = [list(names).index(name) for name in _made(column, coded)]
+        part = values[:, at]
+        found[column] = coded[column].decode(part) if column in coded else part[:, 0].tolist()
+    return found
+
+
+def _made(column: str, coded: Mapping[str, CodedColumn]) -> tuple[str, ...]:
+    return coded[column].names if column in coded else (column,)
+
+
+def _number(value: Any, column: str, where: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = np.nan
+    if not np.isfinite(number):
+        raise DataError(f"column {column!r} of {where} holds {value!r}; expected a finite number")
+    return number
+
+
+def is_missing(value: Any) -> bool:
+    """Tell whether a value is none, or no number."""
+    return value is None or (isinstance(value, float) and value != value)  # NaN

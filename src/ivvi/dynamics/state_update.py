@@ -1,0 +1,150 @@
+"""How the outputs of a step make up the next state: predicted, carried along, drawn anew, or ended.
+
+The outputs are y = W phi(x, a): the next values of the predicted columns, which stand first in the
+state, and the chance p that the episode ends. In the log the next state of a row that ends its
+episode is its own state ("who has ended stands still"), so that nothing is selected by who goes
+on, and E[y | x, do(a)] = (1 - p) E[x' | goes on] + p x. What a plan needs is the middle,
+
+    E[x' | x, do(a), goes on] = (y - p x) / (1 - p).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ivvi.features.blocks import Array
+
+LARGEST_CHANCE = 0.9
+"""Chance of ending beyond which what follows is not divided further: it hardly ever does."""
+
+
+@dataclass(frozen=True)
+class StateUpdate:
+    """The next state as a function of outputs, state and action.
+
+    Attributes
+    ----------
+    predicted
+        Number of outputs that are next values of the first columns of the state.
+    width, actions
+        Columns of the state and of the action, d_x and d_a.
+    copied
+        For each carried column its place in the state, and the place in [x, a] of what it is next.
+    drawn, means, covariance
+        Places of the columns that are drawn anew at every step, and the law they are drawn from.
+    ends
+        Whether the output after the predicted ones is the chance that the episode ends.
+    ended
+        Share of the log's rows that ended an episode.
+    """
+
+    predicted: int
+    width: int
+    actions: int
+    copied: tuple[tuple[int, int], ...] = ()
+    drawn: tuple[int, ...] = ()
+    means: tuple[float, ...] = ()
+    covariance: tuple[tuple[float, ...], ...] = ()
+    ends: bool = False
+    ended: float = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        state: Sequence[str],
+        action: Sequence[str],
+        carried: Mapping[str, str],
+        states: np.ndarray,
+        share: float | None,
+    ) -> StateUpdate:
+        """Lay out the columns; those drawn anew follow the rows `states` (m, d_x) of the log."""
+        places = {name: i for i, name in enumerate((*state, *action))}
+        copied = tuple((places[name], places[src]) for name, src in carried.items() if src)
+        drawn = tuple(places[name] for name, source in carried.items() if not source)
+        rows = states[:, list(drawn)] if len(states) else np.zeros((1, len(drawn)))
+        centred = rows - rows.mean(axis=0)
+        cov = centred.T @ centred / len(rows)
+        return cls(
+            len(state) - len(carried),
+            len(state),
+            len(action),
+            copied,
+            drawn,
+            tuple(rows.mean(axis=0).tolist()),
+            tuple(map(tuple, cov.tolist())),
+            share is not None,
+            share or 0.0,
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the outputs are the next state, and nothing else happens."""
+        return not (self.copied or self.drawn or self.ends)
+
+    def chance(self, y: Array) -> Array:
+        """Return the probability (...) that the episode ends, for outputs y (..., d_y)."""
+        xp = y.__array_namespace__()
+        return xp.clip(y[..., self.predicted], 0.0, 1.0)
+
+    def mean(self, y: Array, x: Array, a: Array) -> Array:
+        """Return E[x' | x, do(a), goes on], (..., d_x), for outputs y (..., d_y)."""
+        m = y[..., : self.predicted]
+        if self.is_plain:
+            return m
+        xp = y.__array_namespace__()
+        if self.ends:
+            p = xp.clip(self.chance(y), 0.0, LARGEST_CHANCE)[..., None]
+            m = (m - p * x[..., : self.predicted]) / (1.0 - p)
+        return self.observed(m, x, a)
+
+    def observed(self, y: Array, x: Array, a: Array) -> Array:
+        """Return x' (..., d_x) for outputs that were observed, and not their means."""
+        xp, n = y.__array_namespace__(), self.predicted
+        if len(self.copied) + len(self.drawn) == 0:
+            return y[..., :n]
+        known = xp.concatenate([x, a], axis=-1)
+        return y[..., :n] @ self._place(range(n)) + known @ self._copies() + self._constant()
+
+    def affine(self, c: Array, P: Array, Q: Array) -> tuple[Array, Array, Array]:
+        """Return c, P, Q of the whole state for those of the predicted columns."""
+        put, copies = self._place(range(self.predicted)), self._copies()
+        of_x, of_a = copies[: self.width].T, copies[self.width :].T
+        return c @ put + self._constant(), put.T @ P + of_x, put.T @ Q + of_a
+
+    def noise(self, covariance: Array) -> Array:
+        """Return the covariance of x' (..., d_x, d_x) for that of the outputs (..., d_y, d_y).
+
+        Of episodes that go on: what the end explains of the outputs is taken out.
+        """
+        n = self.predicted
+        S = covariance[..., :n, :n]
+        if self.is_plain:
+            return S
+        xp = covariance.__array_namespace__()
+        if self.ends:
+            cross, own = covariance[..., :n, n : n + 1], covariance[..., n : n + 1, n : n + 1]
+            own = xp.where(own > 0, own, 1.0)
+            S = (S - cross * xp.swapaxes(cross, -1, -2) / own) / (1.0 - min(self.ended, 0.9))
+        put, of_drawn = self._place(range(n)), self._place(self.drawn)
+        moved = put.T @ S @ put
+        return moved + of_drawn.T @ np.array(self.covariance) @ of_drawn if self.drawn else moved
+
+    def _place(self, columns: Any) -> np.ndarray:
+        """Return rows of zeros and a one, (k, d_x), that put k numbers in their columns."""
+        return np.eye(self.width)[list(columns)]
+
+    def _copies(self) -> np.ndarray:
+        """Return the map (d_x + d_a, d_x) from [x, a] to what is carried along."""
+        copies = np.zeros((self.width + self.actions, self.width))
+        for column, source in self.copied:
+            copies[source, column] = 1.0
+        return copies
+
+    def _constant(self) -> np.ndarray:
+        return (
+            np.asarray(self.means) @ self._place(self.drawn) if self.drawn else np.zeros(self.width)
+        )

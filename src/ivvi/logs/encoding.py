@@ -1,0 +1,196 @@
+"""Categories as numbers: text, dictionary and boolean columns become columns of 0 and 1.
+
+A category of L levels becomes L - 1 indicators, ``ward[ICU]``; the first level in order is the
+reference, for which all of them are 0. A boolean column is one column of 0 and 1. The levels are
+found once, in one pass that stops at `MOST_LEVELS`, and are part of the log's roles: fits,
+policies and further logs speak of the same columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ivvi.categories import CodedColumn, CodedColumns, is_missing, level_text
+from ivvi.errors import ColumnError
+from ivvi.logs.arrow import as_numpy, plain_type
+from ivvi.logs.table import ArrowTable, Table
+from ivvi.logs.view import TableView
+
+MOST_LEVELS = 100
+"""Levels of a category that become columns; more are refused."""
+
+
+def indicators(category: CodedColumn, values: pa.Array, where: str) -> list[pa.Array]:
+    """Return the indicators of a column (n,), null where it is."""
+    encoded = values.dictionary_encode()
+    known = [
+        -1 if is_missing(value) else category.code(value, where)
+        for value in encoded.dictionary.to_pylist()
+    ]
+    at = pc.fill_null(encoded.indices, len(known)) if encoded.null_count else encoded.indices
+    codes = np.array([*known, -1])[as_numpy(at)]
+    absent = codes < 0
+    return [_numbers(codes == j, absent) for j in range(1, len(category.levels))]
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Tell whether columns of a type are categories unless something else is said."""
+    kind = plain_type(kind)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def find_categories(
+    table: Table, columns: Sequence[str], asked: Sequence[str], shared: Mapping[str, str]
+) -> CodedColumns:
+    """Return the categories among the columns, their levels found in one pass.
+
+    Parameters
+    ----------
+    columns
+        Columns with a role.
+    asked
+        Those that are categories whatever they hold.
+    shared
+        Columns that have the levels of another together with it: next states those of states.
+    """
+    kinds = {name: plain_type(table.schema.field(name).type) for name in columns}
+    booleans = [n for n in columns if pa.types.is_boolean(kinds[n]) and n not in asked]
+    coded = [n for n in columns if n in asked or is_text(kinds[n])]
+    found: dict[str, dict[str, int]] = {n: {} for n in coded}
+    row = 0
+    for block in table.batches(coded, (), 1 << 16) if coded else ():
+        for name in coded:
+            levels = found[name]
+            if len(levels) <= MOST_LEVELS:
+                for value in block.column(name).dictionary_encode().dictionary.to_pylist():
+                    if not is_missing(value):
+                        levels.setdefault(level_text(value), row)
+        row += block.num_rows
+    for name in coded:
+        _check_levels(name, list(found[name]), row, table, asked=name in asked)
+    for name, other in shared.items():
+        if name in found and other in found:
+            found[other] |= found[name]
+    levels_of = {
+        n: _sorted(found[shared.get(n, n) if shared.get(n) in found else n]) for n in found
+    }
+    made = [CodedColumn(name, levels_of[name]) for name in coded]
+    made += [CodedColumn(name, ("false", "true"), boolean=True) for name in booleans]
+    return tuple(sorted(made, key=lambda category: list(columns).index(category.column)))
+
+
+def _check_levels(name: str, levels: list[str], rows: int, table: Table, *, asked: bool) -> None:
+    """Refuse what is no category: numbers with a slip, one level, too many levels."""
+    numbers = [level for level in levels if _is_number(level)]
+    words = [level for level in levels if not _is_number(level)]
+    where = f"column {name!r} of {table.label}"
+    if numbers and words and not asked:
+        row = _first_row(table, name, words[0])
+        raise ColumnError(
+            f"{where} holds text: {words[0]!r} in data row {row} (from 0); expected numbers, or "
+            f"categories (--categorical {name})"
+        )
+    if not levels:
+        raise ColumnError(f"{where} holds no values; expected categories")
+    if len(levels) > MOST_LEVELS or (len(levels) == rows and rows > 2):
+        count = (
+            f"more than {MOST_LEVELS} levels" if len(levels) > MOST_LEVELS else "a level per row"
+        )
+        raise ColumnError(
+            f"{where} has {count}, such as {levels[0]!r}; expected a category of at most "
+            f"{MOST_LEVELS} levels that rows share, or numbers. As an instrument of many levels "
+            f"take the mean of their others: --instrument loo:{name}"
+        )
+    if len(levels) == 1:
+        raise ColumnError(
+            f"{where} has one level, {levels[0]!r}, in all rows; expected at least two"
+        )
+
+
+def _first_row(table: Table, name: str, text: str) -> int:
+    row = 0
+    for block in table.batches([name], (), 1 << 16):
+        at = pc.index(block.column(name).cast(pa.string()), pa.scalar(text)).as_py()
+        if at >= 0:
+            return int(row + at)
+        row += block.num_rows
+    return row
+
+
+class EncodedTable(TableView):
+    """A table with the indicators of its categories as further columns, made as they are read."""
+
+    def __init__(self, table: Any, categories: CodedColumns) -> None:
+        super().__init__(table, table.label)
+        self.categories = tuple(c for c in categories if not c.boolean)
+        self._made = {name: c for c in self.categories for name in c.names}
+        for name in self._made:
+            self.schema = self.schema.append(pa.field(name, pa.uint8()))
+        self.files: Sequence[Path] = table.files
+
+    def batches(
+        self, columns: Sequence[str], numeric: Sequence[str], size: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield rows with the indicators that are asked for."""
+        made = dict.fromkeys(self._made[name] for name in columns if name in self._made)
+        own = [name for name in columns if name not in self._made]
+        read = list(dict.fromkeys([*own, *(category.column for category in made)]))
+        numbers = [name for name in numeric if name not in self._made]
+        for block in self.table.batches(read, numbers, size):
+            values = dict(zip(block.schema.names, block.columns, strict=True))
+            for category in made:
+                found = indicators(category, values[category.column], self.label)
+                values |= dict(zip(category.names, found, strict=True))
+            yield pa.RecordBatch.from_arrays([values[name] for name in columns], list(columns))
+
+    def pieces(self, rows: int) -> list[TableView]:
+        """Cut the table into pieces of at least `rows` rows, in order."""
+        return [EncodedTable(piece, self.categories) for piece in self.table.pieces(rows)]
+
+
+def with_indicators(table: Table, categories: CodedColumns) -> Table:
+    """Return the table with the indicators of its categories as further columns."""
+    if all(category.boolean for category in categories):
+        return table
+    if not isinstance(table, ArrowTable):
+        return EncodedTable(table, categories)
+    whole = table.table
+    for category in categories:
+        if category.boolean:
+            continue
+        chunks = [indicators(category, part, table.label) for part in whole[category.column].chunks]
+        for j, name in enumerate(category.names):
+            parts = [chunk[j] for chunk in chunks]
+            whole = whole.append_column(name, pa.chunked_array(parts, type=pa.uint8()))
+    return ArrowTable(whole, table.label, table.files)
+
+
+def _numbers(flags: NDArray[np.bool_], absent: NDArray[np.bool_]) -> pa.Array:
+    """Return 0 and 1, null where they are absent."""
+    present = None
+    if absent.any():
+        present = pa.py_buffer(np.packbits(~absent, bitorder="little"))
+    flat = pa.py_buffer(flags.view(np.uint8))
+    return pa.Array.from_buffers(pa.uint8(), len(flags), [present, flat])
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _sorted(levels: Mapping[str, int]) -> tuple[str, ...]:
+    """Sort levels: as numbers if all are, else as text."""
+    if all(map(_is_number, levels)):
+        return tuple(sorted(levels, key=lambda level: (float(level), level)))
+    return tuple(sorted(levels))

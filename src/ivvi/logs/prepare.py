@@ -1,0 +1,181 @@
+"""From the columns as people have them to the numeric columns of x, a, z and y.
+
+`encoded` makes indicators of categories, finds the facts that never change within an episode, and
+says which columns of the state are predicted and which are carried along. What needs other rows
+of the log (lags, steps out of dates, leave-one-out means) is made before, by `ivvi.logs.windows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ivvi.categories import NO, YES, CodedColumn
+from ivvi.errors import ColumnError, DataError
+from ivvi.logs.arrow import as_numpy, check_keys, check_numeric, plain_type
+from ivvi.logs.encoding import find_categories, with_indicators
+from ivvi.logs.schema import Roles
+from ivvi.logs.table import Table
+
+LOOKED_AT = 1 << 16
+"""Rows in which facts that never change are looked for."""
+ENOUGH = 20
+"""Rows beside another of the same episode from which a fact is believed never to change."""
+Expanded = Mapping[str, tuple[str, ...]]
+
+
+def encoded(
+    table: Table,
+    roles: Roles,
+    categorical: Sequence[str] = (),
+    lagged: Mapping[str, str] | None = None,
+    like: Roles | None = None,
+) -> tuple[Table, Roles]:
+    """Return the table with the indicators of its categories, and the roles that name them.
+
+    Parameters
+    ----------
+    roles
+        The columns as the user names them.
+    categorical
+        Those that are categories though they hold numbers.
+    lagged
+        Columns of the state that are earlier values of others.
+    like
+        Roles of an earlier log, whose levels and whose carried columns are taken.
+    """
+    lagged = lagged or {}
+    named = dict.fromkeys(roles.state + roles.action + roles.instrument + roles.next_state)
+    shared = dict(zip(roles.next_state, roles.predicted, strict=False)) | dict(lagged)
+    if like is None:
+        found = find_categories(table, list(named), categorical, shared)
+    else:
+        found = like.categories
+    _check_singles(table, roles)
+    coded = {category.column for category in found}
+    check_numeric(table.schema, [name for name in named if name not in coded], table.label)
+    check_keys(table.schema, roles.keys, table.label)
+    table, terminal = _with_end(table, roles)
+    expanded = {name: (name,) for name in named} | {c.column: c.names for c in found}
+    lags = set(_expand(list(lagged), expanded))
+    carried = _carried(table, roles, lagged, expanded) if like is None else like.carried
+    by_name = dict(carried)
+    state = tuple(n for n in _expand(roles.state, expanded) if n in by_name or n not in lags)
+    ordered = [n for n in state if n not in by_name] + [n for n in state if n in by_name]
+    made = replace(
+        roles,
+        state=tuple(ordered),
+        action=_expand(roles.action, expanded),
+        instrument=_expand(roles.instrument, expanded),
+        next_state=_expand(roles.next_state, expanded),
+        carried=tuple((name, by_name[name]) for name in ordered if name in by_name),
+        terminal=terminal,
+        categories=found,
+    )
+    return with_indicators(table, found), made
+
+
+def _expand(names: Sequence[str], expanded: Expanded) -> tuple[str, ...]:
+    return tuple(made for name in names for made in expanded[name])
+
+
+def _carried(
+    table: Table, roles: Roles, lagged: Mapping[str, str], expanded: Expanded
+) -> tuple[tuple[str, str], ...]:
+    """Return what each carried column takes on next; states that never change are carried."""
+    context = [name for name, _ in roles.carried]
+    states = [n for n in roles.predicted if n not in lagged]
+    changing = _changing(table, roles, [*states, *context])
+    fixed = tuple(n for n in states if n in changing and not changing[n]) if roles.derived else ()
+    if len(fixed) == len(states):
+        fixed = ()
+    pairs: list[tuple[str, str]] = []
+    still = set(fixed)  # whose lags say nothing more
+    for name, source in lagged.items():
+        if source in still:
+            still.add(name)
+        else:
+            pairs += zip(expanded[name], expanded[source], strict=True)
+    for name in (*fixed, *context):
+        stays = not changing.get(name, False)
+        pairs += [(made, made if stays else "") for made in expanded[name]]
+    return tuple(pairs)
+
+
+def _changing(table: Table, roles: Roles, columns: Sequence[str]) -> dict[str, bool]:
+    """Tell of columns whether they change within episodes, from the first rows of the table.
+
+    Those that are the same in all rows, or of which too few rows stand beside another of
+    their episode, are left out.
+    """
+    if roles.episode is None or not columns:
+        return {}
+    parts = list(roles.episode_parts) or [roles.episode]
+    names = list(dict.fromkeys([*parts, *columns]))
+    blocks: list[pa.RecordBatch] = []
+    for block in table.batches(names, (), LOOKED_AT):
+        blocks.append(block)
+        if sum(one.num_rows for one in blocks) >= LOOKED_AT:
+            break
+    if not blocks:
+        return {}
+    episode = np.zeros(sum(block.num_rows for block in blocks), dtype=np.int64)
+    for part in parts:
+        numbers = _numbered(blocks, part)
+        episode = episode * (int(numbers.max(initial=0)) + 1) + numbers
+    order = np.argsort(episode, kind="stable")
+    beside = np.diff(episode[order]) == 0
+    if beside.sum() < ENOUGH:
+        return {}
+    values = {name: _numbered(blocks, name)[order] for name in columns}
+    return {n: bool((np.diff(v)[beside] != 0).any()) for n, v in values.items() if v.any()}
+
+
+def _numbered(blocks: Sequence[pa.RecordBatch], name: str) -> NDArray[np.int64]:
+    """Number the values of a column, 0 the first that is met."""
+    column = pa.concat_arrays([block.column(name) for block in blocks])
+    encoded = column.dictionary_encode(null_encoding="encode")
+    return as_numpy(encoded.indices).astype(np.int64)
+
+
+def _check_singles(table: Table, roles: Roles) -> None:
+    """Refuse text where one number is needed."""
+    for role, name in (("reward", roles.reward), ("weight", roles.weight)):
+        if name is None:
+            continue
+        kind = plain_type(table.schema.field(name).type)
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_temporal(kind):
+            raise ColumnError(
+                f"{role} column {name!r} of {table.label} holds {kind}; expected numbers"
+            )
+
+
+def _with_end(table: Table, roles: Roles) -> tuple[Table, str | None]:
+    """Return the table with the end of episodes as 0 and 1, and the name of that column."""
+    name = roles.terminal
+    if name is None:
+        return table, None
+    kind = plain_type(table.schema.field(name).type)
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        return table, name
+    words: set[str] = set()
+    for block in table.batches([name], (), 1 << 16):
+        words |= {w for w in pc.unique(block.column(name)).to_pylist() if w is not None}
+        if strange := sorted(w for w in words if w.lower() not in YES + NO):
+            raise DataError(
+                f"terminal column {name!r} of {table.label} holds {strange[0]!r}; expected true "
+                "and false, yes and no, or 1 and 0"
+            )
+    levels = sorted(words, key=lambda word: word.lower() in YES)
+    if len(levels) != 2 or levels[0].lower() in YES or levels[1].lower() in NO:
+        raise DataError(
+            f"terminal column {name!r} of {table.label} holds {', '.join(levels) or 'nothing'}; "
+            "expected two words, one for yes and one for no"
+        )
+    category = CodedColumn(name, tuple(levels))
+    return with_indicators(table, (category,)), category.names[0]

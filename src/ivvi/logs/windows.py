@@ -1,0 +1,368 @@
+"""Columns that look at other rows of the log, made by one query of DuckDB.
+
+- Steps out of dates: rows of an episode in the order of their time are consecutive steps, or with
+  `every` only those that lie as far apart; ``dt`` is the time to the next row.
+- Lags: earlier states and actions of the same episode, ``temperature_lag1``.
+- ``loo:doctor``: for each action, its mean over the *other* episodes of the same doctor.
+
+The query spills to disk; its result is a temporary file, or a table in memory where the log is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import weakref
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ivvi.categories import CodedColumn
+from ivvi.errors import ColumnError, DataError, FileError, InputError
+from ivvi.logs.arrow import plain_type
+from ivvi.logs.encoding import find_categories, is_text
+from ivvi.logs.parquet_files import ParquetTable
+from ivvi.logs.schema import Schema, match_columns
+from ivvi.logs.sorting import (
+    ROWS,
+    as_parquet,
+    connected,
+    duplicate_error,
+    quote,
+    temporary_folder,
+    text_of,
+)
+from ivvi.logs.table import ArrowTable, Table
+
+LOO, DT = "loo:", "dt"
+UNITS = {"s": 1 / 86400, "min": 1 / 1440, "h": 1 / 24, "d": 1.0, "w": 7.0, "": 1.0}
+"""Days of each unit of time; of steps that are numbers, the number itself."""
+NEAR = 0.1
+"""Share by which the time between two rows may differ from `every`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed:
+    """A table with columns that look at other rows, and what was asked for in their names.
+
+    `lagged` are columns of the state that are earlier values of others; `groups` the columns over
+    whose values leave-one-out means were taken, which are the `made` instruments; `step` is the
+    step column as the user has it.
+    """
+
+    table: Table
+    schema: Schema
+    step: str | None = None
+    lagged: dict[str, str] = field(default_factory=dict)
+    groups: tuple[str, ...] = ()
+    made: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def windowed(table: Table, schema: Schema) -> Windowed:
+    """Return the table with the columns that a schema asks for and the table does not have."""
+    plan = _Plan.of(table, schema)
+    if not plan.is_needed:
+        return Windowed(table, schema, plan.step)
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(temporary_folder())
+        db, rows = _opened(table, stack, folder)
+        plan.check(db, rows, table.label)
+        spacing = plan.spacing(db, rows)
+        query = plan.query(rows)
+        made = _result(table, db, query, stack, folder)
+    lagged, state = plan.lagged, [*plan.state, *plan.lagged]
+    named = replace(
+        schema,
+        state=state,
+        instrument=plan.instruments,
+        step=plan.new_step,
+        lags=0,
+        every=None,
+    )
+    notes = spacing + plan.notes(made, table.num_rows)
+    return Windowed(made, named, plan.step, lagged, plan.groups, tuple(plan.means), notes)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is to be made, with the names of all columns known."""
+
+    table: Table
+    schema: Schema
+    state: tuple[str, ...]
+    action: tuple[str, ...]
+    plain: tuple[str, ...]
+    groups: tuple[str, ...]
+    episode: tuple[str, ...]
+    step: str | None
+    coded: tuple[CodedColumn, ...]
+
+    @classmethod
+    def of(cls, table: Table, schema: Schema) -> _Plan:
+        """Match what the schema asks for with the columns of the table."""
+        names = list(table.schema.names)
+        asked = schema.instrument
+        if isinstance(asked, str):
+            asked = [asked] if asked in names else [p.strip() for p in asked.split(",")]
+        loo = [p for p in asked if p.startswith(LOO) and p not in names and "loo" not in names]
+        plain = match_columns([p for p in asked if p and p not in loo], names, "instrument")
+        groups = match_columns([p[len(LOO) :] for p in loo], names, "instrument")
+        if groups and (twice := set(groups) & set(match_columns(schema.action, names, "action"))):
+            raise ColumnError(f"column {min(twice)!r} is an action, and its own loo instrument")
+        action = match_columns(schema.action, names, "action")
+        listed = match_columns(schema.categorical, names, "categorical")
+        coded = find_categories(table, action, listed, {}) if groups else ()
+        default = ("episode",) if "episode" in names else ()
+        return cls(
+            table,
+            schema,
+            match_columns(schema.state, names, "state"),
+            action,
+            plain,
+            groups,
+            match_columns(schema.episode or default, names, "episode"),
+            schema.step or ("step" if "step" in names else None),
+            coded,
+        )
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether anything is asked for that the table does not have."""
+        return bool(self.schema.lags or self.schema.every or self.groups or self.orders)
+
+    @property
+    def orders(self) -> bool:
+        """Whether steps are to be numbered: they are dates, or a spacing or dt is asked for."""
+        if self.step is None or self.step not in self.table.schema.names:
+            return False
+        kind = plain_type(self.table.schema.field(self.step).type)
+        return is_text(kind) or pa.types.is_temporal(kind) or bool(self.schema.every) or self.has_dt
+
+    @property
+    def has_dt(self) -> bool:
+        """Whether the time to the next row is asked for as a column."""
+        asked = self.schema.context
+        listed = [p.strip() for p in asked.split(",")] if isinstance(asked, str) else list(asked)
+        return DT in listed and DT not in self.table.schema.names
+
+    @property
+    def new_step(self) -> str | None:
+        """Name of the step column of the result."""
+        return f"{self.step}_number" if self.orders else self.step
+
+    @property
+    def lagged(self) -> dict[str, str]:
+        """Names of the lags, with the column of which each is one step earlier."""
+        found: dict[str, str] = {}
+        for name in (*self.state, *self.action):
+            before = name
+            for k in range(1, self.schema.lags + 1):
+                found[f"{name}_lag{k}"] = before
+                before = f"{name}_lag{k}"
+        return found
+
+    @property
+    def means(self) -> dict[str, tuple[str, str]]:
+        """Names of the leave-one-out means, with the expression and the group of each."""
+        coded = {category.column: category for category in self.coded}
+        found: dict[str, tuple[str, str]] = {}
+        for group in self.groups:
+            for name in self.action:
+                if name in coded and not coded[name].boolean:
+                    for level in coded[name].levels[1:]:
+                        value = f"CAST(CAST({quote(name)} AS VARCHAR) = {text_of(level)} AS DOUBLE)"
+                        found[f"{name}[{level}]_by_{group}"] = value, group
+                else:
+                    found[f"{name}_by_{group}"] = f"CAST({quote(name)} AS DOUBLE)", group
+        return found
+
+    @property
+    def instruments(self) -> tuple[str, ...]:
+        """Columns of the instrument in the result."""
+        return self.plain + tuple(self.means)
+
+    @property
+    def time(self) -> str:
+        """The time of a row as an expression: days, or the number of the step."""
+        if self.step is None:
+            raise InputError("lags and steps need a step column; name one (--step)")
+        kind = plain_type(self.table.schema.field(self.step).type)
+        name = quote(self.step)
+        if is_text(kind):
+            return f"epoch(try_cast({name} AS TIMESTAMP)) / 86400.0"
+        if pa.types.is_temporal(kind):
+            return f"epoch(CAST({name} AS TIMESTAMP)) / 86400.0"
+        return f"CAST({name} AS DOUBLE)"
+
+    @property
+    def every(self) -> float | None:
+        """The time between consecutive steps, in days or in steps."""
+        asked = self.schema.every
+        if asked is None:
+            return None
+        matched = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|min|h|d|w|)\s*", str(asked))
+        if matched is None or not float(matched[1]):
+            raise InputError(
+                f"every is {asked!r}; expected a time between steps such as 7d, 12h or 10"
+            )
+        return float(matched[1]) * UNITS[matched[2]]
+
+    def check(self, db: Any, rows: str, label: str) -> None:
+        """Refuse times that do not parse, or stand twice in an episode; lags without episodes."""
+        if self.schema.lags < 0:
+            raise InputError(f"{self.schema.lags} lags were asked for; expected 0 or more")
+        if not (self.orders or self.schema.lags):
+            return
+        if not self.episode or self.step is None:
+            raise ColumnError("lags and steps out of dates need an episode and a step column")
+        name = quote(self.step)
+        if is_text(self.table.schema.field(self.step).type):
+            bad = db.execute(
+                f"SELECT n, v FROM (SELECT row_number() OVER () - 1 AS n, {name} AS v FROM {rows}) "
+                "WHERE v IS NOT NULL AND try_cast(v AS TIMESTAMP) IS NULL "
+                "ORDER BY try_cast(v AS DOUBLE) IS NOT NULL, n LIMIT 1"
+            ).fetchall()
+            if bad:
+                raise DataError(
+                    f"step column {self.step!r} of {label} holds {bad[0][1]!r} in data row "
+                    f"{bad[0][0]} (from 0), which is no date; expected dates such as 2024-03-01"
+                )
+        keys = ", ".join(map(quote, self.episode))
+        twice = db.execute(
+            f"SELECT {keys}, any_value({name}) FROM {rows} WHERE {name} IS NOT NULL "
+            f"GROUP BY {keys}, {self.time} HAVING count(*) > 1 LIMIT 1"
+        ).fetchall()
+        if twice:
+            *episode, step = twice[0]
+            raise duplicate_error(episode[0] if len(episode) == 1 else tuple(episode), str(step))
+        if self.schema.lags:
+            longest = db.execute(
+                f"SELECT max(c) FROM (SELECT count(*) AS c FROM {rows} GROUP BY {keys})"
+            ).fetchall()[0][0]
+            if not longest or longest <= self.schema.lags + 1:
+                raise DataError(
+                    f"{self.schema.lags} lags were asked for, and the longest episode of {label} "
+                    f"has {longest or 0} rows; expected at least {self.schema.lags + 2}"
+                )
+
+    def spacing(self, db: Any, rows: str) -> tuple[str, ...]:
+        """Say that times between rows vary, where nothing uses it."""
+        if not self.orders or self.schema.every or self.has_dt:
+            return ()
+        keys = ", ".join(map(quote, self.episode))
+        low, high = db.execute(
+            f"SELECT quantile_cont(g, 0.05), quantile_cont(g, 0.95) FROM (SELECT t - lag(t) OVER "
+            f"(PARTITION BY {keys} ORDER BY t) AS g FROM (SELECT {keys}, {self.time} AS t "
+            f"FROM {rows}))"
+        ).fetchall()[0]
+        if low is None or high <= low * (1 + NEAR):
+            return ()
+        return (
+            f"rows of an episode lie {low:.3g} to {high:.3g} apart in {self.step} (in days), "
+            "and count as one step each: take the time to the next row along (--context dt), or "
+            f"only rows that lie as far apart (--every {max(low, 1):.3g}d)",
+        )
+
+    def query(self, rows: str) -> str:
+        """Return the query; its rows come by episode and step where there are steps."""
+        keys = ", ".join(map(quote, self.episode))
+        inner, hidden, made = f"SELECT * FROM {rows}", [], []
+        if self.orders or self.schema.lags:
+            inner, hidden = self._stepped(inner, keys), ["__t", "__gap", "__ahead", "__step"]
+        if self.orders:
+            made.append(f"__step AS {quote(str(self.new_step))}")
+        if self.has_dt:
+            made.append(f"coalesce(__ahead, median(__ahead) OVER ()) AS {DT}")
+        for name in self.lagged:
+            root, _, k = name.rpartition("_lag")
+            made.append(f"lag({quote(root)}, {k}) OVER v AS {quote(name)}")
+        for name, (value, group) in self.means.items():
+            made.append(f"{self._leave_out(value, quote(group), keys)} AS {quote(name)}")
+        star = f"* EXCLUDE ({', '.join(hidden)})" if hidden else "*"
+        query = f"SELECT {', '.join([star, *made])} FROM ({inner})"
+        if self.orders or self.schema.lags:
+            query += f" WINDOW v AS (PARTITION BY {keys} ORDER BY __t)"
+            if n := self.schema.lags:
+                query += f" QUALIFY lag(__step, {n}) OVER v = __step - {n}"
+        if self.means:
+            present = " AND ".join(f"{quote(name)} IS NOT NULL" for name in self.means)
+            query = f"SELECT * FROM ({query}) WHERE {present}"
+        if self.episode and self.new_step:
+            query += f" ORDER BY {keys}, {quote(self.new_step)}"
+        return query
+
+    def _stepped(self, inner: str, keys: str) -> str:
+        """Number the steps: one on from row to row, two where there is a gap."""
+        window = f"WINDOW w AS (PARTITION BY {keys} ORDER BY __t)"
+        timed = f"SELECT *, {self.time} AS __t FROM ({inner}) WHERE {self.time} IS NOT NULL"
+        spaced = (
+            f"SELECT *, __t - lag(__t) OVER w AS __gap, lead(__t) OVER w - __t AS __ahead "
+            f"FROM ({timed}) {window}"
+        )
+        if not self.orders:
+            return f"SELECT *, __t AS __step FROM ({spaced})"
+        near = "TRUE" if self.every is None else f"abs(__gap / {self.every!r} - 1) <= {NEAR}"
+        more = f"CASE WHEN __gap IS NULL THEN 0 WHEN {near} THEN 1 ELSE 2 END"
+        return f"SELECT *, CAST(sum({more}) OVER w AS BIGINT) AS __step FROM ({spaced}) {window}"
+
+    def _leave_out(self, value: str, group: str, keys: str) -> str:
+        """The mean of a value over the rows of a group that are of other episodes."""
+        total, count = (f"{f}({value}) OVER (PARTITION BY {group})" for f in ("sum", "count"))
+        own, rows = value, "1"
+        if keys:
+            own, rows = (
+                f"{f}({value}) OVER (PARTITION BY {group}, {keys})" for f in ("sum", "count")
+            )
+        return f"({total} - {own}) / nullif({count} - {rows}, 0)"
+
+    def notes(self, made: Table, rows: int | None) -> tuple[str, ...]:
+        """Say what a leave-one-out instrument rests on."""
+        if not self.means:
+            return ()
+        left = "" if rows is None or made.num_rows is None else f"{rows - made.num_rows:,} "
+        groups = " and ".join(self.groups)
+        lost = f"; {left}rows of a {groups} with no other episode are left out"
+        if self.schema.lags or rows is None or made.num_rows == rows:
+            lost = ""
+        return (
+            f"instruments by {groups} are means over others' episodes: they are as good as the "
+            f"assignment to a {groups} is random, and need many episodes of each{lost}",
+        )
+
+
+def _opened(table: Table, stack: contextlib.ExitStack, folder: str) -> tuple[Any, str]:
+    """Return a connection and what it calls the rows."""
+    db = stack.enter_context(connected(folder))
+    if isinstance(table, ArrowTable):
+        db.register("log_rows", table.table)
+        return db, "log_rows"
+    files = as_parquet(table, list(table.schema.names), (), Path(folder))
+    listed = ", ".join(text_of(file) for file in files)
+    return db, ROWS.replace("?", f"[{listed}]")
+
+
+def _result(table: Table, db: Any, query: str, stack: contextlib.ExitStack, folder: str) -> Table:
+    import duckdb  # heavy, and only few logs need it
+
+    try:
+        if isinstance(table, ArrowTable):
+            found = ArrowTable(db.sql(query).to_arrow_table(), table.label, table.files)
+            if not found.num_rows:
+                raise DataError(f"{table.label}: no row is left {_WHY}")
+            return found
+        target = Path(folder) / "windows.parquet"
+        db.execute(f"COPY ({query}) TO {text_of(target)} (FORMAT parquet, COMPRESSION snappy)")
+    except duckdb.Error as error:
+        raise FileError(f"{table.label} cannot be prepared: {error}") from error
+    made = ParquetTable([target], table.label)
+    if not made.num_rows:
+        raise DataError(f"{table.label}: no row is left {_WHY}")
+    made.files = list(table.files)
+    weakref.finalize(made, stack.pop_all().close)
+    return made
+
+
+_WHY = "once lags and instruments are made: every episode is too short, or alone in its group"

@@ -1,0 +1,174 @@
+"""Categories, facts that never change, and ends of episodes, as a log has them."""
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ivvi.categories import decode_rows, encode_rows
+from ivvi.errors import ColumnError, DataError
+from ivvi.logs import read_logs
+from ivvi.moments.shard import open_like
+
+ROLES = {"action": "drug", "instrument": "z", "episode": "patient", "step": "day"}
+
+
+def table(episodes=6, steps=8, seed=0):
+    rng = np.random.default_rng(seed)
+    n = episodes * steps
+    patient, day = np.repeat(np.arange(episodes), steps), np.tile(np.arange(steps), episodes)
+    return {
+        "patient": patient,
+        "day": day,
+        "ward": rng.choice(["ICU", "general", "surgery"], n),
+        "temperature": rng.normal(38, 1, n),
+        "smoker": rng.random(n) < 0.5,
+        "drug": rng.choice(["none", "A", "B"], n),
+        "z": rng.normal(size=n),
+        "sex": np.array(["f", "m"])[np.arange(episodes) % 2][patient],
+        "died": (day == steps - 1) & (patient % 2 == 0),
+        "reward": rng.normal(size=n),
+    }
+
+
+def test_text_becomes_indicators_of_all_levels_but_the_first():
+    columns = table()
+    log = read_logs(columns, state="temperature,ward", **ROLES)
+    assert log.roles.state == ("temperature", "ward[general]", "ward[surgery]")
+    assert log.roles.action == ("drug[B]", "drug[none]")
+    batch = log.to_batch()
+    kept = columns["day"] < 7
+    assert np.array_equal(batch.x[:, 1], (columns["ward"] == "general")[kept])
+    assert np.array_equal(batch.a[:, 1], (columns["drug"] == "none")[kept])
+    following = np.roll(columns["ward"], -1)[kept]
+    assert np.array_equal(batch.y[:, 2], following == "surgery")
+    assert "ward: 3 levels, reference 'ICU'" in log.roles.lines()
+
+
+@pytest.mark.parametrize("kind", ["pandas", "dictionary", "parquet", "csv", "unordered"])
+def test_categories_are_the_same_from_every_source(tmp_path, kind):
+    columns = table()
+    frame = pd.DataFrame(columns)
+    expected = read_logs(columns, state="temperature,ward", **ROLES).to_batch()
+    source = frame
+    if kind == "dictionary":
+        source = frame.astype({"ward": "category", "drug": "category"})
+    elif kind == "csv":
+        source = tmp_path / "log.csv"
+        frame.to_csv(source, index=False)
+    elif kind in ("parquet", "unordered"):
+        source = tmp_path / "log.parquet"
+        mixed = frame.sample(frac=1.0, random_state=0) if kind == "unordered" else frame
+        mixed = pa.Table.from_pandas(mixed, preserve_index=False)
+        pq.write_table(mixed, source, row_group_size=7)
+    batch = read_logs(source, state="temperature,ward", **ROLES).to_batch()
+    for name in "xazy":
+        assert np.allclose(getattr(batch, name), getattr(expected, name))
+
+
+def test_numbers_are_categories_when_asked():
+    columns = table() | {"code": np.arange(48) % 3 + 1}
+    log = read_logs(columns, state="temperature", context="code", categorical="code", **ROLES)
+    assert log.roles.state == ("temperature", "code[2]", "code[3]")
+
+
+def test_a_boolean_is_one_column_and_its_words_are_understood():
+    log = read_logs(table(), state="temperature,smoker", **ROLES)
+    assert log.roles.state == ("temperature", "smoker")
+    for word, number in (("yes", 1), ("true", 1), ("0", 0), (False, 0)):
+        rows = {"temperature": [38], "smoker": [word]}
+        found = encode_rows(rows, log.roles.state, log.roles.categories, "here")
+        assert found.tolist() == [[38, number]]
+
+
+def test_rows_are_encoded_and_decoded_by_level_names():
+    log = read_logs(table(), state="temperature,ward", **ROLES)
+    names, categories = log.roles.state, log.roles.categories
+    rows = {"ward": ["surgery", "ICU"], "temperature": [37.5, 39]}
+    x = encode_rows(rows, names, categories, "here")
+    assert x.tolist() == [[37.5, 0, 1], [39, 0, 0]]
+    assert decode_rows(x, names, categories) == {
+        "temperature": [37.5, 39.0],
+        "ward": ["surgery", "ICU"],
+    }
+
+
+def test_a_fact_that_never_changes_is_carried_and_not_predicted():
+    log = read_logs(table(), state="sex,temperature", **ROLES)
+    assert log.roles.state == ("temperature", "sex[m]")
+    assert log.roles.outputs == ("next_temperature",)
+    assert log.roles.carried == (("sex[m]", "sex[m]"),)
+
+
+def test_context_that_changes_is_drawn_anew():
+    log = read_logs(table(), state="temperature", context="ward", **ROLES)
+    assert log.roles.outputs == ("next_temperature",)
+    assert set(dict(log.roles.carried).values()) == {""}
+
+
+def test_the_row_that_ends_an_episode_is_kept_and_stands_still():
+    columns = table()
+    roles = ROLES | {"reward": "reward", "terminal": "died"}
+    log = read_logs(columns, state="temperature", **roles)
+    assert log.roles.outputs == ("next_temperature", "died", "reward")
+    walk = log.batches(size=5)
+    batches = list(walk)
+    y = np.concatenate([batch.y for batch in batches])
+    x = np.concatenate([batch.x for batch in batches])
+    ended = y[:, 1] == 1
+    assert (walk.counts.ended, ended.sum(), walk.counts.without_next) == (3, 3, 3)
+    assert np.array_equal(y[ended, 0], x[ended, 0])
+    assert np.array_equal(np.sort(y[ended, 2]), np.sort(columns["reward"][columns["died"]]))
+
+
+def test_an_end_needs_no_next_state():
+    columns = table()
+    following = np.roll(columns["temperature"], -1)
+    following[columns["day"] == 7] = np.nan
+    columns["later"] = following
+    roles = ROLES | {"terminal": "died", "where": "day < 7 or died"}
+    log = read_logs(columns, state="temperature", next_state="later", **roles)
+    batch = log.to_batch()
+    ended = batch.y[:, 1] == 1
+    assert ended.sum() == 3
+    assert np.array_equal(batch.y[ended, 0], batch.x[ended, 0])
+
+
+def test_another_log_is_read_with_the_same_levels():
+    first = read_logs(table(), state="temperature,ward,sex", terminal="died", **ROLES)
+    few = {name: values[:8] for name, values in table().items()}
+    again = open_like(few, first.roles)
+    assert again.roles == first.roles
+    strange = few | {"ward": np.array(["ICU", "morgue"] * 4)}
+    with pytest.raises(DataError, match="'ward' of the table holds 'morgue', which is none of"):
+        open_like(strange, first.roles).to_batch()
+
+
+def test_missing_categories_are_dropped_or_refused():
+    columns = table()
+    columns["ward"] = [None, *columns["ward"][1:]]
+    with pytest.raises(DataError, match=r"missing.*ward\[general\]"):
+        read_logs(columns, state="temperature,ward", **ROLES).to_batch()
+    log = read_logs(columns, state="temperature,ward", drop_missing=True, **ROLES)
+    assert len(log.to_batch()) == 6 * 7 - 1
+
+
+BAD = {
+    "one level": ({"ward": ["ICU"] * 48}, "'ward' of the table has one level, 'ICU'"),
+    "a level per row": ({"ward": [f"w{i}" for i in range(48)]}, "has a level per row, such as"),
+    "a slip": ({"ward": ["1.5"] * 47 + ["x"]}, "holds text: 'x' in data row 47 .from 0."),
+    "a date": ({"ward": [np.datetime64("2024-01-01")] * 48}, "holds .*; expected numbers"),
+    "words for the end": ({"died": ["home"] * 48}, "terminal column 'died' .* holds 'home'"),
+    "numbers for the end": ({"died": np.full(48, 2)}, "holds 2; expected true and false"),
+    "a row after the end": ({"died": np.arange(48) == 3}, "a row follows it .patient 0 and day 4"),
+    "a reward in words": ({"reward": ["good", "bad"] * 24}, "reward column 'reward' .* numbers"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_no_category_or_no_end_is_refused(case):
+    changed, sentence = BAD[case]
+    roles = ROLES | {"reward": "reward", "terminal": "died"}
+    with pytest.raises((ColumnError, DataError), match=sentence):
+        read_logs(table() | changed, state="temperature,ward", **roles).to_batch()

@@ -1,0 +1,140 @@
+"""Steps out of dates, lags, time to the next row, leave-one-out instruments."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ivvi.errors import InputError
+from ivvi.logs import read_logs
+from ivvi.moments.shard import open_like
+
+RNG = np.random.default_rng(0)
+ROLES = {"state": "x", "action": "a", "instrument": "z", "episode": "id", "step": "date"}
+
+
+def visits(episodes=5, steps=6, gap="7D"):
+    frames = [
+        pd.DataFrame({"id": e, "date": pd.date_range("2024-01-01", periods=steps, freq=gap)})
+        for e in range(episodes)
+    ]
+    frame = pd.concat(frames, ignore_index=True)
+    n = len(frame)
+    frame["x"], frame["z"] = RNG.normal(size=n), RNG.normal(size=n)
+    frame["a"] = np.where(RNG.random(n) < 0.5, 1.0, 0.0)
+    return frame.assign(doctor=[f"d{i % 4}" for i in range(n)])
+
+
+@pytest.mark.parametrize("kind", ["dates", "text", "parquet", "csv"])
+def test_rows_of_an_episode_are_ordered_by_their_dates(tmp_path, kind):
+    frame = visits()
+    expected = read_logs(
+        frame.assign(step=frame.groupby("id").cumcount()), **ROLES | {"step": "step"}
+    ).to_batch()
+    source = frame.sample(frac=1.0, random_state=1)
+    if kind == "text":
+        source = source.assign(date=source["date"].dt.strftime("%Y-%m-%d"))
+    elif kind == "parquet":
+        source.to_parquet(tmp_path / "log.parquet")
+        source = tmp_path / "log.parquet"
+    elif kind == "csv":
+        source.to_csv(tmp_path / "log.csv", index=False)
+        source = tmp_path / "log.csv"
+    log = read_logs(source, **ROLES)
+    assert log.roles.step == "date_number"
+    for name in "xazy":
+        assert np.allclose(getattr(log.to_batch(), name), getattr(expected, name))
+
+
+def test_only_rows_as_far_apart_are_consecutive_when_asked():
+    frame = visits().drop(index=[2])
+    assert len(read_logs(frame, **ROLES).to_batch()) == 24
+    assert len(read_logs(frame, every="7d", **ROLES).to_batch()) == 23
+    tens = frame.assign(date=10 * frame.groupby("id").cumcount())
+    assert len(read_logs(tens, every="10", **ROLES).to_batch()) == 24
+
+
+def test_uneven_spacing_is_told_unless_it_is_used():
+    frame = visits()
+    frame["date"] += pd.to_timedelta(RNG.integers(0, 5, len(frame)), "D")
+    assert "--context dt" in read_logs(frame, **ROLES).notes[0]
+    log = read_logs(frame, context="dt", **ROLES)
+    assert log.roles.state == ("x", "dt")
+    assert not log.notes
+    days = frame.groupby("id")["date"].diff().dt.days.dropna()
+    assert np.allclose(log.to_batch().x[:, 1], days)
+    assert not read_logs(visits(), **ROLES).notes
+
+
+def test_lags_are_earlier_states_and_actions_and_are_carried():
+    frame = visits()
+    log = read_logs(frame, lags=2, **ROLES)
+    assert log.roles.state == ("x", "x_lag1", "x_lag2", "a_lag1", "a_lag2")
+    assert dict(log.roles.carried) == {
+        "x_lag1": "x",
+        "x_lag2": "x_lag1",
+        "a_lag1": "a",
+        "a_lag2": "a_lag1",
+    }
+    batch = log.to_batch()
+    by = frame.groupby("id")
+    rows = by.cumcount().between(2, 4)
+    expected = [frame["x"], by["x"].shift(1), by["x"].shift(2), by["a"].shift(1), by["a"].shift(2)]
+    assert np.allclose(batch.x, np.column_stack(expected)[rows])
+    assert np.allclose(batch.y[:, 0], by["x"].shift(-1)[rows])
+    assert open_like(frame, log.roles).roles == log.roles
+
+
+def test_lags_of_categories_have_their_levels_and_facts_have_none():
+    frame = visits().assign(ward=lambda f: RNG.choice(["A", "B"], len(f)))
+    frame["sex"] = np.where(frame["id"] % 2, "f", "m")
+    log = read_logs(frame, lags=1, **ROLES | {"state": "x,ward,sex"})
+    assert log.roles.state == ("x", "ward[B]", "sex[m]", "x_lag1", "ward_lag1[B]", "a_lag1")
+
+
+def test_a_leave_one_out_instrument_is_the_mean_over_other_episodes():
+    frame = visits()
+    log = read_logs(frame, **ROLES | {"instrument": "loo:doctor"})
+    assert log.roles.instrument == ("a_by_doctor",)
+    assert log.roles.groups == ("doctor",)
+    expected = []
+    for row in frame.itertuples():
+        others = frame[(frame["doctor"] == row.doctor) & (frame["id"] != row.id)]
+        expected.append(others["a"].mean())
+    rows = frame.groupby("id").cumcount() < 5
+    assert np.allclose(log.to_batch().z[:, 0], np.array(expected)[rows])
+    assert "means over others' episodes" in log.notes[0]
+    assert open_like(frame, log.roles).roles == log.roles
+
+
+def test_a_leave_one_out_instrument_has_one_column_for_each_level_of_the_action():
+    frame = visits().assign(a=lambda f: RNG.choice(["A", "B", "C"], len(f)))
+    log = read_logs(frame, **ROLES | {"instrument": "loo:doctor"})
+    assert log.roles.instrument == ("a[B]_by_doctor", "a[C]_by_doctor")
+
+
+BAD = {
+    "a date that does not parse": (
+        lambda f: f.assign(date=["soon", *f["date"].astype(str)[1:]]),
+        {},
+        "'soon' in data row 0 .from 0., which is no date",
+    ),
+    "lags longer than any episode": (
+        lambda f: f,
+        {"lags": 5},
+        "5 lags were asked for, and the longest episode of the table has 6 rows",
+    ),
+    "a spacing without a meaning": (lambda f: f, {"every": "soon"}, "every is 'soon'; expected"),
+    "a date twice": (lambda f: f.assign(date=f["date"].iloc[0]), {}, "episode . has step .* twice"),
+    "a doctor who is not there": (
+        lambda f: f,
+        {"instrument": "loo:nurse"},
+        "instrument column 'nurse' is not in the log",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_be_ordered_or_lagged_is_refused(case):
+    change, options, sentence = BAD[case]
+    with pytest.raises(InputError, match=sentence):
+        read_logs(change(visits()), **ROLES | options).to_batch()
