@@ -280,3 +280,41 @@ def test_what_is_no_shard_is_refused(shards, tmp_path):
     assert_refused(run("fit", log, "--moments", shards[0], *out), "either a log or --moments")
     state = ("--checkpoint", tmp_path / "state")
     assert_refused(run("fit", "--moments", shards[0], *out, *state), "--checkpoint is for logs")
+
+
+def test_sums_of_a_weighted_and_an_unweighted_site_do_not_merge(tmp_path):
+    rows = make_rows(15, 20, seed=1)
+    rows["w"] = np.linspace(1, 2, 300)
+    log = write_table(rows, tmp_path / "log.parquet")
+    other = write_table(make_rows(15, 20, seed=2), tmp_path / "other.parquet")
+    assert run("moments", log, *OPTIONS, "--weight", "w", "--out", tmp_path / "north").code == 0
+    assert run("moments", other, *OPTIONS, "--out", tmp_path / "south").code == 0
+    for sites in (("north", "south"), ("south", "north")):
+        result = run("merge", *(tmp_path / site for site in sites), "--out", tmp_path / "both")
+        assert_refused(result, "weighted by 'w'", "log.parquet", "other.parquet")
+    assert not (tmp_path / "both").exists()
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_merging_says_that_it_loses_the_sums_by_episode(first, tmp_path):
+    for i, options in enumerate((("--by-episode",), ())):
+        log = write_table(make_rows(15, 20, seed=i), tmp_path / f"{i}.parquet")
+        assert run("moments", log, *OPTIONS, *options, "--out", tmp_path / f"m{i}").code == 0
+    result = run(
+        "merge", tmp_path / f"m{first}", tmp_path / f"m{1 - first}", "--out", tmp_path / "m"
+    )
+    assert result.code == 0
+    assert result.err.count("\n") == 1
+    assert "0.parquet by episode" in result.err
+    assert "1.parquet by nothing" in result.err
+    assert Shard.load(tmp_path / "m").moments.episodes is None
+
+
+@pytest.mark.parametrize(
+    "options", [("--features", "linear"), ("--state", "x*"), ("--psi", "poly2")]
+)
+def test_options_that_like_would_ignore_are_refused(options, shards, tmp_path):
+    like = ("--like", shards[0], "--out", tmp_path / "like")
+    assert_refused(run("moments", tmp_path / "log1.parquet", *options, *like), options[0], "--like")
+    moments = ("--moments", shards[0], "--out", tmp_path / "model")
+    assert_refused(run("fit", *options, *moments), options[0], "is for logs")

@@ -11,10 +11,12 @@ uncentred matrices (eq. 3.4) are blocks of E[v v^T]:
 
 from ivvi.moments.accumulate import compute_moments, few_threads
 from ivvi.moments.compression import compress, is_constant, remembered
+from ivvi.moments.fixed_effects import Absorbed
 from ivvi.moments.group_sums import GroupSums, GroupTally, group_codes
 from ivvi.moments.moments import EpisodeMoments, Moments, merge_episodes
 
 __all__ = [
+    "Absorbed",
     "EpisodeMoments",
     "GroupSums",
     "GroupTally",

@@ -91,26 +91,28 @@ def compute_moments(
                 checkpoint.offer("moments", state)
     if checkpoint is not None:
         checkpoint.offer("moments", state, now=True)
-    held = merge_episodes(blocks) if blocks else None
-    if held is not None and by is not None:
-        held = _labelled(held, by, walk.clusters[log.roles.cluster.index(by)])
-    return replace(total, episodes=held, groups=tally.found), walk.counts
+    episodes_merged = merge_episodes(blocks) if blocks else None
+    if episodes_merged is not None and by is not None:
+        episodes_merged = _labelled(episodes_merged, by, walk.clusters[log.roles.cluster.index(by)])
+    absorbed = getattr(log.table, "absorbed", None)
+    moments = replace(total, episodes=episodes_merged, groups=tally.found, absorbed=absorbed)
+    return moments, walk.counts
 
 
 def _hand_over(blocks: Sequence[EpisodeMoments], tally: GroupTally, by: str | None) -> None:
     """Go on with the first sums of groups whose moments are not kept any longer."""
     if by is not None and blocks:
-        held = merge_episodes(blocks)
-        tally.take(by, held.number, held.weight, held.mean)
+        merged = merge_episodes(blocks)
+        tally.take(by, merged.number, merged.weight, merged.mean)
 
 
-def _labelled(held: EpisodeMoments, by: str, values: Sequence[object]) -> EpisodeMoments:
-    labels = tuple(str(values[number]) for number in held.number)
-    return replace(held, by=by, labels=labels)
+def _labelled(episodes: EpisodeMoments, by: str, values: Sequence[object]) -> EpisodeMoments:
+    labels = tuple(str(values[number]) for number in episodes.number)
+    return replace(episodes, by=by, labels=labels)
 
 
 def _cheap(
-    codes: Ints | None, kept: Sequence[EpisodeMoments], design: Design, *, anyway: bool
+    codes: Ints | None, blocks: Sequence[EpisodeMoments], design: Design, *, anyway: bool
 ) -> bool:
     """Whether moments of a batch's groups cost less than reading the rows once more.
 
@@ -119,9 +121,9 @@ def _cheap(
     if codes is None:
         return False
     met = len(run_starts(codes))
-    size = 8 * (met + sum(map(len, kept))) * design.width**2
+    size = 8 * (met + sum(map(len, blocks))) * design.width**2
     if anyway:  # runs of a column in no order are more than its values
-        return 8 * max(map(len, kept), default=0) * design.width**2 <= KEPT_BYTES
+        return 8 * max(map(len, blocks), default=0) * design.width**2 <= KEPT_BYTES
     return size <= FEW_BYTES or (len(codes) >= KEPT_ROWS * met and size <= KEPT_BYTES)
 
 

@@ -21,11 +21,11 @@ def remembered(
     function: Callable[Concatenate[Moments, P], T],
 ) -> Callable[Concatenate[Moments, P], T]:
     """Compute a function of moments (and of words) once, as long as the moments live."""
-    found: WeakKeyDictionary[Moments, dict[Any, T]] = WeakKeyDictionary()
+    results: WeakKeyDictionary[Moments, dict[Any, T]] = WeakKeyDictionary()
 
     @wraps(function)
     def once(moments: Moments, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        known, key = found.setdefault(moments, {}), (args, tuple(kwargs.items()))
+        known, key = results.setdefault(moments, {}), (args, tuple(kwargs.items()))
         if key not in known:
             known[key] = function(moments, *args, **kwargs)
         return known[key]

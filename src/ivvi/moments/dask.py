@@ -40,8 +40,8 @@ def compute_moments_on(
             tally.merge(part.groups, known)
             if (own := part.episodes) is not None:
                 blocks.append(replace(own, number=numbers.episodes[own.number]))
-    held = merge_episodes(blocks) if blocks else None
-    return replace(total, episodes=held, groups=tally.found), walk.counts
+    merged = merge_episodes(blocks) if blocks else None
+    return replace(total, episodes=merged, groups=tally.found), walk.counts
 
 
 def _sums(
@@ -57,5 +57,5 @@ def _sums(
             total = total + part.without_episodes()
             if part.episodes is not None:
                 blocks.append(part.episodes)
-    held = merge_episodes(blocks) if blocks else None
-    return replace(total, episodes=held, groups=tally.found)
+    merged = merge_episodes(blocks) if blocks else None
+    return replace(total, episodes=merged, groups=tally.found)

@@ -104,9 +104,9 @@ class GroupTally:
 
     def _take(self, part: GroupSums) -> None:
         known = self._found.get(part.by)
-        found = part if known is None else known.merged(part)
-        self._found[part.by] = found
-        if 8 * found.sums.size > MOST_BYTES:
+        merged_sums = part if known is None else known.merged(part)
+        self._found[part.by] = merged_sums
+        if 8 * merged_sums.sums.size > MOST_BYTES:
             self._dropped.add(part.by)
             del self._found[part.by]
 

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.files import Saved, nest, unnest
+from ivvi._io.memory import check_memory
 from ivvi.errors import FileError, InputError, LargeError
 from ivvi.features.design import Design, Floats
 from ivvi.logs import Batch
 from ivvi.logs.arrow import LARGEST
+from ivvi.moments.fixed_effects import Absorbed
 from ivvi.moments.group_sums import GroupSums
 from ivvi.moments.welford import Ints, merge, scatter_by_group, scatter_of
 
@@ -84,6 +86,8 @@ class Moments:
     groups
         First sums of the groups of some columns, where a pass was asked for them; sums of
         several sets of rows have none.
+    absorbed
+        Fixed effects that were taken from the rows before.
     """
 
     design: Design
@@ -93,6 +97,7 @@ class Moments:
     scatter: Floats
     episodes: EpisodeMoments | None = None
     groups: tuple[GroupSums, ...] = ()
+    absorbed: Absorbed | None = None
 
     def __repr__(self) -> str:
         return f"Moments(n={self.n:,}, {self.design.width} columns)"
@@ -101,6 +106,7 @@ class Moments:
     def empty(cls, design: Design) -> Moments:
         """Return the moments of no rows: the zero of ``+``."""
         p = design.width
+        check_memory(4 * 8 * p**2, f"sums of {p:,} features")
         return cls(design, 0, 0.0, np.zeros(p), np.zeros((p, p)))
 
     @classmethod
@@ -158,7 +164,7 @@ class Moments:
 
     def group_sums(self, column: str | None) -> GroupSums | None:
         """Return the first sums by a column, if they were kept."""
-        return next((found for found in self.groups if found.by == column), None)
+        return next((sums for sums in self.groups if sums.by == column), None)
 
     def saved(self) -> Saved:
         """Return all but the design as JSON values and arrays."""
@@ -186,6 +192,10 @@ class Moments:
         if blocks is not None:
             _check_sums(design, blocks.weight, blocks.mean, blocks.scatter)
         return cls(design, n, weight, mean, scatter, blocks)
+
+    def lost(self, clusters: Sequence[str] = ()) -> int:
+        """Return the degrees of freedom that absorbed effects cost, given the `clusters`."""
+        return 0 if self.absorbed is None else self.absorbed.freedom(clusters)
 
     def without_episodes(self) -> Moments:
         """Return the totals alone."""

@@ -24,7 +24,7 @@ def restrict(moments: Moments, design: Design) -> Moments:
 def columns_in(small: Design, large: Design) -> list[int]:
     """Find the columns of one design's v in another's, block by block."""
     starts = {(block, where): start for block, where, start in large.pieces}
-    found: list[int] = []
+    columns: list[int] = []
     ends = [start for _, _, start in small.pieces[1:]] + [small.width - len(small.outputs)]
     for (block, where, start), end in zip(small.pieces, ends, strict=True):
         first = starts.get((block, where))
@@ -32,8 +32,8 @@ def columns_in(small: Design, large: Design) -> list[int]:
             first = starts.get((block, "action" if where == "instrument" else "instrument"))
         if first is None:
             raise ValueError(f"the block {block} is not part of the larger design")
-        found += range(first, first + end - start)
-    return found + list(large.y_columns)
+        columns += range(first, first + end - start)
+    return columns + list(large.y_columns)
 
 
 def psi_positions(small: Design, large: Design) -> list[int]:

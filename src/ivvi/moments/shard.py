@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +18,14 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.checkpoint import Checkpoint
-from ivvi._io.files import Saved, as_tuples, content_hash, load_folder, save_folder
+from ivvi._io.files import Saved, content_hash, load_folder, save_folder
+from ivvi._io.records import Unpacker, check_fields
 from ivvi._io.trust import Trust, trusting
-from ivvi.errors import DataError, FileError, InputError
+from ivvi.errors import DataError, FileError, InputError, IvviWarning
 from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap
-from ivvi.logs import Counts, Log, Roles, read_logs
+from ivvi.logs import Counts, Log, Roles
+from ivvi.logs.log import reopened
 from ivvi.moments import Moments, compute_moments
 
 KIND = "moments"
@@ -71,15 +74,29 @@ class Shard:
         return cls(moments, counts, log.roles, hashes(log), log.label)
 
     def __add__(self, other: Shard) -> Shard:
-        """Return the sums of both; a file that is in both is refused."""
+        """Return the sums of both; a file that is in both is refused.
+
+        Sums by episode are kept if both have them; a warning says where they are lost.
+        """
         check_same(self.moments.design, other.moments.design, other.label)
         if twice := set(self.files) & set(other.files):
             raise DataError(
                 f"the same file (SHA-256 {min(twice)[:12]}...) is in {self.label} and in "
                 f"{other.label}; its rows would count twice"
             )
+        if bool(self.roles.weight) != bool(other.roles.weight):
+            with_, without = (self, other) if self.roles.weight else (other, self)
+            raise InputError(
+                f"{with_.label} is weighted by {with_.roles.weight!r} and {without.label} is not: "
+                "their rows would not count alike; expected weights in both, or in neither"
+            )
+        one, two = self.moments, other.moments
+        kept = [None if m.episodes is None else m.episodes.by or "episode" for m in (one, two)]
+        if kept[0] != kept[1]:
+            one, two = one.without_episodes(), two.without_episodes()
+            _warn_of_lost_episodes(dict(zip((self.label, other.label), kept, strict=True)))
         return Shard(
-            self.moments + other.moments.following(self.moments),
+            one + two.following(one),
             self.counts + other.counts,
             self.roles,
             self.files + other.files,
@@ -112,6 +129,9 @@ class Shard:
     def restore(cls, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Shard:
         """Rebuild a shard from what `saved` returned."""
         design, roles = restore_design(facts)
+        check_fields(Counts, facts["counts"])
+        if not all(isinstance(name, str) for name in (facts["label"], *facts["files"])):
+            raise FileError("not sound: its label or files are no text")
         return cls(
             Moments.restore(design, facts["moments"], arrays),
             Counts(**facts["counts"]),
@@ -143,6 +163,16 @@ class Shard:
             raise FileError(f"{path} is not a complete moments file: {error}") from error
 
 
+def _warn_of_lost_episodes(kept: Mapping[str, str | None]) -> None:
+    """Say that sums by episode, or by another cluster, are lost, and what that costs."""
+    named = [f"{label} by {by or 'nothing'}" for label, by in kept.items()]
+    text = (
+        f"{' and '.join(named)} cannot be kept apart: the sums together know no episodes, and "
+        "standard errors will ignore them; write all sums with --by-episode, or none"
+    )
+    warnings.warn(text, IvviWarning, stacklevel=3)
+
+
 def design_facts(design: Design, roles: Roles) -> dict[str, Any]:
     """Return columns and feature maps as JSON values."""
     maps = {"phi": design.phi.to_json(), "psi": design.psi.to_json()}
@@ -151,8 +181,8 @@ def design_facts(design: Design, roles: Roles) -> dict[str, Any]:
 
 def restore_design(facts: Mapping[str, Any]) -> tuple[Design, Roles]:
     """Rebuild columns and feature maps from `design_facts`."""
-    columns: dict[str, Any] = {role: as_tuples(names) for role, names in facts["roles"].items()}
-    roles = Roles(**columns)
+    check_fields(Roles, facts["roles"])
+    roles: Roles = Unpacker({}).unpack(Roles, facts["roles"])
     phi, psi = (FeatureMap.from_json(facts[name]) for name in ("phi", "psi"))
     return Design.build(phi, psi, roles), roles
 
@@ -166,11 +196,7 @@ def open_like(
     source: Any, roles: Roles, *, where: str | None = None, drop_missing: bool = False
 ) -> Log:
     """Open another log with the columns of an earlier one, and its filter if no other is given."""
-    columns = dataclasses.asdict(roles)
-    del columns["cluster"], columns["time"]  # sums know neither
-    columns["episode"] = columns.pop("episode_parts") or roles.episode
-    columns["where"] = where or roles.where
-    return read_logs(source, **columns, drop_missing=drop_missing)
+    return reopened(source, roles, where=where, drop_missing=drop_missing)
 
 
 def check_same(wanted: Design, found: Design, label: str) -> None:

@@ -1,0 +1,222 @@
+"""Jackknife instrumental variables: each row's first stage is fitted without that row.
+
+With many instruments the first stage fits the noise of each action too, and two-stage least
+squares drifts towards least squares. With h and l the leverages of a row in psi and in the
+exogenous features w, x = H_psi x - H_w x + M x the action less what w explains, split in two:
+
+    ujive   P = (H_psi - H_w) x - (h - l) / (1 - h) M x
+    ijive   P = M_w (x - M x / (1 - h + l))
+    jive1   P = M_w (x - M x / (1 - h))
+
+and W solves sum P (y - W x) = 0. Rows of leverage one, alone with their instrument, have no first
+stage without themselves: they are left out, again until none is left.
+
+Standard errors are robust to heteroskedasticity (Kolesar 2013; Ackerberg and Devereux 2009;
+Angrist, Imbens and Krueger 1999).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ivvi._io.checkpoint import Checkpoint
+from ivvi.errors import DataError, IdentificationError, InputError
+from ivvi.estimators.covariance.covariance import Covariance
+from ivvi.estimators.estimate import Estimate, Rows, dual, with_weights
+from ivvi.estimators.least_squares import two_stage
+from ivvi.estimators.whitening import Whitened, exogenous, whiten
+from ivvi.features.design import Floats
+from ivvi.logs import Log
+from ivvi.moments import Moments
+from ivvi.moments.welford import merge, scatter_of
+
+KINDS = ("ujive", "ijive", "jive1")
+FREE = 1e-6
+"""Share of an action in a direction that is not identified from which on it is not either."""
+ALONE = 1 - 1e-8
+"""Leverage from which on a row is alone with its instrument."""
+
+
+@dataclass(frozen=True, slots=True)
+class JackknifeIV:
+    """A jackknife estimator by its word: ``ujive``, ``ijive`` or ``jive1``."""
+
+    kind: str = "ujive"
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InputError(f"unknown jackknife {self.kind!r}; expected {', '.join(KINDS)}")
+
+    @property
+    def name(self) -> str:
+        """The word by which the command line knows it."""
+        return self.kind
+
+    def solve(
+        self, moments: Moments, log: Log | None = None, checkpoint: Checkpoint | None = None
+    ) -> Estimate:
+        """Estimate W with a few more passes over the rows of the log."""
+        if log is None:
+            raise InputError(f"{self.kind} leaves out single rows and needs a log, not its sums")
+        if set(exogenous(moments)) != set(moments.design.shared):
+            raise InputError(f"{self.kind} needs features that psi has too, or that it lacks")
+        kept, moments = _without_alone(moments, log)
+        base = two_stage(moments, 0.0)
+        own = [c for c in moments.design.phi_columns if c not in set(moments.design.shared)]
+        if np.abs(base.null[:, own]).max(initial=0.0) > FREE:
+            raise IdentificationError(
+                f"{self.kind} needs instruments that identify W, and these leave "
+                f"{' and '.join(base.unidentified)} free; use the method exact"
+            )
+        return _Jackknife.of(self.kind, moments, log, kept).estimate(base)
+
+
+def _rows(moments: Moments, log: Log) -> Iterator[tuple[Floats, Floats]]:
+    """Yield v (n, p), the constants included, and the weights (n,)."""
+    design = moments.design
+    for batch in log.batches():
+        v = np.ones((len(batch), design.width))
+        v[:, design.varying] = design.rows(batch)
+        yield v, np.ones(len(batch)) if batch.weight is None else batch.weight
+
+
+def _leverage(psi: Floats, weight: Floats, total: float) -> Floats:
+    leverage: Floats = weight * np.einsum("nr,nr->n", psi, psi) / total
+    return leverage
+
+
+def _without_alone(moments: Moments, log: Log) -> tuple[Floats, Moments]:
+    """Leave out rows of leverage one; returns which are kept (all rows,), and their moments."""
+    kept = np.concatenate([weight > 0 for _, weight in _rows(moments, log)])
+    while True:
+        space, at, alone = whiten(moments), 0, np.zeros_like(kept)
+        for v, weight in _rows(moments, log):
+            leverage = _leverage((v - space.shift) @ space.T, weight, moments.weight)
+            alone[at : at + len(v)] = leverage > ALONE
+            at += len(v)
+        alone &= kept
+        if not alone.any():
+            return kept, moments
+        kept &= ~alone
+        if not kept.any():
+            raise DataError("every row is alone with its instrument; use fewer instruments")
+        moments = _moments_of(moments, log, kept)
+
+
+def _moments_of(moments: Moments, log: Log, kept: Floats) -> Moments:
+    """Return the moments of the rows that are kept."""
+    design, at = moments.design, 0
+    total = (0.0, np.zeros(len(design.varying)), np.zeros((len(design.varying),) * 2))
+    for v, weight in _rows(moments, log):
+        use = kept[at : at + len(v)]
+        at += len(v)
+        if use.any():
+            total = merge(total, scatter_of(v[use][:, design.varying], weight[use]))
+    sums = design.embed(total[1], total[2])
+    return Moments(design, int(kept.sum()), total[0], *sums, absorbed=moments.absorbed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Jackknife:
+    """One estimator for one log; `across` are the means of t w~', (m, e), where P needs them."""
+
+    kind: str
+    moments: Moments
+    log: Log
+    kept: Floats
+    space: Whitened
+    select: Floats
+    across: Floats
+
+    @classmethod
+    def of(cls, kind: str, moments: Moments, log: Log, kept: Floats) -> _Jackknife:
+        design, space = moments.design, whiten(moments)
+        shared = set(design.shared)
+        inside = [c for c in design.phi_columns if c not in shared]
+        across = np.zeros((len(inside), space.exogenous))
+        found = cls(kind, moments, log, kept, space, np.eye(design.width)[inside], across)
+        if kind == "ujive":
+            return found
+        for parts in found._parts():
+            across += (parts.weight * parts.t.T) @ parts.w / moments.weight
+        return found
+
+    def _parts(self) -> Iterator[_Parts]:
+        moments, space, e = self.moments, self.space, self.space.exogenous
+        at, Pi = 0, self.space.means(moments, self.select)
+        for v, weight in _rows(moments, self.log):
+            use = self.kept[at : at + len(v)]
+            at += len(v)
+            v, weight = v[use], weight[use]
+            if not len(v):
+                continue
+            psi = (v - space.shift) @ space.T
+            h = _leverage(psi, weight, moments.weight)
+            low = _leverage(psi[:, :e], weight, moments.weight)
+            explained = psi[:, e:] @ Pi[:, e:].T
+            D = v @ self.select.T - psi[:, :e] @ Pi[:, :e].T
+            over = {"ujive": (h - low) / (1 - h), "ijive": 1 / (1 - h + low), "jive1": 1 / (1 - h)}
+            t = (D - explained) * over[self.kind][:, None]
+            P = explained - t
+            if self.kind != "ujive":
+                P = D - t + psi[:, :e] @ self.across.T
+            yield _Parts(v, weight, psi[:, :e], D, t, P)
+
+    def estimate(self, base: Estimate) -> Estimate:
+        """Solve for the actions, then for the exogenous features, and measure both."""
+        moments, design, e = self.moments, self.moments.design, self.space.exogenous
+        outputs = np.eye(design.width)[list(design.y_columns)]
+        m = len(self.select)
+        S, s = np.zeros((m, m)), np.zeros((m, len(outputs)))
+        for parts in self._parts():
+            weighed = (parts.weight * parts.P.T) @ parts.v
+            S += weighed @ self.select.T
+            s += weighed @ outputs.T
+        b: Floats = np.asarray(np.linalg.solve(S, s).T, dtype=np.float64)  # (d_y, m)
+        R = outputs - b @ self.select
+        given = self.space.means(moments, R)[:, :e]
+        back = np.zeros((len(design.phi_names), m + e))
+        back[[int(np.argmax(row)) for row in self.select], :m] = np.eye(m)
+        of_psi = self.space.of_psi(design)[:, :e]
+        for column in design.shared:
+            back[column, m:] = of_psi[design.psi_columns.index(column)]
+        W = np.hstack([b, given]) @ back.T
+        blocks = back @ self._covariance(b, S) @ back.T
+        rows = Rows.of(moments)
+        K = dual(moments, rows, rows.Y - rows.Phi @ W[:, rows.phi_kept].T)
+        found = with_weights(moments, base, W, K)
+        return replace(found, influence=np.empty((0, 0)), covariance=Covariance("robust", blocks))
+
+    def _covariance(self, b: Floats, S: Floats) -> Floats:
+        """Return the covariance of the slopes and of the coordinates of w, (d_y, m+e, m+e)."""
+        moments, e, m = self.moments, self.space.exogenous, len(S)
+        outputs = np.eye(moments.design.width)[list(moments.design.y_columns)]
+        of_y = self.space.means(moments, outputs)[:, :e]
+        meat = np.zeros((len(b), m + e, m + e))
+        for parts in self._parts():
+            noise = parts.v @ outputs.T - parts.w @ of_y.T - parts.D @ b.T
+            both = np.hstack([parts.P, parts.w]) * parts.weight[:, None]
+            for j, residual in enumerate(noise.T):
+                scored = both * residual[:, None]
+                meat[j] += scored.T @ scored
+        J = np.zeros((m + e, m + e))
+        J[:m, :m] = np.linalg.inv(S)
+        J[m:, :m] = -self.space.means(moments, self.select)[:, :e].T @ J[:m, :m]
+        J[m:, m:] = np.eye(e) / moments.weight
+        covariance: Floats = J @ meat @ J.T
+        return covariance
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Rows v (n, p), weights, exogenous coordinates w (n, e), actions D, t and P (n, m)."""
+
+    v: Floats
+    weight: Floats
+    w: Floats
+    D: Floats
+    t: Floats
+    P: Floats

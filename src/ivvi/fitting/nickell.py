@@ -1,0 +1,125 @@
+"""Nickell's bias: fixed effects and lagged states in panels of few steps.
+
+Taking the mean of an episode of T steps out of x' and of x mixes the noise of every step into
+both, so that W is biased by about b / T, however many episodes there are (Nickell, 1981). With
+effects of their own for the two halves of each episode the bias is about 2 b / T, and so
+
+    W_half - W ~ b / T        (the bias)        2 W - W_half        (W without it)
+
+to first order: the half-panel jackknife (Dhaene and Jochmans, 2015), here with one slope for
+both halves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ivvi.errors import DataError, IdentificationError, InputError
+from ivvi.estimators import Estimate, Method
+from ivvi.estimators.estimate import with_weights
+from ivvi.features.design import Design, Floats, build_design
+from ivvi.fitting.absorbing import AbsorbedTable
+from ivvi.logs import Log
+from ivvi.logs.schema import Columns
+from ivvi.moments import Moments, compute_moments
+
+TOLD = 0.25
+"""Standard errors of bias from which on it is warned of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nickell:
+    """The bias of slopes of lagged states after absorbing the episodes' effects.
+
+    Attributes
+    ----------
+    bias
+        Estimate of it, (d_y, d_phi); empty where episodes are too short to be halved.
+    steps
+        Mean number of steps of an episode.
+    corrected
+        Whether the weights are without it: by the half-panel jackknife.
+    """
+
+    bias: Floats
+    steps: float
+    corrected: bool = False
+
+    def worst(self, estimate: Estimate) -> tuple[int, int, float] | None:
+        """Return output and feature with the largest bias in standard errors, and how many."""
+        if not self.bias.size:
+            return None
+        slopes = [j for j in range(self.bias.shape[1]) if j != estimate.design.constant]
+        se = estimate.se[:, slopes]
+        ratio = np.abs(self.bias[:, slopes]) / np.where(se > 0, se, np.inf)
+        i, j = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
+        return int(i), slopes[j], float(ratio[i, j])
+
+    def line(self, estimate: Estimate) -> str:
+        """Return the bias in words."""
+        worst = self.worst(estimate)
+        if worst is None:
+            return f"not known: {self.steps:.3g} steps an episode are too few to halve"
+        i, j, ratio = worst
+        names = estimate.design.phi_names[j], estimate.design.outputs[i]
+        told = f"{self.bias[i, j]:+.3g} ({ratio:.2g} standard errors) for {names[0]} on {names[1]}"
+        return f"at most about {told}" + (", taken out (half-panel jackknife)" * self.corrected)
+
+    def warning(self, estimate: Estimate) -> str:
+        """Return what to know before believing the estimate; empty if nothing."""
+        worst = self.worst(estimate)
+        if self.corrected or (worst is not None and worst[2] < TOLD):
+            return ""
+        return (
+            f"Nickell bias of lagged states with {self.steps:.3g} steps an episode: "
+            f"{self.line(estimate)}; take it out with half_panel (--half-panel), or use "
+            "differences (--difference)"
+        )
+
+
+def nickell_bias(
+    log: Log, design: Design, columns: Columns, table: AbsorbedTable, method: Method, W: Floats
+) -> Nickell | None:
+    """Estimate the bias of W (of the rows without effects); None where there is none."""
+    episode = log.roles.episode
+    if not log.roles.derived or episode not in table.names:
+        return None
+    lengths = table.effects.counts[table.names.index(episode)]
+    steps = float(lengths.sum() / np.count_nonzero(lengths))
+    try:
+        halves = AbsorbedTable(log, design, columns, lengths=lengths)
+        rows = Log(halves, halves.roles)
+        moments, _ = compute_moments(rows, build_design(rows, *halves.features))
+        halved = method.solve(moments, rows)
+    except (DataError, IdentificationError, InputError):
+        return Nickell(np.empty((0, 0)), steps)
+    return Nickell(halved.W - W, steps)
+
+
+def without_bias(estimate: Estimate, bias: Floats, moments: Moments) -> Estimate:
+    """Return the estimate less the bias of its slopes, and the noise that this leaves."""
+    design, gap = moments.design, bias.copy()
+    if (constant := design.constant) is not None:
+        phi = list(design.phi_columns)
+        gap[:, constant] = 0.0
+        gap[:, constant] = -gap @ moments.mean[phi]
+    lost = moments.n / (moments.n - len(design.phi_names) - moments.lost())
+    found = with_weights(moments, estimate, estimate.W - gap, estimate.K)
+    return replace(found, noise_cov=lost * found.noise_cov)
+
+
+def refuse_half_panel(found: Nickell | None, episode: Any) -> None:
+    """Refuse a correction of a bias that is not there, or not known."""
+    if found is None:
+        raise InputError(
+            "the half-panel jackknife is for absorbed effects of the episodes with next states "
+            f"that are the states of the next row; absorb {episode!r}, or leave it out"
+        )
+    if not found.bias.size:
+        raise InputError(
+            f"the half-panel jackknife needs episodes that can be halved; these have "
+            f"{found.steps:.3g} steps: use differences (--difference)"
+        )

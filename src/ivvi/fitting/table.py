@@ -1,0 +1,396 @@
+"""Fits side by side, as a paper prints them: a column per fit, standard errors in brackets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from ivvi._io.result import Records, TableResult
+from ivvi.errors import InputError, nearest
+from ivvi.features.design import Floats
+from ivvi.fitting.fit import Fit
+from ivvi.fitting.table_formats import FORMATS, Grid
+from ivvi.logs.schema import Columns, match_columns
+
+LEVELS = (0.01, 0.05, 0.1)
+"""P-values below which a coefficient gets three stars, two and one."""
+BESIDE = {"least-squares": "LS", "reduced-form": "reduced form"}
+METHOD_TITLES = {"exact": "IV (2SLS)", "least-squares": "LS", "liml": "LIML", "gmm": "GMM"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: coefficients (d_y, d), standard errors and p-values of named features."""
+
+    fit: str
+    title: str
+    features: tuple[str, ...]
+    W: Floats
+    se: Floats
+    p: Floats
+    statistics: dict[str, dict[str, str]]
+
+    def at(self, output: int, feature: str) -> tuple[float, float, float] | None:
+        """Return coefficient, standard error and p-value; None where it has no such feature."""
+        if feature not in self.features:
+            return None
+        j = self.features.index(feature)
+        return self.W[output, j], self.se[output, j], self.p[output, j]
+
+
+@dataclass(frozen=True, repr=False)
+class Table(TableResult):
+    """Fits side by side: `to_markdown`, `to_latex`, `to_html`, `to_csv`, `to_frame`.
+
+    Attributes
+    ----------
+    columns
+        One for each fit, and for what was asked for beside it.
+    outputs, features
+        The outputs, each a panel, and the rows of a panel.
+    statistics
+        Words of what stands below the coefficients.
+    stars, digits
+        Whether significance is starred, and digits after the point.
+    """
+
+    columns: tuple[Column, ...]
+    outputs: tuple[str, ...]
+    features: tuple[str, ...]
+    statistics: tuple[str, ...]
+    stars: bool = False
+    digits: int = 3
+
+    def to(self, format: str = "markdown") -> str:
+        """Return the table as ``markdown``, ``latex``, ``html`` or ``csv``."""
+        if format not in FORMATS:
+            hint = nearest(format, tuple(FORMATS)) or f"; expected {', '.join(FORMATS)}"
+            raise InputError(f"unknown table format {format!r}{hint}")
+        return FORMATS[format](self._grid())
+
+    def to_markdown(self) -> str:
+        """Return the table as Markdown, aligned so that it reads well as text."""
+        return self.to("markdown")
+
+    def to_latex(self) -> str:
+        r"""Return the table as a LaTeX ``tabular``; it needs ``\usepackage{booktabs}``."""
+        return self.to("latex")
+
+    def to_html(self) -> str:
+        """Return the table as HTML that brings its own style."""
+        return self.to("html")
+
+    def to_csv(self) -> str:
+        """Return the table as CSV, one line per row of the table."""
+        return self.to("csv")
+
+    def summary(self) -> str:
+        """Return the table as text."""
+        return self.to_markdown()
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+    def records(self) -> Records:
+        """Return the coefficients, one row per output, feature and column of the table."""
+        rows: Records = []
+        for i, output in enumerate(self.outputs):
+            for feature in self.features:
+                for column in self.columns:
+                    if (found := column.at(i, feature)) is not None:
+                        coefficient, se, p = map(float, found)
+                        row = {"output": output, "feature": feature, "fit": column.fit}
+                        numbers = {"coefficient": coefficient, "se": se, "p_value": p}
+                        rows.append(row | {"estimator": column.title} | numbers)
+        return rows
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the table with JSON values, null for what is not identified."""
+        rows = [
+            {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in row.items()}
+            for row in self.records()
+        ]
+        below = [
+            {"fit": column.fit, "estimator": column.title, **column.statistics}
+            for column in self.columns
+        ]
+        return {"coefficients": rows, "statistics": below}
+
+    def __repr__(self) -> str:
+        fits = ", ".join(dict.fromkeys(column.fit for column in self.columns))
+        return f"Table({fits}: {len(self.features)} features of {', '.join(self.outputs)})"
+
+    def _grid(self) -> Grid:
+        panels, below = [], [self._below(output) for output in self.outputs]
+        common = [line for line in below[0] if all(line in other for other in below)]
+        for i, output in enumerate(self.outputs):
+            lines: list[tuple[str, list[str]]] = []
+            for feature in self.features:
+                found = [column.at(i, feature) for column in self.columns]
+                if any(one is not None for one in found):
+                    lines.append(("Constant" if feature == "1" else feature, self._points(found)))
+                    lines.append(("", [self._bracket(one) for one in found]))
+            panels.append((output, lines, [line for line in below[i] if line not in common]))
+        heads = [[c.fit for c in self.columns], [c.title for c in self.columns]]
+        notes = ["Standard errors in brackets."]
+        if self.stars:
+            told = ", ".join(f"{'*' * (3 - i)} p < {p:g}" for i, p in enumerate(LEVELS))
+            notes.append(f"{told}.")
+        return Grid(heads, panels, common, " ".join(notes))
+
+    def _below(self, output: str) -> list[tuple[str, list[str]]]:
+        """Return the statistics of one output that any column has."""
+        lines = [
+            (STATISTICS[word][0], [c.statistics[word].get(output, "") for c in self.columns])
+            for word in self.statistics
+        ]
+        return [line for line in lines if any(line[1])]
+
+    def _points(self, found: Sequence[Any]) -> list[str]:
+        return [
+            "" if one is None else rounded(one[0], self.digits) + self._starred(one[2])
+            for one in found
+        ]
+
+    def _starred(self, p: float) -> str:
+        return "*" * sum(p < level for level in LEVELS) if self.stars else ""
+
+    def _bracket(self, one: Any) -> str:
+        if one is None:
+            return ""
+        return f"({rounded(one[1], self.digits)})" if np.isfinite(one[1]) else "(-)"
+
+
+def table(
+    fits: Any,
+    *,
+    names: Sequence[str] = (),
+    outputs: Columns = (),
+    features: Columns = (),
+    beside: Columns = (),
+    statistics: Columns = ("n", "episodes", "f", "j", "errors"),
+    stars: bool = False,
+    digits: int = 3,
+) -> Table:
+    """Print fits side by side, as a paper does.
+
+    Parameters
+    ----------
+    fits
+        Fits or folders of saved models; a mapping names them.
+    names
+        Names of the fits, in their order. By default (1), (2), ...
+    outputs, features
+        Outputs and features that are shown, by name or glob; by default all.
+    beside
+        ``least-squares`` and ``reduced-form``: columns beside each fit.
+    statistics
+        What stands below the coefficients: ``n``, ``episodes``, ``clusters``, ``f`` (of the
+        first stage, robust where the errors are), ``j`` (p-value of the overidentification
+        test), ``endogeneity`` (p-value of Wu and Hausman's test), ``r2``, ``verdict``,
+        ``errors``.
+    stars
+        Star coefficients by their p-values: three below 0.01, two below 0.05, one below 0.1.
+    digits
+        Digits after the point.
+
+    Examples
+    --------
+    >>> import ivvi
+    >>> log = ivvi.make_env("linear", dim=1).collect(episodes=50, horizon=40, seed=1)
+    >>> fits = {"2SLS": ivvi.estimate(log), "LIML": ivvi.estimate(log, method="liml")}
+    >>> print(ivvi.table(fits, features="a0", statistics="n"))
+    |       |      2SLS |    LIML |
+    |:------|----------:|--------:|
+    |       | IV (2SLS) |    LIML |
+    | a0    |    -0.468 |  -0.468 |
+    |       |   (0.068) | (0.068) |
+    | n     |     2,000 |   2,000 |
+    <BLANKLINE>
+    Output next_x0. Standard errors in brackets.
+    """
+    if digits < 0 or digits > 12:
+        raise InputError(f"a table has {digits} digits; expected 0 to 12")
+    if isinstance(fits, Mapping):
+        names, fits = [*fits], [*fits.values()]
+    loaded = [_loaded(one) for one in ([fits] if isinstance(fits, Fit) else fits)]
+    if not loaded:
+        raise InputError("a table needs at least one fit")
+    named = [str(name) for name in names] or [f"({i + 1})" for i in range(len(loaded))]
+    if len(named) != len(loaded):
+        raise InputError(f"{len(named)} names are given for {len(loaded)} fits")
+    shown = _common_outputs(loaded, outputs, named)
+    words = _words(statistics, STATISTICS, "statistic")
+    asked = _words(beside, BESIDE, "column beside a fit")
+    columns = [
+        column
+        for name, fit in zip(named, loaded, strict=True)
+        for column in _columns(name, fit, shown, asked, words)
+    ]
+    rows = tuple(dict.fromkeys(f for column in columns for f in column.features))
+    rows = (*(f for f in rows if f != "1"), *(f for f in rows if f == "1"))
+    rows = match_columns(features, rows, "feature") if features else rows
+    return Table(tuple(columns), shown, rows, words, stars, digits)
+
+
+def rounded(value: float, digits: int) -> str:
+    """Return a number with `digits` after the point, or two that count where it is small."""
+    if not np.isfinite(value):
+        return "-"
+    if value and abs(value) < 10.0 ** -(digits - 1):
+        return f"{value:.2g}" if abs(value) >= 1e-4 else f"{value:.1e}"
+    return f"{value:,.{digits}f}"
+
+
+def _loaded(one: Any) -> Fit:
+    if isinstance(one, Fit):
+        return one
+    if isinstance(one, str | os.PathLike):
+        return Fit.load(Path(one))
+    raise InputError(f"a table is made of fits; found {type(one).__name__}")
+
+
+def _words(given: Columns, known: Iterable[str], what: str) -> tuple[str, ...]:
+    """Return the words that are asked for, all of them known."""
+    words = given.split(",") if isinstance(given, str) else given
+    found = tuple(dict.fromkeys(word.strip() for word in words if word.strip()))
+    for word in found:
+        if word not in known:
+            hint = nearest(word, tuple(known)) or f"; expected {', '.join(known)}"
+            raise InputError(f"unknown {what} {word!r}{hint}")
+    return found
+
+
+def _common_outputs(fits: Sequence[Fit], asked: Columns, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the outputs that are shown; all fits must have them."""
+    first = fits[0].roles.outputs
+    shown = match_columns(asked, first, "output") if asked else first
+    for name, fit in zip(names, fits, strict=True):
+        own = fit.roles.outputs
+        if not set(shown) <= set(own) or (not asked and set(own) != set(first)):
+            raise InputError(
+                f"the fits of a table have different outputs: {names[0]} has {', '.join(first)}, "
+                f"{name} has {', '.join(own)}; choose common ones with outputs (--output)"
+            )
+    return shown
+
+
+def _columns(
+    name: str, fit: Fit, shown: Sequence[str], beside: Sequence[str], words: Sequence[str]
+) -> list[Column]:
+    """Return the column of a fit and those beside it."""
+    at, estimate = [fit.roles.outputs.index(output) for output in shown], fit.estimate
+    freedoms = estimate.freedoms
+    df = np.full(estimate.W.shape, np.inf) if freedoms is None else freedoms
+    below = {word: STATISTICS[word][1](fit, shown) for word in words}
+    title = METHOD_TITLES.get(fit.method, fit.method)
+    make = partial(_column, name, at=at)
+    found = [make(title, estimate.design.phi_names, estimate.W, estimate.se, df, below)]
+    only_n = {word: below[word] if word in ("n", "episodes", "clusters") else {} for word in words}
+    for word in beside:
+        if word == "least-squares" and fit.method != "least-squares":
+            W, se = fit.baseline.W, fit.baseline.se
+            found.append(make(BESIDE[word], estimate.design.phi_names, W, se, df, only_n))
+        reduced = None if fit.inference is None else fit.inference.reduced_form
+        if word == "reduced-form" and reduced is not None:
+            df = np.full(reduced.W.shape, np.min(df))
+            parts = (reduced.names, reduced.W, reduced.se, df, only_n)
+            found.append(make(BESIDE[word], *parts))
+    return found
+
+
+def _column(
+    name: str,
+    title: str,
+    features: tuple[str, ...],
+    W: Floats,
+    se: Floats,
+    df: Floats,
+    below: dict[str, dict[str, str]],
+    *,
+    at: Sequence[int],
+) -> Column:
+    W, se, df = W[at], se[at], df[at]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.abs(W / se)
+    p = np.where(np.isinf(df), 2 * special.ndtr(-t), 2 * special.stdtr(df, -t))
+    return Column(name, title, features, W, se, p, below)
+
+
+def _by_output(text: str, shown: Sequence[str]) -> dict[str, str]:
+    return dict.fromkeys(shown, text)
+
+
+def _p_values(names: Sequence[str], fit: Fit, shown: Sequence[str]) -> dict[str, str]:
+    """Return the p-values of the first of these tests that there is, by output."""
+    if fit.inference is None:
+        return {}
+    tests = fit.diagnostics.by_output
+    found = next((tests[name] for name in names if tests.get(name) is not None), None)
+    outputs = fit.diagnostics.outputs
+    pairs = zip(outputs, found or (), strict=False)
+    return {output: f"{test.p_value:.3f}" for output, test in pairs if output in shown}
+
+
+def _first_stage(fit: Fit, shown: Sequence[str]) -> dict[str, str]:
+    """Return the F of the first stage: robust where errors are, of all actions together."""
+    if fit.inference is None or fit.method == "least-squares":
+        return {}
+    d = fit.diagnostics
+    if d.kleibergen_paap is not None:
+        value: float | None = d.kleibergen_paap.f
+    else:
+        value = d.cragg_donald
+    return {} if value is None else _by_output(f"{value:,.1f}", shown)
+
+
+def _r2(fit: Fit, shown: Sequence[str]) -> dict[str, str]:
+    if not fit.has_moments:
+        return {}
+    y = list(fit.moments.design.y_columns)
+    total = np.diag(fit.moments.scatter)[y] / fit.moments.weight
+    share = 1 - np.diag(fit.estimate.noise_cov) / np.where(total > 0, total, np.inf)
+    pairs = zip(fit.roles.outputs, share, strict=True)
+    return {output: f"{value:.3f}" for output, value in pairs if output in shown}
+
+
+def _clusters(fit: Fit, shown: Sequence[str]) -> dict[str, str]:
+    counts = fit.estimate.W_cov.clusters if fit.inference is not None else ()
+    text = ", ".join(f"{count:,} by {column}" for column, count in counts)
+    return _by_output(text, shown)
+
+
+def _errors(fit: Fit, shown: Sequence[str]) -> dict[str, str]:
+    if fit.inference is None:
+        return {}
+    found = fit.estimate.W_cov
+    by = f" by {', '.join(c for c, _ in found.clusters)}" if found.clusters else ""
+    return _by_output(found.kind + by, shown)
+
+
+Below = Callable[[Fit, Sequence[str]], dict[str, str]]
+STATISTICS: dict[str, tuple[str, Below]] = {
+    "n": ("n", lambda fit, shown: _by_output(f"{fit.estimate.n:,}", shown)),
+    "episodes": (
+        "episodes",
+        lambda fit, shown: _by_output(f"{fit.counts.episodes:,}", shown),
+    ),
+    "clusters": ("clusters", _clusters),
+    "f": ("first-stage F", _first_stage),
+    "j": ("overidentification p", partial(_p_values, ("hansen_j", "sargan"))),
+    "endogeneity": ("Wu-Hausman p", partial(_p_values, ("robust_wu_hausman", "wu_hausman"))),
+    "r2": ("R2", _r2),
+    "verdict": (
+        "instruments",
+        lambda fit, shown: _by_output(fit.verdict.word if fit.verdict else "", shown),
+    ),
+    "errors": ("standard errors", _errors),
+}
+"""Title of each statistic below the coefficients, and its text by output."""

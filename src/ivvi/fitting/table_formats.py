@@ -1,0 +1,175 @@
+"""A grid of text as Markdown, LaTeX, HTML or CSV."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Line = tuple[str, list[str]]
+"""The name of a row, and its cells."""
+
+LATEX = {
+    "\\": r"\textbackslash{}",
+    **{sign: "\\" + sign for sign in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"$<$",
+    ">": r"$>$",
+}
+"""Signs that mean something else to LaTeX."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Cells of a table, as text.
+
+    Attributes
+    ----------
+    heads
+        The names of the columns, and what each is.
+    panels
+        For each output its name, its coefficients, and the statistics below them.
+    foot
+        The statistics that all outputs share.
+    note
+        What is said below the table.
+    """
+
+    heads: list[list[str]]
+    panels: list[tuple[str, list[Line], list[Line]]]
+    foot: list[Line]
+    note: str
+
+    @property
+    def one(self) -> str:
+        """The name of the output, where there is one alone."""
+        return self.panels[0][0] if len(self.panels) == 1 else ""
+
+    @property
+    def told(self) -> str:
+        """The note, with the name of the output where no panel says it."""
+        return f"Output {self.one}. {self.note}" if self.one else self.note
+
+    def lines(self) -> list[Line]:
+        """Return all rows but the first head, one after another."""
+        width = len(self.heads[0])
+        found: list[Line] = [("", self.heads[1])]
+        for output, coefficients, statistics in self.panels:
+            title: list[Line] = [] if self.one else [(f"output {output}", [""] * width)]
+            found += [*title, *coefficients, *statistics]
+        return found + self.foot
+
+
+def markdown(grid: Grid) -> str:
+    """Return a Markdown table whose columns are aligned."""
+    rows = [("", grid.heads[0]), *grid.lines()]
+    text = [[name, *cells] for name, cells in rows]
+    text = [[cell.replace("|", "\\|") for cell in line] for line in text]
+    widths = [max(5, *(len(line[i]) for line in text)) for i in range(len(text[0]))]
+    rule = [":" + "-" * (widths[0] + 1), *("-" * (w + 1) + ":" for w in widths[1:])]
+    shown = [
+        "| "
+        + " | ".join(
+            cell.ljust(w) if i == 0 else cell.rjust(w)
+            for i, (cell, w) in enumerate(zip(line, widths, strict=True))
+        )
+        + " |"
+        for line in text
+    ]
+    return "\n".join([shown[0], "|" + "|".join(rule) + "|", *shown[1:], "", grid.told])
+
+
+def latex(grid: Grid) -> str:
+    """Return a LaTeX ``tabular`` with the rules of booktabs."""
+    width = len(grid.heads[0])
+    lines = [r"% \usepackage{booktabs}", rf"\begin{{tabular}}{{l{'c' * width}}}", r"\toprule"]
+    lines += [_latex_row("", head) for head in grid.heads]
+    for output, coefficients, statistics in grid.panels:
+        lines.append(r"\midrule")
+        if not grid.one:
+            title = rf"\emph{{Output {_latex_text(output)}}}"
+            lines += [rf"\multicolumn{{{width + 1}}}{{l}}{{{title}}} \\", r"\addlinespace"]
+        lines += [_latex_row(*line) for line in coefficients]
+        lines += [r"\addlinespace"] if statistics else []
+        lines += [_latex_row(*line) for line in statistics]
+    lines += [r"\midrule"] if grid.foot else []
+    lines += [_latex_row(*line) for line in grid.foot]
+    told = rf"\footnotesize {_latex_text(grid.told)}"
+    lines += [r"\bottomrule", rf"\multicolumn{{{width + 1}}}{{l}}{{{told}}} \\"]
+    return "\n".join([*lines, r"\end{tabular}"])
+
+
+def _latex_row(name: str, cells: list[str]) -> str:
+    return " & ".join(_latex_text(cell) for cell in (name, *cells)) + r" \\"
+
+
+def _latex_text(text: str) -> str:
+    escaped = "".join(LATEX.get(sign, sign) for sign in text)
+    escaped = re.sub(r"\*+", lambda stars: f"$^{{{stars[0]}}}$", escaped)
+    negative = escaped.startswith("-") and escaped[1:2].isdigit()
+    return f"$-${escaped[1:]}" if negative else escaped
+
+
+STYLE = """
+.ivvi-table{border-collapse:collapse;font-variant-numeric:tabular-nums;
+border-top:2px solid;border-bottom:2px solid;margin:.5em 0}
+.ivvi-table th,.ivvi-table td{padding:.15em .9em;text-align:right;border:0;background:none}
+.ivvi-table th:first-child,.ivvi-table td:first-child{text-align:left}
+.ivvi-table thead tr:last-child th{border-bottom:1px solid;font-weight:normal}
+.ivvi-table .panel td{font-style:italic;text-align:left;padding-top:.7em}
+.ivvi-table .below td{border-top:1px solid}
+.ivvi-table tfoot td{text-align:left;font-size:85%;border-top:1px solid}
+""".replace("\n", "")
+
+
+def html_page(grid: Grid) -> str:
+    """Return an HTML table with its own style."""
+    width = len(grid.heads[0]) + 1
+    heads = "".join(_html_row("", head, "th") for head in grid.heads)
+    body = ""
+    for output, coefficients, statistics in grid.panels:
+        if not grid.one:
+            body += (
+                f'<tr class="panel"><td colspan="{width}">output {html.escape(output)}</td></tr>'
+            )
+        body += "".join(_html_row(*line) for line in coefficients)
+        body += "".join(_html_row(*line) for line in statistics)
+    for i, line in enumerate(grid.foot):
+        body += _html_row(*line, kind=' class="below"' if i == 0 else "")
+    foot = f'<tr><td colspan="{width}">{html.escape(grid.told)}</td></tr>'
+    return (
+        f'<style>{STYLE}</style><table class="ivvi-table"><thead>{heads}</thead>'
+        f"<tbody>{body}</tbody><tfoot>{foot}</tfoot></table>"
+    )
+
+
+def _html_row(name: str, cells: list[str], tag: str = "td", kind: str = "") -> str:
+    inside = "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in (name, *cells))
+    return f"<tr{kind}>{inside}</tr>"
+
+
+def csv_text(grid: Grid) -> str:
+    """Return the table as CSV; the output is a column where there are several."""
+    target = io.StringIO()
+    writer = csv.writer(target, lineterminator="\n")
+    for head in grid.heads:
+        writer.writerow(["output", "", *head])
+    for output, coefficients, statistics in grid.panels:
+        for name, cells in [*coefficients, *statistics]:
+            writer.writerow([output, name, *cells])
+    for name, cells in grid.foot:
+        writer.writerow([grid.one, name, *cells])
+    return target.getvalue().rstrip("\n")
+
+
+FORMATS: dict[str, Callable[[Grid], str]] = {
+    "markdown": markdown,
+    "latex": latex,
+    "html": html_page,
+    "csv": csv_text,
+}
+"""How a grid is written, by the word of the format."""

@@ -1,0 +1,162 @@
+"""JIVE1, IJIVE and UJIVE: against their definitions, published digits, and many instruments."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ivvi
+from ivvi import InputError
+from ivvi.estimators.registry import make_method
+from ivvi.features.design import build_design
+from ivvi.moments import compute_moments
+
+DATA = Path(__file__).parents[3] / "shared" / "data" / "iv"
+pytestmark = pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
+
+
+def make_rows(rows=400, groups=25, seed=0):
+    rng = np.random.default_rng(seed)
+    g, u = rng.integers(groups, size=rows), rng.normal(size=rows)
+    x = rng.normal(size=rows) + 3
+    a = rng.normal(size=groups)[g] + u + rng.normal(size=rows) + 0.3 * x
+    y = -0.5 * a + 0.2 * x + u + rng.normal(size=rows)
+    z = {f"z{k}": (g == k).astype(float) for k in range(1, groups)}
+    return {"x": x, "a": a, "y": y, "w": rng.integers(1, 3, size=rows).astype(float), **z}
+
+
+def by_hand(rows, kind):
+    """Return the coefficient of a and its standard error by matrices of all rows."""
+    y, a = rows["y"], rows["a"]
+    w = np.column_stack([np.ones(len(y)), rows["x"]])
+    psi = np.column_stack([w, *(v for k, v in rows.items() if k.startswith("z"))])
+    H, H_w = (m @ np.linalg.pinv(m) for m in (psi, w))
+    h, low = np.diag(H), np.diag(H_w)
+    D, left = a - H_w @ a, a - H @ a
+    if kind == "ujive":
+        P = (H - H_w) @ a - (h - low) / (1 - h) * left
+    else:
+        t = left / (1 - h + (low if kind == "ijive" else 0))
+        P = D - (t - H_w @ t)
+    b = (P @ y) / (P @ a)
+    e = y - H_w @ y - b * D
+    return b, np.sqrt(np.sum((P * e) ** 2)) / abs(P @ a)
+
+
+def open_log(rows, **more):
+    columns = {"state": "x", "action": "a", "instrument": "z*", "next_state": "y"}
+    return ivvi.read_logs(rows, **columns | more)
+
+
+@pytest.mark.parametrize("kind", ["ujive", "ijive", "jive1"])
+def test_the_estimates_are_those_of_the_definition(kind):
+    rows = make_rows()
+    fit = ivvi.estimate(open_log(rows), method=kind)
+    at = fit.estimate.design.phi_names.index("a")
+    expected, se = by_hand(rows, kind)
+    assert fit.W[0, at] == pytest.approx(expected, rel=1e-9)
+    assert fit.se[0, at] == pytest.approx(se, rel=1e-9)
+    given = np.column_stack([np.ones(400), rows["x"]])
+    rest = np.linalg.lstsq(given, rows["y"] - expected * rows["a"], rcond=None)[0]
+    np.testing.assert_allclose(fit.W[0, :2], rest, rtol=1e-8)
+    assert np.isfinite(fit.se).all()
+
+
+def test_weights_count_rows():
+    rows = make_rows()
+    weighted = ivvi.estimate(open_log(rows, weight="w"), method="liml", se="robust")
+    assert np.isfinite(ivvi.estimate(open_log(rows, weight="w"), method="ujive").se).all()
+    assert weighted.estimate.n == 400
+
+
+def test_many_instruments_bias_two_stages_and_not_the_jackknife():
+    """Means over 30 logs; truth -0.5, within four standard errors of the mean."""
+    found = {"exact": [], "ujive": []}
+    for seed in range(30):
+        log = open_log(make_rows(300, 40, seed=seed))
+        moments, _ = compute_moments(log, build_design(log, "linear"))
+        for method, values in found.items():
+            values.append(make_method(method).solve(moments, log).W[0, 2])
+    mean = {method: np.mean(values) for method, values in found.items()}
+    error = {method: np.std(values) / np.sqrt(30) for method, values in found.items()}
+    assert mean["exact"] > -0.5 + 5 * error["exact"]
+    assert abs(mean["ujive"] + 0.5) < 4 * error["ujive"]
+
+
+def dummies(values, name, but=0):
+    return {f"{name}{v}": (values == v) * 1.0 for v in sorted(set(values.tolist()))[but:]}
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the data are not here")
+def test_alaska_has_the_published_digits():
+    frame = pytest.importorskip("pandas").read_parquet(DATA / "angrist_krueger_1980.parquet")
+    frame = frame[frame.sob == "AK"]
+    year, quarter = frame.yob.to_numpy(), frame.qob.astype(str).to_numpy()
+    z = {
+        f"z{q}{v}": (quarter == q) * d
+        for q in ("Q2", "Q3", "Q4")
+        for v, d in dummies(year, "").items()
+    }
+    x = dummies(year, "x", 1)
+    rows = {"y": frame.lwage.to_numpy(float), "a": frame.education.to_numpy(float), **x, **z}
+    fit = ivvi.estimate(open_log(rows, state="x*"), method="ujive", se="robust")
+    at = fit.estimate.design.phi_names.index("a")
+    assert fit.W[0, at] == pytest.approx(0.090491169, abs=5e-10)
+    assert fit.se[0, at] == pytest.approx(0.211386425, abs=5e-10)
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not DATA.exists(), reason="the data are not here")
+def test_patents_have_the_published_digits():
+    frame = pytest.importorskip("pandas").read_parquet(DATA / "fhl.parquet").iloc[:1000]
+    x = dummies(frame.gau.astype(str).to_numpy(), "x", 1)
+    z = dummies(frame.examiner.astype(str).to_numpy(), "z")
+    known = {values.tobytes() for values in x.values()}
+    z = {name: values for name, values in z.items() if values.tobytes() not in known}
+    y = frame.ln_total_patents_appl.to_numpy(float)
+    rows = {"y": y, "a": frame.dallowed.to_numpy(float), **x, **z}
+    log = open_log(rows, state="x*")
+    moments, _ = compute_moments(log, build_design(log, "linear"))
+    fit = make_method("ujive").solve(moments, log)
+    at = moments.design.phi_names.index("a")
+    assert fit.W[0, at] == pytest.approx(2.452386784, abs=5e-10)
+    assert fit.se[0, at] == pytest.approx(2.151379876, abs=5e-10)
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not DATA.exists(), reason="the data are not here")
+def test_table_v_has_the_published_digits():
+    """Angrist and Krueger's 30 instruments, with the years absorbed."""
+    frame = pytest.importorskip("pandas").read_parquet(DATA / "angrist_krueger_1980.parquet")
+    year, quarter = frame.yob.to_numpy(), frame.qob.astype(str).to_numpy()
+    z = {
+        f"z{q}{v}": (quarter == q) * d
+        for q in ("Q1", "Q2", "Q3")
+        for v, d in dummies(year, "").items()
+    }
+    rows = {"y": frame.lwage.to_numpy(float), "a": frame.education.to_numpy(float), "yob": year}
+    log = open_log(rows | z, state=())
+    published = {
+        ("exact", "unadjusted"): (0.0891154613, 0.0161098202),
+        ("exact", "robust"): (0.0891154613, 0.0162120317),
+        ("liml", "unadjusted"): (0.0928764165, 0.0177441446),
+    }
+    for (method, kind), (expected, se) in published.items():
+        errors = ivvi.StandardErrors(kind, debiased=False)
+        fit = ivvi.estimate(log, method=method, absorb="yob", se=errors)
+        assert fit.W[0, 1] == pytest.approx(expected, abs=5e-11)
+        assert fit.se[0, 1] == pytest.approx(se, abs=5e-11)
+
+
+def test_what_a_jackknife_cannot_do_is_refused():
+    rows = make_rows(100, 5)
+    with pytest.raises(InputError, match="its standard errors are robust"):
+        ivvi.estimate(open_log(rows), method="ujive", se="unadjusted")
+    shard = ivvi.estimate(open_log(rows), episodes=True).shard
+    with pytest.raises(InputError, match="ujive"):
+        ivvi.estimate(shard, method="ujive")
+    with pytest.raises(InputError, match="unknown method 'ujiv'"):
+        ivvi.estimate(open_log(rows), method="ujiv")
+    alone = {**rows, **{f"z{k}": np.eye(100)[k] for k in range(1, 99)}}
+    with pytest.raises(InputError):
+        ivvi.estimate(open_log(alone), method="ujive", se="robust")

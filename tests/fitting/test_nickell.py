@@ -1,0 +1,117 @@
+"""Lagged states and absorbed effects: the bias is told, and taken out."""
+
+import json
+
+import numpy as np
+import pytest
+
+import ivvi
+from helpers import run, write_table
+from ivvi import InputError
+
+pytestmark = pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
+TRUTH = {"x": 0.5, "a": -0.5}
+
+
+def make_panel(units, steps, seed):
+    """x' = 0.5 x - 0.5 a + alpha + e, with alpha in everything and a confounder of one step."""
+    rng = np.random.default_rng(seed)
+    alpha = rng.normal(size=units)
+    x = 2 * alpha + rng.normal(size=units)
+    columns = {name: np.empty((units, steps + 1)) for name in ("episode", "step", "x", "a", "z")}
+    for t in range(steps + 1):
+        e, z = rng.normal(size=(2, units))
+        a = 0.8 * z + 0.5 * e + rng.normal(size=units) + alpha
+        for name, values in zip(columns, (np.arange(units), t, x, a, z), strict=True):
+            columns[name][:, t] = values
+        x = 0.5 * x - 0.5 * a + alpha + e
+    rows = {name: values.ravel() for name, values in columns.items()}
+    return rows | {"episode": rows["episode"].astype(int), "step": rows["step"].astype(int)}
+
+
+def open_log(rows):
+    return ivvi.read_logs(rows, state="x", action="a", instrument="z")
+
+
+def slope(fit, name):
+    return fit.W[0, fit.estimate.design.phi_names.index(name)]
+
+
+def test_the_bias_is_estimated_and_taken_out():
+    log = open_log(make_panel(800, 16, seed=1))
+    plain = ivvi.estimate(log, absorb="episode")
+    se = plain.se[0, plain.estimate.design.phi_names.index("x")]
+    bias = slope(plain, "x") - TRUTH["x"]
+    assert bias < -5 * se
+    at = plain.estimate.design.phi_names.index("x")
+    assert plain.nickell.bias[0, at] == pytest.approx(bias, rel=0.35)
+    assert any("Nickell bias" in text and "--half-panel" in text for text in plain.warnings)
+    corrected = ivvi.estimate(log, absorb="episode", half_panel=True)
+    assert abs(slope(corrected, "x") - TRUTH["x"]) < 0.35 * abs(bias) + 4 * se
+    assert slope(corrected, "x") == pytest.approx(slope(plain, "x") - plain.nickell.bias[0, at])
+    assert not any("Nickell" in text for text in corrected.warnings)
+    assert "taken out" in corrected.summary()
+
+
+def test_halving_is_fitting_effects_of_halves():
+    rows = make_panel(60, 9, seed=2)
+    log = open_log(rows)
+    plain = ivvi.estimate(log, absorb="episode")
+    halves = {**rows, "half": 2 * rows["episode"] + (rows["step"] >= 4)}
+    other = ivvi.estimate(open_log(halves), absorb="half")
+    for name in ("x", "a"):
+        at = plain.estimate.design.phi_names.index(name)
+        assert plain.nickell.bias[0, at] == pytest.approx(slope(other, name) - slope(plain, name))
+
+
+def test_nothing_is_said_where_there_is_no_lagged_state():
+    rows = make_panel(50, 6, seed=3)
+    rows["y"] = np.random.default_rng(0).normal(size=len(rows["x"]))
+    log = ivvi.read_logs(rows, state="x", action="a", instrument="z", next_state="y")
+    assert ivvi.estimate(log, absorb="episode").nickell is None
+    with pytest.raises(InputError, match="half-panel jackknife is for absorbed effects of the"):
+        ivvi.estimate(log, absorb="episode", half_panel=True)
+    with pytest.raises(InputError, match="give absorb too"):
+        ivvi.estimate(log, half_panel=True)
+
+
+def test_episodes_that_are_too_short_are_told():
+    log = open_log(make_panel(300, 2, seed=4))
+    fit = ivvi.estimate(log, absorb="episode")
+    assert any("too few to halve" in text for text in fit.warnings)
+    with pytest.raises(InputError, match="2 steps: use differences"):
+        ivvi.estimate(log, absorb="episode", half_panel=True)
+
+
+def test_a_unit_has_its_own_constant(tmp_path):
+    rows = make_panel(40, 12, seed=5)
+    fit = ivvi.estimate(open_log(rows), absorb="episode")
+    one = fit.of_unit(episode=7)
+    effect = fit.effects[0][7][0]
+    assert one.W[0, 0] == pytest.approx(fit.W[0, 0] + effect)
+    state, action = np.array([[0.3]]), np.array([[0.1]])
+    gap = one.model.mean(state, action) - fit.model.mean(state, action)
+    assert gap[0, 0] == pytest.approx(effect)
+    with pytest.raises(InputError, match="no effects of 'year'"):
+        fit.of_unit(year=3)
+    with pytest.raises(InputError, match="no effect of 99"):
+        fit.of_unit(episode=99)
+    with pytest.raises(InputError, match="no absorbed effects"):
+        ivvi.estimate(open_log(rows)).of_unit(episode=7)
+
+
+def test_the_shell_plans_for_a_unit(tmp_path):
+    path = write_table(make_panel(40, 12, seed=5), tmp_path / "panel.parquet")
+    columns = ("--state", "x", "--action", "a", "--instrument", "z")
+    facts, model = tmp_path / "fit.json", tmp_path / "model"
+    absorbed = ("--absorb", "episode", "--half-panel")
+    done = run("fit", path, *columns, *absorbed, "--out", model, "--json", facts)
+    assert done.code == 0, done
+    assert json.loads(facts.read_text())["nickell"]["corrected"] is True
+    problem = ("--reward", "quadratic:weight=1,target=0", "--horizon", 3, "--action-low", -1)
+    problem = (*problem, "--action-high", 1, "--method", "value-iteration")
+    done = run("plan", model, *problem, "--unit", "episode=7", "--out", tmp_path / "policy")
+    assert done.code == 0, done
+    done = run("plan", model, *problem, "--unit", "7", "--out", tmp_path / "other")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "expected COLUMN=VALUE" in done.err

@@ -1,0 +1,184 @@
+"""Tables of fits: numbers, formats and what is refused."""
+
+import csv
+import io
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+import ivvi
+from helpers import run
+from ivvi import InputError
+
+FORMATS = ("markdown", "latex", "html", "csv")
+
+
+@pytest.fixture(scope="module")
+def log():
+    return ivvi.make_env("linear", dim=2).collect(episodes=40, horizon=30, seed=3)
+
+
+@pytest.fixture(scope="module")
+def fits(log):
+    robust = ivvi.estimate(log, method="liml", se="robust")
+    return {"2SLS": ivvi.estimate(log), "50% & more_x": robust}
+
+
+def rows_of(table, kind="csv"):
+    return list(csv.reader(io.StringIO(table.to(kind))))
+
+
+def test_cells_are_the_numbers_of_the_fits(fits):
+    table = ivvi.table(fits, beside="least-squares,reduced-form", digits=6)
+    rows = rows_of(table)
+    heads = list(zip(rows[0][2:], rows[1][2:], strict=True))
+    fit = fits["2SLS"]
+    i, j = fit.roles.outputs.index("next_x1"), fit.estimate.design.phi_names.index("a0")
+    at = next(k for k, row in enumerate(rows) if row[:2] == ["next_x1", "a0"])
+    iv, ls = 2 + heads.index(("2SLS", "IV (2SLS)")), 2 + heads.index(("2SLS", "LS"))
+    assert float(rows[at][iv]) == pytest.approx(fit.W[i, j], abs=1e-6)
+    assert float(rows[at + 1][iv].strip("()")) == pytest.approx(fit.se[i, j], abs=1e-6)
+    assert float(rows[at][ls]) == pytest.approx(fit.baseline.W[i, j], abs=1e-6)
+    assert rows[at][2 + heads.index(("2SLS", "reduced form"))] == ""
+
+
+def test_the_reduced_form_is_the_regression_on_the_instruments(log):
+    linearmodels = pytest.importorskip("linearmodels.iv")
+    batch = log.to_batch(episodes=True)
+    psi = np.column_stack([np.ones(len(batch)), batch.x, batch.z])
+    for kind in ("unadjusted", "robust", "clustered"):
+        fit = ivvi.estimate(log, se=ivvi.StandardErrors(kind, debiased=False))
+        options = {"clusters": batch.episode} if kind == "clustered" else {}
+        peer = linearmodels.IV2SLS(batch.y[:, 1], psi, None, None).fit(cov_type=kind, **options)
+        found = fit.inference.reduced_form
+        assert found.names == ("1", "x0", "x1", "z0", "z1")
+        assert found.excluded == ("z0", "z1")
+        np.testing.assert_allclose(found.W[1], peer.params, rtol=1e-10)
+        np.testing.assert_allclose(found.se[1], peer.std_errors, rtol=1e-10)
+        assert "reduced form" in fit.summary()
+        assert fit.to_json()["reduced_form"]["se"][1] == found.se[1].tolist()
+
+
+@pytest.mark.filterwarnings("ignore:collinear")
+def test_the_reduced_form_of_collinear_instruments_has_no_standard_error(log):
+    rows = {name: log.to_arrow().column(name).to_numpy() for name in log.roles.columns}
+    rows["z2"] = rows["z0"] + rows["z1"]
+    found = ivvi.estimate(ivvi.read_logs(rows), se="robust").inference.reduced_form
+    told = dict(zip(found.names, found.se[0], strict=True))
+    assert np.isnan([told["z0"], told["z1"], told["z2"]]).all()
+    assert np.isfinite([told["1"], told["x0"], told["x1"]]).all()
+
+
+def test_a_saved_fit_gives_the_same_table(fits, tmp_path):
+    fits["2SLS"].save(tmp_path / "model")
+    beside = ("least-squares", "reduced-form")
+    again = ivvi.table([tmp_path / "model"], beside=beside)
+    assert again.to_csv() == ivvi.table([fits["2SLS"]], beside=beside).to_csv()
+
+
+def test_stars_are_given_only_when_asked_for(fits):
+    assert "*" not in ivvi.table(fits).to_csv()
+    starred = ivvi.table(fits, stars=True)
+    for row in starred.records():
+        stars = sum(row["p_value"] < level for level in (0.01, 0.05, 0.1))
+        assert starred._starred(row["p_value"]) == "*" * stars
+    assert "*** p < 0.01" in starred.to_markdown()
+
+
+def test_markdown_has_the_same_number_of_cells_in_every_row(fits):
+    lines = ivvi.table({"a|b": fits["2SLS"]}, stars=True).to_markdown().splitlines()
+    cells = {len(re.split(r"(?<!\\)\|", line)) for line in lines if line.startswith("|")}
+    assert cells == {4}
+
+
+def test_latex_is_well_formed(fits):
+    text = ivvi.table(fits, beside="reduced-form", stars=True).to_latex()
+    columns = len(re.search(r"\{tabular\}\{(l c*|lc*)\}", text)[1])
+    for line in text.splitlines():
+        if line.endswith(r"\\") and "multicolumn" not in line:
+            assert len(re.split(r"(?<!\\)&", line)) == columns
+    assert text.count("{") == text.count("}")
+    assert r"50\% \& more\_x" in text
+    assert text.count("$") % 2 == text.count(r"\$") % 2 == 0
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX here")
+def test_latex_compiles(fits, tmp_path):
+    body = ivvi.table(fits, beside="least-squares,reduced-form", stars=True).to_latex()
+    head = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
+    (tmp_path / "table.tex").write_text(f"{head}{body}\n\\end{{document}}\n")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (tmp_path / "table.pdf").stat().st_size > 1000
+
+
+def test_html_shows_in_a_notebook_and_escapes_names(fits):
+    text = ivvi.table(fits)._repr_html_()
+    assert "50% &amp; more_x" in text
+    rows = re.findall(r"<tr.*?</tr>", text)
+    assert len({len(re.findall(r"<t[dh]>", row)) for row in rows if "colspan" not in row}) == 1
+
+
+def test_chosen_outputs_features_and_statistics(fits):
+    table = ivvi.table(fits, outputs="next_x1", features=["a*"], statistics="n,verdict")
+    assert [row[1] for row in rows_of(table)[2:]] == ["a0", "", "a1", "", "n", "instruments"]
+    assert set(table.to_frame().output) == {"next_x1"}
+
+
+def test_small_numbers_keep_digits(log):
+    rows = {name: log.to_arrow().column(name).to_numpy() for name in log.roles.columns}
+    rows["a0"] = rows["a0"] * 1e5
+    fit = ivvi.estimate(ivvi.read_logs(rows))
+    cells = [row[2] for row in rows_of(ivvi.table(fit, features="a0"))]
+    assert not any(re.fullmatch(r"-?0\.0+", cell.strip("()")) for cell in cells)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"statistics": "nn"}, "unknown statistic 'nn'"),
+        ({"beside": "ols"}, "unknown column beside a fit 'ols'"),
+        ({"names": ["one"]}, "1 names are given for 2 fits"),
+        ({"outputs": "next_x9"}, "next_x9"),
+        ({"features": "q"}, "'q'"),
+        ({"digits": -1}, "-1 digits"),
+    ],
+)
+def test_bad_options_are_refused(fits, options, words):
+    with pytest.raises(InputError, match=re.escape(words)):
+        ivvi.table(list(fits.values()), **options)
+
+
+def test_a_table_of_nothing_and_of_other_things_is_refused(fits):
+    with pytest.raises(InputError, match="at least one fit"):
+        ivvi.table([])
+    with pytest.raises(InputError, match="found int"):
+        ivvi.table([3])
+    with pytest.raises(InputError, match="unknown table format 'latx'"):
+        ivvi.table(fits).to("latx")
+
+
+def test_the_shell_prints_and_writes_tables(log, fits, tmp_path):
+    other = ivvi.make_env("linear", dim=1).collect(episodes=20, horizon=20, seed=1)
+    for name, fit in (("one", fits["2SLS"]), ("two", fits["50% & more_x"])):
+        fit.save(tmp_path / name)
+    ivvi.estimate(other).save(tmp_path / "other")
+    both = (tmp_path / "one", tmp_path / "two")
+    done = run("table", *both, "--beside", "least-squares", "--json", tmp_path / "t.json")
+    assert done.code == 0, done
+    assert done.out.splitlines()[0].split("|")[2].strip() == "one"
+    assert json.loads((tmp_path / "t.json").read_text())["statistics"][0]["fit"] == "one"
+    done = run("table", *both, "--format", "latex", "--out", tmp_path / "t.tex")
+    assert done.code == 0, done
+    assert (tmp_path / "t.tex").read_text().count("tabular") == 2
+    done = run("table", tmp_path / "one", tmp_path / "other", "--out", tmp_path / "u.tex")
+    assert done.code == 2
+    assert "the fits of a table have different outputs" in done.err
+    assert len(done.err.strip().splitlines()) == 1
+    assert not (tmp_path / "u.tex").exists()
