@@ -39,10 +39,10 @@ def row_weights(request):
     return np.random.default_rng(12).uniform(0.2, 4, 700) if request.param else None
 
 
-def corrected(estimate, debiased=True):
+def corrected(method, moments, debiased=True):
     """Return the estimate with unadjusted errors, corrected for small samples or not."""
     errors = Resolved(StandardErrors(debiased=debiased), "unadjusted")
-    return with_errors(estimate, errors, None, None)
+    return with_errors(method.solve(moments), errors, None, moments)
 
 
 def peer_2sls(data, output, weight=None, *, debiased=True, ols=False):
@@ -58,7 +58,7 @@ def peer_2sls(data, output, weight=None, *, debiased=True, ols=False):
 
 @pytest.mark.parametrize("debiased", [False, True])
 def test_exact_against_linearmodels(data, weight, debiased, moments_of):
-    fit = corrected(Exact().solve(moments_of(*data, weight)), debiased)
+    fit = corrected(Exact(), moments_of(*data, weight), debiased)
     for output in range(2):
         peer = peer_2sls(data, output, weight, debiased=debiased)
         np.testing.assert_allclose(fit.W[output], peer.params, rtol=RTOL, atol=1e-10)
@@ -70,7 +70,7 @@ def test_exact_against_linearmodels(data, weight, debiased, moments_of):
 
 @pytest.mark.parametrize("debiased", [False, True])
 def test_least_squares_against_linearmodels_and_statsmodels(data, weight, debiased, moments_of):
-    fit = corrected(LeastSquares().solve(moments_of(*data, weight)), debiased)
+    fit = corrected(LeastSquares(), moments_of(*data, weight), debiased)
     x, a, _, y = data
     design = np.column_stack([np.ones(len(y)), x, a])
     for output in range(2):
@@ -86,7 +86,7 @@ def test_least_squares_against_linearmodels_and_statsmodels(data, weight, debias
 def test_exact_against_ivmodels(data, moments_of):
     x, a, z, y = data
     d_x, d_a = x.shape[1], a.shape[1]
-    fit = corrected(Exact().solve(moments_of(*data)))
+    fit = corrected(Exact(), moments_of(*data))
     for output in range(2):
         peer = ivmodels.KClass("tsls").fit(a, y[:, output], z, C=x)
         ours = np.r_[fit.W[output, 1 + d_x :], fit.W[output, 1 : 1 + d_x]]

@@ -324,7 +324,15 @@ def test_one_hot_leaves_the_smallest_value_out():
     assert block.names(STATE, ["u2"]) == ("u2=1", "u2=2")
     values = block(x, u[:, 2:])
     np.testing.assert_array_equal(values, u[:, 2:] == [1.0, 2.0])
-    assert block(x[:1], np.full((1, 1), 99.0)).tolist() == [[0.0, 0.0]]
+    assert block(x[:1], np.full((1, 1), 1.4)).tolist() == [[1.0, 0.0]]  # the nearest
+    assert block(x[:1], np.full((1, 1), 99.0)).tolist() == [[0.0, 1.0]]
+
+
+def test_linear_cross_adds_state_times_action():
+    phi, psi = parse_features("linear:cross")
+    assert phi == psi
+    assert phi.names(["x", "y"], ["a"]) == ("1", "x", "y", "a", "x*a", "y*a")
+    assert phi(np.array([[2.0, 3.0]]), np.array([[5.0]])).tolist() == [[1, 2, 3, 5, 10, 15]]
 
 
 def test_one_hot_refuses_a_continuous_column():

@@ -18,6 +18,9 @@ WORDS = [
     "fuller:4",
     "kclass:0.5",
     "gmm",
+    "ujive",
+    "ijive",
+    "jive1",
     "ridge",
     "lasso",
     "adaptive-lasso",
@@ -50,7 +53,7 @@ def test_every_method_is_tried() -> None:
 
 @pytest.mark.parametrize("word", WORDS)
 def test_a_fit_of_any_method_comes_back(word: str, log: ivvi.Log, tmp_path) -> None:
-    fit = ivvi.estimate(log, method=word)
+    fit = ivvi.estimate(log, method=word, se="robust" if "jive" in word else "auto")
     fit.save(tmp_path / "model")
     loaded = ivvi.load_fit(tmp_path / "model")
     assert_same(fit, loaded)

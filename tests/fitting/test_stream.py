@@ -243,3 +243,60 @@ def test_a_stream_says_where_it_cannot_keep_its_episodes(rows, monkeypatch):
     with pytest.warns(IvviWarning, match="60 episodes are too many for a stream"):
         fit = small.fit()
     assert fit.to_json()["se_kind"] == "unadjusted"
+
+
+def days(rows, length, horizon=HORIZON):
+    """Cut a log into deliveries of `length` steps of every episode."""
+    step = np.asarray(rows["step"])
+    cuts = range(0, horizon, length)
+    return [take(rows, np.flatnonzero((step >= t) & (step < t + length))) for t in cuts]
+
+
+@pytest.mark.parametrize("length", [1, 5, 7])
+@pytest.mark.parametrize("derived", [True, False], ids=["next rows", "next columns"])
+def test_a_delivery_may_hold_one_day_of_every_patient(rows, length, derived, tmp_path):
+    """Each patient's last row waits for the next day: no transition is lost, no episode new."""
+    columns = ROLES if derived else ROLES | {"next_state": "next_x*"}
+    if not derived:
+        rows = {name: np.asarray(values) for name, values in rows.items()}
+        rows |= {f"next_x{i}": np.roll(rows[f"x{i}"], -1) for i in range(2)}
+        rows = take(rows, np.flatnonzero(rows["step"] < HORIZON - 1))
+    stream = Stream(**columns)
+    for i, delivery in enumerate(days(rows, length)):
+        if i == 1:
+            order = np.random.default_rng(i).permutation(len(delivery["step"]))
+            delivery = write_table(take(delivery, order), tmp_path / f"{i}.parquet")
+        stream.partial_fit(delivery)
+        if i == 3:
+            stream.save(tmp_path / "state")
+            stream = Stream.load(tmp_path / "state")
+    whole = estimate(read_logs(rows, **columns))
+    assert stream.counts.episodes == EPISODES
+    assert stream.counts.transitions == EPISODES * (HORIZON - 1)
+    assert_same_fit(stream.fit(), whole, rtol=1e-9, atol=1e-11)
+
+
+def test_patients_who_go_on_may_miss_a_value(rows):
+    """A missing day is a gap in the patient's rows, wherever deliveries are cut."""
+    for column, row in (("a0", 4), ("x1", 5), ("x1", 59), ("z0", 110)):
+        rows = changed(rows, **{column: {row: None}})
+    stream = Stream(**ROLES, drop_missing=True).partial_fit(iter(days(rows, 5)))
+    whole = estimate(read_logs(rows, **ROLES, drop_missing=True))
+    assert_same_fit(stream.fit(), whole, rtol=1e-9, atol=1e-11)
+    with pytest.raises(DataError, match="row 4"):
+        Stream(**ROLES).partial_fit(iter(days(rows, 5)))
+
+
+def test_episodes_that_begin_anew_are_new_ones():
+    """Deliveries that each count episodes and steps from zero hold different episodes."""
+    stream = Stream(**ROLES)
+    for seed in range(3):
+        stream.partial_fit(make_rows(6, 10, seed=seed))
+    assert stream.counts.episodes == 18
+    assert stream.counts.transitions == 3 * 54
+
+
+def test_the_last_rows_of_too_many_episodes_are_given_up_with_a_warning(rows, monkeypatch):
+    monkeypatch.setattr("ivvi.fitting.open_episodes.MOST_BYTES", 2000)
+    with pytest.warns(IvviWarning, match="those of the 15 oldest are given up"):
+        Stream(**ROLES).partial_fit(iter(days(rows, 5)[:2]))

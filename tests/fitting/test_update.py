@@ -310,3 +310,46 @@ ivvi._io.replacing.{moment}"""
     assert load_fit(tmp_path / "model").moments.n == rows
     assert run("update", tmp_path / "model", new, "--again").code == 0
     assert not list(tmp_path.glob(".*"))
+
+
+# What is left of the rows
+
+
+def shifted_rows(episodes, shift, seed):
+    rows = make_rows(episodes, 10, seed=seed)
+    return rows | {"x0": rows["x0"] + shift}
+
+
+def test_small_updates_make_up_their_share_of_the_sample_and_no_more(tmp_path):
+    """Of 20,000 rows 1,500 are new: the share has the standard error of a sample of that size."""
+    model = estimate(read_logs(shifted_rows(2000, 0.0, 0), **ROLES), se="unadjusted")
+    for i in range(3):
+        model = update(model, shifted_rows(50, 1000.0, i + 1))
+    share, m = 150 / 2150, len(model.sample.x)
+    assert m > 1000
+    for rows, n in ((model.sample.x, m), (model.sample.starts, len(model.sample.starts))):
+        found = (rows[:, 0] > 500).mean()
+        assert abs(found - share) < 4 * np.sqrt(share * (1 - share) / n)
+    assert model.sample.x.shape == model.sample.y.shape
+    np.testing.assert_array_equal(np.unique(model.sample.x, axis=0).shape, model.sample.x.shape)
+
+
+def test_small_logs_are_kept_whole_by_updates(halves):
+    whole, old, new = halves
+    found = update(estimate(read_logs(old, **ROLES), se="unadjusted"), new)
+    wanted = read_logs(whole, **ROLES).sample()
+    for name in ("x", "a", "z", "y", "starts"):
+        np.testing.assert_array_equal(getattr(found.sample, name), getattr(wanted, name))
+
+
+def test_a_model_of_sums_keeps_no_rows_of_what_is_added(halves, tmp_path):
+    _, old, new = halves
+    assert run("moments", old, *OPTIONS, "--out", tmp_path / "sums").code == 0
+    made = run("fit", "--moments", tmp_path / "sums", "--out", tmp_path / "model")
+    assert made.code == 0, made
+    result = run("update", tmp_path / "model", new)
+    assert result.code == 0, result
+    assert "no rows of it are kept" in result.out
+    found = load_fit(tmp_path / "model")
+    assert found.sample is None
+    assert found.moments.n == 760

@@ -99,11 +99,11 @@ def judge(trace: Trace, W: Floats, goal: Floats, error: float, moments: Moments)
     return replace(trace, error=error)
 
 
-def judge_conditions(trace: Trace, W: Floats, found: Conditions, stable: float) -> Trace:
+def judge_conditions(trace: Trace, W: Floats, conditions: Conditions, stable: float) -> Trace:
     """Tell the same from the moment conditions alone; `stable` is the largest stable step."""
-    gap = found.gap
+    gap = conditions.gap
     trace = replace(trace, measure="moment conditions", error=gap)
-    if not (np.isfinite(W).all() and np.isfinite(gap) and found.growth < EXPLODED):
+    if not (np.isfinite(W).all() and np.isfinite(gap) and conditions.growth < EXPLODED):
         advice = (
             f"diverged: the steps must stay below about {stable:.2g} for these features; use "
             "the schedule auto, or smaller steps"

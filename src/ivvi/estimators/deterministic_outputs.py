@@ -41,11 +41,11 @@ def without_rounding(estimate: Estimate, moments: Moments) -> Estimate:
     )
 
 
-def _without(held: Covariance, exact: NDArray[np.bool_]) -> Covariance:
+def _without(W_cov: Covariance, exact: NDArray[np.bool_]) -> Covariance:
     """Return the covariance with none of the exact outputs."""
-    blocks: Floats = np.where(exact[:, None, None], 0.0, held.blocks)
-    if held.joint is None:
-        return replace(held, blocks=blocks)
-    zero = np.repeat(exact, held.blocks.shape[1])
-    joint: Floats = np.where(zero[:, None] | zero, 0.0, held.joint)
-    return replace(held, blocks=blocks, joint=joint)
+    blocks: Floats = np.where(exact[:, None, None], 0.0, W_cov.blocks)
+    if W_cov.joint is None:
+        return replace(W_cov, blocks=blocks)
+    zero = np.repeat(exact, W_cov.blocks.shape[1])
+    joint: Floats = np.where(zero[:, None] | zero, 0.0, W_cov.joint)
+    return replace(W_cov, blocks=blocks, joint=joint)

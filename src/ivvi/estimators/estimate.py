@@ -55,6 +55,10 @@ class Estimate:
         Covariance of W; None stands for the unadjusted one, noise_cov and bread.
     exact
         Outputs that are exact functions of the features; their covariance is zero.
+    lost
+        Degrees of freedom of absorbed effects.
+    taken
+        Variance that stands for a penalty's bias, (d_y, d_phi, d_phi); None without one.
     """
 
     design: Design
@@ -70,6 +74,8 @@ class Estimate:
     instruments: str = "psi"
     covariance: Covariance | None = None
     exact: tuple[str, ...] = ()
+    lost: int = 0
+    taken: Floats | None = None
 
     def __repr__(self) -> str:
         d_y, d_phi = self.W.shape
@@ -121,7 +127,7 @@ class Estimate:
         if not self.W_cov.debiased:
             return None
         clusters = [count - 1 for _, count in self.W_cov.clusters]
-        return min(clusters, default=self.n - self.W.shape[1])
+        return min(clusters, default=self.n - self.W.shape[1] - self.lost)
 
     @property
     def freedoms(self) -> Floats | None:
@@ -215,9 +221,9 @@ def solve_rows(moments: Moments, rows: Rows, basis: Floats, *, ridge: float = 0.
         right = np.linalg.svd(Phi / scale, full_matrices=True)[2]
     strong = size > RANK_TOLERANCE
     shrink = size[strong] / (size[strong] ** 2 + ridge)
-    kept = right[: len(size)][strong] / scale
-    influence = (kept.T * shrink) @ left[:, strong].T
-    bread = (kept.T * shrink**2) @ kept / moments.n
+    directions = right[: len(size)][strong] / scale
+    influence = (directions.T * shrink) @ left[:, strong].T
+    bread = (directions.T * shrink**2) @ directions / moments.n
     lost = np.vstack([right[: len(size)][~strong], right[len(size) :]]) / scale
     return finish(moments, rows, (influence @ Y).T, influence, bread, lost)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ivvi.errors import DataError, InputError
 from ivvi.features.design import Design
-from ivvi.logs import Batch, Log
+from ivvi.logs import Log
 from ivvi.moments import EpisodeMoments, Moments, few_threads
 
 
@@ -23,17 +23,17 @@ def fold_moments(moments: Moments, log: Log | None, folds: int) -> list[Moments]
         raise InputError(f"{folds} folds were asked for; expected at least 2")
     if moments.episodes is not None:
         numbers = moments.episodes.number
-        found = [_of_blocks(moments, np.flatnonzero(numbers % folds == f)) for f in range(folds)]
+        parts = [_of_blocks(moments, np.flatnonzero(numbers % folds == f)) for f in range(folds)]
     elif log is not None:
-        (found,) = fold_moments_of_log(log, [moments.design], folds)
+        (parts,) = fold_moments_of_log(log, [moments.design], folds)
     else:
         raise InputError(
             "cross-validation over episodes needs the log, or moments kept with episodes=True"
         )
-    kept = [part for part in found if part.n]
-    if len(kept) < 2:
+    nonempty = [part for part in parts if part.n]
+    if len(nonempty) < 2:
         raise DataError("cross-validation over episodes needs at least 2 episodes; there is 1")
-    return kept
+    return nonempty
 
 
 def fold_moments_of_log(
@@ -43,27 +43,21 @@ def fold_moments_of_log(
     progress: Callable[[int], None] | None = None,
 ) -> list[list[Moments]]:
     """Walk once over a log; returns the moments of each fold for each design."""
-    found = [[Moments.empty(design) for _ in range(folds)] for design in designs]
+    moments = [[Moments.empty(design) for _ in range(folds)] for design in designs]
     with few_threads(max(design.width for design in designs)):
         for batch in log.batches(episodes=True, progress=progress):
             for f in range(folds):
-                part = _rows_of_fold(batch, f, folds)
+                part = batch.taken(np.flatnonzero(batch.episode % folds == f))  # type: ignore[operator] # read so
                 if not len(part):
                     continue
-                for sums, design in zip(found, designs, strict=True):
+                for sums, design in zip(moments, designs, strict=True):
                     sums[f] = sums[f] + Moments.of_batch(design, part)
-    return found
+    return moments
 
 
 def others(parts: Sequence[Moments], left_out: int) -> Moments:
     """Add the moments of all folds but one."""
     return reduce(add, (part for i, part in enumerate(parts) if i != left_out))
-
-
-def _rows_of_fold(batch: Batch, fold: int, folds: int) -> Batch:
-    chosen = np.flatnonzero(batch.episode % folds == fold)  # type: ignore[operator]
-    weight = None if batch.weight is None else batch.weight[chosen]
-    return Batch(batch.x[chosen], batch.a[chosen], batch.z[chosen], batch.y[chosen], weight)
 
 
 def _of_blocks(moments: Moments, chosen: np.ndarray) -> Moments:

@@ -57,8 +57,8 @@ class GMM:
         if errors.kind == "unadjusted":
             return first
         wanted = residual_score(first, moments, errors, moments.n)
-        found = score({"W": replace(wanted, joint=False)}, errors, moments, log)["W"]
-        return reweighted(moments, first, found.blocks())
+        scored = score({"W": replace(wanted, joint=False)}, errors, moments, log)["W"]
+        return reweighted(moments, first, scored.blocks())
 
     def _resolved(self, moments: Moments, log: Log | None) -> Resolved:
         if isinstance(self.weight, Resolved):
@@ -82,10 +82,10 @@ def reweighted(moments: Moments, first: Estimate, omega: Floats) -> Estimate:
         solution = np.linalg.pinv(root @ A) @ root
         influence.append(back.T @ solution)
         W[j] = (solution @ moment) @ back
-    found = with_weights(moments, first, W, first.K)
+    estimate = with_weights(moments, first, W, first.K)
     residual = rows.Y - rows.Phi @ W[:, rows.phi_kept].T
     K = dual(moments, rows, residual)
-    return replace(found, K=K, influence=np.array(influence))
+    return replace(estimate, K=K, influence=np.array(influence))
 
 
 def centred_moments(moments: Moments, space: Whitened, rows: Rows) -> tuple[Floats, Floats]:

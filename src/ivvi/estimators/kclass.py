@@ -79,7 +79,7 @@ class Fuller:
         self, moments: Moments, log: Log | None = None, checkpoint: Checkpoint | None = None
     ) -> Estimate:
         """Estimate W from moments."""
-        freedom = moments.n - whiten(moments).rank
+        freedom = moments.n - whiten(moments).rank - moments.lost()
         return _solve(moments, liml_k(moments) - self.c / freedom, self.name)
 
 
@@ -94,8 +94,8 @@ def liml_k(moments: Moments) -> Floats:
     if moments.n <= space.rank + 1:
         raise DataError(f"{moments.n} rows are too few for {space.rank} instrument features")
     inside = [i for i, c in enumerate(rows.phi_kept) if c not in set(exogenous(moments))]
-    found = np.empty(len(design.outputs))
-    for j in range(len(found)):
+    roots = np.empty(len(design.outputs))
+    for j in range(len(roots)):
         both = np.column_stack([rows.Y[:, j], rows.Phi[:, inside]])
         short = both - space.included @ (space.included.T @ both)
         scale = np.linalg.norm(short, axis=0)
@@ -107,8 +107,8 @@ def liml_k(moments: Moments) -> Floats:
                 f"LIML has no k for the output {design.outputs[j]!r}: a combination of it and the "
                 "actions is an exact function of the instruments"
             )
-        found[j] = np.linalg.svd(short @ (right.T / size), compute_uv=False)[-1] ** 2
-    return found
+        roots[j] = np.linalg.svd(short @ (right.T / size), compute_uv=False)[-1] ** 2
+    return roots
 
 
 def _solve(moments: Moments, ks: Floats, name: str) -> Estimate:
@@ -132,12 +132,12 @@ def _solve(moments: Moments, ks: Floats, name: str) -> Estimate:
         influence.append(inverse @ fitted.T / scale[:, None])
         breads.append(inverse / np.outer(scale, scale) / moments.n)
     parts = (np.array(slopes), np.array(influence), np.array(breads))
-    found = finish(moments, rows, *parts, np.empty((0, len(scale))))
-    covariance = _unadjusted(found.noise_cov, found.bread)
-    return replace(found, bread=first.bread, covariance=covariance)
+    estimate = finish(moments, rows, *parts, np.empty((0, len(scale))))
+    covariance = unadjusted(estimate.noise_cov, estimate.bread)
+    return replace(estimate, bread=first.bread, covariance=covariance)
 
 
-def _unadjusted(noise_cov: Floats, breads: Floats) -> Covariance:
+def unadjusted(noise_cov: Floats, breads: Floats) -> Covariance:
     """noise_cov_jj bread_j; between outputs noise_cov_ij times the roots of both breads."""
     d_y, d_phi = breads.shape[:2]
     blocks = np.diag(noise_cov)[:, None, None] * breads

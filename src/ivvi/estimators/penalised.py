@@ -187,12 +187,12 @@ class _Problem:
     def path(self, kind: str, penalties: Floats) -> list[Floats]:
         """W (d_y, d_phi) for each penalty, the same for all outputs."""
         slopes = np.zeros_like(self.c)
-        found = []
+        solutions = []
         for penalty in penalties:
             same = np.full(self.c.shape[1], penalty)
             slopes = self._slopes(kind, same, slopes, PATH_TOLERANCE)
-            found.append(self._whole(slopes))
-        return found
+            solutions.append(self._whole(slopes))
+        return solutions
 
     def weights(self, kind: str, penalty: Floats) -> Floats:
         """W (d_y, d_phi) with a penalty for each output."""

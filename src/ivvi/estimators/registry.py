@@ -7,6 +7,7 @@
 | ``least-squares`` | `LeastSquares`, which ignores the instruments |
 | ``liml``, ``fuller:4``, ``kclass:0.5`` | the k-class |
 | ``gmm`` | two-step GMM |
+| ``ujive``, ``ijive``, ``jive1`` | for many instruments, `JackknifeIV` |
 | ``ridge``, ``lasso``, ``adaptive-lasso`` | `Penalised` |
 | ``shrunk`` | `Shrunk` towards least squares |
 """
@@ -23,11 +24,13 @@ import numpy as np
 from ivvi.errors import InputError, nearest
 from ivvi.estimators.estimate import Method
 from ivvi.estimators.gmm import GMM
+from ivvi.estimators.jackknife_iv import KINDS, JackknifeIV
 from ivvi.estimators.kclass import LIML, Fuller, KClass
 from ivvi.estimators.least_squares import Exact, LeastSquares
 from ivvi.estimators.penalised import Penalised
 from ivvi.estimators.sgda.sgda import SGDA
 from ivvi.estimators.shrinkage import Shrunk
+from ivvi.estimators.smooth import Smooth
 
 METHODS: dict[str, Callable[..., Method]] = {
     "exact": Exact,
@@ -37,6 +40,7 @@ METHODS: dict[str, Callable[..., Method]] = {
     "fuller": Fuller,
     "kclass": KClass,
     "gmm": GMM,
+    **{kind: partial(JackknifeIV, kind) for kind in KINDS},
     "ridge": partial(Penalised, "ridge"),
     "lasso": partial(Penalised, "lasso"),
     "adaptive-lasso": partial(Penalised, "lasso", adaptive=True),
@@ -63,8 +67,8 @@ def make_method(word: str, **settings: Any) -> Method:
 
 def settings_of(method: Method) -> dict[str, Any]:
     """Return the settings of a method as JSON values; a `repr` for those that have none."""
-    found = {f.name: getattr(method, f.name) for f in dataclasses.fields(method)}  # type: ignore[arg-type]
-    return {name: _plain(value) for name, value in found.items()}
+    settings = {f.name: getattr(method, f.name) for f in dataclasses.fields(method)}  # type: ignore[arg-type]
+    return {name: _plain(value) for name, value in settings.items()}
 
 
 def restore_method(name: str, settings: Mapping[str, Any]) -> Method:
@@ -76,7 +80,8 @@ def restore_method(name: str, settings: Mapping[str, Any]) -> Method:
     word = name.partition(":")[0]
     if word == "gmm":
         return GMM()
-    made: Any = Penalised if word in ("ridge", "lasso") else METHODS.get(word)
+    made: Any = {"ridge": Penalised, "lasso": Penalised, "smooth": Smooth}.get(word)
+    made = JackknifeIV if word in KINDS else made or METHODS.get(word)
     if made is None:
         raise InputError(f"unknown method {name!r}; {', '.join(METHODS)} are known")
     return made(**settings)  # type: ignore[no-any-return]
@@ -84,11 +89,11 @@ def restore_method(name: str, settings: Mapping[str, Any]) -> Method:
 
 def method_for_moments(name: str, settings: Mapping[str, Any]) -> Method:
     """Return what estimates W again from moments alone: `Exact` for methods that need the rows."""
-    needs_rows = name.partition(":")[0] in ("sgda", "gmm")
+    needs_rows = name.partition(":")[0] in ("sgda", "gmm", *KINDS)
     return Exact() if needs_rows else restore_method(name, settings)
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.tolist()
+    if isinstance(value, np.ndarray | tuple):
+        return np.asarray(value).tolist()
     return value if value is None or isinstance(value, bool | int | float | str) else repr(value)

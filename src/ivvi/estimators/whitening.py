@@ -152,9 +152,9 @@ def _orthonormal(V: Floats, first: int) -> tuple[Floats, Floats, int]:
     scale[scale == 0] = 1.0
     V = V / scale
     if 0 < V.shape[1] <= V.shape[0]:
-        Q, triangle = np.linalg.qr(V)
+        span, triangle = np.linalg.qr(V)
         if np.abs(np.diag(triangle)).min() > RANK_TOLERANCE:
-            return Q, np.linalg.inv(triangle) / scale[:, None], first
+            return span, np.linalg.inv(triangle) / scale[:, None], first
     Q1, T1 = _principal(V[:, :first])
     inside = Q1.T @ V[:, first:]
     rest = V[:, first:] - Q1 @ inside

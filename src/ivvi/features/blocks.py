@@ -8,6 +8,7 @@ code runs on NumPy arrays, on JAX arrays and under `jax.grad` and `jax.jit`.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -15,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from ivvi._io.memory import check_memory
 from ivvi.errors import DataError, InputError
 from ivvi.features.splines import DEGREE, spline_columns
 
@@ -111,6 +113,8 @@ class Interactions(Plain):
     of: str = "both"
 
     def _monomials(self, width: int) -> list[tuple[int, ...]]:
+        count = math.comb(width + self.degree, self.degree)
+        check_memory(8 * count**2, f"sums of {count:,} mixed monomials of {width} columns")
         return [
             combination
             for d in range(2, self.degree + 1)
@@ -127,6 +131,20 @@ class Interactions(Plain):
     def names(self, state: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
         columns = names_of(self.of, state, inputs)
         return tuple("*".join(columns[i] for i in m) for m in self._monomials(len(columns)))
+
+
+@dataclass(frozen=True, slots=True)
+class Cross(Plain):
+    """Every column of the state times every column of the input."""
+
+    of: str = "both"
+
+    def __call__(self, x: Array, u: Array) -> Array:
+        products = x[..., :, None] * u[..., None, :]
+        return products.reshape(*products.shape[:-2], -1)
+
+    def names(self, state: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
+        return tuple(f"{one}*{other}" for one in state for other in inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +236,10 @@ class Fourier:
 
 @dataclass(frozen=True, slots=True)
 class OneHot:
-    """Indicators of the values of each column, the first (smallest) value left out."""
+    """Indicators of the values of each column, the first (smallest) value left out.
+
+    A value between those that the block was fitted on is taken for the nearest.
+    """
 
     of: str = "both"
     values: tuple[tuple[float, ...], ...] | None = None
@@ -229,13 +250,13 @@ class OneHot:
 
     def fitted(self, x: Array, u: Array) -> OneHot:
         v = np.asarray(looked_at(self.of, x, u))
-        found = tuple(tuple(np.unique(v[:, j]).tolist()) for j in range(v.shape[1]))
-        for j, values in enumerate(found):
+        levels = tuple(tuple(np.unique(v[:, j]).tolist()) for j in range(v.shape[1]))
+        for j, values in enumerate(levels):
             if len(values) > 1000:
                 raise DataError(
                     f"column {j} of the {self.of} has {len(values)} values, too many for one-hot"
                 )
-        return replace(self, values=found)
+        return replace(self, values=levels)
 
     def __call__(self, x: Array, u: Array) -> Array:
         if self.values is None:
@@ -244,10 +265,10 @@ class OneHot:
             )
         v = looked_at(self.of, x, u)
         xp = v.__array_namespace__()
-        parts = [
-            (v[..., j : j + 1] == xp.asarray(values[1:])).astype(v.dtype)
-            for j, values in enumerate(self.values)
-        ]
+        parts = []
+        for j, values in enumerate(self.values):
+            nearest = xp.argmin(xp.abs(v[..., j : j + 1] - xp.asarray(values)), axis=-1)
+            parts.append((nearest[..., None] == np.arange(1, len(values))).astype(v.dtype))
         return xp.concatenate(parts, axis=-1) if parts else v[..., :0]
 
     def names(self, state: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:

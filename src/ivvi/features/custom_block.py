@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -28,8 +30,8 @@ class Custom(Plain):
     @classmethod
     def of_function(cls, function: Callable[..., Any], columns: Sequence[str]) -> Custom:
         """Wrap a function; one that cannot be imported works, but cannot be saved."""
-        path, found = import_path(function)
-        return cls(path, tuple(columns), function=None if found else function)
+        path, imported = import_path(function)
+        return cls(path, tuple(columns), function=None if imported else function)
 
     def check_importable(self) -> None:
         """Refuse to be saved when the function could not be found again."""
@@ -90,12 +92,32 @@ def import_function(path: str) -> Callable[..., Any]:
     """Find the function ``module:name``."""
     module, _, name = path.partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        imported: Any = _import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
+            imported = getattr(imported, part)
     except (ImportError, AttributeError, ValueError) as error:
         raise FileError(f"the function {path!r} cannot be imported: {error}") from error
-    if not callable(found):
+    if not callable(imported):
         raise FileError(f"{path!r} is not a function")
-    function: Callable[..., Any] = found
+    function: Callable[..., Any] = imported
     return function
+
+
+def _import_module(name: str) -> Any:
+    """Import a module, from the current folder where it is nowhere else.
+
+    An installed command, unlike a script, does not look there by itself.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        here = os.getcwd()
+        if error.name != name.partition(".")[0] or here in sys.path:
+            raise
+        sys.path.append(here)
+        importlib.invalidate_caches()
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError:
+            sys.path.remove(here)
+            raise

@@ -126,11 +126,11 @@ class Design:
     def output(self, name: str) -> int:
         """Return the position of an output; a state's name stands for its next value."""
         known = self.outputs
-        found = f"next_{name}" if name not in known and f"next_{name}" in known else name
-        if found not in known:
+        column = f"next_{name}" if name not in known and f"next_{name}" in known else name
+        if column not in known:
             hint = nearest(name, known) or f"; there are {', '.join(known[:12])}"
             raise InputError(f"there is no output {name!r}{hint}")
-        return known.index(found)
+        return known.index(column)
 
     @property
     def is_raw(self) -> bool:
@@ -203,6 +203,10 @@ def fitted_design(
         if not isinstance(phi, str):
             raise InputError("a feature map phi that is not a word needs a psi beside it")
         psi = phi
+    if isinstance(phi, str) and phi.startswith("spline:") and not roles.state:
+        raise InputError(
+            f"{phi} bends states, and the log has none: use auto or polyD, which bend actions too"
+        )
     first = parse_features(phi, seed)[0] if isinstance(phi, str) else phi
     second = parse_features(psi, seed)[1] if isinstance(psi, str) else psi
     if first.needs_data or second.needs_data:

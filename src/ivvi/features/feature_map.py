@@ -20,12 +20,14 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.files import as_tuples
+from ivvi._io.memory import check_memory
 from ivvi._io.records import check_fields
 from ivvi.errors import FileError, InputError, hint
 from ivvi.features.blocks import (
     Array,
     Block,
     Constant,
+    Cross,
     Fourier,
     Interactions,
     OneHot,
@@ -33,11 +35,26 @@ from ivvi.features.blocks import (
     Spline,
 )
 from ivvi.features.custom_block import Custom, import_saved
+from ivvi.features.products import Products, Varying
 
 BLOCKS: dict[str | None, type] = {
-    kind.__name__: kind for kind in (Constant, Power, Interactions, Spline, Fourier, OneHot, Custom)
+    kind.__name__: kind
+    for kind in (
+        *(Constant, Power, Cross, Interactions, Spline, Varying, Products, Fourier),
+        *(OneHot, Custom),
+    )
 }
-WORDS = ("linear", "poly2", "poly3", "fourier:200", "spline:5")
+MOST_DEGREE = 50
+"""Highest degree of polynomials; doubles do not tell higher powers apart."""
+MOST_DIGITS = 18
+BYTES_OF_FEATURE = 512
+"""Memory that one feature takes at least: names, frequencies, columns of the first rows."""
+AUTO = "auto"
+"""The word for features that the data choose, which is no map but a way to find one."""
+WORDS = (
+    *("auto", "linear", "linear:cross", "poly2", "poly3", "fourier:200", "spline:5"),
+    "spline:5:vary",
+)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -133,15 +150,18 @@ class FeatureMap:
         return cls(tuple(blocks))
 
 
-def linear() -> FeatureMap:
-    """Return [1, x, u]."""
-    return FeatureMap((Constant(), Power(1, "state"), Power(1, "input")))
+def linear(*, cross: bool = False) -> FeatureMap:
+    """Return [1, x, u]; with `cross`, also every state times every input."""
+    products = (Cross(),) if cross else ()
+    return FeatureMap((Constant(), Power(1, "state"), Power(1, "input"), *products))
 
 
 def polynomial(degree: int = 2, *, cross: bool = False) -> FeatureMap:
     """Return [1, x, u, x^2, u^2, ...]; with `cross`, also all mixed monomials."""
-    if degree < 1:
-        raise InputError(f"a polynomial of degree {degree} was asked for; expected at least 1")
+    if not 1 <= degree <= MOST_DEGREE:
+        raise InputError(
+            f"a polynomial of degree {degree} was asked for; expected 1 to {MOST_DEGREE}"
+        )
     powers = [Power(d, of) for d in range(1, degree + 1) for of in ("state", "input")]
     mixed = (Interactions(degree),) if cross and degree > 1 else ()
     return FeatureMap((Constant(), *powers, *mixed))
@@ -152,10 +172,14 @@ def fourier(count: int, *, bandwidth: float = 1.0, seed: int = 0) -> FeatureMap:
     return linear() + FeatureMap((Fourier(count, bandwidth, seed),))
 
 
-def spline(knots: int, *, of_input: int = 0) -> FeatureMap:
-    """Return [1, B-splines of each state, u], or B-splines of `of_input` knots of each u."""
+def spline(knots: int, *, of_input: int = 0, vary: bool = False) -> FeatureMap:
+    """Return [1, B-splines of each state, u], or B-splines of `of_input` knots of each u.
+
+    With `vary` also the products of the states' splines with each u.
+    """
     inputs: Block = Spline(of_input, of="input") if of_input else Power(1, "input")
-    return FeatureMap((Constant(), Spline(knots, of="state"), inputs))
+    products = (Varying(knots),) if vary else ()
+    return FeatureMap((Constant(), Spline(knots, of="state"), inputs, *products))
 
 
 def one_hot(of: str = "both") -> FeatureMap:
@@ -172,29 +196,43 @@ def custom(function: Any, names: Sequence[str]) -> FeatureMap:
 
 def state_features(phi: FeatureMap) -> FeatureMap:
     """Return the blocks of a map that look at the state alone; [1, x] where there is none."""
-    found = tuple(block for block in phi.blocks if block.of == "state")
-    return FeatureMap(found or (Constant(), Power(1, "state")))
+    of_state = tuple(block for block in phi.blocks if block.of == "state")
+    return FeatureMap(of_state or (Constant(), Power(1, "state")))
 
 
 def parse_features(word: str, seed: int = 0) -> tuple[FeatureMap, FeatureMap]:
     """Turn a feature word into the pair (phi, psi).
 
-    ``linear``, ``polyD`` (``polyD:cross`` with mixed terms), ``fourier:M``,
-    ``spline:K``: K knots of each state, actions linear, psi with splines of z too.
+    ``linear`` (``linear:cross`` with state times action), ``polyD`` (``polyD:cross`` with all
+    mixed terms), ``fourier:M``,
+    ``spline:K``: K knots of each state, actions linear, psi with splines of z too;
+    ``spline:K:vary`` adds the products of those splines with actions, and with instruments.
     The `seed` draws the frequencies of Fourier features.
     """
     kind, _, argument = word.partition(":")
+    if word == AUTO:
+        raise InputError("auto features are chosen by a fit; use linear or another word here")
     if word == "linear":
         return linear(), linear()
+    if word == "linear:cross":
+        return linear(cross=True), linear(cross=True)
     if kind.startswith("poly") and kind[4:].isdecimal() and argument in ("", "cross"):
+        if len(kind) > MOST_DIGITS:
+            raise InputError(f"a polynomial of a degree of {len(kind) - 4} digits was asked for")
         both = polynomial(int(kind[4:]), cross=argument == "cross")
         return both, both
     if kind == "fourier":
         both = fourier(_count(word, argument), seed=seed)
         return both, both
     if kind == "spline":
-        knots = _count(word, argument)
-        return spline(knots), spline(knots, of_input=min(knots, 5))
+        count, _, vary = argument.partition(":")
+        knots = _count(word, count)
+        if vary not in ("", "vary"):
+            raise InputError(f"unknown features {word!r}; did you mean spline:{knots}:vary?")
+        return (
+            spline(knots, vary=bool(vary)),
+            spline(knots, of_input=min(knots, 5), vary=bool(vary)),
+        )
     raise InputError(f"unknown features {word!r}{hint(word, WORDS)}")
 
 
@@ -215,26 +253,29 @@ def describe_direction(
     rank = sorted(  # equals stay in order, whatever the rounding
         range(len(names)), key=lambda i: -round(abs(weights[i]) * units[i] / largest, 6)
     )
-    kept = [i for i in rank if abs(weights[i]) * units[i] > 0.01 * largest]
+    terms = [i for i in rank if abs(weights[i]) * units[i] > 0.01 * largest]
     words = ""
-    for i in kept[:most]:
+    for i in terms[:most]:
         weight = weights[i] / weights[rank[0]]
         sign = (" - " if weight < 0 else " + ") if words else ""
         size = "" if abs(abs(weight) - 1) < 0.005 else f"{abs(weight):.2g} "
         words += f"{sign}{f'{abs(weight):.2g}' if names[i] == '1' else size + names[i]}"
-    words += f" and {len(kept) - most} more" if len(kept) > most else ""
+    words += f" and {len(terms) - most} more" if len(terms) > most else ""
     for i, name in enumerate(names):
-        if name == "1" and i not in kept and abs(weights[i]) > 0.01 * largest:
+        if name == "1" and i not in terms and abs(weights[i]) > 0.01 * largest:
             constant = weights[i] / weights[rank[0]]
             words += f" {'-' if constant < 0 else '+'} {abs(constant):.2g}"
     return words
 
 
 def _count(word: str, argument: str) -> int:
+    if len(argument) > MOST_DIGITS:
+        raise InputError(f"features of a number of more than {MOST_DIGITS} digits were asked for")
     if not argument.isdecimal() or int(argument) < 2:
         raise InputError(
             f"features {word!r} need a whole number from 2 on, as in {word.split(':')[0]}:5"
         )
+    check_memory(int(argument) * BYTES_OF_FEATURE, f"a map of {argument} features")
     return int(argument)
 
 

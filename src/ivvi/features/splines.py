@@ -16,18 +16,22 @@ def spline_columns(v: Array, grid: Array) -> Array:
 
     The grid is a tuple of numbers, or an array that JAX may trace.
     """
+    return spline_basis(v, grid)[..., 1:]
+
+
+def spline_basis(v: Array, grid: Array) -> Array:
+    """Evaluate all splines on v (...,); returns (..., knots + 2), which sum to one."""
     xp = v.__array_namespace__()
     low, high = grid[0], grid[-1]
     inside = xp.clip(v, low, high)[..., None]
     below, above = xp.minimum(v - low, 0.0)[..., None], xp.maximum(v - high, 0.0)[..., None]
     slope_low, slope_high = known_slopes(grid) if isinstance(grid, tuple) else end_slopes(grid)
-    basis = bases(inside, grid, DEGREE) + below * slope_low + above * slope_high
-    return basis[..., 1:]
+    return bases(inside, grid, DEGREE) + below * slope_low + above * slope_high
 
 
 def bases(v: Array, grid: Array, degree: int) -> Array:
     """B-splines by the Cox-de Boor recursion on v (..., 1) inside the grid."""
-    xp, t = v.__array_namespace__(), _knots(grid)
+    xp, t = v.__array_namespace__(), knots_of(grid)
     last = (t[:-1] < t[1:]) & (t[1:] == grid[-1])  # the last interval includes its right end
     basis = ((v >= t[:-1]) & ((v < t[1:]) | (last & (v == grid[-1])))).astype(v.dtype)
     for d in range(1, degree + 1):
@@ -39,7 +43,7 @@ def bases(v: Array, grid: Array, degree: int) -> Array:
 
 def end_slopes(grid: Array) -> tuple[Array, Array]:
     """Derivatives of all splines at the two ends of the grid, by the degree-lowering formula."""
-    t = _knots(grid)
+    t = knots_of(grid)
     ends = t[np.array([[0], [-1]])]
     scaled = DEGREE * bases(ends, grid, DEGREE - 1) * _inverse(t[DEGREE:] - t[:-DEGREE])
     slopes = scaled[:, :-1] - scaled[:, 1:]
@@ -49,7 +53,7 @@ def end_slopes(grid: Array) -> tuple[Array, Array]:
 known_slopes = lru_cache(maxsize=256)(end_slopes)
 
 
-def _knots(grid: Array) -> Array:
+def knots_of(grid: Array) -> Array:
     """The grid with its ends repeated."""
     values = np.asarray(grid) if isinstance(grid, tuple) else grid
     return values[np.clip(np.arange(-DEGREE, len(grid) + DEGREE), 0, len(grid) - 1)]

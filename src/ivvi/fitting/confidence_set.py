@@ -14,7 +14,9 @@ from ivvi.estimators.covariance.step_dependence import step_dependence
 from ivvi.features.design import build_design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting import Fit
+from ivvi.fitting.absorbing import AbsorbedTable
 from ivvi.logs import Log, read_logs
+from ivvi.logs.schema import Columns
 from ivvi.moments import Moments, compute_moments
 from ivvi.weak_iv.confidence_sets import (
     ConfidenceSet,
@@ -42,6 +44,7 @@ def interval(  # noqa: PLR0913
     log: Log | None = None,
     phi: FeatureMap | str = "linear",
     psi: FeatureMap | str | None = None,
+    absorb: Columns = (),
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> ConfidenceSet:
@@ -70,6 +73,8 @@ def interval(  # noqa: PLR0913
         ``clustered`` needs one.
     phi, psi, seed
         Features, for a source that is a log.
+    absorb
+        Columns of a log whose fixed effects are absorbed, as for `estimate`; a `Fit` has its own.
     progress
         Called with the number of rows just read.
 
@@ -84,7 +89,10 @@ def interval(  # noqa: PLR0913
     if method not in METHODS:
         raise InputError(f"unknown method {method!r} of a confidence set{hint(method, METHODS)}")
     wanted = _wanted(se, cluster)
-    opened = _Opened.of(source, log, phi, psi, seed, wanted, progress)
+    if isinstance(source, Fit | Moments):
+        opened = _Opened.of_fit(source, log, wanted, absorb)
+    else:
+        opened = _Opened.of(source, phi, psi, seed, wanted, absorb, progress)
     effect = Effect.of(opened.moments, output, feature)
     errors = opened.errors
     if errors.kind == "unadjusted":
@@ -98,8 +106,8 @@ def interval(  # noqa: PLR0913
         )
     scores = EffectScores.of_errors(errors, opened.moments, effect, rows, progress)
     robust = robust_anderson_rubin if method == "ar" else robust_likelihood_ratio
-    found = robust(effect, scores, level, se=errors.kind)
-    return replace(found, clusters=errors.clusters, note=errors.warning or errors.note)
+    confidence_set = robust(effect, scores, level, se=errors.kind)
+    return replace(confidence_set, clusters=errors.clusters, note=errors.warning or errors.note)
 
 
 def _wanted(se: StandardErrors | str, cluster: str | tuple[str, ...]) -> StandardErrors:
@@ -122,22 +130,36 @@ class _Opened:
     errors: Resolved
 
     @classmethod
+    def of_fit(
+        cls, source: Fit | Moments, log: Log | None, wanted: StandardErrors, absorb: Columns
+    ) -> _Opened:
+        """Take the moments of a fit, which has absorbed what it has absorbed."""
+        if absorb:
+            raise InputError("absorb is for a log; a fit and moments have absorbed theirs already")
+        if isinstance(source, Moments):
+            return cls(source, log, _of_moments(source, wanted, log))
+        if source.absorbed is not None:
+            log = source.log  # whose rows are without the effects
+        return cls(source.moments, log, _of_fit(source, wanted, log))
+
+    @classmethod
     def of(
         cls,
         source: Any,
-        log: Log | None,
         phi: FeatureMap | str,
         psi: FeatureMap | str | None,
         seed: int,
         wanted: StandardErrors,
+        absorb: Columns,
         progress: Callable[[int], None] | None,
     ) -> _Opened:
-        if isinstance(source, Fit):
-            return cls(source.moments, log, _of_fit(source, wanted, log))
-        if isinstance(source, Moments):
-            return cls(source, log, _of_moments(source, wanted, log))
+        """Read the rows of a log once."""
         opened = wanted.prepared(source if isinstance(source, Log) else read_logs(source))
         design = build_design(opened, phi, psi, seed)
+        if absorb:
+            table = AbsorbedTable(opened, design, absorb, progress)
+            opened, progress = Log(table, table.roles), None
+            design = build_design(opened, *table.features)
         by = wanted.kept_by(opened)
         moments, counts = compute_moments(
             opened,
@@ -155,10 +177,10 @@ class _Opened:
 def _of_fit(fit: Fit, wanted: StandardErrors, log: Log | None) -> Resolved:
     """Follow the fit's own clusters where nothing else is asked for."""
     if wanted.kind == "auto" and not wanted.columns:
-        own, held = _not_along(fit.errors, fit.roles.episode), fit.moments.episodes
+        own, episodes = _not_along(fit.errors, fit.roles.episode), fit.moments.episodes
         if own.kind == "robust" and log is None:
             return replace(own, kind="unadjusted")
-        if own.kind == "clustered" or held is None:
+        if own.kind == "clustered" or episodes is None:
             return own
     alike = step_dependence(fit.moments, fit.roles.step)
     if log is not None:
@@ -168,9 +190,9 @@ def _of_fit(fit: Fit, wanted: StandardErrors, log: Log | None) -> Resolved:
 
 
 def _of_moments(moments: Moments, wanted: StandardErrors, log: Log | None) -> Resolved:
-    held = moments.episodes
-    several = held is not None and len(held) < moments.n
-    by = "episode" if held is None else held.by or "episode"
+    episodes = moments.episodes
+    several = episodes is not None and len(episodes) < moments.n
+    by = "episode" if episodes is None else episodes.by or "episode"
     if log is not None:
         by = log.roles.episode or by
     columns = wanted.columns or (by,)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi._io.plotting import check_figure, new_figure, save_figure
+from ivvi._io.plotting import check_figure, finished, new_figure
 from ivvi._io.result import Records, TableResult
 from ivvi.diagnostics.distributions import check_level
 from ivvi.errors import InputError, nearest
@@ -85,9 +85,7 @@ class Curve(TableResult):
         axes.set(xlabel=self.variable, ylabel=self.output)
         axes.legend(frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
-        if path is not None:
-            save_figure(figure, path, force=force)
-        return figure
+        return finished(figure, path, force=force)
 
 
 def curve(  # noqa: PLR0913
@@ -133,9 +131,9 @@ def curve(  # noqa: PLR0913
     row = estimate.design.output(output)
     name = roles.outputs[row]
     names = roles.state + roles.action
-    for asked in (variable, *(at or {})):
-        if asked not in names:
-            raise InputError(f"there is no state or action {asked!r}{nearest(asked, names)}")
+    for column in (variable, *(at or {})):
+        if column not in names:
+            raise InputError(f"there is no state or action {column!r}{nearest(column, names)}")
     low, high = span or _spread(fit, variable)[::2]
     x = np.linspace(low, high, points)
     fixed = dict(at or {})
@@ -186,8 +184,8 @@ def _features(fit: Fit, variable: str, values: Floats, fixed: Mapping[str, float
         parts = [values if n == variable else np.full(len(values), fixed[n]) for n in names]
         return np.column_stack(parts) if parts else np.zeros((len(values), 0))
 
-    found: Floats = fit.estimate.design.phi(columns(fit.roles.state), columns(fit.roles.action))
-    return found
+    Phi: Floats = fit.estimate.design.phi(columns(fit.roles.state), columns(fit.roles.action))
+    return Phi
 
 
 def _spread(fit: Fit, name: str) -> tuple[float, float, float]:

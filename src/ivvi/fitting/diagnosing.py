@@ -12,15 +12,17 @@ from ivvi.estimators import StandardErrors
 from ivvi.features import FeatureMap
 from ivvi.fitting.estimating import estimate
 from ivvi.fitting.fit import Fit
+from ivvi.logs.schema import Columns
 
 
-def diagnose(
+def diagnose(  # noqa: PLR0913
     logs: Any,
     phi: FeatureMap | str = "linear",
     psi: FeatureMap | str | None = None,
     *,
     suspects: Sequence[str] = (),
     se: StandardErrors | str = "auto",
+    absorb: Columns = (),
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
     client: Any = None,
@@ -31,7 +33,7 @@ def diagnose(
     ----------
     logs
         A `Log`, anything that `read_logs` opens with its defaults, a `Shard`, or a `Fit`.
-    phi, psi, se, seed, progress, client
+    phi, psi, se, absorb, seed, progress, client
         As for `estimate`; a `Fit` has its own.
     suspects
         Instrument features whose validity is tested, given that of the others.
@@ -52,6 +54,7 @@ def diagnose(
             psi,
             se=se,
             allow_unidentified=True,
+            absorb=absorb,
             seed=seed,
             progress=progress,
             client=client,

@@ -147,49 +147,51 @@ class Levels:
     episodes: int
     order: Sequence[int]
 
-    def restore(self, found: Estimate) -> Estimate:
+    def restore(self, estimate: Estimate) -> Estimate:
         """Return the estimate with the constant of levels and the noise of one step.
 
         The constant is E[y] - slopes . E[phi]; its variance counts every episode once. The
         noise e_h has half the covariance of e_h - e_h-1.
         """
         design, moments, c = self.design, self.moments, self.design.constant
-        slopes, first = list(self.order), int(found.design.constant is not None)
-        T = np.zeros((len(design.phi_names), len(found.design.phi_names)))
-        T[slopes, first:] = np.eye(len(slopes))
-        W, spread = found.W @ T.T, T @ found.spread
+        slopes, first = list(self.order), int(estimate.design.constant is not None)
+        to_levels = np.zeros((len(design.phi_names), len(estimate.design.phi_names)))
+        to_levels[slopes, first:] = np.eye(len(slopes))
+        W, spread = estimate.W @ to_levels.T, to_levels @ estimate.spread
         extra = np.zeros(len(W))  # variance of the constant, beside that of the slopes
         if c is not None:
             phi, y = list(design.phi_columns), list(design.y_columns)
-            T[c, first:] = -moments.mean[phi][slopes]
+            to_levels[c, first:] = -moments.mean[phi][slopes]
             W[:, c] = moments.mean[y] - W[:, slopes] @ moments.mean[phi][slopes]
             R = np.zeros((len(W), design.width))
             R[:, y], R[:, phi] = np.eye(len(W)), -W
             left = R @ (moments.scatter / moments.weight) @ R.T
             extra = np.diag(left) / self.episodes
-        blocks = T @ found.W_cov.blocks @ T.T
+        blocks = to_levels @ estimate.W_cov.blocks @ to_levels.T
         if c is not None:
             blocks[:, c, c] += extra
-        covariance = replace(found.W_cov, blocks=blocks, joint=self._joint(found.W_cov, T, extra))
+        covariance = replace(
+            estimate.W_cov, blocks=blocks, joint=self._joint(estimate.W_cov, to_levels, extra)
+        )
         return replace(
-            found,
-            design=replace(found.design, phi=design.phi, phi_names=design.phi_names),
+            estimate,
+            design=replace(estimate.design, phi=design.phi, phi_names=design.phi_names),
             W=W,
-            noise_cov=found.noise_cov / 2,
-            bread=T @ found.bread @ T.T,
-            null=found.null @ T.T,
+            noise_cov=estimate.noise_cov / 2,
+            bread=to_levels @ estimate.bread @ to_levels.T,
+            null=estimate.null @ to_levels.T,
             spread=spread,
             covariance=covariance,
         )
 
-    def _joint(self, held: Covariance, T: Floats, extra: Floats) -> Floats | None:
-        if held.joint is None:
+    def _joint(self, covariance: Covariance, to_levels: Floats, extra: Floats) -> Floats | None:
+        if covariance.joint is None:
             return None
         d_y, c = len(extra), self.design.constant
-        big = np.kron(np.eye(d_y), T)
-        joint: Floats = big @ held.joint @ big.T
+        big = np.kron(np.eye(d_y), to_levels)
+        joint: Floats = big @ covariance.joint @ big.T
         if c is not None:
-            at = c + len(T) * np.arange(d_y)
+            at = c + len(to_levels) * np.arange(d_y)
             joint[at, at] += extra
         return joint
 
@@ -241,16 +243,16 @@ def _sorted_features(
 
 
 def _names(block: Any, roles: Roles) -> tuple[str, ...]:
-    found: tuple[str, ...] = block.names(roles.state, roles.instrument)
-    return found
+    feature_names: tuple[str, ...] = block.names(roles.state, roles.instrument)
+    return feature_names
 
 
 def _row(batch: Batch, at: int) -> Batch:
     """Return a copy of one row as a batch."""
     names = ("x", "a", "z", "y", "weight", "episode", "step")
     values: dict[str, Any] = {name: getattr(batch, name) for name in names}
-    kept: Any = {k: None if v is None else v[at : at + 1].copy() for k, v in values.items()}
-    return Batch(**kept)
+    row: Any = {k: None if v is None else v[at : at + 1].copy() for k, v in values.items()}
+    return Batch(**row)
 
 
 def _joined(first: Batch, second: Batch) -> Batch:

@@ -32,6 +32,8 @@ def estimate(  # noqa: PLR0913
     episodes: bool = False,
     difference: bool = False,
     exogenous: Columns = (),
+    absorb: Columns = (),
+    half_panel: bool = False,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
     checkpoint: Checkpoint | None = None,
@@ -64,6 +66,11 @@ def estimate(  # noqa: PLR0913
     exogenous
         With `difference`, states that no noise of any step moves, such as dummies for the
         years: their own differences instrument them.
+    absorb
+        Columns whose fixed effects are absorbed, such as ``"id"`` or ``"id,year"``: each value
+        of each has a constant of its own.
+    half_panel
+        With `absorb`, take Nickell's bias out of the slopes by the half-panel jackknife.
     seed
         Seed of random features.
     progress
@@ -95,6 +102,13 @@ def estimate(  # noqa: PLR0913
             "differences are taken between the rows of a log, in one pass and one process: no "
             "moments, checkpoint, cluster or per-episode moments"
         )
+    if absorb and (difference or isinstance(logs, Shard) or not one_pass):
+        raise InputError(
+            "effects are absorbed from the rows of a log, in one process and not from differences: "
+            "no moments, checkpoint, cluster or per-episode moments"
+        )
+    if half_panel and not absorb:
+        raise InputError("half_panel (--half-panel) is for absorbed effects; give absorb too")
     if exogenous and not difference:
         raise InputError(
             "exogenous states are told apart in differences alone; give difference (--difference) "
@@ -112,10 +126,12 @@ def estimate(  # noqa: PLR0913
         fit = recipe.of_moments(logs)
     else:
         log = logs if isinstance(logs, Log) else read_logs(logs)
-        way = partial(recipe.of_rows, episodes=episodes)
+        fit_log = partial(recipe.of_rows, episodes=episodes)
         if difference:
-            way = partial(recipe.of_differences, exogenous=exogenous)
-        fit = way(log, phi, psi, seed=seed)
+            fit_log = partial(recipe.of_differences, exogenous=exogenous)
+        elif absorb:
+            fit_log = partial(recipe.of_absorbed, absorb=absorb, half_panel=half_panel)
+        fit = fit_log(log, phi, psi, seed=seed)
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=2)
     return replace(fit, seconds=time.perf_counter() - started)

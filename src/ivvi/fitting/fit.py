@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.brief import Brief
 from ivvi._io.files import Saved, content_hash, load_folder, nest, unnest
 from ivvi._io.records import Packer, Unpacker, field_types
 from ivvi._io.replacing import recover
@@ -24,11 +25,17 @@ from ivvi.errors import FileError, InputError, TrustError
 from ivvi.estimators import Estimate
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.covariance.standard_errors import Resolved
+from ivvi.estimators.structure_choice import FeatureChoice
 from ivvi.features.design import Design
+from ivvi.fitting.absorbing import FixedEffects
+from ivvi.fitting.brief import fit_brief
+from ivvi.fitting.effect import effect_lines
+from ivvi.fitting.effect_plot import plot_fit
 from ivvi.fitting.inference import NO_MOMENTS, Inference, nothing_inferred
+from ivvi.fitting.nickell import Nickell
 from ivvi.fitting.summary import half_widths, with_nulls
 from ivvi.logs import Counts, Log, Roles, Sample
-from ivvi.moments import Moments
+from ivvi.moments import Absorbed, Moments
 from ivvi.moments.shard import Shard
 from ivvi.weak_iv.robust_intervals import RobustIntervals
 
@@ -71,6 +78,13 @@ class Fit(TableResult):
         The log that was read, for what takes one more pass over its rows; it is not saved.
     notes
         What the first rows of the log warn of.
+    absorbed, effects
+        Fixed effects that were absorbed: how many, and those of each column's values. `moments`
+        and `diagnostics` are then those of the rows without them.
+    nickell
+        The bias of lagged states that absorbing the episodes' effects brings, if it does.
+    choice
+        How the features were chosen, if the data chose them.
     """
 
     estimate: Estimate
@@ -87,6 +101,10 @@ class Fit(TableResult):
     differenced: bool = False
     log: Log | None = None
     notes: tuple[str, ...] = ()
+    absorbed: Absorbed | None = None
+    effects: tuple[FixedEffects, ...] = ()
+    nickell: Nickell | None = None
+    choice: FeatureChoice | None = None
 
     @property
     def W(self) -> np.ndarray:  # noqa: N802
@@ -118,9 +136,9 @@ class Fit(TableResult):
 
     @property
     def has_moments(self) -> bool:
-        """Whether the moments of the log itself are at hand, and not those of differences."""
+        """Whether the moments of the log itself are at hand, not those of rows made from it."""
         held = self.inference is not None and self.inference.moments is not None
-        return held and not self.differenced
+        return held and not self.differenced and self.absorbed is None
 
     @property
     def baseline(self) -> Estimate:
@@ -160,22 +178,29 @@ class Fit(TableResult):
         if inference is None:
             return self.notes + unfinished
         clusters = (inference.errors.warning,) if inference.errors.warning else ()
-        return inference.diagnostics.warnings + clusters + self.notes + unfinished
+        bias = "" if self.nickell is None else self.nickell.warning(self.estimate)
+        lasting = (bias,) if bias else ()
+        return inference.diagnostics.warnings + clusters + lasting + self.notes + unfinished
 
     @property
     def dropped(self) -> dict[str, int]:
         """Rows that were left out, by reason."""
-        return {
+        found = {
             "without next state": self.counts.without_next,
             "with missing values": self.counts.missing,
         }
+        if self.absorbed is not None:
+            found["alone in a group"] = self.absorbed.singletons
+        return found
 
     @property
     def model(self) -> Dynamics:
         """The estimated dynamics, to plan with."""
-        said = self.verdict
-        told = None if said is None else InstrumentVerdict(said.word, said.sentence)
-        return Dynamics.of(self.estimate, self.roles, self.sample, told)
+        verdict = self.verdict
+        instrument_verdict = (
+            None if verdict is None else InstrumentVerdict(verdict.word, verdict.sentence)
+        )
+        return Dynamics.of(self.estimate, self.roles, self.sample, instrument_verdict)
 
     @property
     def baseline_model(self) -> Dynamics:
@@ -190,23 +215,28 @@ class Fit(TableResult):
         """
         if self.differenced:
             raise InputError("a fit from differences has no moments that others can be added to")
+        if self.absorbed is not None:
+            raise InputError(
+                "a fit with absorbed effects has no moments that others can be added to; fit all "
+                "rows again"
+            )
         there = [f for f in self.files if not isinstance(f, Path) or f.exists()]
-        seen = tuple(content_hash(f) if isinstance(f, Path) else f for f in there)
-        return Shard(self.moments, self.counts, self.roles, seen, self.label)
+        hashes = tuple(content_hash(f) if isinstance(f, Path) else f for f in there)
+        return Shard(self.moments, self.counts, self.roles, hashes, self.label)
 
-    def wald(self, R: Any, r: Any = 0.0) -> Statistic:
+    def wald(self, restriction: Any, target: Any = 0.0) -> Statistic:
         """Test hypotheses about W, all together.
 
         Parameters
         ----------
-        R
+        restriction
             Words such as ``"next_x0: a0 = a1"`` (about every output without its name), a
             sequence of them, or an array (q, d_y d_phi) for R vec(W) = r, where vec(W) are
             the rows of W one after another.
-        r
-            Right-hand side (q,) of an array R.
+        target
+            Right-hand side (q,) of an array.
         """
-        return wald(self.estimate, R, r)
+        return wald(self.estimate, restriction, target)
 
     def combination(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """Return a linear combination of W in words, and its standard error, by output."""
@@ -217,10 +247,12 @@ class Fit(TableResult):
         return difference(self.moments, suspects, self.scored.get("exact"))
 
     def summary(self, *, most_outputs: int | None = 6) -> str:
-        """Return the result as text: coefficients with least squares beside, diagnostics."""
+        """Return three plain sentences, the coefficients beside least squares', diagnostics."""
         c, outputs, trace = self.counts, self.roles.outputs, self.estimate.trace
-        shown = len(outputs) if most_outputs is None else min(most_outputs, len(outputs))
+        n_outputs = len(outputs) if most_outputs is None else min(most_outputs, len(outputs))
         lines = [
+            self.brief.text,
+            "",
             "=" * WIDTH,
             f"{self.label}: {c.transitions:,} transitions of {c.episodes:,} episodes, "
             f"method {self.method}",
@@ -228,10 +260,17 @@ class Fit(TableResult):
             *(f"WARNING {text}" for text in self.warnings),
         ]
         if self.inference is None:
-            lines += self._noise_lines(shown)
+            lines += self._noise_lines(n_outputs)
         else:
-            lines += self.inference.tables(self.estimate, shown)
+            if self.choice is not None:
+                lines += [str(self.choice), ""]
+            if self.choice is None or self.choice.is_linear:
+                lines += self.inference.tables(self.estimate, n_outputs)
+            else:
+                lines += [*effect_lines(self, n_outputs), "", *self.inference.judgement()]
             dropped = [f"{n:,} {what}" for what, n in self.dropped.items() if n]
+            lines += [f"columns           {text}" for text in self.roles.lines()]
+            lines += [f"ends              {text}" for text in self._ends()]
             lines.append(f"dropped rows      {', '.join(dropped) or 'none'}")
         if trace is not None:
             gap = f"{trace.error:.2f} standard errors from"
@@ -240,14 +279,50 @@ class Fit(TableResult):
             lines.append(f"descent-ascent    {trace.status} after {trace.t[-1]} steps, {far}")
         if self.inference is None:
             return "\n".join([*lines, f"standard errors   - ({NO_MOMENTS})"])
+        lines += self._absorbed_lines()
         lines.append(f"standard errors   {self.estimate.W_cov}; LS ignores the instrument")
         lines += [f"                  {self.errors.note}"] if self.errors.note else []
         return "\n".join(lines)
 
-    def _noise_lines(self, shown: int) -> list[str]:
+    def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
+        """Draw the actions' effects with 95% intervals, least squares beside; `path` saves it."""
+        return plot_fit(self, path, force=force)
+
+    @property
+    def brief(self) -> Brief:
+        """Is the instrument good enough, what did confounding do, what to do next."""
+        return fit_brief(self)
+
+    def _absorbed_lines(self) -> list[str]:
+        """Say which effects were absorbed, and what they cost."""
+        if (absorbed := self.absorbed) is None:
+            return []
+        parts = zip(absorbed.columns, absorbed.levels, absorbed.nested, strict=True)
+        clusters = {name for name, _ in self.estimate.W_cov.clusters}
+        told = [
+            f"{name} ({levels:,}{', nested in clusters' if clusters & set(nested) else ''})"
+            for name, levels, nested in parts
+        ]
+        lost = absorbed.freedom(tuple(clusters)) + 1
+        lines = [f"absorbed effects  {', '.join(told)}; {lost:,} degrees of freedom"]
+        if self.nickell is not None:
+            lines.append(f"Nickell bias      {self.nickell.line(self.estimate)}")
+        return lines
+
+    def _ends(self) -> list[str]:
+        """Say how many episodes ended for good, and how many the log only stops watching."""
+        if self.roles.terminal is None:
+            return []
+        over, c = self.counts.ended, self.counts
+        return [
+            f"{over:,} of {c.episodes:,} episodes ended ({self.roles.terminal}); "
+            f"{c.episodes - over:,} go on after their last row (censored)"
+        ]
+
+    def _noise_lines(self, n_outputs: int) -> list[str]:
         d_y, d_phi = self.W.shape
         spread = np.sqrt(np.diag(self.estimate.noise_cov))
-        named = zip(self.roles.outputs[:shown], spread, strict=False)
+        named = zip(self.roles.outputs[:n_outputs], spread, strict=False)
         return [
             f"{d_phi:,} features, {d_y} outputs, memory of order d",
             *(f"  {name:<15} noise {size:.4g}" for name, size in named),
@@ -289,12 +364,45 @@ class Fit(TableResult):
             "command": self.command or None,
             "method": self.method,
             "settings": self.settings,
+            "choice": None if self.choice is None else self.choice.to_json(),
             "difference": self.differenced,
+            "nickell": None if self.nickell is None else self._nickell_json(self.nickell),
+            "absorb": None if self.absorbed is None else dataclasses.asdict(self.absorbed),
             "seconds": self.seconds,
             "warnings": list(self.warnings),
+            "brief": self.brief.to_json(),
             "trace": None if e.trace is None else e.trace.to_json(),
             **(self.inference.to_json(e) if self.inference else nothing_inferred()),
         }
+
+    def _nickell_json(self, found: Nickell) -> dict[str, Any]:
+        bias = with_nulls(found.bias) if found.bias.size else None
+        return {"bias": bias, "steps": found.steps, "corrected": found.corrected}
+
+    def of_unit(self, **units: Any) -> Fit:
+        """Return the fit for one value of absorbed columns: its effects are in the constant.
+
+        Plan with its `model`, or give it to `value`, for that unit; without it they are for the
+        average one.
+
+        Parameters
+        ----------
+        units
+            A value by absorbed column, such as ``id=7``.
+        """
+        known = {found.column: found for found in self.effects}
+        constant = self.estimate.design.constant
+        if self.absorbed is None or constant is None:
+            raise InputError("the fit has no absorbed effects; fit with absorb (--absorb) first")
+        W = self.W.copy()
+        for column, value in units.items():
+            if column not in known:
+                columns = ", ".join(known) or "none"
+                raise InputError(f"the fit has no effects of {column!r}; it has {columns}")
+            W[:, constant] += known[column][value]
+        estimate = dataclasses.replace(self.estimate, W=W)
+        left = tuple(found for found in self.effects if found.column not in units)
+        return dataclasses.replace(self, estimate=estimate, effects=left)
 
     def save(
         self,
@@ -329,8 +437,8 @@ class Fit(TableResult):
         facts["design"] = self.estimate.design.to_json()
         arrays = nest("fit", packer.arrays)
         if moments:
-            kept = self.moments if episodes else self.moments.without_episodes()
-            facts["moments"], sums = kept.saved()
+            saved_moments = self.moments if episodes else self.moments.without_episodes()
+            facts["moments"], sums = saved_moments.saved()
             arrays |= nest("moments", sums)
         return {"fit": facts}, arrays
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ivvi.diagnostics import Diagnostics
+from ivvi.diagnostics.reduced_form import ReducedForm
 from ivvi.diagnostics.text import diagnostics_table
 from ivvi.estimators import Estimate
 from ivvi.estimators.covariance.scores import Scored
@@ -13,6 +14,7 @@ from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.fitting.summary import (
     action_lines,
     coefficient_table,
+    reduced_form_lines,
     robust_lines,
     with_nulls,
 )
@@ -53,6 +55,8 @@ class Inference:
         How strong the instruments are for each action, by the features that hold it.
     wild
         Bootstrapped tests of the actions' effects, by output and feature, if asked for.
+    reduced_form
+        The outputs regressed on the instruments.
     """
 
     moments: Moments | None
@@ -63,18 +67,25 @@ class Inference:
     robust: RobustIntervals = field(default_factory=RobustIntervals)
     actions: tuple[ActionStrength, ...] = ()
     wild: dict[tuple[str, str], WildTest] = field(default_factory=dict)
+    reduced_form: ReducedForm | None = None
 
-    def tables(self, estimate: Estimate, shown: int) -> list[str]:
-        """Return the coefficients of the first `shown` outputs, and the diagnostics, as text."""
+    def tables(self, estimate: Estimate, n_outputs: int) -> list[str]:
+        """Coefficients of the first `n_outputs` outputs and diagnostics as text."""
         lines: list[str] = []
-        for output in range(shown):
+        for output in range(n_outputs):
             lines += [coefficient_table(estimate, self.baseline, output)]
             lines += [*self._wild_lines(estimate.design.outputs[output]), ""]
             robust = robust_lines(estimate, self.robust, output)
             lines += [*robust, ""] if robust else []
-        if more := len(estimate.W) - shown:
+            reduced = reduced_form_lines(estimate, self.reduced_form, output)
+            lines += [*reduced, ""] if reduced else []
+        if more := len(estimate.W) - n_outputs:
             lines += [f"... and {more} more outputs", ""]
-        return [*lines, diagnostics_table(self.diagnostics), *action_lines(self.actions)]
+        return [*lines, *self.judgement()]
+
+    def judgement(self) -> list[str]:
+        """What is known of the instruments, as text."""
+        return [diagnostics_table(self.diagnostics), *action_lines(self.actions)]
 
     def _wild_lines(self, output: str) -> list[str]:
         return [f"{name:<10} {test}" for (of, name), test in self.wild.items() if of == output]
@@ -94,16 +105,17 @@ class Inference:
                 "W": self.baseline.W.tolist(),
                 "se": with_nulls(self.baseline.se),
             },
+            "reduced_form": None if self.reduced_form is None else self.reduced_form.to_json(),
             "diagnostics": self.diagnostics.to_json()
             | {"actions": {one.action: one.to_json() for one in self.actions}},
         }
 
     def _wild_json(self) -> dict[str, dict[str, Any]] | None:
         """Return the bootstrapped tests by output and feature."""
-        told: dict[str, dict[str, Any]] = {}
+        by_output: dict[str, dict[str, Any]] = {}
         for (output, name), test in self.wild.items():
-            told.setdefault(output, {})[name] = test.to_json()
-        return told or None
+            by_output.setdefault(output, {})[name] = test.to_json()
+        return by_output or None
 
 
 def nothing_inferred() -> dict[str, Any]:
@@ -111,6 +123,7 @@ def nothing_inferred() -> dict[str, Any]:
     reasons = dict.fromkeys(DIAGNOSTICS, NO_MOMENTS)
     return {
         **dict.fromkeys(("se", "se_kind", "least_squares", "robust_interval", "recommended")),
+        "reduced_form": None,
         "diagnostics": {**dict.fromkeys(DIAGNOSTICS), "reasons": reasons},
         "reasons": dict.fromkeys(("se", "least_squares", "robust_interval"), NO_MOMENTS),
     }

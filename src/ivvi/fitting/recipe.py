@@ -13,26 +13,34 @@ from ivvi._io.checkpoint import Checkpoint
 from ivvi.diagnostics import Diagnostics, diagnose, strength
 from ivvi.diagnostics.fitted_range import leaves_range
 from ivvi.diagnostics.identification import explain_unidentified
+from ivvi.diagnostics.reduced_form import reduced_form
 from ivvi.diagnostics.timing import explained_in_own_row
 from ivvi.errors import IdentificationError, InputError
-from ivvi.estimators import GMM, Estimate, LeastSquares, Method, StandardErrors
+from ivvi.estimators import GMM, Estimate, Exact, LeastSquares, Method, StandardErrors
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.covariance.step_dependence import step_dependence
 from ivvi.estimators.covariance.with_errors import counted, with_errors
 from ivvi.estimators.deterministic_outputs import without_rounding
-from ivvi.estimators.registry import settings_of
+from ivvi.estimators.jackknife_iv import KINDS, JackknifeIV
+from ivvi.estimators.registry import method_for_moments, settings_of
 from ivvi.estimators.sgda.sgda import SGDA
+from ivvi.estimators.smooth import Smooth
+from ivvi.estimators.structure_choice import ROWS_TO_CHOOSE, choose_structure
 from ivvi.features.design import Design, build_design
-from ivvi.features.feature_map import FeatureMap
+from ivvi.features.feature_map import AUTO, FeatureMap, linear
+from ivvi.fitting.absorbing import AbsorbedTable
 from ivvi.fitting.differences import DifferencedTable, Levels
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference import Inference
+from ivvi.fitting.nickell import Nickell, nickell_bias, refuse_half_panel, without_bias
 from ivvi.fitting.second_pass import second_pass
 from ivvi.fitting.summary import half_widths
 from ivvi.logs import Batch, Counts, Log, Roles, Sample
+from ivvi.logs.sample import spread_episodes
 from ivvi.logs.schema import Columns
 from ivvi.moments import Moments, compute_moments
+from ivvi.moments.restrict import restrict
 from ivvi.moments.shard import Shard
 from ivvi.weak_iv.action_strength import holding, strength_by_action
 from ivvi.weak_iv.robust_intervals import RobustIntervals, robust_intervals, settled
@@ -59,11 +67,11 @@ def run_key(log: Log, design: Design, method: Method, **options: bool) -> dict[s
 def notes_on(head: Batch, roles: Roles, estimate: Estimate, moments: Moments) -> tuple[str, ...]:
     """Return warnings: an outcome taken for a state, fitted values out of range."""
     own = explained_in_own_row(head, roles)
-    found = (own.warning if own else "", leaves_range(estimate, moments, head))
-    return tuple(text for text in found if text)
+    notes = (own.warning if own else "", leaves_range(estimate, moments, head))
+    return tuple(text for text in notes if text)
 
 
-WITH_ROBUST_INTERVALS = ("exact", "gmm", "liml", "fuller", "sgda")
+WITH_ROBUST_INTERVALS = ("exact", "gmm", "liml", "fuller", "sgda", *KINDS)
 """Methods whose effects are those that the instruments identify, neither shrunk nor mixed."""
 
 
@@ -119,7 +127,14 @@ class Recipe:
         Episodes that are few and long are remembered until the standard errors are known,
         in place of the second pass.
         """
+        if log.roles.groups and not self.errors.columns and self.errors.kind == "auto":
+            clustered = replace(self.errors, cluster=log.roles.groups[:2])
+            return replace(self, errors=clustered).of_rows(
+                log, phi, psi, seed=seed, episodes=episodes
+            )
         log = self.errors.prepared(log)
+        if AUTO in (phi, psi):
+            return self._of_chosen(log, phi, psi, episodes=episodes)
         design = build_design(log, phi, psi, seed)
         if self.checkpoint is not None:
             self.checkpoint.open(run_key(log, design, self.method, episodes=episodes))
@@ -128,6 +143,22 @@ class Recipe:
         moments, counts = self._moments(log, design, episodes=episodes)
         fit = self.of_moments(Shard(moments, counts, log.roles, label=log.label), log)
         return fit if episodes else _without_episodes(fit)
+
+    def _of_chosen(
+        self, log: Log, phi: FeatureMap | str, psi: FeatureMap | str | None, *, episodes: bool
+    ) -> Fit:
+        """Fit with the features that the log asks for: one more pass, to see which."""
+        if phi != AUTO or psi not in (None, AUTO):
+            raise InputError("auto chooses phi and psi together; leave --phi and --psi out")
+        if self.method != Exact():
+            raise InputError(
+                "auto chooses features and their penalties by the closed form; it is for the "
+                f"method exact without a ridge, not for {self.method.name}: choose other features"
+            )
+        chosen = choose_structure(spread_episodes(log, ROWS_TO_CHOOSE), log.roles)
+        recipe = self if chosen.method is None else replace(self, method=chosen.method)
+        fit = recipe.of_rows(log, chosen.phi, chosen.psi, episodes=episodes)
+        return replace(fit, choice=chosen.choice)
 
     def _moments(self, log: Log, design: Design, *, episodes: bool) -> tuple[Moments, Counts]:
         """Make the first pass, keeping what tells how to cluster and, if cheap, clusters' own."""
@@ -141,29 +172,38 @@ class Recipe:
         episodes = episodes or alone
         by = self.errors.kept_by(log) if here else None
         named = by if by in log.roles.cluster else None
-        kept = None if by is not None and not episodes else episodes
+        episodes_wanted = None if by is not None and not episodes else episodes
         options: dict[str, Any] = {"by": named} if named else {}
         groups = self.errors.summed_by(log)
         if not here:  # positions and workers number no clusters in the first pass
             groups = tuple(c for c in groups if c not in log.roles.cluster)
-        found: tuple[Moments, Counts] = self._walk(
-            log, design, episodes=kept, groups=groups, progress=self.progress, **options
+        sums: tuple[Moments, Counts] = self._walk(
+            log, design, episodes=episodes_wanted, groups=groups, progress=self.progress, **options
         )
-        return found
+        return sums
 
     def of_moments(self, shard: Shard, log: Log | None = None) -> Fit:
         """Fit to moments; without the log that they are of, errors are clustered or unadjusted."""
-        moments, counts, strong = shard.moments, shard.counts, strength(shard.moments)
+        moments, counts = shard.moments, shard.counts
+        judged = linear_part(moments, shard.roles) if isinstance(self.method, Smooth) else moments
+        strong = strength(judged)
         logger.info(
             "%s: moments of %s transitions, %d features phi, %d psi, rank of A %d",
             *(shard.label, f"{moments.n:,}", strong.d_phi, strong.d_psi, strong.rank),
         )
-        ignores_instruments = self.method.name == "least-squares"
-        if not (strong.identified or self.allow_unidentified or ignores_instruments):
-            raise IdentificationError(explain_unidentified(moments, strong, shard.roles))
+        free = self.method.name in ("least-squares", "ridge") or bool(
+            getattr(self.method, "ridge", 0.0)
+        )
+        if not (strong.identified or self.allow_unidentified or free):
+            raise IdentificationError(explain_unidentified(judged, strong, shard.roles))
         errors = self._resolved(shard, log, strong.d_phi)
         log = None if log is None else errors.prepared(log)
         method = self.method
+        if isinstance(method, JackknifeIV) and errors.kind != "robust":
+            raise InputError(
+                f"{method.name} leaves out single rows, and its standard errors are robust; these "
+                f"are {errors.kind}: ask for --se robust if rows are independent"
+            )
         if isinstance(method, GMM) and method.weight is None:
             if log is None and errors.note and errors.kind == "unadjusted":
                 raise InputError(
@@ -176,25 +216,29 @@ class Recipe:
             "baseline": LeastSquares().solve(moments),
         }
         logger.info("weights by %s; standard errors %s", method.name, errors.kind)
-        scored = second_pass(found, moments, errors, log, counts, self.progress, self.client)
+        scored = second_pass(
+            *(found, moments, errors, log, counts, self.progress, self.client),
+            judged=None if judged is moments else judged,
+        )
         sure = {
             name: without_rounding(with_errors(e, errors, scored.get(name), moments), moments)
             for name, e in found.items()
         }
         errors = counted(errors, sure["estimate"])
         head = None if log is None else log.head(episodes=True)
-        diagnostics = diagnose(moments, scored)
+        diagnostics = diagnose(judged, scored)
         robust = beside_wald(self.method, moments, sure["estimate"], diagnostics, scored)
         diagnostics = replace(diagnostics, verdict=settled(diagnostics.verdict, robust))
-        design, roles = moments.design, shard.roles
-        held = holding(design.phi, len(roles.state), len(roles.action), head)
+        design, roles = judged.design, shard.roles
+        features_of_actions = holding(design.phi, len(roles.state), len(roles.action), head)
         stages = diagnostics.first_stage
-        by_action = strength_by_action(stages, robust, design, roles.action, held)
+        by_action = strength_by_action(stages, robust, design, roles.action, features_of_actions)
         return Fit(
             estimate=sure["estimate"],
             inference=Inference(
                 *(moments, sure["baseline"], diagnostics, scored, errors, robust, by_action),
                 self._wild(moments, sure["estimate"]),
+                reduced_form(judged, errors, scored.get("reduced_form")),
             ),
             counts=counts,
             roles=shard.roles,
@@ -204,7 +248,7 @@ class Recipe:
             files=shard.files if log is None else tuple(log.table.files),
             log=log,
             sample=None if head is None else Sample.of(head),
-            notes=() if head is None else notes_on(head, shard.roles, sure["estimate"], moments),
+            notes=_notes(log, head, shard.roles, sure["estimate"], moments),
         )
 
     def _wild(self, moments: Moments, estimate: Estimate) -> dict[tuple[str, str], WildTest]:
@@ -220,11 +264,12 @@ class Recipe:
 
     def _resolved(self, shard: Shard, log: Log | None, d_phi: int) -> Resolved:
         """Say what the standard errors asked for come to, with the rows or without them."""
-        held, step = shard.moments.episodes, shard.roles.step
+        blocks, step = shard.moments.episodes, shard.roles.step
         alike = step_dependence(shard.moments, step)
         if log is not None:
-            return self.errors.resolve(log, shard.counts, d_phi, alike)
-        by = None if held is None else held.by or shard.roles.episode or "row"
+            errors = self.errors.resolve(log, shard.counts, d_phi, alike)
+            return errors.counting_effects() if shard.moments.absorbed else errors
+        by = None if blocks is None else blocks.by or shard.roles.episode or "row"
         return self.errors.for_sums(by, shard.counts, d_phi, step, alike)
 
     def of_differences(
@@ -243,22 +288,76 @@ class Recipe:
         table = DifferencedTable(log, design, exogenous)
         moments, counts = compute_moments(log, design, progress=self.progress)
         levels = Levels(design, moments, counts.episodes, table.order)
-        found = replace(self, progress=None)._of_differenced(table)
-        baseline = levels.restore(found.baseline)
+        fit = replace(self, progress=None)._of_differenced(table)
+        baseline = levels.restore(fit.baseline)
         return replace(
-            found,
-            estimate=levels.restore(found.estimate),
-            inference=found.inference and replace(found.inference, baseline=baseline),
+            fit,
+            estimate=levels.restore(fit.estimate),
+            inference=fit.inference and replace(fit.inference, baseline=baseline),
             roles=log.roles,
             sample=log.sample(),
             differenced=True,
         )
 
+    def of_absorbed(
+        self,
+        log: Log,
+        phi: FeatureMap | str,
+        psi: FeatureMap | str | None,
+        *,
+        seed: int = 0,
+        absorb: Columns = (),
+        half_panel: bool = False,
+    ) -> Fit:
+        """Fit to what fixed effects leave of the rows; what comes back speaks of levels again."""
+        log = self.errors.prepared(log)
+        design = build_design(log, phi, psi, seed)
+        if isinstance(self.method, SGDA) and self.method.is_linear(design):
+            raise InputError(
+                "absorbed effects need the moments of the rows, which sgda does not form in linear "
+                "memory; use --memory quadratic or the method exact"
+            )
+        table = AbsorbedTable(log, design, absorb, self.progress)
+        if self.errors.kind in ("cr2", "wild"):
+            table.check_nested(self.errors.columns or (log.roles.episode,))
+        rows = Log(table, table.roles)
+        fit = replace(self, progress=None).of_rows(rows, *table.features)
+        bias, estimate = self._nickell(log, design, absorb, table, fit.estimate), fit.estimate
+        if half_panel:
+            refuse_half_panel(bias, log.roles.episode)
+        if bias is not None and half_panel:
+            estimate = without_bias(estimate, bias.bias, fit.moments)
+            bias = replace(bias, corrected=True)
+        if bias is not None and bias.bias.size:
+            bias = replace(bias, bias=table.in_levels(bias.bias))
+        estimate = table.levels(estimate)
+        counts = replace(
+            table.counts, transitions=fit.counts.transitions, episodes=fit.counts.episodes
+        )
+        baseline = table.levels(fit.baseline)
+        return replace(
+            fit,
+            estimate=estimate,
+            inference=fit.inference and replace(fit.inference, baseline=baseline),
+            counts=counts,
+            roles=log.roles,
+            sample=log.sample(),
+            absorbed=table.absorbed,
+            effects=table.effects_of(estimate.W),
+            nickell=bias,
+        )
+
+    def _nickell(
+        self, log: Log, design: Design, absorb: Columns, table: AbsorbedTable, estimate: Estimate
+    ) -> Nickell | None:
+        method = method_for_moments(self.method.name, settings_of(self.method))
+        return nickell_bias(log, design, absorb, table, method, estimate.W)
+
     def _of_differenced(self, table: DifferencedTable) -> Fit:
         """Fit to a table of differences, around their mean unless that is one of the features."""
         log, features = Log(table, table.roles), table.features
         try:
-            found = self.of_rows(log, features, features)
+            fit = self.of_rows(log, features, features)
         except IdentificationError:
             table.check_instruments()
             alone = FeatureMap(features.blocks[1:])
@@ -268,15 +367,15 @@ class Recipe:
                 pass
             raise
         table.check_instruments()
-        return found
+        return fit
 
     def _without_moments(self, method: SGDA, log: Log, design: Design) -> Fit:
         """Fit by descent-ascent in memory of order d."""
         if self.client is not None:
             raise InputError("memory of order d uses no moments for a cluster to compute")
-        found, counts = method.solve_wide(log, design, self.checkpoint, self.progress)
+        estimate, counts = method.solve_wide(log, design, self.checkpoint, self.progress)
         return Fit(
-            estimate=found,
+            estimate=estimate,
             inference=None,
             counts=counts,
             roles=log.roles,
@@ -296,6 +395,20 @@ class Recipe:
         if self.checkpoint is not None:
             raise InputError("a checkpoint is for one process; a cluster needs none")
         return partial(compute_moments_on, self.client)
+
+
+def linear_part(moments: Moments, roles: Roles) -> Moments:
+    """Return the moments of the linear terms alone, by which instruments are judged."""
+    return restrict(moments, Design.build(linear(), linear(), roles))
+
+
+def _notes(
+    log: Log | None, head: Batch | None, roles: Roles, estimate: Estimate, moments: Moments
+) -> tuple[str, ...]:
+    """Return warnings from the first rows of a log, where there is one."""
+    if log is None or head is None:
+        return ()
+    return log.notes + notes_on(head, roles, estimate, moments)
 
 
 def _without_episodes(fit: Fit) -> Fit:

@@ -11,6 +11,7 @@ import numpy as np
 from ivvi.diagnostics.endogeneity import augment
 from ivvi.diagnostics.first_stage import partial_out
 from ivvi.diagnostics.overidentification import degrees_over
+from ivvi.diagnostics.reduced_form import reduced_form_score
 from ivvi.estimators import Estimate, Exact
 from ivvi.estimators.covariance.score_rows import Score
 from ivvi.estimators.covariance.scores import Scored, score, worth_joining
@@ -18,6 +19,7 @@ from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.covariance.with_errors import residual_score
 from ivvi.logs import Counts, Log
 from ivvi.moments import Moments
+from ivvi.moments.restrict import columns_in
 from ivvi.weak_iv.action_effects import action_effects
 
 
@@ -29,33 +31,50 @@ def second_pass(
     counts: Counts,
     progress: Callable[[int], None] | None = None,
     client: Any = None,
+    judged: Moments | None = None,
 ) -> dict[str, Scored]:
     """Score the residuals of the estimates and of the diagnostics, all in one pass.
 
+    The diagnostics are of `moments`, or of the smaller design of `judged`.
     The workers of a Dask `client` read the rows where there is one (`scores.score`); without
     a log the moments hold their episodes.
 
     Returns
     -------
     Variances by name: those of the estimates, and where they apply ``exact`` (residuals of
-    the closed form), ``first_stage``, ``effects`` (of the actions, for robust intervals) and
-    ``augmented``. Empty for unadjusted errors.
+    the closed form), ``first_stage``, ``effects`` (of the actions, for robust intervals),
+    ``augmented`` and ``reduced_form``. Empty for unadjusted errors.
     """
     if errors.kind == "unadjusted":
         return {}
     by_episode = log is None or errors.clusters == (log.roles.episode,)
-    held = moments.episodes
-    count = counts.episodes if by_episode else moments.n if held is None else len(held)
-    exact = Exact().solve(moments)
-    wanted = _diagnostic_scores(moments, exact, errors, count)
+    episodes = moments.episodes
+    count = counts.episodes if by_episode else moments.n if episodes is None else len(episodes)
+    small = judged or moments
+    exact = Exact().solve(small)
+    wanted = _diagnostic_scores(small, exact, errors, count)
+    if (reduced := reduced_form_score(small)) is not None:
+        wanted["reduced_form"] = reduced
+    if judged is not None:
+        at = columns_in(judged.design, moments.design)
+        wanted = {name: _embedded(one, at, moments.design.width) for name, one in wanted.items()}
     for name, one in estimates.items():
         if "exact" in wanted and one.instruments == "psi" and np.array_equal(one.W, exact.W):
             wanted[name] = wanted["exact"]
-        elif np.isfinite(one.W).all():  # descent-ascent may have diverged
+        elif np.isfinite(one.W).all() and one.influence.size:  # not diverged, nor its own errors
             wanted[name] = residual_score(one, moments, errors, count)
             if one.instruments == "phi":  # a baseline: nobody asks how its outputs covary
                 wanted[name] = replace(wanted[name], joint=False)
     return score(wanted, errors, moments, log, progress=progress, client=client)
+
+
+def _embedded(score: Score, at: list[int], width: int) -> Score:
+    """Return a score of some columns of v as one of all of them."""
+    space = score.space
+    R, T = np.zeros((len(score.R), width)), np.zeros((width, space.rank))
+    shift = np.zeros(width)
+    R[:, at], T[at], shift[at] = score.R, space.T, space.shift
+    return replace(score, R=R, space=replace(space, T=T, shift=shift))
 
 
 def _diagnostic_scores(

@@ -112,10 +112,10 @@ class Stream:
             mark = (about.st_size, about.st_mtime_ns)
             if self._known.get(path) == mark:
                 continue
-            if (seen := content_hash(path)) not in self.files:
+            if (content := content_hash(path)) not in self.files:
                 self.partial_fit(path)
                 state = self._begun
-                state.files = (*state.files, seen)
+                state.files = (*state.files, content)
                 read.append(path)
             self._known[path] = mark
         return read
@@ -129,10 +129,10 @@ class Stream:
         if state.online is None:
             fit = estimate(self.shard, method=self.method, allow_unidentified=allow_unidentified)
             return _told(fit, state)
-        settings, found = settings_of(self.method), state.online.estimate(state.moments)
+        settings, solution = settings_of(self.method), state.online.estimate(state.moments)
         if state.shard is None:
             return Fit(
-                estimate=replace(found, n=self.n),
+                estimate=replace(solution, n=self.n),
                 inference=None,
                 counts=state.counts,
                 roles=state.roles,
@@ -141,7 +141,9 @@ class Stream:
                 seconds=time.perf_counter() - started,
                 settings=settings,
             )
-        fit = estimate(state.shard, method=_Reached(found), allow_unidentified=allow_unidentified)
+        fit = estimate(
+            state.shard, method=_Reached(solution), allow_unidentified=allow_unidentified
+        )
         return _told(replace(fit, settings=settings), state)
 
     @property

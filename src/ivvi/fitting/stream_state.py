@@ -13,6 +13,7 @@ from ivvi.estimators import Method
 from ivvi.estimators.sgda.online import Online
 from ivvi.estimators.sgda.sgda import SGDA
 from ivvi.features.design import Design
+from ivvi.fitting.open_episodes import Delivery, OpenEpisodes
 from ivvi.logs import Batch, Counts, Log, Position, Roles
 from ivvi.logs.instrument_checks import CopyWatch
 from ivvi.moments import GroupTally, Moments, few_threads
@@ -36,7 +37,9 @@ class State:
     online
         What descent-ascent has come to; None for methods that need the moments alone.
     position
-        Where the walk stands: counts, and the row that waits for its next state.
+        Where the walk stands: the counts.
+    open
+        Episodes that may go on, with the rows that wait for their next state.
     steps
         First sums by step, which tell whether episodes share an instrument.
     rows, files
@@ -50,6 +53,7 @@ class State:
     moments: Moments | None
     online: Online | None
     position: Position
+    open: OpenEpisodes
     steps: GroupTally
     rows: int = 0
     files: tuple[str, ...] = ()
@@ -63,7 +67,8 @@ class State:
         moments = None if is_linear else Moments.empty(design)
         start = Position(Counts(), None, (), CopyWatch(roles).alike, 0.0)
         named = () if roles.step is None or roles.episode is None else (roles.step,)
-        return cls(design, roles, moments, online, start, GroupTally(named, roles, design))
+        steps = GroupTally(named, roles, design)
+        return cls(design, roles, moments, online, start, OpenEpisodes(roles), steps)
 
     def copy(self) -> State:
         """Return a state that does not change when this one does."""
@@ -86,15 +91,29 @@ class State:
         return Shard(moments, self.counts, self.roles, self.files, LABEL)
 
     def add_log(self, log: Log, *, by_episode: bool) -> None:
-        """Add the rows of a log; its first may be the next state of the row that waits."""
+        """Add the rows of a log; their first ones may be the next states of rows that wait."""
         known = self.design
         check_same(known, Design.build(known.phi, known.psi, log.roles), log.label)
+        if self.roles.episode is not None and self.roles.step is not None:
+            self._add_delivery(Delivery(self.open, log, self.position.counts.episodes))
+            return
         start = replace(self.position, counts=replace(self.position.counts, rows=0))
         walk = log.batches(episodes=by_episode or self.roles.episode is not None, start=start)
         for batch in walk.unchecked():
             self._add(batch)
         self.rows += walk.counts.rows
         self.position = walk.position
+
+    def _add_delivery(self, delivery: Delivery) -> None:
+        """Add the rows of a log whose episodes may have begun in earlier ones."""
+        watch = CopyWatch(self.roles, self.position.alike)
+        for batch in delivery:
+            watch.look(batch)
+            self._add(batch)
+        self.rows += delivery.counts.rows
+        counts = self.position.counts + delivery.counts
+        self.position = replace(self.position, counts=counts, alike=watch.alike)
+        self.open = delivery.open
 
     def add_batch(self, batch: Batch) -> None:
         """Add transitions that are whole already; their episodes are new ones."""
@@ -121,8 +140,8 @@ class State:
                 part = Moments.of_batch(self.design, batch, episodes=keep, rows=V)
                 self.moments = self.moments + part
                 self.steps.add(batch, V)
-            held = self.moments.episodes
-            if held is None or 8 * held.scatter.size > MOST_BYTES:
+            blocks = self.moments.episodes
+            if blocks is None or 8 * blocks.scatter.size > MOST_BYTES:
                 self.moments, self.by_episode = self.moments.without_episodes(), False
         if self.online is not None:
             self.online.add(batch)
@@ -137,7 +156,7 @@ class State:
             "by_episode": self.by_episode,
             "files": list(self.files),
         }
-        arrays = nest("position", arrays)
+        arrays = nest("position", arrays) | nest("open", self.open.saved())
         if self.moments is not None:
             facts["moments"], sums = self.moments.saved()
             facts["steps"], by_step = self.steps.saved()
@@ -159,6 +178,7 @@ class State:
         if state.online is not None:
             state.online.restore(unnest("online", arrays))
         state.position = Position.restore(facts["position"], unnest("position", arrays))
+        state.open = OpenEpisodes.restore(roles, unnest("open", arrays))
         state.rows, state.files = facts["rows"], tuple(facts["files"])
         state.by_episode = facts["by_episode"]
         return state

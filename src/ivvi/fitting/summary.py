@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ivvi.diagnostics.distributions import two_sided
+from ivvi.diagnostics.reduced_form import ReducedForm
 from ivvi.diagnostics.text import format_number
 from ivvi.estimators import Estimate
 from ivvi.weak_iv.action_strength import ActionStrength
@@ -15,6 +16,8 @@ from ivvi.weak_iv.robust_intervals import RobustIntervals
 
 NORMAL_95 = 1.959963984540054
 """The 97.5% quantile of the normal distribution."""
+MOST_INSTRUMENTS = 6
+"""Instruments whose reduced form is printed."""
 
 
 def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> str:
@@ -37,7 +40,7 @@ def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> st
     head = " " * first + "".join(f" {t:>{w}}" for t, w in columns)
     lines = [f"output {estimate.design.outputs[output]}", head, "-" * len(head)]
     se, free = estimate.se, estimate.is_free(np.eye(len(names)))
-    for j, name in enumerate(names):
+    for j, name in enumerate(constant_named(names)):
         w, s, ls = estimate.W[output, j], se[output, j], baseline.W[output, j]
         if math.isnan(s):
             why = "not identified" if free[j] else "negative variance: too few clusters"
@@ -52,6 +55,11 @@ def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> st
             + ("" if alone else f" {format_number(ls)} {moved:+6.1f}s")
         )
     return "\n".join(lines)
+
+
+def constant_named(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of features as tables show them: that of the constant is a word."""
+    return tuple("Constant" if name == "1" else name for name in names)
 
 
 def half_widths(estimate: Estimate, level: float = 0.95) -> np.ndarray:
@@ -77,8 +85,8 @@ def _exact_line(estimate: Estimate, output: int) -> str:
         for name, w in zip(names, W, strict=True)
         if w != 0
     ]
-    told = f"output {estimate.design.outputs[output]} = {' + '.join(terms) or '0'}"
-    return f"{told}\n  exactly, in every row: there is no noise and nothing to test"
+    line = f"output {estimate.design.outputs[output]} = {' + '.join(terms) or '0'}"
+    return f"{line}\n  exactly, in every row: there is no noise and nothing to test"
 
 
 def robust_lines(estimate: Estimate, robust: RobustIntervals, output: int) -> list[str]:
@@ -97,6 +105,23 @@ def robust_lines(estimate: Estimate, robust: RobustIntervals, output: int) -> li
     lines += [f"{', '.join(names):{first}} {'-':>9}   ({why})" for why, names in whys.items()]
     title = "95% intervals that hold however weak the instrument"
     return [title, *lines] if lines else []
+
+
+def reduced_form_lines(estimate: Estimate, reduced: ReducedForm | None, output: int) -> list[str]:
+    """Return what one output's regression on psi says of the instruments, the first of them."""
+    exact = estimate.design.outputs[output] in estimate.exact
+    if reduced is None or not reduced.excluded or exact:
+        return []
+    first = max(10, *(len(feature) for feature in estimate.design.phi_names))
+    shown = reduced.excluded[:MOST_INSTRUMENTS]
+    lines = ["reduced form: the output on the instruments, given the states"]
+    for name in shown:
+        j = reduced.names.index(name)
+        w, s = reduced.W[output, j], reduced.se[output, j]
+        rest = f"{format_number(s)} {w / s:8.2f}" if s > 0 else "not identified: collinear"
+        lines.append(f"{name:{first}} {format_number(w)} {rest}")
+    more = len(reduced.excluded) - len(shown)
+    return [*lines, f"... and {more} more instruments"] if more else lines
 
 
 def action_lines(actions: Sequence[ActionStrength]) -> list[str]:

@@ -53,7 +53,8 @@ def update(
     becomes the closed form, because its old rows are not there to pass over; for the same
     reason the standard errors are clustered where the model keeps the moments of its clusters
     (`Fit.save(episodes=True)`), else unadjusted, with a warning. An episode that goes on from
-    one log into the next is two; clusters of one name are one.
+    one log into the next is two; clusters of one name are one. A model of sums holds no rows
+    of its log, and none of the new one after an update.
     """
     old = fit if isinstance(fit, Fit) else Fit.load(fit)
     place = repr(old) if isinstance(fit, Fit) else str(fit)
@@ -65,16 +66,18 @@ def update(
     design = known.moments.design
     check_same(design, Design.build(design.phi, design.psi, log.roles), log.label)
     files = hashes(log)
-    for file, seen in zip(log.table.files, files, strict=True):
-        if seen in known.files and not again:
+    for file, content in zip(log.table.files, files, strict=True):
+        if content in known.files and not again:
             raise DataError(
                 f"{file} is in {place} already (same content); add it again with --again"
             )
     by = _kept_by(known, StandardErrors(cluster=cluster), place)
     log = log.clustered(by) if by else log
-    held = known.moments.episodes is not None
-    moments, counts = compute_moments(log, design, episodes=held, by=by or None, progress=progress)
-    fresh = tuple(seen for seen in files if seen not in known.files)
+    has_episodes = known.moments.episodes is not None
+    moments, counts = compute_moments(
+        log, design, episodes=has_episodes, by=by or None, progress=progress
+    )
+    fresh = tuple(content for content in files if content not in known.files)
     added = Shard(moments, counts, log.roles, fresh, log.label)
     new = estimate(
         known + added,
@@ -82,22 +85,24 @@ def update(
         se=_errors(old),
         allow_unidentified=allow_unidentified,
     )
-    sample = log.sample()
-    if old.sample is not None:  # a model of sums keeps no rows
-        sample = old.sample + sample
-    return replace(_told(new, old), sample=sample)
+    sample = old.sample
+    if sample is not None:
+        sizes = (known.counts.transitions, counts.transitions)
+        episodes = (known.counts.episodes, counts.episodes)
+        sample = sample.pooled(log.sample(), sizes, episodes)
+    return replace(_told(new, old), sample=sample, choice=old.choice)
 
 
 def _kept_by(known: Shard, wanted: StandardErrors, place: str) -> str:
     """Return the cluster column whose moments a model keeps; empty for the episodes, or none."""
-    held, columns = known.moments.episodes, wanted.columns
-    own = () if held is None else (held.by or known.roles.episode or "",)
+    blocks, columns = known.moments.episodes, wanted.columns
+    own = () if blocks is None else (blocks.by or known.roles.episode or "",)
     if columns and columns != own:
         raise InputError(
             f"{place} keeps no moments by {' and '.join(columns)}, which clusters need without the "
             f"old rows; fit it with --cluster {columns[0]} --keep-episodes"
         )
-    return "" if held is None else held.by
+    return "" if blocks is None else blocks.by
 
 
 def _errors(old: Fit) -> StandardErrors:

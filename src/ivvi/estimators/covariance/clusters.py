@@ -72,8 +72,8 @@ class Codes:
     def _of_pairs(self, keys: Ints) -> Ints:
         """Number pairs of clusters, by their keys (m,), in the order in which they are met."""
         known = self._pairs
-        found = [known.setdefault(key, len(known)) for key in keys.tolist()]
-        return np.array(found, dtype=np.int64)
+        codes = [known.setdefault(key, len(known)) for key in keys.tolist()]
+        return np.array(codes, dtype=np.int64)
 
     def _stretches(self, episode: Ints, step: Any, place: Ints) -> Ints:
         """Tell stretches apart; where next states are not derived, a gap in the steps is none."""
@@ -87,20 +87,20 @@ def _keys(one: Ints, two: Ints) -> Ints:
     return (one << HALF) + two
 
 
-def cluster_products(R: Floats, space: Whitened, held: EpisodeMoments) -> Floats:
+def cluster_products(R: Floats, space: Whitened, episodes: EpisodeMoments) -> Floats:
     """Sum w (R v) psi~^T over the rows of each cluster, (C, d_e, r), for R (d_e, p)."""
-    offset = held.mean - space.shift
-    linear = held.weight[:, None] * offset @ space.T
-    sums: Floats = np.einsum("ep,cpq,qr->cer", R, held.scatter, space.T, optimize=True)
+    offset = episodes.mean - space.shift
+    linear = episodes.weight[:, None] * offset @ space.T
+    sums: Floats = np.einsum("ep,cpq,qr->cer", R, episodes.scatter, space.T, optimize=True)
     sums += (offset @ R.T + R @ space.shift)[:, :, None] * linear[:, None, :]
     return sums
 
 
-def cluster_seconds(space: Whitened, held: EpisodeMoments) -> Floats:
+def cluster_seconds(space: Whitened, episodes: EpisodeMoments) -> Floats:
     """Sum w psi~ psi~^T over the rows of each cluster, (C, r, r)."""
-    offset = (held.mean - space.shift) @ space.T
-    inside: Floats = np.einsum("pi,cpq,qj->cij", space.T, held.scatter, space.T, optimize=True)
-    return inside + held.weight[:, None, None] * offset[:, :, None] * offset[:, None]
+    offset = (episodes.mean - space.shift) @ space.T
+    inside: Floats = np.einsum("pi,cpq,qj->cij", space.T, episodes.scatter, space.T, optimize=True)
+    return inside + episodes.weight[:, None, None] * offset[:, :, None] * offset[:, None]
 
 
 def effective_clusters(estimate: Estimate, moments: Moments, sums: GroupSums) -> Floats:
@@ -110,12 +110,12 @@ def effective_clusters(estimate: Estimate, moments: Moments, sums: GroupSums) ->
     L = np.broadcast_to(estimate.influence, (d_y, *estimate.influence.shape[-2:]))
     rho = np.clip(correlations(moments, sums, estimate.residual_map), 0.0, 1.0)
     moved = sums.about(space.shift) @ space.T  # (G, r)
-    found = np.empty(estimate.W.shape)
+    counts = np.empty(estimate.W.shape)
     for output in range(d_y):
         alone = np.outer(sums.square, np.sum(L[output] ** 2, axis=1))
         gamma = (1 - rho[output]) * alone + rho[output] * (moved @ L[output].T) ** 2
-        found[output] = ratio_of_sums(gamma)
-    return found
+        counts[output] = ratio_of_sums(gamma)
+    return counts
 
 
 def ratio_of_sums(gamma: Floats) -> Floats:
@@ -123,5 +123,5 @@ def ratio_of_sums(gamma: Floats) -> Floats:
     squares = np.sum(gamma**2, axis=0)
     total = np.sum(gamma, axis=0) ** 2
     every = np.full(total.shape, float(len(gamma)))
-    found: Floats = np.divide(total, squares, out=every, where=squares > 0)
-    return found
+    ratio: Floats = np.divide(total, squares, out=every, where=squares > 0)
+    return ratio

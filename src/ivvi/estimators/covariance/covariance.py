@@ -11,7 +11,7 @@ Homoskedastic errors make Omega_ij = noise_cov_ij I, and this noise_cov_ij bread
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -70,26 +70,36 @@ class Covariance:
         variance = np.diagonal(self.blocks, axis1=1, axis2=2)
         return np.sqrt(np.where(variance >= 0, variance, np.nan))
 
-    def of(self, R: Floats) -> Floats:
-        """Return the covariance of R vec(W), (q, q), for R (q, d_y d_phi).
+    def of(self, combinations: Floats) -> Floats:
+        """Return the covariance (q, q) of combinations (q, d_y d_phi) of vec(W).
 
         vec(W) are the rows of W one after another.
         """
         covariance: Floats
         if self.joint is not None:
-            covariance = R @ self.joint @ R.T
+            covariance = combinations @ self.joint @ combinations.T
             return covariance
         d_y, d_phi = self.blocks.shape[:2]
-        parts = R.reshape(len(R), d_y, d_phi)
+        parts = combinations.reshape(len(combinations), d_y, d_phi)
         used = np.flatnonzero(np.any(parts != 0, axis=(0, 2)))
         if len(used) > 1:
             raise InputError(
                 f"the covariance between outputs is not kept for {d_y} x {d_phi} weights; "
                 "ask for it with StandardErrors(joint=True), or look at one output at a time"
             )
-        rows = parts[:, used].reshape(len(R), -1)
+        rows = parts[:, used].reshape(len(combinations), -1)
         covariance = rows @ self.blocks[used].sum(axis=0) @ rows.T
         return covariance
+
+    def plus(self, blocks: Floats) -> Covariance:
+        """Return the covariance with more of each output's own, (d_y, d_phi, d_phi)."""
+        joint = None
+        if self.joint is not None:
+            d_y, d_phi = blocks.shape[:2]
+            whole = self.joint.reshape(d_y, d_phi, d_y, d_phi).copy()
+            whole[range(d_y), :, range(d_y)] += blocks
+            joint = whole.reshape(d_y * d_phi, -1)
+        return replace(self, blocks=self.blocks + blocks, joint=joint)
 
     def to_json(self) -> dict[str, Any]:
         """Describe the choice, not the matrix, with JSON values."""

@@ -25,15 +25,15 @@ MOST_CLUSTERS = 1000
 
 
 def bell_mccaffrey(
-    estimate: Estimate, moments: Moments, held: EpisodeMoments
+    estimate: Estimate, moments: Moments, episodes: EpisodeMoments
 ) -> tuple[Floats, Floats | None, Floats]:
     """Return the covariances of W's rows, the joint one, and degrees of freedom (d_y, d_phi)."""
     space, d_y = whiten(moments, estimate.instruments), len(estimate.W)
     L = np.broadcast_to(estimate.influence, (d_y, *estimate.influence.shape[-2:]))
-    second = cluster_seconds(space, held) / moments.weight
-    first = (held.mean - space.shift) @ space.T * held.weight[:, None]
-    scores = cluster_products(estimate.residual_map, space, held)  # (C, d_y, r)
-    rho = within_correlation(estimate, held)
+    second = cluster_seconds(space, episodes) / moments.weight
+    first = (episodes.mean - space.shift) @ space.T * episodes.weight[:, None]
+    scores = cluster_products(estimate.residual_map, space, episodes)  # (C, d_y, r)
+    rho = within_correlation(estimate, episodes)
     freedom, adjusted = np.empty(estimate.W.shape), np.empty_like(scores)
     for output in range(d_y):
         _, size, right = np.linalg.svd(L[output], full_matrices=False)
@@ -51,14 +51,14 @@ def bell_mccaffrey(
     return small, whole, freedom
 
 
-def within_correlation(estimate: Estimate, held: EpisodeMoments) -> Floats:
+def within_correlation(estimate: Estimate, episodes: EpisodeMoments) -> Floats:
     """Return the correlation of each output's residuals between two rows of a cluster, (d_y,)."""
     R = estimate.residual_map
-    sums = held.weight[:, None] * (held.mean @ R.T)
-    squares = np.einsum("ep,cpq,eq->ce", R, held.scatter, R, optimize=True)
-    squares += held.weight[:, None] * (held.mean @ R.T) ** 2
-    pairs = float(np.sum(held.weight**2 - held.weight))
-    variance = squares.sum(axis=0) / held.weight.sum()
+    sums = episodes.weight[:, None] * (episodes.mean @ R.T)
+    squares = np.einsum("ep,cpq,eq->ce", R, episodes.scatter, R, optimize=True)
+    squares += episodes.weight[:, None] * (episodes.mean @ R.T) ** 2
+    pairs = float(np.sum(episodes.weight**2 - episodes.weight))
+    variance = squares.sum(axis=0) / episodes.weight.sum()
     excess = np.sum(sums**2 - squares, axis=0)
     bound = variance * pairs
     rho = np.divide(excess, bound, out=np.zeros(len(R)), where=bound > 0)
@@ -70,17 +70,17 @@ def _inverse_roots(S: Floats) -> Floats:
     """(I - S_g)^-1/2 for leverages S (C, d, d)."""
     values, vectors = np.linalg.eigh(np.eye(S.shape[1]) - S)
     roots = 1 / np.sqrt(np.maximum(values, LEVERAGE))
-    found: Floats = (vectors * roots[:, None]) @ np.swapaxes(vectors, 1, 2)
-    return found
+    inverse_roots: Floats = (vectors * roots[:, None]) @ np.swapaxes(vectors, 1, 2)
+    return inverse_roots
 
 
 def _freedom(
     weights: Floats, P: Floats, S: Floats, first: Floats, rho: float, total: float
 ) -> Floats:
     """Degrees of freedom for each row of `weights` (d_phi, d); `first` (C, d) are sums of X~."""
-    found = np.full(len(weights), float(len(S) - 1))
+    freedom = np.full(len(weights), float(len(S) - 1))
     if len(S) > MOST_CLUSTERS:
-        return found
+        return freedom
     PS, PPS, sums = P @ S, P @ P @ S, first / np.sqrt(total)
     moved = np.einsum("cij,cj->ci", P, sums)
     for j, w in enumerate(weights):
@@ -90,5 +90,5 @@ def _freedom(
         alone = np.diag(np.einsum("i,cij,j->c", w, PPS, w)) - along @ along.T
         common = np.diag(moved @ w) - along @ sums.T
         K = (1 - rho) * alone + rho * common @ common.T
-        found[j] = max(1.0, np.trace(K) ** 2 / float(np.sum(K**2)))
-    return found
+        freedom[j] = max(1.0, np.trace(K) ** 2 / float(np.sum(K**2)))
+    return freedom

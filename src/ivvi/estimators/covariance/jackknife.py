@@ -40,17 +40,19 @@ def jackknife(method: Method, moments: Moments, output: int) -> Floats:
 
     A penalty that is chosen by cross-validation stays as it was chosen.
     """
-    held = episodes_of(moments)
+    episodes = episodes_of(moments)
     if isinstance(method, Penalised) and isinstance(method.penalty, str):
         chosen = float(method.cross_validate(moments).chosen[output])
         method = Penalised(method.kind, chosen, adaptive=method.adaptive)
     whole = moments.without_episodes()
     W = method.solve(whole).W[output]
-    member = np.arange(len(held)) % min(len(held), MOST_GROUPS)
+    member = np.arange(len(episodes)) % min(len(episodes), MOST_GROUPS)
     groups = int(member.max()) + 1
     moved = np.empty((groups, len(W)))
     for g in range(groups):
-        moved[g] = W - method.solve(_without(whole, held, np.flatnonzero(member == g))).W[output]
+        moved[g] = (
+            W - method.solve(_without(whole, episodes, np.flatnonzero(member == g))).W[output]
+        )
     moved *= np.sqrt((groups - 1) / groups)
     return moved
 
@@ -61,23 +63,23 @@ def linearised(estimate: Estimate, moments: Moments, output: int) -> Floats:
     For methods that pass over the rows (`GMM`, `SGDA`), which moments do not estimate again;
     with the small-sample factor E / (E - 1) of the variance.
     """
-    held, space = episodes_of(moments), whiten(moments, estimate.instruments)
-    sums = episode_scores(Score(estimate.residual_map[output : output + 1], space), held)[:, 0]
+    episodes, space = episodes_of(moments), whiten(moments, estimate.instruments)
+    sums = episode_scores(Score(estimate.residual_map[output : output + 1], space), episodes)[:, 0]
     L = estimate.influence if estimate.influence.ndim == 2 else estimate.influence[output]
-    factor = np.sqrt(len(held) / (len(held) - 1)) / moments.weight
+    factor = np.sqrt(len(episodes) / (len(episodes) - 1)) / moments.weight
     moved: Floats = factor * sums @ L.T
     return moved
 
 
-def _without(whole: Moments, held: EpisodeMoments, gone: np.ndarray) -> Moments:
+def _without(whole: Moments, episodes: EpisodeMoments, gone: np.ndarray) -> Moments:
     """Return the moments of all episodes but some."""
     weight, mean, scatter = whole.weight, whole.mean, whole.scatter
     for e in gone:
-        rest = weight - held.weight[e]
-        offset = held.mean[e] - mean
-        scatter = scatter - held.scatter[e]
-        scatter = scatter - held.weight[e] * weight / rest * np.outer(offset, offset)
-        mean = mean - held.weight[e] / rest * offset
+        rest = weight - episodes.weight[e]
+        offset = episodes.mean[e] - mean
+        scatter = scatter - episodes.scatter[e]
+        scatter = scatter - episodes.weight[e] * weight / rest * np.outer(offset, offset)
+        mean = mean - episodes.weight[e] / rest * offset
         weight = rest
     n = max(1, round(whole.n * weight / whole.weight))
     return Moments(whole.design, n, weight, mean, scatter)

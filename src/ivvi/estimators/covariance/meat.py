@@ -8,7 +8,7 @@ standard errors need is the variance of its sum, under one of three readings:
     HAC        sum_i g_i k_i^T + k_i g_i^T - g_i g_i^T,  k_i = sum_l w_l g_{i-l}
 
 with lags between steps that follow each other in an episode. Rows arrive in chunks,
-transposed: E (d_e, n), Z (r, n). Sums over rows and over clusters that several processes
+transposed: E (d_e, n), white (r, n). Sums over rows and over clusters that several processes
 made, each of a stretch of the log, merge.
 """
 
@@ -42,7 +42,7 @@ class Piece:
 class Meat(Protocol):
     """Something to which chunks of rows are added."""
 
-    def add(self, E: Floats, Z: Floats, codes: Ints) -> None:
+    def add(self, E: Floats, white: Floats, codes: Ints) -> None:
         """Add rows; `codes` (n,) are their clusters or episodes."""
         ...
 
@@ -57,10 +57,10 @@ class RowMeat:
     def __init__(self, groups: Sequence[Group]) -> None:
         self._groups, self._sums = groups, [np.zeros((1, 1))] * len(groups)
 
-    def add(self, E: Floats, Z: Floats, codes: Ints) -> None:
+    def add(self, E: Floats, white: Floats, codes: Ints) -> None:
         """Add rows, whatever their codes."""
         for i, group in enumerate(self._groups):
-            g = products(E[group], Z)
+            g = products(E[group], white)
             self._sums[i] = self._sums[i] + g @ g.T
 
     def piece(self) -> Piece:
@@ -106,13 +106,13 @@ class ClusterMeat:
         self._open = -1  # code of the cluster that is held, when ordered
         self._count = 0
 
-    def add(self, E: Floats, Z: Floats, codes: Ints) -> None:
+    def add(self, E: Floats, white: Floats, codes: Ints) -> None:
         """Add rows."""
         if np.any(codes[1:] < codes[:-1]):
             order = np.argsort(codes, kind="stable")
-            E, Z, codes = E[:, order], Z[:, order], codes[order]
+            E, white, codes = E[:, order], white[:, order], codes[order]
         starts = run_starts(codes)
-        sums = run_products(E, Z, starts)
+        sums = run_products(E, white, starts)
         self.add_sums(codes[starts], sums)
 
     def add_sums(self, codes: Ints, whole: Floats) -> None:
@@ -186,10 +186,10 @@ class ClusterMeat:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A few rows: E (d_e, n), Z (r, n) and what tells stretches of steps apart, (n, 2)."""
+    """A few rows: E (d_e, n), white (r, n) and what tells stretches of steps apart, (n, 2)."""
 
     E: Floats
-    Z: Floats
+    white: Floats
     codes: Ints
 
     def __len__(self) -> int:
@@ -197,17 +197,17 @@ class Edge:
 
     def __add__(self, other: Edge) -> Edge:
         """Put the other's rows after these."""
-        E, Z = np.hstack([self.E, other.E]), np.hstack([self.Z, other.Z])
-        return Edge(E, Z, np.concatenate([self.codes, other.codes]))
+        E, white = np.hstack([self.E, other.E]), np.hstack([self.white, other.white])
+        return Edge(E, white, np.concatenate([self.codes, other.codes]))
 
     def first(self, count: int) -> Edge:
         """Return the first rows."""
-        return Edge(self.E[:, :count], self.Z[:, :count], self.codes[:count])
+        return Edge(self.E[:, :count], self.white[:, :count], self.codes[:count])
 
     def last(self, count: int) -> Edge:
         """Return the last rows."""
         start = max(0, len(self) - count)
-        return Edge(self.E[:, start:], self.Z[:, start:], self.codes[start:])
+        return Edge(self.E[:, start:], self.white[:, start:], self.codes[start:])
 
     def follow(self, lag: int) -> NDArray[np.bool_]:
         """Tell which rows are `lag` steps after another in the same stretch, (n - lag,)."""
@@ -233,9 +233,9 @@ class HacMeat:
         self._head: Edge | None = None
         self._tail: Edge | None = None
 
-    def add(self, E: Floats, Z: Floats, codes: Ints) -> None:
+    def add(self, E: Floats, white: Floats, codes: Ints) -> None:
         """Add rows in the order of their episodes."""
-        rows = Edge(E, Z, codes)
+        rows = Edge(E, white, codes)
         self._tail = self._meet(rows, inside=True)
         if self._head is None:
             self._head = rows.first(self._lags)
@@ -252,7 +252,7 @@ class HacMeat:
         reach = range(1, min(self._lags, len(rows) - 1) + 1)
         weights = [self._weights[lag] * rows.follow(lag) for lag in reach]
         for i, group in enumerate(self._groups):
-            g = products(rows.E[group], rows.Z)
+            g = products(rows.E[group], rows.white)
             earlier, k, part = g, 0.5 * g, np.empty_like(g)
             if not inside:
                 earlier, k = g.copy(), np.zeros_like(g)
@@ -283,9 +283,9 @@ class HacMeat:
         self._tail = (tail if self._tail is None else self._tail + tail).last(self._lags)
 
 
-def products(E: Floats, Z: Floats) -> Floats:
+def products(E: Floats, white: Floats) -> Floats:
     """Return the scores e_i (x) psi~_i, (d_e r, n)."""
-    return (E[:, None] * Z).reshape(len(E) * len(Z), -1)
+    return (E[:, None] * white).reshape(len(E) * len(white), -1)
 
 
 def kernel_weights(kernel: str, bandwidth: int) -> Floats:

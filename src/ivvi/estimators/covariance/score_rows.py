@@ -86,9 +86,9 @@ def _add(
     for batch in batches:
         numbers = codes.of(batch)
         for part, values in rows.chunks(batch):
-            for (E, Z), meats in zip(values, ways, strict=True):
+            for (E, white), meats in zip(values, ways, strict=True):
                 for meat, code in zip(meats, numbers, strict=True):
-                    meat.add(E, Z, code[part])
+                    meat.add(E, white, code[part])
     return codes
 
 
@@ -181,7 +181,7 @@ class _Rows:
         self._centred = np.ones((len(varying) + 1, self._chunk))  # the last row stays one
 
     def chunks(self, batch: Batch) -> Iterator[tuple[Ints, list[tuple[Floats, Floats]]]]:
-        """Yield the positions of some rows in the batch and, for each score, E and Z."""
+        """Yield the positions of some rows in the batch and, for each score, E and white."""
         V, weight = self._layout.rows(batch).T, batch.weight
         used = np.arange(len(batch))
         if weight is not None and not self._lags:
@@ -194,6 +194,6 @@ class _Rows:
             values = self._map @ centred
             pairs = []
             for i in range(0, len(self._bounds) - 1, 2):
-                E, Z = (values[self._bounds[j] : self._bounds[j + 1]] for j in (i, i + 1))
-                pairs.append((E if weight is None else E * weight[part], Z))
+                E, white = (values[self._bounds[j] : self._bounds[j + 1]] for j in (i, i + 1))
+                pairs.append((E if weight is None else E * weight[part], white))
             yield part, pairs

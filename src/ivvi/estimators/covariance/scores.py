@@ -33,6 +33,7 @@ class Scored:
 
     `guarded` leaves the pairs of two-way clusters in where subtracting them gives no variance:
     the sum of both ways errs on the safe side (Davezies, D'Haultfoeuille and Guyonvarch 2021).
+    `lost` are the degrees of freedom of absorbed effects.
     """
 
     pieces: tuple[Piece, ...]
@@ -41,6 +42,7 @@ class Scored:
     n: int
     weight: float
     guarded: bool = False
+    lost: int = 0
 
     def blocks(self, coefficients: int | None = None) -> Floats:
         """Omega of each residual, (d_e, r, r); corrected for so many coefficients if given."""
@@ -85,7 +87,7 @@ class Scored:
     def _correction(self, piece: Piece, coefficients: int | None) -> float:
         if coefficients is None:
             return 1.0
-        rows = self.n - coefficients
+        rows = self.n - coefficients - self.lost
         if piece.clusters is None:
             return self.n / rows
         return piece.clusters / (piece.clusters - 1) * (self.n - 1) / rows
@@ -100,10 +102,10 @@ def _is_variance(omega: Floats) -> bool:
     return bool(np.linalg.eigvalsh(omega / np.outer(unit, unit))[0] > -1e-9)
 
 
-def worth_joining(d_e: int, rank: int, count: int, *, asked: bool = False) -> bool:
+def worth_joining(d_e: int, rank: int, count: int, *, requested: bool = False) -> bool:
     """Whether products of different residuals are kept, given the rows or clusters to add."""
     width = d_e * rank
-    return asked or (width <= MOST_JOINT and width**2 * count <= MOST_WORK)
+    return requested or (width <= MOST_JOINT and width**2 * count <= MOST_WORK)
 
 
 def score(
@@ -131,11 +133,14 @@ def score(
     else:
         raise ValueError("scores need a log, or moments with their episodes")
     guarded = not errors.wanted.columns
-    found = {
-        key: Scored(pieces[key], len(one.R), one.space.rank, moments.n, moments.weight, guarded)
+    scored = {
+        key: Scored(
+            *(pieces[key], len(one.R), one.space.rank, moments.n, moments.weight),
+            *(guarded, moments.lost(errors.clusters)),
+        )
         for key, one in distinct.items()
     }
-    return {name: found[id(one)] for name, one in scores.items()}
+    return {name: scored[id(one)] for name, one in scores.items()}
 
 
 def holds_clusters(moments: Moments, errors: Resolved, episode: str | None) -> bool:
@@ -143,22 +148,22 @@ def holds_clusters(moments: Moments, errors: Resolved, episode: str | None) -> b
 
     Without the name of the `episode` column those that are kept by episode are taken for it.
     """
-    held = moments.episodes
-    if held is None or errors.kind != "clustered" or len(errors.clusters) != 1:
+    episodes = moments.episodes
+    if episodes is None or errors.kind != "clustered" or len(errors.clusters) != 1:
         return False
-    return errors.clusters[0] == (held.by or episode or errors.clusters[0])
+    return errors.clusters[0] == (episodes.by or episode or errors.clusters[0])
 
 
 def _of_episodes(one: Score, moments: Moments) -> Piece:
     """Square the sums of each episode."""
-    held = moments.episodes
-    if held is None:
+    episodes = moments.episodes
+    if episodes is None:
         raise ValueError("the moments hold no episodes")
     meat = ClusterMeat(one.groups, ordered=True)
-    meat.add_sums(np.arange(len(held), dtype=np.int64), episode_scores(one, held))
+    meat.add_sums(np.arange(len(episodes), dtype=np.int64), episode_scores(one, episodes))
     return meat.piece()
 
 
-def episode_scores(one: Score, held: EpisodeMoments) -> Floats:
+def episode_scores(one: Score, episodes: EpisodeMoments) -> Floats:
     """Return the sum over each episode or cluster, (E, d_e, r)."""
-    return cluster_products(one.R, one.space, held)
+    return cluster_products(one.R, one.space, episodes)

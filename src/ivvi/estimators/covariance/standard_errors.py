@@ -129,8 +129,8 @@ class StandardErrors:
         Clustered by the column whose sums are held one by one, `by`; else unadjusted. What is
         `alike` at a `step` cannot be clustered by without rows, and is warned of.
         """
-        found = self._for_sums(by, counts, d_phi)
-        return found if alike is None else found.sharing(step, alike, rows=False)
+        resolved = self._for_sums(by, counts, d_phi)
+        return resolved if alike is None else resolved.sharing(step, alike, rows=False)
 
     def _for_sums(self, by: str | None, counts: Counts, d_phi: int) -> Resolved:
         clustered = self.kind in BY_CLUSTER[1:] or bool(self.columns)
@@ -176,9 +176,11 @@ class StandardErrors:
         bandwidth = self.bandwidth
         if bandwidth is None:
             bandwidth = int(4 * (max(n / max(episodes, 1), 1) / 100) ** (2 / 9))
-        found = Resolved(self, kind, clusters, bandwidth, note)
+        elif bandwidth >= max(n, 1):
+            raise InputError(f"the bandwidth is {bandwidth}; the log has {n} transitions")
+        resolved = Resolved(self, kind, clusters, bandwidth, note)
         several = not self.columns and n > episodes
-        return found.sharing(log.roles.step, alike) if several and alike else found
+        return resolved.sharing(log.roles.step, alike) if several and alike else resolved
 
     def _clusters(self, log: Log) -> tuple[str, ...]:
         if not self.columns and log.roles.episode is None:
@@ -203,8 +205,17 @@ class Resolved:
     @property
     def debiased(self) -> bool:
         """Whether variances are corrected for few rows or clusters."""
-        asked = self.wanted.debiased
-        return self.kind == "clustered" if asked is None else asked
+        requested = self.wanted.debiased
+        return self.kind == "clustered" if requested is None else requested
+
+    def counting_effects(self) -> Resolved:
+        """Return the same corrected for degrees of freedom, unless that was refused.
+
+        Absorbed effects are many coefficients: without the correction variances are too small.
+        """
+        if self.wanted.debiased is not None or self.kind == "clustered":
+            return self
+        return replace(self, wanted=replace(self.wanted, debiased=True))
 
     def sharing(self, step: str | None, alike: StepDependence, *, rows: bool = True) -> Resolved:
         """Return the same clustered by step too, where episodes share what a step brings."""
@@ -212,12 +223,12 @@ class Resolved:
             return self
         names = ", ".join(alike.shared)
         what = f"{names}: alike" if names else "instrument times residual: alike"
-        found = f"{what} in all episodes at a {step}"
+        reason = f"{what} in all episodes at a {step}"
         few = alike.steps < FEWEST_STEPS
         if few or not rows or self.kind != "clustered" or self.wanted.kind != "auto":
             return replace(
                 self,
-                warning=f"{found}, so that {alike.steps:,} steps are its draws; the standard "
+                warning=f"{reason}, so that {alike.steps:,} steps are its draws; the standard "
                 "errors take episodes for independent and are too small"
                 + (
                     ""
@@ -228,7 +239,7 @@ class Resolved:
         return replace(
             self,
             clusters=(*self.clusters, step),
-            note=f"{found} ({alike.steps:,} of them), so clustered by {step} too",
+            note=f"{reason} ({alike.steps:,} of them), so clustered by {step} too",
         )
 
     def prepared(self, log: Log) -> Log:

@@ -123,7 +123,7 @@ def correlations(moments: Moments, sums: GroupSums, maps: Floats) -> Floats:
     totals = np.sum((sums.about(moments.mean) @ maps.T) ** 2, axis=0)
     pairs = float(np.sum(sums.weight**2 - sums.square))
     excess = totals - variance * float(sums.square.sum())
-    found: Floats = np.divide(
+    correlation: Floats = np.divide(
         excess, variance * pairs, out=np.zeros(len(maps)), where=varies & (pairs > 0)
     )
-    return found
+    return correlation

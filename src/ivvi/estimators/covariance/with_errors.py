@@ -28,7 +28,7 @@ def residual_score(estimate: Estimate, moments: Moments, errors: Resolved, count
     outputs is worth its time.
     """
     space = whiten(moments, estimate.instruments)
-    joint = worth_joining(len(estimate.W), space.rank, count, asked=errors.wanted.joint)
+    joint = worth_joining(len(estimate.W), space.rank, count, requested=errors.wanted.joint)
     return Score(estimate.residual_map, space, joint)
 
 
@@ -36,13 +36,17 @@ def with_errors(
     estimate: Estimate, errors: Resolved, scored: Scored | None, moments: Moments
 ) -> Estimate:
     """Return the estimate with the covariance asked for, and the noise that goes with it."""
+    if estimate.covariance is not None and not estimate.influence.size:
+        return estimate  # the method has measured its own
     n, d_phi, debiased = estimate.n, estimate.W.shape[1], errors.debiased
-    asked = bool(errors.wanted.debiased)
-    factor = n / (n - d_phi) if asked else 1.0
+    debias = bool(errors.wanted.debiased)
+    lost = moments.lost()
+    corrected = debias or (lost > 0 and errors.wanted.debiased is None)
+    factor = n / (n - d_phi - lost) if corrected else 1.0
     if scored is None:
-        held = estimate.W_cov
-        joint = None if held.joint is None else factor * held.joint
-        covariance = Covariance("unadjusted", factor * held.blocks, joint, debiased=asked)
+        W_cov = estimate.W_cov
+        joint = None if W_cov.joint is None else factor * W_cov.joint
+        covariance = Covariance("unadjusted", factor * W_cov.blocks, joint, debiased=debias)
     else:
         clusters = _named_clusters(errors, scored)
         given = d_phi if debiased else None
@@ -52,7 +56,10 @@ def with_errors(
         covariance = _weighed(covariance, errors, estimate, moments)
         if errors.wanted.kind == "cr2":
             covariance = _cr2(covariance, estimate, moments)
-    return replace(estimate, noise_cov=factor * estimate.noise_cov, covariance=covariance)
+        if estimate.taken is not None:
+            covariance = covariance.plus(estimate.taken)
+    noise_cov = factor * estimate.noise_cov
+    return replace(estimate, noise_cov=noise_cov, covariance=covariance, lost=lost)
 
 
 def counted(errors: Resolved, estimate: Estimate) -> Resolved:
@@ -60,16 +67,16 @@ def counted(errors: Resolved, estimate: Estimate) -> Resolved:
 
     By the effective number of clusters of the endogenous features' coefficients, or of all.
     """
-    found, shared = estimate.W_cov, set(estimate.design.shared)
-    if found.effective is None:
+    W_cov, shared = estimate.W_cov, set(estimate.design.shared)
+    if W_cov.effective is None:
         return errors
     endogenous = [j for j in range(estimate.W.shape[1]) if j not in shared]
-    least = float(np.min(found.effective[:, endogenous or slice(None)]))
+    least = float(np.min(W_cov.effective[:, endogenous or slice(None)]))
     if least >= FEW_CLUSTERS:
         return errors
-    named = " and ".join(f"{count:,} clusters by {column!r}" for column, count in found.clusters)
+    named = " and ".join(f"{count:,} clusters by {column!r}" for column, count in W_cov.clusters)
     text = f"{named} count for {least:.1f} even ones"
-    if found.freedom is None:
+    if W_cov.freedom is None:
         text += ": the standard errors tend to be too small, and normal intervals too short"
     else:
         text += ": intervals are Student's with as few degrees of freedom"
@@ -105,21 +112,21 @@ def _weighed(
 
 def sums_of_held(moments: Moments, column: str) -> GroupSums | None:
     """Return the first sums by the column whose clusters' moments are held, if it is this."""
-    held = moments.episodes
-    if held is None or (held.by and held.by != column):
+    episodes = moments.episodes
+    if episodes is None or (episodes.by and episodes.by != column):
         return None
-    sums = held.weight[:, None] * (held.mean - moments.mean)
-    return GroupSums(column, held.number, held.weight, held.weight, sums, moments.mean)
+    sums = episodes.weight[:, None] * (episodes.mean - moments.mean)
+    return GroupSums(column, episodes.number, episodes.weight, episodes.weight, sums, moments.mean)
 
 
 def _cr2(covariance: Covariance, estimate: Estimate, moments: Moments) -> Covariance:
-    held = moments.episodes
-    if held is None:
+    episodes = moments.episodes
+    if episodes is None:
         raise DataError(
             f"{covariance.clusters[0][1]:,} clusters are too many for cr2 standard errors; with so "
             "many, clustered ones do as well"
         )
-    blocks, joint, freedom = bell_mccaffrey(estimate, moments, held)
+    blocks, joint, freedom = bell_mccaffrey(estimate, moments, episodes)
     if covariance.joint is None:
         joint = None
     return replace(covariance, blocks=blocks, joint=joint, freedom=freedom, cr2=True)

@@ -1,0 +1,202 @@
+"""The loss of a penalised design on folds that were left out, for a whole path of penalties."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ivvi.estimators.estimate import Floats
+from ivvi.estimators.smooth import LEAST, roughness
+from ivvi.features.design import Design
+from ivvi.logs import Batch
+from ivvi.moments import Moments
+
+PENALTIES = np.geomspace(1e-9, 1.0, 19)
+FIRST_STAGE = np.geomspace(1e-9, 1e-2, 8)
+FIRST_STAGE_FOLDS = 4
+"""Folds on which the penalty of the first stage is chosen."""
+AT_ONCE = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """The loss on each fold, by penalty and output, in units of the linear model's error variance.
+
+    Attributes
+    ----------
+    values
+        (folds, penalties, d_y).
+    first_stage
+        The penalty of the first stage, chosen by how well actions are predicted.
+    """
+
+    values: Floats
+    first_stage: float
+
+    @property
+    def best(self) -> np.ndarray:
+        """The penalty of each output with the least loss, (d_y,)."""
+        return np.asarray(self.values.mean(axis=0).argmin(axis=0))
+
+    def cautious(self, threshold: float) -> np.ndarray:
+        """The largest penalty of each output within `threshold` standard errors of the best."""
+        chosen = self.best.copy()
+        for output, best in enumerate(chosen):
+            worse = self.values[:, :, output] - self.values[:, [best], output]
+            spread = worse.std(axis=0, ddof=1) / len(worse) ** 0.5
+            chosen[output] = np.flatnonzero(worse.mean(axis=0) <= threshold * spread)[-1]
+        return chosen
+
+    def at(self, penalties: np.ndarray) -> Floats:
+        """The loss of all outputs together on each fold, (folds,)."""
+        total: Floats = self.values[:, penalties, range(len(penalties))].sum(axis=1)
+        return total
+
+
+def cross_validate(rows: Batch, design: Design, folds: np.ndarray) -> Losses:
+    """Fit without each fold and measure the loss there; `folds` (n,) numbers them from 0 on.
+
+    Both maps of the design begin with the linear terms: 1, the states, the actions or instruments.
+    """
+    moments = fold_sums(rows, design, folds)
+    state, action, instrument = (part.shape[1] for part in (rows.x, rows.a, rows.z))
+    data = _FoldSums.of(moments)
+    straight = 1 + state + np.arange(action)
+    first_stage = data.first_stage(straight)
+    linear = np.arange(1 + state + action), np.arange(1 + state + instrument)
+    values = [data.losses(fold, first_stage, *linear) for fold in range(len(moments))]
+    return Losses(np.array(values), first_stage)
+
+
+def fold_sums(rows: Batch, design: Design, folds: np.ndarray) -> list[Moments]:
+    """Moments of the rows of each fold, a few thousand rows at a time."""
+    found = []
+    for fold in range(int(folds.max()) + 1):
+        at = np.flatnonzero(folds == fold)
+        total = Moments.empty(design)
+        for start in range(0, len(at), AT_ONCE):
+            total = total + Moments.of_batch(design, rows.taken(at[start : start + AT_ONCE]))
+        found.append(total)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _FoldSums:
+    """Second sums of v in units of its spread about its mean, by fold, and where all stands.
+
+    Attributes
+    ----------
+    sums, weight
+        (folds, p, p) and (folds,); the constant stays 1.
+    phi, psi, y
+        Columns of v.
+    known, same
+        Positions in phi, and in psi, of what both have.
+    rough_phi, rough_psi
+        Roughness of the columns of phi and psi.
+    """
+
+    sums: Floats
+    weight: Floats
+    phi: np.ndarray
+    psi: np.ndarray
+    y: np.ndarray
+    known: np.ndarray
+    same: np.ndarray
+    rough_phi: Floats
+    rough_psi: Floats
+
+    @classmethod
+    def of(cls, moments: Sequence[Moments]) -> _FoldSums:
+        """Bring the moments of folds to one scale."""
+        whole = sum(moments[1:], moments[0])
+        design, mean = whole.design, whole.mean.copy()
+        scale = np.sqrt(np.diag(whole.scatter) / whole.weight)
+        scale[scale <= 1e-12 * np.abs(mean)] = 1.0
+        mean[0], scale[0] = 0.0, 1.0  # the constant stays 1
+        shifts = [one.mean - mean for one in moments]
+        sums = [
+            (one.scatter + one.weight * np.outer(shift, shift)) / np.outer(scale, scale)
+            for one, shift in zip(moments, shifts, strict=True)
+        ]
+        psi = list(design.psi_columns)
+        return cls(
+            *(np.array(sums), np.array([one.weight for one in moments])),
+            *(np.array(design.phi_columns), np.array(psi), np.array(design.y_columns)),
+            *(np.array(design.shared), np.array([psi.index(c) for c in design.shared])),
+            *roughness(design),
+        )
+
+    def training(self, fold: int) -> Floats:
+        """Mean squares and products of all folds but one."""
+        rest = self.weight.sum() - self.weight[fold]
+        second: Floats = (self.sums.sum(axis=0) - self.sums[fold]) / rest
+        return second
+
+    def first_stage(self, actions: np.ndarray) -> float:
+        """The penalty of the first stage that predicts the actions of other folds best."""
+        from scipy.linalg import cho_factor, cho_solve
+
+        errors, columns = np.zeros(len(FIRST_STAGE)), self.phi[actions]
+        for fold in range(min(FIRST_STAGE_FOLDS, len(self.sums))):
+            seen, held = self.training(fold), self.sums[fold]
+            B, A = seen[np.ix_(self.psi, self.psi)], seen[np.ix_(self.psi, columns)]
+            B_held, A_held = held[np.ix_(self.psi, self.psi)], held[np.ix_(self.psi, columns)]
+            for i, penalty in enumerate(FIRST_STAGE):
+                weights = cho_solve(cho_factor(B + np.diag(penalty * self.rough_psi + LEAST)), A)
+                errors[i] += np.sum(weights * (B_held @ weights - 2 * A_held))
+        return float(FIRST_STAGE[np.argmin(errors)])
+
+    def losses(self, fold: int, first_stage: float, phi_0: np.ndarray, psi_0: np.ndarray) -> Floats:
+        """The loss on a fold for each penalty and output, (penalties, d_y).
+
+        `phi_0` and `psi_0` are the positions of the linear model's columns.
+        """
+        seen, held = self.training(fold), self.sums[fold] / self.weight[fold]
+        W, first = self._path(seen, first_stage)
+        first[:, self.known] = 0.0
+        first[self.same, self.known] = 1.0  # what the state determines is known
+        W_0 = np.zeros(W.shape[1:])
+        W_0[phi_0] = _two_stage(seen, self.psi[psi_0], self.phi[phi_0], self.y)
+        delta = first @ (W - W_0)  # (penalties, d_psi, d_y)
+        left = np.vstack([-W_0, np.eye(len(self.y))])
+        columns = np.concatenate([self.phi, self.y])
+        r0 = held[np.ix_(self.psi, columns)] @ left
+        B = held[np.ix_(self.psi, self.psi)]
+        loss = np.einsum("lpo,lpo->lo", delta, B @ delta - 2 * r0)
+        rest = seen[np.ix_(columns, columns)]
+        found: Floats = loss / np.einsum("po,pq,qo->o", left, rest, left)
+        return found
+
+    def _path(self, seen: Floats, first_stage: float) -> tuple[Floats, Floats]:
+        """Return W for each penalty (penalties, d_phi, d_y), and the first stage (d_psi, d_phi).
+
+        One decomposition serves all: with H = G + l_0 D = K K' and K^-1 D K^-T = Q m Q',
+        (G + l D)^-1 = K^-T Q (1 + (l - l_0) m)^-1 Q' K^-1.
+        """
+        from scipy.linalg import solve_triangular
+
+        B = seen[np.ix_(self.psi, self.psi)]
+        root = np.linalg.cholesky(B + np.diag(first_stage * self.rough_psi + LEAST))
+        X = solve_triangular(root, seen[np.ix_(self.psi, self.phi)], lower=True)
+        c = solve_triangular(root, seen[np.ix_(self.psi, self.y)], lower=True)
+        K = np.linalg.cholesky(X.T @ X + np.diag(PENALTIES[0] * self.rough_phi + LEAST))
+        inverse = solve_triangular(K, np.eye(len(K)), lower=True)
+        values, axes = np.linalg.eigh((inverse * self.rough_phi) @ inverse.T)
+        back = inverse.T @ axes
+        along = back.T @ (X.T @ c)
+        shrink = 1 / (1 + (PENALTIES - PENALTIES[0])[:, None] * np.maximum(values, 0.0))
+        W = np.einsum("dk,lk,ko->ldo", back, shrink, along, optimize=True)
+        return W, solve_triangular(root.T, X, lower=False)
+
+
+def _two_stage(seen: Floats, psi: np.ndarray, phi: np.ndarray, y: np.ndarray) -> Floats:
+    """Two-stage least squares from mean squares and products, (d_phi, d_y)."""
+    A, C = seen[np.ix_(psi, phi)], seen[np.ix_(psi, y)]
+    first = np.linalg.lstsq(seen[np.ix_(psi, psi)], np.hstack([A, C]), rcond=None)[0]
+    projected = A.T @ first
+    G, c = projected[:, : len(phi)], projected[:, len(phi) :]
+    found: Floats = np.linalg.lstsq(G, c, rcond=None)[0]
+    return found

@@ -1,0 +1,91 @@
+"""What a fit comes to, in plain sentences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ivvi._io.brief import Brief
+from ivvi.diagnostics.brief import diagnose_brief, instrument_sentence
+from ivvi.fitting.effect import varying_sentence
+from ivvi.fitting.summary import half_widths
+
+if TYPE_CHECKING:
+    from ivvi.fitting.fit import Fit
+
+FAR = 2.0
+"""Standard errors between two estimates of an effect that are worth telling."""
+PLAN = (
+    "`ivvi plan` finds the best actions in this model; `ivvi value` says what they are worth, and "
+    "`ivvi sensitivity` how far the instrument may be invalid."
+)
+
+
+def fit_brief(fit: Fit) -> Brief:
+    """Say if the instrument is good enough, what confounding did to the effects, and what next."""
+    if fit.method == "least-squares":
+        return Brief(
+            (
+                ("Instrument", "Not used: this is regression."),
+                ("Confounding", "Taken for absent; the standard errors say nothing about it."),
+                ("Next", "Fit with the instrument (`--method exact`) and compare."),
+            )
+        )
+    if fit.inference is None:
+        return Brief(
+            (
+                ("Instrument", "Not judged: the moments that tell were not formed."),
+                ("Confounding", "Not compared with regression, for the same reason."),
+                ("Next", "`ivvi diagnose` on a part of the log with fewer features."),
+            )
+        )
+    trusted = fit.diagnostics.verdict.word in ("strong", "doubtful", "")
+    next_step = PLAN if trusted else dict(diagnose_brief(fit.diagnostics).items)["Next"]
+    return Brief(
+        (
+            ("Instrument", instrument_sentence(fit.diagnostics.verdict)),
+            ("Confounding", _confounding(fit, trusted=trusted)),
+            ("Next", next_step),
+        )
+    )
+
+
+def _confounding(fit: Fit, *, trusted: bool) -> str:
+    """Name the effect of an action that least squares gets most wrong, in standard errors."""
+    if not trusted:
+        return "With this instrument the log cannot tell what confounding did."
+    if fit.choice is not None and not fit.choice.is_linear:
+        return varying_sentence(fit)
+    estimate, names = fit.estimate, fit.estimate.design.phi_names
+    known = {stage.feature for stage in fit.diagnostics.first_stage}
+    noisy = [i for i, o in enumerate(estimate.design.outputs) if o not in estimate.exact]
+    places = [(i, j) for i in noisy for j, name in enumerate(names) if name in known]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gaps = (fit.baseline.W - estimate.W) / estimate.se
+    places = [place for place in places if np.isfinite(gaps[place])]
+    if not places:
+        return "No effect of an action could be compared with regression."
+    worst = max(places, key=lambda place: abs(gaps[place]))
+    if abs(gaps[worst]) < FAR:
+        return (
+            "None to see: regression and the instrument agree about every effect of an action "
+            f"(largest gap {abs(gaps[worst]):.1f} standard errors)."
+        )
+    return _told(fit, *worst)
+
+
+def _told(fit: Fit, i: int, j: int) -> str:
+    output, feature = fit.estimate.design.outputs[i], fit.estimate.design.phi_names[j]
+    w, ls = float(fit.W[i, j]), float(fit.baseline.W[i, j])
+    half = float(half_widths(fit.estimate)[i, j] * fit.se[i, j])
+    interval = f"{w:.3g} [{w - half:.3g}, {w + half:.3g}]"
+    if w * ls < 0 and abs(w) > half:
+        return (
+            f"It turned a sign: one more {feature} changes {output} by {interval}, where "
+            f"regression says {ls:+.3g}."
+        )
+    return (
+        f"It moved the effects: one more {feature} changes {output} by {interval}, where "
+        f"regression says {ls:.3g}."
+    )

@@ -1,0 +1,381 @@
+"""`effect`: what an action does, and how that changes with a state.
+
+The effect at a state x is [h(x, high) - h(x, low)] / (high - low), a combination m(x)' w of the
+weights, so that its variance is m' cov(w) m. Bands for a single point, and for all points at once
+by the largest |t| over them (draws of a normal law with the estimate's covariance, Student's where
+clusters are counted).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ivvi._io.plotting import check_figure, new_figure, save_figure
+from ivvi._io.result import Records, TableResult
+from ivvi.diagnostics.distributions import check_level, two_sided
+from ivvi.errors import InputError, nearest
+from ivvi.estimators import Estimate
+from ivvi.features.design import Floats
+from ivvi.logs import Roles, Sample
+
+if TYPE_CHECKING:
+    from ivvi.fitting.fit import Fit
+
+DRAWS = 2000
+FEW_VALUES = 10
+"""Distinct values of a state up to which the effect is shown at each of them."""
+CAVEAT = "the bands take the features as given: that the data chose them is not in their width"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """States of the log: for how many of them the effect is positive.
+
+    `low` and `high` bound the share at the level of the bands: the states whose band for all of
+    them together lies above zero, and those whose band does not lie below it.
+    """
+
+    name: str
+    share: float
+    low: float
+    high: float
+    average: float
+    se: float
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Effect(TableResult):
+    """The effect of an action on an output along a state, with bands; arrays are (points,).
+
+    Attributes
+    ----------
+    action, over, output
+        What is moved, along what, and what it changes.
+    x, estimate, se
+        Where, the effect of one unit of the action there, and its standard error.
+    low, high
+        The band for each point alone.
+    lower, upper
+        The band for all points at once.
+    level
+        Probability of either band.
+    groups
+        All of the log's states, and thirds of them along the state.
+    caveat
+        What the bands leave out.
+    """
+
+    action: str
+    over: str
+    output: str
+    x: Floats
+    estimate: Floats
+    se: Floats
+    low: Floats
+    high: Floats
+    lower: Floats
+    upper: Floats
+    level: float
+    groups: tuple[Group, ...]
+    caveat: str = ""
+
+    def records(self) -> Records:
+        """Return the effect and its bands, one row per point."""
+        names = ("x", "estimate", "se", "low", "high", "lower", "upper")
+        columns = (getattr(self, name).tolist() for name in names)
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def summary(self) -> str:
+        """Return the effect at a few points, and for whom it is positive, as text."""
+        lines = [
+            f"effect of one unit of {self.action} on {self.output} along {self.over}",
+            f"{self.over:>12} {'effect':>10} {'std.err.':>10}   "
+            f"{100 * self.level:g}% each point       all points",
+        ]
+        shown = np.unique(np.linspace(0, len(self.x) - 1, min(len(self.x), 9)).round().astype(int))
+        lines += [
+            f"{self.x[i]:>12.4g} {self.estimate[i]:>10.4g} {self.se[i]:>10.3g}   "
+            f"[{self.low[i]:.4g}, {self.high[i]:.4g}]   [{self.lower[i]:.4g}, {self.upper[i]:.4g}]"
+            for i in shown
+        ]
+        lines += ["", "positive effects: share of the log's states, interval, average effect"]
+        lines += [group_line(group) for group in self.groups]
+        return "\n".join([*lines, *([f"note: {self.caveat}"] if self.caveat else [])])
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the effect with JSON values."""
+        names = ("x", "estimate", "se", "low", "high", "lower", "upper")
+        fields = ("name", "share", "low", "high", "average", "se")
+        return {
+            **{name: getattr(self, name) for name in ("action", "over", "output", "level")},
+            **{name: getattr(self, name).tolist() for name in names},
+            "groups": [{f: getattr(group, f) for f in fields} for group in self.groups],
+            "caveat": self.caveat or None,
+        }
+
+    def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
+        """Draw the effect with both bands; with `path`, save it (SVG, PNG or PDF)."""
+        check_figure(path, force=force)
+        figure = new_figure(6, 4)
+        self.draw(figure.add_subplot())
+        if path is not None:
+            save_figure(figure, path, force=force)
+        return figure
+
+    def draw(self, axes: Any) -> None:
+        """Draw the effect into axes that there are."""
+        level = f"{100 * self.level:g}%"
+        if len(self.x) <= FEW_VALUES:
+            wide, thin = (self.estimate - self.lower), (self.estimate - self.low)
+            axes.errorbar(self.x, self.estimate, wide, fmt="none", alpha=0.4, label=f"{level}, all")
+            axes.errorbar(self.x, self.estimate, thin, fmt="o", label=f"{level}, each")
+        else:
+            whole = {"alpha": 0.15, "lw": 0, "label": f"{level}, the whole curve"}
+            each = {"alpha": 0.3, "lw": 0, "label": f"{level}, each point"}
+            axes.fill_between(self.x, self.lower, self.upper, **whole)
+            axes.fill_between(self.x, self.low, self.high, color="C0", **each)
+            axes.plot(self.x, self.estimate, color="C0", label="effect")
+        axes.axhline(0, color="black", lw=0.6)
+        axes.set(xlabel=self.over, ylabel=f"effect of {self.action} on {self.output}")
+        axes.legend(frameon=False, fontsize="small")
+        axes.spines[["top", "right"]].set_visible(False)
+
+
+def group_line(group: Group) -> str:
+    """Return a group of states in a line."""
+    return (
+        f"  {group.name:<28} {group.share:>6.1%} [{group.low:.1%}, {group.high:.1%}]   "
+        f"{group.average:.4g} ({group.se:.2g})"
+    )
+
+
+def effect(  # noqa: PLR0913
+    fit: Fit | str | os.PathLike[str],
+    action: str,
+    over: str | None = None,
+    *,
+    output: str | None = None,
+    at: Mapping[str, float] | None = None,
+    between: tuple[float, float] | None = None,
+    span: tuple[float, float] | None = None,
+    points: int = 101,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Effect:
+    """Return the effect of an action along a state, with bands, and for whom it is positive.
+
+    Parameters
+    ----------
+    fit
+        A fit, or the folder of a saved one.
+    action
+        The action; its effect is that of one unit.
+    over
+        A state, by default the first; or the action itself, along which a bent one changes.
+    output
+        By default the reward where it is learned, else the next value of `over`, or the first.
+    at
+        Values of the other states; their medians otherwise.
+    between
+        Two values of the action whose difference is taken: by default half a standard deviation
+        about the mean, 0 and 1 for a binary action.
+    span, points
+        Range of `over`, 2.5% to 97.5% of the log's by default, and the number of points.
+    level, seed
+        Probability of the bands, and the seed of their draws.
+    """
+    from ivvi.fitting.fit import Fit, load_fit
+
+    check_level(level)
+    found = fit if isinstance(fit, Fit) else load_fit(fit)
+    if found.sample is None or not found.estimate.bread.size:
+        raise InputError("this model keeps no rows of its log, or no covariance: fit it to a log")
+    asked = _Question.of(found.roles, found.sample, action, over, between)
+    row = found.estimate.design.output(output or asked.usual_output(found.roles))
+    x, M = asked.along(found.estimate, dict(at or {}), span, points)
+    bands = _bands(found.estimate, row, M, level, seed)
+    value, se = M @ found.estimate.W[row], bands[0]
+    chosen = found.choice is not None and not found.choice.is_linear
+    return Effect(
+        *(action, asked.over, found.roles.outputs[row], x, value, se),
+        *(value - bands[1] * se, value + bands[1] * se),
+        *(value - bands[2] * se, value + bands[2] * se),
+        level,
+        groups_of_states(found.estimate, row, asked, level, seed),
+        CAVEAT if chosen else "",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """Which action is moved, between which values, and over which state."""
+
+    roles: Roles
+    sample: Sample
+    action: str
+    over: str
+    ends: tuple[float, float]
+
+    @classmethod
+    def of(
+        cls,
+        roles: Roles,
+        sample: Sample,
+        action: str,
+        over: str | None = None,
+        between: tuple[float, float] | None = None,
+    ) -> _Question:
+        """Look the names up."""
+        if action not in roles.action:
+            raise InputError(f"there is no action {action!r}{nearest(action, roles.action)}")
+        names = (*roles.state, action)
+        if over is not None and over not in names:
+            raise InputError(f"there is no state {over!r}{nearest(over, names)}")
+        column = sample.a[:, roles.action.index(action)]
+        middle, half = float(column.mean()), float(column.std()) / 2 or 0.5
+        ends = between or (middle - half, middle + half)
+        if set(np.unique(column).tolist()) <= {0.0, 1.0} and between is None:
+            ends = (0.0, 1.0)
+        if not (np.isfinite(ends).all() and ends[0] != ends[1]):
+            raise InputError(f"the action is moved between {ends[0]:g} and {ends[1]:g}; two differ")
+        return cls(roles, sample, action, over or names[0], ends)
+
+    def usual_output(self, roles: Roles) -> str:
+        """The output that one asks about first."""
+        known = roles.outputs
+        if roles.reward is not None:
+            return known[-1]
+        return f"next_{self.over}" if f"next_{self.over}" in known else known[0]
+
+    def along(
+        self,
+        estimate: Estimate,
+        at: dict[str, float],
+        span: tuple[float, float] | None,
+        points: int,
+    ) -> tuple[Floats, Floats]:
+        """Return where the effect is asked for (points,), and its combinations (points, d_phi)."""
+        state, action = self.roles.state, self.roles.action
+        for name in at:
+            if name not in (*state, *action) or name == self.over:
+                raise InputError(f"{name!r} is no other state or action that can be held")
+        x, a = self.sample.x, self.sample.a
+        own = x[:, state.index(self.over)] if self.over in state else a[:, action.index(self.over)]
+        values = np.unique(own)
+        if len(values) > FEW_VALUES or span is not None:
+            low, high = span or np.quantile(own, (0.025, 0.975))
+            values = np.linspace(low, high, points)
+        rows = [at.get(n, float(np.median(x[:, j]))) for j, n in enumerate(state)]
+        acted = [at.get(n, float(a[:, j].mean())) for j, n in enumerate(action)]
+        X, A = np.tile(rows, (len(values), 1)), np.tile(acted, (len(values), 1))
+        if self.over in state:
+            X[:, state.index(self.over)] = values
+            return values, self.combinations(estimate, X, A)
+        column = action.index(self.over)
+        half = float(a[:, column].std()) / 10 or 0.05
+        low_a, high_a = A.copy(), A.copy()
+        low_a[:, column], high_a[:, column] = values - half, values + half
+        phi = estimate.design.phi
+        return values, (phi(X, high_a) - phi(X, low_a)) / (2 * half)
+
+    def combinations(self, estimate: Estimate, x: Floats, a: Floats) -> Floats:
+        """The effect at states (n, d_x), other actions as they are (n, d_a): m (n, d_phi)."""
+        column, phi = self.roles.action.index(self.action), estimate.design.phi
+        low, high = a.copy(), a.copy()
+        low[:, column], high[:, column] = self.ends
+        moved: Floats = (phi(x, high) - phi(x, low)) / (self.ends[1] - self.ends[0])
+        return moved
+
+
+def groups_of_states(
+    estimate: Estimate, row: int, asked: _Question, level: float = 0.95, seed: int = 0
+) -> tuple[Group, ...]:
+    """Return the share of the log's states with a positive effect: of all, and of thirds."""
+    sample = asked.sample
+    M = asked.combinations(estimate, sample.x, sample.a)
+    se, _, critical = _bands(estimate, row, M, level, seed)
+    value = M @ estimate.W[row]
+    found = [("all states", np.ones(len(value), dtype=bool))]
+    if asked.over in asked.roles.state:
+        own = sample.x[:, asked.roles.state.index(asked.over)]
+        first, second = np.quantile(own, (1 / 3, 2 / 3))
+        if len(np.unique(own)) > FEW_VALUES:
+            found += [
+                (f"{asked.over} below {first:.3g}", own < first),
+                (f"{asked.over} {first:.3g} to {second:.3g}", (own >= first) & (own < second)),
+                (f"{asked.over} from {second:.3g} on", own >= second),
+            ]
+        else:
+            found += [(f"{asked.over} = {v:g}", own == v) for v in np.unique(own)]
+    covariance = estimate.W_cov.blocks[row]
+    groups = []
+    for name, inside in found:
+        mean = M[inside].mean(axis=0)
+        groups.append(
+            Group(
+                name,
+                float((value[inside] > 0).mean()),
+                float((value - critical * se > 0)[inside].mean()),
+                float((value + critical * se > 0)[inside].mean()),
+                float(mean @ estimate.W[row]),
+                float(np.sqrt(max(mean @ covariance @ mean, 0.0))),
+            )
+        )
+    return tuple(groups)
+
+
+def effect_lines(fit: Fit, n_outputs: int) -> list[str]:
+    """Return the average effect of each action on each output, and where it is positive."""
+    sample, roles = fit.sample, fit.roles
+    if sample is None or not roles.action:
+        return []
+    lines = ["effect of one unit: positive in this share of the log's states, interval, average"]
+    for row in range(n_outputs):
+        for action in roles.action:
+            asked = _Question.of(roles, sample, action)
+            group = groups_of_states(fit.estimate, row, asked)[0]
+            lines.append(group_line(replace(group, name=f"{action} on {roles.outputs[row]}")))
+    over = roles.state[0] if roles.state else roles.action[0]
+    lines.append(f"  ivvi effect MODEL --action {roles.action[0]} --over {over} draws one of them")
+    return lines
+
+
+def varying_sentence(fit: Fit) -> str:
+    """Return the average effect of the first action on the last output, regression's beside it."""
+    sample, roles = fit.sample, fit.roles
+    if sample is None or not roles.action:
+        return "The effects vary; `ivvi effect` shows how."
+    row, asked = len(roles.outputs) - 1, _Question.of(roles, sample, roles.action[0])
+    everyone = groups_of_states(fit.estimate, row, asked)[0]
+    mean = asked.combinations(fit.estimate, sample.x, sample.a).mean(axis=0)
+    return (
+        f"The effect varies: one more {asked.action} changes {roles.outputs[row]} by "
+        f"{everyone.average:.3g} (standard error {everyone.se:.2g}) on average, where regression "
+        f"says {float(mean @ fit.baseline.W[row]):.3g}, and raises it in {everyone.share:.0%} of "
+        "the log's states; `ivvi effect` shows where."
+    )
+
+
+def _bands(
+    estimate: Estimate, row: int, M: Floats, level: float, seed: int
+) -> tuple[Floats, float, float]:
+    """Return standard errors (n,) of M w, and half-widths in them: for a point, and for all."""
+    values, vectors = np.linalg.eigh(estimate.W_cov.blocks[row])
+    paths = M @ (vectors * np.sqrt(np.maximum(values, 0.0)))
+    se = np.sqrt(np.sum(paths**2, axis=1))
+    freedom = estimate.freedom
+    each = two_sided(freedom, level)
+    moving = se > 0
+    if not moving.any():
+        return se, each, each
+    rng = np.random.default_rng(seed)
+    draws = rng.standard_normal((paths.shape[1], DRAWS))
+    if freedom is not None:
+        draws /= np.sqrt(rng.chisquare(freedom, DRAWS) / freedom)
+    largest = np.abs((paths[moving] / se[moving, None]) @ draws).max(axis=0)
+    return se, each, max(each, float(np.quantile(largest, level)))

@@ -1,0 +1,78 @@
+"""Bends of a column, and products of functions of several columns."""
+
+import numpy as np
+import pytest
+
+from ivvi.errors import InputError
+from ivvi.features import FeatureMap, parse_features
+from ivvi.features.margins import bend_roughness, bends, rotation, second_derivatives
+from ivvi.features.products import Products
+from ivvi.features.splines import spline_basis
+
+GRID = tuple(np.quantile(np.random.default_rng(0).gamma(2.0, size=4000), np.linspace(0, 1, 12)))
+
+
+def test_bends_are_orthonormal_and_orthogonal_to_straight_lines_where_the_knots_are():
+    knots = np.array(GRID)
+    share = (np.arange(400) + 0.5) / 400
+    points = (knots[:-1, None] + np.diff(knots)[:, None] * share).ravel()
+    values = bends(points, GRID, len(GRID))
+    lines = np.column_stack([np.ones_like(points), points])
+    assert np.allclose(values.T @ values / len(points), np.eye(len(GRID)), atol=2e-3)
+    assert np.abs(lines.T @ values / len(points)).max() < 2e-3
+
+
+def test_second_derivatives_agree_with_finite_differences():
+    points = np.linspace(GRID[0] + 0.01, GRID[-1] - 0.01, 50)
+    h = 1e-4
+    expected = (
+        sum(w * spline_basis(points + d, GRID) for w, d in ((1, h), (-2, 0.0), (1, -h))) / h**2
+    )
+    inside = np.abs(points[:, None] - np.array(GRID)).min(axis=1) > 2 * h
+    assert np.allclose(second_derivatives(points, GRID)[inside], expected[inside], atol=1e-4)
+
+
+def test_roughness_rises_from_one_and_bends_are_straight_outside_the_knots():
+    roughness = bend_roughness(GRID)
+    assert roughness[0] == pytest.approx(1.0)
+    assert (np.diff(roughness) > 0).all()
+    outside = GRID[-1] + np.array([1.0, 2.0, 3.0])
+    assert np.abs(np.diff(bends(outside, GRID, 5), n=2, axis=0)).max() < 1e-8
+    assert rotation(GRID)[0].shape == (len(GRID) + 2, len(GRID))
+
+
+def test_products_multiply_named_functions_and_come_back_from_json():
+    block = Products((((0, 1), (1, 1)), ((0, 3),)), (1.0, 2.0), (2.0, 4.0), (GRID, ()))
+    x, a = np.array([[3.0], [5.0]]), np.array([[10.0], [2.0]])
+    values = block(x, a)
+    assert values[:, 0].tolist() == [2.0, 0.0]
+    assert np.allclose(values[:, 1], bends(x[:, 0], GRID, 2)[:, 1])
+    assert block.names(["age"], ["dose"]) == ("std(age)*std(dose)", "bend2(age)")
+    assert block.penalties == (1.0, pytest.approx(bend_roughness(GRID)[1]))
+    again = FeatureMap.from_json(FeatureMap((block,)).to_json())
+    assert again.blocks == (block,)
+
+
+def test_products_are_the_same_under_jax():
+    import jax
+    import jax.numpy as jnp
+
+    block = Products((((0, 2), (1, 1)),), (0.0, 0.0), (1.0, 1.0), (GRID, ()))
+    x, a = np.array([[0.7], [3.0]]), np.array([[1.5], [-2.0]])
+    with jax.enable_x64(True):
+        traced = jax.jit(FeatureMap((block,)))(jnp.asarray(x), jnp.asarray(a))
+    assert np.allclose(traced, block(x, a), atol=1e-10)
+
+
+def test_spline_vary_multiplies_each_spline_by_each_input():
+    rng = np.random.default_rng(1)
+    x, a = rng.normal(size=(500, 2)), rng.normal(size=(500, 1))
+    phi, psi = (one.fitted(x, a) for one in parse_features("spline:4:vary"))
+    names = phi.names(["x0", "x1"], ["a0"])
+    values = phi(x, a)
+    assert "s1(x0)*a0" in names
+    assert "s1(x0)*z0" in psi.names(["x0", "x1"], ["z0"])
+    product = values[:, names.index("s1(x0)")] * a[:, 0]
+    assert np.allclose(values[:, names.index("s1(x0)*a0")], product)
+    with pytest.raises(InputError, match="spline:4:vary"):
+        parse_features("spline:4:varied")

@@ -1,0 +1,187 @@
+"""Features that the data choose, and the effects that they show."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import ivvi
+from helpers import assert_refused, run
+from ivvi.errors import InputError, IvviWarning
+
+COLUMNS = ("--state", "severity", "--action", "dose", "--instrument", "push")
+
+
+def varying(n=3000, seed=1, horizon=30):
+    """The effect of the dose changes its sign with severity: 1.5 sin(1.5 x)."""
+    rng = np.random.default_rng(seed)
+    episodes = n // horizon
+    x, rows = rng.normal(size=episodes), []
+    for step in range(horizon):
+        z, u = rng.normal(size=(2, episodes))
+        a = np.clip(0.6 * z + 0.6 * u, -1, 1)
+        y = 0.8 * x + 1.5 * np.sin(1.5 * x) * a + 0.4 * u + 0.3 * rng.normal(size=episodes)
+        rows.append((np.arange(episodes), np.full(episodes, step), x, a, z, y))
+        x = y
+    columns = [np.array(part).T.ravel() for part in zip(*rows, strict=True)]
+    names = ("episode", "step", "severity", "dose", "push", "next_severity")
+    return pa.table(dict(zip(names, columns, strict=True)))
+
+
+def opened(table, **columns):
+    settings = {"state": "severity", "action": "dose", "instrument": "push"}
+    return ivvi.read_logs(table, next_state="next_severity", **(settings | columns))
+
+
+@pytest.fixture(scope="module")
+def log():
+    return opened(varying())
+
+
+@pytest.fixture(scope="module")
+def fit(log):
+    return ivvi.estimate(log, phi="auto")
+
+
+@pytest.fixture(scope="module")
+def linear_log():
+    return ivvi.make_env("linear", dim=1).collect(episodes=60, horizon=40, seed=3)
+
+
+def test_auto_finds_an_effect_that_changes_with_the_state(fit):
+    assert fit.choice.label == "severity bent, dose x severity"
+    assert fit.choice.gain > 5 * fit.choice.spread
+    x = np.linspace(-2, 2, 41)[:, None]
+    one, zero = np.ones_like(x), np.zeros_like(x)
+    effect = fit.model.mean(x, one) - fit.model.mean(x, zero)
+    assert np.sqrt(np.mean((effect - 1.5 * np.sin(1.5 * x)) ** 2)) < 0.25
+    assert "standard errors better than linear" in fit.summary()
+
+
+def test_auto_is_the_linear_fit_bit_for_bit_where_linear_wins(linear_log):
+    chosen, plain = ivvi.estimate(linear_log, phi="auto"), ivvi.estimate(linear_log)
+    assert chosen.choice.is_linear
+    assert np.array_equal(chosen.W, plain.W)
+    assert np.array_equal(chosen.se, plain.se)
+    assert chosen.choice.sentence in chosen.summary()
+
+
+def test_a_chosen_model_is_saved_loaded_and_planned_with(fit, tmp_path):
+    fit.save(tmp_path / "model")
+    again = ivvi.load_fit(tmp_path / "model")
+    assert again.choice == fit.choice
+    x, a = np.array([[0.3], [1.0]]), np.array([[0.5], [-0.5]])
+    assert np.array_equal(again.model.mean(x, a), fit.model.mean(x, a))
+    actions = ivvi.Actions.finite([[-1.0], [0.0], [1.0]])
+    plan = ivvi.plan(again.model, reward="quadratic:weight=1,target=0", actions=actions, horizon=5)
+    assert plan(np.array([1.0]))[0] == -1.0  # the dose raises severity there
+    assert plan(np.array([-1.0]))[0] == -1.0  # and lowers what is negative: away from zero
+
+
+def test_new_rows_keep_the_structure_and_lower_the_penalty(fit):
+    with pytest.warns(IvviWarning, match="clustered by episode"):
+        updated = ivvi.update(fit, opened(varying(1500, seed=9)))
+    assert updated.choice == fit.choice
+    assert updated.estimate.n == fit.estimate.n + 1500
+    both = opened(pa.concat_tables([varying(), shifted(varying(1500, seed=9), 1000)]))
+    phi, psi = fit.estimate.design.phi, fit.estimate.design.psi
+    from ivvi.estimators.registry import restore_method
+
+    whole = ivvi.estimate(both, phi, psi, method=restore_method("smooth", fit.settings))
+    assert np.allclose(updated.W, whole.W, atol=1e-8)
+
+
+def shifted(table, by):
+    at = table.schema.get_field_index("episode")
+    return table.set_column(at, "episode", pa.array(table["episode"].to_numpy() + by))
+
+
+def test_effect_has_bands_that_hold_the_truth_and_counts_whom_it_helps(fit):
+    found = ivvi.effect(fit, "dose", "severity")
+    truth = 1.5 * np.sin(1.5 * found.x)
+    error = np.abs(found.estimate - truth) / found.se
+    assert np.mean(error < 4.5) > 0.97  # in standard errors, for any seed
+    assert (found.lower <= found.low).all()
+    assert (found.high <= found.upper).all()
+    sample = fit.sample.x[:, 0]
+    share = np.mean(np.sin(1.5 * sample) > 0)
+    everyone = found.groups[0]
+    assert everyone.low - 0.03 <= share <= everyone.high + 0.03
+    assert "features as given" in found.summary()
+    assert found.to_frame().shape == (101, 7)
+
+
+def test_effect_of_a_linear_fit_is_its_coefficient(linear_log):
+    fit = ivvi.estimate(linear_log)
+    found = ivvi.effect(fit, "a0")
+    assert np.allclose(found.estimate, fit.W[0, 2])
+    assert np.allclose(found.se, fit.se[0, 2])
+    assert not found.caveat
+
+
+def test_effect_along_the_action_itself_is_its_slope(fit):
+    found = ivvi.effect(fit, "dose", "dose", output="severity", at={"severity": 1.0})
+    middle = ivvi.effect(fit, "dose", "severity", span=(1.0, 1.1), points=2).estimate[0]
+    assert np.allclose(found.estimate, middle, atol=1e-6)  # the dose is not bent
+
+
+def test_the_shell_fits_shows_and_draws(tmp_path):
+    source, model = tmp_path / "log.parquet", tmp_path / "model"
+    pq.write_table(varying(1500), source)
+    options = (*COLUMNS, "--next-state", "next_severity", "--features", "auto")
+    fitted = run("fit", source, *options, "--out", model)
+    assert fitted.code == 0
+    assert "chosen: severity bent, dose x severity" in fitted.out
+    figure = tmp_path / "effect.svg"
+    shown = run("effect", model, "--action", "dose", "--over", "severity", "--plot", figure)
+    assert shown.code == 0
+    assert "severity below" in shown.out
+    assert figure.exists()
+    for wrong in (("--over", "age"), ("--between", "1"), ("--at", "severity=high")):
+        assert_refused(run("effect", model, "--action", "dose", *wrong))
+
+
+def test_columns_with_few_values_are_not_bent_and_that_is_said():
+    table = varying(1500)
+    three = pa.array(np.sign(table["severity"].to_numpy().round()))
+    fit = ivvi.estimate(
+        opened(table.append_column("ward", three), state="severity,ward"), phi="auto"
+    )
+    assert any("ward is not bent" in note for note in fit.choice.notes)
+
+
+@pytest.mark.parametrize(
+    ("table", "columns", "fact"),
+    [
+        (varying(120, horizon=10), {}, "5 folds of 50 rows"),
+        (varying(600, horizon=600), {}, "there is 1"),
+        (varying(1500), {"state": (), "action": "binary"}, "nothing to bend"),
+    ],
+)
+def test_logs_that_cannot_choose_are_refused_with_a_reason(table, columns, fact):
+    table = table.append_column("binary", pa.array((table["dose"].to_numpy() > 0).astype(float)))
+    with pytest.raises(InputError, match=fact):
+        ivvi.estimate(opened(table, **columns), phi="auto")
+
+
+def test_auto_is_refused_for_other_methods_and_in_other_verbs(log):
+    with pytest.raises(InputError, match="not for sgda"):
+        ivvi.estimate(log, phi="auto", method=ivvi.SGDA(memory="linear"))
+    with pytest.raises(InputError, match="leave --phi and --psi out"):
+        ivvi.estimate(log, phi="auto", psi="linear")
+    with pytest.raises(InputError, match="chosen by a fit"):
+        ivvi.interval(log, "severity", "dose", phi="auto")
+
+
+def test_a_ridge_needs_no_rank_and_splines_need_states(tmp_path):
+    source, model = tmp_path / "log.parquet", tmp_path / "model"
+    pq.write_table(varying(900), source)
+    outcome = ("--next-state", "next_severity", "--out", model)
+    fourier = ("--features", "fourier:40")
+    assert_refused(run("fit", source, *COLUMNS, *outcome, *fourier))
+    fitted = run("fit", source, *COLUMNS, *outcome, *fourier, "--ridge", "auto")
+    assert fitted.code == 0
+    assert ivvi.load_fit(model).method == "ridge"
+    assert_refused(run("fit", source, *COLUMNS, *outcome, "--ridge", "much", "--force"), "much")
+    with pytest.raises(InputError, match="bends states"):
+        ivvi.estimate(opened(varying(900), state=()), phi="spline:4")

@@ -1,0 +1,134 @@
+"""The three plain sentences with which results open, in worlds whose answer is known."""
+
+import numpy as np
+import pytest
+
+import ivvi
+from ivvi.diagnostics.text import format_number
+
+
+def log_of(strength=1.0, confounded=1.0, seed=0, n=2000, two=False):
+    """One step: y = -a + 2 c e, a = strength (z + w) + c e + noise; w may be invalid."""
+    rng = np.random.default_rng(seed)
+    x, z, w, e, noise = rng.normal(size=(5, n))
+    a = strength * (z + w) + confounded * e + noise
+    table = {"x": x, "a": a, "z": z, "w": w}
+    table["y"] = -a + 0.5 * x + 2 * confounded * e + rng.normal(size=n) + two * w
+    instrument = ("z", "w") if two else "z"
+    return ivvi.read_logs(table, state="x", action="a", instrument=instrument, next_state="y")
+
+
+def words(result):
+    return dict(result.brief.items)
+
+
+def test_a_strong_instrument_in_a_confounded_log_is_good_enough_and_turns_a_sign():
+    fit = ivvi.fit(log_of(confounded=2.0))
+    told = words(fit)
+    assert told["Instrument"].startswith("Good enough: the effective F is ")
+    assert "turned a sign: one more a changes y by -" in told["Confounding"]
+    assert f"regression says {fit.baseline.W[0, 2]:+.3g}" in told["Confounding"]
+    assert "`ivvi plan`" in told["Next"]
+    panel = words(fit.diagnostics)
+    assert panel["Instrument"] == told["Instrument"]
+    assert panel["Confounding"].startswith("Yes: regression and the instrument disagree about y")
+
+
+def test_a_log_without_confounding_is_called_so():
+    """At 5%; of several seeds at least one agrees, or the test of confounding has no size."""
+    told = [words(ivvi.fit(log_of(confounded=0.0, seed=seed))) for seed in range(5)]
+    assert any(one["Confounding"].startswith("None to see") for one in told)
+    asked = [words(ivvi.diagnose(log_of(confounded=0.0, seed=seed))) for seed in range(5)]
+    assert any(one["Confounding"].startswith("None was found") for one in asked)
+
+
+@pytest.mark.filterwarnings("ignore:weak instruments")
+def test_a_weak_instrument_forbids_to_plan():
+    fit = ivvi.fit(log_of(strength=0.01))
+    told = words(fit)
+    assert told["Instrument"].startswith("Too weak: the effective F is ")
+    assert "cannot tell" in told["Confounding"]
+    assert "`ivvi interval`" in told["Next"]
+    assert "plan" not in told["Next"]
+
+
+def test_instruments_that_contradict_each_other_are_named_before_a_fit():
+    told = words(ivvi.diagnose(log_of(two=True)))
+    assert "at least one is invalid" in told["Next"]
+    assert "--suspect" in told["Next"]
+
+
+def test_regression_says_that_it_is_regression():
+    told = words(ivvi.fit(log_of(), method="least-squares"))
+    assert told["Instrument"] == "Not used: this is regression."
+
+
+@pytest.mark.filterwarnings("ignore:not identified")
+def test_effects_that_are_not_identified_are_said_first():
+    rng = np.random.default_rng(0)
+    z, a, b, y = rng.normal(size=(4, 300))
+    table = {"a": a + z, "b": b, "z": z, "y": y}
+    log = ivvi.read_logs(table, action=("a", "b"), instrument="z", next_state="y")
+    told = words(ivvi.diagnose(log))
+    assert told["Instrument"].startswith("Not enough")
+    assert "instrument for each action" in told["Next"]
+
+
+def test_checks_are_ranked_and_tell_their_level():
+    """An instrument that follows the state breaks balance; what fails stands first."""
+    rng = np.random.default_rng(0)
+    rows = {name: [] for name in ("episode", "step", "x", "a", "z")}
+    for episode in range(150):
+        x = rng.normal()
+        for step in range(8):
+            e = rng.normal()
+            z = 0.8 * e + rng.normal()  # not free of the shock, so tomorrow knows yesterday
+            a = z + e + rng.normal()
+            for name, value in zip(rows, (episode, step, x, a, z + 0.9 * x), strict=True):
+                rows[name].append(value)
+            x = 0.5 * x - 0.4 * a + e
+    log = ivvi.read_logs(rows, state="x", action="a", instrument="z")
+    found = ivvi.check(log)
+    lines = found.summary().splitlines()
+    head = next(i for i, line in enumerate(lines) if line.startswith("check "))
+    assert "LOOK: p below 0.01" in lines[head]
+    verdicts = [line for line in lines[head:] if "  fine" in line or "  LOOK" in line]
+    assert verdicts == sorted(verdicts, key=lambda line: "  LOOK" not in line)
+    p_values = [check.test.p_value for check in found.checks if check.test and check.passed]
+    shown = [float(line.split("  fine")[0].split()[-1]) for line in verdicts if "  fine" in line]
+    assert shown == pytest.approx(sorted(p_values), abs=1e-4)
+    told = words(found)
+    assert "0.01" in told["Dynamics"] + told["Instrument"]
+    if found.failed:
+        worst = min(found.failed, key=lambda check: check.test.p_value)
+        assert told["Next"].startswith(worst.name)
+
+
+def test_the_summary_of_a_fit_shows_the_f_of_its_verdict():
+    rng = np.random.default_rng(1)
+    rows = {"episode": np.repeat(np.arange(100), 5), "step": np.tile(np.arange(5), 100)}
+    z = np.repeat(rng.normal(size=100), 5)
+    e = rng.normal(size=500)
+    rows |= {"x": rng.normal(size=500), "a": z + e + rng.normal(size=500), "z": z}
+    fit = ivvi.fit(ivvi.read_logs(rows, state="x", action="a", instrument="z"))
+    (stage,) = fit.diagnostics.first_stage
+    assert f"the effective F is {stage.robust_f.value:.4g}" in fit.brief.text.replace("\n", " ")
+    line = next(line for line in fit.summary().splitlines() if line.startswith("first stage"))
+    assert f"F {stage.robust_f.value:.4g}" in line
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (11000.0, "11000.00"),
+        (-1234567.8, "-1234568"),
+        (808.5396, "808.5396"),
+        (12.0, "12.0000"),
+        (0.0, "0.0000"),
+        (1e-5, "1.00e-05"),
+        (-2.5e9, "-2.50e+09"),
+        (9999.99999, "10000.00"),
+    ],
+)
+def test_numbers_of_a_table_keep_their_digits_in_nine_places(value, shown):
+    assert format_number(value) == shown.rjust(9)
