@@ -148,10 +148,10 @@ COLUMN_CASES = {
     "text in Parquet": Case(
         table(**as_text("x1", 13, "fast")),
         ColumnError,
-        ("column 'x1' of", "log.parquet holds string"),
+        ("column 'x1' of", "log.parquet holds text: 'fast' in data row 13 (from 0)"),
     ),
     "text as step": Case(
-        table(**as_text("step", 13, "fast")), ColumnError, ("column 'step' of", "holds string")
+        table(**as_text("step", 13, "fast")), DataError, ("'step' of", "'fast' in data row 13")
     ),
     "dates as numbers": Case(
         table(z0=np.datetime64("2024-01-01") + np.arange(60)), ColumnError, ("'z0'", "date32")
@@ -332,7 +332,10 @@ SETTING_CASES = {
         table(), InputError, ("'linera'", "'linear'?"), settings={"features": "linera"}
     ),
     "features nobody knows": Case(
-        table(), InputError, ("'trees'", "linear, poly2"), settings={"features": "trees"}
+        table(),
+        InputError,
+        ("'trees'", "linear, linear:cross, poly2"),
+        settings={"features": "trees"},
     ),
     "features without number": Case(
         table(), InputError, ("'spline'", "spline:5"), settings={"features": "spline"}

@@ -25,11 +25,16 @@ settings.load_profile("ivvi")  # pytest --hypothesis-profile thorough takes the 
 
 def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="run the tests marked thorough too")
+    parser.addoption("--fuzz", action="store_true", help="run tests/fuzz alone, for an hour")
     parser.addoption("--slow", action="store_true", help="run the tests marked slow too")
 
 
 def pytest_collection_modifyitems(config, items):
     """Leave out the tests that only repeat with more sizes, seeds or pages, unless asked."""
+    if config.getoption("--fuzz"):
+        others = [item for item in items if item.path.parent.name != "fuzz"]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item.path.parent.name == "fuzz"]
     chosen = [mark for mark in ("thorough", "slow") if not config.getoption(OPTION[mark])]
     for item in items:
         for mark in chosen:

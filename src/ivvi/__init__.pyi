@@ -14,9 +14,11 @@ from .features.feature_map import custom, fourier, linear, one_hot, polynomial, 
 from .fitting.confidence_set import interval
 from .fitting.curve import curve
 from .fitting.diagnosing import diagnose
+from .fitting.effect import effect
 from .fitting.estimating import estimate, fit
 from .fitting.fit import Fit, load_fit
 from .fitting.stream import Stream
+from .fitting.table import table
 from .fitting.updating import update
 from .logs import Log, Schema, read_logs
 from .moments.shard import Shard
@@ -60,6 +62,7 @@ __all__ = [
     "custom",
     "decompose",
     "diagnose",
+    "effect",
     "estimate",
     "estimators",
     "evaluate",
@@ -82,6 +85,7 @@ __all__ = [
     "simulators",
     "spline",
     "stability",
+    "table",
     "update",
     "value",
 ]

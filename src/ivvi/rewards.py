@@ -37,7 +37,8 @@ class Reward(Protocol):
 class Quadratic:
     """-sum_i weight_i (x_i - target_i)^2 - sum_j action_weight_j a_j^2.
 
-    One number stands for all coordinates.
+    One number stands for all coordinates; in a model with context or lags, for those that it
+    predicts.
 
     Examples
     --------
@@ -135,14 +136,14 @@ class Function:
         """Wrap a function or its import path; one that cannot be imported cannot be saved."""
         if isinstance(function, str):
             return cls(function, _positional(import_function(function), function))
-        path, found = import_path(function)
-        return cls(path, _positional(function, path), None if found else function)
+        path, imported = import_path(function)
+        return cls(path, _positional(function, path), None if imported else function)
 
     def __call__(self, x: Array, a: Array, x_next: Array, h: Array) -> Array:
         """Call the function with as many arguments as it takes."""
         function = self.function or import_function(self.path)
-        told = (h,) if self.arguments > 3 else ()
-        return _by_rows(function, (x, a, x_next)[: self.arguments], told, "the reward")
+        step = (h,) if self.arguments > 3 else ()
+        return _by_rows(function, (x, a, x_next)[: self.arguments], step, "the reward")
 
     def check_importable(self) -> None:
         """Refuse to be saved when the function could not be found again."""
@@ -184,16 +185,26 @@ def is_reward(value: Any) -> bool:
 def make_reward(reward: Any, model: Any) -> Reward:
     """Return a reward for a word, a function, or a reward that is one already."""
     if isinstance(reward, str):
-        reward = parse_reward(reward)
+        reward = _parse_for(reward, model)
     if isinstance(reward, Learned):
         if not model.has_reward:
             raise InputError("a learned reward was asked for; the model was fitted without one")
         return Learned(model)
     if isinstance(reward, Quadratic | Linear):
+        reward = _of_predicted(reward, model)
         _check_widths(reward, len(model.state), len(model.action))
     if not callable(reward):
         raise InputError(f"the reward is {reward!r}; expected a word or a function of (x, a)")
     return reward if is_reward(reward) else Function.of(reward)
+
+
+def _parse_for(word: str, model: Any) -> Reward:
+    """Read a word; the column that the model learned as its reward is asked for by ``learned``."""
+    if model.has_reward and word == model.outputs[-1]:
+        raise InputError(
+            f"{word!r} is the reward that the model learned from the log; ask for it as 'learned'"
+        )
+    return parse_reward(word)
 
 
 def parse_reward(word: str) -> Reward:
@@ -263,7 +274,7 @@ def reward_from_json(value: Mapping[str, Any], model: Any) -> Reward:
 
 
 def _by_rows(
-    function: Callable[..., Any], batches: tuple[Array, ...], told: tuple[Any, ...], what: str
+    function: Callable[..., Any], batches: tuple[Array, ...], extra: tuple[Any, ...], what: str
 ) -> Array:
     """Call a function of rows (n, d) with batches (..., d) of any shape; returns (...)."""
     lead = np.broadcast_shapes(*(batch.shape[:-1] for batch in batches))
@@ -272,13 +283,13 @@ def _by_rows(
     for batch in batches:
         xp, width = batch.__array_namespace__(), batch.shape[-1]
         rows.append(xp.broadcast_to(batch, (*lead, width)).reshape(n, width))
-    found = function(*rows, *told)
+    answer = function(*rows, *extra)
     try:
-        values = found if hasattr(found, "aval") else np.asarray(found)
+        values = answer if hasattr(answer, "aval") else np.asarray(answer)
     except ValueError:
         values = np.empty(0, dtype=object)
     if values.dtype.kind not in "biuf":
-        raise InputError(f"{what} returned {_shortly(found)} for {n} states; numbers are expected")
+        raise InputError(f"{what} returned {_shortly(answer)} for {n} states; numbers are expected")
     if values.shape != (n,):
         raise InputError(
             f"{what} returned shape {values.shape} for {n} states; one number for each is "
@@ -290,6 +301,26 @@ def _by_rows(
 def _shortly(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _of_predicted(reward: Quadratic | Linear, model: Any) -> Quadratic | Linear:
+    """Let numbers for the predicted states leave out what is carried along (context, lags).
+
+    A patient's age is in the state, so that dynamics may look at it; one weight for every
+    state is not meant to punish old age.
+    """
+    carried = {name for name, _ in getattr(model, "carried", ())}
+    if not carried:
+        return reward
+    predicted = [name for name in model.state if name not in carried]
+    wider: dict[str, Numbers] = {}
+    for name in ("weight", "target") if isinstance(reward, Quadratic) else ("state",):
+        numbers = getattr(reward, name)
+        if len(numbers) in (1, len(predicted)):
+            numbers = numbers * len(predicted) if len(numbers) == 1 else numbers
+            known = dict(zip(predicted, numbers, strict=True))
+            wider[name] = tuple(known.get(column, 0.0) for column in model.state)
+    return dataclasses.replace(reward, **wider)  # type: ignore[arg-type]  # of its own fields
 
 
 def _check_widths(reward: Quadratic | Linear, d_x: int, d_a: int) -> None:

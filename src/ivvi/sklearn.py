@@ -124,8 +124,8 @@ class IVRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         x, a = self._split(X)
-        found: np.ndarray = self.estimate_.design.phi(x, a) @ self.estimate_.W.T
-        return found[:, 0] if self._single else found
+        prediction: np.ndarray = self.estimate_.design.phi(x, a) @ self.estimate_.W.T
+        return prediction[:, 0] if self._single else prediction
 
     def _columns(self, actions: Sequence[int | str] | None) -> np.ndarray:
         if actions is None:
@@ -136,10 +136,10 @@ class IVRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
             raise InputError(f"X has no column {unknown[0]!r}; its columns are {names}")
         d = self.n_features_in_
         chosen = [names.index(c) if isinstance(c, str) else int(c) for c in actions]
-        found = [c + d if -d <= c < 0 else c for c in chosen]  # from the end, as everywhere
-        if len(set(found)) < len(found) or not all(0 <= c < d for c in found):
+        columns = [c + d if -d <= c < 0 else c for c in chosen]  # from the end, as everywhere
+        if len(set(columns)) < len(columns) or not all(0 <= c < d for c in columns):
             raise InputError(f"actions {list(actions)} are not different columns of X, of {d}")
-        return np.array(found)
+        return np.array(columns)
 
     def _split(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the exogenous columns x and the endogenous ones a."""

@@ -15,7 +15,7 @@ import pytest
 import ivvi
 from helpers import OPTIONS, ROLES, make_rows, run, write_table
 from ivvi import estimate, load_model, read_logs
-from ivvi.cli.terminal import progress
+from ivvi.cli.terminal import program_name, progress
 
 COMMANDS = ("demo", "simulate", "fit", "diagnose")
 SMALL = ("--dim", 2, "--episodes", 20, "--horizon", 50)
@@ -368,12 +368,14 @@ def test_diagnose_says_what_fit_says(log, fitted, tmp_path):
     result = succeed(*arguments, "--json", tmp_path / "found.json")
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["diagnostics"] == fitted[0]["diagnostics"]
+    brief = found.pop("brief")
     assert {name: fitted[0][name] for name in found} == found
+    assert brief["instrument"] == fitted[0]["brief"]["instrument"]
     assert "W" not in found
     assert "identified        yes: rank of A is 5 of 5" in result.out
     for action in ("a0", "a1"):
         assert f"first stage {action}" in result.out
-    assert json.loads(succeed(*arguments, "--json", "-").out) == found
+    assert json.loads(succeed(*arguments, "--json", "-").out) == found | {"brief": brief}
 
 
 # demo
@@ -432,10 +434,13 @@ def test_the_demo_shows_what_it_claims(told):
 
 def test_the_commands_that_the_demo_suggests_work(told, tmp_path):
     text, folder = told
-    suggested = [line.strip() for line in text.splitlines() if line.startswith("  ivvi ")]
-    assert [line.split()[1] for line in suggested] == ["diagnose", "fit", "act"]
+    lines = text.partition("Next, as printed:\n")[2].splitlines()
+    program = program_name()  # as it was called here
+    assert [line.startswith(f"  {program} ") for line in lines] == [True, True, True, False]
+    suggested = [line.removeprefix(f"  {program} ") for line in lines[:3]]
+    assert [line.split()[0] for line in suggested] == ["diagnose", "fit", "act"]
     for line in suggested:
-        arguments = [word.strip("'") for word in line.split()[1:]]
+        arguments = [word.strip("'") for word in line.split()]
         if "--out" in arguments:
             arguments[-1] = tmp_path / arguments[-1]
         succeed(*arguments)

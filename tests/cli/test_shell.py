@@ -14,7 +14,7 @@ import ivvi
 from helpers import OPTIONS, ROOT, make_rows, run, write_table
 from ivvi.cli import doctor
 from ivvi.cli.main import VERBS
-from ivvi.cli.terminal import progress
+from ivvi.cli.terminal import program_name, progress
 
 SGR = re.compile(r"\x1b\[(?!0m)[0-9;]*m")  # a change of colour or weight; 0 ends one
 
@@ -195,3 +195,109 @@ def ivvi_main(*arguments):
     from ivvi.cli.main import main
 
     main([str(argument) for argument in arguments])
+
+
+# The first half hour
+
+
+def test_help_lists_every_verb_on_a_line_that_is_not_cut(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    commands = run("--help").out.partition("Commands:")[2].strip().splitlines()
+    assert len(commands) == len(VERBS)
+    assert [line for line in commands if line.rstrip().endswith("...")] == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "environment", "expected"),
+    [
+        ("/opt/ivvi/__main__.py", {}, f"{Path(sys.executable).name} -m ivvi"),
+        ("/somewhere/bin/ivvi", {}, "/somewhere/bin/ivvi"),
+        ("/somewhere/bin/ivvi", {"IVVI_COMMAND": "./run"}, "./run"),
+        ("pytest", {}, "ivvi"),
+    ],
+)
+def test_commands_are_suggested_as_they_can_be_typed_here(argv, environment, expected, monkeypatch):
+    monkeypatch.delenv("IVVI_COMMAND", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", [argv])
+    assert program_name() == expected
+
+
+def test_the_script_tells_the_program_how_it_was_called(tmp_path):
+    """A stand-in for the installed program prints what it is told."""
+    (tmp_path / "run").write_text((ROOT / "run").read_text().replace('install core "$root"', ":"))
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    program = tmp_path / ".venv" / "bin" / "ivvi"
+    program.write_text('#!/bin/sh\necho "$IVVI_COMMAND $*"\n')
+    for path in (program, tmp_path / "run"):
+        path.chmod(0o755)
+    called = {("./run", "demo"): "./run demo", ("sh", "run", "demo"): "./run demo"}
+    for command, said in called.items():
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == said
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """Return a model that learned its reward."""
+    folder = tmp_path_factory.mktemp("learned")
+    table = write_table(make_rows(episodes=20), folder / "log.parquet")
+    model = folder / "model"
+    assert run("fit", table, *OPTIONS, "--reward", "reward", "--out", model).code == 0
+    return model
+
+
+ACTIONS = ("--action-low", -1, "--action-high", 1, "--horizon", 3, "--method", "mpc")
+
+
+def test_the_name_of_the_reward_that_was_learned_suggests_the_word_for_it(learned, tmp_path):
+    result = run("plan", learned, "--reward", "reward", *ACTIONS, "--out", tmp_path / "policy")
+    assert result.code == 2
+    assert "'learned'" in result.err
+    assert not (tmp_path / "policy").exists()
+
+
+def test_a_reward_is_imported_from_the_current_folder(learned, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(tmp_path))])
+    (tmp_path / "my_reward_of_here.py").write_text("def value(x, a):\n    return -(x**2).sum(-1)\n")
+    word = "my_reward_of_here:value"
+    result = run("plan", learned, "--reward", word, *ACTIONS, "--out", "policy")
+    assert result.code == 0, result.err
+    missing = run("plan", learned, "--reward", "no_such_file:value", *ACTIONS, "--out", "other")
+    assert missing.code == 2
+    assert "no_such_file" in missing.err
+    assert str(tmp_path) not in sys.path or sys.path.count(str(tmp_path)) == 1
+
+
+def test_a_bar_whose_count_stands_still_shows_the_time(screen):
+    shown = screen(100)
+    with progress("models", 400) as bar:
+        bar(0)
+    assert re.search(r"0/400.*0:00:0", re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.getvalue()))
+
+
+def test_fitting_works_without_jax_and_planning_says_what_it_needs(small, tmp_path):
+    """In a process in which neither jax nor gymnasium can be imported."""
+    blocked = tmp_path / "blocked.py"
+    blocked.write_text(
+        "import sys\n"
+        "for name in ('jax', 'jaxlib', 'gymnasium'):\n"
+        "    sys.modules[name] = None\n"
+        "from ivvi.cli.main import main\n"
+        "main(sys.argv[1:])\n"
+    )
+    model = tmp_path / "model"
+
+    def call(*words):
+        command = [sys.executable, blocked, *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert call("diagnose", small, *OPTIONS).returncode == 0
+    assert call("fit", small, *OPTIONS, "--out", model).returncode == 0
+    plan = ("plan", model, "--reward", "quadratic:weight=1", "--action-low", -1, "--action-high", 1)
+    done = call(*plan, "--out", tmp_path / "policy")
+    assert done.returncode == 2
+    assert "pip install jax" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -105,23 +105,25 @@ def ward():
 
 
 def test_exact_outputs_have_no_errors(ward):
+    """Age never changes within an episode and is no output at all; the clock is."""
     fit = ivvi.estimate(ward)
-    assert fit.to_json()["exact_outputs"] == ["next_age", "next_hours"]
-    assert np.array_equal(fit.se[1:], np.zeros((2, 5)))
-    np.testing.assert_allclose(fit.W[1], [0, 0, 1, 0, 0], atol=1e-9)
-    np.testing.assert_allclose(fit.W[2], [1, 0, 0, 1, 0], atol=1e-9)
-    assert (fit.W[1:, [1, 4]] == 0).all()
+    assert fit.to_json()["exact_outputs"] == ["next_hours"]
+    assert fit.to_json()["outputs"] == ["next_x", "next_hours"]
+    assert fit.to_json()["phi"] == ["1", "x", "hours", "age", "a"]
+    assert np.array_equal(fit.se[1:], np.zeros((1, 5)))
+    np.testing.assert_allclose(fit.W[1], [1, 0, 1, 0, 0], atol=1e-9)
+    assert (fit.W[1, [1, 3, 4]] == 0).all()
     text = fit.summary()
-    assert "output next_age = age\n" in text
     assert "output next_hours = 1 + hours\n" in text
-    assert not any(output == "next_age" for output, _ in fit.robust_intervals.found)
+    assert "next_age" not in text
+    assert not any(output == "next_hours" for output, _ in fit.robust_intervals.found)
 
 
 def test_exact_outputs_are_no_headline(ward, tmp_path):
     fit = ivvi.estimate(ward)
     gap = (fit.baseline.W[0, 4] - fit.W[0, 4]) / fit.se[0, 4]
     page = report(fit, tmp_path / "report.html").read_text()
-    assert "Exact functions of the features are left out: next_age, next_hours" in page
+    assert "Exact functions of the features are left out: next_hours" in page
     if "largest gap" in page:
         assert f"{abs(gap):.0f} s.e." in page
 

@@ -65,7 +65,7 @@ def test_a_state_stands_for_its_next_value_in_hypotheses_too():
         ("a0 = 1 = 2", "2 equals signs"),
         ("1 = 1", "about no coefficient"),
         (["a0 = 0", "2 a0 = 0"], "repeat each other"),
-        (np.ones((1, 3)), "R has 3 columns; expected 8"),
+        (np.ones((1, 3)), "restriction has 3 columns; expected 8"),
     ],
 )
 def test_hypotheses_that_make_no_sense(hypothesis, said):

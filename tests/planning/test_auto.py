@@ -1,6 +1,7 @@
 """The default planner: what it tries, what it keeps, and what it says of it."""
 
 import itertools
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -189,6 +190,22 @@ def test_the_best_policy_does_not_beat_the_bound(treated, actions, levels, way):
     assert bound.value >= exact.mean() - luck - 0.01  # and what the exact grid is off by
     assert bound.value <= exact.mean() + luck + 0.15 * (exact.mean() - nothing.mean())
     assert bound.gap >= -1e-9
+
+
+@pytest.mark.parametrize("horizon", [1, 25])
+def test_a_bound_knows_of_states_beyond_the_grid(treated, horizon):
+    """A reward that rises for ever, and states that grow: the best is known in closed form."""
+    model = replace(treated, W=np.array([[0.0, 1.08, 0.5]]))
+    problem = Problem.of(model, "linear:state=1,action=-0.5", Actions.binary(1), horizon=horizon)
+    trials, slope, constant = Trials.of(problem, 0), 0.0, 0.0
+    for _ in range(horizon):  # V = slope x + constant
+        constant += max(0.5 * slope - 0.5, 0.0)
+        slope = 1.0 + 1.08 * slope
+    exact = slope * trials.starts.mean() + constant
+    grid = ivvi.ValueIteration(value="grid").solve(problem)
+    assert _residual(trials, grid, grid).value >= exact - 1e-6 * abs(exact)
+    compared = Auto().compare(problem)[1]
+    assert compared.share is None or horizon == 1
 
 
 def test_a_plan_that_loses_to_a_simple_rival_says_so():

@@ -178,6 +178,7 @@ def test_rewards_survive_json(linear_model):
     [
         ({"horizon": 0}, "the horizon is 0"),
         ({"horizon": 2.5}, "the horizon is 2.5"),
+        ({"horizon": 10**8}, "the horizon is 100,000,000; at most 100,000"),
         ({"discount": 0.0}, "the discount is 0"),
         ({"discount": 1.5}, "the discount is 1.5"),
         ({"discount": float("nan")}, "the discount is nan"),
@@ -230,3 +231,25 @@ def test_a_model_without_states_asks_for_them(linear_model):
     problem = Problem.of(bare, "quadratic", (-1, 1))
     with pytest.raises(InputError, match="pass the states where the plan should be good"):
         _ = problem.support
+
+
+def test_one_weight_stands_for_the_states_that_are_predicted():
+    rng = np.random.default_rng(0)
+    n = 400
+    push = rng.normal(size=n)
+    table = {
+        "episode": np.repeat(np.arange(40), 10),
+        "step": np.tile(np.arange(10), 40),
+        "severity": rng.normal(size=n),
+        "age": np.repeat(rng.normal(size=40), 10),
+        "dose": push + rng.normal(size=n),
+        "push": push,
+    }
+    log = ivvi.read_logs(table, state="severity", context="age", action="dose", instrument="push")
+    model = ivvi.estimate(log).model
+    for word in ("quadratic:weight=2,target=3", "quadratic:weight=2;0,target=3;0"):
+        reward = make_reward(word, model)
+        earned = reward(np.array([[5.0, 60.0]]), np.zeros((1, 1)), None, 0)
+        np.testing.assert_allclose(earned, -8.0)
+    linear = make_reward("linear:state=2", model)
+    np.testing.assert_allclose(linear(np.array([[5.0, 60.0]]), np.zeros((1, 1)), None, 0), 10.0)

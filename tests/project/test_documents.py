@@ -6,6 +6,7 @@ Of a page, ``python`` and ``sh`` blocks run in their order, in one folder that i
 
 import doctest
 import importlib
+import json
 import os
 import re
 import shutil
@@ -43,10 +44,20 @@ def test_snippets_of_a_page_run_in_order(page, tmp_path, monkeypatch):
     names = {"__name__": "snippet"}
     with mock.patch.dict(os.environ):  # what a page sets ends with it
         for i, (kind, code) in enumerate(SNIPPETS[page]):
-            if kind == "python":
+            if "__main__" in code:
+                run_script(code, tmp_path)
+            elif kind == "python":
                 exec(compile(code, f"{page}, snippet {i + 1}", "exec"), names)
             else:
                 run_in_shell(code, f"{page}, snippet {i + 1}")
+
+
+def run_script(code, folder):
+    """Run a block that is a script of its own, as one that starts processes must be."""
+    script = folder / "script.py"
+    script.write_text(code)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def run_in_shell(code, where):
@@ -80,6 +91,40 @@ def test_examples_run(script, tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
     assert os.listdir(tmp_path) == []
+
+
+NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
+QUICK_NOTEBOOKS = ("pricing",)
+
+
+@pytest.mark.parametrize(
+    "notebook",
+    [
+        pytest.param(
+            path, id=path.stem, marks=() if path.stem in QUICK_NOTEBOOKS else pytest.mark.thorough
+        )
+        for path in NOTEBOOKS
+    ],
+)
+def test_notebooks_run_from_top_to_bottom_and_draw(notebook):
+    """In a process of its own; a notebook that raises ends with a code that is not zero."""
+    command = [sys.executable, ROOT / "tools" / "notebooks.py", notebook.stem]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(re.search(r"(\d+) pictures", done.stdout)[1]) >= 1
+    assert "Warning" not in done.stderr
+
+
+def test_notebooks_are_stored_without_outputs_and_end_with_what_may_be_wrong():
+    assert len(NOTEBOOKS) >= 6
+    gallery = (ROOT / "docs" / "gallery.md").read_text()
+    for path in NOTEBOOKS:
+        cells = json.loads(path.read_text())["cells"]
+        code = [cell for cell in cells if cell["cell_type"] == "code"]
+        assert [cell for cell in code if cell["outputs"] or cell["execution_count"]] == []
+        assert "".join(cells[-1]["source"]).startswith("## What may be wrong"), path.stem
+        assert (ROOT / "docs" / "images" / f"notebook-{path.stem}.png").exists()
+        assert f"images/notebook-{path.stem}.png" in gallery
 
 
 def test_links_between_documents_lead_somewhere():

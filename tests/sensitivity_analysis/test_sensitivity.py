@@ -100,7 +100,7 @@ def test_no_direction_moves_an_effect_more_than_its_own(case):
     most = (fit.W - found.weights(found.effects(own, 1.0)))[0, 3]
     assert np.sign(most) == np.sign(fit.W[0, 3])
     for _ in range(20):
-        G = np.zeros_like(own.G)
+        G = np.zeros_like(own.direction)
         G[0] = rng.normal(size=found.rank)
         G[0] /= np.linalg.norm(G[0])
         moved = fit.W - found.weights(found.effects(Violation("", G), 1.0))
@@ -149,7 +149,7 @@ def test_the_direct_effect_comes_with_the_actions_of_those_who_see_z():
     problem = problem_of("zero", source, "quadratic:weight=1", (-1, 1), {"horizon": 2})
     stage = Stage.of(source, problem, [[0.0]], 4000, 0)
     d, b = np.array([0.0, 0.8]), fit.W[0, 2]
-    E = d[:, None, None] * stage.exclusion.along("+z0", np.ones((1, 1))).G
+    E = d[:, None, None] * stage.exclusion.along("+z0", np.ones((1, 1))).direction
     W = np.stack([fit.W] * 2)
     left = stage.exclusion.noise_cov(fit.W)[0, 0]
     idle = -stage.returns(acting("zero", source, problem, None), E, W)
@@ -157,7 +157,7 @@ def test_the_direct_effect_comes_with_the_actions_of_those_who_see_z():
     error = 4 / np.sqrt(4000)
     np.testing.assert_allclose(idle.mean(axis=1), left, atol=error * idle.std())
     var_a = fit.model.acted.var()
-    g = source.behaviour.G[0, 2]
+    g = source.behaviour.action_weights[0, 2]
     # the noise that W leaves holds d^2 already: what is new is the covariance 2 b d cov(a, z)
     wanted = b**2 * var_a + left + 2 * b * d * g * z.std()
     np.testing.assert_allclose(behaviour.mean(axis=1), wanted, atol=error * behaviour.std())
@@ -235,7 +235,7 @@ def test_the_worst_direction_follows_the_gradient(case):
     fit, _ = case
     found = Exclusion(fit.moments, fit.model)
     gradient = np.array([[3.0, 4.0], [0.0, 0.0]])
-    np.testing.assert_allclose(found.along("worst", gradient).G, [[-0.6, -0.8], [0, 0]])
+    np.testing.assert_allclose(found.along("worst", gradient).direction, [[-0.6, -0.8], [0, 0]])
     with pytest.raises(InputError, match="nothing that the policy earns"):
         found.along("worst", np.zeros((2, 2)))
 
@@ -485,7 +485,7 @@ def test_the_command_says_and_draws_the_same(case, tmp_path):
     [
         (("--against", "nobody"), "unknown policy 'nobody'"),
         (("--state", "1,2", "--states", "t.csv"), "either --state or --states"),
-        (("--state", "one"), "is not a number"),
+        (("--state", "1,one"), "'one'"),
         (("--plot", "found.gif"), "no known ending"),
     ],
 )

@@ -61,7 +61,7 @@ def peer_arguments(data, feature):
 
 def is_definite(effect, q):
     """Whether the nuisance is strong enough for ivmodels to project its quadric rightly."""
-    inner = (effect.P - q * effect.M)[2:, 2:]
+    inner = (effect.explained - q * effect.unexplained)[2:, 2:]
     return not len(inner) or np.linalg.eigvalsh(inner)[0] > 0
 
 

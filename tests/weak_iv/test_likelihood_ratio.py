@@ -28,9 +28,9 @@ def ends(found):
 
 def homoskedastic_scores(effect):
     """Sums whose covariance is M / freedom (x) I, as homoskedastic errors have it."""
-    fitted = np.linalg.cholesky(effect.P + 1e-300 * np.eye(len(effect.P))).T
+    fitted = np.linalg.cholesky(effect.explained + 1e-300 * np.eye(len(effect.explained))).T
     G = np.vstack([fitted, np.zeros((effect.k - len(fitted), len(fitted)))])
-    H = np.einsum("ij,ab->iajb", np.eye(effect.k), effect.M / effect.freedom)
+    H = np.einsum("ij,ab->iajb", np.eye(effect.k), effect.unexplained / effect.freedom)
     return EffectScores(G, H, 10**9)
 
 
@@ -200,7 +200,7 @@ def test_with_strong_instruments_it_is_as_short_as_wald(confounded, moments_of):
     reduced = Effect.of(moments, "y0", "a0")
     scores = EffectScores.of_episodes(moments, reduced)
     ((low, high),) = robust_likelihood_ratio(reduced, scores, se="clustered").intervals
-    y, x = scores.G.T
+    y, x = scores.sums.T
     theta = x @ y / (x @ x)
     wald = math.sqrt(x @ scores.variance(np.array([1.0, -theta])) @ x) / (x @ x) * reduced.unit
     assert (high - low) / (2 * 1.96 * wald) == pytest.approx(1.0, abs=0.1)

@@ -35,7 +35,7 @@ def check(  # noqa: PLR0913
     check_json_target(json, force=force)
     logs = columns.open(log)
     with progress("reading", logs.num_rows) as bar:
-        found = check_log(
+        result = check_log(
             logs,
             *features.both,
             richer=richer,
@@ -45,5 +45,5 @@ def check(  # noqa: PLR0913
             seed=seed,
             progress=bar,
         )
-    say(str(found), quiet=json == "-")
-    emit_json(found.to_json(), json, force=force)
+    say(str(result), quiet=json == "-")
+    emit_json(result.to_json(), json, force=force)

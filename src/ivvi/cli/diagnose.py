@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ivvi.cli.options import (
+    Absorb,
     ColumnOptions,
     DaskOptions,
     ErrorOptions,
@@ -31,6 +32,7 @@ KEPT = (
     "bandwidth",
     "se_note",
     "warnings",
+    "brief",
     "robust_interval",
     "robust_interval_reason",
     "recommended",
@@ -48,6 +50,7 @@ def diagnose(  # noqa: PLR0913
     suspect: Annotated[
         str | None, typer.Option(help="Instrument features to test, given the others.")
     ] = None,
+    absorb: Absorb = None,
     seed: Seed = 0,
     json: Json = None,
     force: Force = False,
@@ -60,23 +63,25 @@ def diagnose(  # noqa: PLR0913
     check_json_target(json, force=force)
     logs = columns.open(log)
     with progress("reading", logs.num_rows) as bar:
-        found = estimate(
+        result = estimate(
             logs,
             *features.both,
             se=se,
             allow_unidentified=True,
+            absorb=absorb or (),
             seed=seed,
             progress=bar,
             client=client,
         )
-    for text in found.warnings:
+    for text in result.warnings:
         warn(text)
     suspects = [part.strip() for part in (suspect or "").split(",") if part.strip()]
-    diagnostics = diagnose_fit(found, suspects=suspects)
+    diagnostics = diagnose_fit(result, suspects=suspects)
     say(diagnostics.summary(), quiet=json == "-")
-    say(f"\nerrors            {found.estimate.W_cov}", quiet=json == "-")
-    if note := found.errors.note:
+    say(f"\nerrors            {result.estimate.W_cov}", quiet=json == "-")
+    if note := result.errors.note:
         say(f"                  {note}", quiet=json == "-")
-    whole = found.to_json()
+    whole = result.to_json()
     whole["diagnostics"] |= diagnostics.to_json()
+    whole["brief"] = diagnostics.brief.to_json()
     emit_json({name: whole[name] for name in KEPT}, json, force=force)

@@ -100,12 +100,12 @@ class Report:
         lines += ["", "optional"]
         for name, version in self.optional.items():
             purpose, command = OPTIONAL[name]
-            said = f"{version:<12}{purpose}" if version else f"{'-':<12}{purpose}: {command}"
-            lines.append(f"  {name:<14}{said}")
+            status = f"{version:<12}{purpose}" if version else f"{'-':<12}{purpose}: {command}"
+            lines.append(f"  {name:<14}{status}")
         lines += ["", "self-check"]
         for finding in self.findings:
-            said = "ok" if finding.passed else f"FAILED: {finding.fault}"
-            lines.append(f"  {finding.what:<42}{finding.seconds:5.1f} s  {said}")
+            status = "ok" if finding.passed else f"FAILED: {finding.fault}"
+            lines.append(f"  {finding.what:<42}{finding.seconds:5.1f} s  {status}")
         lines += ["", "all is well" if self.sound else "something is wrong; see above"]
         return "\n".join(lines)
 

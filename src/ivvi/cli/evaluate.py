@@ -21,6 +21,13 @@ def evaluate(  # noqa: PLR0913
     ratings: Annotated[
         str | None, typer.Option(help="MovieLens ratings for the recommenders.")
     ] = None,
+    signs: Annotated[
+        str, typer.Option(help="Of the recommenders' singular vectors: largest or authors.")
+    ] = "largest",
+    literal: Annotated[
+        bool,
+        typer.Option("--literal", help="Score a recommender as the paper's authors did, from 0."),
+    ] = False,
     episodes: Annotated[int, typer.Option(help="Episodes.")] = 64,
     horizon: Annotated[int | None, typer.Option(help="Steps each. [default: the paper's]")] = None,
     against: Annotated[
@@ -48,8 +55,8 @@ def evaluate(  # noqa: PLR0913
     allowed = trusted(trust)
     pairs = zip(names, policies, strict=True)
     loaded = {name: load_policy(path, trust=allowed) for name, path in pairs}
-    world = make_env(env, dim=dim, setting=setting, ratings=ratings)
-    found = evaluate_policies(
+    world = make_env(env, dim=dim, setting=setting, ratings=ratings, signs=signs, literal=literal)
+    evaluation = evaluate_policies(
         loaded,
         world,
         against=baselines,
@@ -57,8 +64,8 @@ def evaluate(  # noqa: PLR0913
         horizon=horizon,
         seed=seed,
     )
-    say(found.summary(), quiet=json == "-")
+    say(evaluation.summary(), quiet=json == "-")
     if plot is not None:
-        draw_rewards(found, plot, force=force)
+        draw_rewards(evaluation, plot, force=force)
         say(f"drawn in {plot}", quiet=json == "-")
-    emit_json(found.to_json(), json, force=force)
+    emit_json(evaluation.to_json(), json, force=force)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ivvi.cli.options import (
+    Absorb,
     ColumnOptions,
     DaskOptions,
     ErrorOptions,
@@ -35,30 +37,66 @@ class MethodOptions:
     method: Annotated[
         str,
         typer.Option(
-            help="exact, sgda, least-squares, liml, fuller:1, kclass:0.5, gmm, ridge, lasso, "
-            "adaptive-lasso or shrunk.",
+            help="exact, sgda, least-squares, liml, fuller:1, kclass:0.5, gmm, ujive, ijive, "
+            "jive1, ridge, lasso, adaptive-lasso or shrunk.",
             autocompletion=words(
                 *("exact", "sgda", "least-squares", "liml", "fuller:1", "kclass:0.5", "gmm"),
+                *("ujive", "ijive", "jive1"),
                 *("ridge", "lasso", "adaptive-lasso", "shrunk"),
             ),
         ),
     ] = "exact"
     schedule: Annotated[
-        str, typer.Option(help="Steps of sgda: auto, paper-linear, constant:0.05, decay:0.1,0.5.")
+        str,
+        typer.Option(
+            help="Steps of sgda: auto, constant:0.05, decay:0.1,0.5; or the paper's runs: "
+            "paper-linear, paper-linear-20, paper-nonlinear, paper-movielens(-revised)."
+        ),
     ] = "auto"
     batch: Annotated[
-        str, typer.Option(help="Rows of a mini-batch of sgda, or episode for whole ones.")
-    ] = "32"
+        str | None,
+        typer.Option(
+            help="Rows of a mini-batch of sgda, or episode for whole ones. [default: 32, or the "
+            "paper's]"
+        ),
+    ] = None
+    inner: Annotated[
+        int | None,
+        typer.Option(
+            help="Dual steps of sgda on each mini-batch before its primal step. [default: one "
+            "beside it, or the paper's]"
+        ),
+    ] = None
+    restart: Annotated[
+        bool, typer.Option(help="Begin the dual schedule anew in every mini-batch (--inner).")
+    ] = True
+    keep_K: Annotated[
+        bool,
+        typer.Option(
+            "--keep-K/--no-keep-K", help="Go on with K from the mini-batch before (--inner)."
+        ),
+    ] = True
     passes: Annotated[int, typer.Option(help="Passes of sgda over the rows.")] = 1
     order: Annotated[
-        str, typer.Option(help="Rows of sgda: auto, shuffled, iid (draws) or stream.")
+        str, typer.Option(help="Rows of sgda: auto, shuffled, iid (draws), stream or logged.")
     ] = "auto"
     memory: Annotated[
         str, typer.Option(help="Memory of sgda in features: auto, quadratic or linear.")
     ] = "auto"
-    ridge: Annotated[float, typer.Option(help="Penalty, in units of the features' variances.")] = (
-        0.0
-    )
+    ridge: Annotated[
+        str,
+        typer.Option(help="Penalty, in units of the features' variances; auto is --method ridge."),
+    ] = "0"
+
+    @property
+    def _penalty(self) -> float:
+        try:
+            penalty = float(self.ridge)
+        except ValueError:
+            raise InputError(f"--ridge is {self.ridge!r}; expected a number or auto") from None
+        if not math.isfinite(penalty):
+            raise InputError(f"--ridge is {self.ridge}; expected a finite number")
+        return penalty
 
     def chosen(self, seed: int) -> Any:
         """Return the method with its settings."""
@@ -66,16 +104,21 @@ class MethodOptions:
 
         if self.method != "sgda":
             refuse_given(self, f"is for sgda; the method is {self.method}", ("method", "ridge"))
+        if self.method in ("exact", "ridge") and self.ridge == "auto":
+            return make_method("ridge")
         if self.method in ("exact", "least-squares"):
-            return make_method(self.method, ridge=self.ridge)
-        if self.ridge:
+            return make_method(self.method, ridge=self._penalty)
+        if self.ridge != "0":
             raise InputError(f"--ridge is for exact and least-squares; the method is {self.method}")
         if self.method != "sgda":
             return make_method(self.method)
         return make_method(
             "sgda",
             schedule=self.schedule,
-            batch=int(self.batch) if self.batch.isdecimal() else self.batch,
+            batch=int(self.batch) if self.batch and self.batch.isdecimal() else self.batch,
+            inner=self.inner,
+            restart=self.restart,
+            keep_K=self.keep_K,
             passes=self.passes,
             order=self.order,
             memory=self.memory,
@@ -84,7 +127,7 @@ class MethodOptions:
 
 
 def fit(  # noqa: PLR0913
-    context: typer.Context,
+    shell: typer.Context,
     out: Annotated[Path, typer.Option(help="Folder for the model.")],
     log: OptionalSource = None,
     *,
@@ -125,6 +168,13 @@ def fit(  # noqa: PLR0913
             help="With --difference, states that no noise moves, such as dummies for the years."
         ),
     ] = None,
+    absorb: Absorb = None,
+    half_panel: Annotated[
+        bool,
+        typer.Option(
+            "--half-panel", help="With --absorb, take the Nickell bias of lagged states out."
+        ),
+    ] = False,
     all_outputs: Annotated[bool, typer.Option(help="Print the table of every output.")] = False,
     dask: DaskOptions,
     seed: Seed = 0,
@@ -149,10 +199,11 @@ def fit(  # noqa: PLR0913
         logs = columns.open(str(log))
     else:
         for group in (columns, features):
-            refuse_given(group, "is for logs; moments have their own columns and features")
+            why = "is for logs; moments have their own columns and features"
+            refuse_given(group, why, context=shell)
         logs = _load_moments(moments, state, client, trusted(trust))
     with progress("reading", getattr(logs, "num_rows", None)) as bar:
-        found = estimate(
+        result = estimate(
             logs,
             *features.both,
             method=chosen,
@@ -161,22 +212,24 @@ def fit(  # noqa: PLR0913
             episodes=keep_episodes,
             difference=difference,
             exogenous=exogenous or (),
+            absorb=absorb or (),
+            half_panel=half_panel,
             seed=seed,
             progress=bar,
             client=client,
             checkpoint=state,
         )
-    found = replace(found, command=command_line(context))
-    found.save(out, moments=not without_moments, episodes=keep_episodes, force=force)
-    for text in found.warnings:
+    result = replace(result, command=command_line(shell))
+    result.save(out, moments=not without_moments, episodes=keep_episodes, force=force)
+    for text in result.warnings:
         warn(text)
-    say(found.summary(most_outputs=None if all_outputs else 6), quiet=json == "-")
+    say(result.summary(most_outputs=None if all_outputs else 6), quiet=json == "-")
     say(f"model saved in {out}", quiet=json == "-")
     if report is not None:
         from ivvi.reporting import report as write_report
 
-        say(f"report: {write_report(found, report, force=force)}", quiet=json == "-")
-    emit_json(found.to_json(), json, force=force)
+        say(f"report: {write_report(result, report, force=force)}", quiet=json == "-")
+    emit_json(result.to_json(), json, force=force)
     if state is not None:
         state.remove()
 

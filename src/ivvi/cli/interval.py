@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ivvi.cli.options import ColumnOptions, FeatureOptions, Force, Json, Seed, Source
+from ivvi.cli.options import Absorb, ColumnOptions, FeatureOptions, Force, Json, Seed, Source
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say
 from ivvi.errors import InputError
 
@@ -30,6 +30,7 @@ def interval(  # noqa: PLR0913
         str | None, typer.Option(help="One or two columns to cluster by. [default: as fit does]")
     ] = None,
     level: Annotated[float, typer.Option(help="Probability of holding the truth.")] = 0.95,
+    absorb: Absorb = None,
     seed: Seed = 0,
     json: Json = None,
     force: Force = False,
@@ -42,7 +43,7 @@ def interval(  # noqa: PLR0913
     phi, psi = features.both
     logs = columns.open(log)
     with progress("reading", logs.num_rows) as bar:
-        found = confidence_set(
+        result = confidence_set(
             logs,
             output,
             combination,
@@ -52,11 +53,12 @@ def interval(  # noqa: PLR0913
             cluster=cluster or (),
             phi=phi,
             psi=psi,
+            absorb=absorb or (),
             seed=seed,
             progress=bar,
         )
-    say(str(found), quiet=json == "-")
-    emit_json(found.to_json(), json, force=force)
+    say(str(result), quiet=json == "-")
+    emit_json(result.to_json(), json, force=force)
 
 
 def parse_combination(text: str) -> str | dict[str, float]:

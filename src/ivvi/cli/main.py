@@ -17,6 +17,7 @@ from ivvi.cli.check import check
 from ivvi.cli.demo import demo
 from ivvi.cli.diagnose import diagnose
 from ivvi.cli.doctor import doctor
+from ivvi.cli.effect import effect
 from ivvi.cli.evaluate import evaluate
 from ivvi.cli.fit import fit
 from ivvi.cli.interval import interval
@@ -27,6 +28,7 @@ from ivvi.cli.report import report
 from ivvi.cli.reproduce import PASS_ON, reproduce
 from ivvi.cli.sensitivity import sensitivity
 from ivvi.cli.simulate import simulate
+from ivvi.cli.table import table
 from ivvi.cli.terminal import run_app
 from ivvi.cli.update import update
 from ivvi.cli.value import value
@@ -40,7 +42,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 VERBS = (
-    *(demo, simulate, diagnose, check, fit, interval, update, moments, merge),
+    *(demo, simulate, diagnose, check, fit, effect, interval, update, moments, merge, table),
     *(plan, act, evaluate, value, sensitivity, reproduce, report),
     doctor,
 )
@@ -49,11 +51,34 @@ COMPILING = (
     *("reproduce", "report"),
 )
 """Verbs that may compile programs, which are kept for the next command."""
+SHORT = {
+    "demo": "The whole story on a simulated log, with a report.",
+    "simulate": "Write a log of a simulated world with a hidden confounder.",
+    "diagnose": "Is the instrument strong, and is the log confounded?",
+    "check": "Does the order of rows speak against the instrument?",
+    "fit": "Estimate what the actions do, and save it as a model.",
+    "effect": "How an effect changes with a state, and for whom it helps.",
+    "interval": "An interval of one effect that a weak instrument cannot spoil.",
+    "update": "Add new rows to a model, without the old ones.",
+    "moments": "Write the sums of a log, to share instead of its rows.",
+    "merge": "Add up sums, as if all their rows were one log.",
+    "table": "Print fits side by side, for a paper or a slide.",
+    "plan": "Find the best actions in an estimated model.",
+    "act": "Ask a policy what to do in a state, or in each of a table.",
+    "evaluate": "Run policies in a simulated world, under the same noise.",
+    "value": "What is a policy worth, by the log alone?",
+    "sensitivity": "How invalid may the instrument be before the answer changes?",
+    "reproduce": "Compute the paper's tables and figures again.",
+    "report": "Write one HTML file that shows a fit, a policy, its value.",
+    "doctor": "Show versions, and check that everything works here.",
+}
+"""What `ivvi --help` says of a verb: a line that is not cut at 80 columns."""
 for verb in VERBS:
+    short = SHORT.get(verb.__name__)
     if verb is reproduce:
-        app.command(context_settings=PASS_ON)(verb)
+        app.command(context_settings=PASS_ON, short_help=short)(verb)
     else:
-        app.command()(as_command(verb))
+        app.command(short_help=short)(as_command(verb))
 
 
 @app.callback(invoke_without_command=True)

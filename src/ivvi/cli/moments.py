@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,11 +20,13 @@ from ivvi.cli.options import (
     trusted,
 )
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say, warn
+from ivvi.errors import IvviWarning
 
 Out = Annotated[Path, typer.Option(help="Folder for the moments.")]
 
 
 def moments(  # noqa: PLR0913
+    shell: typer.Context,
     log: Source,
     out: Out,
     *,
@@ -54,7 +57,8 @@ def moments(  # noqa: PLR0913
         design = build_design(logs, *features.both, seed)
     else:
         for group in (columns, features):
-            refuse_given(group, "is taken from --like; expected one of both", ("drop_missing",))
+            why = "is taken from --like; expected one of both"
+            refuse_given(group, why, ("drop_missing",), shell)
         known = load_moments(like, trust=trusted(trust))
         logs = open_like(log, known.roles, drop_missing=columns.drop_missing)
         design = known.moments.design
@@ -77,7 +81,12 @@ def merge(
     checked_output(out, force=force)
     check_json_target(json, force=force, out=out)
     first, *others = (load_moments(source, trust=trusted(trust)) for source in sources)
-    _finish(sum(others, first), out, json, force=force)
+    with warnings.catch_warnings(record=True) as lost:
+        warnings.simplefilter("always", IvviWarning)
+        merged = sum(others, first)
+    _finish(merged, out, json, force=force)
+    for text in dict.fromkeys(str(one.message) for one in lost):
+        warn(text)
 
 
 def _finish(shard: Any, out: Path, json: str | None, *, force: bool) -> None:

@@ -45,13 +45,15 @@ def as_command(verb: Callable[..., None]) -> Callable[..., None]:
             verb(**options)
             logger.info("done%s", peak_memory())
 
-    shown: list[inspect.Parameter] = []
+    shell_parameters: list[inspect.Parameter] = []
     for name, argument in arguments.items():
         alone = [argument.replace(kind=_BY_NAME)]
-        shown += _options(groups[name]) if name in groups else alone
-    shown.append(inspect.Parameter("verbose", _BY_NAME, default=False, annotation=Verbose))
-    run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-    run.__annotations__ = {option.name: option.annotation for option in shown}
+        shell_parameters += _options(groups[name]) if name in groups else alone
+    shell_parameters.append(
+        inspect.Parameter("verbose", _BY_NAME, default=False, annotation=Verbose)
+    )
+    run.__signature__ = inspect.Signature(shell_parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {option.name: option.annotation for option in shell_parameters}
     return run
 
 

@@ -42,6 +42,29 @@ Unidentified = Annotated[
     bool, typer.Option("--allow-unidentified", help="Accept the minimum-norm solution.")
 ]
 
+Absorb = Annotated[
+    str | None,
+    typer.Option(help="Columns whose fixed effects are absorbed, such as id or id,year."),
+]
+
+Unit = Annotated[
+    str,
+    typer.Option(
+        help="Value of absorbed columns, such as id=7, whose effects count. [default: average]"
+    ),
+]
+
+
+def of_unit(fit: Any, text: str) -> Any:
+    """Return a fit for the unit that ``--unit`` names, or as it is."""
+    if not text:
+        return fit
+    pairs = [part.partition("=") for part in text.split(",")]
+    for name, sign, value in pairs:
+        if not (name.strip() and sign and value.strip()):
+            raise InputError(f"--unit is {text!r}; expected COLUMN=VALUE, as in id=7")
+    return fit.of_unit(**{name.strip(): value.strip() for name, _, value in pairs})
+
 
 def trusted(text: str) -> tuple[str, ...]:
     """Return the packages that ``--trust`` names."""
@@ -73,10 +96,17 @@ def folder_names(folders: Sequence[str], taken: Sequence[str]) -> list[str]:
     return [n if n and last.count(n) == 1 and n not in taken else f for n, f in pairs]
 
 
-def refuse_given(group: Any, why: str, but: tuple[str, ...] = ()) -> None:
-    """Refuse options of a group that are given where they would do nothing."""
+def refuse_given(
+    group: Any, why: str, but: tuple[str, ...] = (), context: typer.Context | None = None
+) -> None:
+    """Refuse options of a group that are given where they would do nothing.
+
+    With the `context` of the command even those that are given as their default.
+    """
     for option in fields(group):
-        if option.name not in but and getattr(group, option.name) != option.default:
+        source = None if context is None else context.get_parameter_source(option.name)
+        typed = source is not None and source.name == "COMMANDLINE"
+        if option.name not in but and (typed or getattr(group, option.name) != option.default):
             raise InputError(f"--{option.name.replace('_', '-')} {why}")
 
 
@@ -88,7 +118,10 @@ class ColumnOptions:
         str | None, typer.Option(help="State columns: names, globs (x*) or ranges (x0:x4).")
     ] = None
     action: Annotated[str | None, typer.Option(help="Action columns.")] = None
-    instrument: Annotated[str | None, typer.Option(help="Instrument columns.")] = None
+    instrument: Annotated[
+        str | None,
+        typer.Option(help="Instrument columns; loo:doctor is the others' mean action by doctor."),
+    ] = None
     next_state: Annotated[
         str | None, typer.Option(help="Next-state columns; else the next row's state.")
     ] = None
@@ -102,9 +135,25 @@ class ColumnOptions:
             "[default: episode, if present]"
         ),
     ] = None
-    step: Annotated[str | None, typer.Option(help="Step column. [default: step, if present]")] = (
-        None
-    )
+    step: Annotated[
+        str | None, typer.Option(help="Step column: numbers or dates. [default: step, if present]")
+    ] = None
+    context: Annotated[
+        str, typer.Option(help="Columns that phi and psi look at and that are not predicted.")
+    ] = ""
+    categorical: Annotated[
+        str, typer.Option(help="Categories that hold numbers; text is one by itself.")
+    ] = ""
+    lags: Annotated[
+        int, typer.Option(help="Earlier states and actions that are part of the state.")
+    ] = 0
+    every: Annotated[
+        str | None,
+        typer.Option(help="Time between consecutive steps, such as 7d; others are gaps."),
+    ] = None
+    terminal: Annotated[
+        str | None, typer.Option(help="Column that is true where the episode ended for good.")
+    ] = None
     weight: Annotated[str | None, typer.Option(help="Column of row weights.")] = None
     where: Where = None
     drop_missing: DropMissing = False
@@ -125,6 +174,11 @@ class ColumnOptions:
             where=self.where,
             step=self.step,
             weight=self.weight,
+            context=self.context,
+            categorical=self.categorical,
+            lags=self.lags,
+            every=self.every,
+            terminal=self.terminal,
         )
 
 
@@ -135,8 +189,12 @@ class FeatureOptions:
     features: Annotated[
         str,
         typer.Option(
-            help="linear, poly2, poly2:cross, spline:5, fourier:200.",
-            autocompletion=words("linear", "poly2", "poly2:cross", "spline:5", "fourier:200"),
+            help="auto (the data choose), linear, linear:cross, poly2, poly2:cross, spline:5, "
+            "spline:5:vary, fourier:200.",
+            autocompletion=words(
+                *("auto", "linear", "linear:cross", "poly2", "poly2:cross", "spline:5"),
+                *("spline:5:vary", "fourier:200"),
+            ),
         ),
     ] = "linear"
     phi: Annotated[str | None, typer.Option(help="Feature word for phi(x, a) alone.")] = None

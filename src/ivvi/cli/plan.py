@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ivvi.cli.options import Force, Json, Seed, Trust, trusted
-from ivvi.cli.read_numbers import numbers, read_columns
+from ivvi.cli.options import Force, Json, Seed, Trust, Unit, of_unit, trusted
+from ivvi.cli.read_numbers import numbers, read_columns, read_rows, read_states
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say, warn
 from ivvi.errors import InputError, PlanningWarning
 
@@ -53,6 +53,10 @@ def plan(  # noqa: PLR0913
     lookahead: Annotated[
         int | None, typer.Option(help="Steps that mpc plans ahead. [default: by problem]")
     ] = None,
+    temperature: Annotated[
+        float,
+        typer.Option(help="Of mpc: act on the mean of a soft plan, in units of the reward."),
+    ] = 0.0,
     caution: Annotated[
         float,
         typer.Option(help="From 0 to a confidence below 1: how sure a gain over the fallback."),
@@ -65,6 +69,7 @@ def plan(  # noqa: PLR0913
         str, typer.Option(help="Of caution: best, usual, zero, or an action, as 0.5,1.")
     ] = "best",
     seed: Seed = 0,
+    unit: Unit = "",
     trust: Trust = "",
     json: Json = None,
     force: Force = False,
@@ -72,24 +77,29 @@ def plan(  # noqa: PLR0913
     """Plan a policy in estimated dynamics."""
     from ivvi._io.files import checked_output
     from ivvi.dynamics.model import load_model
+    from ivvi.fitting import load_fit
     from ivvi.planning.plan import make_planner
     from ivvi.planning.plan import plan as plan_policy
 
     checked_output(out, force=force)
     check_json_target(json, force=force, out=out)
-    if lookahead is not None and method != "mpc":
-        raise InputError(f"--lookahead is for mpc; the method is {method}")
+    for option, given in (("lookahead", lookahead is not None), ("temperature", temperature != 0)):
+        if given and method != "mpc":
+            raise InputError(f"--{option} is for mpc; the method is {method}")
     loaded = load_model(model, trust=trusted(trust))
-    actions = _actions(loaded.action, action_low, action_high, action_set, binary=binary)
+    if unit:
+        loaded = of_unit(load_fit(model, trust=trusted(trust)), unit).model
+    actions = _actions(loaded, action_low, action_high, action_set, binary=binary)
     if budget is not None and method != "auto":
         raise InputError(f"--budget is for auto; the method is {method}")
     settings: dict[str, Any] = {"lookahead": lookahead} if lookahead is not None else {}
+    settings |= {"temperature": temperature} if temperature else {}
     settings |= {"budget": budget} if budget is not None else {}
     planner = make_planner(method, **settings)
-    asked: dict[str, Any] = {"horizon": horizon, "discount": discount}
-    asked |= {"caution": caution, "abstain": abstain}
-    asked["fallback"] = _fallback(fallback)
-    support = None if states is None else read_columns(states, loaded.state)
+    problem: dict[str, Any] = {"horizon": horizon, "discount": discount}
+    problem |= {"caution": caution, "abstain": abstain}
+    problem["fallback"] = _fallback(fallback)
+    support = read_states(loaded, None, states, "--state")
     with warnings.catch_warnings(record=True) as caught, progress("planning", None) as bar:
         warnings.simplefilter("always", PlanningWarning)
         policy = plan_policy(
@@ -98,7 +108,7 @@ def plan(  # noqa: PLR0913
             states=support,
             seed=seed,
             progress=bar,
-            **asked,
+            **problem,
         )
     doubts = [str(w.message) for w in caught if issubclass(w.category, PlanningWarning)]
     for text in doubts:
@@ -111,7 +121,7 @@ def plan(  # noqa: PLR0913
         "policy": str(out),
         "method": method,
         "reward": reward,
-        **asked,
+        **problem,
         "state": list(loaded.state),
         "action": list(loaded.action),
         "rule": {"kind": policy.rule.kind, **policy.rule.parts()[0]},
@@ -125,26 +135,38 @@ def _fallback(text: str) -> Any:
     """Read a word, or an action."""
     if text.isalpha():
         return text
-    found = numbers(text, "--fallback")
-    return found if isinstance(found, float) else found.tolist()
+    action = numbers(text, "--fallback")
+    return action if isinstance(action, float) else action.tolist()
 
 
 def _actions(
-    names: tuple[str, ...], low: str | None, high: str | None, table: Path | None, *, binary: bool
+    model: Any, low: str | None, high: str | None, table: Path | None, *, binary: bool
 ) -> Any:
-    """Read the set of actions from the options, which give it in exactly one way."""
+    """Read the actions from the options, which give them in one way; categories need none."""
     from ivvi.actions import Actions
+    from ivvi.categories import raw_columns
 
     box = low is not None or high is not None
+    names = raw_columns(model.action, model.coded)
+    known = {category.column for category in model.coded}
+    if not (box or binary or table is not None) and known >= set(names):
+        return None
     if box + (table is not None) + binary != 1:
         raise InputError(
             "give the actions in one way: --action-low and --action-high, --action-set, or "
             "--action-binary"
         )
+    if binary and model.exclusive_actions:
+        raise InputError(
+            "--action-binary is given, but the levels of a category exclude each other"
+        )
     if binary:
-        return Actions.binary(len(names))
+        return Actions.binary(len(model.action))
     if table is not None:
-        return Actions.finite(read_columns(table, names))
+        if names == model.action:
+            return Actions.finite(read_columns(table, names))
+        return read_rows(table, names)
     if low is None or high is None:
         raise InputError("expected --action-low and --action-high together")
-    return Actions.box(numbers(low, "--action-low"), numbers(high, "--action-high"), dim=len(names))
+    bounds = numbers(low, "--action-low"), numbers(high, "--action-high")
+    return bounds if known & set(names) else Actions.box(*bounds, dim=len(names))

@@ -8,25 +8,58 @@ from typing import Any
 from ivvi.errors import ColumnError, DataError, InputError, nearest
 
 
-def read_states(names: tuple[str, ...], one: str | None, table: Path | None, option: str) -> Any:
+def read_states(
+    model: Any, one: str | None, table: Path | None, option: str, unseen: str | None = None
+) -> Any:
     """Return the states (n, d_x) that an option, or its plural with a table, names; None if none.
 
     Parameters
     ----------
-    names
-        Columns of the state.
+    model
+        The dynamics, which know the columns of the log.
     one, table
-        What ``--state``, numbers of one state, and ``--states``, a table of many, were given.
+        What ``--state``, the values of one state, and ``--states``, a table of many, were given.
     option
         The first of the two.
+    unseen
+        Level for which levels are taken that the log does not have.
     """
-    import numpy as np
-
     if one is not None and table is not None:
         raise InputError(f"give either {option} or {option}s")
     if table is not None:
-        return read_columns(table, names)
-    return None if one is None else np.atleast_1d(numbers(one, option))[None]
+        if model.raw_state == model.state:
+            return read_columns(table, model.state)
+        return model.encode_states(read_rows(table, model.raw_state), str(table), unseen)
+    return (
+        None if one is None else model.encode_states(_one_row(model, one, option), option, unseen)
+    )
+
+
+def _one_row(model: Any, text: str, option: str) -> dict[str, list[Any]]:
+    """Read ``38.5,ICU`` or ``ward=ICU,temperature=38.5``."""
+    names, parts = model.raw_state, [part.strip() for part in text.split(",")]
+    if all("=" in part for part in parts):
+        return {name.strip(): [value.strip()] for name, value in (p.split("=", 1) for p in parts)}
+    if len(parts) != len(names):
+        raise InputError(
+            f"{option} {text!r} has {len(parts)} values; expected {len(names)}: {', '.join(names)}"
+        )
+    return {name: [value] for name, value in zip(names, parts, strict=True)}
+
+
+def read_rows(path: Path, names: tuple[str, ...]) -> dict[str, list[Any]]:
+    """Read named columns of a table as they are."""
+    from ivvi.logs.readers import open_table
+
+    table = open_table(str(path))
+    for name in names:
+        if name not in table.schema.names:
+            hint = nearest(name, table.schema.names)
+            raise ColumnError(f"{path} has no column {name!r}{hint}")
+    blocks = list(table.batches(names, (), 1 << 16))
+    if not sum(block.num_rows for block in blocks):
+        raise DataError(f"{path} has no rows")
+    return {n: [v for block in blocks for v in block.column(n).to_pylist()] for n in names}
 
 
 def numbers(text: str, option: str) -> Any:
@@ -34,10 +67,10 @@ def numbers(text: str, option: str) -> Any:
     import numpy as np
 
     try:
-        found = [float(part) for part in text.split(",")]
+        values = [float(part) for part in text.split(",")]
     except ValueError:
         raise InputError(f"{option} {text!r} is not a number, or numbers with commas") from None
-    return found[0] if len(found) == 1 else np.array(found)
+    return values[0] if len(values) == 1 else np.array(values)
 
 
 def read_columns(path: Path, names: tuple[str, ...]) -> Any:
@@ -59,10 +92,10 @@ def read_columns(path: Path, names: tuple[str, ...]) -> Any:
     ]
     if not parts or not sum(map(len, parts)):
         raise DataError(f"{path} has no rows")
-    found = np.concatenate(parts)
-    if not np.isfinite(found).all():
-        row, column = np.argwhere(~np.isfinite(found))[0]
+    values = np.concatenate(parts)
+    if not np.isfinite(values).all():
+        row, column = np.argwhere(~np.isfinite(values))[0]
         raise DataError(
             f"{path} has no finite number in column {names[column]!r}, row {row} (from 0)"
         )
-    return found
+    return values

@@ -56,12 +56,12 @@ def sensitivity(  # noqa: PLR0913
     check_figure(plot, force=force)
     check_json_target(json, force=force, out=plot)
     loaded = load_policy(policy, trust=trusted(trust))
-    names = loaded.problem.model.state
+    names = loaded.problem.model
     fit, rows = load_fit(model, trust=trusted(trust)), None
     if log is not None:
         rows = open_like(log, fit.roles, drop_missing=fit.counts.missing > 0)
     with progress("doubting", None) as bar:
-        found = analyse(
+        result = analyse(
             loaded,
             fit,
             against=_rivals(against, trusted(trust)),
@@ -77,11 +77,11 @@ def sensitivity(  # noqa: PLR0913
             seed=seed,
             progress=bar,
         )
-    say(found.summary(), quiet=json == "-")
+    say(result.summary(), quiet=json == "-")
     if plot is not None:
-        found.plot(plot, force=force)
+        result.plot(plot, force=force)
         say(f"drawn in {plot}", quiet=json == "-")
-    emit_json(found.to_json(), json, force=force)
+    emit_json(result.to_json(), json, force=force)
 
 
 def _rivals(text: str, trust: tuple[str, ...]) -> Any:

@@ -24,6 +24,9 @@ def simulate(  # noqa: PLR0913
     ratings: Annotated[
         str | None, typer.Option(help="MovieLens ratings for the recommenders.")
     ] = None,
+    signs: Annotated[
+        str, typer.Option(help="Of the recommenders' singular vectors: largest or authors.")
+    ] = "largest",
     download: Annotated[
         str | None, typer.Option(help="Fetch ml-1m, ml-100k or ml-latest-small and use it.")
     ] = None,
@@ -40,7 +43,7 @@ def simulate(  # noqa: PLR0913
     check_json_target(json, force=force, out=out)
     if download is not None:
         ratings = str(fetch(download, out.resolve().parent))
-    env = make_env(name, dim=dim, setting=setting, ratings=ratings)
+    env = make_env(name, dim=dim, setting=setting, ratings=ratings, signs=signs)
     world = env.world
     total = (episodes or world.episodes) * (horizon or world.horizon)
     with progress("simulating", total) as bar:

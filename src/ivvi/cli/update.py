@@ -52,7 +52,7 @@ def update(  # noqa: PLR0913
             raise InputError(f"{model} keeps no moments, so that nothing can be added to it")
         logs = open_like(log, known.roles, where=where, drop_missing=drop_missing)
         with progress("reading", logs.num_rows) as bar:
-            found = update_fit(
+            updated = update_fit(
                 known,
                 logs,
                 again=again,
@@ -60,11 +60,12 @@ def update(  # noqa: PLR0913
                 allow_unidentified=allow_unidentified,
                 progress=bar,
             )
-        held = found.moments.episodes is not None
-        found.save(target, episodes=held, force=force or out is None, replaces=version)
-    for text in found.warnings:
+        has_episodes = updated.moments.episodes is not None
+        updated.save(target, episodes=has_episodes, force=force or out is None, replaces=version)
+    for text in updated.warnings:
         warn(text)
-    say(found.summary(), quiet=json == "-")
-    added = found.moments.n - known.moments.n
-    say(f"{added:,} transitions added; model saved in {target}", quiet=json == "-")
-    emit_json(found.to_json() | {"added": added}, json, force=force)
+    say(updated.summary(), quiet=json == "-")
+    added = updated.moments.n - known.moments.n
+    sums = "" if updated.sample is not None else " (a model of sums: no rows of it are kept)"
+    say(f"{added:,} transitions added{sums}; model saved in {target}", quiet=json == "-")
+    emit_json(updated.to_json() | {"added": added}, json, force=force)

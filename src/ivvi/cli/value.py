@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ivvi.cli.options import Force, Json, Seed, Trust, folder_names, trusted
+from ivvi.cli.options import Force, Json, Seed, Trust, Unit, folder_names, of_unit, trusted
 from ivvi.cli.read_numbers import read_states
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say
 
@@ -38,7 +38,7 @@ def value(  # noqa: PLR0913
     reward: Annotated[str | None, typer.Option(help="As for plan. [default: the policy's]")] = None,
     horizon: Annotated[int | None, typer.Option(help="Steps. [default: the policy's]")] = None,
     discount: Annotated[float | None, typer.Option(help="[default: the policy's]")] = None,
-    start: Annotated[str | None, typer.Option(help="One first state: numbers with commas.")] = None,
+    start: Annotated[str | None, typer.Option(help="One first state: values with commas.")] = None,
     starts: Annotated[
         Path | None, typer.Option(help="Table of first states. [default: those of the log]")
     ] = None,
@@ -50,6 +50,7 @@ def value(  # noqa: PLR0913
         typer.Option(help="Columns to cluster by, from the log. [default: those of the fit]"),
     ] = None,
     seed: Seed = 0,
+    unit: Unit = "",
     trust: Trust = "",
     json: Json = None,
     force: Force = False,
@@ -61,19 +62,19 @@ def value(  # noqa: PLR0913
     from ivvi.moments.shard import open_like
 
     check_json_target(json, force=force)
-    fit = load_fit(model, trust=trusted(trust))
+    fit = of_unit(load_fit(model, trust=trusted(trust)), unit)
     valued = _policy(policy, trusted(trust))
     words = default_rivals(fit.model) if against is None else against.split(",")
     named = [word for word in words if word]
     names = folder_names(named, ("policy",))
     rivals = {name: _policy(word, trusted(trust)) for name, word in zip(names, named, strict=True)}
-    first = read_states(fit.roles.state, start, starts, "--start")
-    shown = None
+    first = read_states(fit.model, start, starts, "--start")
+    own_log = None
     if log is not None:
-        shown = open_like(log, fit.roles, drop_missing=fit.counts.missing > 0)
+        own_log = open_like(log, fit.roles, drop_missing=fit.counts.missing > 0)
     models = None if draws is None else draws * (1 + len(rivals) + replan)
     with progress("models", models) as bar:
-        found = value_policy(
+        valuation = value_policy(
             valued,
             fit,
             reward=reward,
@@ -85,13 +86,13 @@ def value(  # noqa: PLR0913
             replan=replan,
             level=level,
             starts=first,
-            log=shown,
+            log=own_log,
             cluster=cluster or (),
             seed=seed,
             progress=bar,
         )
-    say(found.summary(), quiet=json == "-")
-    emit_json(found.to_json(), json, force=force)
+    say(valuation.summary(), quiet=json == "-")
+    emit_json(valuation.to_json(), json, force=force)
 
 
 def _policy(word: str, trust: tuple[str, ...]) -> Any:

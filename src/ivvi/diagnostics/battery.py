@@ -44,31 +44,31 @@ def diagnose(
     suspects
         Instrument features whose validity is tested, given that of the others.
     """
-    found = _Panel(moments, scored, strength(moments))
-    stages = found.stages()
+    panel = _Panel(moments, scored, strength(moments))
+    stages = panel.stages()
     donald = cragg_donald(moments)
     if donald is None:
         exact = "an action is an exact function of the instruments and the state"
-        found.reasons["cragg_donald"] = found.general or found.reasons.get("first_stage", exact)
-    rank_test, effective = found.rank_test(donald), found.effective(donald)
+        panel.reasons["cragg_donald"] = panel.general or panel.reasons.get("first_stage", exact)
+    rank_test, effective = panel.rank_test(donald), panel.effective(donald)
     parts = partial_out(moments)
     m, q = len(parts.names), parts.count
     values = {"bias": bias_values(m, q), "size": size_values(m, q)}
     critical = {kind: row for kind, row in values.items() if row is not None}
     if not critical:
-        found.reasons["stock_yogo"] = (
+        panel.reasons["stock_yogo"] = (
             f"none are tabulated for {m} endogenous features and {q} instruments"
         )
     name, f = "the Cragg-Donald F", donald
     if rank_test is not None:
         name, f = "the Kleibergen-Paap F", rank_test.f
     overidentification.check_suspects(moments.design, suspects)
-    by_output = found.by_output(suspects)
-    joint = found.joint()
+    by_output = panel.by_output(suspects)
+    joint = panel.joint()
     return Diagnostics(
-        strength=found.strength,
+        strength=panel.strength,
         verdict=judge(
-            found.strength, effective, name, f, m, q, found.reasons.get("cragg_donald", "")
+            panel.strength, effective, name, f, m, q, panel.reasons.get("cragg_donald", "")
         ),
         first_stage=stages,
         cragg_donald=donald,
@@ -79,7 +79,7 @@ def diagnose(
         by_output=by_output,
         joint=joint,
         outputs=moments.design.outputs,
-        reasons=found.reasons,
+        reasons=panel.reasons,
     )
 
 
@@ -141,7 +141,7 @@ class _Panel:
     def _validity(self, suspects: Sequence[str]) -> dict[str, Tests | None]:
         moments, over = self.moments, self._scores("exact")
         just = "just identified: as many instruments as features, nothing is left to test"
-        found: dict[str, Tests | None] = {
+        tests: dict[str, Tests | None] = {
             "sargan": self._or("sargan", overidentification.sargan(moments, self.exact), just),
             "basmann": self._or("basmann", overidentification.basmann(moments, self.exact), just),
             "hansen_j": None,
@@ -151,20 +151,20 @@ class _Panel:
         if over is None:
             self.reasons["hansen_j"] = missing or UNADJUSTED.format("sargan")
         else:
-            found["hansen_j"] = self._try("hansen_j", overidentification.hansen_j, moments, over)
+            tests["hansen_j"] = self._try("hansen_j", overidentification.hansen_j, moments, over)
         word = "difference_in_sargan"
         if missing or not suspects:
             self.reasons[word] = missing or "no suspect instrument is named"
         else:
-            found[word] = self._try(word, overidentification.difference, moments, suspects, over)
-        return found
+            tests[word] = self._try(word, overidentification.difference, moments, suspects, over)
+        return tests
 
     def _confounding(self) -> dict[str, Tests | None]:
         moments, added = self.moments, self._scores("augmented")
         few = f"{moments.n} rows are too few"
         nothing = self.reasons.get("cragg_donald", few)
         durbin = endogeneity.durbin(moments, self.exact)
-        found = {
+        tests = {
             "wu_hausman": self._or("wu_hausman", endogeneity.wu_hausman(moments), nothing),
             "robust_wu_hausman": None,
             "durbin": self._or("durbin", durbin, nothing),
@@ -173,26 +173,26 @@ class _Panel:
         if added is None:
             self.reasons[word] = self.reasons.get("wu_hausman", UNADJUSTED.format("wu_hausman"))
         else:
-            found[word] = self._try(word, endogeneity.robust_wu_hausman, moments, added)
-        return found
+            tests[word] = self._try(word, endogeneity.robust_wu_hausman, moments, added)
+        return tests
 
     def joint(self) -> dict[str, Statistic | None]:
         """Compute the tests of all outputs together."""
-        found: dict[str, Statistic | None] = dict.fromkeys(("sargan", "hansen_j", "wu_hausman"))
+        tests: dict[str, Statistic | None] = dict.fromkeys(("sargan", "hansen_j", "wu_hausman"))
         if len(self.moments.design.outputs) == 1:
-            self.reasons |= {f"joint_{name}": "there is one output" for name in found}
-            return found
-        found["sargan"] = overidentification.joint_sargan(self.moments, self.exact)
-        found["wu_hausman"] = endogeneity.joint_wu_hausman(self.moments)
+            self.reasons |= {f"joint_{name}": "there is one output" for name in tests}
+            return tests
+        tests["sargan"] = overidentification.joint_sargan(self.moments, self.exact)
+        tests["wu_hausman"] = endogeneity.joint_wu_hausman(self.moments)
         if (over := self._scores("exact")) is not None:
             find = overidentification.joint_hansen_j
-            found["hansen_j"] = self._try("joint_hansen_j", find, self.moments, over)
-        for name, test in found.items():
+            tests["hansen_j"] = self._try("joint_hansen_j", find, self.moments, over)
+        for name, test in tests.items():
             if test is None:
                 reason = "the joint variance of the outputs is singular (one is fitted exactly, or "
                 reason += "repeats others) or not kept"
                 self.reasons.setdefault(f"joint_{name}", self.reasons.get(name, reason))
-        return found
+        return tests
 
     def _scores(self, name: str) -> Scored | None:
         return None if self.scored is None else self.scored.get(name)

@@ -64,7 +64,7 @@ def augment(moments: Moments) -> Augmented | None:
         return None
     inside = phi.basis.T @ rest
     new, size, right = np.linalg.svd((rest - phi.basis @ inside) / scale, full_matrices=False)
-    freedom = moments.n - phi.rank - len(scale)
+    freedom = moments.n - phi.rank - len(scale) - moments.lost()
     if size[-1] < RANK_TOLERANCE or freedom <= 0:
         return None
     to_new = right.T / size / scale[:, None]
@@ -86,37 +86,39 @@ def wu_hausman(moments: Moments) -> tuple[Statistic, ...] | None:
     The F test of the first stages' residuals in the regression of y on phi and them. None
     when nothing is endogenous or too little is identified to ask.
     """
-    found = augment(moments)
-    if found is None:
+    augmented = augment(moments)
+    if augmented is None:
         return None
-    q, noise = found.gamma.shape[1], np.diag(found.noise)
+    q, noise = augmented.gamma.shape[1], np.diag(augmented.noise)
     left = np.where(exactly_fitted(moments, noise), 0.0, noise)
-    values = ratio(np.sum(found.gamma**2, axis=1) / q, left / found.freedom)
-    return tuple(Statistic(float(value), (q, found.freedom), NULL) for value in values)
+    values = ratio(np.sum(augmented.gamma**2, axis=1) / q, left / augmented.freedom)
+    return tuple(Statistic(float(value), (q, augmented.freedom), NULL) for value in values)
 
 
 def joint_wu_hausman(moments: Moments) -> Statistic | None:
     """The same for all outputs together, a Wald test: (n - k) tr(S^-1 gamma gamma^T)."""
-    found = augment(moments)
-    if found is None or dependent(moments, found.noise):
+    augmented = augment(moments)
+    if augmented is None or dependent(moments, augmented.noise):
         return None
-    value = found.freedom * float(
-        np.trace(np.linalg.solve(found.noise, found.gamma @ found.gamma.T))
+    value = augmented.freedom * float(
+        np.trace(np.linalg.solve(augmented.noise, augmented.gamma @ augmented.gamma.T))
     )
-    return Statistic(value, (found.gamma.size,), NULL)
+    return Statistic(value, (augmented.gamma.size,), NULL)
 
 
 def robust_wu_hausman(moments: Moments, scored: Scored) -> tuple[Statistic, ...] | None:
     """The same test under the standard errors asked for, one for each output."""
-    found = augment(moments)
-    if found is None:
+    augmented = augment(moments)
+    if augmented is None:
         return None
-    q = found.gamma.shape[1]
-    df = (q, denominator(scored, found.freedom))
-    omega = scored.blocks(moments.n - found.freedom)
+    q = augmented.gamma.shape[1]
+    df = (q, denominator(scored, augmented.freedom))
+    omega = scored.blocks(moments.n - augmented.freedom - moments.lost())
     values = (
         0.0 if exact else moments.n * quadratic(gamma, part, "the residuals' effects") / q
-        for gamma, part, exact in zip(found.gamma, omega, noiseless(moments, omega), strict=True)
+        for gamma, part, exact in zip(
+            augmented.gamma, omega, noiseless(moments, omega), strict=True
+        )
     )
     return tuple(Statistic(value, df, NULL) for value in values)
 

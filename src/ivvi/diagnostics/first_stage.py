@@ -51,11 +51,11 @@ class FirstStage:
     def to_json(self) -> dict[str, Any]:
         """Describe the first stage with JSON values."""
         others = (self.robust_f, self.conditional_f, self.robust_conditional_f)
-        told = [None if test is None else test.to_json() for test in others]
+        other_tests = [None if test is None else test.to_json() for test in others]
         return {
             **self.partial_f.to_json(),
             "partial_r2": self.partial_r2,
-            **dict(zip(OTHERS, told, strict=True)),
+            **dict(zip(OTHERS, other_tests, strict=True)),
             "reasons": self.reasons,
         }
 
@@ -77,7 +77,7 @@ class Partialled:
     select
         Map of the rows v to the endogenous features, (d_endogenous, p).
     freedom
-        n minus the rank of psi (the constant included).
+        n minus the rank of psi (the constant included), and minus effects that were absorbed.
     """
 
     names: tuple[str, ...]
@@ -102,7 +102,8 @@ def partial_out(moments: Moments) -> Partialled:
     names = tuple(design.phi_names[rows.phi_kept[i]] for i in inside)
     X = residual(space.included, rows.Phi[:, inside])
     select = np.eye(design.width)[rows.phi_kept[inside]]
-    return Partialled(names, X, space.excluded.basis, space, select, moments.n - space.rank)
+    freedom = moments.n - space.rank - moments.lost()
+    return Partialled(names, X, space.excluded.basis, space, select, freedom)
 
 
 def first_stage(
@@ -128,14 +129,14 @@ def first_stage(
         null = f"the instruments do not move {name} given the exogenous features"
         r2 = float(explained[i] / total[i]) if total[i] > 0 else 0.0
         plain = Statistic(float(f), (q, parts.freedom), null)
-        found: list[Statistic | str] = [unadjusted]
+        tests: list[Statistic | str] = [unadjusted]
         if robust is not None and rest <= EXACT * total[i]:
-            found = [f"the instruments and the exogenous features determine {name}"]
+            tests = [f"the instruments and the exogenous features determine {name}"]
         elif robust is not None:
-            found = [robust.wald(robust.pi[i], robust.blocks[i], null)]
-        found += _conditional(parts, robust, i, unadjusted)
-        one, two, three = (test if isinstance(test, Statistic) else None for test in found)
-        reasons = {n: why for n, why in zip(OTHERS, found, strict=True) if isinstance(why, str)}
+            tests = [robust.wald(robust.pi[i], robust.blocks[i], null)]
+        tests += _conditional(parts, robust, i, unadjusted)
+        one, two, three = (test if isinstance(test, Statistic) else None for test in tests)
+        reasons = {n: why for n, why in zip(OTHERS, tests, strict=True) if isinstance(why, str)}
         stages.append(FirstStage(name, plain, r2, one, two, three, reasons))
     return tuple(stages)
 
@@ -231,8 +232,8 @@ def cragg_donald(moments: Moments) -> float | None:
     return float(smallest * parts.freedom / q)
 
 
-def residual(Q: Floats, V: Floats) -> Floats:
+def residual(basis: Floats, V: Floats) -> Floats:
     """Return what the orthonormal columns of Q leave of V, with rounding errors set to zero."""
-    rest = V - Q @ (Q.T @ V)
+    rest = V - basis @ (basis.T @ V)
     nothing = np.linalg.norm(rest, axis=0) <= RANK_TOLERANCE * np.linalg.norm(V, axis=0)
     return np.where(nothing, 0.0, rest)

@@ -14,10 +14,10 @@ from ivvi.logs import Roles
 from ivvi.moments import Moments, is_constant
 
 
-def explain_unidentified(moments: Moments, found: Strength, roles: Roles) -> str:
+def explain_unidentified(moments: Moments, strength: Strength, roles: Roles) -> str:
     """Say in one sentence which directions of W are free and what causes it."""
     causes = _constants(moments) + _too_few(roles)
-    directions = _listed(found.unidentified)
+    directions = _listed(strength.unidentified)
     if not causes and (same := LeastSquares().solve(moments)).null.size:
         named = _listed(same.unidentified)
         return (
@@ -26,12 +26,12 @@ def explain_unidentified(moments: Moments, found: Strength, roles: Roles) -> str
             "one of them out, or ask for the minimum-norm solution with allow_unidentified "
             "(--allow-unidentified)"
         )
-    if not causes and found.rank_psi < found.d_psi:
+    if not causes and strength.rank_psi < strength.d_psi:
         causes = [f"the instruments are collinear: {_zeros(moments)}"]
     because = f" ({'; '.join(causes)})" if causes else ""
     return (
-        f"the instruments do not identify the dynamics: the rank of A is {found.rank} where "
-        f"{found.d_phi} is needed{because}, so that the effect of {directions} is free; "
+        f"the instruments do not identify the dynamics: the rank of A is {strength.rank} where "
+        f"{strength.d_phi} is needed{because}, so that the effect of {directions} is free; "
         "give other instruments, leave the column out, or ask for the minimum-norm solution "
         "with allow_unidentified (--allow-unidentified)"
     )

@@ -49,7 +49,7 @@ def basmann(moments: Moments, estimate: Estimate) -> tuple[Statistic, ...] | Non
     plain = sargan(moments, estimate)
     if plain is None:
         return None
-    n, rest = moments.n, moments.n - whiten(moments).rank
+    n, rest = moments.n, moments.n - whiten(moments).rank - moments.lost()
     left = [max(n - one.value, n * np.finfo(float).eps) for one in plain]  # all is explained
     return tuple(
         Statistic(one.value * rest / part, one.df, NULL)
@@ -105,10 +105,13 @@ def difference(
     be negative (Hayashi).
     """
     space, rows, estimate = whiten(moments), Rows.of(moments), Exact().solve(moments)
-    kept = _without(moments, space, rows, suspects)
+    remaining = _without(moments, space, rows, suspects)
     A = centred_moments(moments, space, rows)[0]
-    lost = space.rank - kept.shape[1]
-    if degrees_over(moments, estimate) < lost or np.linalg.matrix_rank(kept.T @ A) < A.shape[1]:
+    lost = space.rank - remaining.shape[1]
+    if (
+        degrees_over(moments, estimate) < lost
+        or np.linalg.matrix_rank(remaining.T @ A) < A.shape[1]
+    ):
         raise InputError(
             f"without {', '.join(suspects)} the instruments do not identify the dynamics; "
             "suspect fewer of them"
@@ -126,14 +129,16 @@ def difference(
     else:
         omegas = scored.blocks()
     null = f"{', '.join(suspects)} {'is' if len(suspects) == 1 else 'are'} valid, as the others are"
-    found = []
+    statistics = []
     for moment, omega, exact in zip(c, omegas, noiseless(moments, omegas), strict=True):
         gain = 0.0
         if not exact:
             gain = _distance(moment, A, omega)
-            gain -= _distance(kept.T @ moment, kept.T @ A, kept.T @ omega @ kept)
-        found.append(Statistic(max(moments.n * gain, 0.0), (lost,), null))
-    return tuple(found)
+            gain -= _distance(
+                remaining.T @ moment, remaining.T @ A, remaining.T @ omega @ remaining
+            )
+        statistics.append(Statistic(max(moments.n * gain, 0.0), (lost,), null))
+    return tuple(statistics)
 
 
 def _projected(moments: Moments, estimate: Estimate) -> tuple[Floats, Floats]:
@@ -153,8 +158,8 @@ def _distance(moment: Floats, A: Floats, omega: Floats) -> float:
     """Return the minimum over w of (c - A w)^T omega^-1 (c - A w)."""
     root = inverse_root(omega)
     target, design = root @ moment, root @ A
-    Q = np.linalg.qr(design / np.linalg.norm(design, axis=0))[0]
-    rest = target - Q @ (Q.T @ target)
+    basis = np.linalg.qr(design / np.linalg.norm(design, axis=0))[0]
+    rest = target - basis @ (basis.T @ target)
     return float(rest @ rest)
 
 
@@ -175,10 +180,10 @@ def _without(moments: Moments, space: Whitened, rows: Rows, suspects: Sequence[s
     keep = [i for i, at in enumerate(rows.psi_kept) if design.psi_names[at] not in suspects]
     slopes = space.basis.T @ orthonormal(rows.Psi[:, keep])
     ahead = space.rank - len(slopes)
-    kept = np.zeros((space.rank, slopes.shape[1] + ahead))
-    kept[:ahead, :ahead] = np.eye(ahead)
-    kept[ahead:, ahead:] = slopes
-    return kept
+    directions = np.zeros((space.rank, slopes.shape[1] + ahead))
+    directions[:ahead, :ahead] = np.eye(ahead)
+    directions[ahead:, ahead:] = slopes
+    return directions
 
 
 def ratio(part: Floats, whole: Floats) -> Floats:

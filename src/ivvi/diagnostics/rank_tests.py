@@ -103,10 +103,11 @@ def kleibergen_paap(moments: Moments, scored: Scored) -> RankTest:
     Pi = parts.space.excluded.means(moments, parts.select)
     value = moments.n * rank_statistic(Pi, omega, rest.T @ rest)
     clusters = [count for count in scored.clusters if count is not None]
-    correction = parts.freedom / moments.n
+    freedom = moments.n - parts.space.rank - scored.lost
+    correction = freedom / moments.n
     if clusters:
         few = min(clusters)
-        correction = parts.freedom / (moments.n - 1) * (few - 1) / few
+        correction = freedom / (moments.n - 1) * (few - 1) / few
     return RankTest(Statistic(value, (q - m + 1,), _null(m)), value * correction / q)
 
 

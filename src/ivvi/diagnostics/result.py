@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
+from ivvi._io.brief import Brief
+from ivvi._io.plotting import IV, LS, check_figure, finished, make_axes
 from ivvi._io.result import Records, TableResult
 from ivvi.diagnostics.first_stage import FirstStage
 from ivvi.diagnostics.rank_tests import EffectiveF, RankTest
@@ -66,27 +69,47 @@ class Diagnostics(TableResult):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader must know before believing the estimate."""
-        found = []
+        sentences = []
         s = self.strength
         if not s.identified:
-            found.append(f"not identified: {'; '.join(s.unidentified)}")
+            sentences.append(f"not identified: {'; '.join(s.unidentified)}")
         elif s.rank_psi < s.d_psi:
-            found.append(
+            sentences.append(
                 f"collinear instrument features: {s.d_psi} columns of rank {s.rank_psi}; "
                 "the estimate does not suffer"
             )
         if self.verdict.word == "weak":
-            found.append(
+            sentences.append(
                 f"weak instruments: {self.verdict.rule}; estimates and standard errors are "
                 "unreliable"
             )
-        return tuple(found)
+        return tuple(sentences)
 
     def summary(self) -> str:
-        """Return every statistic as text, with its null, law and p-value."""
+        """Return three plain sentences, then every statistic with its null and p-value."""
         from ivvi.diagnostics.text import panel_table
 
-        return panel_table(self)
+        return f"{self.brief.text}\n\n{panel_table(self)}"
+
+    @property
+    def brief(self) -> Brief:
+        """Is the instrument good enough, is the log confounded, what to do next."""
+        from ivvi.diagnostics.brief import diagnose_brief
+
+        return diagnose_brief(self)
+
+    def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
+        """Draw the F of each first stage against 10, the usual threshold; `path` saves it."""
+        check_figure(path, force=force)
+        figure, axes = make_axes(1, 1)
+        values = [(s.feature, (s.robust_f or s.partial_f).value) for s in self.first_stage]
+        names = [name for name, _ in values]
+        axes[0, 0].barh(names[::-1], [max(f, 0.1) for _, f in values][::-1], color=IV)
+        axes[0, 0].axvline(10, color=LS, ls="--", lw=1.2)
+        axes[0, 0].set_xscale("log")
+        axes[0, 0].set(xlabel="F of the first stage (line: 10, the usual threshold)")
+        axes[0, 0].set_title(f"instrument: {self.verdict.word or 'not judged'}", loc="left")
+        return finished(figure, path, force=force)
 
     def records(self) -> Records:
         """Return the tests, one row per test and output or feature."""
@@ -94,8 +117,8 @@ class Diagnostics(TableResult):
         for stage in self.first_stage:
             tests += [("partial F", stage.feature, stage.partial_f)]
             tests += [("robust F", stage.feature, stage.robust_f)]
-        for name, found in self.by_output.items():
-            tests += [(name, o, t) for o, t in zip(self.outputs, found or (), strict=False)]
+        for name, by_name in self.by_output.items():
+            tests += [(name, o, t) for o, t in zip(self.outputs, by_name or (), strict=False)]
         tests += [(f"joint {name}", "", test) for name, test in self.joint.items()]
         return [
             {"test": name, "of": of, "statistic": test.value, "p_value": test.p_value}

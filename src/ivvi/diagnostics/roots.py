@@ -21,14 +21,14 @@ def find_root(function: Callable[[float], float], low: float, high: float) -> fl
         middle = (low * right - high * left) / (right - left)
         if not low < middle < high or i > MOST_STEPS / 2:
             middle = (low + high) / 2
-        found = function(middle)
-        if abs(found) <= precise:
+        value = function(middle)
+        if abs(value) <= precise:
             return middle
-        if (found > 0) == (left > 0):
-            low, left, right = middle, found, right / 2 if side == 1 else right
+        if (value > 0) == (left > 0):
+            low, left, right = middle, value, right / 2 if side == 1 else right
             side = 1
         else:
-            high, right, left = middle, found, left / 2 if side == -1 else left
+            high, right, left = middle, value, left / 2 if side == -1 else left
             side = -1
     return (low + high) / 2
 

@@ -74,10 +74,11 @@ def _first_stages(d: Diagnostics, *, full: bool = False) -> list[str]:
     lines = []
     for stage in d.first_stage:
         test, share = stage.partial_f, f"partial R2 {stage.partial_r2:.4f}"
-        if not full:
+        if not full:  # the F that the verdict goes by: robust where the errors are
+            shown = stage.robust_f or test
             lines.append(
-                f"first stage {stage.feature:<6} F {test.value:<10.4g} {test.distribution:<14} "
-                f"p = {test.p_value:.4f}  {share}"
+                f"first stage {stage.feature:<6} F {shown.value:<10.4g} {shown.distribution:<14} "
+                f"p = {shown.p_value:.4f}  {share}"
             )
             continue
         lines.append(f"first stage {stage.feature:<5} null: {test.null}")
@@ -140,8 +141,8 @@ def _tests(d: Diagnostics, name: str) -> list[str]:
     lines += [f"  {o:<15} {_line(t)}" for o, t in zip(d.outputs, tests, strict=True)]
     if name in d.joint and len(d.outputs) > 1:
         together, why = d.joint[name], d.reasons.get(f"joint_{name}")
-        told = f"- ({why})" if together is None else _line(together)
-        lines.append(f"  {'together':<15} {told}")
+        joint_line = f"- ({why})" if together is None else _line(together)
+        lines.append(f"  {'together':<15} {joint_line}")
     return lines
 
 
@@ -151,7 +152,8 @@ def _line(test: Statistic) -> str:
 
 
 def format_number(value: float) -> str:
-    """Format to nine places: four decimals, or scientific where that would say nothing."""
-    if value != 0 and not 1e-3 <= abs(value) < 1e4:
+    """Format to nine places: four decimals, fewer of large numbers, scientific beyond them."""
+    if value != 0 and not 1e-3 <= abs(value) < 1e7:
         return f"{value:9.2e}"
-    return f"{value:9.4f}"
+    whole = len(f"{abs(value):.0f}")
+    return f"{value:9.{min(4, max(0, 7 - whole))}f}"

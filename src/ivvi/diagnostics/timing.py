@@ -17,6 +17,7 @@ the two apart, and the warning names both.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,8 @@ MATTERS = 0.01
 """Share of a state's variance, given the row before, that its own instrument must explain."""
 FEWEST_CLUSTERS = 4
 FEWEST_ROWS = 100
+MOST_ROWS = 20_000
+"""Rows to look at: with these a share of `MATTERS` is 14 standard errors of independent rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,25 +64,27 @@ def explained_in_own_row(head: Batch, roles: Roles) -> OwnRow | None:
     """
     if not roles.derived or head.episode is None or head.step is None:
         return None
-    follows = np.flatnonzero(
-        (head.episode[1:] == head.episode[:-1]) & (np.diff(_numbers(head.step)) == 1)
-    )
+    steps = _numbers(head.step)
+    follows = np.flatnonzero((head.episode[1:] == head.episode[:-1]) & (np.diff(steps) == 1))
+    follows = follows[:MOST_ROWS]
     if len(follows) < FEWEST_ROWS or (head.weight is not None and not head.weight.all()):
         return None
     before = np.column_stack([head.x[follows], head.a[follows], head.z[follows]])
     given = np.column_stack([np.ones(len(follows)), before, before**2])
     if len(follows) < 4 * given.shape[1]:
         return None
-    Q = _basis(given)
-    x, z = _left(Q, head.x[follows + 1]), _left(Q, head.z[follows + 1])
-    groups = [head.episode[follows], _codes(_numbers(head.step)[follows])]
-    found = [
+    basis = _basis(given)
+    x, z = _left(basis, head.x[follows + 1]), _left(basis, head.z[follows + 1])
+    groups = [_codes(head.episode[follows]), _codes(steps[follows])]
+    explained = [
         OwnRow(roles.instrument[k], roles.state[s], *_test(z[:, k], x[:, s], groups))
         for k in range(z.shape[1])
         for s in range(x.shape[1])
         if np.linalg.norm(z[:, k]) > 0 and np.linalg.norm(x[:, s]) > 0
     ]
-    sure = [one for one in found if one.p_value * len(found) < LEVEL and one.share >= MATTERS]
+    sure = [
+        one for one in explained if one.p_value * len(explained) < LEVEL and one.share >= MATTERS
+    ]
     return max(sure, key=lambda one: one.share, default=None)
 
 
@@ -88,10 +93,9 @@ def _test(z: Floats, x: Floats, groups: list[NDArray[np.int64]]) -> tuple[float,
     u = z * x
     variance, freedom = float(u @ u), len(u) - 1
     for codes in groups:
-        sums = np.bincount(codes - codes.min(), weights=u)
-        count = len(np.unique(codes))
-        if count >= FEWEST_CLUSTERS and float(sums @ sums) > variance:
-            variance, freedom = float(sums @ sums), count - 1
+        sums = np.bincount(codes, weights=u)
+        if len(sums) >= FEWEST_CLUSTERS and float(sums @ sums) > variance:
+            variance, freedom = float(sums @ sums), len(sums) - 1
     share = float(u.sum() ** 2 / ((z @ z) * (x @ x)))
     square = float(u.sum() ** 2) / variance
     centred = square / max(1 - square / (freedom + 1), 1e-9)  # the variance about the mean
@@ -105,18 +109,18 @@ def _basis(given: Floats) -> Floats:
     return basis
 
 
-def _left(Q: Floats, V: Floats) -> Floats:
+def _left(basis: Floats, V: Floats) -> Floats:
     """Return what an orthonormal basis leaves of the columns of V, rounding errors as zeros."""
-    rest = V - Q @ (Q.T @ V)
+    rest = V - basis @ (basis.T @ V)
     nothing = np.linalg.norm(rest, axis=0) <= 1e-6 * np.linalg.norm(V, axis=0)
     return np.where(nothing, 0.0, rest)
 
 
 def _numbers(step: NDArray[np.generic]) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = np.asarray(step, dtype=np.float64)
-    return found
+    numbers: NDArray[np.float64] = np.asarray(step, dtype=np.float64)
+    return numbers
 
 
-def _codes(values: NDArray[np.float64]) -> NDArray[np.int64]:
+def _codes(values: NDArray[Any]) -> NDArray[np.int64]:
     codes: NDArray[np.int64] = np.unique(values, return_inverse=True)[1].astype(np.int64)
     return codes

@@ -54,7 +54,7 @@ class Verdict:
 
 
 def judge(
-    found: Strength,
+    strength: Strength,
     effective: EffectiveF | None,
     name: str,
     f: float | None,
@@ -69,8 +69,8 @@ def judge(
     which), against Stock and Yogo's for a bias of 10% and 30% of least squares', for a size
     of 10% and 25% where no bias is tabulated, else against 10 and 5.
     """
-    if not found.identified:
-        return Verdict("not identified", f"the rank of A is {found.rank} of {found.d_phi}")
+    if not strength.identified:
+        return Verdict("not identified", f"the rank of A is {strength.rank} of {strength.d_phi}")
     if effective is not None:
         at = dict(zip(BIASES, effective.critical, strict=True))
         source = "Montiel Olea and Pflueger's critical values for a bias of 10% and 30%"

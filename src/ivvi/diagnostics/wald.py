@@ -47,14 +47,14 @@ def combination(estimate: Estimate, text: str) -> tuple[Floats, Floats]:
 
     NaN stands for the root of a negative two-way variance.
     """
-    R, r = restrictions([text], estimate)
-    check_identified(estimate, R)
-    variance = np.array([estimate.W_cov.of(row[None])[0, 0] for row in R])
+    restriction, target = restrictions([text], estimate)
+    check_identified(estimate, restriction)
+    variance = np.array([estimate.W_cov.of(row[None])[0, 0] for row in restriction])
     se = np.sqrt(np.where(variance >= 0, variance, np.nan))
-    return R @ estimate.W.ravel() - r, se
+    return restriction @ estimate.W.ravel() - target, se
 
 
-def wald(estimate: Estimate, hypotheses: Any, r: Any = 0.0) -> Statistic:
+def wald(estimate: Estimate, hypotheses: Any, target: Any = 0.0) -> Statistic:
     """Wald's test, under the estimate's covariance, of hypotheses in words or R vec(W) = r.
 
     Chi-squared with q degrees of freedom; F, when the covariance is corrected for small
@@ -62,34 +62,35 @@ def wald(estimate: Estimate, hypotheses: Any, r: Any = 0.0) -> Statistic:
     """
     words = [hypotheses] if isinstance(hypotheses, str) else list(hypotheses)
     if all(isinstance(text, str) for text in words):
-        (R, r), null = restrictions(words, estimate), " and ".join(words)
+        (restriction, target), null = restrictions(words, estimate), " and ".join(words)
     else:
-        R, null = np.atleast_2d(np.asarray(hypotheses, dtype=np.float64)), "R vec(W) = r"
-        if R.shape[1] != estimate.W.size:
+        restriction, null = np.atleast_2d(np.asarray(hypotheses, dtype=np.float64)), "R vec(W) = r"
+        if restriction.shape[1] != estimate.W.size:
             raise InputError(
-                f"R has {R.shape[1]} columns; expected {estimate.W.size}, one for each weight,"
+                f"the restriction has {restriction.shape[1]} columns; expected {estimate.W.size}, "
+                "one for each weight"
             )
-    check_identified(estimate, R)
-    q = len(R)
-    if np.linalg.matrix_rank(R) < q:
+    check_identified(estimate, restriction)
+    q = len(restriction)
+    if np.linalg.matrix_rank(restriction) < q:
         raise InputError(f"the {q} restrictions repeat each other; expected independent ones")
     few = min((count for _, count in estimate.W_cov.clusters), default=q + 1)
     if q >= few:
         raise InputError(
             f"{q} restrictions cannot be tested with {few} clusters; fewer are expected"
         )
-    gap = R @ estimate.W.ravel() - r
-    value = quadratic(gap, estimate.W_cov.of(R), "the restrictions")
+    gap = restriction @ estimate.W.ravel() - target
+    value = quadratic(gap, estimate.W_cov.of(restriction), "the restrictions")
     freedoms = estimate.freedoms
     if freedoms is None:
         return Statistic(value, (q,), null)
-    least = float(freedoms.ravel()[np.any(R != 0, axis=0)].min())
+    least = float(freedoms.ravel()[np.any(restriction != 0, axis=0)].min())
     return Statistic(value / q, (q, max(1, math.floor(least))), null)
 
 
-def check_identified(estimate: Estimate, R: Floats) -> None:
+def check_identified(estimate: Estimate, restriction: Floats) -> None:
     """Refuse combinations of W that the data do not identify."""
-    if estimate.is_free(R.reshape(-1, estimate.W.shape[1])).any():
+    if estimate.is_free(restriction.reshape(-1, estimate.W.shape[1])).any():
         words = " and ".join(estimate.unidentified)
         raise InputError(f"the combination is not identified: {words} is free")
 
@@ -105,7 +106,7 @@ def _parse(text: str, features: Sequence[str]) -> tuple[Floats, float]:
             if word is None:
                 number -= sign * factor
                 continue
-            name = "1" if word == "const" else word
+            name = "1" if word.lower() in ("const", "constant") else word
             if name not in features:
                 hint = nearest(word, features) or f"; {', '.join(features[:12])} are known"
                 raise InputError(f"{word!r} in {text.strip()!r} is not a feature{hint}")
@@ -117,11 +118,11 @@ def _parse(text: str, features: Sequence[str]) -> tuple[Floats, float]:
 
 def _terms(side: str) -> list[tuple[float, str | None]]:
     """Split ``a0 - 2 a1 + 1`` into (1, a0), (-2, a1), (1, None)."""
-    found: list[tuple[float, str | None]] = []
+    terms: list[tuple[float, str | None]] = []
     for sign, body in re.findall(r"(?:^|(?<=\s))\s*([-+]?)\s*((?:(?!\s[-+]\s).)+)", side.strip()):
         match = re.fullmatch(rf"({NUMBER})?\s*\*?\s*(\S.*?)?\s*", body.strip())
         if match is None or not body.strip():
             raise InputError(f"{body.strip()!r} is not a term such as 2 a0")
         factor = float(match[1]) if match[1] else 1.0
-        found.append((-factor if sign == "-" else factor, match[2] or None))
-    return found
+        terms.append((-factor if sign == "-" else factor, match[2] or None))
+    return terms

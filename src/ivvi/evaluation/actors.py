@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi.dynamics.next_state import Category
 from ivvi.dynamics.rollout import Decision
 from ivvi.evaluation.model_draws import ModelDraws
 from ivvi.features.blocks import Array
@@ -132,10 +133,13 @@ class BehaviourActor(Actor):
             memory = jnp.where(h == 0, drawn, memory)
         else:
             memory = row
-        mean = jnp.einsum("bnp,bap->bna", self._psi(models, given, x, memory), models.G)
+        mean = jnp.einsum(
+            "bnp,bap->bna", self._psi(models, given, x, memory), models.action_weights
+        )
         a = jnp.clip(mean + jnp.asarray(given.eta)[row], given.low, given.high)
         u = _each(jax.random.uniform, for_level, (len(given.low),))
-        return _on_levels(a, mean, u, jnp.asarray(given.levels)), memory
+        a = _on_levels(a, mean, u, jnp.asarray(given.levels))
+        return _one_of_each(a, mean, u, self.features.exclusive), memory
 
     def pushed(
         self, models: ModelDraws, given: BehaviourRows, x: Array, memory: Array
@@ -150,7 +154,7 @@ class BehaviourActor(Actor):
         F = self.features.f(x, x)
         if self.features.psi is None:
             return F
-        z = jnp.einsum("bnf,bzf->bnz", F, models.C) + jnp.asarray(given.zeta)[row]
+        z = jnp.einsum("bnf,bzf->bnz", F, models.instrument_weights) + jnp.asarray(given.zeta)[row]
         return self.features.psi(x, z)
 
 
@@ -174,6 +178,17 @@ class Planned:
 def _each(draw: Callable[..., Array], keys: Array, *settings: Any) -> Array:
     """Call a function of one key for keys (B, n)."""
     return jax.vmap(jax.vmap(lambda key: draw(key, *settings)))(keys)
+
+
+def _one_of_each(a: Array, mean: Array, u: Array, exclusive: tuple[tuple[int, ...], ...]) -> Array:
+    """Draw one level of each category; its indicators' means are the probabilities."""
+    for columns in exclusive:
+        category = Category(columns)
+        p = jnp.cumsum(category.probabilities(mean), axis=-1)[..., :-1]
+        level = (u[..., columns[0], None] > p).sum(axis=-1)
+        place = np.eye(a.shape[-1])[list(columns)]
+        a = a * (1.0 - place.sum(axis=0)) + jnp.asarray(category.levels)[level] @ place
+    return a
 
 
 def _on_levels(a: Array, mean: Array, u: Array, levels: Array) -> Array:

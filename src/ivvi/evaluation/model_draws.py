@@ -1,10 +1,11 @@
 """Models that the log allows: draws of everything that was estimated, together.
 
-Three ways. *Asymptotic*: W from its (clustered) normal law; the noise covariance that W leaves
-in the moments, with its own sampling error; the behaviour policy given W, through the scores
-that both share. *Bootstrap*: every episode (or cluster of the fit's) counts a Poisson number
-of times in the moments, and all is estimated again; the rows are not read. *Wild*: each cluster
-is left out once, and draws move along what that changes (`ivvi.evaluation.wild_scores`).
+Three ways. *Asymptotic*: W from the (clustered) normal or Student's law of the fit; the noise
+covariance that W leaves in the moments, with its own sampling error; the behaviour policy given
+W, through the scores that both share. *Bootstrap*: every episode (or cluster of the fit's)
+counts a random number of times in the moments, and all is estimated again; the rows are not
+read. *Wild*: each cluster is left out once, and draws move along what that changes
+(`ivvi.evaluation.wild_scores`).
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ from ivvi.planning.behaviour_policy import RAW, BehaviourPolicy, coefficients
 
 METHODS = ("auto", "bootstrap", "wild", "asymptotic")
 FEW_EPISODES = 10
+LEAST_FREEDOM = 4.0
+"""Degrees of freedom below which the spread of counts no longer grows."""
 
 
 class ModelDraws(NamedTuple):
     """A stack of B estimated models.
 
     W (B, d_y, d_phi); what their noise covariances make of standard normal draws, two matrices
-    (B, d_x, d_x) each; the behaviour policy's G (B, d_a, d_psi) and C (B, d_z, d_f), of width 0
+    (B, d_x, d_x) each; the behaviour policy's weights (B, d_a, d_psi) and (B, d_z, d_f), of width 0
     where it is not known; `Dynamics.reach` (B, 2, d_x); what an invalid instrument does to the
     outputs by itself, `direct` times psi(x, z), (B, d_y, d_psi), of width 0 where it is valid;
     `Dynamics.fade` (B, d_x).
@@ -39,8 +42,8 @@ class ModelDraws(NamedTuple):
 
     W: np.ndarray
     law: NoiseLaw
-    G: np.ndarray
-    C: np.ndarray
+    action_weights: np.ndarray
+    instrument_weights: np.ndarray
     reach: np.ndarray
     direct: np.ndarray
     fade: np.ndarray
@@ -56,9 +59,15 @@ class ModelDraws(NamedTuple):
 def estimated_model(source: Source) -> ModelDraws:
     """Return the estimate itself as a stack of one."""
     model, behaviour = source.model, source.behaviour
-    G, C = (np.zeros((0, 0)),) * 2 if behaviour is None else (behaviour.G, behaviour.C)
+    action_weights, instrument_weights = (
+        (np.zeros((0, 0)),) * 2
+        if behaviour is None
+        else (behaviour.action_weights, behaviour.instrument_weights)
+    )
     law, valid = model.noise_law, np.zeros((len(model.W), 0))
-    return ModelDraws(model.W, law, G, C, model.reach, valid, model.fade).rows(None)
+    return ModelDraws(
+        model.W, law, action_weights, instrument_weights, model.reach, valid, model.fade
+    ).rows(None)
 
 
 def draw(
@@ -85,23 +94,30 @@ def drawing_method(source: Source, method: str) -> str:
 
 
 def asymptotic(source: Source, count: int, rng: np.random.Generator) -> ModelDraws:
-    """Draw W from N(W, W_cov), and the rest given W."""
+    """Draw W from N(W, W_cov), or Student's law with the fit's freedom, and the rest given W."""
     model, moments, behaviour = source.model, source.moments, source.behaviour
     dW = rng.normal(size=(count, model.W.size)) @ model.weight_root.T
+    if np.isfinite(source.freedom):
+        dW *= np.sqrt(source.freedom / rng.chisquare(source.freedom, size=(count, 1)))
     dW = dW.reshape(count, *model.W.shape)
-    d, same = model.d_next, repeated(estimated_model(source), count)
+    same = repeated(estimated_model(source), count)
     if moments is None:
         return same._replace(W=model.W + dW)
-    noise = noise_left(model, moments, model.W + dW)[:, :d, :d]
+    noise = _of_next(model, noise_left(model, moments, model.W + dW))
     law = noise_law(_with_sampling_error(noise, moments.n, rng), model.categories)
-    G, C = _behaviours(moments, behaviour, model, dW, rng)
-    return same._replace(W=model.W + dW, law=law, G=G, C=C)
+    action_weights, instrument_weights = _behaviours(moments, behaviour, model, dW, rng)
+    return same._replace(
+        W=model.W + dW,
+        law=law,
+        action_weights=action_weights,
+        instrument_weights=instrument_weights,
+    )
 
 
 def bootstrap(
     source: Source, count: int, rng: np.random.Generator
 ) -> tuple[ModelDraws, np.ndarray | None]:
-    """Estimate again with episodes counted Poisson(1) times; returns the weights too, (B, E).
+    """Estimate again with episodes counted at random; returns the weights too, (B, E).
 
     Where the moments are kept by a cluster column its values are counted instead, and no
     weights of episodes are returned.
@@ -109,17 +125,37 @@ def bootstrap(
     Where the weights of the model are not those that its sums give again (`gmm`, `sgda`), the
     draws lie around the model's as they lie around those of the closed form.
     """
-    held = _groups(source)
-    if len(held) < FEW_EPISODES:
+    groups = _groups(source)
+    if len(groups) < FEW_EPISODES:
         raise InputError(
-            f"the bootstrap of {len(held)} {'clusters' if held.by else 'episodes'} says "
+            f"the bootstrap of {len(groups)} {'clusters' if groups.by else 'episodes'} says "
             f"little; at least {FEW_EPISODES} are expected: ask for the asymptotic method"
         )
-    weights = rng.poisson(1.0, size=(count, len(held))).astype(float)
-    W, noise, G, C = _estimates(source, weights)
+    weights = episode_counts(len(groups), source.freedom, count, rng)
+    W, noise, action_weights, instrument_weights = _estimates(source, weights)
     same = repeated(estimated_model(source), count)
-    models = same._replace(W=W, law=noise_law(noise, source.model.categories), G=G, C=C)
-    return models, None if held.by else weights  # first states are of episodes, not of clusters
+    models = same._replace(
+        W=W,
+        law=noise_law(noise, source.model.categories),
+        action_weights=action_weights,
+        instrument_weights=instrument_weights,
+    )
+    return models, None if groups.by else weights  # first states are of episodes, not of clusters
+
+
+def episode_counts(groups: int, freedom: float, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Return how often each group counts in each draw, (count, groups): 1 on average.
+
+    Poisson(1) counts give the covariance of clusters without a small-sample factor, and a law
+    as thin as the normal. The variance of the counts is 1 times the factor G / (G - 1) and
+    times that of Student's t, so that intervals are as long as the fit's own: counts are
+    Poisson around Gamma draws of mean 1.
+    """
+    freedom = max(min(freedom, groups - 1), LEAST_FREEDOM)
+    excess = groups / (groups - 1) * freedom / (freedom - 2) - 1
+    means = rng.gamma(1 / excess, excess, size=(count, groups))
+    drawn: np.ndarray = rng.poisson(means).astype(float)
+    return drawn
 
 
 def wild(source: Source, count: int, rng: np.random.Generator) -> ModelDraws:
@@ -127,12 +163,17 @@ def wild(source: Source, count: int, rng: np.random.Generator) -> ModelDraws:
     out = left_out(len(_groups(source)), rng)
     weights = wild_weights(len(out), count, rng)
     whole = _estimates(source, np.ones((1, out.shape[1])))
-    W, noise, G, C = (
+    W, noise, action_weights, instrument_weights = (
         wild_draws(all_of_it[0], without, weights)
         for all_of_it, without in zip(whole, _estimates(source, out), strict=True)
     )
     same = repeated(estimated_model(source), count)
-    return same._replace(W=W, law=noise_law(noise, source.model.categories), G=G, C=C)
+    return same._replace(
+        W=W,
+        law=noise_law(noise, source.model.categories),
+        action_weights=action_weights,
+        instrument_weights=instrument_weights,
+    )
 
 
 def _groups(source: Source) -> EpisodeMoments:
@@ -151,32 +192,47 @@ def _groups(source: Source) -> EpisodeMoments:
 
 
 def _estimates(source: Source, weights: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return W, the noise, G and C, each (B, ...), with groups counted `weights` (B, G) times."""
+    """Return W, the noise and the behaviour policy, each (B, ...), by weights of groups."""
     model, moments, behaviour = source.model, source.moments, source.behaviour
     if moments is None:
         raise ValueError("there are no moments")
-    d, found, same = model.d_next, [], estimated_model(source)
+    estimates, same = [], estimated_model(source)
     again = source.method.solve(moments.without_episodes())
     shift, excess = model.W - again.W, model.noise_cov - again.noise_cov
     for row in weights:
         drawn = reweighted(moments, row)
         estimate = source.method.solve(drawn)
         behaviours = None if behaviour is None else coefficients(drawn, behaviour.features, model)
-        G, C = behaviours or (same.G[0], same.C[0])
-        found.append((estimate.W + shift, (estimate.noise_cov + excess)[:d, :d], G, C))
-    return tuple(np.array(part) for part in zip(*found, strict=True))
+        action_weights, instrument_weights = behaviours or (
+            same.action_weights[0],
+            same.instrument_weights[0],
+        )
+        estimates.append(
+            (
+                estimate.W + shift,
+                _of_next(model, estimate.noise_cov + excess),
+                action_weights,
+                instrument_weights,
+            )
+        )
+    return tuple(np.array(part) for part in zip(*estimates, strict=True))
+
+
+def _of_next(model: Dynamics, noise: np.ndarray) -> np.ndarray:
+    """Return the covariance of the next state for that of the outputs, (..., d_x, d_x)."""
+    return np.asarray(model.update.noise(noise))
 
 
 def reweighted(moments: Moments, weights: np.ndarray) -> Moments:
     """Return the moments in which episode e counts `weights[e]` times."""
-    held = moments.episodes
-    if held is None:
+    blocks = moments.episodes
+    if blocks is None:
         raise ValueError("the moments hold no episodes")
-    share = weights * held.weight
+    share = weights * blocks.weight
     total = float(share.sum())
-    mean = share @ held.mean / total
-    offset = held.mean - mean
-    scatter = np.einsum("e,eij->ij", weights, held.scatter) + (share * offset.T) @ offset
+    mean = share @ blocks.mean / total
+    offset = blocks.mean - mean
+    scatter = np.einsum("e,eij->ij", weights, blocks.scatter) + (share * offset.T) @ offset
     n = max(1, round(moments.n * total / moments.weight))
     return Moments(moments.design, n, total, mean, scatter)
 
@@ -223,7 +279,7 @@ def _behaviours(
     dW: np.ndarray,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw G and C given the draws of W.
+    """Draw the behaviour policy's weights given the draws of W.
 
     With psi~ the whitened instruments, dW = S_u L^T and dG = S_eta T^T for the scores
     S = mean of (residual psi~^T), whose covariance is Omega (x) I / n. S_u follows from dW up
@@ -234,7 +290,10 @@ def _behaviours(
         return (np.zeros((count, 0, 0)),) * 2
     fitted = coefficients(moments, behaviour.features, model)
     if fitted is None:
-        return tuple(np.repeat(part[None], count, axis=0) for part in (behaviour.G, behaviour.C))  # type: ignore[return-value]
+        return tuple(
+            np.repeat(part[None], count, axis=0)
+            for part in (behaviour.action_weights, behaviour.instrument_weights)
+        )  # type: ignore[return-value]
     design, space = moments.design, whiten(moments)
     exact = Exact().solve(moments)
     place = {argument: at for block, argument, at in design.pieces if block == RAW}
@@ -242,7 +301,7 @@ def _behaviours(
     R = np.zeros((len(exact.W) + d_a, design.width))
     R[: len(exact.W)] = exact.residual_map
     R[len(exact.W) :, place["action"] : place["action"] + d_a] = np.eye(d_a)
-    R[len(exact.W) :, list(design.psi_columns)] -= behaviour.G
+    R[len(exact.W) :, list(design.psi_columns)] -= behaviour.action_weights
     Omega, d_y = _second(moments, R), len(exact.W)
     back = np.linalg.pinv(exact.influence.T)
     free = np.eye(space.rank) - exact.influence.T @ back
@@ -250,19 +309,22 @@ def _behaviours(
     slope = Omega[d_y:, :d_y] @ np.linalg.pinv(Omega[:d_y, :d_y])
     rest = Omega[d_y:, d_y:] - slope @ Omega[:d_y, d_y:]
     S_eta = slope @ S_u + _scaled(rest, (count, d_a, space.rank), rng) / np.sqrt(n)
-    G = behaviour.G + S_eta @ space.of_psi(design).T
-    return G, _instruments(moments, behaviour, rng, count)
+    action_weights = behaviour.action_weights + S_eta @ space.of_psi(design).T
+    return action_weights, _instruments(moments, behaviour, rng, count)
 
 
 def _instruments(
     moments: Moments, behaviour: BehaviourPolicy, rng: np.random.Generator, count: int
 ) -> np.ndarray:
-    """Draw C with its own, homoskedastic, sampling error."""
+    """Draw the weights of the instrument with their own, homoskedastic, sampling error."""
     columns = np.array(moments.design.psi_columns)[list(behaviour.features.of_state)]
     gram = moments.second[np.ix_(columns, columns)]
     root = square_root(np.linalg.pinv(gram)) / np.sqrt(moments.n)
     spread = behaviour.zeta.T @ behaviour.zeta / len(behaviour.zeta)
-    drawn: np.ndarray = behaviour.C + _scaled(spread, (count, *behaviour.C.shape), rng) @ root.T
+    drawn: np.ndarray = (
+        behaviour.instrument_weights
+        + _scaled(spread, (count, *behaviour.instrument_weights.shape), rng) @ root.T
+    )
     return drawn
 
 

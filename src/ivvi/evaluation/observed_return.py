@@ -33,7 +33,7 @@ def from_log(log: Log, problem: Problem) -> float:
         if isinstance(problem.reward, Learned):
             r = batch.y[:, -1]
         else:
-            x_next = batch.y[:, : len(problem.model.state)]
+            x_next = problem.model.update.observed(batch.y, batch.x, batch.a)
             with jax.enable_x64(True):
                 rows = (jnp.asarray(part) for part in (batch.x, batch.a, x_next, h))
                 r = np.asarray(problem.reward(*rows))
@@ -52,7 +52,7 @@ def from_moments(source: Source, problem: Problem) -> float | None:
     """
     moments, length = source.moments, source.length
     same = length is not None and abs(length / problem.horizon - 1) <= SAME_LENGTH
-    if moments is None or not same or problem.discount < 1:
+    if moments is None or not same or problem.discount < 1 or problem.can_end:
         return None
     reward = problem.reward
     if isinstance(reward, Learned):
@@ -73,7 +73,7 @@ def from_moments(source: Source, problem: Problem) -> float | None:
 
 
 def gap_of(
-    source: Source, own: Amount, shown: float, confounded: np.ndarray | None, seed: int
+    source: Source, own: Amount, observed: float, confounded: np.ndarray | None, seed: int
 ) -> Gap:
     """Return the gap between what the log shows and what its policy is worth.
 
@@ -91,7 +91,7 @@ def gap_of(
         Of the sampling error of a mean over the log's episodes, which the intervals hold.
     """
     if confounded is None:
-        return Gap(_less(shown, own, np.zeros(1)), None, None)
+        return Gap(_less(observed, own, np.zeros(1)), None, None)
     episodes = 1.0
     if source.moments is not None and source.length:
         episodes = max(source.moments.n / source.length, 1.0)
@@ -100,7 +100,7 @@ def gap_of(
     there = float(confounded.mean())
     known = isinstance(source.method, LeastSquares)
     help_ = None if known else _less(there, own, sampled)
-    return Gap(_less(shown, own, sampled), help_, shown - (own.estimate if known else there))
+    return Gap(_less(observed, own, sampled), help_, observed - (own.estimate if known else there))
 
 
 def _less(earned: float, own: Amount, sampled: np.ndarray) -> Amount:

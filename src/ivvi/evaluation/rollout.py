@@ -18,6 +18,7 @@ import numpy as np
 from ivvi.dynamics.model import beyond
 from ivvi.dynamics.next_state import Categories, next_state
 from ivvi.dynamics.rollout import run_episodes
+from ivvi.dynamics.state_update import StateUpdate
 from ivvi.errors import InputError
 from ivvi.evaluation.actors import Actor, Fixed, Planned
 from ivvi.evaluation.model_draws import ModelDraws
@@ -35,7 +36,7 @@ class Task:
     """What is simulated, but for the weights: everything that a compiled loop depends on."""
 
     phi: FeatureMap
-    d_x: int
+    update: StateUpdate
     categories: Categories
     reward: Any
     horizon: int
@@ -48,7 +49,7 @@ class Task:
         reward = problem.reward
         return cls(
             problem.model.phi,
-            problem.model.d_next,
+            problem.model.update,
             problem.model.categories,
             Learned() if isinstance(reward, Learned) else reward,
             problem.horizon,
@@ -58,20 +59,24 @@ class Task:
 
     def step(
         self, models: ModelDraws, x: Array, a: Array, noise: Array, h: Array, pushed: Any = 0.0
-    ) -> tuple[Array, Array]:
-        """Return the next states (B, n, d_x) and the rewards (B, n)."""
+    ) -> tuple[Array, Array, Array]:
+        """Return the next states (B, n, d_x), the rewards and the chances of an end (B, n)."""
         inside = jnp.clip(x, models.reach[:, :1], models.reach[:, 1:])
         y = jnp.einsum("bnf,byf->bny", self.phi(inside, a), models.W) + pushed
-        x_next = next_state(y[..., : self.d_x], noise, models.law, self.categories)
-        x_next = jnp.clip(x_next, -FAR, FAR)
+        mean = jnp.clip(self.update.mean(y, x, a), -FAR, FAR)
+        x_next = jnp.clip(next_state(mean, noise, models.law, self.categories), -FAR, FAR)
+        ended = self._ended(y, x_next)
         if isinstance(self.reward, Learned):
             lost = beyond(x, models.reach[:, None], models.fade[:, None])
-            return x_next, y[..., -1] - lost
-        return x_next, self.reward(x, a, x_next, h)
+            return x_next, y[..., -1] - lost, ended
+        return x_next, self.reward(x, a, x_next, h), ended
 
-    def ended(self, x: Array) -> Array:
-        """Tell which states end an episode, (B, n)."""
-        return jnp.zeros(x.shape[:2]) if self.terminal is None else self.terminal(x)
+    def _ended(self, y: Array, x_next: Array) -> Array:
+        """Return the chance that the episode is over after the step, (B, n)."""
+        chance = self.update.chance(y) if self.update.ends else jnp.zeros(y.shape[:2])
+        if self.terminal is None:
+            return chance
+        return 1.0 - (1.0 - chance) * (1.0 - self.terminal(x_next))
 
 
 @dataclass(frozen=True)
@@ -109,15 +114,15 @@ def in_chunks(
     progress: Callable[[int], None] | None = None,
 ) -> np.ndarray:
     """Do the same, `size` models at a time; episodes (size, n) are those of every chunk."""
-    found, count = [], len(models.W)
+    chunks, count = [], len(models.W)
     for first in range(0, count, size):
         rows = np.minimum(np.arange(first, first + size), count - 1)
         own = given[rows] if isinstance(actor, Planned) and given.ndim == 3 else given
         some = models.rows(rows)
-        found.append(returns(task, actor, own, some, episodes)[: count - first])
+        chunks.append(returns(task, actor, own, some, episodes)[: count - first])
         if progress:
-            progress(len(found[-1]))
-    return np.concatenate(found)
+            progress(len(chunks[-1]))
+    return np.concatenate(chunks)
 
 
 @lru_cache(maxsize=32)
@@ -151,8 +156,7 @@ def _run(
 
     def step(x: Array, a: Array, h: Array, memory: Any) -> Any:
         pushed = actor.pushed(models, given, x, memory)
-        x_next, r = task.step(models, x, a, _noise(_at(keys, h), x.shape), h, pushed)
-        return x_next, r, task.ended(x_next)
+        return task.step(models, x, a, _noise(_at(keys, h), x.shape), h, pushed)
 
     memory = actor.begin(models, given, starts.shape[1])
     return run_episodes(act, step, starts, memory, task.horizon, discount=task.discount)[1]
@@ -178,9 +182,9 @@ def _called(task: Task, policy: Any, models: ModelDraws, x: Array, keys: Array) 
 @lru_cache(maxsize=32)
 def _compiled_step(task: Task) -> Callable[..., Any]:
     def step(models: ModelDraws, x: Array, a: Array, keys: Array, h: Array, alive: Array) -> Any:
-        x_next, r = task.step(models, x, a, _noise(_at(keys, h), x.shape), h)
+        x_next, r, ended = task.step(models, x, a, _noise(_at(keys, h), x.shape), h)
         x_next = jnp.where(alive[..., None] > 0, x_next, x)
-        return x_next, r * alive, alive * (1.0 - task.ended(x_next))
+        return x_next, r * alive, alive * (1.0 - ended)
 
     return jax.jit(step)  # type: ignore[no-any-return]
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from ivvi.diagnostics.verdict import Verdict
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
@@ -81,6 +83,15 @@ class Source:
         return columns if set(columns) - {self.fit.roles.episode} else ()
 
     @property
+    def freedom(self) -> float:
+        """Degrees of freedom of the fit's Student's t, the median over coefficients.
+
+        Infinite where the fit's intervals are normal.
+        """
+        known = None if self.fit is None else self.fit.estimate.W_cov.freedom
+        return np.inf if known is None else float(np.median(known))
+
+    @property
     def wild(self) -> bool:
         """Whether the fit's tests are by the wild bootstrap."""
         inferred = None if self.fit is None else self.fit.inference
@@ -89,8 +100,8 @@ class Source:
     @property
     def resampled(self) -> bool:
         """Whether the moments hold the groups that are independent in the fit's errors."""
-        held = None if self.moments is None else self.moments.episodes
-        return held is not None and self.clusters in ((), (held.by,))
+        episodes = None if self.moments is None else self.moments.episodes
+        return episodes is not None and self.clusters in ((), (episodes.by,))
 
     @property
     def baseline(self) -> Dynamics:

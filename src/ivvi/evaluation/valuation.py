@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from ivvi._io.brief import Brief
+from ivvi._io.plotting import IV, MUTED, check_figure, draw_intervals, finished, make_axes
 from ivvi._io.result import Records, TableResult
+from ivvi.diagnostics.brief import instrument_sentence
 from ivvi.diagnostics.verdict import Verdict
 
 INTERVALS = ("split", "percentile", "basic", "bias-corrected")
@@ -19,6 +23,7 @@ SAID = {
     "not identified": "NOT IDENTIFIED: along free directions the numbers below rest on a guess",
 }
 """What stands before the numbers, by the verdict on the instruments."""
+RIVAL_WORDS = {"behaviour": "what is done today", "zero": "doing nothing"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,25 +65,25 @@ class Amount:
         tails = np.array([0.5 - self.level / 2, 0.5 + self.level / 2])
         if kind == "split":
             low, high = self._sides
-            ends = np.quantile(low, 1 - self.level), np.quantile(high, self.level)
-            return float(ends[0]), float(ends[1])
+            return float(_quantile(low, 1 - self.level)), float(_quantile(high, self.level))
         if kind == "basic":
-            high, low = 2 * self.estimate - np.quantile(self.draws, tails)
+            high, low = 2 * self.estimate - _quantile(self.draws, tails)
             return float(low), float(high)
         if kind == "bias-corrected":
             from scipy.stats import norm
 
             below = (np.sum(self.draws < self.estimate) + 0.5) / (len(self.draws) + 1)
             tails = norm.cdf(2 * norm.ppf(below) + norm.ppf(tails))
-        low, high = np.quantile(self.draws, tails)
+        low, high = _quantile(self.draws, tails)
         return float(low), float(high)
 
     @property
     def _sides(self) -> tuple[np.ndarray, np.ndarray]:
-        """The draws up to the estimate and from it on, the estimate with both."""
+        """The draws up to the estimate and from it on; the estimate where there are none."""
         below = self.draws[self.draws <= self.estimate]
         above = self.draws[self.draws >= self.estimate]
-        return np.append(below, self.estimate), np.append(above, self.estimate)
+        alone = np.array([self.estimate])
+        return below if len(below) else alone, above if len(above) else alone
 
     @property
     def interval_error(self) -> tuple[float, float]:
@@ -87,12 +92,12 @@ class Amount:
         A quarter of the distance of the quantiles that are two binomial standard deviations away
         on either side (Woodruff, 1952): of one, fewer draws lie between, and chance says more.
         """
-        found, outside = [], 1 - self.level
+        errors, outside = [], 1 - self.level
         for side, share in zip(self._sides, (outside, self.level), strict=True):
             away = 2 * np.sqrt(outside * self.level / len(side))
             low, high = np.quantile(side, np.clip([share - away, share + away], 0.0, 1.0))
-            found.append(float(high - low) / 4)
-        return found[0], found[1]
+            errors.append(float(high - low) / 4)
+        return errors[0], errors[1]
 
     @property
     def is_settled(self) -> bool:
@@ -161,8 +166,8 @@ class Gap:
 
     def to_json(self) -> dict[str, Any]:
         """Describe with JSON values."""
-        found = None if self.help is None else self.help.to_json()
-        return {"gap": self.whole.to_json(), "confounder": found, "misfit": self.misfit}
+        help_json = None if self.help is None else self.help.to_json()
+        return {"gap": self.whole.to_json(), "confounder": help_json, "misfit": self.misfit}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -221,6 +226,66 @@ class Valuation(TableResult):
             return "STRENGTH UNKNOWN: this model does not say how strong its instruments are"
         return SAID.get(self.verdict.word, "")
 
+    @property
+    def brief(self) -> Brief:
+        """Is the instrument good enough, what did confounding do, what to do next."""
+        return Brief(
+            (
+                ("Instrument", instrument_sentence(self.verdict)),
+                ("Confounding", self._confounding),
+                ("Next", self._next),
+            )
+        )
+
+    @property
+    def _confounding(self) -> str:
+        """What believing regression would cost, or what the confounder gave the log's policy."""
+        if (gain := self.gains.get("least-squares")) is not None:
+            less = "less" if gain.estimate >= 0 else "more"
+            told = f"A plan by regression from the same log earns {abs(gain.estimate):.4g} {less}"
+            low, high = gain.interval
+            sure = "" if low > 0 or high < 0 else "; the log cannot tell the two apart"
+            return f"{told} (gain over it {_pair(gain)}{sure})."
+        if self.gap is not None and self.gap.help is not None:
+            return (
+                f"It helped the log's own policy by {self.gap.help.estimate:.4g} "
+                f"{_pair(self.gap.help)}, which no other policy will get."
+            )
+        return "Not compared: `--against least-squares` shows what believing regression costs."
+
+    @property
+    def _next(self) -> str:
+        """What to do, by the gain over what is done today (or over the first rival)."""
+        if not self.gains:
+            return "Compare it with what is done today: `--against behaviour`."
+        name = "behaviour" if "behaviour" in self.gains else next(iter(self.gains))
+        rival, gain = RIVAL_WORDS.get(name, name), self.gains[name]
+        low, high = gain.interval
+        told = f"It earns {gain.estimate:.4g} {_pair(gain)} more than {rival}"
+        if self.verdict is None or self.verdict.word in ("weak", "not identified"):
+            return (
+                f"Do not act on this: {told[0].lower()}{told[1:]}, but the instrument is too weak."
+            )
+        if low > 0:
+            return f"{told}: ask `ivvi sensitivity` how invalid the instrument may be, then try it."
+        if high < 0:
+            return f"Keep to {rival}: the policy earns {-gain.estimate:.4g} less."
+        return f"{told}: the log cannot tell them apart. Collect more, or keep to {rival}."
+
+    def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
+        """Draw the value of each policy, and the gains, with their intervals; `path` saves it."""
+        check_figure(path, force=force)
+        parts = {"value": self.values, f"gain of {self.name} over": self.gains}
+        shown = {title: amounts for title, amounts in parts.items() if amounts}
+        figure, axes = make_axes(1, len(shown))
+        for ax, (title, amounts) in zip(axes[0], shown.items(), strict=True):
+            rows = [(one.estimate, *one.interval) for one in amounts.values()]
+            draw_intervals(ax, list(amounts), rows, IV)
+            if title != "value":
+                ax.axvline(0, color=MUTED, lw=0.8)
+            ax.set_title(title, loc="left", fontsize=10)
+        return finished(figure, path, force=force)
+
     def records(self) -> Records:
         """Return values and gains, one row per policy."""
         rows: Records = []
@@ -234,10 +299,11 @@ class Valuation(TableResult):
         return rows
 
     def summary(self) -> str:
-        """Return a table, after the word on the instruments."""
+        """Return three plain sentences, then a table of the values and gains."""
         draws, level = len(self.value.draws), f"{self.value.level:.0%} interval"
         plans = "; each draw has a plan of its own" if self.replanned else ""
-        lines = [self.warning] if self.warning else []
+        lines = [self.brief.text, ""]
+        lines += [self.warning] if self.warning else []
         if self.verdict is not None:
             word = self.verdict.word.upper() or "none"
             lines.append(f"instruments: {word}, {self.verdict.rule}")
@@ -270,6 +336,7 @@ class Valuation(TableResult):
         return {
             **verdict,
             "warning": self.warning or None,
+            "brief": self.brief.to_json(),
             "policy": self.name,
             "values": {name: amount.to_json() for name, amount in self.values.items()},
             "gains": {
@@ -301,6 +368,15 @@ def gains_of(values: dict[str, Amount]) -> dict[str, Amount]:
         name: Amount(own.estimate - v.estimate, own.draws - v.draws, own.level)
         for name, v in others
     }
+
+
+def _quantile(draws: np.ndarray, shares: Any) -> Any:
+    """Return quantiles outside which a further draw lies with just the probability asked for.
+
+    The k-th of B draws has the share k / (B + 1) of the law below it on average. The usual
+    interpolation puts the ends of a 95% interval of 200 draws 94.1% apart.
+    """
+    return np.quantile(draws, shares, method="weibull")
 
 
 def _pair(amount: Amount) -> str:

@@ -17,10 +17,10 @@ from ivvi.estimators import StandardErrors
 from ivvi.evaluation.actors import Acting, BehaviourActor, BehaviourRows, Fixed, OneAction
 from ivvi.evaluation.model_draws import drawing_method
 from ivvi.evaluation.observed_return import from_log, from_moments, gap_of
-from ivvi.evaluation.policy_value import ValueEstimator
 from ivvi.evaluation.rollout_design import RolloutDesign
 from ivvi.evaluation.source import Source
 from ivvi.evaluation.valuation import Amount, Gap, Valuation, gains_of
+from ivvi.evaluation.value_estimator import ValueEstimator
 from ivvi.fitting import estimate
 from ivvi.logs import Log
 from ivvi.planning import MPC, Auto, Cautious, Problem, ValueIteration
@@ -114,8 +114,8 @@ def value(  # noqa: PLR0913
     True
     """
     source = Source.of(clustered_by(source, cluster, log) if cluster else source)
-    asked = {"horizon": horizon, "discount": discount, "terminal": terminal}
-    problem = problem_of(policy, source, reward, actions, asked)
+    settings = {"horizon": horizon, "discount": discount, "terminal": terminal}
+    problem = problem_of(policy, source, reward, actions, settings)
     check_level(level)
     if draws is not None and draws < 20:
         raise InputError(f"{draws} draws; at least 20 are expected for an interval")
@@ -133,19 +133,19 @@ def value(  # noqa: PLR0913
     count = draws or FIRST_DRAWS
     estimator = ValueEstimator(source, problem, rollouts, method, count, level, seed, progress)
     values = _settled(estimator, actors, planner if replan else None, grow=draws is None)
-    shown = from_moments(source, problem) if log is None else from_log(log, problem)
+    observed = from_moments(source, problem) if log is None else from_log(log, problem)
     return Valuation(
         values,
         gains_of(values),
         source.verdict,
-        shown,
+        observed,
         problem.horizon,
         problem.discount,
         rollouts.words,
         drawing_method(source, method),
         replan,
-        (*_notes(source, problem, shown, drawing_method(source, method)), *_too_few(values)),
-        _gap(estimator, actors, values, shown),
+        (*_notes(source, problem, observed, drawing_method(source, method)), *_too_few(values)),
+        _gap(estimator, actors, values, observed),
     )
 
 
@@ -153,16 +153,16 @@ def _gap(
     estimator: ValueEstimator,
     actors: Mapping[str, Acting],
     values: dict[str, Amount],
-    shown: float | None,
+    observed: float | None,
 ) -> Gap | None:
     """Say why the log shows another return for its own policy, if it is among the valued."""
-    if shown is None or "behaviour" not in values:
+    if observed is None or "behaviour" not in values:
         return None
     source, confounded = estimator.source, None
     if source.moments is not None:
         believed = replace(source, model=source.baseline)
         confounded = replace(estimator, source=believed).in_estimate(*actors["behaviour"])
-    return gap_of(source, values["behaviour"], shown, confounded, estimator.seed)
+    return gap_of(source, values["behaviour"], observed, confounded, estimator.seed)
 
 
 def _settled(
@@ -295,11 +295,11 @@ def problem_of(
     source: Source,
     reward: Any,
     actions: Any,
-    asked: Mapping[str, Any],
+    overrides: Mapping[str, Any],
 ) -> Problem:
     """Return what is to be valued, in the estimated dynamics; the policy says what is not given.
 
-    `asked` has horizon, discount and terminal.
+    `overrides` holds horizon, discount and terminal.
     """
     model = source.model
     known = policy.problem if isinstance(policy, Policy) else None
@@ -319,7 +319,7 @@ def problem_of(
     settings: dict[str, Any] = {"horizon": 100, "discount": 1.0, "terminal": None}
     if known is not None:
         settings = {name: getattr(known, name) for name in settings}
-    settings |= {name: given for name, given in asked.items() if given is not None}
+    settings |= {name: given for name, given in overrides.items() if given is not None}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PlanningWarning)
         return Problem.of(model, wanted, actions, **settings)
@@ -339,7 +339,9 @@ def _lowest_and_highest(model: Dynamics) -> tuple[np.ndarray, np.ndarray]:
     return model.acted.min(axis=0), model.acted.max(axis=0)
 
 
-def _notes(source: Source, problem: Problem, shown: float | None, method: str) -> tuple[str, ...]:
+def _notes(
+    source: Source, problem: Problem, observed: float | None, method: str
+) -> tuple[str, ...]:
     notes = list(problem.doubts)
     if source.clusters:
         known = {"bootstrap": "resampled", "wild": "drawn wild"}
@@ -351,6 +353,6 @@ def _notes(source: Source, problem: Problem, shown: float | None, method: str) -
         )
     if source.moments is None:
         notes.append("without moments the noise and the behaviour policy are taken as known")
-    if shown is None and source.behaviour is not None:
+    if observed is None and source.behaviour is not None:
         notes.append("Pass --log to also see the return recorded in the log.")
     return tuple(notes)

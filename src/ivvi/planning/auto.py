@@ -116,9 +116,11 @@ class Contest:
             self.enter("nothing", HeldRule(nothing), simple=True)
         if len(problem.model.acted):
             self.enter("usual", UsualRule.of(problem), simple=True)
-        held = [HeldRule(action) for action in held_actions(problem, seed)]
-        earned = [float(np.nan_to_num(self.trials.returns(r), nan=-np.inf).mean()) for r in held]
-        best = held[int(np.argmax(earned))]
+        held_rules = [HeldRule(action) for action in held_actions(problem, seed)]
+        earned = [
+            float(np.nan_to_num(self.trials.returns(r), nan=-np.inf).mean()) for r in held_rules
+        ]
+        best = held_rules[int(np.argmax(earned))]
         if best.action.any() or "nothing" not in self.rules:
             self.enter(f"held {_words(best.action)}", best, simple=True)
 

@@ -115,12 +115,15 @@ class BehaviourFeatures:
         Which columns of psi are f.
     by_episode
         Whether z is drawn once for an episode.
+    exclusive
+        Columns of the action that are indicators of one category: at most one of them is 1.
     """
 
     f: FeatureMap
     psi: FeatureMap | None
     of_state: tuple[int, ...] = ()
     by_episode: bool = False
+    exclusive: tuple[tuple[int, ...], ...] = ()
 
     @classmethod
     def of(cls, model: Dynamics, design: Design | None) -> BehaviourFeatures:
@@ -128,15 +131,16 @@ class BehaviourFeatures:
         z = model.instruments
         source = model.phi if design is None else design.psi
         f = state_features(source)
+        exclusive = model.exclusive_actions
         if design is None or z.ndim < 2 or z.shape[1] == 0:
-            return cls(f, None)
+            return cls(f, None, exclusive=exclusive)
         x, at = model.states[:1], 0
         columns: list[int] = []
         for block in design.psi.blocks:
             width = block(x, z[:1]).shape[1]
             columns += range(at, at + width) if block.of == "state" else ()
             at += width
-        return cls(f, design.psi, tuple(columns), model.global_instrument)
+        return cls(f, design.psi, tuple(columns), model.global_instrument, exclusive)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +151,7 @@ class BehaviourPolicy:
     ----------
     features
         Features.
-    G, C
+    action_weights, instrument_weights
         Coefficients of a, (d_a, d_psi), and of z, (d_z, d_f).
     eta, zeta
         Residuals of a, (m, d_a), and of z, (m, d_z), in the same rows of the log.
@@ -159,8 +163,8 @@ class BehaviourPolicy:
     """
 
     features: BehaviourFeatures
-    G: np.ndarray
-    C: np.ndarray
+    action_weights: np.ndarray
+    instrument_weights: np.ndarray
     eta: np.ndarray
     zeta: np.ndarray
     low: np.ndarray
@@ -177,15 +181,23 @@ class BehaviourPolicy:
         F = features.f(x, x)
         Psi, z = (F, np.zeros((len(x), 0))) if features.psi is None else (features.psi(x, z), z)
         fitted = None if moments is None else coefficients(moments, features, model)
-        G, C = fitted or (slopes_of(Psi, a), slopes_of(F, z))
+        action_weights, instrument_weights = fitted or (slopes_of(Psi, a), slopes_of(F, z))
         bounds = a.min(axis=0), a.max(axis=0)
-        return cls(features, G, C, a - Psi @ G.T, z - F @ C.T, *bounds, _levels(a))
+        return cls(
+            features,
+            action_weights,
+            instrument_weights,
+            a - Psi @ action_weights.T,
+            z - F @ instrument_weights.T,
+            *bounds,
+            _levels(a),
+        )
 
 
 def coefficients(
     moments: Moments, features: BehaviourFeatures, model: Dynamics
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return G and C from moments; None where a, z or f are not among their columns."""
+    """Return both weights from moments; None where a, z or f are not among their columns."""
     places = {argument: at for block, argument, at in moments.design.pieces if block == RAW}
     if features.psi is None or not features.of_state or len(places) < 2:
         return None

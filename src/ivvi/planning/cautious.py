@@ -140,23 +140,23 @@ class CautiousRule:
         fallback = fallback_from_parts(problem, settings["fallback"], unnest("fallback", arrays))
         parts = [arrays.get(f"support.{k}") for k in ("centre", "scale", "limit")]
         support = None if parts[0] is None else Support(*parts)  # type: ignore[arg-type]
-        kept = float(settings["caution"]), arrays["drawn"], arrays["towards"]
-        return cls(problem, inner, *kept, fallback, support, settings["abstain"])
+        fields = float(settings["caution"]), arrays["drawn"], arrays["towards"]
+        return cls(problem, inner, *fields, fallback, support, settings["abstain"])
 
     def parts(self) -> Saved:
         """Return the plan's settings and arrays, and those of caution."""
         settings, arrays = self.inner.parts()
-        found = nest("inner", arrays)
-        found |= {"drawn": self.drawn, "towards": self.towards}
-        asked, held = self.fallback.parts()
-        fallback = {"kind": self.fallback.kind, **asked}
-        found |= nest("fallback", held)
+        all_arrays = nest("inner", arrays)
+        all_arrays |= {"drawn": self.drawn, "towards": self.towards}
+        fallback_settings, fallback_arrays = self.fallback.parts()
+        fallback = {"kind": self.fallback.kind, **fallback_settings}
+        all_arrays |= nest("fallback", fallback_arrays)
         if self.support is not None:
             names = ("centre", "scale", "limit")
-            found |= {f"support.{k}": np.asarray(getattr(self.support, k)) for k in names}
+            all_arrays |= {f"support.{k}": np.asarray(getattr(self.support, k)) for k in names}
         inner = {"kind": self.inner.kind, **settings}
-        kept = {"caution": self.caution, "abstain": self.abstain, "fallback": fallback}
-        return {"inner": inner, **kept}, found
+        own_settings = {"caution": self.caution, "abstain": self.abstain, "fallback": fallback}
+        return {"inner": inner, **own_settings}, all_arrays
 
     def begin(self, n: int) -> Any:
         """Remember what the plan remembers."""
@@ -204,8 +204,7 @@ class CautiousRule:
             x_next = problem.model.mean(x, a)
             r = problem.reward(x, a, x_next, h + step)
             total = total + problem.discount**step * alive * r
-            if problem.terminal is not None:
-                alive = alive * (1.0 - problem.terminal(x_next))
+            alive = alive * (1.0 - problem.ended(x, a, x_next))
             x, a = x_next, fall_back(self.fallback, x_next, h + step + 1)
         return total
 
@@ -231,13 +230,13 @@ def directions(model: Dynamics, drawn: np.ndarray) -> np.ndarray:
     Directions are those along which the effect of the action on the next state, in units of
     the noise and of the actions' spread, is surest.
     """
-    d, units = model.d_next, np.std(model.acted, axis=0)
+    d, units = model.update.predicted, np.std(model.acted, axis=0)
     units = np.where(units > 0, units, 1.0)
     with jax.enable_x64(True):
         at = jnp.asarray(model.states.mean(axis=0)), jnp.asarray(model.acted.mean(axis=0))
         slope = np.asarray(jax.jacfwd(model.phi, argnums=1)(*at))
     effects = drawn[:, :d] @ slope * units
-    noise = np.linalg.pinv(model.next_cov)
+    noise = np.linalg.pinv(model.noise_cov[:d, :d])
     off = effects[1:] - effects[0]
     unsure = np.einsum("mij,ik,mkl->jl", off, noise, off)
     vectors = np.linalg.eigh(unsure)[1]

@@ -178,8 +178,8 @@ class Comparison(TableResult):
         for entry in self.entries:
             mark = "*" if entry.name == self.chosen else " "
             behind = f"  behind by {entry.behind:.4g} +- {entry.behind_error:.2g}"
-            told = "" if entry.behind == 0 else behind
-            lines.append(f"{mark} {entry.name:<{width}}  {entry.value:>10.5g}{told}")
+            remark = "" if entry.behind == 0 else behind
+            lines.append(f"{mark} {entry.name:<{width}}  {entry.value:>10.5g}{remark}")
         lines += [f"  {name}: not compared, {reason}" for name, reason in self.skipped]
         if self.share is not None:
             lines.append(

@@ -53,15 +53,15 @@ class Follow:
     def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
         """Ask the policy."""
         if hasattr(self.policy, "act") and hasattr(self.policy, "begin"):
-            found = self.policy.act(x, h, self.policy.begin(len(x)))[0]
+            action = self.policy.act(x, h, self.policy.begin(len(x)))[0]
         else:
-            found = jnp.asarray(self.policy(x))
-        if found.shape != (len(x), self.actions.dim):
+            action = jnp.asarray(self.policy(x))
+        if action.shape != (len(x), self.actions.dim):
             raise InputError(
-                f"the fallback returned actions of shape {found.shape} for {len(x)} states; "
+                f"the fallback returned actions of shape {action.shape} for {len(x)} states; "
                 f"{(len(x), self.actions.dim)} is expected"
             )
-        return self.actions.nearest(found), memory
+        return self.actions.nearest(action), memory
 
     def parts(self) -> Saved:
         """Return where a function is found again."""
@@ -70,8 +70,8 @@ class Follow:
                 "the policy cannot be saved: its fallback is another plan; save that one, and "
                 "fall back on a function at the top of a module that asks it (ivvi.load_policy)"
             )
-        path, found = import_path(self.policy)
-        if not found:
+        path, imported = import_path(self.policy)
+        if not imported:
             raise InputError(
                 "the policy cannot be saved: its fallback is a function that cannot be imported; "
                 "define it at the top of a module, or fall back on usual, zero or an action"
@@ -85,26 +85,26 @@ FALLBACKS: dict[Any, Callable[..., Rule]] = {
 """How fallbacks are made again from their parts."""
 
 
-def make_fallback(asked: Any, problem: Problem, drawn: np.ndarray, caution: float) -> Rule:
+def make_fallback(fallback: Any, problem: Problem, drawn: np.ndarray, caution: float) -> Rule:
     """Return what is asked for, in any of its forms; ``best`` is chosen in the `drawn` worlds."""
     actions = problem.actions
-    if isinstance(asked, HeldRule | UsualRule | Follow):
-        return asked
-    if isinstance(asked, str) and asked in WORDS:
-        if asked == "best":
+    if isinstance(fallback, HeldRule | UsualRule | Follow):
+        return fallback
+    if isinstance(fallback, str) and fallback in WORDS:
+        if fallback == "best":
             return _best(problem, drawn, caution)
-        if asked == "usual":
+        if fallback == "usual":
             return UsualRule.of(problem)
         return HeldRule(_allowed(np.zeros(actions.dim), problem))
-    if callable(asked):
-        return _tried(Follow(actions, asked), problem)
+    if callable(fallback):
+        return _tried(Follow(actions, fallback), problem)
     try:
-        action = np.atleast_1d(np.asarray(asked, dtype=np.float64))
+        action = np.atleast_1d(np.asarray(fallback, dtype=np.float64))
     except (TypeError, ValueError):
         action = np.zeros(0)
     if action.shape != (actions.dim,) or not np.isfinite(action).all():
         raise InputError(
-            f"the fallback is {asked!r}; usual, zero, best, an action of {actions.dim} numbers "
+            f"the fallback is {fallback!r}; usual, zero, best, an action of {actions.dim} numbers "
             "or a policy is expected"
         )
     return HeldRule(_allowed(action, problem))
@@ -192,8 +192,7 @@ def _values(problem: Problem, act: Acting) -> Callable[[Array, Array], Array]:
             a = act(given, x, h)
             x_next = model.next_state(world.model.mean(x, a), e)
             gained = problem.discount**h * alive * world.reward(x, a, x_next, h)
-            if problem.terminal is not None:
-                alive = alive * (1.0 - problem.terminal(x_next))
+            alive = alive * (1.0 - world.ended(x, a, x_next))
             return (x_next, alive), jnp.mean(gained)
 
         begun = jnp.asarray(starts), jnp.ones(EPISODES)

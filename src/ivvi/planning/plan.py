@@ -47,7 +47,7 @@ class HasModel(Protocol):
 def plan(  # noqa: PLR0913
     model: Dynamics | HasModel,
     reward: Any,
-    actions: Any,
+    actions: Any = None,
     *,
     horizon: int = 100,
     discount: float = 1.0,
@@ -72,7 +72,8 @@ def plan(  # noqa: PLR0913
         ``module:function``), a reward of `ivvi.rewards`, or a function of (x, a),
         (x, a, x') or (x, a, x', h) on batches, written for JAX.
     actions
-        (low, high) of a box, the rows of a finite set, or `ivvi.Actions`.
+        (low, high) of a box, the rows of a finite set, or `ivvi.Actions`. Actions that are
+        categories in the log need none: their levels are what may be done.
     horizon, discount
         Length of an episode and the weight of a later step.
     method

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from html import escape
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ from ivvi.features.blocks import Array
 from ivvi.features.custom_block import import_path, import_saved
 from ivvi.planning import RULES
 from ivvi.planning.comparison import Comparison
-from ivvi.planning.problem import Problem, Rule
+from ivvi.planning.policy_plot import plot_policy
+from ivvi.planning.problem import Problem, Rule, as_columns
 from ivvi.rewards import reward_from_json, reward_to_json
 
 KIND = "policy"
@@ -50,8 +52,15 @@ class Policy:
     rule: Rule
     comparison: Comparison | None = None
 
-    def __call__(self, x: Any, step: int = 0) -> np.ndarray:
-        """Return actions (n, d_a) for states (n, d_x), or (d_a,) for one state (d_x,)."""
+    def __call__(self, x: Any, step: int = 0) -> Any:
+        """Return actions (n, d_a) for states (n, d_x), or (d_a,) for one state (d_x,).
+
+        For a table with the columns of the log, a mapping or a data frame, the actions are
+        columns by name, categories by the names of their levels.
+        """
+        if (columns := as_columns(x)) is not None:
+            model = self.problem.model
+            return model.decode_actions(self(model.encode_states(columns), step))
         names = self.problem.model.state
         try:
             states = np.asarray(x, dtype=np.float64)
@@ -90,7 +99,7 @@ class Policy:
         """Save as a folder of JSON and npz, atomically; a user's reward by its import path."""
         problem = self.problem
         model, arrays = problem.model.parts()
-        settings, found = self.rule.parts()
+        settings, rule_arrays = self.rule.parts()
         document = {
             "model": model,
             "reward": reward_to_json(problem.reward),
@@ -101,8 +110,18 @@ class Policy:
             "rule": {"kind": self.rule.kind, **settings},
             "comparison": None if self.comparison is None else self.comparison.to_json(),
         }
-        everything = nest("model", arrays) | nest("rule", found)
+        everything = nest("model", arrays) | nest("rule", rule_arrays)
         return save_folder(path, KIND, document, everything, force=force)
+
+    def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
+        """Draw the actions along the states that they answer most; `path` saves the figure."""
+        return plot_policy(self, path, force=force)
+
+    def _repr_html_(self) -> str:
+        problem = self.problem
+        steps = f"{problem.horizon:,} steps, discount {problem.discount:g}"
+        told = "" if self.comparison is None else f"<pre>{escape(self.comparison.summary())}</pre>"
+        return f"<p><b>{escape(repr(self))}</b>, planned for {steps}</p>{told}"
 
     def __repr__(self) -> str:
         d_x = len(self.problem.model.state)
@@ -177,8 +196,8 @@ def _path_of(function: Any) -> str | None:
     """Return ``module:name`` of a function that can be found again."""
     if function is None:
         return None
-    path, found = import_path(function.function)
-    if found:
+    path, imported = import_path(function.function)
+    if imported:
         return path
     raise InputError(
         f"the policy cannot be saved: {path!r} cannot be imported; define it at the top of a module"

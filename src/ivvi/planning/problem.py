@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 import warnings
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -15,14 +15,19 @@ import numpy as np
 
 from ivvi._io.files import Saved
 from ivvi.actions import Actions, make_actions
+from ivvi.categories import encode_rows, raw_columns
 from ivvi.dynamics.model import Dynamics, affine_part
+from ivvi.dynamics.next_state import Category as CategoryLevels
 from ivvi.errors import InputError, PlanningWarning
 from ivvi.features.blocks import Array
+from ivvi.logs.readers import open_table
 from ivvi.rewards import Learned, Reward, make_ending, make_reward
 
 MOST_STATES = 4096
 EXPLODING = 1e3
 """Growth of the states over the horizon beyond which a model is called unstable."""
+MOST_STEPS = 100_000
+"""Longest horizon."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +78,11 @@ class Problem:
         """Check everything a user gives, and warn of models that should not be trusted."""
         if not isinstance(horizon, int | np.integer) or horizon < 1:
             raise InputError(f"the horizon is {horizon}; expected a whole number from 1 on")
+        if horizon > MOST_STEPS:
+            raise InputError(
+                f"the horizon is {horizon:,}; at most {MOST_STEPS:,} steps are planned: a discount "
+                "below 1 makes later ones worth next to nothing"
+            )
         if not 0 < discount <= 1:
             raise InputError(f"the discount is {discount:g}; expected a number in (0, 1]")
         if model.d_next != len(model.state):
@@ -80,7 +90,7 @@ class Problem:
                 f"the model predicts {model.d_next} columns from {len(model.state)} states; "
                 "planning needs the next value of every state"
             )
-        made = make_actions(actions, model.action)
+        made = allowed_actions(model, actions)
         given = None if states is None else state_rows(states, model)
         problem = cls(
             model, make_reward(reward, model), made, int(horizon), discount, given, terminal
@@ -99,6 +109,22 @@ class Problem:
     def additive(self) -> bool:
         """Whether the mean is f(x) + g(a): no feature looks at states and actions at once."""
         return all(block.of in ("state", "input") for block in self.model.phi.blocks)
+
+    @property
+    def can_end(self) -> bool:
+        """Whether an episode may end before the horizon."""
+        return self.terminal is not None or self.model.ends
+
+    def ended(self, x: Array, a: Array, x_next: Array) -> Array | float:
+        """Return the chance (...) that the episode is over once a has led from x to x'.
+
+        Of the ends that the model knows it is a probability, P(end | x, do(a)): what follows is
+        weighted by it and no end is drawn. A state that `terminal` tells ends with certainty.
+        """
+        chance = self.model.chance_of_end(x, a) if self.model.ends else 0.0
+        if self.terminal is None:
+            return chance
+        return 1.0 - (1.0 - chance) * (1.0 - self.terminal(x_next))
 
     @property
     def numbers(self) -> tuple[Any, ...]:
@@ -121,7 +147,7 @@ class Problem:
         model, learned = self.model, isinstance(self.reward, Learned)
         return (
             model.phi.shape,
-            (model.state, model.action, model.outputs, model.categories),
+            (model.state, model.action, model.outputs, model.categories, model.update),
             "learned" if learned else self.reward,
             json.dumps(self.actions.to_json()),
             self.discount,
@@ -147,10 +173,10 @@ class Problem:
     @property
     def doubts(self) -> tuple[str, ...]:
         """What a planner may be fooled by: unidentified actions, exploding dynamics."""
-        found = []
+        sentences = []
         directions = [d for d in self.model.unidentified if _names_any(d, self.model.action)]
         if directions:
-            found.append(
+            sentences.append(
                 f"the log does not identify the effect of {'; '.join(directions)}: the plan "
                 "rests on the minimum-norm guess there"
             )
@@ -158,11 +184,11 @@ class Problem:
             radius = float(np.abs(np.linalg.eigvals(self.affine[1])).max(initial=0.0))
             effective = min(self.horizon, 1 / (1 - self.discount) if self.discount < 1 else np.inf)
             if radius > 1 and effective * np.log(radius) > np.log(EXPLODING):
-                found.append(
+                sentences.append(
                     f"the model's states explode: spectral radius {radius:.4g} over "
                     f"{self.horizon} steps; values far ahead mean nothing"
                 )
-        return tuple(found)
+        return tuple(sentences)
 
 
 class Rule(Protocol):
@@ -198,15 +224,72 @@ class Planner(Protocol):
         ...
 
 
+def allowed_actions(model: Dynamics, given: Any) -> Actions:
+    """Return the actions that a user allows.
+
+    Those of categories are their levels unless rows are listed; a pair (low, high) bounds the
+    others. Rows may be a table with the columns of the log.
+    """
+    if isinstance(given, Actions):
+        return make_actions(given, model.action)
+    if (listed := as_columns(given)) is not None:
+        names = raw_columns(model.action, model.coded)
+        if missing := [name for name in names if name not in listed]:
+            raise InputError(f"the set of actions has no column {missing[0]!r}")
+        where = "the set of actions"
+        return Actions.finite(encode_rows(listed, model.action, model.coded, where))
+    coded = {c.names[0]: c for c in model.coded if c.names and c.names[0] in model.action}
+    made = {name for category in coded.values() for name in category.names}
+    numbers = [name for name in model.action if name not in made]
+    bounds = isinstance(given, tuple) and len(given) == 2
+    if not coded or not (given is None or bounds):
+        if given is None:
+            raise InputError(
+                f"no actions are given; expected (low, high) or rows for {', '.join(numbers)}"
+            )
+        return make_actions(given, model.action)
+    if (given is None) == bool(numbers):
+        what = f"bounds of {', '.join(numbers)}" if numbers else "none: the levels are the actions"
+        raise InputError(f"the actions are {given!r}; expected {what}")
+    box = Actions.box(*given, dim=len(numbers)) if bounds else None
+    parts: list[Actions] = []
+    for name in model.action:
+        if name in coded:
+            parts.append(
+                Actions.finite(CategoryLevels(tuple(range(len(coded[name].names)))).levels)
+            )
+        elif name in numbers and box is not None:
+            at = numbers.index(name)
+            parts.append(Actions.box(box.low[at], box.high[at], dim=1))
+    return Actions.product(*parts)
+
+
+def as_columns(given: Any) -> Mapping[str, list[Any]] | None:
+    """Return the columns of a mapping, a data frame or an Arrow table by name; None of others."""
+    if isinstance(given, Mapping):
+        return {str(name): list(np.atleast_1d(values)) for name, values in given.items()}
+    if hasattr(given, "columns") or hasattr(given, "__arrow_c_stream__"):
+        table = open_table(given)
+        names = list(table.schema.names)
+        blocks = list(table.batches(names, (), 1 << 16))
+        return {n: [v for block in blocks for v in block.column(n).to_pylist()] for n in names}
+    return None
+
+
 def state_rows(states: Any, model: Dynamics) -> np.ndarray:
-    """Return states that a user gives as rows (n, d_x) of finite numbers, or refuse them."""
-    found = np.atleast_2d(np.asarray(states, dtype=np.float64))
-    if found.ndim != 2 or found.shape[1] != len(model.state) or not np.isfinite(found).all():
+    """Return states that a user gives as rows (n, d_x) of finite numbers, or refuse them.
+
+    They may be a table with the columns of the log.
+    """
+    if (columns := as_columns(states)) is not None:
+        return model.encode_states(columns)
+    rows = np.atleast_2d(np.asarray(states, dtype=np.float64))
+    if rows.ndim != 2 or rows.shape[1] != len(model.state) or not np.isfinite(rows).all():
         raise InputError(
-            f"states of shape {found.shape} were given; expected rows of {len(model.state)} "
+            f"states of shape {rows.shape} were given; expected rows of {len(model.state)} "
             f"finite numbers ({', '.join(model.state)})"
         )
-    return found
+    return rows
 
 
 def _check_functions(problem: Problem) -> None:
@@ -231,11 +314,11 @@ def _check_functions(problem: Problem) -> None:
         ends = np.zeros(n)
         if problem.terminal is not None:
             ends = _tried("terminal", problem.terminal, (x_next,), n)
-    for what, found, at in (("the reward", values, x), ("terminal", ends, np.asarray(x_next))):
-        if not np.isfinite(found).all():
-            bad = int(np.flatnonzero(~np.isfinite(found))[0])
+    for what, answer, at in (("the reward", values, x), ("terminal", ends, np.asarray(x_next))):
+        if not np.isfinite(answer).all():
+            bad = int(np.flatnonzero(~np.isfinite(answer))[0])
             where = ", ".join(f"{s}={v:.4g}" for s, v in zip(model.state, at[bad], strict=True))
-            raise InputError(f"{what} is {found[bad]} at {where}; a finite number is expected")
+            raise InputError(f"{what} is {answer[bad]} at {where}; a finite number is expected")
 
 
 def _tried(what: str, function: Callable[..., Any], given: tuple[Any, ...], n: int) -> np.ndarray:

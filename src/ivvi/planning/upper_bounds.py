@@ -5,7 +5,8 @@ Three ways, for three kinds of problem:
 - few states: dynamic programming on a table is exact;
 - one state, values on a grid: with G_h the grid's value of a mean next state and V_h greedy for
   it, no policy earns more than V_0 and the sum of the largest Bellman residuals,
-  V*_0 <= V_0 + sum_h discount^(h+1) max_m (E V_h+1(m + e) - G_h(m))^+;
+  V*_0 <= V_0 + sum_h discount^(h+1) max_m (E V_h+1(m + e) - G_h(m))^+, over all means m that any
+  policy can meet after h steps, on the grid or beyond it;
 - a linear model with a concave quadratic reward: somebody who foresees the noise, but pays for
   what they know of it, earns at least as much as any policy (Brown, Smith and Sun, 2010). With the
   values of Riccati's recursion as the price,
@@ -30,8 +31,9 @@ from ivvi.features.blocks import Array
 from ivvi.planning.comparison import Bound, standard_error
 from ivvi.planning.mpc.lookahead import is_quadratic
 from ivvi.planning.problem import Rule
-from ivvi.planning.trials import Trials
+from ivvi.planning.trials import FAR, Trials
 from ivvi.planning.value_iteration.category_grid import CategoryGrid
+from ivvi.planning.value_iteration.grid import DEVIATIONS, Grid, reachable_means
 from ivvi.planning.value_iteration.quadrature import Noise
 from ivvi.planning.value_iteration.riccati import QuadraticValue, RiccatiStep
 from ivvi.planning.value_iteration.tabular import CODED, Table
@@ -41,6 +43,8 @@ from ivvi.rewards import Quadratic
 MEANS, NODES, STATES = 801, 256, 1201
 """Means and nodes of the noise at which residuals of a grid are looked at, and states between
 which the value is interpolated."""
+SPREAD = 65
+"""States from which the means of a next step are looked at."""
 MOST_STEPS = 400
 ITERATIONS = 300
 MOST_PATHS = 64
@@ -51,15 +55,15 @@ def upper_bound(trials: Trials, plan: Rule, grid: Rule | None) -> Bound | None:
     problem = trials.problem
     if isinstance(plan, ValueRule) and _is_exact(plan.values):
         return _exact(trials, plan)
-    if problem.model.categories:
+    if problem.model.categories or problem.model.ends:
         return None
-    found = []
+    bounds = []
     if isinstance(grid, ValueRule) and len(problem.model.state) == 1:
-        found.append(_residual(trials, plan, grid))
+        bounds.append(_residual(trials, plan, grid))
     is_concave = is_quadratic(problem) and isinstance(problem.reward, Quadratic)
     if is_concave and problem.horizon <= MOST_STEPS:
-        found.append(_relaxed(trials, plan))
-    return min((b for b in found if np.isfinite(b.gap)), key=lambda b: b.gap, default=None)
+        bounds.append(_relaxed(trials, plan))
+    return min((b for b in bounds if np.isfinite(b.gap)), key=lambda b: b.gap, default=None)
 
 
 def _is_exact(values: Any) -> bool:
@@ -78,19 +82,48 @@ def _exact(trials: Trials, plan: ValueRule) -> Bound:
 def _residual(trials: Trials, plan: Rule, grid: ValueRule) -> Bound:
     """The grid's value and its largest Bellman residuals (module docstring)."""
     problem = trials.problem
-    low, high = (float(side[0]) for side in (grid.values.low, grid.values.high))
-    means = np.linspace(low, high, MEANS)
+    low, high = _reachable(trials)
+    if not np.isfinite(low).all():
+        return Bound(np.inf, 0.0, np.inf, 0.0, "largest Bellman residuals")
+    means = _spread_out(grid.values, low, high, MEANS)
     excess = _excess(grid, means[:, None])
     shares = problem.discount ** np.arange(1, problem.horizon)
-    slack = float(shares @ np.maximum(excess.max(axis=1), 0.0))
+    is_met = (means >= low[:, None]) & (means <= high[:, None])
+    slack = float(shares @ np.where(is_met, excess, 0.0).max(axis=1, initial=0.0))
     value = grid.value(trials.starts) + slack
     if plan is grid:  # its return less a martingale: only the residuals where it leads are left
         met = _met(trials, grid, means, excess)
         gap = slack - np.einsum("h,hn->n", shares, met)
     else:
         gap = value - trials.returns(plan)
-    told = float(value.mean()), standard_error(value), float(gap.mean()), standard_error(gap)
-    return Bound(*told, "largest Bellman residuals")
+    numbers = float(value.mean()), standard_error(value), float(gap.mean()), standard_error(gap)
+    return Bound(*numbers, "largest Bellman residuals")
+
+
+def _reachable(trials: Trials) -> tuple[np.ndarray, np.ndarray]:
+    """Lowest and highest mean of the next state at each step but the last, (H - 1,) each.
+
+    From the first states, with any action, and noise of DEVIATIONS standard deviations on the
+    way: no policy meets others, but for one step in two million.
+    """
+    problem, sides = trials.problem, []
+    noise = DEVIATIONS * float(np.sqrt(problem.model.next_cov[0, 0]))
+    low, high = float(trials.starts.min()), float(trials.starts.max())
+    for _ in range(problem.horizon - 1):
+        between = np.linspace(low, high, SPREAD)[:, None]
+        means = reachable_means(problem, between, seed=0)
+        sides.append((means.min(), means.max()))
+        low, high = np.clip([means.min() - noise, means.max() + noise], -FAR, FAR)
+        if max(-low, high) >= FAR:
+            return np.array([-np.inf]), np.array([np.inf])
+    return tuple(np.array(sides).reshape(-1, 2).T)  # type: ignore[return-value]
+
+
+def _spread_out(grid: Grid, low: np.ndarray, high: np.ndarray, count: int) -> np.ndarray:
+    """Return `count` points of the grid's line, and as many that hold all of `low` and `high`."""
+    first, last = grid.low[0], grid.high[0]
+    wide = np.linspace(np.min(low, initial=first), np.max(high, initial=last), count)
+    return np.unique(np.concatenate([np.linspace(first, last, count), wide]))
 
 
 def _excess(grid: ValueRule, means: np.ndarray) -> np.ndarray:
@@ -98,15 +131,15 @@ def _excess(grid: ValueRule, means: np.ndarray) -> np.ndarray:
     problem = grid.problem
     noise = Noise.of(problem.model.next_cov, "quasi", NODES, smooth=False)
     x_next = means[:, None] + noise.offsets  # (means, nodes, 1)
-    weights, found = noise.alive(x_next, problem.terminal), []
-    fine = np.linspace(x_next.min(), x_next.max(), STATES)
+    weights, residuals = noise.alive(x_next, problem.terminal), []
+    fine = _spread_out(grid.values, x_next, x_next, STATES)
     for h in range(problem.horizon - 1):
         if h == 0 or h >= problem.horizon - len(grid.coefficients):
             after = np.interp(x_next[..., 0], fine, grid.value(fine[:, None], h + 1))
-            found.append((weights * after).sum(axis=1) - grid.ahead(means, h))
+            residuals.append((weights * after).sum(axis=1) - grid.ahead(means, h))
         else:  # earlier steps differ by a constant
-            found.append(found[-1])
-    return np.array(found)
+            residuals.append(residuals[-1])
+    return np.array(residuals).reshape(-1, len(means))
 
 
 def _met(trials: Trials, plan: ValueRule, means: np.ndarray, excess: np.ndarray) -> np.ndarray:
@@ -114,6 +147,7 @@ def _met(trials: Trials, plan: ValueRule, means: np.ndarray, excess: np.ndarray)
     problem, (_, x, a) = trials.problem, trials.paths(plan)
     at = np.asarray(problem.model.mean(x[:-1], a[:-1]))[..., 0]
     met = np.array([np.interp(m, means, row) for m, row in zip(at, excess, strict=True)])
+    met = met.reshape(at.shape)
     if problem.terminal is None:
         return met
     ended = np.array([np.asarray(problem.terminal(states)) for states in x[:-1]], bool)
@@ -140,8 +174,8 @@ def _relaxed(trials: Trials, plan: Rule) -> Bound:
     with jax.enable_x64(True):
         least = _least_cost(law, trials.starts[:n], noise, a[:, :n], problem.actions)
     value, gap = ahead(trials.starts[:n]) - least, paid - least
-    told = float(value.mean()), standard_error(value), float(gap.mean()), standard_error(gap)
-    return Bound(*told, "information relaxation")
+    numbers = float(value.mean()), standard_error(value), float(gap.mean()), standard_error(gap)
+    return Bound(*numbers, "information relaxation")
 
 
 def _least_cost(

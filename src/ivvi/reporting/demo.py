@@ -40,12 +40,13 @@ class Story:
     facts: dict[str, Any]
 
 
-def run_demo(out: Path, *, seed: int = 0, force: bool = False) -> Story:
+def run_demo(out: Path, *, seed: int = 0, force: bool = False, program: str = "ivvi") -> Story:
     """Simulate a confounded log, fit it both ways, and show what confounding did.
 
     Then plan with both, and let both policies walk from the same start with the same noise.
     Writes ``log.parquet``, ``model/``, ``policy/``, ``policy-least-squares/``,
     ``coefficients.png``, ``policies.png``, ``demo.json`` and ``report.html`` into `out`.
+    `program` is what to type in the place of ``ivvi``.
     """
     _prepare(out, force=force)
     env = make_env("linear", dim=DIM, setting=SETTING)
@@ -71,12 +72,12 @@ def run_demo(out: Path, *, seed: int = 0, force: bool = False) -> Story:
     facts = _facts(fit, truth, seed) | {"evaluation": bill.to_json(), "walks": _walked(walks)}
     write_json(out / "demo.json", facts, force=True)
     write_page(load_demo(out), out / "report.html", force=True)
-    return Story(_tell(fit, truth, bill, out, seed), facts)
+    return Story(_tell(fit, truth, bill, out, seed) + _next_steps(out, program), facts)
 
 
 def _walked(walks: Mapping[str, Rollout]) -> dict[str, Any]:
     """Keep of each policy one walk, what it had cost by each step, and all distances."""
-    found = {}
+    paths = {}
     for name, run in walks.items():
         states = np.asarray(run.states)
         parts = {
@@ -84,8 +85,8 @@ def _walked(walks: Mapping[str, Rollout]) -> dict[str, Any]:
             "cost": np.concatenate([[0.0], np.cumsum(-run.rewards[0])]),
             "distance": np.linalg.norm(states, axis=-1),
         }
-        found[name] = {part: values.round(3).tolist() for part, values in parts.items()}
-    return found
+        paths[name] = {part: values.round(3).tolist() for part, values in parts.items()}
+    return paths
 
 
 def _fit_command(out: Path) -> str:
@@ -173,9 +174,21 @@ def _tell(fit: Fit, truth: Any, bill: Evaluation, out: Path, seed: int) -> str:
         "",
         f"Written to {out}: log.parquet, model/, policy/, two pictures (.png), demo.json",
         f"The whole story with its pictures: {out}/report.html",
-        "Next:",
-        f"  ivvi diagnose {out}/log.parquet --state 'x*' --action 'a*' --instrument 'z*'",
-        f"  ivvi fit {out}/log.parquet --state 'x*' --action 'a*' --instrument 'z*' --out my-model",
-        f"  ivvi act {out}/policy --state 10,10,10,10,10",
     ]
     return "\n".join(lines)
+
+
+def _next_steps(out: Path, program: str) -> str:
+    """Return commands that work as printed, with the log that was just written."""
+    log, policy = (shlex.quote(str(out / name)) for name in ("log.parquet", "policy"))
+    columns = "--state 'x*' --action 'a*' --instrument 'z*'"
+    return "\n".join(
+        (
+            "",
+            "Next, as printed:",
+            f"  {program} diagnose {log} {columns}",
+            f"  {program} fit {log} {columns} --out my-model",
+            f"  {program} act {policy} --state 10,10,10,10,10",
+            "Then put your own table in the place of that log, and its columns for x*, a* and z*.",
+        )
+    )

@@ -79,19 +79,19 @@ def _log(fit: FitView, facts: Mapping[str, Any]) -> Section:
     figure = Figure(
         "What follows an action in the log",
         (pictures.log_picture(fit, 0),),
-        "Black: means of twelve bins of the log's actions, with 95% intervals, after regression of "
-        "both on the state and the other actions. Red runs through them, as least squares must. "
+        "Points: means of twelve bins of the log's actions, with 95% intervals, after regression "
+        "of both on the state and the other actions. Red runs through them, as least squares must. "
         "Blue is what the action does.",
         fit.command,
         wide=True,
     )
-    said = (
+    sentence = (
         "Whoever wrote this log saw more than it holds, and pushed hardest when the state was "
         "about to rise by itself. So hard pushes are followed by high states, although a push "
         "lowers them.",
     )
     lead = f"{facts['n']:,} decisions, simulated, so that the truth is known: {facts['simulator']}."
-    return Section("The log", lead, (Text(said), figure))
+    return Section("The log", lead, (Text(sentence), figure))
 
 
 def _belief(fit: FitView, truth: np.ndarray, facts: Mapping[str, Any]) -> Section:
@@ -167,10 +167,10 @@ def _bill(
         wide=True,
     )
     rows: list[tuple[Cell, ...]] = []
-    for name, found in evaluation["policies"].items():
-        regret = found["regret"]
+    for name, result in evaluation["policies"].items():
+        regret = result["regret"]
         low, high = regret["interval"]
-        rows.append((WORDS[name], -found["return"]["mean"], regret["mean"], low, high))
+        rows.append((WORDS[name], -result["return"]["mean"], regret["mean"], low, high))
     columns = ("who", "cost", "regret", "low", "high")
     note = "Regret is the cost beyond that of planning with the truth, with its 95% interval."
     table = Table("The bill", columns, tuple(rows), note, command)
@@ -202,8 +202,8 @@ def _next(folder: Path) -> Section:
 def _costs(facts: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
     """Return the mean cost of each policy and half the width of its 95% interval."""
     costs = {}
-    for name, found in facts["evaluation"]["policies"].items():
-        value = found["return"]
+    for name, result in facts["evaluation"]["policies"].items():
+        value = result["return"]
         costs[name] = (-value["mean"], NORMAL_95 * (value["se"] or 0.0))
     return costs
 

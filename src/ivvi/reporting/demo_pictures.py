@@ -91,12 +91,12 @@ def effect_picture(
         ax.grid(visible=True, axis="x")
         ax.set_xlabel("effect of the action on its own state")
 
-    said = "; ".join(
+    summary = "; ".join(
         f"{LOOK[kind][3]} " + ", ".join(f"{v:.2f}" for v in fit.estimates[kind][0][rows, columns])
         for kind in kinds
     )
     true = ", ".join(f"{v:.2f}" for v in truth[rows, columns])
-    alt = f"Effects of the actions on their own states. Truth {true}; {said}."
+    alt = f"Effects of the actions on their own states. Truth {true}; {summary}."
     return draw(name, alt, paint, width=390, height=84 + 32 * len(own))
 
 
@@ -118,10 +118,10 @@ def walk_picture(walks: Mapping[str, Mapping[str, Any]], state: tuple[str, ...])
         ax.margins(0.06)
 
     ends = {name: np.linalg.norm(walk["states"][-1]) for name, walk in walks.items()}
-    said = "; ".join(
+    summary = "; ".join(
         f"{PLANNED[name]}, it ends at distance {far:.1f}" for name, far in ends.items()
     )
-    alt = f"Two policies walk from the same start with the same noise. One {said}."
+    alt = f"Two policies walk from the same start with the same noise. One {summary}."
     return draw("story-walk", alt, paint, width=390, height=310)
 
 
@@ -147,8 +147,8 @@ def distance_picture(walks: Mapping[str, Mapping[str, Any]]) -> Picture:
         ax.set_ylabel("distance from the target")
 
     means = {name: np.array(walk["distance"]).mean(axis=0)[-1] for name, walk in walks.items()}
-    said = ", ".join(f"{far:.1f} {PLANNED[name]}" for name, far in means.items())
-    alt = f"Mean distance from the target after the walk: {said}."
+    summary = ", ".join(f"{far:.1f} {PLANNED[name]}" for name, far in means.items())
+    alt = f"Mean distance from the target after the walk: {summary}."
     return draw("story-distance", alt, paint, width=390, height=310)
 
 
@@ -170,5 +170,5 @@ def bill_picture(costs: Mapping[str, tuple[float, float]], words: Mapping[str, s
         ax.set_ylim(-0.4, len(names) - 0.1)
         ax.set_axis_off()
 
-    said = ", ".join(f"{words[name]} {costs[name][0]:,.0f}" for name in names[::-1])
-    return draw("story-bill", f"What each policy costs: {said}.", paint, width=390, height=280)
+    alt = ", ".join(f"{words[name]} {costs[name][0]:,.0f}" for name in names[::-1])
+    return draw("story-bill", f"What each policy costs: {alt}.", paint, width=390, height=280)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.brief import Brief
 from ivvi.reporting import fit_pictures as pictures
 from ivvi.reporting.cells import Cell, listed
 from ivvi.reporting.fit_view import FitView
@@ -26,7 +27,12 @@ MOST_ROWS = 400
 def fit_page(fit: FitView, policy: Any = None, value: Any = None) -> Page:
     """Put together the report of a fit, of a policy planned with it, and of its value."""
     facts = fit.facts
-    sections = [log_section(fit), instrument_section(fit), effect_section(fit)]
+    sections = [
+        brief_section(fit.fit.brief, value),
+        log_section(fit),
+        instrument_section(fit),
+        effect_section(fit),
+    ]
     sections += [residual_section(fit)] if fit.residuals else []
     sections += [policy_section(policy, fit)] if policy is not None else []
     sections += [value_section(value)] if value is not None else []
@@ -77,10 +83,20 @@ def sign_changes(fit: FitView) -> tuple[int, int]:
 
 def _tells_sign(fit: FitView, output: str, feature: str) -> bool:
     """Whether the robust interval of an effect leaves zero out."""
-    found = fit.robust(output, feature)
-    if found is None or found["empty"] or found["low"] is None or found["high"] is None:
+    robust = fit.robust(output, feature)
+    if robust is None or robust["empty"] or robust["low"] is None or robust["high"] is None:
         return False
-    return bool(found["low"] > 0 or found["high"] < 0)
+    return bool(robust["low"] > 0 or robust["high"] < 0)
+
+
+def brief_section(brief: Brief, value: Any = None) -> Section:
+    """Answer first: is the instrument good enough, what did confounding do, what next."""
+    items = dict(brief.items)
+    told = value.to_json() if hasattr(value, "to_json") else value
+    if isinstance(told, dict) and (next_step := (told.get("brief") or {}).get("next")):
+        items["Next"] = next_step  # what is known of the policy is known later
+    points = tuple((word.lower(), said.replace("`", "")) for word, said in items.items())
+    return Section("In short", "Three answers; the evidence is below.", (Points(points),))
 
 
 def log_section(fit: FitView) -> Section:
@@ -164,7 +180,8 @@ def _coefficient_table(fit: FitView) -> Table:
         for j in order:
             feature = fit.phi[j]
             w, s, h = float(W[i, j]), float(se[i, j]), float(half[i, j])
-            row: tuple[Cell, ...] = (output, feature, w, s, w - h, w + h)
+            shown = "Constant" if feature == "1" else feature
+            row: tuple[Cell, ...] = (output, shown, w, s, w - h, w + h)
             row = (*row, robust_words(fit.robust(output, feature)))
             if fit.compared:
                 row = (*row, float(fit.estimates["ls"][0][i, j]), float(fit.gap[i, j]))
@@ -185,17 +202,17 @@ def _coefficient_table(fit: FitView) -> Table:
     return Table("Coefficients", names, tuple(rows[:MOST_ROWS]), caption, fit.command)
 
 
-def robust_words(found: dict[str, Any] | None) -> str | None:
+def robust_words(robust: dict[str, Any] | None) -> str | None:
     """Write an interval that a weak instrument cannot spoil, with its method."""
-    if found is None:
+    if robust is None:
         return None
-    if found["empty"]:
-        return f"empty ({found['method']})"
+    if robust["empty"]:
+        return f"empty ({robust['method']})"
     pieces = (
         piece(-math.inf if low is None else low, math.inf if high is None else high)
-        for low, high in found["intervals"]
+        for low, high in robust["intervals"]
     )
-    return f"{' or '.join(pieces)} ({found['method']})"
+    return f"{' or '.join(pieces)} ({robust['method']})"
 
 
 def _dispute(row: tuple[Cell, ...]) -> float:

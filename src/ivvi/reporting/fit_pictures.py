@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ivvi.fitting.summary import NORMAL_95
+from ivvi.planning.policy_plot import ActionCurve, action_curves
 from ivvi.reporting.cells import Picture
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.pictures import INK, IV, LS, MUTED, draw
@@ -31,29 +32,32 @@ def coefficients(fit: FitView) -> tuple[Picture, ...]:
 
 
 def _coefficients(fit: FitView, output: int) -> Picture:
-    shown = _worth_showing(fit, output)
-    names = [fit.phi[j] for j in shown]
-    at = np.arange(len(shown))[::-1]
+    columns = _worth_showing(fit, output)
+    names = [fit.phi[j] for j in columns]
+    at = np.arange(len(columns))[::-1]
 
     def paint(ax: Any) -> None:
         ax.axvline(0, color=MUTED, lw=0.8)
         for kind, (W, se) in fit.estimates.items():
             colour, marker, shift, _ = LOOK[kind]
-            w, half = W[output, shown], np.nan_to_num(fit.widths[output, shown] * se[output, shown])
+            w, half = (
+                W[output, columns],
+                np.nan_to_num(fit.widths[output, columns] * se[output, columns]),
+            )
             ax.errorbar(w, at + shift, xerr=half, fmt="none", color=colour, lw=1.6)
             ax.plot(w, at + shift, marker, color=colour, ms=7, mew=0)
         ax.set_yticks(at, [_short(name) for name in names])
-        ax.set_ylim(-0.7, len(shown) - 0.3)
+        ax.set_ylim(-0.7, len(columns) - 0.3)
         ax.tick_params(axis="y", length=0)
         ax.spines["left"].set_visible(False)
         ax.grid(visible=True, axis="x")
 
     words = [
-        f"{LOOK[kind][3]}: " + ", ".join(f"{fit.phi[j]} {W[output, j]:.3g}" for j in shown)
+        f"{LOOK[kind][3]}: " + ", ".join(f"{fit.phi[j]} {W[output, j]:.3g}" for j in columns)
         for kind, (W, _) in fit.estimates.items()
     ]
     alt = f"Coefficients of {fit.outputs[output]} {'; '.join(words)}."
-    title, height = fit.outputs[output], 40 + 27 * len(shown)
+    title, height = fit.outputs[output], 40 + 27 * len(columns)
     return draw(f"coefficients-{output}", alt, paint, title=title, height=height)
 
 
@@ -69,10 +73,10 @@ def _worth_showing(fit: FitView, output: int) -> list[int]:
 
 def first_stages(fit: FitView) -> tuple[Picture, ...]:
     """Draw each action against what the instruments predict of it beyond the state."""
-    found = fit.facts["diagnostics"]["first_stage"] or {}
+    stages = fit.facts["diagnostics"]["first_stage"] or {}
     pictures = []
     for k, (name, predicted, actual) in enumerate(fit.first_stages[:MOST]):
-        stage = found.get(name) or {}
+        stage = stages.get(name) or {}
         pictures.append(_first_stage(k, name, predicted, actual, stage))
     return tuple(pictures)
 
@@ -81,7 +85,8 @@ def _first_stage(
     number: int, name: str, predicted: np.ndarray, actual: np.ndarray, stage: dict[str, Any]
 ) -> Picture:
     share = stage.get("partial_r2")
-    told = "" if share is None else f"partial R² {share:.2f}, partial F {stage['value']:,.0f}"
+    f = (stage.get("robust") or stage).get("value")
+    caption = "" if share is None else f"partial R² {share:.2f}, F {f:,.0f}"
 
     def paint(ax: Any) -> None:
         some = _spread(len(actual))
@@ -91,9 +96,9 @@ def _first_stage(
         binned(ax, predicted, actual, IV, "o")
         ax.set_xlabel("what the instruments predict")
         ax.set_ylabel("what happened")
-        ax.text(0.02, 0.98, told, transform=ax.transAxes, va="top", fontsize=10.5)
+        ax.text(0.02, 0.98, caption, transform=ax.transAxes, va="top", fontsize=10.5)
 
-    alt = f"First stage of {name}, the exogenous features removed: {told or 'see the table'}."
+    alt = f"First stage of {name}, the exogenous features removed: {caption or 'see the table'}."
     return draw(f"first-stage-{number}", alt, paint, title=name)
 
 
@@ -124,8 +129,10 @@ def _residual(fit: FitView, i: int, output: str, action: str, predicted: np.ndar
         ax.set_xlabel(f"{_short(action)}, as the instruments predict it")
         ax.set_ylabel("mean residual")
 
-    said = "; ".join(f"slope {slope:.3g} {LOOK[kind][3]}" for kind, slope in slopes.items())
-    alt = f"Residuals of {output} against the part of {action} that the instruments move: {said}."
+    summary = "; ".join(f"slope {slope:.3g} {LOOK[kind][3]}" for kind, slope in slopes.items())
+    alt = (
+        f"Residuals of {output} against the part of {action} that the instruments move: {summary}."
+    )
     return draw(f"residuals-{i}", alt, paint, title=output)
 
 
@@ -154,39 +161,24 @@ def _spread_of(i: int, name: str, fitted: np.ndarray, left: np.ndarray, colour: 
 
 
 def policy_slices(policy: Any, sample: np.ndarray) -> tuple[Picture, ...]:
-    """Draw each action along each state from its 5% to its 95% quantile, others at the median."""
-    model = policy.problem.model
-    low, middle, high = np.quantile(sample, (0.05, 0.5, 0.95), axis=0)
-    grid, curves = np.linspace(0, 1, 41), []
-    for k in range(min(MOST, len(model.state))):
-        x = np.tile(middle, (len(grid), 1))
-        x[:, k] = low[k] + grid * (high[k] - low[k])
-        curves.append((model.state[k], x[:, k], policy(x)))
-    return tuple(
-        _slice(k, name, [(s, x, a[:, k]) for s, x, a in curves])
-        for k, name in enumerate(model.action[:MOST])
-    )
+    """Draw each action along the states that it answers most, each on an axis of its own."""
+    return tuple(_slice(i, curve) for i, curve in enumerate(action_curves(policy, sample)))
 
 
-def _slice(number: int, action: str, curves: list[tuple[str, np.ndarray, np.ndarray]]) -> Picture:
-    moves = [float(np.ptp(a)) for _, _, a in curves]
-    main = int(np.argmax(moves))
+def _slice(number: int, curve: ActionCurve) -> Picture:
+    low, high = curve.limits
+    room = 0.08 * (high - low) or 0.5
 
     def paint(ax: Any) -> None:
-        for k, (name, x, a) in enumerate(curves):
-            steady = k != main
-            ax.plot(x, a, color=MUTED if steady else IV, lw=1 if steady else 2)
-            if not steady:
-                ax.set_xlabel(f"{_short(name)} (grey: other states in turn)")
-        ax.margins(x=0.02, y=0.08)
+        ax.plot(curve.x, curve.a, color=IV, lw=2)
+        ax.set_xlabel(_short(curve.state))
+        ax.set_ylim(low - room, high + room)
+        ax.margins(x=0.02)
         ax.grid(visible=True, axis="y")
 
-    name, x, a = curves[main]
-    alt = (
-        f"Policy's {action}: it answers {name} most, from {a[0]:.3g} at {x[0]:.3g} "
-        f"to {a[-1]:.3g} at {x[-1]:.3g}."
-    )
-    return draw(f"policy-{number}", alt, paint, title=action, height=210)
+    ends = [f"{a:.3g} at {x:.3g}" for x, a in zip(curve.x[[0, -1]], curve.a[[0, -1]], strict=True)]
+    alt = f"Policy's {curve.action} along {curve.state}: {ends[0]}, {ends[1]}."
+    return draw(f"policy-{number}", alt, paint, title=curve.action, height=210)
 
 
 def binned(ax: Any, x: np.ndarray, y: np.ndarray, colour: str, marker: str) -> None:

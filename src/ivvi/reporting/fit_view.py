@@ -59,12 +59,16 @@ class FitView:
     @cached_property
     def estimates(self) -> dict[str, tuple[Floats, Floats]]:
         """W and its standard errors, (d_y, d_phi) each: ``iv``, and ``ls`` where it is known."""
-        found, own = self.facts["least_squares"], "iv"
+        least_squares, own = self.facts["least_squares"], "iv"
         if self.facts["method"] == "least-squares":
-            own, found = "ls", None
+            own, least_squares = "ls", None
         W = _array(self.facts["W"])
         se = _array(self.facts["se"]) if self.facts["se"] else np.full(W.shape, np.nan)
-        beside = {"ls": (_array(found["W"]), _array(found["se"]))} if found else {}
+        beside = (
+            {"ls": (_array(least_squares["W"]), _array(least_squares["se"]))}
+            if least_squares
+            else {}
+        )
         return {own: (W, se), **beside}
 
     @cached_property
@@ -92,8 +96,8 @@ class FitView:
     def robust(self, output: str, feature: str) -> dict[str, Any] | None:
         """Return the interval that a weak instrument cannot spoil, where there is one."""
         by_output = (self.facts.get("robust_interval") or {}).get(output) or {}
-        found: dict[str, Any] | None = by_output.get(feature)
-        return None if found is None or "reason" in found else found
+        interval: dict[str, Any] | None = by_output.get(feature)
+        return None if interval is None or "reason" in interval else interval
 
     @property
     def noisy(self) -> list[int]:

@@ -51,9 +51,9 @@ def instrument_section(fit: FitView) -> Section:
     if stages := tuple(_stage_rows(d)):
         robust = any(stage["robust"] for stage in (d["first_stage"] or {}).values())
         kind = "robust " if robust else ""
-        shown = ("action", "partial F", "distribution", "partial R²", "robust F")
+        header = ("action", "partial F", "distribution", "partial R²", "robust F")
         parts.append(
-            Table("First stages", (*shown, f"{kind}conditional F"), stages, command=fit.command)
+            Table("First stages", (*header, f"{kind}conditional F"), stages, command=fit.command)
         )
     if tests := tuple(_test_rows(d)):
         names = ("test", "output", "value", "distribution", "p", "null hypothesis")
@@ -82,10 +82,10 @@ def _test_rows(d: dict[str, Any]) -> Iterator[tuple[Cell, ...]]:
             continue
         together = (d.get("joint") or {}).get(key)
         for output, test in [*tests.items(), *([("all", together)] if together else [])]:
-            shown = (test["value"], test["distribution"], p_value(test["p_value"]))
-            yield (title, output, *shown, test["null"])
+            cells = (test["value"], test["distribution"], p_value(test["p_value"]))
+            yield (title, output, *cells, test["null"])
     for key in ("cragg_donald_test", "kleibergen_paap"):
         if (test := d.get(key)) is not None:
             title = "Cragg-Donald" if key == "cragg_donald_test" else "Kleibergen-Paap rk"
-            shown = (test["value"], test["distribution"], p_value(test["p_value"]))
-            yield (title, "all", *shown, test["null"])
+            cells = (test["value"], test["distribution"], p_value(test["p_value"]))
+            yield (title, "all", *cells, test["null"])

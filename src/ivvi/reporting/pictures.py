@@ -101,8 +101,8 @@ def draw(
 
 def sparkline(values: np.ndarray, bins: int = 18) -> Picture:
     """Return a histogram as small as a word."""
-    kept = values[np.isfinite(values)]
-    counts = np.histogram(kept, bins=bins)[0] if len(kept) else np.zeros(bins)
+    finite = values[np.isfinite(values)]
+    counts = np.histogram(finite, bins=bins)[0] if len(finite) else np.zeros(bins)
     heights = 18 * counts / max(1, counts.max())
     bars = "".join(
         f'<rect x="{4 * i}" y="{18 - h:.1f}" width="3.2" height="{h:.1f}"/>'
@@ -129,9 +129,9 @@ def _inline(svg: bytes, name: str, alt: str) -> str:
     for node in root.iter():
         node.tag = node.tag.removeprefix(SVG)
         node.text, node.tail = (_trimmed(text) for text in (node.text, node.tail))
-        kept = {key: value for key, value in node.attrib.items() if key not in ("id", LINK)}
+        attributes = {key: value for key, value in node.attrib.items() if key not in ("id", LINK)}
         node_id, target = node.get("id", ""), node.get(LINK)
-        node.attrib = {key: _restyled(value, name) for key, value in kept.items()}
+        node.attrib = {key: _restyled(value, name) for key, value in attributes.items()}
         if node_id.startswith("walk-"):
             node.set("class", node_id)
         if node_id in used:
@@ -165,7 +165,7 @@ def _restyled(value: str, name: str) -> str:
     for colour, variable in VARIABLES.items():
         value = value.replace(colour, variable)
     value = REFERENCE.sub(rf"url(#{name}-\1)", value)
-    value = FONT.sub(lambda found: f"font-size: {found[1]};", value)  # older matplotlib
+    value = FONT.sub(lambda match: f"font-size: {match[1]};", value)  # older matplotlib
     value = FAMILY.sub("", value).replace("; ", ";").replace(": ", ":").replace("\n", "")
     value = NO_TURN.sub("", value)
-    return LONG.sub(lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), value)
+    return LONG.sub(lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), value)

@@ -31,8 +31,8 @@ def policy_section(policy: Any, fit: FitView) -> Section:
             Figure(
                 "What the policy does",
                 policy_slices(policy, states),
-                "Each action along each state, from its 5% to its 95% quantile in the log, the "
-                "other states at their medians. Blue: the state that it answers most.",
+                "Each action along the states that it answers most. A state runs from its 5% to "
+                "its 95% quantile in the log while the others stay at their medians.",
                 f"ivvi act POLICY --state {','.join(f'{v:g}' for v in np.median(states, axis=0))}",
             )
         )
@@ -43,8 +43,8 @@ def _words(reward: Any) -> str:
     """Write a reward as its name and settings."""
     known = is_dataclass(reward) and not isinstance(reward, type)
     settings = asdict(reward) if known else {}
-    said = [f"{name.replace('_', ' ')} {_setting(value)}" for name, value in settings.items()]
-    return f"{type(reward).__name__.lower()}: {', '.join(said)}" if said else str(reward)
+    words = [f"{name.replace('_', ' ')} {_setting(value)}" for name, value in settings.items()]
+    return f"{type(reward).__name__.lower()}: {', '.join(words)}" if words else str(reward)
 
 
 def _allowed(actions: Any) -> str:

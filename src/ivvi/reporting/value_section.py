@@ -23,48 +23,48 @@ def value_section(value: Any) -> Section:
     value
         What `ivvi.value` returns, or what it is as JSON (`to_json`, ``ivvi value --json``).
     """
-    found = value.to_json() if hasattr(value, "to_json") else value
+    facts = value.to_json() if hasattr(value, "to_json") else value
     try:
-        return _section(found)
+        return _section(facts)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(
             f"expected the value of a policy as `ivvi value --json` writes it: {error!r}"
         ) from error
 
 
-def _section(found: Mapping[str, Any]) -> Section:
-    name, level = found["policy"], f"{found['level']:.0%}"
-    plans = "; each draw has a plan of its own" if found["replanned"] else ""
+def _section(facts: Mapping[str, Any]) -> Section:
+    name, level = facts["policy"], f"{facts['level']:.0%}"
+    plans = "; each draw has a plan of its own" if facts["replanned"] else ""
     lead = (
-        f"{found['horizon']:,} steps from {found['starts']}, discount {found['discount']:g}; "
-        f"{found['draws']:,} {found['method']} draws{plans}."
+        f"{facts['horizon']:,} steps from {facts['starts']}, discount {facts['discount']:g}; "
+        f"{facts['draws']:,} {facts['method']} draws{plans}."
     )
     parts: list[Part] = []
-    if found["warning"]:
-        word, _, text = found["warning"].partition(": ")
+    if facts["warning"]:
+        word, _, text = facts["warning"].partition(": ")
         parts.append(Verdict(word.capitalize(), text, "doubtful"))
     caption = f"Points: in the estimated world. Lines: {level} intervals."
-    pictures = [_amounts("value", "value", found["values"], name)]
-    if found["gains"]:
-        pictures.append(_amounts("gain", f"gain of {name} over", found["gains"], name))
+    pictures = [_amounts("value", "value", facts["values"], name)]
+    if facts["gains"]:
+        pictures.append(_amounts("gain", f"gain of {name} over", facts["gains"], name))
     parts.append(Figure("Values side by side", tuple(pictures), caption, COMMAND))
-    rows = tuple(_row(policy, found) for policy in found["values"])
+    rows = tuple(_row(policy, facts) for policy in facts["values"])
     columns = ("policy", "value", "std.err.", level, f"gain of {name}", level, "P(gain)")
     parts.append(Table("Values and gains", columns, rows, command=COMMAND))
-    said = tuple(found["notes"])
-    if found["shown_by_the_log"] is not None:
-        said += (f"The log shows {found['shown_by_the_log']:.5g} for its own policy.",)
-    if (gap := found.get("gap")) is not None and gap["misfit"] is not None:
+    notes = tuple(facts["notes"])
+    if facts["shown_by_the_log"] is not None:
+        notes += (f"The log shows {facts['shown_by_the_log']:.5g} for its own policy.",)
+    if (gap := facts.get("gap")) is not None and gap["misfit"] is not None:
         low, high = gap["gap"]["interval"]
-        said += (
+        notes += (
             f"That is {gap['gap']['estimate']:.5g} [{low:.5g}, {high:.5g}] more than it earns in "
             f"the estimated dynamics; {gap['misfit']:.5g} of it is misfit and no confounding.",
         )
-    return Section("What the policy is worth", lead, (*parts, *((Text(said),) if said else ())))
+    return Section("What the policy is worth", lead, (*parts, *((Text(notes),) if notes else ())))
 
 
-def _row(policy: str, found: Mapping[str, Any]) -> tuple[Cell, ...]:
-    own, gain = found["values"][policy], found["gains"].get(policy)
+def _row(policy: str, amount: Mapping[str, Any]) -> tuple[Cell, ...]:
+    own, gain = amount["values"][policy], amount["gains"].get(policy)
     row = (policy, float(own["estimate"]), float(own["se"]), _interval(own))
     if gain is None:
         return (*row, None, None, None)
@@ -93,8 +93,6 @@ def _amounts(kind: str, title: str, amounts: Mapping[str, Any], policy: str) -> 
         ax.spines["left"].set_visible(False)
         ax.grid(visible=True, axis="x")
 
-    said = "; ".join(f"{name} {amounts[name]['estimate']:.4g}" for name in names)
+    alt = "; ".join(f"{name} {amounts[name]['estimate']:.4g}" for name in names)
     height = 70 + 30 * len(names)
-    return draw(
-        f"worth-{kind}", f"{title.capitalize()}: {said}.", paint, title=title, height=height
-    )
+    return draw(f"worth-{kind}", f"{title.capitalize()}: {alt}.", paint, title=title, height=height)

@@ -100,8 +100,8 @@ def sensitivity(  # noqa: PLR0913
     """
     _check(level, most, episodes, draws)
     source = Source.of(source)
-    asked = {"horizon": horizon, "discount": discount, "terminal": terminal}
-    problem = problem_of(policy, source, reward, actions, asked)
+    settings = {"horizon": horizon, "discount": discount, "terminal": terminal}
+    problem = problem_of(policy, source, reward, actions, settings)
     stage = Stage.of(source, problem, starts, episodes, seed)
     rivals = by_name(against)
     if not rivals:
@@ -126,8 +126,8 @@ def sensitivity(  # noqa: PLR0913
         for word in violations:
             violation = exclusion.along(word, gradient)
             directions.setdefault(word, violation)
-            found, band = _gain_lost(gain, rival, violation, most, around, critical)
-            breakdowns.append(found)
+            breakdown, band = _gain_lost(gain, rival, violation, most, around, critical)
+            breakdowns.append(breakdown)
             bands.append(band)
             tick(1)
     for violation in directions.values():
@@ -185,22 +185,22 @@ def _gain_lost(
     band = Band(rival, violation.name, t, share, correlation, gains, se, error, critical)
     limit = gain.exclusion.size(violation, most)
     gone, doubted = gain.size(violation, lost), gain.size(violation, unsure)
-    asked = around is not None
-    return Breakdown(f"gain over {rival}", violation.name, gone, doubted, limit, asked), band
+    has_draws = around is not None
+    return Breakdown(f"gain over {rival}", violation.name, gone, doubted, limit, has_draws), band
 
 
 def _flips(again: Replanned, most: float) -> list[Breakdown]:
     """Find where the recommended action of each state flips."""
     exclusion, violation = again.exclusion, again.violation
-    names, found = again.problem.model.action, []
+    names, breakdowns = again.problem.model.action, []
     for row, x in enumerate(again.states):
         flip = again.first_flip(row, most)
         size = None if flip is None else exclusion.size(violation, flip[0])
-        shown = ", ".join(f"{v:.3g}" for v in x[:4]) + (", ..." if len(x) > 4 else "")
+        state = ", ".join(f"{v:.3g}" for v in x[:4]) + (", ..." if len(x) > 4 else "")
         what = "action" if flip is None else names[flip[1]]
         limit = exclusion.size(violation, most)
-        found.append(Breakdown(f"{what} at ({shown})", violation.name, size, None, limit))
-    return found
+        breakdowns.append(Breakdown(f"{what} at ({state})", violation.name, size, None, limit))
+    return breakdowns
 
 
 def effect_bands(
@@ -212,18 +212,18 @@ def effect_bands(
     """
     exclusion = variances.exclusion
     design, model, L = exclusion.moments.design, exclusion.model, exclusion.influence
-    found = []
-    for i in np.flatnonzero(np.linalg.norm(violation.G, axis=1)).tolist():
+    bands = []
+    for i in np.flatnonzero(np.linalg.norm(violation.direction, axis=1)).tolist():
         for j in sorted(set(design.phi_columns) - set(design.shared)):
             own = exclusion.against(i, j) if violation.name == WORST else violation
-            slope = float(exclusion.noise[i] * own.G[i] @ L[j])
+            slope = float(exclusion.noise[i] * own.direction[i] @ L[j])
             t = float(model.W[i, j]) / slope if slope else np.inf
             allowed = np.sign(t) in own.signs and abs(t) <= most
             tipping = exclusion.size(own, t) if allowed else None
             names = design.outputs[i], design.phi_names[j], violation.name
-            numbers = float(model.W[i, j]), slope, variances.along(i, j, own.G[i])
-            found.append(EffectBand(*names, *numbers, critical, own.signs, tipping))
-    return found
+            numbers = float(model.W[i, j]), slope, variances.along(i, j, own.direction[i])
+            bands.append(EffectBand(*names, *numbers, critical, own.signs, tipping))
+    return bands
 
 
 def _planner(policy: Any, planner: Planner | str | None) -> Planner:

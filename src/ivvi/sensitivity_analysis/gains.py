@@ -46,7 +46,7 @@ class Stage:
         few = replace(rollouts, size=BAND, count=episodes).few
         return cls(exclusion, estimated_model(source), Task.of(problem), few)
 
-    def returns(self, acting: Acting, E: Floats, W: Floats) -> Floats:
+    def returns(self, acting: Acting, direct_effects: Floats, W: Floats) -> Floats:
         """Return what is earned, (m, n), in models with direct effects E and weights W.
 
         To a policy that does not look at z, its direct effect E psi~ is a part of the noise.
@@ -56,10 +56,10 @@ class Stage:
         noise = self.exclusion.noise_cov(W)
         models = repeated(self.estimated, len(W))._replace(W=W)
         if isinstance(actor, BehaviourActor) and actor.features.psi is not None:
-            models = models._replace(direct=self.exclusion.direct(E))
-            noise = noise - E @ np.swapaxes(E, 1, 2)
-        d = self.task.d_x
-        models = models._replace(law=noise_law(noise[:, :d, :d], self.task.categories))
+            models = models._replace(direct=self.exclusion.direct(direct_effects))
+            noise = noise - direct_effects @ np.swapaxes(direct_effects, 1, 2)
+        noise = np.asarray(self.task.update.noise(noise))
+        models = models._replace(law=noise_law(noise, self.task.categories))
         return in_chunks(self.task, actor, given, models, self.episodes, BAND)
 
 
@@ -76,28 +76,30 @@ class Gain:
         """What the log says of direct effects."""
         return self.stage.exclusion
 
-    def __call__(self, E: Floats, moved: Any = 0.0) -> tuple[Floats, Floats]:
+    def __call__(self, direct_effects: Floats, moved: Any = 0.0) -> tuple[Floats, Floats]:
         """Return the gains and the errors of their simulation, (m,).
 
         Parameters
         ----------
-        E
+        direct_effects
             Direct effects of psi~ in units of y, (m, d_y, r).
         moved
             What to add to the weights W(E), (m, d_y, d_phi).
         """
-        W = self.exclusion.weights(E) + moved
-        own, other = (self.stage.returns(who, E, W) for who in (self.policy, self.rival))
+        W = self.exclusion.weights(direct_effects) + moved
+        own, other = (
+            self.stage.returns(who, direct_effects, W) for who in (self.policy, self.rival)
+        )
         gains = own - other
         return gains.mean(axis=1), gains.std(axis=1) / np.sqrt(gains.shape[1])
 
     def gradient(self) -> Floats:
-        """Return its derivative in the coordinates of `Violation.G`, (d_y, r)."""
+        """Return its derivative in the coordinates of `Violation.direction`, (d_y, r)."""
         d_y, r = len(self.exclusion.model.W), self.exclusion.rank
         units = np.eye(d_y * r).reshape(-1, d_y, r)
-        ways = [Violation("", G) for G in units]
-        E = np.concatenate([self.exclusion.effects(v, [STEP, -STEP]) for v in ways])
-        up, down = self(E)[0].reshape(-1, 2).T
+        ways = [Violation("", direction) for direction in units]
+        direct_effects = np.concatenate([self.exclusion.effects(v, [STEP, -STEP]) for v in ways])
+        up, down = self(direct_effects)[0].reshape(-1, 2).T
         return np.nan_to_num((up - down) / (2 * STEP)).reshape(d_y, r)
 
     def at(self, violation: Violation, t: Floats) -> tuple[Floats, Floats]:
@@ -121,12 +123,16 @@ class Gain:
         var(y - W(t) phi) - t^2 sigma^2, and the deviations are scaled to it.
         """
         exclusion = self.exclusion
-        E = exclusion.effects(violation, t)
-        variance = np.diagonal(exclusion.noise_cov(exclusion.weights(E)), axis1=1, axis2=2)
-        left = np.maximum(variance - np.sum(E**2, axis=2), 0.0)
+        direct_effects = exclusion.effects(violation, t)
+        variance = np.diagonal(
+            exclusion.noise_cov(exclusion.weights(direct_effects)), axis1=1, axis2=2
+        )
+        left = np.maximum(variance - np.sum(direct_effects**2, axis=2), 0.0)
         ratio = np.sqrt(left) / exclusion.noise
         moved = (ratio[:, None, :, None] * draws).reshape(-1, *exclusion.model.W.shape)
-        gains = self(np.repeat(E, len(draws), axis=0), moved)[0].reshape(len(t), len(draws))
+        gains = self(np.repeat(direct_effects, len(draws), axis=0), moved)[0].reshape(
+            len(t), len(draws)
+        )
         se: Floats = gains.std(axis=1, ddof=1)
         return se
 
@@ -169,9 +175,9 @@ def smallest_loss(
     return _nearest({sign: first_loss(towards(sign), most) for sign in violation.signs})
 
 
-def _nearest(found: dict[float, float | None]) -> float | None:
+def _nearest(crossings: dict[float, float | None]) -> float | None:
     """Return the smallest of some amounts with its sign."""
-    known = [(amount, sign) for sign, amount in found.items() if amount is not None]
+    known = [(amount, sign) for sign, amount in crossings.items() if amount is not None]
     if not known:
         return None
     amount, sign = min(known)
@@ -180,10 +186,10 @@ def _nearest(found: dict[float, float | None]) -> float | None:
 
 def _crossing(values: Floats) -> int | None:
     """Index of the first value that is not positive, if none before it is infinite."""
-    found = np.flatnonzero(~(values > 0))
-    if not len(found) or not np.isfinite(values[: found[0] + 1]).all():
+    crossings = np.flatnonzero(~(values > 0))
+    if not len(crossings) or not np.isfinite(values[: crossings[0] + 1]).all():
         return None
-    return int(found[0])
+    return int(crossings[0])
 
 
 def deviations(model: Dynamics, count: int, rng: np.random.Generator) -> Floats | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi._io.plotting import check_figure, make_axes, save_figure
+from ivvi._io.plotting import check_figure, finished, make_axes
 from ivvi._io.result import Records, TableResult
 from ivvi.errors import InputError
 from ivvi.features.design import Floats
@@ -276,13 +276,11 @@ class Sensitivity(TableResult):
                     )
             ax.set_title(f"{band.violation}, over {band.rival}", loc="left", fontsize=9)
             ax.set(xlabel="direct effect, % of the indirect", ylabel="gain")
-        if path is not None:
-            save_figure(figure, path, force=force)
-        return figure
+        return finished(figure, path, force=force)
 
 
 def _words(size: Size | None, most: Size) -> str:
     """Say a size in both units, or that it is beyond what was looked at."""
     beyond = "" if size is not None else "> "
-    shown = most if size is None else size
-    return f"{beyond}direct {100 * shown.most_share:.3g}%, rho {shown.most_correlation:.2g}"
+    limit = most if size is None else size
+    return f"{beyond}direct {100 * limit.most_share:.3g}%, rho {limit.most_correlation:.2g}"

@@ -77,8 +77,8 @@ class Variances:
         """Compute what they need, from the rows of the log if it is given."""
         moments, estimate = exclusion.moments, Exact().solve(exclusion.moments)
         R = np.vstack([estimate.residual_map, _left_of_psi(exclusion)])
-        held = moments.episodes is not None and errors.clusters == (episode,)
-        if errors.kind != "unadjusted" and (log is not None or held):
+        has_episodes = moments.episodes is not None and errors.clusters == (episode,)
+        if errors.kind != "unadjusted" and (log is not None or has_episodes):
             if log is not None and set(errors.clusters) - {episode}:
                 log = log.clustered(errors.clusters)
             one = Score(R, whiten(moments), joint=True)
@@ -92,14 +92,14 @@ class Variances:
         note = "" if errors.kind == "unadjusted" else SCALED.format(kind=errors.kind)
         return cls(exclusion, second, estimate, note)
 
-    def along(self, output: int, feature: int, G: Floats) -> Quadratic:
+    def along(self, output: int, feature: int, direction: Floats) -> Quadratic:
         """Return the variance of W[output, feature] for direct effects t sigma G, G (r,).
 
         At t = 0 it is that of the model, to which the whole is scaled.
         """
         d_y = len(self.estimate.W)
         move = np.zeros((2, d_y + self.exclusion.rank))
-        move[0, output], move[1, d_y:] = 1.0, -self.exclusion.noise[output] * G
+        move[0, output], move[1, d_y:] = 1.0, -self.exclusion.noise[output] * direction
         L = self.estimate.influence[feature]
         if self.middle.ndim == 2:
             both = move @ self.middle @ move.T

@@ -42,7 +42,7 @@ class Violation:
     ----------
     name
         Whose direct effect it is, in words.
-    G
+    direction
         Direct effects (d_y, r) of psi~ in units of the noise's standard deviation: rows of
         length 1, or 0 for outputs that are not touched.
     signs
@@ -50,7 +50,7 @@ class Violation:
     """
 
     name: str
-    G: Floats
+    direction: Floats
     signs: tuple[float, ...] = (1.0, -1.0)
 
 
@@ -175,18 +175,18 @@ class Exclusion:
     def effects(self, violation: Violation, t: Any) -> Floats:
         """E = t sigma G, direct effects of psi~ in units of y: (m, d_y, r) for sizes t (m,)."""
         effects: Floats = np.asarray(t, float)[..., None, None] * (
-            self.noise[:, None] * violation.G
+            self.noise[:, None] * violation.direction
         )
         return effects
 
-    def weights(self, E: Floats) -> Floats:
+    def weights(self, direct_effects: Floats) -> Floats:
         """W(E) = W - E L^T, (..., d_y, d_phi), for direct effects E (..., d_y, r)."""
-        weights: Floats = self.model.W - E @ self.influence.T
+        weights: Floats = self.model.W - direct_effects @ self.influence.T
         return weights
 
-    def direct(self, E: Floats) -> Floats:
+    def direct(self, direct_effects: Floats) -> Floats:
         """Return E psi~ as a map of psi, (..., d_y, d_psi)."""
-        direct: Floats = E @ self.space.of_psi(self.moments.design).T
+        direct: Floats = direct_effects @ self.space.of_psi(self.moments.design).T
         return direct
 
     def noise_cov(self, W: Floats) -> Floats:
@@ -198,7 +198,7 @@ class Exclusion:
 
     def size(self, violation: Violation, t: float) -> Size:
         """Return size t in units that a reader understands."""
-        touched = np.flatnonzero(np.linalg.norm(violation.G, axis=1))
+        touched = np.flatnonzero(np.linalg.norm(violation.direction, axis=1))
         direct = abs(t) * self.noise[touched]
         W = self.weights(self.effects(violation, t))
         error = np.sqrt(np.diag(self.noise_cov(W)))[touched]
@@ -223,10 +223,10 @@ class Exclusion:
         """
         if name == "worst":
             length = np.linalg.norm(gradient, axis=1, keepdims=True)
-            G = -np.divide(gradient, length, out=np.zeros_like(gradient), where=length > 0)
+            direction = -np.divide(gradient, length, out=np.zeros_like(gradient), where=length > 0)
             if not length.any():
                 raise InputError("nothing that the policy earns depends on the instrument")
-            return Violation(WORST, G)
+            return Violation(WORST, direction)
         fixed, direction, output = self._read(name)
         sign = np.where(gradient @ direction > 0, -1.0, 1.0)
         if fixed is not None:
@@ -254,19 +254,19 @@ class Exclusion:
     def against(self, output: int, feature: int) -> Violation:
         """Return the violation that moves one coefficient most, towards zero."""
         pull = self.influence[feature]
-        G = np.zeros((len(self.model.W), self.rank))
+        direction = np.zeros((len(self.model.W), self.rank))
         length = float(np.linalg.norm(pull))
         if length > 0:
-            G[output] = np.sign(self.model.W[output, feature]) * pull / length
-        return Violation(WORST, G)
+            direction[output] = np.sign(self.model.W[output, feature]) * pull / length
+        return Violation(WORST, direction)
 
     def _direction(self, feature: str) -> Floats:
         """Coordinates (r,), of length 1, of an excluded feature that is cleaned of the others'."""
         design = self.moments.design
         column = design.psi_columns[design.psi_names.index(feature)]
-        found = self.space.means(self.moments, np.eye(design.width)[[column]])[0]
-        length = float(np.linalg.norm(found))
+        means = self.space.means(self.moments, np.eye(design.width)[[column]])[0]
+        length = float(np.linalg.norm(means))
         if length == 0:
             raise InputError(f"the instrument {feature!r} does not vary beside the state")
-        direction: Floats = found / length
+        direction: Floats = means / length
         return direction

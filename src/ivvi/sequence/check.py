@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.brief import Brief
 from ivvi._io.result import Records, TableResult
 from ivvi.diagnostics.distributions import check_level
 from ivvi.errors import DataError, InputError
@@ -20,6 +21,7 @@ from ivvi.features.feature_map import FeatureMap
 from ivvi.logs import Calendar, Log, read_logs
 from ivvi.moments import GroupSums, Moments, compute_moments
 from ivvi.moments.restrict import restrict
+from ivvi.sequence.brief import check_brief, ranked
 from ivvi.sequence.finding import Check
 from ivvi.sequence.lag_tests import CHECKS, FEWEST_BLOCKS, calendar_stability, stability
 from ivvi.sequence.lagged_moments import compute_sequence_moments
@@ -67,6 +69,11 @@ class SequenceChecks(TableResult):
         """The checks that speak against the log."""
         return tuple(check for check in self.checks if check.passed is False)
 
+    @property
+    def brief(self) -> Brief:
+        """Does anything speak against the instrument or against one W, what to do next."""
+        return check_brief(self.checks)
+
     def __getitem__(self, name: str) -> Check:
         return next(check for check in self.checks if check.name == name)
 
@@ -81,6 +88,8 @@ class SequenceChecks(TableResult):
             "se_note": self.note or None,
             "global_instruments": list(self.global_instruments),
             "effective_n": self.effective_n,
+            "level": self.checks[0].level if self.checks else None,
+            "brief": self.brief.to_json(),
             "checks": {check.name: check.to_json() for check in self.checks},
         }
 
@@ -98,8 +107,10 @@ class SequenceChecks(TableResult):
         ]
 
     def summary(self) -> str:
-        """Return every check with its test, and what to do about those that fail."""
+        """Return three plain sentences, then the checks, what fails first, with their tests."""
         lines = [
+            self.brief.text,
+            "",
             f"{self.label}: {self.n:,} transitions of {self.episodes:,} episodes",
             "-" * WIDTH,
         ]
@@ -113,8 +124,9 @@ class SequenceChecks(TableResult):
                 f"global instrument  {named}: constant within every episode; the sample counts "
                 f"{self.episodes:,} draws of it, so cluster by episode"
             )
-        lines.append(f"{'check':<32}{'statistic':>10} {'distribution':<14}{'p':>8}  verdict")
-        lines += [line for check in self.checks for line in _lines(check)]
+        level = f"verdict (LOOK: p below {self.checks[0].level:g})" if self.checks else "verdict"
+        lines.append(f"{'check':<32}{'statistic':>10} {'distribution':<14}{'p':>8}  {level}")
+        lines += [line for check in ranked(self.checks) for line in _lines(check)]
         return "\n".join(lines)
 
 
@@ -125,7 +137,8 @@ def _lines(check: Check) -> list[str]:
     verdict = "fine" if check.passed else "LOOK"
     if check.negligible and check.test.p_value < check.level:
         verdict = "negligible"
-    again = f" (of {check.test.compared})" if check.test.compared > 1 else ""
+    compared = check.test.compared
+    again = f" (smallest p of {compared}, corrected for that)" if compared > 1 else ""
     lines = [
         f"{check.name:<32}{statistic.value:>10.3g} {statistic.distribution:<14}"
         f"{check.test.p_value:>8.4f}  {verdict}{again}",
@@ -244,13 +257,13 @@ def _blocks_by(errors: Resolved, moments: Moments, log: Log) -> GroupSums | None
         return None
     if len(errors.clusters) > len(others) and errors.wanted.columns == ():
         return moments.group_sums(log.roles.step)  # the episodes share what a step brings
-    found = [moments.group_sums(name) for name in errors.clusters]
-    if any(one is None for one in found):
+    sums = [moments.group_sums(name) for name in errors.clusters]
+    if any(one is None for one in sums):
         raise InputError(f"the groups by {' and '.join(errors.clusters)} are too many to compare")
-    for one in found:
+    for one in sums:
         if one is not None:
             check_clusters(one.by, len(one), errors.wanted)
-    by = min((one for one in found if one is not None), key=len)
+    by = min((one for one in sums if one is not None), key=len)
     return None if by.by == log.roles.episode else by
 
 

@@ -87,19 +87,19 @@ def zero_mean(groups: Mapping[str, Floats], null: str) -> Comparison | None:
     Hotelling's T^2, as F(d, B - d), where there are three blocks for each of the d
     restrictions; else the largest single F(1, B - 1). None when nothing varies.
     """
-    found: list[tuple[str, Floats, Statistic]] = []
+    comparisons: list[tuple[str, Floats, Statistic]] = []
     for label, scores in groups.items():
         whitened = _whiten(scores)
         if BLOCKS_EACH * whitened.shape[1] <= len(scores):
             parts = [whitened]
         else:
             parts = [_whiten(column[:, None]) for column in scores.T]
-        found += [(label, part, _hotelling(part, null)) for part in parts if part.shape[1]]
-    if not found:
+        comparisons += [(label, part, _hotelling(part, null)) for part in parts if part.shape[1]]
+    if not comparisons:
         return None
-    where, _, best = min(found, key=lambda one: one[2].p_value)
-    drawn = _as_small([part for _, part, _ in found], best.p_value)
-    return Comparison(best, len(found), where, drawn)
+    where, _, best = min(comparisons, key=lambda one: one[2].p_value)
+    drawn = _as_small([part for _, part, _ in comparisons], best.p_value)
+    return Comparison(best, len(comparisons), where, drawn)
 
 
 def cumulative(scores: Floats, labels: list[str], null: str) -> Comparison | None:
@@ -198,8 +198,8 @@ def _whiten(scores: Floats) -> Floats:
     scaled = scores / np.where(spread > 0, spread, 1.0)
     centred = scaled - scaled.mean(axis=0)
     _, size, right = np.linalg.svd(centred / math.sqrt(len(scores) - 1), full_matrices=False)
-    kept = size > RANK_TOLERANCE
-    whitened: Floats = scaled @ (right[kept].T / size[kept])
+    strong = size > RANK_TOLERANCE
+    whitened: Floats = scaled @ (right[strong].T / size[strong])
     return whitened
 
 

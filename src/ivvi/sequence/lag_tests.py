@@ -47,21 +47,21 @@ def balance(scores: Scores, names: Names, level: float) -> Check:
         null = "a global instrument does not depend on the state in which an episode starts"
         first = m.first.sum(axis=0)
         z, x = (_centred(part, first) for part in (v.z, v.x))
-        found = scores.products(m.first, z, x)
+        sums = scores.products(m.first, z, x)
         earlier = [f"first {name}" for name in names["x"]]
-        return _associated("balance on the start", found, names["z"], earlier, null, advice, level)
+        return _associated("balance on the start", sums, names["z"], earlier, null, advice, level)
     if not m.n_pairs:
         return _without("balance on the past", level, NO_PAIRS)
     moving = [j for j, fixed in enumerate(m.still) if not fixed]
     given = np.hstack([m.now(scores.state), m.before(v.z)])
     past = np.hstack([m.before(v.x), m.before(v.a), m.before(scores.e)])
-    found = scores.association(m.now(v.z[:, moving]), past, given)
+    sums = scores.association(m.now(v.z[:, moving]), past, given)
     earlier = [
         *(f"earlier {name}" for name in (*names["x"], *names["a"])),
         *(f"earlier residual of {name}" for name in names["y"]),
     ]
     moved = tuple(names["z"][j] for j in moving)
-    return _associated("balance on the past", found, moved, earlier, null, advice, level)
+    return _associated("balance on the past", sums, moved, earlier, null, advice, level)
 
 
 def placebo(scores: Scores, names: Names, level: float) -> Check:
@@ -76,7 +76,7 @@ def placebo(scores: Scores, names: Names, level: float) -> Check:
         return _without(name, level, why)
     moving = [j for j, fixed in enumerate(m.still) if not fixed]
     given = np.hstack([m.before(v.phi), m.before(v.z)])
-    found = scores.association(m.now(v.z[:, moving]), m.now(v.x), given)
+    sums = scores.association(m.now(v.z[:, moving]), m.now(v.x), given)
     null = "the instrument is unrelated to the state already reached, given the step before"
     advice = (
         "z cannot have moved a state that came before it: either z is assigned by the state "
@@ -84,7 +84,7 @@ def placebo(scores: Scores, names: Names, level: float) -> Check:
     )
     states = [f"realised {x}" for x in names["x"]]
     moved = tuple(names["z"][j] for j in moving)
-    return _associated(name, found, moved, states, null, advice, level)
+    return _associated(name, sums, moved, states, null, advice, level)
 
 
 def serial_z(scores: Scores, names: Names, level: float) -> Check:
@@ -95,10 +95,10 @@ def serial_z(scores: Scores, names: Names, level: float) -> Check:
         why = "constant within episodes: dependence is total" if m.n_pairs else NO_PAIRS
         return _without(name, level, why)
     z, lag = m.now(v.z), m.before(v.z)
-    found = _diagonal(scores.association(z, lag, m.now(scores.state)))
+    sums = _diagonal(scores.association(z, lag, m.now(scores.state)))
     null = "z is not correlated with its own last value, given the state"
     advice = "no harm to the estimate; cluster standard errors by episode, as for any z"
-    return _serial(name, found, names["z"], null, advice, level)
+    return _serial(name, sums, names["z"], null, advice, level)
 
 
 def serial_residuals(scores: Scores, names: Names, level: float) -> Check:
@@ -114,15 +114,15 @@ def serial_residuals(scores: Scores, names: Names, level: float) -> Check:
     if not m.n_pairs:
         return _without(name, level, NO_PAIRS)
     e, lag = m.now(scores.e), m.before(scores.e)
-    found = _diagonal(scores.products(m.pairs, e, lag))
+    sums = _diagonal(scores.products(m.pairs, e, lag))
     slope = -(m.now(v.phi).T @ scores.total @ lag)
-    found = found + np.einsum("jo,bjo->bo", slope, scores.bread @ scores.influence)
+    sums = sums + np.einsum("jo,bjo->bo", slope, scores.bread @ scores.influence)
     null = "the residual is not correlated with the one before it"
     advice = (
-        "errors that last make the state itself confounded: add lags (of states, actions or "
-        "outcomes) to the state until they are gone, and cluster standard errors by episode"
+        "errors that last make the state itself confounded: add earlier states and actions to "
+        "the state (--lags 1, then 2) until they are gone, and cluster standard errors by episode"
     )
-    return _serial(name, found, names["y"], null, advice, level)
+    return _serial(name, sums, names["y"], null, advice, level)
 
 
 def stability(scores: Scores, names: Names, level: float) -> list[Check]:
@@ -205,7 +205,7 @@ def calendar_stability(scores: Scores, names: Names, level: float) -> list[Check
 
 def _associated(
     name: str,
-    found: Floats,
+    sums: Floats,
     instruments: tuple[str, ...],
     earlier: list[str],
     null: str,
@@ -214,20 +214,20 @@ def _associated(
 ) -> Check:
     if not earlier:
         return _without(name, level, "the log has no state")
-    blocks = len(found)
-    flat = found.reshape(blocks, -1)
+    blocks = len(sums)
+    flat = sums.reshape(blocks, -1)
     groups = {"": flat}
     labels = {"": [f"{z} with {other}" for z in instruments for other in earlier]}
     if BLOCKS_EACH * flat.shape[1] > blocks:
-        groups = {z: found[:, i] for i, z in enumerate(instruments)}
+        groups = {z: sums[:, i] for i, z in enumerate(instruments)}
         labels = {z: [f"{z} with {other}" for other in earlier] for z in instruments}
     return _joint(name, groups, labels, null, advice, level)
 
 
 def _serial(
-    name: str, found: Floats, names: tuple[str, ...], null: str, advice: str, level: float
+    name: str, sums: Floats, names: tuple[str, ...], null: str, advice: str, level: float
 ) -> Check:
-    return _joint(name, {"": found}, {"": list(names)}, null, advice, level)
+    return _joint(name, {"": sums}, {"": list(names)}, null, advice, level)
 
 
 def _check(name: str, test: Comparison | None, finding: str, advice: str, level: float) -> Check:

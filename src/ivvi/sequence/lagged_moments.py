@@ -209,13 +209,13 @@ def compute_sequence_moments(
     n_pairs, still, walker = 0, np.ones(d_z, dtype=bool), _Walker()
     with few_threads(p):
         for batch in log.batches(episodes=True, progress=progress):
-            U = vector.rows(batch)
+            u_rows = vector.rows(batch)
             root = None if batch.weight is None else np.sqrt(batch.weight)[:, None]
-            before, linked, place = walker.look(batch, U)
+            before, linked, place = walker.look(batch, u_rows)
             number = blocks.number(batch, place)
             at = vector.z_columns
-            still &= (U[linked, at] == before[linked, at]).all(axis=0)
-            W = np.hstack([U, before])[linked]
+            still &= (u_rows[linked, at] == before[linked, at]).all(axis=0)
+            W = np.hstack([u_rows, before])[linked]
             n_pairs += len(W)
             _add(pairs, number[linked], W, None if root is None else root[linked])
             parts = [(whole, slice(None)), (late, place >= half), (first, place == 0)]
@@ -225,7 +225,7 @@ def compute_sequence_moments(
                 rows += np.bincount(number, minlength=blocks.count)
             for sums, chosen in parts:
                 weights = None if root is None else root[chosen]
-                _add(sums, number[chosen], U[chosen], weights)
+                _add(sums, number[chosen], u_rows[chosen], weights)
     fixed = tuple(bool(flag and n_pairs) for flag in still)
     return SequenceMoments(
         vector=vector,
@@ -249,11 +249,11 @@ class _Walker:
         self._row: Floats | None = None
         self._episode, self._step, self._place = -1, 0.0, -1
 
-    def look(self, batch: Batch, U: Floats) -> tuple[Floats, np.ndarray, Ints]:
+    def look(self, batch: Batch, u_rows: Floats) -> tuple[Floats, np.ndarray, Ints]:
         """Return the row before each row, whether it is the step before, and each row's place."""
         episode, n = _episode(batch), len(batch)
         same = np.append(episode[0] == self._episode, episode[1:] == episode[:-1])
-        before = np.vstack([U[:1] if self._row is None else self._row, U[:-1]])
+        before = np.vstack([u_rows[:1] if self._row is None else self._row, u_rows[:-1]])
         linked = same.copy()
         if batch.step is not None:
             linked &= np.diff(batch.step.astype(float), prepend=self._step) == 1
@@ -262,7 +262,7 @@ class _Walker:
         place = np.arange(n) - np.maximum.accumulate(starts)
         carried = np.maximum.accumulate(starts) < 0
         place[carried] += self._place
-        self._row, self._episode, self._place = U[-1:], int(episode[-1]), int(place[-1])
+        self._row, self._episode, self._place = u_rows[-1:], int(episode[-1]), int(place[-1])
         return before, linked, place
 
 

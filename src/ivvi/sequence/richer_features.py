@@ -42,8 +42,8 @@ def richer_word(phi: FeatureMap | str) -> str:
         return "poly2"
     if phi == "linear":
         return "poly2"
-    if found := re.fullmatch(r"poly(\d+)(:cross)?", phi):
-        return f"poly{int(found[1]) + 1}{found[2] or ''}"
+    if match := re.fullmatch(r"poly(\d+)(:cross)?", phi):
+        return f"poly{int(match[1]) + 1}{match[2] or ''}"
     kind, _, count = phi.partition(":")
     return f"{kind}:{2 * int(count)}"
 
@@ -81,7 +81,7 @@ def _richer_psi(base: Moments, richer: Moments, noisy: Bools, word: str, level: 
     """
     name = f"richer psi ({word})"
     eta, noise = eta_2(base, richer)
-    found = f"eta_2 is {eta:.2g}, of which sampling alone makes about {noise:.2g}"
+    sentence = f"eta_2 is {eta:.2g}, of which sampling alone makes about {noise:.2g}"
     advice = (
         "psi does not carry what phi needs, or the richer conditions are false for this phi: "
         "use the richer psi if phi passes too, else the richer phi"
@@ -90,24 +90,24 @@ def _richer_psi(base: Moments, richer: Moments, noisy: Bools, word: str, level: 
     if not (one.identified and other.identified):
         return Check(name, None, level, reason="W is not identified")
     if not noisy.any():
-        return Check(name, None, level, reason=NO_NOISE, finding=found)
+        return Check(name, None, level, reason=NO_NOISE, finding=sentence)
     rows = Rows.of(richer)
     inside = [i for i in psi_positions(base.design, richer.design) if i in rows.psi_kept]
     poor = orthonormal(rows.Psi[:, np.searchsorted(rows.psi_kept, inside)])
     rich = orthonormal(rows.Psi)
     added = rich.shape[1] - poor.shape[1]
     if not added:
-        return Check(name, None, level, reason="the richer psi adds nothing", finding=found)
+        return Check(name, None, level, reason="the richer psi adds nothing", finding=sentence)
     explained = []
     for fit, basis in ((one, poor), (other, rich)):
         rest = rows.Y - rows.Phi @ fit.W[:, rows.phi_kept].T
         explained.append(np.sum((basis.T @ rest) ** 2, axis=0))
     squares = richer.n * (explained[1] - explained[0])[noisy] / np.diag(other.noise_cov)[noisy]
     steps = float(np.max(np.abs(other.W - one.W)[noisy] / one.se[noisy]))
-    found += f"; an entry of W moves by at most {steps:.1f} of its standard errors"
+    sentence += f"; an entry of W moves by at most {steps:.1f} of its standard errors"
     null = "the conditions that a richer psi adds hold"
     test = _largest(squares, added, _named(base, noisy), null)
-    return Check(name, test, level, found, advice, negligible=steps < NEGLIGIBLE_STEPS)
+    return Check(name, test, level, sentence, advice, negligible=steps < NEGLIGIBLE_STEPS)
 
 
 def _richer_phi(base: Moments, richer: Moments, noisy: Bools, word: str, level: float) -> Check:
@@ -141,11 +141,13 @@ def _richer_phi(base: Moments, richer: Moments, noisy: Bools, word: str, level: 
     eta = np.sqrt(np.maximum(np.sum(effect**2, axis=0) - noise * np.trace(cov), 0.0))
     share = eta / np.sqrt(noise)
     worst = int(np.argmax(share))
-    found = f"eta_1 is about {eta[worst]:.2g} for {names[worst]} ({share[worst]:.1%} of the noise)"
+    finding = (
+        f"eta_1 is about {eta[worst]:.2g} for {names[worst]} ({share[worst]:.1%} of the noise)"
+    )
     null = "what the richer phi adds has no effect"
     test = _largest(squares, d, names, null)
     small = bool(share[worst] < NEGLIGIBLE_SHARE)
-    return Check(name, test, level, found, f"fit with {word}", negligible=small)
+    return Check(name, test, level, finding, f"fit with {word}", negligible=small)
 
 
 def _score(basis: Floats, known: Floats, added: Floats, y: Floats) -> float:
@@ -161,18 +163,18 @@ def _score(basis: Floats, known: Floats, added: Floats, y: Floats) -> float:
     u = y - known @ b
     X = np.column_stack([known, added])
     clean = basis.T @ (X - np.outer(u, u @ X) / (u @ u))
-    held = orthonormal(clean[:, : known.shape[1]])
+    known_basis = orthonormal(clean[:, : known.shape[1]])
     free = clean[:, known.shape[1] :]
-    score = orthonormal(free - held @ (held.T @ free)).T @ (basis.T @ u)
+    score = orthonormal(free - known_basis @ (known_basis.T @ free)).T @ (basis.T @ u)
     return float(score @ score / (u @ u))
 
 
 def _added(known: Floats, extra: Floats) -> Floats:
     """Return an orthonormal basis of what columns add to others, less a thousandth of them."""
-    Q = orthonormal(known)
+    span = orthonormal(known)
     scale = np.linalg.norm(extra, axis=0)
     extra = extra / np.where(scale > 0, scale, 1.0)
-    left, size, _ = np.linalg.svd(extra - Q @ (Q.T @ extra), full_matrices=False)
+    left, size, _ = np.linalg.svd(extra - span @ (span.T @ extra), full_matrices=False)
     basis: Floats = left[:, size > 1e-3]
     return basis
 
@@ -185,8 +187,8 @@ def eta_2(base: Moments, richer: Moments) -> tuple[float, float]:
     rows = Rows.of(richer, centred=False)
     rich = orthonormal(rows.Psi)
     poor = orthonormal(rows.Psi[:, psi_positions(base.design, richer.design)])
-    Q = orthonormal(rows.Phi)
-    missed = rich @ (rich.T @ Q) - poor @ (poor.T @ Q)
+    span = orthonormal(rows.Phi)
+    missed = rich @ (rich.T @ span) - poor @ (poor.T @ span)
     added = rich.shape[1] - poor.shape[1]
     size = np.linalg.svd(missed, compute_uv=False)[0]
     endogenous = len(base.design.phi_names) - len(base.design.shared)

@@ -91,9 +91,9 @@ class ActionEffects:
         space = self.parts.space
         return Effect(
             label=f"effect of {self.parts.names[j]} on {self.labels[i]}",
-            P=P,
-            M=self.second[np.ix_(at, at)] / np.outer(scale, scale) - P,
-            into_T=(self.R[at] / scale[:, None]).T,
+            explained=P,
+            unexplained=self.second[np.ix_(at, at)] / np.outer(scale, scale) - P,
+            into_columns=(self.R[at] / scale[:, None]).T,
             into_Z=space.excluded.T,
             centre=space.shift,
             unit=float(scale[0] / scale[1]),
@@ -121,8 +121,8 @@ class ActionEffects:
 def action_effects(moments: Moments) -> ActionEffects:
     """Return the effects of the endogenous features on as many outputs as are looked at."""
     design, parts = moments.design, partial_out(moments)
-    shown = max(1, MOST_SETS // max(len(parts.names), 1))
-    outputs = tuple(range(min(len(design.outputs), shown)))
+    n_outputs = max(1, MOST_SETS // max(len(parts.names), 1))
+    outputs = tuple(range(min(len(design.outputs), n_outputs)))
     eye = np.eye(design.width)
     select = np.vstack([parts.select, eye[[design.y_columns[i] for i in outputs]]])
     given = parts.space.exogenous

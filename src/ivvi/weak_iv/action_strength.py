@@ -69,7 +69,7 @@ def strength_by_action(
     held: NDArray[np.bool_],
 ) -> tuple[ActionStrength, ...]:
     """Judge each action by its features; `held` (d_a, d_phi) says which hold it."""
-    found = []
+    strengths = []
     for action, holds in zip(actions, held, strict=True):
         names = {name for name, one in zip(design.phi_names, holds, strict=True) if one}
         tests = {s.feature: t for s in stages if s.feature in names and (t := _test(s))}
@@ -84,8 +84,8 @@ def strength_by_action(
             word = "doubtful"
         if not all(one.bounded for one in own):
             word = "weak"
-        found.append(ActionStrength(action, tuple(tests), weakest, value, word))
-    return tuple(found)
+        strengths.append(ActionStrength(action, tuple(tests), weakest, value, word))
+    return tuple(strengths)
 
 
 def holding(phi: FeatureMap, d_x: int, d_a: int, head: Batch | None) -> NDArray[np.bool_]:
@@ -95,14 +95,14 @@ def holding(phi: FeatureMap, d_x: int, d_a: int, head: Batch | None) -> NDArray[
     """
     x, a = _probes(d_x, d_a, head)
     before = _values(phi, x, a)
-    found = np.zeros((d_a, before.shape[1]), dtype=bool)
+    features = np.zeros((d_a, before.shape[1]), dtype=bool)
     for j in range(d_a):
         for shift in (1, len(a) // 3, len(a) // 2):
             other = a.copy()
             other[:, j] = np.roll(a[:, j], max(shift, 1))
             after = _values(phi, x, other)
-            found[j] |= ~np.all((before == after) | (np.isnan(before) & np.isnan(after)), axis=0)
-    return found
+            features[j] |= ~np.all((before == after) | (np.isnan(before) & np.isnan(after)), axis=0)
+    return features
 
 
 def _test(stage: FirstStage) -> Statistic | None:

@@ -102,12 +102,12 @@ class ConfidenceSet(Result):
             f"{100 * self.level:g}% {TITLES[self.method]} set ({self.se}{by}) of the {self.label}"
         )
         if self.kind in ("empty", "everything"):
-            found = self.verdict
+            words = self.verdict
         else:
-            found = pieces if self.kind == "bounded" else f"{pieces} ({self.verdict})"
+            words = pieces if self.kind == "bounded" else f"{pieces} ({self.verdict})"
         law = f"{self.distribution}, p >= {1 - self.level:.4g}" if self.distribution else "no test"
         note = f"\n  {self.note}" if self.note else ""
-        return f"{head}: {found}\n  null: {self.null}; {law}{note}"
+        return f"{head}: {words}\n  null: {self.null}; {law}{note}"
 
     @property
     def null(self) -> str:
@@ -145,9 +145,9 @@ def anderson_rubin(effect: Effect, level: float = 0.95) -> ConfidenceSet:
     if over < 1 or not effect.moves:
         return ConfidenceSet(effect.label, LINE, level, "ar")
     quantile = f_quantile(level, over, effect.freedom)
-    found = level_set(effect, quantile * over / effect.freedom)
+    pieces = level_set(effect, quantile * over / effect.freedom)
     law = f"F({over}, {effect.freedom})"
-    return ConfidenceSet(effect.label, found, level, "ar", distribution=law)
+    return ConfidenceSet(effect.label, pieces, level, "ar", distribution=law)
 
 
 def conditional_likelihood_ratio(effect: Effect, level: float = 0.95) -> ConfidenceSet:
@@ -171,10 +171,10 @@ def conditional_likelihood_ratio(effect: Effect, level: float = 0.95) -> Confide
     def p_value(ar: float) -> float:
         return conditional_tail(f * (ar - l0), f * (l0 + l1 - ar), over)
 
-    found = LINE
+    pieces = LINE
     if p_value(l1) < 1 - level:
-        found = level_set(effect, solve_decreasing(p_value, 1 - level, l0, l1))
-    return ConfidenceSet(effect.label, found, level, "clr", distribution=conditional_law(over))
+        pieces = level_set(effect, solve_decreasing(p_value, 1 - level, l0, l1))
+    return ConfidenceSet(effect.label, pieces, level, "clr", distribution=conditional_law(over))
 
 
 def conditional_law(k: int, p: int = 1) -> str:
@@ -209,12 +209,12 @@ def _nodes() -> tuple[Floats, Floats]:
 
 def check_likelihood(effect: Effect) -> None:
     """Refuse an effect whose errors have no variance in some direction."""
-    if effect.M[1, 1] <= RANK_TOLERANCE**2:
+    if effect.unexplained[1, 1] <= RANK_TOLERANCE**2:
         raise DataError(
             f"the {effect.label} has no likelihood ratio, because something exogenous is in it; "
             "ask for ar"
         )
-    if np.linalg.eigvalsh(effect.M)[0] <= RANK_TOLERANCE**2:
+    if np.linalg.eigvalsh(effect.unexplained)[0] <= RANK_TOLERANCE**2:
         raise DataError(
             f"the {effect.label} has no likelihood ratio: the output is an exact function of the "
             "features, or an action one of the instruments"
@@ -223,15 +223,15 @@ def check_likelihood(effect: Effect) -> None:
 
 def smallest_roots(effect: Effect) -> tuple[float, float]:
     """Return the two smallest eigenvalues of M^-1 P."""
-    factor = np.linalg.cholesky(effect.M)
-    half = np.linalg.solve(factor, np.linalg.solve(factor, effect.P).T)
+    factor = np.linalg.cholesky(effect.unexplained)
+    half = np.linalg.solve(factor, np.linalg.solve(factor, effect.explained).T)
     roots = np.maximum(np.linalg.eigvalsh((half + half.T) / 2), 0.0)
     return float(roots[0]), float(roots[1])
 
 
 def level_set(effect: Effect, q: float) -> Intervals:
     """Return {theta: ar(theta) <= q}."""
-    R = effect.P - q * effect.M
+    R = effect.explained - q * effect.unexplained
     inner = R[2:, 2:]
     if len(inner):
         if np.linalg.eigvalsh(inner)[0] <= 0:

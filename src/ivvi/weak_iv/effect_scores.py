@@ -28,10 +28,10 @@ from ivvi.weak_iv.partialled_effect import Effect
 
 @dataclass(frozen=True, slots=True)
 class EffectScores:
-    """Totals over clusters: G (k, t), H (k, t, k, t), and how many clusters there are."""
+    """Totals over clusters: G as `sums` (k, t), H as `squares` (k, t, k, t), and their number."""
 
-    G: Floats
-    H: Floats
+    sums: Floats
+    squares: Floats
     clusters: int
 
     @classmethod
@@ -42,7 +42,7 @@ class EffectScores:
             raise InputError("a clustered set needs the log, or moments kept with episodes=True")
         shift = blocks.mean - effect.centre
         second = blocks.scatter + blocks.weight[:, None, None] * shift[:, :, None] * shift[:, None]
-        parts = effect.into_Z.T @ second @ effect.into_T
+        parts = effect.into_Z.T @ second @ effect.into_columns
         return cls._of_parts([parts.reshape(len(parts), -1)], effect)
 
     @classmethod
@@ -58,23 +58,23 @@ class EffectScores:
 
         From the clusters that the moments hold, else in one pass over the log.
         """
-        R, constant = effect.into_T.T.copy(), moments.design.constant
+        R, constant = effect.into_columns.T.copy(), moments.design.constant
         if constant is not None:  # the columns of T are measured from the centre
             R[:, constant] -= R @ effect.centre
         space = Whitened(effect.centre, effect.into_Z, np.zeros((0, effect.k)), 0)
         one = Score(R, space, joint=True)
-        found = score({"effect": one}, errors, moments, log, progress=progress)["effect"]
+        scored = score({"effect": one}, errors, moments, log, progress=progress)["effect"]
         k, t = effect.k, 2 + effect.nuisance
-        omega = found.joint()
+        omega = scored.joint()
         if omega is None:
             raise ValueError("the scores of an effect are squared together")
-        counts = [count for count in found.clusters if count is not None]
+        counts = [count for count in scored.clusters if count is not None]
         for column, count in zip(errors.clusters, counts, strict=False):
             check_clusters(column, count, errors.wanted)
         clusters = min(counts, default=moments.n)
         _check_enough(clusters, k)
-        H = omega.reshape(t, k, t, k).transpose(1, 0, 3, 2) * moments.weight**2 / moments.n
-        return cls((moments.weight * space.means(moments, R)).T, H, clusters)
+        squares = omega.reshape(t, k, t, k).transpose(1, 0, 3, 2) * moments.weight**2 / moments.n
+        return cls((moments.weight * space.means(moments, R)).T, squares, clusters)
 
     @classmethod
     def _of_parts(cls, parts: Iterable[Floats], effect: Effect) -> EffectScores:
@@ -90,7 +90,7 @@ class EffectScores:
     def variance(self, b: Floats, other: Floats | None = None) -> Floats:
         """sum_c (Z_c' T_c b)(Z_c' T_c other)', (k, k)."""
         second = b if other is None else other
-        product: Floats = np.einsum("iajb,a,b->ij", self.H, b, second)
+        product: Floats = np.einsum("iajb,a,b->ij", self.squares, b, second)
         return product
 
 

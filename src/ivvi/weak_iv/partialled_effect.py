@@ -35,10 +35,9 @@ class Effect:
     ----------
     label
         The effect in words, such as ``effect of a0 on next_x1``.
-    P, M
-        Explained and unexplained second moments of T = [y, x, N], columns of length one,
-        (2 + m, 2 + m).
-    into_T, into_Z
+    explained, unexplained
+        Second moments P and M of T = [y, x, N], columns of length one, (2 + m, 2 + m).
+    into_columns, into_Z
         Linear maps (p, 2 + m) and (p, k) from v - centre to a row of T and of orthonormal
         instruments.
     centre
@@ -52,9 +51,9 @@ class Effect:
     """
 
     label: str
-    P: Floats
-    M: Floats
-    into_T: Floats
+    explained: Floats
+    unexplained: Floats
+    into_columns: Floats
     into_Z: Floats
     centre: Floats
     unit: float
@@ -69,7 +68,7 @@ class Effect:
     @property
     def nuisance(self) -> int:
         """Number m of endogenous directions beside the one of interest."""
-        return len(self.P) - 2
+        return len(self.explained) - 2
 
     @classmethod
     def of(cls, moments: Moments, output: str, feature: Combination) -> Effect:
@@ -83,25 +82,25 @@ class Effect:
             R, centre = np.vstack([moments.mean, R]), np.zeros(design.width)
         d, N, held = _directions(design, c, R, set(exogenous(moments)))
         target = np.eye(design.width)[:, [design.y_columns[at]]]
-        T_map, Z_map, rank = _partial_out(design, R, held, [target, d, N])
+        column_map, Z_map, rank = _partial_out(design, R, held, [target, d, N])
         rank += not keep_constant
-        freedom = moments.n - rank
+        freedom = moments.n - rank - moments.lost()
         if freedom <= 0:
             raise DataError(f"{moments.n} rows are too few for {rank} instrument features")
-        size = np.linalg.norm(R @ T_map, axis=0)
+        size = np.linalg.norm(R @ column_map, axis=0)
         varies = size > RANK_TOLERANCE * np.linalg.norm(R @ np.hstack([target, d, N]), axis=0)
         unit = size[0] / size[1] if varies[:2].all() else 1.0
-        into_T = T_map / np.where(varies, size, 1.0)
-        into_T = np.hstack([into_T[:, :2], _independent(R, into_T[:, 2:])])
-        T = R @ into_T
-        fitted = (R @ Z_map).T @ T
-        rest = T - (R @ Z_map) @ fitted
-        moves = bool(varies[1]) and _left(T[:, 2:], T[:, 1]) > RANK_TOLERANCE
+        into_columns = column_map / np.where(varies, size, 1.0)
+        into_columns = np.hstack([into_columns[:, :2], _independent(R, into_columns[:, 2:])])
+        columns = R @ into_columns
+        fitted = (R @ Z_map).T @ columns
+        rest = columns - (R @ Z_map) @ fitted
+        moves = bool(varies[1]) and _left(columns[:, 2:], columns[:, 1]) > RANK_TOLERANCE
         return cls(
             label=f"effect of {describe(feature)} on {design.outputs[at]}",
-            P=fitted.T @ fitted,
-            M=rest.T @ rest,
-            into_T=into_T,
+            explained=fitted.T @ fitted,
+            unexplained=rest.T @ rest,
+            into_columns=into_columns,
             into_Z=Z_map,
             centre=centre,
             unit=float(unit),
@@ -165,13 +164,13 @@ def _partial_out(
 ) -> tuple[Floats, Floats, int]:
     """Regress the exogenous directions out; return maps to T and Z, and the rank of psi."""
     inside = _independent(R, exogenous)
-    Q = R @ inside
+    basis = R @ inside
     psi = np.eye(design.width)[:, list(design.psi_columns)]
     scale = np.linalg.norm(R @ psi, axis=0)
     psi = psi / np.where(scale > 0, scale, 1.0)
-    Z = _independent(R, psi - inside @ (Q.T @ (R @ psi)), rescale=False)
-    T = np.hstack(targets)
-    return T - inside @ (Q.T @ (R @ T)), Z, inside.shape[1] + Z.shape[1]
+    Z = _independent(R, psi - inside @ (basis.T @ (R @ psi)), rescale=False)
+    columns = np.hstack(targets)
+    return columns - inside @ (basis.T @ (R @ columns)), Z, inside.shape[1] + Z.shape[1]
 
 
 def _independent(R: Floats, maps: Floats, *, rescale: bool = True) -> Floats:
@@ -180,14 +179,14 @@ def _independent(R: Floats, maps: Floats, *, rescale: bool = True) -> Floats:
     scale = np.linalg.norm(values, axis=0) if rescale else np.ones(maps.shape[1])
     scale = np.where(scale > 0, scale, 1.0)
     _, size, right = np.linalg.svd(values / scale, full_matrices=False)
-    kept = size > RANK_TOLERANCE
-    combined: Floats = (maps / scale) @ (right[kept].T / size[kept])
+    strong = size > RANK_TOLERANCE
+    combined: Floats = (maps / scale) @ (right[strong].T / size[strong])
     return combined
 
 
-def _left(Q: Floats, column: Floats) -> float:
+def _left(basis: Floats, column: Floats) -> float:
     """Length of what an orthonormal basis leaves of a column."""
-    return float(np.linalg.norm(column - Q @ (Q.T @ column)))
+    return float(np.linalg.norm(column - basis @ (basis.T @ column)))
 
 
 def _stack(columns: list[Floats], p: int) -> Floats:

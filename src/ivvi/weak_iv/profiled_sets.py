@@ -48,10 +48,10 @@ class Profile:
     @classmethod
     def of(cls, scores: EffectScores) -> Profile | None:
         """Find the middle; None where the variance of the moments is not positive definite."""
-        t = scores.G.shape[1]
-        start = np.concatenate([[1.0], -np.linalg.lstsq(scores.G[:, 1:], scores.G[:, 0])[0]])
+        t = scores.sums.shape[1]
+        start = np.concatenate([[1.0], -np.linalg.lstsq(scores.sums[:, 1:], scores.sums[:, 0])[0]])
         least, centre = _minimise(scores, start, list(range(1, t)))
-        half = np.linalg.pinv(scores.G[:, 1:])[0]
+        half = np.linalg.pinv(scores.sums[:, 1:])[0]
         variance = float(half @ scores.variance(centre) @ half)
         if not (math.isfinite(least) and variance > 0):
             return None
@@ -94,13 +94,13 @@ def _minimise(scores: EffectScores, b: Floats, free: list[int]) -> tuple[float, 
         if -float(slope @ step[free]) <= CLOSE * (1 + value):
             break
         shrink = 1.0
-        found = _evaluate(scores, b + step, free)
-        while found[0] > value and shrink > 1e-6:
+        trial = _evaluate(scores, b + step, free)
+        while trial[0] > value and shrink > 1e-6:
             shrink /= 2
-            found = _evaluate(scores, b + shrink * step, free)
-        if found[0] > value:
+            trial = _evaluate(scores, b + shrink * step, free)
+        if trial[0] > value:
             break
-        b, (value, slope, hessian) = b + shrink * step, found
+        b, (value, slope, hessian) = b + shrink * step, trial
     return value, b
 
 
@@ -108,14 +108,14 @@ def _evaluate(scores: EffectScores, b: Floats, free: list[int]) -> tuple[float, 
     """Return AR at b, D' S^-1 g and D' S^-1 D of the free entries."""
     if not np.abs(b).max() < FARTHEST:
         return math.inf, np.zeros(len(free)), np.eye(len(free))
-    with_g = scores.H.transpose(1, 0, 2, 3) @ b  # Cov of G's columns with g, (t, k, k)
+    with_g = scores.squares.transpose(1, 0, 2, 3) @ b  # Cov of G's columns with g, (t, k, k)
     S = np.tensordot(b, with_g, 1)
-    g = scores.G @ b
+    g = scores.sums @ b
     try:
         root = np.linalg.cholesky(S)
     except np.linalg.LinAlgError:
         return math.inf, np.zeros(len(free)), np.eye(len(free))
     pull = np.linalg.solve(S, g)
-    D = np.linalg.solve(root, (scores.G - (with_g @ pull).T)[:, free])
+    D = np.linalg.solve(root, (scores.sums - (with_g @ pull).T)[:, free])
     u = np.linalg.solve(root, g)
     return float(u @ u), D.T @ u, D.T @ D

@@ -38,18 +38,18 @@ def robust_anderson_rubin(
         return ConfidenceSet(effect.label, LINE, level, "ar", se)
     if _is_perfect(scores):
         theta = -float(_estimate(scores)[1])
-        found: Intervals = ((theta, theta),)
+        pieces: Intervals = ((theta, theta),)
     elif effect.nuisance:
-        found = _projected(effect, scores, chi2_quantile(level, effect.k))
+        pieces = _projected(effect, scores, chi2_quantile(level, effect.k))
     else:
-        found = _exact(scores, chi2_quantile(level, effect.k))
-    scaled = tuple((low * effect.unit, high * effect.unit) for low, high in found)
+        pieces = _exact(scores, chi2_quantile(level, effect.k))
+    scaled = tuple((low * effect.unit, high * effect.unit) for low, high in pieces)
     return ConfidenceSet(effect.label, scaled, level, "ar", se, f"chi2({effect.k})")
 
 
 def statistic(scores: EffectScores, b: Floats) -> float:
     """AR at b, (t,); it does not depend on the length of b."""
-    g = scores.G @ b
+    g = scores.sums @ b
     return float(g @ np.linalg.solve(scores.variance(b), g))
 
 
@@ -65,7 +65,7 @@ def _exact(scores: EffectScores, q: float) -> Intervals:
     w = np.array([-u[1], u[0]])
 
     def form(one: Floats, other: Floats) -> Floats:
-        return q * scores.variance(one, other) - np.outer(scores.G @ one, scores.G @ other)
+        return q * scores.variance(one, other) - np.outer(scores.sums @ one, scores.sums @ other)
 
     lead, cross, last = form(u, u), form(u, w) + form(w, u), form(w, w)
     k = len(lead)
@@ -86,14 +86,14 @@ def _accepted(ends: list[float], inside: Callable[[float], bool]) -> Intervals:
     middles = [(low + high) / 2 for low, high in pairwise(ends)]
     points = [ends[0] - reach, *middles, ends[-1] + reach] if ends else [0.0]
     borders = [-math.inf, *ends, math.inf]
-    found: list[tuple[float, float]] = []
+    pieces: list[tuple[float, float]] = []
     for point, low, high in zip(points, borders[:-1], borders[1:], strict=True):
         if not inside(point):
             continue
-        if found and found[-1][1] == low:
-            low = found.pop()[0]
-        found.append((low, high))
-    return tuple(found)
+        if pieces and pieces[-1][1] == low:
+            low = pieces.pop()[0]
+        pieces.append((low, high))
+    return tuple(pieces)
 
 
 def _projected(effect: Effect, scores: EffectScores, q: float) -> Intervals:
@@ -144,19 +144,19 @@ def search(
 
 def _is_perfect(scores: EffectScores) -> bool:
     """Whether the residual at the estimate is nothing but rounding error."""
-    typical = np.einsum("iaia->a", scores.H)
+    typical = np.einsum("iaia->a", scores.squares)
     return bool(np.trace(scores.variance(_estimate(scores))) <= 1e-13 * typical.max())
 
 
 def _estimate(scores: EffectScores) -> Floats:
     """Two-stage least squares (the instruments are orthonormal), as b = (1, -theta, -gamma)."""
-    solution = np.linalg.lstsq(scores.G[:, 1:], scores.G[:, 0])[0]
+    solution = np.linalg.lstsq(scores.sums[:, 1:], scores.sums[:, 0])[0]
     return np.concatenate([[1.0], -solution])
 
 
 def _standard_error(scores: EffectScores, b: Floats) -> float:
     """Standard error of theta at the two-stage estimate."""
-    half = np.linalg.pinv(scores.G[:, 1:])[0]
+    half = np.linalg.pinv(scores.sums[:, 1:])[0]
     return float(np.sqrt(half @ scores.variance(b) @ half))
 
 
@@ -177,19 +177,19 @@ def starting_points(effect: Effect, scores: EffectScores, basis: Floats) -> Floa
     The lowest of a fixed sample, and the stationary points of the homoskedastic ratio: with
     weak instruments these alone lead past the minimum now and then.
     """
-    half = np.linalg.inv(np.linalg.cholesky(basis.T @ effect.M @ basis))
-    _, vectors = np.linalg.eigh(half @ basis.T @ effect.P @ basis @ half.T)
+    half = np.linalg.inv(np.linalg.cholesky(basis.T @ effect.unexplained @ basis))
+    _, vectors = np.linalg.eigh(half @ basis.T @ effect.explained @ basis @ half.T)
     sample = np.random.default_rng(0).standard_normal((SAMPLE, len(half))) @ half
     lowest = np.argsort(_statistics(scores, sample @ basis.T))[:LOWEST]
     starts = np.vstack([sample[lowest], vectors.T @ half])
-    found: Floats = starts / np.linalg.norm(starts, axis=1, keepdims=True)
-    return found
+    directions: Floats = starts / np.linalg.norm(starts, axis=1, keepdims=True)
+    return directions
 
 
 def _statistics(scores: EffectScores, B: Floats) -> Floats:
     """AR at each row of B (n, t)."""
-    g = B @ scores.G.T
-    S = np.einsum("iajb,na,nb->nij", scores.H, B, B, optimize=True)
+    g = B @ scores.sums.T
+    S = np.einsum("iajb,na,nb->nij", scores.squares, B, B, optimize=True)
     values: Floats = np.einsum("ni,ni->n", g, np.linalg.solve(S, g[:, :, None])[:, :, 0])
     return values
 
@@ -201,10 +201,10 @@ def minimise_ar(
 
     def evaluate(h: Floats) -> tuple[float, Floats]:
         b = basis @ h
-        g = scores.G @ b
-        left = np.einsum("iajb,b->iaj", scores.H, b)
+        g = scores.sums @ b
+        left = np.einsum("iajb,b->iaj", scores.squares, b)
         pull = np.linalg.solve(np.einsum("iaj,a->ij", left, b), g)
-        slope = 2 * (scores.G.T @ pull) - 2 * np.einsum("i,iaj,j->a", pull, left, pull)
+        slope = 2 * (scores.sums.T @ pull) - 2 * np.einsum("i,iaj,j->a", pull, left, pull)
         return float(g @ pull), basis.T @ slope
 
     return descend(evaluate, h, enough)
@@ -220,14 +220,14 @@ def descend(
         step = -inverse @ slope
         if value <= enough or -float(slope @ step) <= 1e-10 * (1 + value):
             break
-        found, new_slope = evaluate(h + step)
-        while found > value + 1e-4 * float(slope @ step) and np.abs(step).max() > 1e-9:
+        new_value, new_slope = evaluate(h + step)
+        while new_value > value + 1e-4 * float(slope @ step) and np.abs(step).max() > 1e-9:
             step = step / 2
-            found, new_slope = evaluate(h + step)
-        if value - found <= 1e-10 * (1 + value):
+            new_value, new_slope = evaluate(h + step)
+        if value - new_value <= 1e-10 * (1 + value):
             break
         change = new_slope - slope
-        h, value, slope = h + step, found, new_slope
+        h, value, slope = h + step, new_value, new_slope
         if (curvature := float(step @ change)) > 0:
             turn = np.eye(len(h)) - np.outer(step, change) / curvature
             inverse = turn @ inverse @ turn.T + np.outer(step, step) / curvature

@@ -144,13 +144,13 @@ class RobustIntervals:
 
     def to_json(self) -> dict[str, Any]:
         """Describe them with JSON values, by output and feature."""
-        told: dict[str, Any] = {}
+        document: dict[str, Any] = {}
         for (output, feature), one in self.found.items():
-            told.setdefault(output, {})[feature] = one.to_json()
+            document.setdefault(output, {})[feature] = one.to_json()
         for (output, feature), why in self.reasons.items():
-            told.setdefault(output, {})[feature] = {"reason": why}
+            document.setdefault(output, {})[feature] = {"reason": why}
         return {
-            "robust_interval": told or None,
+            "robust_interval": document or None,
             "robust_interval_reason": self.reason or None,
         }
 
@@ -170,7 +170,7 @@ def robust_intervals(
         return RobustIntervals(reason=diagnostics.reasons["cragg_donald"])
     problems = action_effects(moments)
     make = _Maker(problems, estimate, diagnostics, scored, widths)
-    found: dict[tuple[str, str], RobustInterval] = {}
+    intervals: dict[tuple[str, str], RobustInterval] = {}
     reasons: dict[tuple[str, str], str] = {}
     for i, output in enumerate(problems.labels):
         if output in estimate.exact:
@@ -180,11 +180,11 @@ def robust_intervals(
             if isinstance(one, str):
                 reasons[output, feature] = one
             else:
-                found[output, feature] = one
+                intervals[output, feature] = one
     every = (len(moments.design.outputs) - len(estimate.exact)) * problems.m
-    told = len(found) + len(reasons)
-    first = f"of {every} effects the first {told} have one; `ivvi interval` makes any other"
-    return RobustIntervals(found, reasons, first if told < every else "")
+    answered = len(intervals) + len(reasons)
+    first = f"of {every} effects the first {answered} have one; `ivvi interval` makes any other"
+    return RobustIntervals(intervals, reasons, first if answered < every else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,17 +235,17 @@ class _Maker:
     def _homoskedastic(self, effect: Effect, w: float, half: float) -> RobustInterval:
         """Return the set under homoskedastic errors, in closed form."""
         just = effect.k == effect.nuisance + 1
-        found = (anderson_rubin if just else conditional_likelihood_ratio)(effect, LEVEL)
-        return self._compared(found.intervals, found.method, w, half)
+        confidence_set = (anderson_rubin if just else conditional_likelihood_ratio)(effect, LEVEL)
+        return self._compared(confidence_set.intervals, confidence_set.method, w, half)
 
     def _one_action(
         self, effect: Effect, scores: EffectScores, w: float, se: float, width: float
     ) -> RobustInterval:
-        enough = scores.clusters > scores.G.size
+        enough = scores.clusters > scores.sums.size
         make = robust_likelihood_ratio if enough else robust_anderson_rubin
-        found = make(effect, scores, LEVEL, se=self.estimate.W_cov.kind)
+        confidence_set = make(effect, scores, LEVEL, se=self.estimate.W_cov.kind)
         few = math.sqrt(max(1 - TWO_SIDED**2 / scores.clusters, 0.25))
-        return self._compared(found.intervals, found.method, w, width * se / few)
+        return self._compared(confidence_set.intervals, confidence_set.method, w, width * se / few)
 
     def _projected(
         self, effect: Effect, scores: EffectScores, w: float, se: float, width: float
@@ -266,15 +266,15 @@ class _Maker:
         near = profile.interval(profile.least + square / (1 + square / scores.clusters))
         if ends is None or near is None:
             return TOO_WEAK
-        found = ((ends[0] * effect.unit, ends[1] * effect.unit),)
+        pieces = ((ends[0] * effect.unit, ends[1] * effect.unit),)
         alike = _agree((near[0] * effect.unit, near[1] * effect.unit), w, width * se)
-        return RobustInterval(found, "ar", alike or self._beyond_doubt())
+        return RobustInterval(pieces, "ar", alike or self._beyond_doubt())
 
-    def _compared(self, found: Intervals, method: str, w: float, half: float) -> RobustInterval:
-        one = RobustInterval(found, method, agrees=False)
-        if len(found) != 1 or not one.bounded:
+    def _compared(self, pieces: Intervals, method: str, w: float, half: float) -> RobustInterval:
+        one = RobustInterval(pieces, method, agrees=False)
+        if len(pieces) != 1 or not one.bounded:
             return one
-        return replace(one, agrees=_agree(found[0], w, half) or self._beyond_doubt())
+        return replace(one, agrees=_agree(pieces[0], w, half) or self._beyond_doubt())
 
     def _beyond_doubt(self) -> bool:
         """Whether instruments are so strong that the intervals differ by their weights alone.
@@ -320,17 +320,17 @@ def settled(verdict: Verdict, robust: RobustIntervals) -> Verdict:
         return Verdict(word, rule, "wald" if word == "strong" else "none")
     methods = " and ".join(sorted({one.method for one in robust.found.values()}))
     apart = sum(not one.agrees for one in robust.found.values())
-    told = f"{methods} intervals agree with Wald's"
+    sentence = f"{methods} intervals agree with Wald's"
     word = verdict.word
     if apart:
-        told = f"{apart} of {len(robust.found)} {methods} intervals differ from Wald's"
+        sentence = f"{apart} of {len(robust.found)} {methods} intervals differ from Wald's"
         word = "doubtful" if word == "strong" else word
     if not robust.bounded:
-        told = f"{told}, and some are unbounded"
+        sentence = f"{sentence}, and some are unbounded"
         word = "doubtful" if verdict.word == "strong" else "weak"
     if word != "strong" and robust.reasons:
-        told = f"{told}; {len(robust.reasons)} effects have none: {_first(robust)}"
-    return Verdict(word, f"{verdict.rule}; {told}", "wald" if word == "strong" else "robust")
+        sentence = f"{sentence}; {len(robust.reasons)} effects have none: {_first(robust)}"
+    return Verdict(word, f"{verdict.rule}; {sentence}", "wald" if word == "strong" else "robust")
 
 
 def _first(robust: RobustIntervals) -> str:

@@ -75,7 +75,7 @@ def robust_likelihood_ratio(
             f"are {effect.nuisance}, and at most {MOST_NUISANCE} are feasible; ask for ar, or for "
             "unadjusted errors"
         )
-    moments = scores.G.size
+    moments = scores.sums.size
     if scores.clusters <= moments:
         raise DataError(
             f"{scores.clusters} clusters cannot give a clr set of {moments} moments "
@@ -89,23 +89,23 @@ def robust_likelihood_ratio(
 
     every = np.eye(2 + effect.nuisance)
     starts = starting_points(effect, scores, every)
-    _, best = min((minimise_ar(scores, every, h) for h in starts), key=lambda found: found[0])
+    _, best = min((minimise_ar(scores, every, h) for h in starts), key=lambda pieces: pieces[0])
     strong = not effect.nuisance and excess(np.array([0.0, 1.0]), 0.0) > HOPELESS
     ends = search(scores, best, excess, FEW_ANGLES if strong else ANGLES)
-    found = tuple((low * effect.unit, high * effect.unit) for low, high in ends)
+    pieces = tuple((low * effect.unit, high * effect.unit) for low, high in ends)
     law = conditional_law(effect.k, 1 + effect.nuisance)
-    return ConfidenceSet(effect.label, found, level, "clr", se, law)
+    return ConfidenceSet(effect.label, pieces, level, "clr", se, law)
 
 
 def quasi_ratio(scores: EffectScores, b: Floats) -> tuple[float, float]:
     """Return LR and r at b, (t,); they do not depend on the length of b."""
-    g, (k, t) = scores.G @ b, scores.G.shape
-    with_g = scores.H.transpose(1, 0, 2, 3) @ b  # of G's columns with g, (t, k, k)
+    g, (k, t) = scores.sums @ b, scores.sums.shape
+    with_g = scores.squares.transpose(1, 0, 2, 3) @ b  # of G's columns with g, (t, k, k)
     S = np.tensordot(b, with_g, 1)
     E = np.linalg.svd(b[None])[2][1:].T
-    D = (scores.G - (with_g @ np.linalg.solve(S, g)).T) @ E
+    D = (scores.sums - (with_g @ np.linalg.solve(S, g)).T) @ E
     tied = np.tensordot(E.T, with_g, 1).reshape(-1, k)
-    own = np.tensordot(E.T, scores.H.transpose(1, 0, 2, 3) @ E, 1)  # (p, k, k, p)
+    own = np.tensordot(E.T, scores.squares.transpose(1, 0, 2, 3) @ E, 1)  # (p, k, k, p)
     own = own.transpose(0, 1, 3, 2).reshape(len(tied), -1)
     variance = own - tied @ np.linalg.solve(S, tied.T)  # of vec(D')
     units = np.einsum("piqi->pq", variance.reshape(t - 1, k, t - 1, k)) / k
@@ -121,7 +121,7 @@ def quasi_ratio(scores: EffectScores, b: Floats) -> tuple[float, float]:
 def p_value(scores: EffectScores, b: Floats) -> float:
     """P(LR larger | r) at b, of theta and gamma together."""
     ratio, r = quasi_ratio(scores, b)
-    k, t = scores.G.shape
+    k, t = scores.sums.shape
     return conditional_tail(ratio, r, k, t - 1)
 
 

@@ -81,8 +81,8 @@ class WildTest:
         """Describe the test with JSON values; null stands for an infinite end."""
         ends = [end if math.isfinite(end) else None for end in self.interval]
         names = ("estimate", "null", "t", "p_value", "ar_p_value", "level", "draws", "weights")
-        told = {name: getattr(self, name) for name in names}
-        return {**told, "clusters": self.clusters, "interval": ends}
+        document = {name: getattr(self, name) for name in names}
+        return {**document, "clusters": self.clusters, "interval": ends}
 
     def __str__(self) -> str:
         low, high = self.interval
@@ -121,20 +121,20 @@ class WildBootstrap:
     """Draws for the coefficients of one output, from moments that hold their clusters."""
 
     def __init__(self, moments: Moments, output: str, *, draws: int = 9999, seed: int = 0) -> None:
-        held = moments.episodes
-        if held is None:
+        episodes = moments.episodes
+        if episodes is None:
             raise InputError(
                 "the wild bootstrap needs the moments of each cluster: estimate with episodes=True "
                 "(ivvi fit --keep-episodes)"
             )
         self._layout, space = moments.design, whiten(moments)
         self._n, self._names = moments.weight, moments.design.phi_names
-        self.weights, self.kind = draw_weights(len(held), draws, seed)
-        self._K = cluster_seconds(space, held)  # (G, r, r)
+        self.weights, self.kind = draw_weights(len(episodes), draws, seed)
+        self._K = cluster_seconds(space, episodes)  # (G, r, r)
         every = np.eye(moments.design.width)
-        phi = cluster_products(every[list(moments.design.phi_columns)], space, held)
+        phi = cluster_products(every[list(moments.design.phi_columns)], space, episodes)
         at = moments.design.y_columns[moments.design.output(output)]
-        self._y = cluster_products(every[[at]], space, held)[:, 0]  # (G, r)
+        self._y = cluster_products(every[[at]], space, episodes)[:, 0]  # (G, r)
         self._X = phi.transpose(0, 2, 1)  # (G, r, d): sums of psi~ phi^T
         self._A = self._X.sum(axis=0) / self._n
         shared = set(moments.design.shared)
@@ -278,11 +278,11 @@ def wild_tests(
     moments: Moments, *, draws: int = 9999, seed: int = 0, level: float = 0.95
 ) -> dict[tuple[str, str], WildTest]:
     """Test that each endogenous feature has no effect on each output, by output and feature."""
-    design, found = moments.design, {}
+    design, tests = moments.design, {}
     shared = set(design.shared)
     for output in design.outputs:
         bootstrap = WildBootstrap(moments, output, draws=draws, seed=seed)
         for j, name in enumerate(design.phi_names):
             if j not in shared:
-                found[output, name] = bootstrap.test(np.eye(len(design.phi_names))[j], 0.0, level)
-    return found
+                tests[output, name] = bootstrap.test(np.eye(len(design.phi_names))[j], 0.0, level)
+    return tests

@@ -101,8 +101,8 @@ class Spectral:
 
     def first(self, count: int) -> Spectral:
         """Return the features with the first `count` waves only."""
-        kept = self.omega[:, :count], self.phase[:count]
-        return Spectral(self.centre, self.scale, self.noise, *kept, self.pairs)
+        fields = self.omega[:, :count], self.phase[:count]
+        return Spectral(self.centre, self.scale, self.noise, *fields, self.pairs)
 
     def of_states(self, x: Array) -> Array:
         """Evaluate the features of states (n, d_x); returns (n, width)."""

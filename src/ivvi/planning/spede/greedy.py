@@ -88,7 +88,7 @@ class Greedy:
 
             start = self._screened(q, near)
             bend = lambda box: self._hessian(x, box[:, 0], choice, h, features, w)  # noqa: E731
-            found, value = maximise(
+            action, value = maximise(
                 lambda box: q(box[:, 0]),
                 start[:, None],
                 actions.low,
@@ -96,7 +96,7 @@ class Greedy:
                 steps=steps,
                 hessian=bend,
             )
-            return found[:, 0], value
+            return action[:, 0], value
 
         choices = jnp.asarray(actions.choices)
         boxes, values = jax.lax.map(with_choice, choices)

@@ -74,18 +74,20 @@ class Backward:
         regression = Regression.of(self.columns(x, features), features.polynomials, ridge)
         weights, improved, spreads = [np.zeros(features.width)], [], [0.0]
         a, v = self._middle(len(x)), np.zeros(len(x))
-        hold, held, moved, mean, reward = 1, 0, np.inf, None, None
+        hold, steps_held, moved, mean, reward = 1, 0, np.inf, None, None
         for to_go in range(1, problem.horizon):
             before = v
-            if held == 0 or timed or to_go <= ALWAYS_ANEW:
+            if steps_held == 0 or timed or to_go <= ALWAYS_ANEW:
                 last, h = a, problem.horizon - to_go
                 a, v, mean, reward = self._improve(features, weights[-1], x, a, h)
                 moved = self._moved(last, a)
                 improved.append(to_go)
-                held, hold = (hold, min(2 * hold, LONGEST_HOLD)) if moved < SETTLED else (0, 1)
+                steps_held, hold = (
+                    (hold, min(2 * hold, LONGEST_HOLD)) if moved < SETTLED else (0, 1)
+                )
             else:
                 ahead = _expected(features, mean, weights[-1])
-                v, held = reward + problem.discount * ahead, held - 1
+                v, steps_held = reward + problem.discount * ahead, steps_held - 1
             v = np.asarray(v) * self._alive(x)
             spreads.append(float(v.std()))
             if not spreads[-1] <= DIVERGED * max(spreads[:10]):  # not a number, or too large

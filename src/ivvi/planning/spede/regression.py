@@ -61,9 +61,9 @@ class Regression:
 
     def residual(self, w: np.ndarray, v: np.ndarray) -> float:
         """Root mean square of v - F w on the held-out states over the spread of v there."""
-        held = ~_used(len(v))
-        error = v[held] - self.F[held] @ w
-        return float(np.sqrt(np.mean(error**2)) / max(float(v[held].std()), 1e-300))
+        held_out = ~_used(len(v))
+        error = v[held_out] - self.F[held_out] @ w
+        return float(np.sqrt(np.mean(error**2)) / max(float(v[held_out].std()), 1e-300))
 
     @cached_property
     def _factor(self) -> Any:
@@ -123,14 +123,14 @@ class Contest:
         most = max(self.counts)
         drawn = Spectral.draw(self.x, self.noise_cov, most, bandwidth, rng, quadratic=quadratic)
         whole = Regression.of(self.columns(self.x, drawn), drawn.polynomials, 0.0)
-        found = []
+        candidates = []
         for count in self.counts:
             features = drawn.first(count)
             for ridge in self.ridges:
                 part = whole.part(features.width, ridge)
                 residual = part.residual(part.fit(self.v), self.v)
-                found.append((features, Choice(count, bandwidth, ridge, quadratic, residual)))
-        return found
+                candidates.append((features, Choice(count, bandwidth, ridge, quadratic, residual)))
+        return candidates
 
 
 def _used(n: int) -> np.ndarray:

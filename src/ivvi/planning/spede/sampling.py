@@ -67,8 +67,7 @@ def _runner(mould: Mould) -> Any:
             a, _ = greedy.best(x, h, features, w, features.of_states(x) @ guide, NEWTON_STEPS)
             x_next = problem.model.next_state(greedy.mean(x, a), e)
             gained = problem.discount**h * alive * problem.reward(x, a, x_next, h)
-            if problem.terminal is not None:
-                alive = alive * (1.0 - problem.terminal(x_next))
+            alive = alive * (1.0 - problem.ended(x, a, x_next))
             return (x_next, alive), gained
 
         begun = (x, jnp.ones(len(x)))

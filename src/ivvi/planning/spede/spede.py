@@ -94,6 +94,10 @@ class SPEDE:
 
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> SPEDERule:
         """Plan three times over: a pilot, the choice of the features, the plan itself."""
+        if problem.model.ends:
+            raise InputError(
+                "SPEDE knows no chance of an end; use the method auto or value-iteration"
+            )
         rng = np.random.default_rng(seed)
         problem = believed(problem)
         greedy = Greedy(problem, self.starts, seed)

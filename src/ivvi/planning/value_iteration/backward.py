@@ -36,19 +36,21 @@ def backward(
     steps are known without further work.
     """
     steps = problem.horizon
-    kept, before = [fit(np.zeros(n))], np.zeros(n)
+    coefficients, before = [fit(np.zeros(n))], np.zeros(n)
     for count in range(1, steps):
-        values = _checked(np.asarray(backup(kept[-1], steps - count)), count)
-        kept.append(fit(values))
-        _check_memory(kept, steps)
+        values = _checked(np.asarray(backup(coefficients[-1], steps - count)), count)
+        coefficients.append(fit(values))
+        _check_memory(coefficients, steps)
         if progress is not None:
             progress(1)
         low, high = _bounds(values - before, problem)
         before = values
         if high - low <= STEADY * _size(values) and not uses_step(problem):
             ahead = (low + high) / 2 * problem.discount ** np.arange(1, steps - count)
-            return np.array(kept[::-1]), np.r_[np.cumsum(ahead)[::-1], np.zeros(len(kept))]
-    return np.array(kept[::-1]), np.zeros(steps)
+            return np.array(coefficients[::-1]), np.r_[
+                np.cumsum(ahead)[::-1], np.zeros(len(coefficients))
+            ]
+    return np.array(coefficients[::-1]), np.zeros(steps)
 
 
 def fixed_point(
@@ -87,7 +89,7 @@ def fixed_point(
 def _bounds(change: np.ndarray, problem: Problem) -> tuple[float, float]:
     """Smallest and largest change; around zero where episodes end and constants do not pass."""
     low, high = float(change.min()), float(change.max())
-    return (low, high) if problem.terminal is None else (min(low, 0.0), max(high, 0.0))
+    return (low, high) if not problem.can_end else (min(low, 0.0), max(high, 0.0))
 
 
 def _size(values: np.ndarray) -> float:
@@ -103,9 +105,9 @@ def _checked(values: np.ndarray, count: int) -> np.ndarray:
     return values
 
 
-def _check_memory(kept: list[np.ndarray], steps: int) -> None:
-    if len(kept) * len(kept[0]) > MOST_NUMBERS:
+def _check_memory(coefficients: list[np.ndarray], steps: int) -> None:
+    if len(coefficients) * len(coefficients[0]) > MOST_NUMBERS:
         raise InputError(
-            f"the values of {len(kept)} of {steps} steps fill {MOST_NUMBERS >> 27} GiB and still "
-            "change; expected fewer points, a shorter horizon or a stationary plan"
+            f"the values of {len(coefficients)} of {steps} steps fill {MOST_NUMBERS >> 27} GiB "
+            "and still change; expected fewer points, a shorter horizon or a stationary plan"
         )

@@ -136,12 +136,12 @@ def _moves(levels: tuple[tuple[float, ...], ...]) -> np.ndarray:
     """Changes of one coordinate, or of two, as shifts of the numbers of their levels, (k, d)."""
     d = len(levels)
     single = [(j, s) for j, values in enumerate(levels) for s in range(1, len(values))]
-    found = [{j: s} for j, s in single]
+    moves = [{j: s} for j, s in single]
     if d <= MOST_PAIRS:
         pairs = itertools.combinations(single, 2)
-        found += [{j: s, k: t} for (j, s), (k, t) in pairs if j != k]
-    shifts = np.zeros((len(found), d), int)
-    for row, move in zip(shifts, found, strict=True):
+        moves += [{j: s, k: t} for (j, s), (k, t) in pairs if j != k]
+    shifts = np.zeros((len(moves), d), int)
+    for row, move in zip(shifts, moves, strict=True):
         row[list(move)] = list(move.values())
     return shifts
 
@@ -159,9 +159,9 @@ def _climb(
         return q(states, actions.join(plans[:, 0], choices))
 
     begun = rows[:, None, list(actions.continuous)]
-    found, reached = maximise(value, begun, actions.low, actions.high, steps=steps)
+    action, reached = maximise(value, begun, actions.low, actions.high, steps=steps)
     best = jnp.argmax(reached.reshape(n, s), axis=1) + s * jnp.arange(n)
-    return actions.join(found[best, 0], choices[best]), reached[best]
+    return actions.join(action[best, 0], choices[best]), reached[best]
 
 
 def _scores(q: Values, x: Array, table: Array, width: int) -> Array:

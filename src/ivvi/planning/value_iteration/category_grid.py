@@ -166,13 +166,13 @@ class CategoryGrid:
 
 def combinations(categories: Categories, d: int) -> np.ndarray:
     """States of every combination of levels, (S, d), zero in columns that are no indicators."""
-    found = []
+    rows = []
     for picked in itertools.product(*(category.levels for category in categories)):
         state = np.zeros(d)
         for category, level in zip(categories, picked, strict=True):
             state[list(category.columns)] = level
-        found.append(state)
-    return np.array(found)
+        rows.append(state)
+    return np.array(rows)
 
 
 def other_columns(problem: Problem) -> tuple[int, ...]:

@@ -140,12 +140,12 @@ class Fitted:
     def averaged_features(self, states: np.ndarray, noise: Noise, terminal: Any) -> np.ndarray:
         """E features(m + e) while alive, around each of the states, (n, p)."""
         step = max(1, AT_ONCE // (len(noise.weights) * self.width))
-        found = []
+        blocks = []
         for i in range(0, len(states), step):
             x_next = states[i : i + step, None] + noise.offsets
             share = noise.alive(x_next, terminal)
-            found.append(np.einsum("nk,nkp->np", share, self.features(x_next)))
-        return np.concatenate(found)
+            blocks.append(np.einsum("nk,nkp->np", share, self.features(x_next)))
+        return np.concatenate(blocks)
 
 
 def sampled_states(problem: Problem, count: int, seed: int) -> np.ndarray:

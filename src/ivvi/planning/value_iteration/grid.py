@@ -63,7 +63,7 @@ class Grid:
                 f"a grid of {points} points on each of {d} axes; at most "
                 f"{int(MOST_POINTS ** (1 / d))} fit in memory"
             )
-        spread = DEVIATIONS * np.sqrt(np.diag(problem.model.noise_cov)[:d])
+        spread = DEVIATIONS * np.sqrt(np.diag(problem.model.next_cov))
         low, high = problem.support.min(axis=0), problem.support.max(axis=0)
         states = problem.support
         for _ in range(2):  # from the states themselves, and from anywhere between what they reach

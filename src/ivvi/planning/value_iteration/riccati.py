@@ -61,17 +61,17 @@ def riccati_values(
     if not is_quadratic(problem) or (bounded and not _is_regulator(problem)):
         return None
     value = QuadraticValue.zero(len(problem.model.state))
-    found = [value]
+    values = [value]
     for _ in range(MOST_STEPS if stationary else problem.horizon):
         step = RiccatiStep.of(problem, value)
         if bounded and not step.allows(problem):
             return None
         before, value = value, step.value
         if not stationary:
-            found.append(value)
+            values.append(value)
         elif _distance(before, value) <= STILL:
             return [value]
-    return None if stationary else found[:-1]
+    return None if stationary else values[:-1]
 
 
 @dataclass(frozen=True, eq=False)

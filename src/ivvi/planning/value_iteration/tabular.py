@@ -65,7 +65,7 @@ class Table:
                 f"a table of states with {d} columns and Gaussian noise was asked for; the "
                 "states must be indicators of categories, or the noise zero, or the column one"
             )
-        return cls(rows, CELLS, float(np.sqrt(problem.model.noise_cov[0, 0])))
+        return cls(rows, CELLS, float(np.sqrt(problem.model.next_cov[0, 0])))
 
     @classmethod
     def from_arrays(cls, problem: Problem, arrays: Mapping[str, np.ndarray]) -> Table:

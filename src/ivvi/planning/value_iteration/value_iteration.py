@@ -138,16 +138,18 @@ class ValueIteration:
             smooth=problem.terminal is None,
         )
         values, points, fit = self._design(problem, noise, seed)
-        kept = noise if uses_next_state(problem) else no_noise(d)
-        if len(kept.weights) > MOST_KEPT and self.nodes is None:
-            kept = Noise.of(problem.model.next_cov, "quasi", MOST_KEPT, seed)
-        backup = partial(backup_of(Mould.of(problem)), problem.numbers, values, kept, points)
-        told = backup, fit, problem, len(points)
+        reward_noise = noise if uses_next_state(problem) else no_noise(d)
+        if len(reward_noise.weights) > MOST_KEPT and self.nodes is None:
+            reward_noise = Noise.of(problem.model.next_cov, "quasi", MOST_KEPT, seed)
+        backup = partial(
+            backup_of(Mould.of(problem)), problem.numbers, values, reward_noise, points
+        )
+        context = backup, fit, problem, len(points)
         if self.stationary:
-            coefficients, shifts = fixed_point(*told, self.tolerance, progress)
+            coefficients, shifts = fixed_point(*context, self.tolerance, progress)
         else:
-            coefficients, shifts = backward(*told, progress)
-        return ValueRule(problem, values, coefficients, shifts, kept, self.value)
+            coefficients, shifts = backward(*context, progress)
+        return ValueRule(problem, values, coefficients, shifts, reward_noise, self.value)
 
     def _design(self, problem: Problem, noise: Noise, seed: int) -> tuple[Any, np.ndarray, Any]:
         """Return the value function, the states where it is computed, and how it is fitted."""
@@ -218,8 +220,8 @@ class ValueRule:
             "offsets": self.noise.offsets,
             "weights": self.noise.weights,
         }
-        told = {"value": self.values.kind, "planner": self.planner}
-        return told, arrays | self.values.arrays()
+        settings = {"value": self.values.kind, "planner": self.planner}
+        return settings, arrays | self.values.arrays()
 
     def begin(self, n: int) -> Any:
         """Nothing is remembered."""
@@ -254,8 +256,8 @@ class ValueRule:
 
     def ahead(self, m: np.ndarray, step: int) -> np.ndarray:
         """What means m (n, d_x) of the next state are worth at a step h, G_h(m), (n,)."""
-        kept, steps = len(self.coefficients), len(self.shifts)
-        c = self.coefficients[np.clip(step - (steps - kept), 0, kept - 1)]
+        n_values, steps = len(self.coefficients), len(self.shifts)
+        c = self.coefficients[np.clip(step - (steps - n_values), 0, n_values - 1)]
         with jax.enable_x64(True):
             at = min(step, steps - 1)
             return np.asarray(self.values(jnp.asarray(c), jnp.asarray(m)) + self.shifts[at])
@@ -267,8 +269,8 @@ class ValueRule:
     def _best(self, numbers: Any, x: Array, h: Array) -> tuple[Array, Array]:
         of_model, values, coefficients, shifts, noise = numbers
         problem = self.problem.with_numbers(of_model)
-        kept, steps = len(coefficients), len(shifts)
-        c = jnp.asarray(coefficients)[jnp.clip(h - (steps - kept), 0, kept - 1)]
+        n_values, steps = len(coefficients), len(shifts)
+        c = jnp.asarray(coefficients)[jnp.clip(h - (steps - n_values), 0, n_values - 1)]
         shift = jnp.asarray(shifts)[jnp.clip(h, 0, steps - 1)]
         q = action_value(problem, values, noise, c, h)
         width = width_of(values, noise)
@@ -295,7 +297,10 @@ def action_value(problem: Problem, values: Any, noise: Noise, c: Array, h: Array
 
     def q(x: Array, a: Array) -> Array:
         m = problem.model.mean(x, a)
-        return mean_reward(problem, law, x, a, m, h) + problem.discount * values(c, m)
+        ahead = problem.discount * values(c, m)
+        if problem.model.ends:
+            ahead = (1.0 - problem.model.chance_of_end(x, a)) * ahead
+        return mean_reward(problem, law, x, a, m, h) + ahead
 
     return q
 
@@ -305,10 +310,10 @@ def width_of(values: Any, noise: Noise) -> int:
     return int(values.width + noise.offsets.size)
 
 
-def _left(problem: Problem, asked: ValueIteration, seed: int) -> Noise:
+def _left(problem: Problem, method: ValueIteration, seed: int) -> Noise:
     """Return the noise of the other columns once the levels of categories are known."""
     law = problem.model.noise_law
-    settings = asked.integration, asked.nodes, seed
+    settings = method.integration, method.nodes, seed
     return Noise.of(law.factor @ law.factor.T, *settings, smooth=problem.terminal is None)
 
 

@@ -76,11 +76,11 @@ class VisitedValue:
         for count in range(self.rounds):
             rng = np.random.default_rng([seed, count])
             with jax.enable_x64(True):
-                found = self._round(problem, visited, rng)
-            returns, states, _ = trials.paths(found)
+                candidate = self._round(problem, visited, rng)
+            returns, states, _ = trials.paths(candidate)
             earned = float(np.nan_to_num(returns, nan=-np.inf).mean())
             if best is None or earned > most:
-                best, most = found, earned
+                best, most = candidate, earned
             visited = np.concatenate([visited, states], axis=1)[:, -2 * n :]
             if progress is not None:
                 progress(1)
@@ -92,15 +92,15 @@ class VisitedValue:
         visited = np.clip(visited, *np.quantile(visited, [0.001, 0.999], axis=(0, 1)))
         values = Fitted.to(visited.reshape(-1, d), 0, cosines=False)
         noise = _noise(problem, rng)
-        kept = noise if uses_next_state(problem) else no_noise(d)
+        reward_noise = noise if uses_next_state(problem) else no_noise(d)
         backup, steps = backup_of(Mould.of(problem)), min(horizon, MOST_STEPS)
         average = None if problem.terminal is not None else values.average(problem.model.next_cov)
-        c, found = np.zeros(values.width), []
+        c, coefficients = np.zeros(values.width), []
         for to_go in range(steps):
             h = horizon - 1 - to_go
-            found.append(c)
+            coefficients.append(c)
             x = _states_around(visited, h, problem, rng, self.states, values.width)
-            v = np.asarray(backup(problem.numbers, values, kept, x, c, h))
+            v = np.asarray(backup(problem.numbers, values, reward_noise, x, c, h))
             if not np.isfinite(v).all():
                 break
             F = values.features(x)
@@ -110,7 +110,7 @@ class VisitedValue:
                 c = _ridge(F, G)
             else:
                 c = average @ w
-        parts = values, np.array(found[::-1]), np.zeros(horizon), kept
+        parts = values, np.array(coefficients[::-1]), np.zeros(horizon), reward_noise
         return ValueRule(problem, *parts, "visited")
 
 

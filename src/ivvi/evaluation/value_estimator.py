@@ -49,7 +49,7 @@ class ValueEstimator:
 
     def values(self, actors: Mapping[str, Acting], planner: Any = None) -> dict[str, Amount]:
         """Return the value of each; with a `planner`, the first is planned again in each draw."""
-        found, (_, shares) = {}, self._drawn  # drawn first: it may be refused
+        amounts, (_, shares) = {}, self._drawn  # drawn first: it may be refused
         for i, (name, acting) in enumerate(actors.items()):
             first = self.in_estimate(*acting)
             rest = self._again(planner, first) if planner and i == 0 else self._in_draws(*acting)
@@ -57,8 +57,8 @@ class ValueEstimator:
             if planner and i == 0:  # the estimate was as optimistic as the draws say
                 estimate += float(np.median((rest - first[: self.rollouts.count]).mean(axis=1)))
             error = float(first.std() / np.sqrt(first.size))
-            found[name] = Amount(estimate, drawn, self.level, error)
-        return found
+            amounts[name] = Amount(estimate, drawn, self.level, error)
+        return amounts
 
     @cached_property
     def _task(self) -> Task:
@@ -97,15 +97,15 @@ class ValueEstimator:
         self, planner: Any, both: tuple[ModelDraws, ModelDraws]
     ) -> tuple[np.ndarray, np.ndarray]:
         """Plan and simulate draw after draw, for planners that cannot be traced."""
-        found: list[list[np.ndarray]] = [[], []]
+        collected: list[list[np.ndarray]] = [[], []]
         few = self.rollouts.few
         alone = Episodes(few.starts[:1], few.numbers[:1], few.seed)
         for b, W in enumerate(self.models.W):
             again = self.problem.with_weights(W)
             acting = Fixed.of(planner.solve(again))
-            for models, kept in zip(both, found, strict=True):
+            for models, values in zip(both, collected, strict=True):
                 some = models.rows(slice(b, b + 1))
-                kept.append(returns(self._task, *acting, some, alone)[0])
+                values.append(returns(self._task, *acting, some, alone)[0])
             if self.progress:
                 self.progress(1)
-        return np.array(found[0]), np.array(found[1])
+        return np.array(collected[0]), np.array(collected[1])

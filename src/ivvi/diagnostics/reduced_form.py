@@ -1,0 +1,100 @@
+"""The reduced form: the regression of the outputs on the instruments themselves.
+
+    y = Pi psi(x, z) + noise,   Pi = C B^-1
+
+It needs no assumption about the action. An instrument that does not move the output here has
+nothing to say about the effect of the action either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ivvi.estimators.covariance.covariance import sandwich
+from ivvi.estimators.covariance.score_rows import Score
+from ivvi.estimators.covariance.scores import Scored
+from ivvi.estimators.covariance.standard_errors import Resolved
+from ivvi.estimators.whitening import whiten
+from ivvi.features.design import Floats
+from ivvi.moments import Moments
+
+FREE = 1e-6
+"""Share of a feature that lies among collinear directions from which on it is not identified."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReducedForm:
+    """Coefficients of psi.
+
+    Attributes
+    ----------
+    names
+        Features of psi, (d_psi,).
+    excluded
+        Those of them that phi does not have: the instruments.
+    W, se
+        Coefficients and standard errors, (d_y, d_psi); NaN where psi is collinear.
+    """
+
+    names: tuple[str, ...]
+    excluded: tuple[str, ...]
+    W: Floats
+    se: Floats
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the reduced form with JSON values, null for what is not identified."""
+        values = {
+            name: [[float(v) if np.isfinite(v) else None for v in row] for row in matrix]
+            for name, matrix in (("W", self.W), ("se", self.se))
+        }
+        return {"psi": list(self.names), "instruments": list(self.excluded), **values}
+
+
+def reduced_form_score(moments: Moments) -> Score | None:
+    """Return what to add up over the rows for its variance; None if there are too few rows."""
+    space = whiten(moments)
+    if moments.n <= space.rank + moments.lost():
+        return None
+    return Score(space.residual_map(moments, _outputs(moments)), space)
+
+
+def reduced_form(moments: Moments, errors: Resolved, scored: Scored | None) -> ReducedForm | None:
+    """Regress y on psi, with the standard errors asked for; None if there are too few rows."""
+    design, space, n = moments.design, whiten(moments), moments.n
+    if n <= space.rank + moments.lost():
+        return None
+    M, select = space.of_psi(design), _outputs(moments)
+    means = space.means(moments, select)
+    if scored is None:
+        R = space.residual_map(moments, select)
+        noise = np.diag(R @ moments.second @ R.T).clip(min=0)
+        few = n / (n - space.rank - moments.lost()) if errors.wanted.debiased else 1.0
+        blocks = few * noise[:, None, None] * (M @ M.T) / n
+    else:
+        omega = scored.blocks(space.rank if errors.debiased else None)
+        blocks, _ = sandwich(M, omega, None, n)
+    variance = np.diagonal(blocks, axis1=1, axis2=2)
+    se = np.sqrt(np.where(variance >= 0, variance, np.nan))
+    se[:, _free(moments, M)] = np.nan
+    shared = {design.names[c] for c in design.shared}
+    excluded = tuple(name for name in design.psi_names if name not in shared)
+    return ReducedForm(design.psi_names, excluded, means @ M.T, se)
+
+
+def _outputs(moments: Moments) -> Floats:
+    """Select y from the rows v, (d_y, p)."""
+    selected: Floats = np.eye(moments.design.width)[list(moments.design.y_columns)]
+    return selected
+
+
+def _free(moments: Moments, M: Floats) -> Any:
+    """Tell which coefficients collinear features of psi leave open, (d_psi,)."""
+    psi = list(moments.design.psi_columns)
+    spread = np.sqrt(np.diag(moments.second)[psi])
+    scaled = M * np.where(spread > 0, spread, 1.0)[:, None]
+    left, size, _ = np.linalg.svd(scaled, full_matrices=False)
+    span = left[:, size > FREE * size[0]]
+    return 1 - np.sum(span**2, axis=1) > FREE

@@ -1,0 +1,70 @@
+"""A picture of a policy: its actions along the states that they answer most."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ivvi._io.plotting import IV, check_figure, finished, make_axes
+from ivvi.errors import InputError
+
+if TYPE_CHECKING:
+    from ivvi.planning.policy import Policy
+
+MOST = 6
+"""Curves that are drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionCurve:
+    """One action along one state (m,), the other states at their medians.
+
+    `limits` are the lowest and highest values of the action over the curves of that action.
+    """
+
+    action: str
+    state: str
+    x: np.ndarray
+    a: np.ndarray
+    limits: tuple[float, float]
+
+
+def action_curves(policy: Policy, sample: np.ndarray) -> list[ActionCurve]:
+    """Follow each action along the states that move it most, from their 5% to 95% quantile."""
+    model = policy.problem.model
+    low, middle, high = np.quantile(sample, (0.05, 0.5, 0.95), axis=0)
+    grid, along = np.linspace(0, 1, 41), []
+    for k, name in enumerate(model.state):
+        x = np.tile(middle, (len(grid), 1))
+        x[:, k] = low[k] + grid * (high[k] - low[k])
+        along.append((name, x[:, k], policy(x)))
+    each, curves = max(1, MOST // len(model.action)), []
+    for j, action in enumerate(model.action[:MOST]):
+        own = sorted(
+            ((name, x, a[:, j]) for name, x, a in along), key=lambda one: -float(np.ptp(one[2]))
+        )[:each]
+        limits = float(min(a.min() for *_, a in own)), float(max(a.max() for *_, a in own))
+        curves += [ActionCurve(action, *one, limits) for one in own]
+    return curves
+
+
+def plot_policy(policy: Policy, path: str | os.PathLike[str] | None, *, force: bool) -> Any:
+    """Draw the curves, each state on an axis of its own."""
+    check_figure(path, force=force)
+    sample = policy.problem.model.states
+    if not len(sample):
+        raise InputError("the model of this policy keeps no states of the log to draw it along")
+    curves = action_curves(policy, sample)
+    columns = min(3, len(curves))
+    figure, axes = make_axes(-(-len(curves) // columns), columns)
+    for ax, curve in zip(axes.ravel(), curves, strict=False):
+        room = 0.08 * (curve.limits[1] - curve.limits[0]) or 0.5
+        ax.plot(curve.x, curve.a, color=IV, lw=2)
+        ax.set(xlabel=curve.state, ylabel=curve.action)
+        ax.set_ylim(curve.limits[0] - room, curve.limits[1] + room)
+    for ax in axes.ravel()[len(curves) :]:
+        ax.set_visible(False)
+    return finished(figure, path, force=force)
