@@ -33,7 +33,7 @@ INSIDE = {
 def api_reference() -> str:
     """Return the page: the verbs, the other public names by module, and those of packages."""
     verbs = [getattr(ivvi, name) for name in VERBS]
-    parts = [HEAD, "## Verbs\n", *(_entry(found) for found in verbs)]
+    parts = [HEAD, "## Verbs\n", _overview(), *(_entry(found) for found in verbs)]
     done = {id(found) for found in verbs}
     for module, names in sorted(_public().items(), key=lambda item: _place(item[0])):
         others = [found for name in names if id(found := getattr(ivvi, name)) not in done]
@@ -44,6 +44,17 @@ def api_reference() -> str:
         package = importlib.import_module(module)
         parts += [f"### {module}\n", *(_entry(getattr(package, name)) for name in names)]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _overview() -> str:
+    """Return a table of the verbs: what is typed, and what it does in one line."""
+    rows = ["| verb | what it does |", "|---|---|"]
+    for name in VERBS:
+        verb = getattr(ivvi, name)
+        lead = (verb.__doc__ or "").strip().splitlines()[0]
+        target = f"{verb.__module__}.{verb.__name__}"
+        rows.append(f"| [`ivvi.{name}`][{target}] | {lead} |")
+    return "\n".join(rows) + "\n"
 
 
 def _public() -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""The causal graphs of docs/assumptions.md: what wrote the log, and what a policy changes."""
+"""The causal graphs of docs/instrument.md: what wrote the log, and what a policy changes."""
 
 from __future__ import annotations
 
