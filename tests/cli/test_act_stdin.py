@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+import ivvi
 from helpers import assert_refused, run
 from ivvi import load_policy, plan
 from ivvi.planning.serving import serve
@@ -15,13 +16,13 @@ from ivvi.planning.serving import serve
 BAD = {
     "{": "not JSON",
     "[1, 2]": "not a JSON object",
-    '{"state": [1]}': "a state has 1 numbers; expected 2 (x0, x1)",
+    '{"state": [1]}': "a state has 1 values; expected 2 (x0, x1)",
     '{"state": [1, NaN]}': "NaN is not a finite number",
     '{"state": [1, 1e400]}': "x1 of a state is 'inf'",
     '{"state": [1, "2"]}': "x1 of a state is '2'",
     '{"state": [1, true]}': "x1 of a state is 'True'",
     '{"state": {"x0": 1, "y": 2}}': "a state has x0, y; expected x0, x1",
-    '{"state": 1}': "a state is a list of numbers",
+    '{"state": 1}': "a state is a list of values",
     '{"states": []}': "states is not a list",
     '{"state": [1, 2], "states": [[1, 2]]}': "either state or states",
     '{"state": [1, 2], "step": 5}': "the plan has the steps 0 to 4",
@@ -49,6 +50,28 @@ def test_bad_lines_are_answered_with_one_sentence(policy):
         assert "\n" not in answer["error"]
     assert last["id"] == [3]
     assert len(last["action"]) == 1
+
+
+def test_categories_are_asked_and_answered_by_their_levels():
+    rng = np.random.default_rng(0)
+    n = 4000
+    ward, z, e = rng.choice(["ICU", "home"], n), rng.integers(0, 2, n), rng.normal(size=n)
+    drug = np.where(2 * z + e > 1, "high", "low")
+    cost = 1.0 * (ward == "ICU") + np.where(ward == "ICU", -2.0, 2.0) * (drug == "high") + e
+    rows = {"ward": ward, "drug": drug, "z": z, "cost": cost}
+    log = ivvi.read_logs(rows, state="ward", action="drug", instrument="z", next_state="cost")
+    fit = ivvi.fit(log, "linear:cross")
+    policy = plan(fit, lambda x, a, y: -y[:, 0], horizon=1)
+    lines = [
+        '{"states": [["ICU"], {"ward": "home"}]}',
+        '{"state": {"ward": "roof"}}',
+        '{"state": [3.5]}',
+    ]
+    many, unknown, _ = map(json.loads, serve(policy, lines))
+    assert [one["drug"] for one in many["decisions"]] == ["high", "low"]
+    assert "'roof', which is none of the levels ICU, home" in unknown["error"]
+    (answer,) = serve(policy, lines[1:2], unseen="ICU")
+    assert json.loads(answer)["decision"] == {"drug": "high"}
 
 
 @pytest.mark.parametrize("count", [1, 5, 8, 9, 130])

@@ -269,6 +269,7 @@ def drifting(key, x, history):
 WORLDS = {
     "global": {"scope": "episode"},
     "drifting": {"instrument": drifting},
+    "resuming": {"resume": lambda key, last: last + 1.0},
 }
 
 
@@ -294,6 +295,15 @@ def test_global_instrument_is_constant_within_episodes(my_logs):
     z = my_logs["global"].to_batch().z.reshape(50, 40)
     assert (z == z[:, :1]).all()
     assert len(np.unique(z[:, 0])) == 50
+
+
+def test_episodes_that_begin_where_the_last_one_ended(my_logs, monkeypatch):
+    batch = my_logs["resuming"].to_batch()
+    first, last = batch.x.reshape(50, 40)[:, 0], batch.y.reshape(50, 40, -1)[:, -1, 0]
+    np.testing.assert_allclose(first[1:], last[:-1] + 1.0)
+    monkeypatch.setattr(env_module, "ROWS_AT_ONCE", 7 * 40)
+    again = ConfoundedEnv(my_world(**WORLDS["resuming"])).collect(seed=1)
+    np.testing.assert_allclose(again.to_batch().x, batch.x)
 
 
 def test_instrument_with_a_memory(my_logs):

@@ -58,7 +58,7 @@ def act(  # noqa: PLR0913
     if (state is not None) + (states is not None) + stdin != 1:
         raise InputError("give one of --state, --states and --stdin")
     if stdin:
-        _serve(policy, trusted(trust), given=[out, model, json, step or None])
+        _serve(policy, trusted(trust), unseen, given=[out, model, json, step or None])
         return
     if out is not None:
         if out.suffix not in ENDINGS:
@@ -100,7 +100,7 @@ def act(  # noqa: PLR0913
     emit_json(facts, json, force=force)
 
 
-def _serve(folder: Path, trust: tuple[str, ...], given: list[Any]) -> None:
+def _serve(folder: Path, trust: tuple[str, ...], unseen: str | None, given: list[Any]) -> None:
     """Answer lines of standard input on standard output until it ends."""
     if any(option is not None for option in given):
         raise InputError("--stdin goes without --out, --model, --step and --json")
@@ -108,7 +108,7 @@ def _serve(folder: Path, trust: tuple[str, ...], given: list[Any]) -> None:
     from ivvi.planning.serving import serve
 
     sys.stdin.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
-    for answer in serve(load_policy(folder, trust=trust), sys.stdin):
+    for answer in serve(load_policy(folder, trust=trust), sys.stdin, unseen=unseen):
         print(answer, flush=True)
 
 

@@ -1,8 +1,9 @@
 """Decisions one line at a time: JSON in, JSON out, for programs that ask again and again.
 
-A line is an object with ``state``, numbers in the order of the columns or by their names, or with
-``states``, a list of them; ``step`` is the step of the episode (0 unless given), ``id`` comes back
-as it is. The answer has ``action`` or ``actions``; what cannot be answered has ``error``, one
+A line is an object with ``state``, values in the order of the log's columns or by their names, or
+with ``states``, a list of them; ``step`` is the step of the episode (0 unless given), ``id`` comes
+back as it is. The answer has ``action`` or ``actions``, and where the log's actions are categories
+also ``decision`` or ``decisions``, by column and level; what cannot be answered has ``error``, one
 sentence. States are padded to a few sizes, whose programs are compiled once.
 """
 
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
 from ivvi.planning.policy import Policy
 
@@ -23,7 +25,7 @@ LONGEST_LINE = 1 << 20
 """Letters of a line; a longer one is refused without being read as JSON."""
 
 
-def serve(policy: Policy, lines: Iterable[str]) -> Iterator[str]:
+def serve(policy: Policy, lines: Iterable[str], *, unseen: str | None = None) -> Iterator[str]:
     """Yield an answer to each line; bad lines are answered too, and blank ones are not.
 
     Parameters
@@ -32,6 +34,8 @@ def serve(policy: Policy, lines: Iterable[str]) -> Iterator[str]:
         A policy that was planned or loaded.
     lines
         Lines of JSON, such as ``{"state": [0.5, 1.0], "step": 3, "id": 7}``.
+    unseen
+        Level that stands for levels the log does not have; they are refused without it.
 
     Examples
     --------
@@ -43,21 +47,21 @@ def serve(policy: Policy, lines: Iterable[str]) -> Iterator[str]:
     >>> sorted(json.loads(next(answers)))
     ['action', 'id']
     >>> json.loads(next(answers))["error"]
-    'a state has 1 numbers; expected 2 (x0, x1)'
+    'a state has 1 values; expected 2 (x0, x1)'
     """
     _decide(policy, np.zeros((1, len(policy.problem.model.state))), 0)
     for line in lines:
         if line.strip():
-            yield _answer(policy, line)
+            yield _answer(policy, line, unseen)
 
 
-def _answer(policy: Policy, line: str) -> str:
+def _answer(policy: Policy, line: str, unseen: str | None) -> str:
     reply: dict[str, Any] = {}
     try:
         asked = _parsed(line)
         if "id" in asked:
             reply["id"] = asked["id"]
-        reply |= _decided(policy, asked)
+        reply |= _decided(policy, asked, unseen)
     except InputError as error:
         reply["error"] = " ".join(str(error).split())
     return json.dumps(reply, allow_nan=False)
@@ -83,36 +87,55 @@ def _refuse_constant(word: str) -> None:
     raise ValueError(f"{word} is not a finite number")
 
 
-def _decided(policy: Policy, asked: dict[str, Any]) -> dict[str, Any]:
-    names, step = policy.problem.model.state, asked.get("step", 0)
+def _decided(policy: Policy, asked: dict[str, Any], unseen: str | None) -> dict[str, Any]:
+    model, step = policy.problem.model, asked.get("step", 0)
     horizon = policy.problem.horizon
     if type(step) is not int or not 0 <= step < horizon:
         raise InputError(f"the step is {step!r}; the plan has the steps 0 to {horizon - 1}")
-    if "state" in asked:
-        return {"action": _decide(policy, np.array([_state(asked["state"], names)]), step)[0]}
-    states = asked["states"]
+    states = [asked["state"]] if "state" in asked else asked["states"]
     if not isinstance(states, list) or not states:
         raise InputError("states is not a list of states")
-    return {"actions": _decide(policy, np.array([_state(s, names) for s in states]), step)}
+    rows = [_values(values, model.raw_state) for values in states]
+    actions = _decide(policy, _numbers(model, rows, unseen), step)
+    reply: dict[str, Any] = {"actions": actions}
+    if (columns := model.decode_actions(np.array(actions))).keys() != set(model.action):
+        reply["decisions"] = [
+            dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+        ]
+    if "states" in asked:
+        return reply
+    return {word.removesuffix("s"): answers[0] for word, answers in reply.items()}
 
 
-def _state(values: Any, names: tuple[str, ...]) -> list[float]:
-    """Return the numbers of a state, given in order or by name."""
+def _values(values: Any, names: tuple[str, ...]) -> list[Any]:
+    """Return the values of a state in the order of the log's columns."""
     if isinstance(values, dict):
         if set(values) != set(names):
             listed = ", ".join(map(str, values))
             raise InputError(f"a state has {listed or 'nothing'}; expected {', '.join(names)}")
-        values = [values[name] for name in names]
+        return [values[name] for name in names]
     if not isinstance(values, list):
-        raise InputError("a state is a list of numbers, or an object with a number for each column")
+        raise InputError("a state is a list of values, or an object with a value for each column")
     if len(values) != len(names):
         raise InputError(
-            f"a state has {len(values)} numbers; expected {len(names)} ({', '.join(names)})"
+            f"a state has {len(values)} values; expected {len(names)} ({', '.join(names)})"
         )
-    for name, value in zip(names, values, strict=True):
-        if type(value) not in (int, float) or not abs(value) < 1e300:
-            raise InputError(f"{name} of a state is {str(value)[:40]!r}; expected a finite number")
-    return [float(value) for value in values]
+    return values
+
+
+def _numbers(model: Dynamics, rows: list[list[Any]], unseen: str | None) -> np.ndarray:
+    """Return states (n, d_x); categories are coded as the log's were."""
+    names, coded = model.raw_state, {category.column for category in model.coded}
+    for row in rows:
+        for name, value in zip(names, row, strict=True):
+            kinds = (int, float, str, bool) if name in coded else (int, float)
+            if type(value) not in kinds or (type(value) is not str and not abs(value) < 1e300):
+                expected = "a level" if name in coded else "a finite number"
+                raise InputError(f"{name} of a state is {str(value)[:40]!r}; expected {expected}")
+    if not coded:
+        return np.array(rows, dtype=np.float64)
+    columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    return model.encode_states(columns, "a state", unseen)
 
 
 def _decide(policy: Policy, states: np.ndarray, step: int) -> list[list[float]]:

@@ -95,15 +95,18 @@ class ConfoundedEnv(SimulatedEnv):
         horizon = _positive("horizon", self.world.horizon if horizon is None else horizon)
         check_seed(seed)
         at_once = max(1, ROWS_AT_ONCE // horizon)
+        last = np.full(self.world.d_x, np.nan)
         for first in range(0, episodes, at_once):
             numbers = np.arange(first, min(first + at_once, episodes))
-            yield self._block(numbers, horizon, seed)
+            with jax.enable_x64(True):
+                logged = self._observe(horizon)(jax.random.key(seed), jnp.asarray(numbers), last)
+                arrays = [np.asarray(part) for part in logged]
+            last = arrays[-1][-1, -1]
+            yield self._block(numbers, horizon, arrays)
 
-    def _block(self, numbers: np.ndarray, horizon: int, seed: int) -> pa.RecordBatch:
-        """Simulate the episodes with these numbers."""
-        with jax.enable_x64(True):
-            logged = self._observe(horizon)(jax.random.key(seed), jnp.asarray(numbers))
-            x, a, z, r, x_next = (np.asarray(part) for part in logged)
+    def _block(self, numbers: np.ndarray, horizon: int, logged: list[np.ndarray]) -> pa.RecordBatch:
+        """Make rows of the episodes with these numbers, arrays (episodes, horizon, d)."""
+        x, a, z, r, x_next = logged
         columns: dict[str, np.ndarray] = {
             "episode": np.repeat(numbers, horizon),
             "step": np.tile(np.arange(horizon), len(numbers)),
@@ -113,11 +116,21 @@ class ConfoundedEnv(SimulatedEnv):
         columns |= {"reward": r.ravel(), **_columns("next_x", x_next)}
         return pa.RecordBatch.from_pydict(columns, metadata={SOURCE_KEY: self.source})
 
-    def _compile_observe(self, horizon: int) -> Callable[[Any, Any], tuple[Any, ...]]:
+    def _compile_observe(self, horizon: int) -> Callable[[Any, Any, Any], tuple[Any, ...]]:
+        """Compile (key, numbers of episodes, last state before them) -> their rows."""
         episode = partial(self.world.observe, horizon=horizon)
-        return jax.jit(  # type: ignore[no-any-return]
-            lambda key, numbers: jax.vmap(lambda i: episode(jax.random.fold_in(key, i)))(numbers)
-        )
+
+        def at_once(key: Any, numbers: Any, last: Any) -> Any:
+            return jax.vmap(lambda i: episode(jax.random.fold_in(key, i)))(numbers)
+
+        def in_turn(key: Any, numbers: Any, last: Any) -> Any:
+            def following(last: Any, i: Any) -> tuple[Any, Any]:
+                logged = episode(jax.random.fold_in(key, i), last=last)
+                return logged[-1][-1], logged
+
+            return jax.lax.scan(following, last, numbers)[1]
+
+        return jax.jit(at_once if self.world.resume is None else in_turn)  # type: ignore[no-any-return]
 
 
 def _columns(name: str, values: np.ndarray) -> dict[str, np.ndarray]:

@@ -57,6 +57,10 @@ class World:
         r(x, a), a scalar, or a reward of `ivvi.rewards`, which planners know better.
     initial
         Draws x_0 from a key.
+    resume
+        Draws x_0 of a logged episode from (key, last state of the episode before): the paper's
+        dependence between episodes, which leaves the moment condition as it is. None where
+        every episode begins by `initial`; the first one always does.
     confounder
         Draws e from a key.
     instrument
@@ -105,6 +109,7 @@ class World:
     lasting: Callable[[Array], Array] | None = None
     direct: Callable[[Array], Array] | None = None
     done: Callable[[Array], Array] | None = None
+    resume: Callable[[Array, Array], Array] | None = None
     horizon: int = 100
     episodes: int = 100
     W_star: np.ndarray | None = None
@@ -128,6 +133,7 @@ class World:
             history = z if self.history is None else jnp.asarray(self.history)
             calls: tuple[tuple[str, tuple[Any, ...], tuple[int, ...]], ...] = (
                 ("initial", (key,), state),
+                ("resume", (key, x), state),
                 ("confounder", (key,), state),
                 ("noise", (key,), state),
                 ("lasting", (key,), state),
@@ -152,10 +158,16 @@ class World:
             raise InputError(f"the action space {self.actions} has no vector shape")
         return int(shape[0])
 
-    def observe(self, key: Array, horizon: int) -> tuple[Array, ...]:
-        """Let the behaviour policy act for one episode; returns x, a, z, r, x' by step."""
+    def observe(self, key: Array, horizon: int, last: Array = None) -> tuple[Array, ...]:
+        """Let the behaviour policy act for one episode; returns x, a, z, r, x' by step.
+
+        `last` is the last state of the episode before, NaN where there is none; it matters to
+        worlds that `resume`.
+        """
         start, scope, steps = jax.random.split(key, 3)
         x0 = self.initial(start)
+        if self.resume is not None and last is not None:
+            x0 = jnp.where(jnp.isnan(last), x0, self.resume(start, last))
         history0 = jnp.zeros(self.d_z) if self.history is None else jnp.asarray(self.history)
         fixed = self.instrument(scope, x0, history0) if self.scope == "episode" else None
         lasting = self.lasting_part(key)
