@@ -1,8 +1,8 @@
 """The page on the reproduction, made from the records and a template.
 
-Run it with ``python -m ivvi_reproduction.docs_page``: every number of docs/reproduction.md
-comes from ``reproduction/results/records.parquet``, what is said about how the paper is read
-from docs/templates/reproduction.md.
+Run it with ``python -m ivvi_reproduction.docs_page``: the tables, captions and cells of
+docs/reproduction.md come from ``reproduction/results/records.parquet``, what is said about how the
+paper is read, and what the other studies printed, from docs/templates/reproduction.md.
 """
 
 from __future__ import annotations

@@ -53,7 +53,8 @@ class Panels:
             "iteration t",
             f"|W_t - {target}|",
             curves,
-            f"Distance of the iterates of the authors' loop from {target}",
+            f"Distance of the iterates of the authors' loop from {target}, "
+            "geometric mean over logs",
             "The authors' loop, a step a batch; geometric mean and 95% band over logs.",
             logarithmic=True,
         )
@@ -77,7 +78,8 @@ class Panels:
             "percent of the episode",
             "regret so far",
             curves,
-            f"Regret summed up to each point of the episode, {how}",
+            f"Regret summed up to each point of the episode, {how}"
+            f"{', with least squares' if baseline else ''}",
             "Mean and 95% band over logs.",
         )
 

@@ -27,8 +27,9 @@ NOTES = {
     "regret": (
         "Return of planning with the true dynamics minus return of planning with the estimate, by "
         "the same planner in the same evaluation noise; mean over logs, ± half of a 95% interval "
-        "(Student's t over logs). *As the paper* and *their estimate* share a planner, *best* has "
-        "another one. Of logs whose descent diverged there is no policy."
+        "(Student's t over logs); what the paper's ± is, it does not say. *As the paper* and "
+        "*their estimate* share a planner, *best* has another one (on MovieLens the same). Of logs "
+        "whose descent diverged there is no policy."
     ),
     "estimates": (
         "Frobenius norms, means over logs; sd over logs. *Theirs* are the matrices that the "
@@ -38,7 +39,7 @@ NOTES = {
     "seconds": "CPU seconds of the estimation phase, without simulation and compilation.",
     "strength": (
         "Off by: distance from the interval that rounds to the paper's digits, in standard "
-        "deviations over logs."
+        "deviations over logs, which two logs give only roughly."
     ),
 }
 
