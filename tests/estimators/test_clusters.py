@@ -116,6 +116,53 @@ def test_dask_and_checkpoints_decide_alike(tmp_path):
     np.testing.assert_allclose(resumed.estimate.freedoms, whole.estimate.freedoms, rtol=1e-6)
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_clusters_that_the_instrument_never_moved_do_not_count(kept, monkeypatch):
+    """A programme in three of forty wards, errors independent: three clusters tell its effect."""
+    if not kept:  # as where clusters are too many for their moments to be held
+        monkeypatch.setattr("ivvi.moments.accumulate.FEW_BYTES", 0)
+    rng = np.random.default_rng(0)
+    ward, visit = np.repeat(np.arange(40), 10), np.tile(np.arange(10), 40)
+    z = 1.0 * (ward < 3) * (kept is False or visit >= 5)
+    e = rng.normal(size=400)
+    a = 2 * z + 0.5 * e + rng.normal(size=400)
+    columns = {"episode": ward, "step": visit, "a": a, "z": z, "y": a + e}
+    log = ivvi.read_logs(columns, action="a", instrument="z", next_state="y")
+    with pytest.warns(IvviWarning, match="40 clusters by 'episode' count for 3"):
+        fit = ivvi.estimate(log)
+    assert fit.estimate.freedoms[0, 1] < 3
+
+
+@pytest.mark.parametrize("kind", ["cr2", "wild"])
+def test_few_cluster_corrections_go_on_from_a_checkpoint(kind, tmp_path):
+    """A cluster column in no order; the second run finds some of the first one's work done."""
+    columns = panel(stores=30, weeks=40, shared=False)
+    columns["ward"] = np.array([f"w{i}" for i in (7 * columns["episode"]) % 11])
+    path = write_table(columns, tmp_path / "log.parquet", row_group_size=250)
+    errors = ivvi.StandardErrors(kind, "ward", draws=199)
+    whole = ivvi.estimate(ivvi.read_logs(path, **RIVAL), se=errors)
+    checkpoint = ivvi.Checkpoint(tmp_path / "state", every=0)
+    offer, left = checkpoint.offer, [2]
+
+    def interrupted(name, state, *, now=False):
+        offer(name, state, now=now)
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+
+    checkpoint.offer = interrupted
+    log = ivvi.read_logs(path, **RIVAL)
+    with pytest.raises(KeyboardInterrupt):
+        ivvi.estimate(log, se=errors, checkpoint=checkpoint)
+    fit = ivvi.estimate(log, se=errors, checkpoint=ivvi.Checkpoint(tmp_path / "state"))
+    np.testing.assert_allclose(fit.se, whole.se, rtol=1e-8)
+    np.testing.assert_allclose(fit.estimate.freedoms, whole.estimate.freedoms, rtol=1e-6)
+    assert fit.to_json()["clusters"] == {"ward": 11}
+    if kind == "wild":
+        one, two = (f.inference.wild["next_x0", "a0"].interval for f in (fit, whole))
+        np.testing.assert_allclose(one, two, rtol=1e-6)
+
+
 def test_a_stream_says_that_it_cannot_cluster_by_step(tmp_path):
     stream = ivvi.Stream(**RIVAL).partial_fit(panel())
     stream.save(tmp_path / "stream")

@@ -42,6 +42,50 @@ def test_a_log_without_confounding_is_called_so():
     assert any(one["Confounding"].startswith("None was found") for one in asked)
 
 
+def test_the_interval_of_the_headline_is_the_one_that_is_recommended():
+    """F of about 50: the tF interval is wider than Wald's, and the one to report."""
+    fit = ivvi.fit(log_of(strength=0.25, confounded=2.0, seed=1, n=4000))
+    assert fit.diagnostics.verdict.recommended == "robust"
+    robust = fit.robust_intervals.get("y", "a")
+    low, high = robust.ends
+    assert f"[{low:.3g}, {high:.3g}]" in words(fit)["Confounding"]
+    row = next(row for row in fit.records() if row["feature"] == "a")
+    assert (row["robust_low"], row["robust_high"]) == robust.ends
+    assert row["robust_low"] < row["low"] < row["high"] < row["robust_high"]
+
+
+def test_regression_is_not_contradicted_by_an_interval_that_holds_it():
+    """Wald's interval leaves regression out, the wider one that is recommended does not."""
+    found = [ivvi.fit(log_of(strength=0.13, confounded=0.6, seed=s)) for s in range(12)]
+    told = [words(fit)["Confounding"] for fit in found]
+    for fit, said in zip(found, told, strict=True):
+        low, high = fit.robust_intervals.get("y", "a").ends
+        holds = low <= fit.baseline.W[0, 2] <= high
+        assert not (holds and said.startswith("It ")) or fit.diagnostics.verdict.word == "strong"
+    assert any(said.startswith("Not certain: one more a changes y by") for said in told)
+
+
+def test_the_wild_bootstrap_is_recommended_where_it_was_asked_for():
+    log = ivvi.make_env("linear", dim=1).collect(episodes=15, horizon=40, seed=1)
+    fit = ivvi.fit(log, se=ivvi.StandardErrors("wild", draws=199))
+    low, high = fit.inference.wild["next_x0", "a0"].interval
+    assert fit.to_json()["recommended"] == "wild"
+    assert f"[{low:.3g}, {high:.3g}]" in words(fit)["Confounding"]
+    assert "recommended       the intervals of the wild bootstrap" in fit.summary()
+
+
+def test_confounding_without_other_noise_is_certain_and_not_absent():
+    """The first stage's residual is the confounder itself: nothing is left to test with."""
+    rng = np.random.default_rng(0)
+    z, e = rng.normal(size=(2, 500))
+    table = {"a": z + e, "z": z, "y": e - z}
+    log = ivvi.read_logs(table, action="a", instrument="z", next_state="y")
+    d = ivvi.diagnose(log)
+    for name in ("wu_hausman", "robust_wu_hausman"):
+        assert d.by_output[name][0].p_value < 1e-6
+    assert words(d)["Confounding"].startswith("Yes")
+
+
 @pytest.mark.filterwarnings("ignore:weak instruments")
 def test_a_weak_instrument_forbids_to_plan():
     fit = ivvi.fit(log_of(strength=0.01))

@@ -163,6 +163,29 @@ def test_dummies_for_the_years_and_exogenous_states(exogenous):
     np.testing.assert_allclose(fit.W[0, 1:], slopes, rtol=1e-6)
     assert np.abs((fit.W[0] - TRUTH) / fit.se[0]).max() < 4
     assert fit.estimate.design.phi_names == ("1", *STATES, "a")
+    assert fit.estimate.freedoms.shape == fit.W.shape
+    assert "[95%    conf.]" in fit.summary()
+
+
+@pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
+def test_degrees_of_freedom_stay_with_their_coefficients():
+    """Exogenous features come first among the differences, and a state's cluster counts differ."""
+    rows = panel(2, firms=60)
+    rows["w"] = rows["w"] * (1 + 30 * (rows["firm"] < 2))
+    log = ivvi.read_logs(rows, state=("x", "w"), **PANEL)
+    counts = ivvi.estimate(log, difference=True, exogenous="w").estimate.W_cov.effective[0]
+    assert counts[2] < 5  # two firms have nearly all that w says
+    assert counts[1] > 5
+    assert counts[3] > 10
+
+
+@pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
+def test_a_year_that_no_transition_has_is_named_alone():
+    rows = panel(0, firms=50)
+    rows["d9"] = np.zeros(len(rows["x"]))
+    log = ivvi.read_logs(rows, state=(*STATES, "d9"), **PANEL)
+    with pytest.raises(InputError, match=r"\(d9 is 0 in every row\), .* effect of \[d9\] is free"):
+        ivvi.estimate(log, difference=True, exogenous="d*")
 
 
 @pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ivvi
-from helpers import OPTIONS, assert_refused, make_rows, run, write_table
+from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, write_table
 from ivvi.diagnostics.distributions import chi2_quantile, chi2_tails, f_quantile
 from ivvi.errors import DataError, InputError
 from ivvi.estimators import Exact
@@ -460,3 +460,27 @@ def test_tails_and_quantiles_against_scipy(freedom):
     for level in (0.05, 0.5, 0.95, 0.999):
         assert chi2_quantile(level, freedom) == pytest.approx(stats.chi2.ppf(level, freedom))
         assert f_quantile(level, freedom, 57) == pytest.approx(stats.f.ppf(level, freedom, 57))
+
+
+def test_the_only_effect_needs_no_name(tmp_path):
+    rows = make_rows(40, 10, d=1)
+    write_table(rows, tmp_path / "log.parquet")
+    log = ivvi.read_logs(tmp_path / "log.parquet", **ROLES)
+    named = ivvi.interval(log, "next_x0", "a0")
+    assert ivvi.interval(log).intervals == named.intervals
+    shown = run("interval", tmp_path / "log.parquet", *OPTIONS)
+    assert shown.code == 0, shown.err
+    assert named.label in shown.out
+
+
+def test_one_of_several_effects_must_be_named(tmp_path):
+    write_table(make_rows(40, 10), tmp_path / "log.parquet")
+    assert_refused(
+        run("interval", tmp_path / "log.parquet", *OPTIONS),
+        "no output",
+        "next_x0, next_x1",
+        "--output",
+    )
+    assert_refused(
+        run("interval", tmp_path / "log.parquet", *OPTIONS, "--output", "x0"), "a0, a1", "--feature"
+    )

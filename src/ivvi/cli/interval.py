@@ -13,13 +13,19 @@ from ivvi.errors import InputError
 
 def interval(  # noqa: PLR0913
     log: Source,
-    output: Annotated[str, typer.Option(help="Output, such as next_x0 (or x0).")],
-    feature: Annotated[
-        str, typer.Option(help="Feature, such as a0, or a combination: a0:1,a1:-0.5.")
-    ],
     *,
     columns: ColumnOptions,
     features: FeatureOptions,
+    output: Annotated[
+        str | None,
+        typer.Option(help="Output, such as next_x0 (or x0). [default: the only one]"),
+    ] = None,
+    feature: Annotated[
+        str | None,
+        typer.Option(
+            help="Feature, such as a0, or a combination: a0:1,a1:-0.5. [default: the only action]"
+        ),
+    ] = None,
     method: Annotated[
         str, typer.Option(help="ar (Anderson-Rubin) or clr (likelihood ratio).")
     ] = "ar",
@@ -39,7 +45,7 @@ def interval(  # noqa: PLR0913
     from ivvi.fitting.confidence_set import interval as confidence_set
 
     check_json_target(json, force=force)
-    combination = parse_combination(feature)
+    combination = None if feature is None else parse_combination(feature)
     phi, psi = features.both
     logs = columns.open(log)
     with progress("reading", logs.num_rows) as bar:

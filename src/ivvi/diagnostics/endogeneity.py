@@ -16,7 +16,7 @@ from ivvi.diagnostics.statistic import Statistic, quadratic
 from ivvi.estimators import Estimate, LeastSquares
 from ivvi.estimators.covariance.score_rows import Score
 from ivvi.estimators.covariance.scores import Scored
-from ivvi.estimators.estimate import RANK_TOLERANCE, Rows, exactly_fitted
+from ivvi.estimators.estimate import RANK_TOLERANCE, Rows, exactly_fitted, rounding_error
 from ivvi.estimators.whitening import Whitened, orthonormal, whiten
 from ivvi.features.design import Floats
 from ivvi.moments import Moments, remembered
@@ -89,10 +89,22 @@ def wu_hausman(moments: Moments) -> tuple[Statistic, ...] | None:
     augmented = augment(moments)
     if augmented is None:
         return None
-    q, noise = augmented.gamma.shape[1], np.diag(augmented.noise)
-    left = np.where(exactly_fitted(moments, noise), 0.0, noise)
-    values = ratio(np.sum(augmented.gamma**2, axis=1) / q, left / augmented.freedom)
+    q = augmented.gamma.shape[1]
+    values = _values(moments, augmented)
     return tuple(Statistic(float(value), (q, augmented.freedom), NULL) for value in values)
+
+
+def _values(moments: Moments, augmented: Augmented) -> Floats:
+    """Return Wu and Hausman's F of each output, (d_y,).
+
+    Zero where phi alone fits exactly. Where only phi and the residuals together do, what they
+    leave counts as the rounding error that it may be: confounding is then beyond doubt.
+    """
+    q, noise = augmented.gamma.shape[1], np.diag(augmented.noise)
+    added = np.sum(augmented.gamma**2, axis=1)
+    least = rounding_error(moments)
+    left = np.where(exactly_fitted(moments, noise + added), 0.0, np.maximum(noise, least))
+    return ratio(added / q, left / augmented.freedom)
 
 
 def joint_wu_hausman(moments: Moments) -> Statistic | None:
@@ -114,10 +126,11 @@ def robust_wu_hausman(moments: Moments, scored: Scored) -> tuple[Statistic, ...]
     q = augmented.gamma.shape[1]
     df = (q, denominator(scored, augmented.freedom))
     omega = scored.blocks(moments.n - augmented.freedom - moments.lost())
+    plain = _values(moments, augmented)
     values = (
-        0.0 if exact else moments.n * quadratic(gamma, part, "the residuals' effects") / q
-        for gamma, part, exact in zip(
-            augmented.gamma, omega, noiseless(moments, omega), strict=True
+        float(value) if exact else moments.n * quadratic(gamma, part, "the residuals' effects") / q
+        for gamma, part, exact, value in zip(
+            augmented.gamma, omega, noiseless(moments, omega), plain, strict=True
         )
     )
     return tuple(Statistic(value, df, NULL) for value in values)

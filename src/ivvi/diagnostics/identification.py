@@ -45,7 +45,7 @@ def _constants(moments: Moments) -> list[str]:
     return [
         f"{name} is {moments.mean[column]:g} in every row"
         for column, name in sorted(named.items())
-        if constant[column] and column != design.constant
+        if constant[column] and column != design.constant and name != "1"
     ]
 
 

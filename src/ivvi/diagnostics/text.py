@@ -11,6 +11,7 @@ from ivvi.diagnostics.statistic import Statistic
 WIDTH = 78
 RECOMMENDED = {
     "wald": "Wald's intervals [95% conf.]",
+    "wild": "the intervals of the wild bootstrap, not Wald's [95% conf.]",
     "robust": "the intervals that hold however weak the instrument, not Wald's [95% conf.]",
     "none": "no interval of this table; `ivvi interval` searches for the set of one effect",
 }

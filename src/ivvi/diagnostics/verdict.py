@@ -28,8 +28,9 @@ class Verdict:
 
     `word` is empty where there is nothing to judge by, and the rule says why: nothing is
     endogenous, or an action is an exact function of the instruments. `recommended` is the
-    interval of an action's effect to report, ``wald``, ``robust`` or, where Wald's is not to be
-    trusted and there is no other, ``none``.
+    interval of an action's effect to report, ``wald``, ``wild`` (in its place where the wild
+    bootstrap was asked for), ``robust`` or, where Wald's is not to be trusted and there is no
+    other, ``none``.
     """
 
     word: str

@@ -312,9 +312,15 @@ def exactly_fitted(moments: Moments, variance: Floats) -> NDArray[np.bool_]:
     Such an output, an age that grows by one, has no noise to test anything with.
     """
     y = list(moments.design.y_columns)
-    total = np.diag(moments.scatter)[y] / moments.weight
-    exact: NDArray[np.bool_] = (variance <= EXACT * total) | is_constant(moments)[y]
+    exact: NDArray[np.bool_] = (variance <= rounding_error(moments)) | is_constant(moments)[y]
     return exact
+
+
+def rounding_error(moments: Moments) -> Floats:
+    """Return the variance of each output, (d_y,), that may be rounding error of the moments."""
+    y = list(moments.design.y_columns)
+    least: Floats = EXACT * np.diag(moments.scatter)[y] / moments.weight
+    return least
 
 
 def distance_in_se(W: Floats, exact: Estimate) -> float:

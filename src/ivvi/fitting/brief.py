@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,7 @@ from ivvi._io.brief import Brief
 from ivvi.diagnostics.brief import diagnose_brief, instrument_sentence
 from ivvi.fitting.effect import varying_sentence
 from ivvi.fitting.summary import half_widths
+from ivvi.weak_iv.confidence_sets import piece
 
 if TYPE_CHECKING:
     from ivvi.fitting.fit import Fit
@@ -75,12 +77,38 @@ def _confounding(fit: Fit, *, trusted: bool) -> str:
     return _told(fit, *worst)
 
 
+def recommended_interval(fit: Fit, i: int, j: int) -> tuple[str, float, float]:
+    """Return the interval to report of one coefficient: in words, and its lowest and highest.
+
+    Where none is to be trusted the words say so, and it is the whole line.
+    """
+    inference, design = fit.inference, fit.estimate.design
+    output, feature = design.outputs[i], design.phi_names[j]
+    recommended = fit.diagnostics.verdict.recommended
+    robust = None if inference is None else inference.robust.get(output, feature)
+    wild = None if inference is None else inference.wild.get((output, feature))
+    if recommended == "robust" and robust is not None and robust.intervals:
+        pairs = (piece(low, high, digits=3) for low, high in robust.intervals)
+        return " or ".join(pairs), *robust.ends
+    if recommended == "wild" and wild is not None:
+        return piece(*wild.interval, digits=3), *wild.interval
+    if recommended in ("robust", "none"):
+        return "(no interval of it can be trusted)", -math.inf, math.inf
+    w, half = float(fit.W[i, j]), float(half_widths(fit.estimate)[i, j] * fit.se[i, j])
+    return piece(w - half, w + half, digits=3), w - half, w + half
+
+
 def _told(fit: Fit, i: int, j: int) -> str:
     output, feature = fit.estimate.design.outputs[i], fit.estimate.design.phi_names[j]
     w, ls = float(fit.W[i, j]), float(fit.baseline.W[i, j])
-    half = float(half_widths(fit.estimate)[i, j] * fit.se[i, j])
-    interval = f"{w:.3g} [{w - half:.3g}, {w + half:.3g}]"
-    if w * ls < 0 and abs(w) > half:
+    words, low, high = recommended_interval(fit, i, j)
+    interval = f"{w:.3g} {words}"
+    if low <= ls <= high and fit.diagnostics.verdict.recommended in ("robust", "none"):
+        return (
+            f"Not certain: one more {feature} changes {output} by {interval}, which does not rule "
+            f"out the {ls:.3g} of regression."
+        )
+    if w * ls < 0 and (low > 0 or high < 0):
         return (
             f"It turned a sign: one more {feature} changes {output} by {interval}, where "
             f"regression says {ls:+.3g}."

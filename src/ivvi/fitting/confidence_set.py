@@ -6,11 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from ivvi.diagnostics.first_stage import partial_out
 from ivvi.errors import InputError, hint
-from ivvi.estimators import StandardErrors
+from ivvi.estimators import Exact, StandardErrors
 from ivvi.estimators.covariance.scores import holds_clusters
 from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.covariance.step_dependence import step_dependence
+from ivvi.estimators.estimate import exactly_fitted
 from ivvi.features.design import build_design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting import Fit
@@ -34,8 +38,8 @@ ERRORS = ("auto", "unadjusted", "robust", "clustered")
 
 def interval(  # noqa: PLR0913
     source: Any,
-    output: str,
-    feature: Combination,
+    output: str | None = None,
+    feature: Combination | None = None,
     *,
     method: str = "ar",
     level: float = 0.95,
@@ -55,9 +59,11 @@ def interval(  # noqa: PLR0913
     source
         A `Fit`, `Moments`, a `Log`, or anything that `read_logs` opens.
     output
-        Name of an output; a state's name stands for its next value.
+        Name of an output; a state's name stands for its next value. It may be left out where
+        there is one.
     feature
-        Name of a feature of phi, or a mapping from names to weights (a linear combination).
+        Name of a feature of phi, or a mapping from names to weights (a linear combination). It
+        may be left out where one is endogenous.
     method
         ``ar``, Anderson and Rubin's; ``clr``, Moreira's conditional likelihood ratio.
     level
@@ -93,7 +99,7 @@ def interval(  # noqa: PLR0913
         opened = _Opened.of_fit(source, log, wanted, absorb)
     else:
         opened = _Opened.of(source, phi, psi, seed, wanted, absorb, progress)
-    effect = Effect.of(opened.moments, output, feature)
+    effect = Effect.of(opened.moments, *_named(opened.moments, output, feature))
     errors = opened.errors
     if errors.kind == "unadjusted":
         test = anderson_rubin if method == "ar" else conditional_likelihood_ratio
@@ -108,6 +114,26 @@ def interval(  # noqa: PLR0913
     robust = robust_anderson_rubin if method == "ar" else robust_likelihood_ratio
     confidence_set = robust(effect, scores, level, se=errors.kind)
     return replace(confidence_set, clusters=errors.clusters, note=errors.warning or errors.note)
+
+
+def _named(
+    moments: Moments, output: str | None, feature: Combination | None
+) -> tuple[str, Combination]:
+    """Return the effect asked for, or the only one that there is."""
+    if output is None:
+        exact = exactly_fitted(moments, np.diag(Exact().solve(moments).noise_cov))
+        noisy = zip(moments.design.outputs, exact, strict=True)
+        output = _only("output", [name for name, one in noisy if not one])
+    if feature is None:
+        feature = _only("feature", list(partial_out(moments).names))
+    return output, feature
+
+
+def _only(what: str, names: list[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    there = f"the log has {len(names)} to choose from: {', '.join(names)}" if names else "none fits"
+    raise InputError(f"no {what} is named, and {there}; name one with --{what} ({what}=)")
 
 
 def _wanted(se: StandardErrors | str, cluster: str | tuple[str, ...]) -> StandardErrors:

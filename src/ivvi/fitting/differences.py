@@ -171,7 +171,11 @@ class Levels:
         if c is not None:
             blocks[:, c, c] += extra
         covariance = replace(
-            estimate.W_cov, blocks=blocks, joint=self._joint(estimate.W_cov, to_levels, extra)
+            estimate.W_cov,
+            blocks=blocks,
+            joint=self._joint(estimate.W_cov, to_levels, extra),
+            effective=self._counted(estimate.W_cov.effective, first),
+            freedom=self._counted(estimate.W_cov.freedom, first),
         )
         return replace(
             estimate,
@@ -183,6 +187,18 @@ class Levels:
             spread=spread,
             covariance=covariance,
         )
+
+    def _counted(self, counts: Floats | None, first: int) -> Floats | None:
+        """Return numbers of clusters, or degrees of freedom, by the features of levels.
+
+        The constant, which all slopes move, has the fewest of them.
+        """
+        if counts is None:
+            return None
+        least = counts[:, first:].min(axis=1, initial=np.inf)
+        levels: Floats = np.repeat(least[:, None], len(self.design.phi_names), axis=1)
+        levels[:, list(self.order)] = counts[:, first:]
+        return levels
 
     def _joint(self, covariance: Covariance, to_levels: Floats, extra: Floats) -> Floats | None:
         if covariance.joint is None:

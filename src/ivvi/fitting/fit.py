@@ -333,13 +333,17 @@ class Fit(TableResult):
         estimate, baseline = self.estimate, None
         if self.inference is not None and self.method != "least-squares":
             baseline = self.inference.baseline
-        half = half_widths(estimate) * estimate.se
+        half, nan = half_widths(estimate) * estimate.se, float("nan")
+        robust = None if self.inference is None else self.inference.robust
         rows: Records = []
         for i, output in enumerate(estimate.design.outputs):
             for j, feature in enumerate(estimate.design.phi_names):
                 W, se = float(estimate.W[i, j]), float(estimate.se[i, j])
                 row = {"output": output, "feature": feature, "coefficient": W, "se": se}
                 row |= {"low": W - float(half[i, j]), "high": W + float(half[i, j])}
+                if robust is not None:
+                    one = robust.get(output, feature)
+                    row["robust_low"], row["robust_high"] = one.ends if one else (nan, nan)
                 if baseline is not None:
                     row["least_squares"] = float(baseline.W[i, j])
                     row["least_squares_se"] = float(baseline.se[i, j])

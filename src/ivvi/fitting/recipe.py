@@ -47,7 +47,7 @@ from ivvi.weak_iv.robust_intervals import RobustIntervals, robust_intervals, set
 from ivvi.weak_iv.wild_bootstrap import WildTest, wild_tests
 
 
-def run_key(log: Log, design: Design, method: Method, **options: bool) -> dict[str, Any]:
+def run_key(log: Log, design: Design, method: Method, **options: Any) -> dict[str, Any]:
     """Describe a run with JSON values; a checkpoint of another run is refused by them.
 
     Files are told by path, size and time of change: reading them whole would cost as much
@@ -137,7 +137,8 @@ class Recipe:
             return self._of_chosen(log, phi, psi, episodes=episodes)
         design = build_design(log, phi, psi, seed)
         if self.checkpoint is not None:
-            self.checkpoint.open(run_key(log, design, self.method, episodes=episodes))
+            kept = {"episodes": episodes or self._keeps, "sums": self.errors.summed_by(log)}
+            self.checkpoint.open(run_key(log, design, self.method, **kept))
         if isinstance(self.method, SGDA) and self.method.is_linear(design):
             return self._without_moments(self.method, log, design)
         moments, counts = self._moments(log, design, episodes=episodes)
@@ -160,25 +161,22 @@ class Recipe:
         fit = recipe.of_rows(log, chosen.phi, chosen.psi, episodes=episodes)
         return replace(fit, choice=chosen.choice)
 
+    @property
+    def _keeps(self) -> bool:
+        """Whether the errors need the moments of every cluster."""
+        return self.errors.kind in ("cr2", "wild")
+
     def _moments(self, log: Log, design: Design, *, episodes: bool) -> tuple[Moments, Counts]:
         """Make the first pass, keeping what tells how to cluster and, if cheap, clusters' own."""
-        here = self.checkpoint is None and self.client is None
-        alone = self.errors.kind in ("cr2", "wild")
-        if alone and not here:
-            raise InputError(
-                f"{self.errors.kind} standard errors are for one process without a checkpoint; "
-                "clustered ones are for all"
-            )
-        episodes = episodes or alone
-        by = self.errors.kept_by(log) if here else None
-        named = by if by in log.roles.cluster else None
-        episodes_wanted = None if by is not None and not episodes else episodes
-        options: dict[str, Any] = {"by": named} if named else {}
-        groups = self.errors.summed_by(log)
-        if not here:  # positions and workers number no clusters in the first pass
-            groups = tuple(c for c in groups if c not in log.roles.cluster)
+        episodes = episodes or self._keeps
+        by = self.errors.kept_by(log)
         sums: tuple[Moments, Counts] = self._walk(
-            log, design, episodes=episodes_wanted, groups=groups, progress=self.progress, **options
+            log,
+            design,
+            episodes=None if by is not None and not episodes else episodes,
+            by=by if by in log.roles.cluster else None,
+            groups=self.errors.summed_by(log),
+            progress=self.progress,
         )
         return sums
 
@@ -228,7 +226,9 @@ class Recipe:
         head = None if log is None else log.head(episodes=True)
         diagnostics = diagnose(judged, scored)
         robust = beside_wald(self.method, moments, sure["estimate"], diagnostics, scored)
-        diagnostics = replace(diagnostics, verdict=settled(diagnostics.verdict, robust))
+        wild = self._wild(moments, sure["estimate"])
+        verdict = settled(diagnostics.verdict, robust, bootstrapped=bool(wild))
+        diagnostics = replace(diagnostics, verdict=verdict)
         design, roles = judged.design, shard.roles
         features_of_actions = holding(design.phi, len(roles.state), len(roles.action), head)
         stages = diagnostics.first_stage
@@ -237,7 +237,7 @@ class Recipe:
             estimate=sure["estimate"],
             inference=Inference(
                 *(moments, sure["baseline"], diagnostics, scored, errors, robust, by_action),
-                self._wild(moments, sure["estimate"]),
+                wild,
                 reduced_form(judged, errors, scored.get("reduced_form")),
             ),
             counts=counts,
@@ -361,11 +361,7 @@ class Recipe:
         except IdentificationError:
             table.check_instruments()
             alone = FeatureMap(features.blocks[1:])
-            try:
-                return self.of_rows(log, alone, features)
-            except IdentificationError:
-                pass
-            raise
+            return self.of_rows(log, alone, features)
         table.check_instruments()
         return fit
 

@@ -141,6 +141,11 @@ class ClusterPass:
             )
         check_finished(log, Position(self.counts, None, (), self._watch.alike, self._weight))
 
+    @property
+    def clusters(self) -> Values:
+        """The values met so far in each cluster column, in the order of their numbers."""
+        return tuple(numbers.values for numbers in self._clusters)
+
     def _is_ordered(self) -> bool:
         """Whether rows come by (episode, step); refuses what needs that and is not so."""
         log, roles = self._log, self._log.roles

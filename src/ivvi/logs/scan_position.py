@@ -54,6 +54,8 @@ class Position:
         Pairs (instrument, other column) that have been equal in every row.
     weight
         Sum of the weights.
+    clusters
+        Values of each cluster column in the order of their numbers.
     """
 
     counts: Counts
@@ -61,6 +63,7 @@ class Position:
     numbers: tuple[Any, ...]
     alike: tuple[tuple[int, int], ...]
     weight: float
+    clusters: tuple[tuple[Any, ...], ...] = ()
 
     def saved(self) -> Saved:
         """Return the position as JSON values and arrays."""
@@ -76,18 +79,24 @@ class Position:
             arrays["numbers"] = pack_rows(
                 pa.record_batch({"episode": pa.array(list(self.numbers))})
             )
+        facts["clusters"] = len(self.clusters)
+        for i, values in enumerate(self.clusters):
+            column = pa.record_batch({"cluster": pa.array(list(values))})
+            arrays[f"cluster{i}"] = pack_rows(column)
         return facts, arrays
 
     @classmethod
     def restore(cls, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Position:
         """Rebuild a position from what `saved` returned."""
         numbers = arrays.get("numbers")
+        columns = (arrays[f"cluster{i}"] for i in range(facts.get("clusters", 0)))
         return cls(
             Counts(**facts["counts"]),
             unpack_rows(arrays["carry"]) if "carry" in arrays else None,
             () if numbers is None else tuple(unpack_rows(numbers).column(0).to_pylist()),
             tuple((j, i) for j, i in facts["alike"]),
             facts["weight"],
+            tuple(tuple(unpack_rows(column).column(0).to_pylist()) for column in columns),
         )
 
 

@@ -8,7 +8,7 @@ column-major buffer; memory is bounded by the size of a record batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -103,10 +103,22 @@ class Transitions:
             self._last_complete = not any(missing(column)[0] for column in row.columns)
             if self._roles.derived:
                 self._last_step = _steps(row.column(self._roles.step))[0]
+            if self._roles.step is not None:
+                self._step_before = as_numpy(row.column(self._roles.step))[0]
+            if start.clusters:
+                self._know_clusters(start.clusters, row)
+
+    def _know_clusters(self, values: Sequence[Sequence[Any]], row: pa.RecordBatch) -> None:
+        """Go on with the numbers of an earlier pass, whose last row this is."""
+        known = zip(self._roles.cluster, values, strict=True)
+        self._clusters = [(name, Numbers(of)) for name, of in known]
+        last = [numbers.of(row.column(name))[0] for name, numbers in self._clusters]
+        self._last_clusters = np.array(last, dtype=np.int64)
 
     def position(self, alike: tuple[tuple[int, int], ...], weight: float) -> Position:
         """Return where the pass stands, after the batch that it has just yielded."""
-        return Position(replace(self.counts), self._carry, self._numbers.values, alike, weight)
+        where = (replace(self.counts), self._carry, self._numbers.values)
+        return Position(*where, alike, weight, self.clusters)
 
     @property
     def episodes(self) -> tuple[Any, ...]:

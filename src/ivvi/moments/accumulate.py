@@ -65,18 +65,19 @@ def compute_moments(
     one was killed.
     """
     tally = GroupTally(groups, log.roles, design)
-    total, blocks, start = _resumed(design, checkpoint, tally)
-    keep, kept_by = episodes is not False, by or log.roles.episode
+    total, blocks, start, dropped = _resumed(design, checkpoint, tally)
+    keep, kept_by = episodes is not False and not dropped, by or log.roles.episode
     walk = log.batches(episodes=keep or bool(groups), progress=progress, start=start)
 
     def state() -> Saved:
         blocks[:] = [merge_episodes(blocks)] if blocks else []
-        return _with_position(replace(total, episodes=blocks[0] if blocks else None), walk, tally)
+        so_far = replace(total, episodes=blocks[0] if blocks else None)
+        return _with_position(so_far, walk, tally, dropped=not keep)
 
     with few_threads(design.width):
         for batch in walk:
             codes = batch.episode if by is None else group_codes(batch, log.roles, by)
-            if keep and episodes is None and not _cheap(codes, blocks, design, anyway=bool(by)):
+            if keep and episodes is None and not is_cheap(codes, blocks, design, anyway=bool(by)):
                 _hand_over(blocks, tally, kept_by)
                 blocks, keep = [], False
             V = design.rows(batch)
@@ -93,7 +94,7 @@ def compute_moments(
         checkpoint.offer("moments", state, now=True)
     episodes_merged = merge_episodes(blocks) if blocks else None
     if episodes_merged is not None and by is not None:
-        episodes_merged = _labelled(episodes_merged, by, walk.clusters[log.roles.cluster.index(by)])
+        episodes_merged = labelled(episodes_merged, by, walk.clusters[log.roles.cluster.index(by)])
     absorbed = getattr(log.table, "absorbed", None)
     moments = replace(total, episodes=episodes_merged, groups=tally.found, absorbed=absorbed)
     return moments, walk.counts
@@ -106,12 +107,13 @@ def _hand_over(blocks: Sequence[EpisodeMoments], tally: GroupTally, by: str | No
         tally.take(by, merged.number, merged.weight, merged.mean)
 
 
-def _labelled(episodes: EpisodeMoments, by: str, values: Sequence[object]) -> EpisodeMoments:
+def labelled(episodes: EpisodeMoments, by: str, values: Sequence[object]) -> EpisodeMoments:
+    """Return the moments of clusters with the column's name and the clusters' own."""
     labels = tuple(str(values[number]) for number in episodes.number)
     return replace(episodes, by=by, labels=labels)
 
 
-def _cheap(
+def is_cheap(
     codes: Ints | None, blocks: Sequence[EpisodeMoments], design: Design, *, anyway: bool
 ) -> bool:
     """Whether moments of a batch's groups cost less than reading the rows once more.
@@ -129,21 +131,22 @@ def _cheap(
 
 def _resumed(
     design: Design, checkpoint: Checkpoint | None, tally: GroupTally
-) -> tuple[Moments, list[EpisodeMoments], Position | None]:
-    """Return the totals, the episodes and the position from which to go on."""
+) -> tuple[Moments, list[EpisodeMoments], Position | None, bool]:
+    """Return the totals, the episodes, from where to go on, and if episodes were given up."""
     saved = checkpoint.stage("moments") if checkpoint is not None else None
     if saved is None:
-        return Moments.empty(design), [], None
+        return Moments.empty(design), [], None, False
     facts, arrays = saved
     total = Moments.restore(design, facts, arrays)
     start = Position.restore(facts["position"], unnest("position", arrays))
     tally.restore(facts["groups"], unnest("groups", arrays))
-    return total.without_episodes(), [total.episodes] if total.episodes else [], start
+    blocks = [] if total.episodes is None else [total.episodes]
+    return total.without_episodes(), blocks, start, facts["dropped"]
 
 
-def _with_position(moments: Moments, walk: Pass, tally: GroupTally) -> Saved:
+def _with_position(moments: Moments, walk: Pass, tally: GroupTally, *, dropped: bool) -> Saved:
     facts, arrays = moments.saved()
     where, rows = walk.position.saved()
     by_group, sums = tally.saved()
     arrays = {**arrays, **nest("position", rows), **nest("groups", sums)}
-    return {**facts, "position": where, "groups": by_group}, arrays
+    return {**facts, "position": where, "groups": by_group, "dropped": dropped}, arrays

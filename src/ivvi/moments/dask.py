@@ -13,7 +13,9 @@ from functools import partial
 from ivvi.features.design import Design
 from ivvi.logs import Batch, Counts, Log, Roles
 from ivvi.logs.dask import Cluster, ClusterPass, connected
-from ivvi.moments import GroupTally, Moments, few_threads, merge_episodes
+from ivvi.moments import EpisodeMoments, GroupTally, Moments, few_threads, merge_episodes
+from ivvi.moments.accumulate import KEPT_BYTES, MERGED, is_cheap, labelled
+from ivvi.moments.group_sums import group_codes
 
 
 def compute_moments_on(
@@ -21,16 +23,17 @@ def compute_moments_on(
     log: Log,
     design: Design,
     *,
-    episodes: bool = False,
+    episodes: bool | None = False,
+    by: str | None = None,
     groups: Sequence[str] = (),
     progress: Callable[[int], None] | None = None,
 ) -> tuple[Moments, Counts]:
     """Return what `compute_moments` returns, up to rounding, computed by a cluster."""
-    roles, numbered = log.roles, episodes or bool(groups)
-    fold = partial(_sums, design, roles, episodes, tuple(groups))
+    roles, numbered = log.roles, episodes is not False or bool(groups)
+    fold = partial(_sums, design, roles, episodes, by, tuple(groups))
     with connected(cluster) as client:
         walk = ClusterPass(client, log, fold, numbered, progress)
-        total, blocks = Moments.empty(design), []
+        total, blocks, keep = Moments.empty(design), [], episodes is not False
         tally = GroupTally(groups, roles, design)
         for part, numbers in walk:
             total = total + part.without_episodes()
@@ -38,24 +41,49 @@ def compute_moments_on(
             if roles.episode is not None:
                 known[roles.episode] = numbers.episodes
             tally.merge(part.groups, known)
-            if (own := part.episodes) is not None:
-                blocks.append(replace(own, number=numbers.episodes[own.number]))
-    merged = merge_episodes(blocks) if blocks else None
-    return replace(total, episodes=merged, groups=tally.found), walk.counts
+            own = part.episodes
+            keep = keep and (own is not None or part.n == 0)
+            if own is not None and keep:
+                number = (known[by] if by else numbers.episodes)[own.number]
+                blocks.append(replace(own, number=number))
+                keep = episodes is True or sum(map(len, blocks)) <= _most(design)
+    held = merge_episodes(blocks) if keep and blocks else None
+    if held is not None and by is not None:
+        held = labelled(held, by, walk.clusters[roles.cluster.index(by)])
+    kept_by = None if held is None else by or roles.episode
+    sums = tuple(one for one in tally.found if one.by != kept_by)
+    return replace(total, episodes=held, groups=sums), walk.counts
+
+
+def _most(design: Design) -> int:
+    """Return the number of episodes or clusters whose moments are kept without being asked for."""
+    return KEPT_BYTES // (8 * design.width**2)
 
 
 def _sums(
-    design: Design, roles: Roles, episodes: bool, groups: Sequence[str], batches: Iterable[Batch]
+    design: Design,
+    roles: Roles,
+    episodes: bool | None,
+    by: str | None,
+    groups: Sequence[str],
+    batches: Iterable[Batch],
 ) -> Moments:
     """Return the moments of some batches."""
-    total, blocks, tally = Moments.empty(design), [], GroupTally(groups, roles, design)
+    total, tally = Moments.empty(design), GroupTally(groups, roles, design)
+    blocks: list[EpisodeMoments] = []
+    keep = episodes is not False
     with few_threads(0):  # the cluster counts on one thread for each task
         for batch in batches:
+            codes = batch.episode if by is None else group_codes(batch, roles, by)
+            if keep and episodes is None and not is_cheap(codes, blocks, design, anyway=bool(by)):
+                blocks, keep = [], False
             V = design.rows(batch)
-            part = Moments.of_batch(design, batch, episodes=episodes, rows=V)
+            part = Moments.of_batch(design, batch, episodes=keep, rows=V, codes=codes)
             tally.add(batch, V)
             total = total + part.without_episodes()
             if part.episodes is not None:
                 blocks.append(part.episodes)
+            if by is not None and len(blocks) > MERGED:
+                blocks = [merge_episodes(blocks)]
     merged = merge_episodes(blocks) if blocks else None
     return replace(total, episodes=merged, groups=tally.found)

@@ -174,6 +174,7 @@ def _coefficient_table(fit: FitView) -> Table:
     inside = set(fit.endogenous)
     order = sorted(range(len(fit.phi)), key=lambda j: (j not in inside, j))
     exact = [name for i, name in enumerate(fit.outputs) if i not in fit.noisy]
+    bootstrapped = bool(fit.facts.get("wild"))
     for i, output in enumerate(fit.outputs):
         if output in exact:
             continue
@@ -183,6 +184,8 @@ def _coefficient_table(fit: FitView) -> Table:
             shown = "Constant" if feature == "1" else feature
             row: tuple[Cell, ...] = (output, shown, w, s, w - h, w + h)
             row = (*row, robust_words(fit.robust(output, feature)))
+            if bootstrapped:
+                row = (*row, wild_words(fit.wild(output, feature)))
             if fit.compared:
                 row = (*row, float(fit.estimates["ls"][0][i, j]), float(fit.gap[i, j]))
             rows.append(row)
@@ -191,6 +194,8 @@ def _coefficient_table(fit: FitView) -> Table:
         f"{len(rows):,} coefficients. Low and high are Wald's 95% interval; robust is the one of "
         "an action's effect that holds however weak the instrument."
     )
+    if bootstrapped:
+        names = (*names, "wild bootstrap")
     if exact:
         caption += f" Exact functions of the features are left out: {listed(exact)}."
     if fit.compared:
@@ -213,6 +218,14 @@ def robust_words(robust: dict[str, Any] | None) -> str | None:
         for low, high in robust["intervals"]
     )
     return f"{' or '.join(pieces)} ({robust['method']})"
+
+
+def wild_words(test: dict[str, Any] | None) -> str | None:
+    """Write the interval of a bootstrapped test; null stands for an end that was not found."""
+    if test is None:
+        return None
+    low, high = test["interval"]
+    return piece(-math.inf if low is None else low, math.inf if high is None else high)
 
 
 def _dispute(row: tuple[Cell, ...]) -> float:

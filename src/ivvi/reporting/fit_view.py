@@ -99,6 +99,12 @@ class FitView:
         interval: dict[str, Any] | None = by_output.get(feature)
         return None if interval is None or "reason" in interval else interval
 
+    def wild(self, output: str, feature: str) -> dict[str, Any] | None:
+        """Return the wild bootstrap's test of an effect, where it was asked for."""
+        by_output = (self.facts.get("wild") or {}).get(output) or {}
+        test: dict[str, Any] | None = by_output.get(feature)
+        return test
+
     @property
     def noisy(self) -> list[int]:
         """Positions of the outputs that are not exact functions of the features."""

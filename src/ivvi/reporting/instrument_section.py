@@ -13,6 +13,7 @@ from ivvi.reporting.page import Figure, Part, Section, Table, Text, Verdict
 TONES = {"strong": "good", "doubtful": "doubtful", "weak": "bad", "not identified": "bad"}
 ADVICE = {
     "wald": "Wald's intervals, low to high in the table of coefficients, can be reported.",
+    "wild": "Report the intervals of the wild bootstrap in the table of coefficients.",
     "robust": "Report the robust intervals of the table of coefficients in place of Wald's.",
     "none": "Report no interval of the table of coefficients: Wald's are not to be trusted, and "
     "`ivvi interval` searches for the set of one effect.",

@@ -79,8 +79,9 @@ def placebo(scores: Scores, names: Names, level: float) -> Check:
     sums = scores.association(m.now(v.z[:, moving]), m.now(v.x), given)
     null = "the instrument is unrelated to the state already reached, given the step before"
     advice = (
-        "z cannot have moved a state that came before it: either z is assigned by the state "
-        "(then the state must stay in psi, with a rich enough shape) or it is confounded"
+        "z cannot have moved a state that came before it: z is assigned by the state (then the "
+        "state must stay in psi, with a rich enough shape), or it is confounded, or the state was "
+        "recorded after the action of its row and is an outcome (name it with --next-state)"
     )
     states = [f"realised {x}" for x in names["x"]]
     moved = tuple(names["z"][j] for j in moving)

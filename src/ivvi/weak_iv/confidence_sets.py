@@ -255,8 +255,8 @@ def _quadratic(R: Floats) -> Intervals:
     return ((low, high),) if a > 0 else ((-math.inf, low), (high, math.inf))
 
 
-def piece(low: float, high: float) -> str:
+def piece(low: float, high: float, digits: int = 4) -> str:
     """Write one interval."""
-    left = f"[{low:.4g}" if math.isfinite(low) else "(-inf"
-    right = f"{high:.4g}]" if math.isfinite(high) else "inf)"
+    left = f"[{low:.{digits}g}" if math.isfinite(low) else "(-inf"
+    right = f"{high:.{digits}g}]" if math.isfinite(high) else "inf)"
     return f"{left}, {right}"

@@ -304,20 +304,22 @@ def _agree(robust: tuple[float, float], w: float, half: float) -> bool:
     return bool(narrow and w - reach <= low and high <= w + reach)
 
 
-def settled(verdict: Verdict, robust: RobustIntervals) -> Verdict:
+def settled(verdict: Verdict, robust: RobustIntervals, *, bootstrapped: bool = False) -> Verdict:
     """Let the intervals have the last word: strong is where Wald's agree with the robust ones.
 
     An unbounded interval makes doubtful instruments weak, and strong ones doubtful: with a strong
     first stage it is the clusters that are few. Where Wald's are not to be trusted and no robust
-    one was made, none is recommended.
+    one was made, none is recommended; where they would be and all of them were `bootstrapped`
+    too, the bootstrap's are.
     """
     if not verdict.word or verdict.word == "not identified":
         return verdict
+    usual = "wild" if bootstrapped else "wald"
     if not robust.found:
         why = _first(robust)
         rule = f"{verdict.rule}; no robust interval to compare with: {why}" if why else verdict.rule
         word = "doubtful" if verdict.word == "strong" and robust.too_weak else verdict.word
-        return Verdict(word, rule, "wald" if word == "strong" else "none")
+        return Verdict(word, rule, usual if word == "strong" else "none")
     methods = " and ".join(sorted({one.method for one in robust.found.values()}))
     apart = sum(not one.agrees for one in robust.found.values())
     sentence = f"{methods} intervals agree with Wald's"
@@ -330,7 +332,7 @@ def settled(verdict: Verdict, robust: RobustIntervals) -> Verdict:
         word = "doubtful" if verdict.word == "strong" else "weak"
     if word != "strong" and robust.reasons:
         sentence = f"{sentence}; {len(robust.reasons)} effects have none: {_first(robust)}"
-    return Verdict(word, f"{verdict.rule}; {sentence}", "wald" if word == "strong" else "robust")
+    return Verdict(word, f"{verdict.rule}; {sentence}", usual if word == "strong" else "robust")
 
 
 def _first(robust: RobustIntervals) -> str:

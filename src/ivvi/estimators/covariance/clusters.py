@@ -103,19 +103,41 @@ def cluster_seconds(space: Whitened, episodes: EpisodeMoments) -> Floats:
     return inside + episodes.weight[:, None, None] * offset[:, :, None] * offset[:, None]
 
 
-def effective_clusters(estimate: Estimate, moments: Moments, sums: GroupSums) -> Floats:
-    """Return G* of each coefficient, (d_y, d_phi), for clusters by the column of `sums`."""
+def effective_clusters(
+    estimate: Estimate, moments: Moments, sums: GroupSums, held: EpisodeMoments | None = None
+) -> Floats:
+    """Return G* of each coefficient, (d_y, d_phi), for clusters by the column of `sums`.
+
+    A cluster's share gamma of a coefficient's variance, where residuals of one variance are
+    correlated rho within it, is (1 - rho) sum_i (L psi~_i)^2 + rho (sum_i L psi~_i)^2. The first
+    is known where the moments of the clusters are `held`; else what varies within clusters
+    is taken for spread over all rows alike.
+    """
     space = whiten(moments, estimate.instruments)
     d_y = len(estimate.W)
     L = np.broadcast_to(estimate.influence, (d_y, *estimate.influence.shape[-2:]))
     rho = np.clip(correlations(moments, sums, estimate.residual_map), 0.0, 1.0)
     moved = sums.about(space.shift) @ space.T  # (G, r)
+    second = None if held is None else cluster_seconds(space, held)
     counts = np.empty(estimate.W.shape)
     for output in range(d_y):
-        alone = np.outer(sums.square, np.sum(L[output] ** 2, axis=1))
-        gamma = (1 - rho[output]) * alone + rho[output] * (moved @ L[output].T) ** 2
+        whole = moved @ L[output].T
+        if second is None:
+            alone = _alone(whole, sums, np.sum(L[output] ** 2, axis=1))
+        else:
+            alone = np.einsum("jr,crs,js->cj", L[output], second, L[output], optimize=True)
+        gamma = (1 - rho[output]) * alone + rho[output] * whole**2
         counts[output] = ratio_of_sums(gamma)
     return counts
+
+
+def _alone(whole: Floats, sums: GroupSums, size: Floats) -> Floats:
+    """Guess the sums of squares of rows by group, (G, d), from their sums and their mean `size`."""
+    between = whole**2 / sums.weight[:, None]
+    within = np.maximum(sums.weight.sum() * size - between.sum(axis=0), 0.0)
+    share = sums.square / sums.square.sum()
+    alone: Floats = between + share[:, None] * within
+    return alone
 
 
 def ratio_of_sums(gamma: Floats) -> Floats:

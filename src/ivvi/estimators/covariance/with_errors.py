@@ -15,7 +15,7 @@ from ivvi.estimators.covariance.scores import Scored, worth_joining
 from ivvi.estimators.covariance.standard_errors import Resolved, check_clusters
 from ivvi.estimators.estimate import Estimate
 from ivvi.estimators.whitening import whiten
-from ivvi.moments import GroupSums, Moments
+from ivvi.moments import EpisodeMoments, GroupSums, Moments
 
 FEW_CLUSTERS, VERY_FEW_CLUSTERS = 30, 6
 """Effective number of clusters below which the user is told, and warned."""
@@ -97,11 +97,13 @@ def _weighed(
         return covariance
     least, freedom = np.full(estimate.W.shape, np.inf), np.full(estimate.W.shape, np.inf)
     for column, count in covariance.clusters:
-        sums = moments.group_sums(column) or sums_of_held(moments, column)
+        held, sums = None, moments.group_sums(column)
+        if sums is None:
+            held, sums = held_by(moments, column), sums_of_held(moments, column)
         if sums is None:
             effective = np.full(estimate.W.shape, float(count))
         else:
-            effective = np.minimum(effective_clusters(estimate, moments, sums), count)
+            effective = np.minimum(effective_clusters(estimate, moments, sums, held), count)
         least, freedom = np.minimum(least, effective), np.minimum(freedom, effective - 1)
     if errors.wanted.debiased:
         freedom = np.full(estimate.W.shape, min(k for _, k in covariance.clusters) - 1.0)
@@ -110,10 +112,15 @@ def _weighed(
     )
 
 
+def held_by(moments: Moments, column: str) -> EpisodeMoments | None:
+    """Return the moments of the clusters by a column, where they are held."""
+    episodes = moments.episodes
+    return None if episodes is None or (episodes.by and episodes.by != column) else episodes
+
+
 def sums_of_held(moments: Moments, column: str) -> GroupSums | None:
     """Return the first sums by the column whose clusters' moments are held, if it is this."""
-    episodes = moments.episodes
-    if episodes is None or (episodes.by and episodes.by != column):
+    if (episodes := held_by(moments, column)) is None:
         return None
     sums = episodes.weight[:, None] * (episodes.mean - moments.mean)
     return GroupSums(column, episodes.number, episodes.weight, episodes.weight, sums, moments.mean)
