@@ -125,6 +125,12 @@ class ColumnOptions:
     next_state: Annotated[
         str | None, typer.Option(help="Next-state columns; else the next row's state.")
     ] = None
+    formula: Annotated[
+        str | None,
+        typer.Option(
+            help="In their place: 'next_x ~ x + C(ward) + x:age | absorbed | dose ~ doctor'."
+        ),
+    ] = None
     reward: Annotated[
         str | None, typer.Option(help="Reward column, learned as one more output.")
     ] = None
@@ -171,6 +177,7 @@ class ColumnOptions:
             drop_missing=self.drop_missing,
             reward=self.reward,
             episode=self.episode,
+            formula=self.formula,
             where=self.where,
             step=self.step,
             weight=self.weight,

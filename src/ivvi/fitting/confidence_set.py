@@ -15,7 +15,8 @@ from ivvi.features.design import build_design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting import Fit
 from ivvi.fitting.absorbing import AbsorbedTable
-from ivvi.logs import Log, read_logs
+from ivvi.logs import Log
+from ivvi.logs.log import open_log
 from ivvi.logs.schema import Columns
 from ivvi.moments import Moments, compute_moments
 from ivvi.weak_iv.confidence_sets import (
@@ -44,6 +45,7 @@ def interval(  # noqa: PLR0913
     log: Log | None = None,
     phi: FeatureMap | str = "linear",
     psi: FeatureMap | str | None = None,
+    formula: str | None = None,
     absorb: Columns = (),
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
@@ -73,6 +75,8 @@ def interval(  # noqa: PLR0913
         ``clustered`` needs one.
     phi, psi, seed
         Features, for a source that is a log.
+    formula
+        In the place of a log's columns and features, as for `estimate`.
     absorb
         Columns of a log whose fixed effects are absorbed, as for `estimate`; a `Fit` has its own.
     progress
@@ -90,8 +94,12 @@ def interval(  # noqa: PLR0913
         raise InputError(f"unknown method {method!r} of a confidence set{hint(method, METHODS)}")
     wanted = _wanted(se, cluster)
     if isinstance(source, Fit | Moments):
+        if formula is not None:
+            raise InputError("formula is for a log; a fit and moments have features of their own")
         opened = _Opened.of_fit(source, log, wanted, absorb)
     else:
+        source = open_log(source, formula)
+        absorb = source.absorbing(absorb)
         opened = _Opened.of(source, phi, psi, seed, wanted, absorb, progress)
     effect = Effect.of(opened.moments, output, feature)
     errors = opened.errors
@@ -145,7 +153,7 @@ class _Opened:
     @classmethod
     def of(
         cls,
-        source: Any,
+        source: Log,
         phi: FeatureMap | str,
         psi: FeatureMap | str | None,
         seed: int,
@@ -154,7 +162,7 @@ class _Opened:
         progress: Callable[[int], None] | None,
     ) -> _Opened:
         """Read the rows of a log once."""
-        opened = wanted.prepared(source if isinstance(source, Log) else read_logs(source))
+        opened = wanted.prepared(source)
         design = build_design(opened, phi, psi, seed)
         if absorb:
             table = AbsorbedTable(opened, design, absorb, progress)

@@ -19,6 +19,8 @@ from ivvi.errors import ColumnError, nearest
 
 Columns = str | Sequence[str]
 """One pattern, several separated by commas, or a sequence of patterns."""
+NO_ROLE = ("episode_parts", "where", "carried", "categories", "asked", "groups", "formula")
+"""Fields of `Roles` that give no column a role of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,8 @@ class Roles:
     step (itself, for a fact that stays; nothing, for one that is drawn anew). `terminal` is true
     where the episode ended after the row. `categories` are the columns of which indicators were
     made, and `asked` the words from which all of it can be made again for another log. `groups`
-    are the columns over whose values leave-one-out instruments were taken.
+    are the columns over whose values leave-one-out instruments were taken. `formula` is the one
+    by which the log was opened, if it was.
     """
 
     state: tuple[str, ...]
@@ -121,6 +124,7 @@ class Roles:
     categories: CodedColumns = ()
     asked: tuple[tuple[str, tuple[str, ...]], ...] = ()
     groups: tuple[str, ...] = ()
+    formula: str = ""
 
     @property
     def derived(self) -> bool:
@@ -163,8 +167,9 @@ class Roles:
         return tuple(dict.fromkeys(self.keys + self.numeric + self.cluster + time))
 
     def lines(self) -> list[str]:
-        """Say which columns are categories, which are carried along, and which ends an episode."""
-        found = [
+        """Say which columns are categories, which are carried along, and the formula if any."""
+        found = [f"formula {self.formula}"] if self.formula else []
+        found += [
             f"{c.column}: {len(c.levels)} levels, reference {c.levels[0]!r}"
             for c in self.categories
             if not c.boolean
@@ -209,7 +214,7 @@ class Roles:
     def _check_disjoint(self) -> None:
         role_of: dict[str, str] = {}
         for field in fields(self):
-            if field.name in ("episode_parts", "where", "carried", "categories", "asked", "groups"):
+            if field.name in NO_ROLE:
                 continue
             value = getattr(self, field.name)
             for name in (value,) if isinstance(value, str) else value or ():

@@ -196,6 +196,7 @@ def check(  # noqa: PLR0913
     check_level(level)
     wanted = StandardErrors(cluster=cluster)
     opened = wanted.prepared(logs if isinstance(logs, Log) else read_logs(logs))
+    opened.refuse_absorbed("check")
     log, calendar = _in_order(opened, time)
     design = build_design(log, phi, psi, seed)
     word = richer or richer_word(phi)
