@@ -225,7 +225,7 @@ class ErrorOptions:
         ),
     ] = "auto"
     cluster: Annotated[
-        str | None, typer.Option(help="One or two columns to cluster by. [default: the episode]")
+        str | None, typer.Option(help="Up to three columns to cluster by. [default: the episode]")
     ] = None
     debiased: Annotated[
         bool | None,

@@ -177,7 +177,7 @@ def check(  # noqa: PLR0913
     time
         A numeric, date or timestamp column along which W must be stable too.
     cluster
-        One or two columns of clusters; by default what `estimate` would cluster by: the
+        Up to three columns of clusters; by default what `estimate` would cluster by: the
         episodes, or the steps where episodes share the instrument of a step.
     level
         The p-value below which a check fails.
