@@ -161,6 +161,13 @@ class ColumnOptions:
         str | None, typer.Option(help="Column that is true where the episode ended for good.")
     ] = None
     weight: Annotated[str | None, typer.Option(help="Column of row weights.")] = None
+    weight_kind: Annotated[
+        str,
+        typer.Option(
+            help="probability (survey weights) or frequency (a row stands for so many).",
+            autocompletion=words("probability", "frequency"),
+        ),
+    ] = "probability"
     where: Where = None
     drop_missing: DropMissing = False
 
@@ -181,6 +188,7 @@ class ColumnOptions:
             where=self.where,
             step=self.step,
             weight=self.weight,
+            weight_kind=self.weight_kind,
             context=self.context,
             categorical=self.categorical,
             lags=self.lags,

@@ -16,7 +16,7 @@ from ivvi.estimators.registry import make_method
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.recipe import Recipe
-from ivvi.logs.log import open_log
+from ivvi.logs.log import Log, open_log
 from ivvi.logs.schema import Columns
 from ivvi.moments.shard import Shard
 
@@ -108,6 +108,11 @@ def estimate(  # noqa: PLR0913
         absorb = logs.absorbing(absorb)
     elif formula is not None:
         raise InputError("a formula (formula=) is for logs; moments have features of their own")
+    if isinstance(logs, Log) and logs.roles.frequency and (difference or checkpoint is not None):
+        raise InputError(
+            "differences and checkpoints follow single rows; frequency weights make several of "
+            "each: repeat the rows in the log instead"
+        )
     one_pass = checkpoint is None and client is None and not episodes
     _check_transformed(
         rows=one_pass and not isinstance(logs, Shard),

@@ -151,6 +151,7 @@ class Log:
         roles = self.roles
         table = without_indicators(self.table, roles.categories)
         single: dict[str, Any] = {n: getattr(roles, n) for n in ("step", "weight", "terminal")}
+        single["weight_kind"] = roles.weight_kind
         if roles.reward not in parse_formula(formula).outputs:
             single["reward"] = roles.reward
         given = Schema(episode=roles.episode, **single)
@@ -362,7 +363,8 @@ def read_logs(  # noqa: PLR0913
     drop_missing
         Drop rows with missing or infinite values, and count them, instead of refusing.
     **others
-        `reward`, `step`, `weight` and `terminal`: one column each. `context` and `categorical`:
+        `reward`, `step`, `weight` and `terminal`: one column each; `weight_kind`: ``probability``
+        or ``frequency``. `context` and `categorical`:
         columns. `lags`: a number, `every`: a time such as ``7d``. See `Schema` for what they mean.
     """
     table: Table = open_minari(source) if is_minari(source) else open_table(source)
@@ -427,9 +429,10 @@ def reopened(
     for name in ("reward", "step", "weight", "terminal", "every"):
         words[name] = words[name][0] if words.get(name) else None
     words["lags"] = int(words["lags"][0]) if words.get("lags") else 0
+    words["weight_kind"] = roles.weight_kind
     if not roles.asked:  # roles that were not read from a table
         words = {n: getattr(roles, n) for n in ("state", "action", "instrument", "next_state")}
-        words |= {n: getattr(roles, n) for n in ("reward", "step", "weight")}
+        words |= {n: getattr(roles, n) for n in ("reward", "step", "weight", "weight_kind")}
         words["episode"] = roles.episode_parts or roles.episode
     return _opened(table, Schema(**words), where=where, drop_missing=drop_missing, like=roles)
 

@@ -19,7 +19,11 @@ from ivvi.errors import ColumnError, nearest
 
 Columns = str | Sequence[str]
 """One pattern, several separated by commas, or a sequence of patterns."""
-NO_ROLE = ("episode_parts", "where", "carried", "categories", "asked", "groups", "formula")
+WEIGHT_KINDS = ("probability", "frequency")
+NO_ROLE = (
+    *("episode_parts", "where", "carried", "categories", "asked", "groups", "formula"),
+    "weight_kind",
+)
 """Fields of `Roles` that give no column a role of its own."""
 
 
@@ -41,6 +45,9 @@ class Schema:
         episode of each combination of their values.
     weight
         Column of non-negative row weights.
+    weight_kind
+        ``probability``: rows are weighted, as survey weights are, and n counts rows.
+        ``frequency``: a row stands for so many rows alike, and n counts these.
     context
         Columns that phi and psi look at beside the state, and that are not predicted.
     terminal
@@ -66,6 +73,7 @@ class Schema:
     categorical: Columns = ()
     lags: int = 0
     every: str | None = None
+    weight_kind: str = WEIGHT_KINDS[0]
 
     def resolve(self, available: Sequence[str]) -> Roles:
         """Match the patterns with the `available` column names of a table."""
@@ -84,6 +92,7 @@ class Schema:
             episode_parts=parts if len(parts) > 1 else (),
             carried=tuple((name, name) for name in context),
             terminal=_single(self.terminal, available, "terminal"),
+            weight_kind=self.weight_kind,
         )
         roles.check(available)
         return roles
@@ -125,6 +134,12 @@ class Roles:
     asked: tuple[tuple[str, tuple[str, ...]], ...] = ()
     groups: tuple[str, ...] = ()
     formula: str = ""
+    weight_kind: str = WEIGHT_KINDS[0]
+
+    @property
+    def frequency(self) -> bool:
+        """Whether a row stands for as many rows alike as its weight says."""
+        return self.weight_kind == "frequency"
 
     @property
     def derived(self) -> bool:
@@ -176,6 +191,9 @@ class Roles:
         ]
         stays = [name for name, source in self.carried if source == name]
         drawn = [name for name, source in self.carried if not source]
+        if self.weight is not None:
+            meaning = "a row stands for so many alike" if self.frequency else "n counts rows"
+            found.append(f"weight {self.weight}, {self.weight_kind}: {meaning}")
         if stays:
             found.append(f"the same within an episode, not predicted: {', '.join(stays)}")
         if drawn:
@@ -209,7 +227,22 @@ class Roles:
                 f"the end of episodes needs the next value of every state: {len(self.predicted)} "
                 f"state and {len(self.next_state)} next-state columns are given"
             )
+        self._check_weights()
         self._check_disjoint()
+
+    def _check_weights(self) -> None:
+        if self.weight_kind not in WEIGHT_KINDS:
+            raise ColumnError(
+                f"the kind of the weights is {self.weight_kind!r}; expected "
+                f"{' or '.join(WEIGHT_KINDS)}"
+            )
+        if self.frequency and self.weight is None:
+            raise ColumnError("frequency weights are asked for; expected a weight column too")
+        if self.frequency and self.derived:
+            raise ColumnError(
+                "frequency weights are for rows with outcomes of their own (--next-state): of the "
+                "next row of an episode a row cannot stand for several"
+            )
 
     def _check_disjoint(self) -> None:
         role_of: dict[str, str] = {}
@@ -233,7 +266,7 @@ def with_conventions(schema: Schema, available: Sequence[str], left_out: Sequenc
     named: set[str] = set()
     for field in fields(schema):
         value = getattr(schema, field.name)
-        if value and field.name not in ("lags", "every", "categorical"):
+        if value and field.name not in ("lags", "every", "categorical", "weight_kind"):
             known = _without_made(value, available)
             named |= set(match_columns(known, available, field.name.replace("_", "-")))
     taken: dict[str, Any] = {}

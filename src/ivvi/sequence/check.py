@@ -197,6 +197,8 @@ def check(  # noqa: PLR0913
     wanted = StandardErrors(cluster=cluster)
     opened = wanted.prepared(logs if isinstance(logs, Log) else read_logs(logs))
     opened.refuse_absorbed("check")
+    if opened.roles.frequency:
+        raise InputError("check follows single rows; frequency weights make several of each")
     log, calendar = _in_order(opened, time)
     design = build_design(log, phi, psi, seed)
     word = richer or richer_word(phi)

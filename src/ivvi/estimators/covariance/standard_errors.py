@@ -162,7 +162,7 @@ class StandardErrors:
         if kind == "auto":
             kind = "clustered" if self.columns or n > episodes else "robust"
             if kind == "clustered" and not self.columns and episodes <= min(d_phi, FEW_EPISODES):
-                kind = "hac" if log.ordered else "robust"
+                kind = "hac" if log.ordered and not log.roles.frequency else "robust"
                 note = (
                     f"{episodes} episodes are too few to cluster {d_phi} coefficients by: the "
                     f"standard errors are {kind.replace('hac', 'HAC along the episodes')}, and too "
@@ -172,6 +172,11 @@ class StandardErrors:
             raise DataError(
                 "HAC standard errors need the rows of an episode in order: an episode and a step "
                 "column, and rows sorted by them (or next states that are derived)"
+            )
+        if kind == "hac" and log.roles.frequency:
+            raise InputError(
+                "HAC standard errors follow single rows along an episode; frequency weights make "
+                "several of each: use clustered ones, or weights of the kind probability"
             )
         clusters: tuple[str, ...] = ()
         if kind in BY_CLUSTER:
