@@ -1,5 +1,6 @@
 """What errors are clustered by: instruments that episodes share, and few or uneven clusters."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -193,6 +194,56 @@ def test_size_of_checks_with_a_shared_instrument(weeks):
     )
     for name, found in p_values.items():
         assert low <= np.mean(np.array(found) < 0.05) <= high, name
+
+
+# three ways
+
+
+def three_way(rows, columns, debiased):
+    """Return the covariance of two-stage least squares by its definition, (2, 2)."""
+    n = len(rows["y"])
+    X, Z = (np.column_stack([np.ones(n), rows[name]]) for name in ("a", "z"))
+    bread = np.linalg.inv(Z.T @ X)
+    scores = Z * (rows["y"] - X @ (bread @ (Z.T @ rows["y"])))[:, None]
+    meat = np.zeros((2, 2))
+    for size in (1, 2, 3):
+        for ways in itertools.combinations(columns, size):
+            keys = np.unique(
+                np.column_stack([rows[name] for name in ways]), axis=0, return_inverse=True
+            )[1]
+            G = keys.max() + 1
+            sums = np.column_stack([np.bincount(keys, weights=one) for one in scores.T])
+            small = G / (G - 1) * (n - 1) / (n - 2) if debiased else 1.0
+            meat += (-1) ** (size - 1) * small * sums.T @ sums
+    return bread @ meat @ bread.T
+
+
+@pytest.mark.parametrize("debiased", [True, False])
+def test_three_ways_of_clustering_are_all_seven_sums(debiased):
+    rng = np.random.default_rng(2)
+    n = 900
+    columns = {
+        name: rng.integers(count, size=n) for name, count in zip("fgh", (30, 25, 40), strict=True)
+    }
+    effects = sum(rng.normal(size=50)[codes] for codes in columns.values())
+    z = rng.normal(size=n) + effects
+    a = z + effects + rng.normal(size=n)
+    rows = {"a": a, "z": z, "y": 0.5 * a + effects + rng.normal(size=n), **columns}
+    log = ivvi.read_logs(rows, state=(), action="a", instrument="z", next_state="y")
+    errors = StandardErrors("clustered", "f,g,h", debiased=debiased)
+    fit = ivvi.estimate(log, se=errors)
+    np.testing.assert_allclose(
+        fit.estimate.W_cov.blocks[0], three_way(rows, "fgh", debiased), rtol=1e-9
+    )
+    assert list(fit.to_json()["clusters"]) == ["f", "g", "h"]
+    assert "clustered by f (30) and g (25) and h (40)" in fit.summary()
+    again = ivvi.read_logs(
+        rows | {"same": rows["g"]}, state=(), action="a", instrument="z", next_state="y"
+    )
+    both = ivvi.estimate(again, se=StandardErrors("clustered", "f,g", debiased=False))
+    third = ivvi.estimate(again, se=StandardErrors("clustered", "f,g,same", debiased=False))
+    np.testing.assert_allclose(third.se, both.se, rtol=1e-9)
+    assert ivvi.interval(log, "y", "a", cluster="f,g,h").clusters == ("f", "g", "h")
 
 
 # few and uneven clusters
@@ -434,7 +485,7 @@ def test_cluster_columns_that_cannot_be_used(verb, tmp_path, monkeypatch):
         ("wrad", "did you mean 'ward'"),
         ("one", "one value in all rows"),
         ("holes", "missing"),
-        ("one,ward,step", "3 cluster columns are given"),
+        ("episode,ward,step,x0", "4 cluster columns are given"),
         ("ward,ward", "given twice"),
     ):
         done = run(verb, "log.parquet", *OPTIONS, *COMMANDS[verb], "--cluster", column)

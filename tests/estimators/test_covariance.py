@@ -387,7 +387,7 @@ def test_missing_clusters_are_missing_values():
     [
         ({"kind": "clusterd"}, "'clusterd'; auto, unadjusted, robust"),
         ({"kind": "robust", "cluster": "firm"}, "but the standard errors are robust"),
-        ({"cluster": "a,b,c"}, "3 cluster columns are given; at most 2"),
+        ({"cluster": "a,b,c,d"}, "4 cluster columns are given; at most 3"),
         ({"kind": "hac", "bandwidth": -1}, "bandwidth is -1"),
         ({"kind": "robust", "bandwidth": 3}, "a bandwidth is given, but the .* are robust"),
         ({"kernel": "flat"}, "unknown kernel 'flat'"),

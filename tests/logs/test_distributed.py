@@ -202,6 +202,7 @@ def test_the_second_pass_is_that_of_one_process(
         ivvi.StandardErrors("hac", bandwidth=4),
         ivvi.StandardErrors("clustered", cluster="doctor"),
         ivvi.StandardErrors("clustered", cluster="episode,doctor"),
+        ivvi.StandardErrors("clustered", cluster="episode,doctor,ward"),
     ],
     ids=lambda se: se.cluster or se.kind,
 )
@@ -214,6 +215,7 @@ def test_what_crosses_pieces_is_summed_by_workers_too(
         columns |= {f"next_x{i}": columns[f"x{i}"][::-1].copy() for i in range(2)}
     doctors = np.random.default_rng(0).integers(40, size=300)
     columns["doctor"] = np.array([f"doctor {i}" for i in doctors])
+    columns["ward"] = doctors % 7 + np.arange(300) % 3
     columns = take(columns, np.setdiff1d(np.arange(300), [14, 15, 77]))
     path = write_table(columns, tmp_path / "log.parquet", row_group_size=group)
     one = ivvi.estimate(path, se=se)

@@ -484,3 +484,73 @@ def test_one_of_several_effects_must_be_named(tmp_path):
     assert_refused(
         run("interval", tmp_path / "log.parquet", *OPTIONS, "--output", "x0"), "a0, a1", "--feature"
     )
+
+
+def long_series(steps=200, series=3, seed=5):
+    """Return a few long episodes whose errors and instruments fade slowly."""
+    rng = np.random.default_rng(seed)
+    n = steps * series
+    e, z1, z2 = np.zeros((3, n))
+    for t in range(n):
+        fresh = rng.normal(size=3)
+        for one, new in zip((e, z1, z2), fresh, strict=True):
+            one[t] = (0.7 * one[t - 1] if t % steps else 0.0) + new
+    a = 0.5 * z1 + 0.3 * z2 + e + rng.normal(size=n)
+    keys = {
+        "episode": np.repeat(np.arange(series), steps),
+        "step": np.tile(np.arange(steps), series),
+    }
+    return keys | {"a": a, "z1": z1, "z2": z2, "y": -0.5 * a + e}
+
+
+SERIES = {"state": (), "action": "a", "instrument": "z1,z2", "next_state": "y"}
+
+
+def hac_statistic(rows, theta, bandwidth):
+    """Anderson and Rubin's statistic with Newey and West's variance, by its definition."""
+    Z = np.column_stack([rows["z1"], rows["z2"]])
+    Z = Z - Z.mean(axis=0)
+    u = rows["y"] - theta * rows["a"]
+    g = Z * (u - u.mean())[:, None]
+    S = g.T @ g
+    for lag in range(1, bandwidth + 1):
+        follow = rows["episode"][lag:] == rows["episode"][:-lag]
+        cross = (g[lag:] * follow[:, None]).T @ g[:-lag]
+        S += (1 - lag / (bandwidth + 1)) * (cross + cross.T)
+    total = g.sum(axis=0)
+    return total @ np.linalg.solve(S, total)
+
+
+def test_a_hac_set_ends_where_its_statistic_is_at_the_critical_value(tmp_path):
+    rows = long_series()
+    log = ivvi.read_logs(rows, **SERIES)
+    found = ivvi.interval(log, "y", "a", se=ivvi.StandardErrors("hac", bandwidth=6))
+    assert (found.se, found.kind) == ("hac", "bounded")
+    for end in found.intervals[0]:
+        assert hac_statistic(rows, end, 6) == pytest.approx(chi2_quantile(0.95, 2), rel=1e-6)
+    robust = ivvi.interval(log, "y", "a", se="robust")
+    assert np.diff(found.intervals[0]) > np.diff(robust.intervals[0])
+    fit = ivvi.fit(log, se=ivvi.StandardErrors("hac", bandwidth=6))
+    assert ivvi.interval(fit, "y", "a", log=log).intervals == found.intervals
+    path = write_table(rows, tmp_path / "log.parquet")
+    options = ("--action", "a", "--instrument", "z1,z2", "--next-state", "y", "--state", "")
+    effect = ("--output", "y", "--feature", "a", "--se", "hac", "--bandwidth", 6)
+    done = run("interval", path, *options, *effect, "--json", "-")
+    assert done.code == 0, done
+    assert json.loads(done.out)["intervals"][0] == pytest.approx(found.intervals[0])
+    ratio = ivvi.interval(log, "y", "a", method="clr", se=ivvi.StandardErrors("hac", bandwidth=6))
+    assert ratio.kind == "bounded"
+
+
+def test_few_long_episodes_have_hac_sets_by_themselves():
+    found = ivvi.interval(ivvi.read_logs(long_series(series=2), **SERIES), "y", "a")
+    assert (found.se, found.kind) == ("hac", "bounded")
+
+
+def test_hac_and_robust_sets_without_rows_are_refused():
+    moments = ivvi.fit(ivvi.read_logs(long_series(), **SERIES), se="unadjusted").moments
+    for se in ("robust", ivvi.StandardErrors("hac", bandwidth=3)):
+        with pytest.raises(InputError, match="second pass over the rows"):
+            ivvi.interval(moments, "y", "a", se=se)
+    with pytest.raises(InputError, match="needs a bandwidth"):
+        ivvi.interval(moments, "y", "a", se="hac")

@@ -22,7 +22,7 @@ def check(  # noqa: PLR0913
         str | None, typer.Option(help="Numeric, date or timestamp column: is W stable along it?")
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option(help="One or two columns to cluster by. [default: as fit does]")
+        str | None, typer.Option(help="Up to three columns to cluster by. [default: as fit does]")
     ] = None,
     level: Annotated[float, typer.Option(help="p-value below which a check fails.")] = 0.01,
     seed: Seed = 0,

@@ -30,6 +30,7 @@ OPTIONAL = {
     "dask": ("several processes or machines", "pip install 'ivvi[dask]'"),
     "distributed": ("several processes or machines", "pip install 'ivvi[dask]'"),
     "fsspec": ("logs that are URLs", "pip install 'ivvi[dask]'"),
+    "formulaic": ("--formula", "pip install 'ivvi[formula]'"),
     "minari": ("Minari data sets", "pip install 'ivvi[minari]'"),
     "pandas": ("pandas frames as logs", "pip install pandas"),
     "polars": ("polars frames as logs", "pip install polars"),

@@ -30,11 +30,12 @@ def interval(  # noqa: PLR0913
         str, typer.Option(help="ar (Anderson-Rubin) or clr (likelihood ratio).")
     ] = "ar",
     se: Annotated[
-        str, typer.Option(help="Errors: auto, unadjusted, robust or clustered.")
+        str, typer.Option(help="Errors: auto, unadjusted, robust, clustered or hac.")
     ] = "auto",
     cluster: Annotated[
-        str | None, typer.Option(help="One or two columns to cluster by. [default: as fit does]")
+        str | None, typer.Option(help="Up to three columns to cluster by. [default: as fit does]")
     ] = None,
+    bandwidth: Annotated[int | None, typer.Option(help="Largest lag of hac.")] = None,
     level: Annotated[float, typer.Option(help="Probability of holding the truth.")] = 0.95,
     absorb: Absorb = None,
     seed: Seed = 0,
@@ -42,6 +43,7 @@ def interval(  # noqa: PLR0913
     force: Force = False,
 ) -> None:
     """Say which values of one effect the log does not reject, however weak the instrument."""
+    from ivvi.estimators import StandardErrors
     from ivvi.fitting.confidence_set import interval as confidence_set
 
     check_json_target(json, force=force)
@@ -55,7 +57,7 @@ def interval(  # noqa: PLR0913
             combination,
             method=method,
             level=level,
-            se=se,
+            se=se if bandwidth is None else StandardErrors(se, cluster or (), bandwidth=bandwidth),
             cluster=cluster or (),
             phi=phi,
             psi=psi,

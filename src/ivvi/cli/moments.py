@@ -54,6 +54,7 @@ def moments(  # noqa: PLR0913
     check_json_target(json, force=force, out=out)
     if like is None:
         logs = columns.open(log)
+        logs.refuse_absorbed("moments")
         design = build_design(logs, *features.both, seed)
     else:
         for group in (columns, features):

@@ -125,6 +125,12 @@ class ColumnOptions:
     next_state: Annotated[
         str | None, typer.Option(help="Next-state columns; else the next row's state.")
     ] = None
+    formula: Annotated[
+        str | None,
+        typer.Option(
+            help="In their place: 'next_x ~ x + C(ward) + x:age | absorbed | dose ~ doctor'."
+        ),
+    ] = None
     reward: Annotated[
         str | None, typer.Option(help="Reward column, learned as one more output.")
     ] = None
@@ -155,6 +161,13 @@ class ColumnOptions:
         str | None, typer.Option(help="Column that is true where the episode ended for good.")
     ] = None
     weight: Annotated[str | None, typer.Option(help="Column of row weights.")] = None
+    weight_kind: Annotated[
+        str,
+        typer.Option(
+            help="probability (survey weights) or frequency (a row stands for so many).",
+            autocompletion=words("probability", "frequency"),
+        ),
+    ] = "probability"
     where: Where = None
     drop_missing: DropMissing = False
 
@@ -171,9 +184,11 @@ class ColumnOptions:
             drop_missing=self.drop_missing,
             reward=self.reward,
             episode=self.episode,
+            formula=self.formula,
             where=self.where,
             step=self.step,
             weight=self.weight,
+            weight_kind=self.weight_kind,
             context=self.context,
             categorical=self.categorical,
             lags=self.lags,
@@ -218,7 +233,7 @@ class ErrorOptions:
         ),
     ] = "auto"
     cluster: Annotated[
-        str | None, typer.Option(help="One or two columns to cluster by. [default: the episode]")
+        str | None, typer.Option(help="Up to three columns to cluster by. [default: the episode]")
     ] = None
     debiased: Annotated[
         bool | None,

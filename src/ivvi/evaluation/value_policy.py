@@ -98,7 +98,7 @@ def value(  # noqa: PLR0913
     log
         The log, to read from it what it shows of its own policy where moments do not say.
     cluster
-        One or two columns by which the errors of W are clustered, in place of the fit's own;
+        Up to three columns by which the errors of W are clustered, in place of the fit's own;
         others than those take the `log`.
     seed, progress
         Seed of everything random; called with the number of models just done.

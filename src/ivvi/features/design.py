@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ivvi.errors import InputError, nearest
 from ivvi.features.blocks import Block, Constant, Power
 from ivvi.features.feature_map import FeatureMap, parse_features
+from ivvi.features.formula import formula_features
 from ivvi.logs import Batch, Log, Roles
 
 Floats = NDArray[np.float64]
@@ -198,7 +199,17 @@ def fitted_design(
     psi: FeatureMap | str | None = None,
     seed: int = 0,
 ) -> Design:
-    """Resolve feature words, fit what depends on data to the rows that `head` gives."""
+    """Resolve feature words, fit what depends on data to the rows that `head` gives.
+
+    A log that was opened by a formula has the features of the formula.
+    """
+    if roles.formula and isinstance(phi, str):
+        if phi != "linear" or psi not in (None, "linear"):
+            raise InputError(
+                "a formula has features of its own; leave --features, --phi and --psi out, or name "
+                "the columns one by one"
+            )
+        phi, psi = formula_features(roles)
     if psi is None:
         if not isinstance(phi, str):
             raise InputError("a feature map phi that is not a word needs a psi beside it")

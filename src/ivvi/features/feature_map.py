@@ -35,13 +35,13 @@ from ivvi.features.blocks import (
     Spline,
 )
 from ivvi.features.custom_block import Custom, import_saved
-from ivvi.features.products import Products, Varying
+from ivvi.features.products import Monomials, Products, Varying
 
 BLOCKS: dict[str | None, type] = {
     kind.__name__: kind
     for kind in (
         *(Constant, Power, Cross, Interactions, Spline, Varying, Products, Fourier),
-        *(OneHot, Custom),
+        *(Monomials, OneHot, Custom),
     )
 }
 MOST_DEGREE = 50

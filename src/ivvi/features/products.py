@@ -92,6 +92,33 @@ class Products(Plain):
 
 
 @dataclass(frozen=True, slots=True)
+class Monomials(Plain):
+    """Chosen products of columns, each the positions of its factors.
+
+    A position that comes twice is a square: ``(0, 2, 2)`` is the first column times the third
+    squared. `of` says what the positions count.
+    """
+
+    terms: tuple[tuple[int, ...], ...]
+    of: str = "both"
+
+    def __call__(self, x: Array, u: Array) -> Array:
+        """Evaluate, (..., d_x) and (..., d_u) to (..., d)."""
+        v = looked_at(self.of, x, u)
+        columns = [reduce(mul, (v[..., at] for at in term)) for term in self.terms]
+        return v.__array_namespace__().stack(columns, axis=-1)
+
+    def names(self, state: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
+        """Name the columns, such as ``x0*a0^2``."""
+        columns = names_of(self.of, state, inputs)
+        counts = ({at: term.count(at) for at in term} for term in self.terms)
+        return tuple(
+            "*".join(columns[at] + (f"^{n}" if n > 1 else "") for at, n in count.items())
+            for count in counts
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Varying:
     """Splines of each state times each input: an effect that changes with the state.
 

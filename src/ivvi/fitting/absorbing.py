@@ -349,7 +349,8 @@ def _roles(roles: Roles, design: Design) -> tuple[list[int], Roles]:
     order = [varying.index(c) for kind in kinds for c in kind]
     state, action, instrument, outputs = (tuple(names[c] for c in kind) for kind in kinds)
     found = Roles(
-        *(state, action, instrument, outputs, None, roles.episode, roles.step, roles.weight),
+        *(state, action, instrument, outputs, None, roles.episode, roles.step),
+        weight=None if roles.frequency else roles.weight,  # rows are repeated already
         cluster=roles.cluster,
     )
     return order, found

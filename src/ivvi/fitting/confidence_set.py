@@ -19,7 +19,8 @@ from ivvi.features.design import build_design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting import Fit
 from ivvi.fitting.absorbing import AbsorbedTable
-from ivvi.logs import Log, read_logs
+from ivvi.logs import Log
+from ivvi.logs.log import open_log
 from ivvi.logs.schema import Columns
 from ivvi.moments import Moments, compute_moments
 from ivvi.weak_iv.confidence_sets import (
@@ -33,7 +34,7 @@ from ivvi.weak_iv.robust_anderson_rubin import robust_anderson_rubin
 from ivvi.weak_iv.robust_likelihood_ratio import robust_likelihood_ratio
 
 METHODS = ("ar", "clr")
-ERRORS = ("auto", "unadjusted", "robust", "clustered")
+ERRORS = ("auto", "unadjusted", "robust", "clustered", "hac")
 
 
 def interval(  # noqa: PLR0913
@@ -48,6 +49,7 @@ def interval(  # noqa: PLR0913
     log: Log | None = None,
     phi: FeatureMap | str = "linear",
     psi: FeatureMap | str | None = None,
+    formula: str | None = None,
     absorb: Columns = (),
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
@@ -70,15 +72,18 @@ def interval(  # noqa: PLR0913
         Probability of holding the truth.
     se
         What the errors may be: ``unadjusted`` (homoskedastic), ``robust`` (a variance of
-        their own each row), ``clustered`` (dependent within clusters). ``auto`` are those of
+        their own each row), ``clustered`` (dependent within clusters), ``hac`` (dependence that
+        fades along an episode; `StandardErrors` gives a bandwidth). ``auto`` are those of
         `estimate`: of the fit itself, or what it would choose for the log.
     cluster
-        One or two columns to cluster by, the episode by default.
+        Up to three columns to cluster by, the episode by default.
     log
         The log of a `Fit` or of `Moments`, for a second pass where ``robust`` or
         ``clustered`` needs one.
     phi, psi, seed
         Features, for a source that is a log.
+    formula
+        In the place of a log's columns and features, as for `estimate`.
     absorb
         Columns of a log whose fixed effects are absorbed, as for `estimate`; a `Fit` has its own.
     progress
@@ -96,8 +101,12 @@ def interval(  # noqa: PLR0913
         raise InputError(f"unknown method {method!r} of a confidence set{hint(method, METHODS)}")
     wanted = _wanted(se, cluster)
     if isinstance(source, Fit | Moments):
+        if formula is not None:
+            raise InputError("formula is for a log; a fit and moments have features of their own")
         opened = _Opened.of_fit(source, log, wanted, absorb)
     else:
+        source = open_log(source, formula)
+        absorb = source.absorbing(absorb)
         opened = _Opened.of(source, phi, psi, seed, wanted, absorb, progress)
     effect = Effect.of(opened.moments, *_named(opened.moments, output, feature))
     errors = opened.errors
@@ -105,7 +114,8 @@ def interval(  # noqa: PLR0913
         test = anderson_rubin if method == "ar" else conditional_likelihood_ratio
         return test(effect, level)
     rows = None if opened.log is None else errors.prepared(opened.log)
-    if rows is None and not holds_clusters(opened.moments, errors, errors.clusters[0]):
+    held = errors.clusters and holds_clusters(opened.moments, errors, errors.clusters[0])
+    if rows is None and not held:
         raise InputError(
             f"a {errors.kind} set needs a second pass over the rows: give log=, or moments that "
             "were kept by cluster (episodes=True)"
@@ -144,7 +154,7 @@ def _wanted(se: StandardErrors | str, cluster: str | tuple[str, ...]) -> Standar
         return StandardErrors(se, cluster)
     if cluster and tuple(se.columns) != StandardErrors(cluster=cluster).columns:
         raise InputError("the clusters are given twice, in se and in cluster; one is expected")
-    return StandardErrors("clustered" if se.kind in ("cr2", "wild") else se.kind, se.columns)
+    return replace(se, kind="clustered") if se.kind in ("cr2", "wild") else se
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +181,7 @@ class _Opened:
     @classmethod
     def of(
         cls,
-        source: Any,
+        source: Log,
         phi: FeatureMap | str,
         psi: FeatureMap | str | None,
         seed: int,
@@ -180,7 +190,7 @@ class _Opened:
         progress: Callable[[int], None] | None,
     ) -> _Opened:
         """Read the rows of a log once."""
-        opened = wanted.prepared(source if isinstance(source, Log) else read_logs(source))
+        opened = wanted.prepared(source)
         design = build_design(opened, phi, psi, seed)
         if absorb:
             table = AbsorbedTable(opened, design, absorb, progress)
@@ -197,21 +207,22 @@ class _Opened:
         )
         alike = step_dependence(moments, opened.roles.step)
         errors = wanted.resolve(opened, counts, len(design.phi_names), alike)
-        return cls(moments, opened, _not_along(errors, opened.roles.episode))
+        return cls(moments, opened, errors)
 
 
 def _of_fit(fit: Fit, wanted: StandardErrors, log: Log | None) -> Resolved:
     """Follow the fit's own clusters where nothing else is asked for."""
     if wanted.kind == "auto" and not wanted.columns:
-        own, episodes = _not_along(fit.errors, fit.roles.episode), fit.moments.episodes
+        own, episodes = fit.errors, fit.moments.episodes
+        if own.kind == "hac" and log is None:
+            own = _not_along(own, fit.roles.episode)
         if own.kind == "robust" and log is None:
             return replace(own, kind="unadjusted")
-        if own.kind == "clustered" or episodes is None:
+        if own.kind in ("clustered", "hac") or episodes is None:
             return own
     alike = step_dependence(fit.moments, fit.roles.step)
     if log is not None:
-        errors = wanted.resolve(log, fit.counts, fit.W.shape[1], alike)
-        return _not_along(errors, log.roles.episode)
+        return wanted.resolve(log, fit.counts, fit.W.shape[1], alike)
     return _of_moments(fit.moments, wanted, None)
 
 
@@ -225,11 +236,16 @@ def _of_moments(moments: Moments, wanted: StandardErrors, log: Log | None) -> Re
     if wanted.kind == "auto" and not wanted.columns and not several:
         return Resolved(wanted, "unadjusted" if log is None else "robust")
     kind = "clustered" if wanted.kind in ("auto", "clustered") else wanted.kind
-    return Resolved(wanted, kind, columns if kind == "clustered" else ())
+    if kind == "hac" and wanted.bandwidth is None:
+        raise InputError(
+            "a hac set from moments needs a bandwidth, StandardErrors('hac', bandwidth=4): moments "
+            "do not say how long episodes are"
+        )
+    return Resolved(wanted, kind, columns if kind == "clustered" else (), wanted.bandwidth or 0)
 
 
 def _not_along(errors: Resolved, episode: str | None) -> Resolved:
-    """Cluster by episode where a fit's errors are HAC: a set allows for any dependence."""
-    if errors.kind != "hac" or episode is None:
+    """Cluster by episode where there are no rows whose lags HAC errors could weigh."""
+    if episode is None:
         return errors
     return replace(errors, kind="clustered", clusters=(episode,), note="")

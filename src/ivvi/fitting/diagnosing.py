@@ -20,6 +20,7 @@ def diagnose(  # noqa: PLR0913
     phi: FeatureMap | str = "linear",
     psi: FeatureMap | str | None = None,
     *,
+    formula: str | None = None,
     suspects: Sequence[str] = (),
     se: StandardErrors | str = "auto",
     absorb: Columns = (),
@@ -33,7 +34,7 @@ def diagnose(  # noqa: PLR0913
     ----------
     logs
         A `Log`, anything that `read_logs` opens with its defaults, a `Shard`, or a `Fit`.
-    phi, psi, se, absorb, seed, progress, client
+    phi, psi, formula, se, absorb, seed, progress, client
         As for `estimate`; a `Fit` has its own.
     suspects
         Instrument features whose validity is tested, given that of the others.
@@ -52,6 +53,7 @@ def diagnose(  # noqa: PLR0913
             logs,
             phi,
             psi,
+            formula=formula,
             se=se,
             allow_unidentified=True,
             absorb=absorb,

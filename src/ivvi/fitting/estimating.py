@@ -16,7 +16,7 @@ from ivvi.estimators.registry import make_method
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.recipe import Recipe
-from ivvi.logs import Log, read_logs
+from ivvi.logs.log import Log, open_log
 from ivvi.logs.schema import Columns
 from ivvi.moments.shard import Shard
 
@@ -26,6 +26,7 @@ def estimate(  # noqa: PLR0913
     phi: FeatureMap | str = "linear",
     psi: FeatureMap | str | None = None,
     *,
+    formula: str | None = None,
     method: Method | str = "exact",
     se: StandardErrors | str = "auto",
     allow_unidentified: bool = False,
@@ -49,6 +50,10 @@ def estimate(  # noqa: PLR0913
     phi, psi
         Feature maps of (x, a) and of (x, z), or a feature word (``linear``, ``poly2``,
         ``spline:5``, ``fourier:200``). Without `psi`, the one that goes with the word.
+    formula
+        In their place, and in that of the log's columns: a formula such as
+        ``next_x ~ x + C(ward) + x:age | id + year | dose ~ doctor`` (`ivvi.logs.formula`), whose
+        middle part is absorbed. Episodes and weights of a `Log` are kept.
     method
         `Exact`, `SGDA`, `LeastSquares`, `LIML`, `Fuller`, `KClass`, `GMM`, or their words.
     se
@@ -96,24 +101,26 @@ def estimate(  # noqa: PLR0913
     True
     """
     started = time.perf_counter()
+    if formula is not None and not (phi == "linear" and psi is None):
+        raise InputError("a formula has features of its own; leave phi and psi out")
+    if not isinstance(logs, Shard):
+        logs = open_log(logs, formula)
+        absorb = logs.absorbing(absorb)
+    elif formula is not None:
+        raise InputError("a formula (formula=) is for logs; moments have features of their own")
+    if isinstance(logs, Log) and logs.roles.frequency and (difference or checkpoint is not None):
+        raise InputError(
+            "differences and checkpoints follow single rows; frequency weights make several of "
+            "each: repeat the rows in the log instead"
+        )
     one_pass = checkpoint is None and client is None and not episodes
-    if difference and (isinstance(logs, Shard) or not one_pass):
-        raise InputError(
-            "differences are taken between the rows of a log, in one pass and one process: no "
-            "moments, checkpoint, cluster or per-episode moments"
-        )
-    if absorb and (difference or isinstance(logs, Shard) or not one_pass):
-        raise InputError(
-            "effects are absorbed from the rows of a log, in one process and not from differences: "
-            "no moments, checkpoint, cluster or per-episode moments"
-        )
-    if half_panel and not absorb:
-        raise InputError("half_panel (--half-panel) is for absorbed effects; give absorb too")
-    if exogenous and not difference:
-        raise InputError(
-            "exogenous states are told apart in differences alone; give difference (--difference) "
-            "too"
-        )
+    _check_transformed(
+        rows=one_pass and not isinstance(logs, Shard),
+        difference=difference,
+        exogenous=bool(exogenous),
+        absorb=bool(absorb),
+        half_panel=half_panel,
+    )
     recipe = Recipe(
         make_method(method) if isinstance(method, str) else method,
         StandardErrors(se) if isinstance(se, str) else se,
@@ -125,16 +132,38 @@ def estimate(  # noqa: PLR0913
     if isinstance(logs, Shard):
         fit = recipe.of_moments(logs)
     else:
-        log = logs if isinstance(logs, Log) else read_logs(logs)
         fit_log = partial(recipe.of_rows, episodes=episodes)
         if difference:
             fit_log = partial(recipe.of_differences, exogenous=exogenous)
         elif absorb:
             fit_log = partial(recipe.of_absorbed, absorb=absorb, half_panel=half_panel)
-        fit = fit_log(log, phi, psi, seed=seed)
+        fit = fit_log(logs, phi, psi, seed=seed)
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=2)
     return replace(fit, seconds=time.perf_counter() - started)
+
+
+def _check_transformed(
+    *, rows: bool, difference: bool, exogenous: bool, absorb: bool, half_panel: bool
+) -> None:
+    """Refuse differences and absorbed effects without all `rows` at hand, or with each other."""
+    if difference and not rows:
+        raise InputError(
+            "differences are taken between the rows of a log, in one pass and one process: no "
+            "moments, checkpoint, cluster or per-episode moments"
+        )
+    if absorb and (difference or not rows):
+        raise InputError(
+            "effects are absorbed from the rows of a log, in one process and not from differences: "
+            "no moments, checkpoint, cluster or per-episode moments"
+        )
+    if half_panel and not absorb:
+        raise InputError("half_panel (--half-panel) is for absorbed effects; give absorb too")
+    if exogenous and not difference:
+        raise InputError(
+            "exogenous states are told apart in differences alone; give difference (--difference) "
+            "too"
+        )
 
 
 fit = estimate

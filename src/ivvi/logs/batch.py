@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,22 @@ class Batch:
         episode = None if self.episode is None else self.episode[rows]
         parts = (self.x[rows], self.a[rows], self.z[rows], self.y[rows])
         return Batch(*parts, weight, episode)
+
+    def repeated(self, most: int) -> Iterator[Batch]:
+        """Yield each row as often as its weight says, without weights, `most` rows at a time."""
+        if self.weight is None:
+            raise ValueError("the batch has no weights")
+        ends = np.cumsum(self.weight.astype(np.int64))
+        total = int(ends[-1])
+        for start in range(0, total, most):
+            rows = np.searchsorted(ends, np.arange(start, min(start + most, total)), side="right")
+            yield replace(
+                self.taken(rows),
+                weight=None,
+                step=None if self.step is None else self.step[rows],
+                time=None if self.time is None else self.time[rows],
+                clusters=tuple(codes[rows] for codes in self.clusters),
+            )
 
 
 def concatenate(batches: Sequence[Batch]) -> Batch:

@@ -172,6 +172,19 @@ def with_indicators(table: Table, categories: CodedColumns) -> Table:
     return ArrowTable(whole, table.label, table.files)
 
 
+def without_indicators(table: Table, categories: CodedColumns) -> Table:
+    """Return the table that `with_indicators` was given."""
+    made = [name for category in categories if not category.boolean for name in category.names]
+    if not made:
+        return table
+    if isinstance(table, EncodedTable):
+        inner: Table = table.table
+        return inner
+    if isinstance(table, ArrowTable):
+        return ArrowTable(table.table.drop_columns(made), table.label, table.files)
+    return table
+
+
 def _numbers(flags: NDArray[np.bool_], absent: NDArray[np.bool_]) -> pa.Array:
     """Return 0 and 1, null where they are absent."""
     present = None

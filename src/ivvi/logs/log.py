@@ -14,11 +14,13 @@ import pyarrow.parquet as pq
 
 from ivvi._io.files import atomic_file
 from ivvi._io.result import html_table
-from ivvi.errors import DataError
+from ivvi.errors import DataError, InputError
 from ivvi.logs.arrow import check_keys
 from ivvi.logs.batch import Batch, concatenate
 from ivvi.logs.calendar import check_time
 from ivvi.logs.description import describe, plot_log
+from ivvi.logs.encoding import without_indicators
+from ivvi.logs.formula import parse_formula
 from ivvi.logs.instrument_checks import CopyWatch
 from ivvi.logs.minari import is_minari, open_minari, write_minari
 from ivvi.logs.prepare import encoded
@@ -143,6 +145,44 @@ class Log:
 
     def _with(self, table: Table, roles: Roles) -> Log:
         return Log(table, roles, drop_missing=self.drop_missing, notes=self.notes)
+
+    def with_formula(self, formula: str) -> Log:
+        """Return the log with the columns that a formula names, its episodes and weights kept."""
+        roles = self.roles
+        table = without_indicators(self.table, roles.categories)
+        single: dict[str, Any] = {n: getattr(roles, n) for n in ("step", "weight", "terminal")}
+        single["weight_kind"] = roles.weight_kind
+        if roles.reward not in parse_formula(formula).outputs:
+            single["reward"] = roles.reward
+        given = Schema(episode=roles.episode, **single)
+        opened = _opened_by(formula, table, given, where=None, drop_missing=self.drop_missing)
+        made = ("episode", "step", "every", "terminal")  # as the user has them, not as they are now
+        asked = dict(opened.roles.asked) | {n: v for n, v in roles.asked if n in made}
+        kept: dict[str, Any] = {"where": roles.where, "episode_parts": roles.episode_parts}
+        return opened._with(opened.table, replace(opened.roles, asked=tuple(asked.items()), **kept))
+
+    @property
+    def absorbed(self) -> tuple[str, ...]:
+        """Columns whose fixed effects its formula absorbs."""
+        return parse_formula(self.roles.formula).absorbed if self.roles.formula else ()
+
+    def refuse_absorbed(self, verb: str) -> None:
+        """Refuse a formula with absorbed effects for a verb that does not take them out."""
+        if self.absorbed:
+            raise InputError(
+                f"{verb} does not absorb effects, and the formula absorbs "
+                f"{' and '.join(self.absorbed)}; leave this part of the formula out"
+            )
+
+    def absorbing(self, columns: Columns) -> Columns:
+        """Return the columns to absorb: those of its formula, or those that are asked for."""
+        own = self.absorbed
+        if own and columns:
+            raise InputError(
+                f"the formula absorbs {' and '.join(own)}; leave --absorb (absorb=) out, or the "
+                "formula's part between the bars"
+            )
+        return own or columns
 
     def timed(self, column: str) -> Log:
         """Return the log with a column of calendar time: numbers, dates or timestamps."""
@@ -282,7 +322,7 @@ def _check_not_empty(counts: Counts, label: str) -> None:
     )
 
 
-def read_logs(
+def read_logs(  # noqa: PLR0913
     source: Any,
     *,
     state: Columns | None = None,
@@ -290,6 +330,7 @@ def read_logs(
     instrument: Columns | None = None,
     next_state: Columns = (),
     episode: Columns | None = None,
+    formula: str | None = None,
     where: str | None = None,
     drop_missing: bool = False,
     **others: Any,
@@ -312,13 +353,18 @@ def read_logs(
     episode
         The column that tells episodes apart, or several: each combination of their values is
         an episode. By default ``episode``, if there is such a column.
+    formula
+        In the place of state, action, instrument and next state: a formula such as
+        ``next_x ~ x + C(ward) + x:age | id | dose ~ doctor`` (`ivvi.logs.formula`). Verbs then
+        take features and absorbed effects from it.
     where
         Keep only the rows that pass, such as ``age >= 18 and ward != 'ICU'``. Rows that are
         removed are gaps: the row before one has no next state.
     drop_missing
         Drop rows with missing or infinite values, and count them, instead of refusing.
     **others
-        `reward`, `step`, `weight` and `terminal`: one column each. `context` and `categorical`:
+        `reward`, `step`, `weight` and `terminal`: one column each; `weight_kind`: ``probability``
+        or ``frequency``. `context` and `categorical`:
         columns. `lags`: a number, `every`: a time such as ``7d``. See `Schema` for what they mean.
     """
     table: Table = open_minari(source) if is_minari(source) else open_table(source)
@@ -326,8 +372,28 @@ def read_logs(
     names = list(table.schema.names)
     named: dict[str, Any] = {"next_state": next_state, "episode": episode, **others}
     given = Schema(state or (), action or (), instrument or (), **named)
+    if formula is not None:
+        return _opened_by(formula, table, given, where=where, drop_missing=drop_missing)
     schema = with_conventions(given, names, [state is None, action is None, instrument is None])
     return _opened(table, schema, where=where, drop_missing=drop_missing)
+
+
+def open_log(source: Any, formula: str | None = None) -> Log:
+    """Return a log as it is, or what `read_logs` opens; with the columns of a formula if given."""
+    if not isinstance(source, Log):
+        return read_logs(source, formula=formula)
+    return source if formula is None else source.with_formula(formula)
+
+
+def _opened_by(
+    formula: str, table: Table, given: Schema, *, where: str | None, drop_missing: bool
+) -> Log:
+    """Open a table with the columns of a formula."""
+    parsed = parse_formula(formula)
+    schema = parsed.schema(given, list(table.schema.names))
+    log = _opened(table, schema, where=where, drop_missing=drop_missing)
+    parsed.check_outputs(log.roles)
+    return log._with(log.table, replace(log.roles, formula=formula))
 
 
 def _opened(
@@ -348,7 +414,7 @@ def _opened(
     coded += tuple(name for name, source in made.lagged.items() if source in coded)
     asked = _in_words(schema, roles, made)
     table, roles = encoded(table, roles, coded, made.lagged, like)
-    roles = replace(roles, asked=asked)
+    roles = replace(roles, asked=asked, formula=like.formula if like else "")
     return Log(table, roles, drop_missing=drop_missing, notes=made.notes)
 
 
@@ -363,9 +429,10 @@ def reopened(
     for name in ("reward", "step", "weight", "terminal", "every"):
         words[name] = words[name][0] if words.get(name) else None
     words["lags"] = int(words["lags"][0]) if words.get("lags") else 0
+    words["weight_kind"] = roles.weight_kind
     if not roles.asked:  # roles that were not read from a table
         words = {n: getattr(roles, n) for n in ("state", "action", "instrument", "next_state")}
-        words |= {n: getattr(roles, n) for n in ("reward", "step", "weight")}
+        words |= {n: getattr(roles, n) for n in ("reward", "step", "weight", "weight_kind")}
         words["episode"] = roles.episode_parts or roles.episode
     return _opened(table, Schema(**words), where=where, drop_missing=drop_missing, like=roles)
 

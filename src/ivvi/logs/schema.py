@@ -19,6 +19,12 @@ from ivvi.errors import ColumnError, nearest
 
 Columns = str | Sequence[str]
 """One pattern, several separated by commas, or a sequence of patterns."""
+WEIGHT_KINDS = ("probability", "frequency")
+NO_ROLE = (
+    *("episode_parts", "where", "carried", "categories", "asked", "groups", "formula"),
+    "weight_kind",
+)
+"""Fields of `Roles` that give no column a role of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,9 @@ class Schema:
         episode of each combination of their values.
     weight
         Column of non-negative row weights.
+    weight_kind
+        ``probability``: rows are weighted, as survey weights are, and n counts rows.
+        ``frequency``: a row stands for so many rows alike, and n counts these.
     context
         Columns that phi and psi look at beside the state, and that are not predicted.
     terminal
@@ -64,6 +73,7 @@ class Schema:
     categorical: Columns = ()
     lags: int = 0
     every: str | None = None
+    weight_kind: str = WEIGHT_KINDS[0]
 
     def resolve(self, available: Sequence[str]) -> Roles:
         """Match the patterns with the `available` column names of a table."""
@@ -82,6 +92,7 @@ class Schema:
             episode_parts=parts if len(parts) > 1 else (),
             carried=tuple((name, name) for name in context),
             terminal=_single(self.terminal, available, "terminal"),
+            weight_kind=self.weight_kind,
         )
         roles.check(available)
         return roles
@@ -101,7 +112,8 @@ class Roles:
     step (itself, for a fact that stays; nothing, for one that is drawn anew). `terminal` is true
     where the episode ended after the row. `categories` are the columns of which indicators were
     made, and `asked` the words from which all of it can be made again for another log. `groups`
-    are the columns over whose values leave-one-out instruments were taken.
+    are the columns over whose values leave-one-out instruments were taken. `formula` is the one
+    by which the log was opened, if it was.
     """
 
     state: tuple[str, ...]
@@ -121,6 +133,13 @@ class Roles:
     categories: CodedColumns = ()
     asked: tuple[tuple[str, tuple[str, ...]], ...] = ()
     groups: tuple[str, ...] = ()
+    formula: str = ""
+    weight_kind: str = WEIGHT_KINDS[0]
+
+    @property
+    def frequency(self) -> bool:
+        """Whether a row stands for as many rows alike as its weight says."""
+        return self.weight_kind == "frequency"
 
     @property
     def derived(self) -> bool:
@@ -163,14 +182,18 @@ class Roles:
         return tuple(dict.fromkeys(self.keys + self.numeric + self.cluster + time))
 
     def lines(self) -> list[str]:
-        """Say which columns are categories, which are carried along, and which ends an episode."""
-        found = [
+        """Say which columns are categories, which are carried along, and the formula if any."""
+        found = [f"formula {self.formula}"] if self.formula else []
+        found += [
             f"{c.column}: {len(c.levels)} levels, reference {c.levels[0]!r}"
             for c in self.categories
             if not c.boolean
         ]
         stays = [name for name, source in self.carried if source == name]
         drawn = [name for name, source in self.carried if not source]
+        if self.weight is not None:
+            meaning = "a row stands for so many alike" if self.frequency else "n counts rows"
+            found.append(f"weight {self.weight}, {self.weight_kind}: {meaning}")
         if stays:
             found.append(f"the same within an episode, not predicted: {', '.join(stays)}")
         if drawn:
@@ -204,12 +227,27 @@ class Roles:
                 f"the end of episodes needs the next value of every state: {len(self.predicted)} "
                 f"state and {len(self.next_state)} next-state columns are given"
             )
+        self._check_weights()
         self._check_disjoint()
+
+    def _check_weights(self) -> None:
+        if self.weight_kind not in WEIGHT_KINDS:
+            raise ColumnError(
+                f"the kind of the weights is {self.weight_kind!r}; expected "
+                f"{' or '.join(WEIGHT_KINDS)}"
+            )
+        if self.frequency and self.weight is None:
+            raise ColumnError("frequency weights are asked for; expected a weight column too")
+        if self.frequency and self.derived:
+            raise ColumnError(
+                "frequency weights are for rows with outcomes of their own (--next-state): of the "
+                "next row of an episode a row cannot stand for several"
+            )
 
     def _check_disjoint(self) -> None:
         role_of: dict[str, str] = {}
         for field in fields(self):
-            if field.name in ("episode_parts", "where", "carried", "categories", "asked", "groups"):
+            if field.name in NO_ROLE:
                 continue
             value = getattr(self, field.name)
             for name in (value,) if isinstance(value, str) else value or ():
@@ -228,7 +266,7 @@ def with_conventions(schema: Schema, available: Sequence[str], left_out: Sequenc
     named: set[str] = set()
     for field in fields(schema):
         value = getattr(schema, field.name)
-        if value and field.name not in ("lags", "every", "categorical"):
+        if value and field.name not in ("lags", "every", "categorical", "weight_kind"):
             known = _without_made(value, available)
             named |= set(match_columns(known, available, field.name.replace("_", "-")))
     taken: dict[str, Any] = {}

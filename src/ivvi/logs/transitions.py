@@ -148,7 +148,9 @@ class Transitions:
             if usable.num_rows:
                 batch = self._batch(usable, values, complete)
                 self.counts.transitions += len(batch)
-                if len(batch):
+                if len(batch) and self._roles.frequency:
+                    yield from batch.repeated(self._size)
+                elif len(batch):
                     yield batch
             if self._progress:
                 self._progress(block.num_rows)
@@ -232,7 +234,7 @@ class Transitions:
             a=buffer[a:z].T,
             z=buffer[z:y].T,
             y=buffer[y:w].T,
-            weight=_checked_weight(buffer[w], self._roles.weight) if end > w else None,
+            weight=_checked_weight(buffer[w], self._roles) if end > w else None,
             episode=episode,
             step=step,
             time=time,
@@ -383,10 +385,15 @@ def large_error(table: Table, roles: Roles) -> LargeError:
     )
 
 
-def _checked_weight(weight: Floats, name: str | None) -> Floats:
+def _checked_weight(weight: Floats, roles: Roles) -> Floats:
     if (weight < 0).any():
         raise DataError(
-            f"weight column {name!r} holds {weight.min():g}; weights must not be negative"
+            f"weight column {roles.weight!r} holds {weight.min():g}; weights must not be negative"
+        )
+    if roles.frequency and (broken := weight != np.round(weight)).any():
+        raise DataError(
+            f"weight column {roles.weight!r} holds {weight[broken][0]:g}; frequency weights count "
+            "rows: expected whole numbers, or weights of the kind probability"
         )
     return weight
 

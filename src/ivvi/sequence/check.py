@@ -177,7 +177,7 @@ def check(  # noqa: PLR0913
     time
         A numeric, date or timestamp column along which W must be stable too.
     cluster
-        One or two columns of clusters; by default what `estimate` would cluster by: the
+        Up to three columns of clusters; by default what `estimate` would cluster by: the
         episodes, or the steps where episodes share the instrument of a step.
     level
         The p-value below which a check fails.
@@ -196,6 +196,9 @@ def check(  # noqa: PLR0913
     check_level(level)
     wanted = StandardErrors(cluster=cluster)
     opened = wanted.prepared(logs if isinstance(logs, Log) else read_logs(logs))
+    opened.refuse_absorbed("check")
+    if opened.roles.frequency:
+        raise InputError("check follows single rows; frequency weights make several of each")
     log, calendar = _in_order(opened, time)
     design = build_design(log, phi, psi, seed)
     word = richer or richer_word(phi)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -30,17 +31,21 @@ class Codes:
 
     def __init__(self, errors: Resolved, roles: Roles) -> None:
         self._columns, self._roles = errors.clusters, roles
-        self._pairs: dict[int, int] = {}
+        self._met: dict[tuple[int, ...], dict[int, int]] = {
+            ways: {} for ways in combined_ways(len(errors.clusters)) if len(ways) > 1
+        }
         self._rows = 0
 
     def of(self, batch: Batch) -> list[Ints]:
         """Return the codes of a batch's rows for each way of clustering."""
         if batch.episode is None:
             raise ValueError("the batch was read without episodes")
-        codes = self._by_column(batch.episode, batch.clusters)
-        if len(codes) == 2:
-            keys, inverse = np.unique(_keys(*codes), return_inverse=True)
-            codes.append(self._of_pairs(keys)[inverse])
+        by_ways = self._alone(batch.episode, batch.clusters)
+        for ways, known in self._met.items():
+            joined = _keys(by_ways[ways[:-1]], by_ways[ways[-1:]])
+            keys, inverse = np.unique(joined, return_inverse=True)
+            by_ways[ways] = _numbered(known, keys)[inverse]
+        codes = list(by_ways.values())
         place = self._rows + np.arange(len(batch))
         self._rows += len(batch)
         return codes or [self._stretches(batch.episode, batch.step, place)]
@@ -52,34 +57,44 @@ class Codes:
         """
         shift = self._rows if self._roles.derived else 0
         self._rows += part._rows
-        known = self._by_column(episodes, clusters)
+        known = self._alone(episodes, clusters)
         if not known:
             return [lambda codes: np.column_stack([episodes[codes[:, 0]], codes[:, 1] - shift])]
-        if len(known) == 2:
-            met = np.array(list(part._pairs), dtype=np.int64)
+        for ways, own in self._met.items():
+            met = np.array(list(part._met[ways]), dtype=np.int64)
             one, two = met >> HALF, met & ((1 << HALF) - 1)
-            known.append(self._of_pairs(_keys(known[0][one], known[1][two])))
-        return [partial(np.take, numbers) for numbers in known]
+            known[ways] = _numbered(own, _keys(known[ways[:-1]][one], known[ways[-1:]][two]))
+        return [partial(np.take, numbers) for numbers in known.values()]
 
-    def _by_column(self, episode: Ints, clusters: Sequence[Ints]) -> list[Ints]:
-        """Return what there is of each column that clusters."""
+    def _alone(self, episode: Ints, clusters: Sequence[Ints]) -> dict[tuple[int, ...], Ints]:
+        """Return what there is of each column that clusters, by its number."""
         roles = self._roles
-        return [
-            episode if column == roles.episode else clusters[roles.cluster.index(column)]
-            for column in self._columns
-        ]
-
-    def _of_pairs(self, keys: Ints) -> Ints:
-        """Number pairs of clusters, by their keys (m,), in the order in which they are met."""
-        known = self._pairs
-        codes = [known.setdefault(key, len(known)) for key in keys.tolist()]
-        return np.array(codes, dtype=np.int64)
+        return {
+            (i,): episode if column == roles.episode else clusters[roles.cluster.index(column)]
+            for i, column in enumerate(self._columns)
+        }
 
     def _stretches(self, episode: Ints, step: Any, place: Ints) -> Ints:
         """Tell stretches apart; where next states are not derived, a gap in the steps is none."""
         derived = self._roles.derived
         offset = np.asarray(step).astype(np.int64) - place if derived else np.zeros_like(episode)
         return np.column_stack([episode, offset])
+
+
+def combined_ways(count: int) -> list[tuple[int, ...]]:
+    """Return every combination of so many columns: each alone, the pairs, all three.
+
+    The variance is the sum over single columns, less that over pairs, plus that over triples
+    (Cameron, Gelbach and Miller, 2011).
+    """
+    every = range(1, count + 1)
+    return [ways for size in every for ways in itertools.combinations(range(count), size)]
+
+
+def _numbered(known: dict[int, int], keys: Ints) -> Ints:
+    """Number combinations of clusters, by their keys (m,), in the order in which they are met."""
+    codes = [known.setdefault(key, len(known)) for key in keys.tolist()]
+    return np.array(codes, dtype=np.int64)
 
 
 def _keys(one: Ints, two: Ints) -> Ints:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.estimators.covariance.clusters import Codes
+from ivvi.estimators.covariance.clusters import Codes, combined_ways
 from ivvi.estimators.covariance.meat import (
     ClusterMeat,
     Group,
@@ -135,10 +135,11 @@ def _pieces(
     scores: Mapping[int, Score], ways: Sequence[Sequence[Meat]]
 ) -> dict[int, tuple[Piece, ...]]:
     """Return the sums of each score; two-way clusters are two sums less a third."""
-    signs = (1.0, 1.0, -1.0)
+    count = len(ways[0]).bit_length() if ways else 1
+    signs = [(-1.0) ** (len(columns) - 1) for columns in combined_ways(count)]
     return {
         key: tuple(
-            replace(meat.piece(), sign=sign) for meat, sign in zip(meats, signs, strict=False)
+            replace(meat.piece(), sign=sign) for meat, sign in zip(meats, signs, strict=True)
         )
         for key, meats in zip(scores, ways, strict=True)
     }
@@ -147,14 +148,16 @@ def _pieces(
 def _meats(
     one: Score, errors: Resolved, ordered: bool, roles: Roles, *, inside: bool = False
 ) -> list[Any]:
-    """Return what the choice of standard errors adds up; two-way clusters are three sums."""
+    """Return what the choice of standard errors adds up: one sum for each combined cluster."""
     if errors.kind == "robust":
         return [RowMeat(one.groups)]
     if errors.kind == "hac":
         return [HacMeat(one.groups, kernel_weights(errors.wanted.kernel, errors.bandwidth))]
-    together = [ordered and column == roles.episode for column in errors.clusters]
-    both = [False] if len(errors.clusters) == 2 else []
-    return [ClusterMeat(one.groups, ordered=known, inside=inside) for known in together + both]
+    together = [
+        ordered and [errors.clusters[i] for i in ways] == [roles.episode]
+        for ways in combined_ways(len(errors.clusters))
+    ]
+    return [ClusterMeat(one.groups, ordered=known, inside=inside) for known in together]
 
 
 class _Rows:

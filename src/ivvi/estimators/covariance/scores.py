@@ -31,8 +31,9 @@ MOST_WORK = 2e10
 class Scored:
     """Omega, the variance of n^-1/2 sum e (x) psi~, of one `Score`.
 
-    `guarded` leaves the pairs of two-way clusters in where subtracting them gives no variance:
-    the sum of both ways errs on the safe side (Davezies, D'Haultfoeuille and Guyonvarch 2021).
+    The pieces of clusters by several columns are those by each column, then by their combinations.
+    `guarded` leaves the combinations out where subtracting them gives no variance: the sum errs
+    on the safe side (Davezies, D'Haultfoeuille and Guyonvarch 2021).
     `lost` are the degrees of freedom of absorbed effects.
     """
 
@@ -64,7 +65,12 @@ class Scored:
     @property
     def clusters(self) -> tuple[int | None, ...]:
         """Number of clusters of each way of clustering."""
-        return tuple(piece.clusters for piece in self.pieces[:2])
+        return tuple(piece.clusters for piece in self.pieces[: self._ways])
+
+    @property
+    def _ways(self) -> int:
+        """Number of columns that cluster: their combinations are 1, 3 or 7 pieces."""
+        return len(self.pieces).bit_length()
 
     def _total(self, coefficients: int | None) -> list[Floats]:
         scale = self.n / self.weight**2
@@ -80,8 +86,8 @@ class Scored:
             ]
 
         total = added(len(factors))
-        if self.guarded and len(factors) == 3 and not all(map(_is_variance, total)):
-            return added(2)
+        if self.guarded and self._ways > 1 and not all(map(_is_variance, total)):
+            return added(self._ways)
         return total
 
     def _correction(self, piece: Piece, coefficients: int | None) -> float:

@@ -19,6 +19,8 @@ BY_CLUSTER = ("auto", "clustered", "cr2", "wild")
 KERNELS = ("bartlett", "parzen")
 FEW_EPISODES = 20
 """Episodes from which on they are clusters, be they fewer than the coefficients."""
+MOST_WAYS = 3
+"""Columns to cluster by at once."""
 FEWEST_WILD, MOST_DRAWS = 5, 10_000_000
 """Clusters that a wild bootstrap needs, and draws that it may take."""
 
@@ -39,7 +41,8 @@ class StandardErrors:
         step too where episodes share the instrument of a step; robust for others; where the
         episodes are very few, HAC along them.
     cluster
-        One or two columns of the log; two are clustered both ways.
+        Up to three columns of the log; several are clustered each way (Cameron, Gelbach and
+        Miller, 2011).
     debiased
         Correct for few rows and few clusters, n / (n - d_phi) or
         G (n - 1) / ((G - 1) (n - d_phi)), with Student's t for normal; G - 1 degrees of freedom
@@ -77,7 +80,7 @@ class StandardErrors:
             raise InputError(f"cluster columns are given, but the standard errors are {self.kind}")
         if self.cluster and not self.columns:
             raise InputError(f"the cluster columns are {self.cluster!r}, which names none")
-        most = 1 if self.kind in ("cr2", "wild") else 2
+        most = 1 if self.kind in ("cr2", "wild") else MOST_WAYS
         if len(self.columns) > most:
             raise InputError(
                 f"{len(self.columns)} cluster columns are given; at most {most} "
@@ -159,7 +162,7 @@ class StandardErrors:
         if kind == "auto":
             kind = "clustered" if self.columns or n > episodes else "robust"
             if kind == "clustered" and not self.columns and episodes <= min(d_phi, FEW_EPISODES):
-                kind = "hac" if log.ordered else "robust"
+                kind = "hac" if log.ordered and not log.roles.frequency else "robust"
                 note = (
                     f"{episodes} episodes are too few to cluster {d_phi} coefficients by: the "
                     f"standard errors are {kind.replace('hac', 'HAC along the episodes')}, and too "
@@ -169,6 +172,11 @@ class StandardErrors:
             raise DataError(
                 "HAC standard errors need the rows of an episode in order: an episode and a step "
                 "column, and rows sorted by them (or next states that are derived)"
+            )
+        if kind == "hac" and log.roles.frequency:
+            raise InputError(
+                "HAC standard errors follow single rows along an episode; frequency weights make "
+                "several of each: use clustered ones, or weights of the kind probability"
             )
         clusters: tuple[str, ...] = ()
         if kind in BY_CLUSTER:

@@ -1,0 +1,111 @@
+"""Weights of rows: of the kind frequency, the fit to the repeated rows; said in the output."""
+
+import json
+
+import numpy as np
+import pytest
+
+import ivvi
+from helpers import assert_refused, run, write_table
+from ivvi import StandardErrors
+
+ROLES = {"state": "x", "action": "a", "instrument": "z1,z2", "next_state": "y"}
+OPTIONS = ("--state", "x", "--action", "a", "--instrument", "z1,z2", "--next-state", "y")
+
+
+def make_rows(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    x, z1, z2, u = rng.normal(size=(4, n))
+    a = z1 + 0.5 * z2 + 0.3 * x + u + rng.normal(size=n)
+    y = -0.5 * a + x + u * (1 + z1**2)
+    count, firm = rng.integers(0, 4, size=n), rng.integers(40, size=n)
+    return {"x": x, "a": a, "z1": z1, "z2": z2, "y": y, "count": count, "firm": firm}
+
+
+ROWS = make_rows()
+REPEATED = {name: np.repeat(values, ROWS["count"]) for name, values in ROWS.items()}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"se": "unadjusted"},
+        {"se": "robust", "method": "liml"},
+        {"se": StandardErrors("clustered", "firm")},
+        {"se": StandardErrors("robust", debiased=True), "absorb": "firm"},
+        {"se": "robust", "method": "ujive"},
+        {"se": "robust", "method": "gmm"},
+    ],
+    ids=str,
+)
+def test_frequency_weights_are_the_repeated_rows(options):
+    weighted = ivvi.read_logs(ROWS, **ROLES, weight="count", weight_kind="frequency")
+    found = ivvi.fit(weighted, **options)
+    expected = ivvi.fit(ivvi.read_logs(REPEATED, **ROLES), **options)
+    np.testing.assert_allclose(found.W, expected.W, rtol=1e-10)
+    np.testing.assert_allclose(found.se, expected.se, rtol=1e-10)
+    assert found.estimate.n == expected.estimate.n == ROWS["count"].sum()
+    ours, theirs = (fit.diagnostics.kleibergen_paap for fit in (found, expected))
+    assert (ours is None) == (theirs is None)
+    assert ours is None or ours.f == pytest.approx(theirs.f, rel=1e-8)
+
+
+def test_the_kind_of_the_weights_is_said_and_kept(tmp_path):
+    write_table(ROWS, tmp_path / "log.parquet")
+    about = ("fit", tmp_path / "log.parquet", *OPTIONS, "--weight", "count")
+    for kind, words in (("probability", "n counts rows"), ("frequency", "stands for so many")):
+        options = (
+            "--weight-kind",
+            kind,
+            "--out",
+            tmp_path / kind,
+            "--json",
+            tmp_path / f"{kind}.json",
+        )
+        done = run(*about, *options)
+        assert done.code == 0, done
+        assert f"weight count, {kind}: " in done.out
+        assert words in done.out
+        assert json.loads((tmp_path / f"{kind}.json").read_text())["columns"]["weight_kind"] == kind
+        assert ivvi.load_fit(tmp_path / kind).roles.weight_kind == kind
+    more = {name: values[:50] for name, values in make_rows(seed=1).items()}
+    write_table(more, tmp_path / "more.parquet")
+    longer = ivvi.update(tmp_path / "frequency", str(tmp_path / "more.parquet"))
+    assert longer.moments.n == ROWS["count"].sum() + more["count"].sum()
+
+
+@pytest.mark.parametrize(
+    ("options", "fact"),
+    [
+        (("--weight", "x", "--weight-kind", "frequency"), "must not be negative"),
+        (("--weight", "half", "--weight-kind", "frequency"), "holds 0.5; frequency weights count"),
+        (("--weight", "count", "--weight-kind", "analytic"), "expected probability or frequency"),
+        (("--weight-kind", "frequency"), "expected a weight column too"),
+    ],
+)
+def test_weights_that_cannot_be_used(options, fact, tmp_path):
+    write_table(ROWS | {"half": np.full(400, 0.5)}, tmp_path / "log.parquet")
+    roles = [
+        o for pair in zip(OPTIONS[::2], OPTIONS[1::2], strict=True) for o in pair if "x" not in pair
+    ]
+    done = run(
+        "fit", tmp_path / "log.parquet", *roles, "--state", "", *options, "--out", tmp_path / "m"
+    )
+    assert_refused(done, fact)
+    assert not (tmp_path / "m").exists()
+
+
+def test_frequencies_of_rows_that_follow_each_other_are_refused():
+    rows = {"episode": np.arange(400) // 10, "step": np.arange(400) % 10, **ROWS}
+    columns = {"state": "x", "action": "a", "instrument": "z1"}
+    weights = {"weight": "count", "weight_kind": "frequency"}
+    with pytest.raises(ivvi.InputError, match="outcomes of their own"):
+        ivvi.read_logs(rows, **columns, **weights)
+    log = ivvi.read_logs(rows, **ROLES, **weights)
+    for options in ({"difference": True}, {"checkpoint": ivvi.Checkpoint("none")}):
+        with pytest.raises(ivvi.InputError, match="follow single rows"):
+            ivvi.fit(log, **options)
+    with pytest.raises(ivvi.InputError, match="follow single rows"):
+        ivvi.fit(log, se="hac")
+    with pytest.raises(ivvi.InputError, match="follows single rows"):
+        ivvi.check(log)
