@@ -17,6 +17,7 @@ from .fitting.diagnosing import diagnose
 from .fitting.effect import effect
 from .fitting.estimating import estimate, fit
 from .fitting.fit import Fit, load_fit
+from .fitting.respond import respond
 from .fitting.stream import Stream
 from .fitting.table import table
 from .fitting.updating import update
@@ -81,6 +82,7 @@ __all__ = [
     "polynomial",
     "read_logs",
     "report",
+    "respond",
     "sensitivity",
     "simulators",
     "spline",

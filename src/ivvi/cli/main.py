@@ -26,6 +26,7 @@ from ivvi.cli.option_groups import as_command
 from ivvi.cli.plan import plan
 from ivvi.cli.report import report
 from ivvi.cli.reproduce import PASS_ON, reproduce
+from ivvi.cli.respond import respond
 from ivvi.cli.sensitivity import sensitivity
 from ivvi.cli.simulate import simulate
 from ivvi.cli.table import table
@@ -42,8 +43,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 VERBS = (
-    *(demo, simulate, diagnose, check, fit, effect, interval, update, moments, merge, table),
-    *(plan, act, evaluate, value, sensitivity, reproduce, report),
+    *(demo, simulate, diagnose, check, fit, effect, respond, interval, update, moments, merge),
+    *(table, plan, act, evaluate, value, sensitivity, reproduce, report),
     doctor,
 )
 COMPILING = (
@@ -58,6 +59,7 @@ SHORT = {
     "check": "Does the order of rows speak against the instrument?",
     "fit": "Estimate what the actions do, and save it as a model.",
     "effect": "How an effect changes with a state, and for whom it helps.",
+    "respond": "How long an effect lasts, and does the model say the same?",
     "interval": "An interval of one effect that a weak instrument cannot spoil.",
     "update": "Add new rows to a model, without the old ones.",
     "moments": "Write the sums of a log, to share instead of its rows.",

@@ -17,7 +17,7 @@ import numpy as np
 
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.covariance.score_rows import Score
-from ivvi.estimators.covariance.scores import score
+from ivvi.estimators.covariance.scores import Scored, score
 from ivvi.estimators.covariance.standard_errors import Resolved, check_clusters
 from ivvi.estimators.estimate import Floats
 from ivvi.estimators.whitening import Whitened
@@ -58,12 +58,15 @@ class EffectScores:
 
         From the clusters that the moments hold, else in one pass over the log.
         """
-        R, constant = effect.into_columns.T.copy(), moments.design.constant
-        if constant is not None:  # the columns of T are measured from the centre
-            R[:, constant] -= R @ effect.centre
-        space = Whitened(effect.centre, effect.into_Z, np.zeros((0, effect.k)), 0)
-        one = Score(R, space, joint=True)
+        one = effect_score(effect, moments)
         scored = score({"effect": one}, errors, moments, log, progress=progress)["effect"]
+        return cls.of_scored(scored, errors, moments, effect)
+
+    @classmethod
+    def of_scored(
+        cls, scored: Scored, errors: Resolved, moments: Moments, effect: Effect
+    ) -> EffectScores:
+        """Take the sums of `effect_score` that were made elsewhere."""
         k, t = effect.k, 2 + effect.nuisance
         omega = scored.joint()
         if omega is None:
@@ -74,7 +77,8 @@ class EffectScores:
         clusters = min(counts, default=moments.n)
         _check_enough(clusters, k)
         squares = omega.reshape(t, k, t, k).transpose(1, 0, 3, 2) * moments.weight**2 / moments.n
-        return cls((moments.weight * space.means(moments, R)).T, squares, clusters)
+        one = effect_score(effect, moments)
+        return cls((moments.weight * one.space.means(moments, one.R)).T, squares, clusters)
 
     @classmethod
     def _of_parts(cls, parts: Iterable[Floats], effect: Effect) -> EffectScores:
@@ -92,6 +96,15 @@ class EffectScores:
         second = b if other is None else other
         product: Floats = np.einsum("iajb,a,b->ij", self.squares, b, second)
         return product
+
+
+def effect_score(effect: Effect, moments: Moments) -> Score:
+    """Return what is added up over rows: columns of T times instruments, squared together."""
+    R, constant = effect.into_columns.T.copy(), moments.design.constant
+    if constant is not None:  # the columns of T are measured from the centre
+        R[:, constant] -= R @ effect.centre
+    space = Whitened(effect.centre, effect.into_Z, np.zeros((0, effect.k)), 0)
+    return Score(R, space, joint=True)
 
 
 def _check_enough(clusters: int, k: int) -> None:

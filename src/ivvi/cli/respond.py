@@ -1,0 +1,74 @@
+"""`ivvi respond`: how long an effect lasts, and whether the model says the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ivvi.cli.options import ColumnOptions, Force, Json, Seed, Source, words
+from ivvi.cli.terminal import check_json_target, emit_json, progress, say
+from ivvi.errors import InputError
+
+
+def respond(  # noqa: PLR0913
+    log: Source,
+    *,
+    columns: ColumnOptions,
+    of: Annotated[
+        str | None, typer.Option(help="The action that is moved. [default: the only one]")
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option(help="What responds. [default: the reward, or the first output]")
+    ] = None,
+    horizon: Annotated[int, typer.Option(help="Number of horizons, h = 0, 1, ...")] = 8,
+    later: Annotated[
+        str,
+        typer.Option(
+            help="Actions of later steps: held, or follow (the state, as in the log).",
+            autocompletion=words("held", "follow"),
+        ),
+    ] = "held",
+    se: Annotated[
+        str, typer.Option(help="Standard errors: auto, clustered, hac or robust.")
+    ] = "auto",
+    cluster: Annotated[
+        str | None, typer.Option(help="One or two columns to cluster by. [default: as fit does]")
+    ] = None,
+    level: Annotated[float, typer.Option(help="Probability of intervals and bands.")] = 0.95,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the response into this file (svg, png or pdf).")
+    ] = None,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Show how long an action's effect lasts, with bands, beside what the fitted model implies."""
+    from ivvi._io.plotting import check_figure
+    from ivvi.fitting.respond import respond as find_response
+
+    check_json_target(json, force=force)
+    check_figure(plot, force=force)
+    logs = columns.open(log)
+    actions = logs.roles.action
+    if of is None and len(actions) > 1:
+        raise InputError(f"there are {len(actions)} actions; name the one that is moved with --of")
+    with progress("reading", logs.num_rows) as bar:
+        result = find_response(
+            logs,
+            of or actions[0],
+            output,
+            horizon,
+            later=later,
+            level=level,
+            se=se,
+            cluster=cluster or (),
+            seed=seed,
+            progress=bar,
+        )
+    say(result.summary(), quiet=json == "-")
+    if plot is not None:
+        result.plot(plot, force=force)
+        say(f"figure: {plot}", quiet=json == "-")
+    emit_json(result.to_json(), json, force=force)
