@@ -101,6 +101,37 @@ def test_a_fact_that_never_changes_is_carried_and_not_predicted():
     assert log.roles.carried == (("sex[m]", "sex[m]"),)
 
 
+def test_a_fact_with_missing_cells_is_a_fact():
+    columns = table() | {"age": np.repeat([50.0, 60, 70, 80, 30, 20], 8)}
+    columns["age"][[3, 8, 20]] = np.nan
+    columns["sex"] = [None if i in (0, 9) else sex for i, sex in enumerate(columns["sex"])]
+    log = read_logs(columns, state="temperature,age,sex", drop_missing=True, **ROLES)
+    assert dict(log.roles.carried).keys() == {"age", "sex[m]"}
+
+
+@pytest.mark.parametrize("kind", ["table", "parquet"])
+def test_a_column_that_changes_late_in_the_log_is_predicted(tmp_path, kind):
+    columns = table(episodes=9000)
+    columns["sex"] = columns["sex"].copy()
+    columns["sex"][-3:] = ["f", "f", "m"]
+    source = pa.table(columns)
+    if kind == "parquet":
+        pq.write_table(source, tmp_path / "log.parquet")
+        source = tmp_path / "log.parquet"
+    log = read_logs(source, state="temperature,sex,smoker", **ROLES)
+    assert log.roles.carried == ()
+    assert "next_sex[m]" in log.roles.outputs
+
+
+def test_a_fact_of_an_earlier_log_that_changes_in_another_is_refused():
+    first = read_logs(table(), state="temperature,sex", **ROLES)
+    moved = table()
+    moved["sex"] = moved["sex"].copy()
+    moved["sex"][20] = "m"
+    with pytest.raises(DataError, match=r"'sex\[m\]' was taken .* \(patient 2 and day 4\)"):
+        list(open_like(moved, first.roles).batches(size=7))
+
+
 def test_context_that_changes_is_drawn_anew():
     log = read_logs(table(), state="temperature", context="ward", **ROLES)
     assert log.roles.outputs == ("next_temperature",)

@@ -1,9 +1,14 @@
 """Which columns are what: names, globs, ranges, and what is said about mistakes."""
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ivvi.errors import ColumnError
-from ivvi.logs import Schema
+from ivvi.logs import Schema, read_logs
+from ivvi.logs.schema import with_new_names
+from ivvi.moments.shard import open_like
 
 NAMES = ["episode", "step", "x0", "x1", "x2", "speed", "a0", "z0", "z1", "reward", "w", "next_x0"]
 
@@ -124,3 +129,40 @@ def test_long_listings_are_cut():
     many = [f"c{i}" for i in range(40)]
     with pytest.raises(ColumnError, match="c11 and 28 more"):
         resolve(many, state="other")
+
+
+@pytest.mark.parametrize("kind", ["table", "parquet", "csv"])
+def test_columns_get_new_names_as_they_are_read(tmp_path, kind):
+    rng = np.random.default_rng(0)
+    columns = {"Store no.": np.arange(60) // 12, "step": np.arange(60) % 12}
+    columns |= {name: rng.normal(size=60) for name in ("Units sold", "Price paid", "cost")}
+    source = pa.table(columns)
+    if kind == "parquet":
+        pq.write_table(source, tmp_path / "log.parquet")
+        source = tmp_path / "log.parquet"
+    elif kind == "csv":
+        source.to_pandas().to_csv(tmp_path / "log.csv", index=False)
+        source = tmp_path / "log.csv"
+    log = read_logs(
+        source,
+        state="sold:Units sold",
+        action="price:Price paid",
+        instrument="cost",
+        episode="store:Store no.",
+    )
+    assert (log.roles.state, log.roles.action, log.roles.episode) == (
+        ("sold",),
+        ("price",),
+        "store",
+    )
+    assert np.allclose(log.to_batch().a[:, 0], columns["Price paid"][columns["step"] < 11])
+    again = open_like(source, log.roles)
+    assert again.roles == log.roles
+    assert np.array_equal(again.clustered("Store no.").to_batch().x, log.to_batch().x)
+
+
+def test_two_columns_do_not_get_one_name():
+    with pytest.raises(ColumnError, match="'p' and 'q' are both renamed 'price'"):
+        with_new_names(Schema(state="price:p", action="price:q"), ["p", "q"])
+    schema, renamed = with_new_names(Schema(state="p:q", instrument="loo:p"), ["p", "q"])
+    assert (schema.state, schema.instrument, renamed) == ("p:q", "loo:p", {})

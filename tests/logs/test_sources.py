@@ -410,3 +410,33 @@ def test_blocks_are_no_larger_than_asked(ending, size, tmp_path):
 def test_what_is_no_table_is_refused(source, error, fact):
     with pytest.raises(error, match=fact):
         read_logs(source, **ROLES).to_batch()
+
+
+def test_a_file_of_stata_is_read_with_its_labels_as_categories(tmp_path):
+    frame = pd.DataFrame(COLUMNS).assign(ward=pd.Categorical(np.where(SHUFFLED % 2, "A", "B")))
+    frame.to_stata(tmp_path / "log.dta", write_index=False)
+    log = read_logs(tmp_path / "log.dta", context="ward", **ROLES)
+    batch = log.to_batch()
+    rows = np.hstack([batch.x[:, :2], batch.a, batch.z, batch.y])
+    assert sorted(rows.tolist()) == expected()
+    assert "ward: 2 levels, reference 'A'" in log.roles.lines()
+    damaged = tmp_path / "damaged.dta"
+    damaged.write_bytes((tmp_path / "log.dta").read_bytes()[:900])
+    with pytest.raises(FileError, match=r"damaged\.dta cannot be read as Stata's or SAS's"):
+        read_logs(damaged, **ROLES)
+
+
+@pytest.mark.parametrize(
+    ("ending", "way"),
+    [
+        (".rda", "write_parquet"),
+        (".xlsx", "save the sheet as CSV"),
+        (".sas7bdat", "cannot be read as Stata's or SAS's"),
+        (".txt", "expected .parquet, .csv, .tsv, .arrow or .dta"),
+    ],
+)
+def test_other_files_are_refused_with_the_way_to_convert_them(tmp_path, ending, way):
+    file = tmp_path / f"log{ending}"
+    file.write_bytes(b"whatever this is")
+    with pytest.raises(FileError, match=way):
+        read_logs(file, **ROLES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from html import escape
@@ -27,11 +27,11 @@ from ivvi.logs.prepare import encoded
 from ivvi.logs.readers import open_table
 from ivvi.logs.sample import Sample
 from ivvi.logs.scan_position import Counts, Position
-from ivvi.logs.schema import Columns, Roles, Schema, match_columns, with_conventions
+from ivvi.logs.schema import Columns, Roles, Schema, match_columns, with_conventions, with_new_names
 from ivvi.logs.sorting import check_no_duplicates, is_ordered, sort_table
 from ivvi.logs.table import Table
 from ivvi.logs.transitions import Transitions
-from ivvi.logs.view import filtered, order_columns, with_joined
+from ivvi.logs.view import filtered, order_columns, with_joined, with_names
 from ivvi.logs.windows import LOO, Windowed, windowed
 
 BATCH_BYTES = 10 << 20
@@ -344,12 +344,13 @@ def read_logs(  # noqa: PLR0913
         such as ``s3://bucket/logs``), an Arrow, pandas or polars table, a dict of arrays, or
         a Minari data set (``minari:NAME`` or the data set itself).
     state, action, instrument, next_state
-        Columns by name, glob (``x*``) or range (``x0:x4``). Of state, action and instrument,
-        those left out are the columns x0.., a0.. and z0.. that have no other role; with the
-        state, the next state is next_x0.. if they are there. ``state=()`` says that there is
-        none. An instrument ``loo:doctor`` is the mean of each action over the other episodes of
-        the same doctor. Text, dictionary and boolean columns are categories
-        (`ivvi.logs.encoding`). States that never change within an episode are taken as context.
+        Columns by name, glob (``x*``) or range (``x0:x4``); ``price:Price paid`` gives a column a
+        new name. Of state, action and instrument, those left out are the columns x0.., a0.. and
+        z0.. that have no other role; with the state, the next state is next_x0.. if they are
+        there. ``state=()`` says that there is none. An instrument ``loo:doctor`` is the mean of
+        each action over the other episodes of the same doctor. Text, dictionary and boolean
+        columns are categories (`ivvi.logs.encoding`). States that never change within an episode
+        are taken as context.
     episode
         The column that tells episodes apart, or several: each combination of their values is
         an episode. By default ``episode``, if there is such a column.
@@ -374,8 +375,10 @@ def read_logs(  # noqa: PLR0913
     given = Schema(state or (), action or (), instrument or (), **named)
     if formula is not None:
         return _opened_by(formula, table, given, where=where, drop_missing=drop_missing)
+    given, renamed = with_new_names(given, names)
+    names = [name for name in (*names, *renamed) if name not in renamed.values()]
     schema = with_conventions(given, names, [state is None, action is None, instrument is None])
-    return _opened(table, schema, where=where, drop_missing=drop_missing)
+    return _opened(table, schema, renamed, where=where, drop_missing=drop_missing)
 
 
 def open_log(source: Any, formula: str | None = None) -> Log:
@@ -391,7 +394,7 @@ def _opened_by(
     """Open a table with the columns of a formula."""
     parsed = parse_formula(formula)
     schema = parsed.schema(given, list(table.schema.names))
-    log = _opened(table, schema, where=where, drop_missing=drop_missing)
+    log = _opened(table, schema, {}, where=where, drop_missing=drop_missing)
     parsed.check_outputs(log.roles)
     return log._with(log.table, replace(log.roles, formula=formula))
 
@@ -399,20 +402,22 @@ def _opened_by(
 def _opened(
     table: Table,
     schema: Schema,
+    renamed: Mapping[str, str],
     *,
     where: str | None,
     drop_missing: bool,
     like: Roles | None = None,
 ) -> Log:
     """Make the numeric columns that a schema asks for, those of an earlier log if one is given."""
-    made = windowed(table, schema)
+    made = windowed(with_names(table, renamed), schema)
     table, names = made.table, list(made.table.schema.names)
     roles = replace(made.schema.resolve(names), where=where, groups=made.groups)
     if roles.episode is not None and roles.episode_parts:
         table = with_joined(table, roles.episode, roles.episode_parts)
     coded = match_columns(schema.categorical, names, "categorical")
     coded += tuple(name for name, source in made.lagged.items() if source in coded)
-    asked = _in_words(schema, roles, made)
+    new_names = tuple(f"{new}:{old}" for new, old in renamed.items())
+    asked = (*_in_words(schema, roles, made), ("renamed", new_names))
     table, roles = encoded(table, roles, coded, made.lagged, like)
     roles = replace(roles, asked=asked, formula=like.formula if like else "")
     return Log(table, roles, drop_missing=drop_missing, notes=made.notes)
@@ -426,6 +431,7 @@ def reopened(
     table: Table = open_minari(source) if is_minari(source) else open_table(source)
     table = table if where is None else filtered(table, where)
     words: dict[str, Any] = {name: names for name, names in roles.asked}
+    renamed = dict(word.split(":", 1) for word in words.pop("renamed", ()))
     for name in ("reward", "step", "weight", "terminal", "every"):
         words[name] = words[name][0] if words.get(name) else None
     words["lags"] = int(words["lags"][0]) if words.get("lags") else 0
@@ -434,7 +440,8 @@ def reopened(
         words = {n: getattr(roles, n) for n in ("state", "action", "instrument", "next_state")}
         words |= {n: getattr(roles, n) for n in ("reward", "step", "weight", "weight_kind")}
         words["episode"] = roles.episode_parts or roles.episode
-    return _opened(table, Schema(**words), where=where, drop_missing=drop_missing, like=roles)
+    schema = Schema(**words)
+    return _opened(table, schema, renamed, where=where, drop_missing=drop_missing, like=roles)
 
 
 def _in_words(

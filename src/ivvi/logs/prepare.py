@@ -23,7 +23,7 @@ from ivvi.logs.schema import Roles
 from ivvi.logs.table import Table
 
 LOOKED_AT = 1 << 16
-"""Rows in which facts that never change are looked for."""
+"""Rows in which facts that never change are looked for first."""
 ENOUGH = 20
 """Rows beside another of the same episode from which a fact is believed never to change."""
 Expanded = Mapping[str, tuple[str, ...]]
@@ -108,39 +108,72 @@ def _carried(
 
 
 def _changing(table: Table, roles: Roles, columns: Sequence[str]) -> dict[str, bool]:
-    """Tell of columns whether they change within episodes, from the first rows of the table.
+    """Tell of columns whether they change within episodes; missing values are no change.
 
-    Those that are the same in all rows, or of which too few rows stand beside another of
+    Most columns change in the first rows already; those that do not are read to the end. Columns
+    that are the same in all of the first rows, or of which too few rows stand beside another of
     their episode, are left out.
     """
     if roles.episode is None or not columns:
         return {}
     parts = list(roles.episode_parts) or [roles.episode]
-    names = list(dict.fromkeys([*parts, *columns]))
     blocks: list[pa.RecordBatch] = []
-    for block in table.batches(names, (), LOOKED_AT):
+    for block in table.batches(list(dict.fromkeys([*parts, *columns])), (), LOOKED_AT):
         blocks.append(block)
         if sum(one.num_rows for one in blocks) >= LOOKED_AT:
             break
     if not blocks:
         return {}
+    episode = _episodes(blocks, parts)
+    order = np.argsort(episode, kind="stable")
+    if (np.diff(episode[order]) == 0).sum() < ENOUGH:
+        return {}
+    codes = {name: _numbered(blocks, name)[order] for name in columns}
+    found = {n: _changes(episode[order], v) for n, v in codes.items() if len(set(v[v >= 0])) > 1}
+    stays = [name for name, changes in found.items() if not changes]
+    return found | dict.fromkeys(_changing_later(table, parts, stays), True)
+
+
+def _changing_later(table: Table, parts: Sequence[str], columns: Sequence[str]) -> set[str]:
+    """Name the columns that change between two neighbours of an episode, anywhere in the table."""
+    left, changed = list(columns), set[str]()
+    before: list[pa.RecordBatch] = []
+    names = list(dict.fromkeys([*parts, *columns]))
+    for block in table.batches(names, (), LOOKED_AT) if columns else ():
+        blocks = [*before, block]
+        episode = _episodes(blocks, parts)
+        changed |= {name for name in left if _changes(episode, _numbered(blocks, name))}
+        left = [name for name in left if name not in changed]
+        if not left:
+            break
+        before = [block.slice(block.num_rows - 1)]
+    return changed
+
+
+def _changes(episode: NDArray[np.int64], codes: NDArray[np.int64]) -> bool:
+    """Tell whether a value differs from the one before it in its episode, missing ones aside."""
+    present = codes >= 0
+    episode, codes = episode[present], codes[present]
+    return bool(((np.diff(episode) == 0) & (np.diff(codes) != 0)).any())
+
+
+def _episodes(blocks: Sequence[pa.RecordBatch], parts: Sequence[str]) -> NDArray[np.int64]:
+    """Number the episodes of rows: one number for each combination of values."""
     episode = np.zeros(sum(block.num_rows for block in blocks), dtype=np.int64)
     for part in parts:
-        numbers = _numbered(blocks, part)
+        numbers = _numbered(blocks, part) + 1
         episode = episode * (int(numbers.max(initial=0)) + 1) + numbers
-    order = np.argsort(episode, kind="stable")
-    beside = np.diff(episode[order]) == 0
-    if beside.sum() < ENOUGH:
-        return {}
-    values = {name: _numbered(blocks, name)[order] for name in columns}
-    return {n: bool((np.diff(v)[beside] != 0).any()) for n, v in values.items() if v.any()}
+    return episode
 
 
 def _numbered(blocks: Sequence[pa.RecordBatch], name: str) -> NDArray[np.int64]:
-    """Number the values of a column, 0 the first that is met."""
+    """Number the values of a column, 0 the first that is met, -1 where one is missing."""
     column = pa.concat_arrays([block.column(name) for block in blocks])
-    encoded = column.dictionary_encode(null_encoding="encode")
-    return as_numpy(encoded.indices).astype(np.int64)
+    encoded = column.dictionary_encode()
+    codes = np.append(np.arange(len(encoded.dictionary)), -1)
+    if pa.types.is_floating(encoded.dictionary.type):
+        codes[:-1][np.isnan(as_numpy(encoded.dictionary))] = -1
+    return np.asarray(codes[as_numpy(pc.fill_null(encoded.indices, -1))], dtype=np.int64)
 
 
 def _check_singles(table: Table, roles: Roles) -> None:

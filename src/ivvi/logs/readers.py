@@ -23,6 +23,18 @@ from ivvi.logs.parquet_files import ParquetTable, find_remote, is_parquet
 from ivvi.logs.table import ArrowTable, Table
 
 ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
+PANDAS_SUFFIXES = (".dta", ".sas7bdat", ".xpt")
+"""Files of Stata and SAS, which pandas reads, whole."""
+CONVERT = {
+    (".rda", ".rdata", ".rds"): "a file of R; write it from there with "
+    "arrow::write_parquet(table, 'log.parquet') or write.csv(table, 'log.csv', row.names = FALSE)",
+    (".xlsx", ".xls", ".ods"): "a spreadsheet; save the sheet as CSV",
+    (".sav", ".zsav", ".por"): "a file of SPSS; save it there as CSV or .dta",
+    (".json", ".jsonl", ".ndjson"): "JSON; convert it with "
+    "pandas.read_json('log.json').to_parquet('log.parquet')",
+    (".pkl", ".pickle"): "a pickle, which may run anything when it is read; write Parquet or CSV",
+}
+"""Files that are not read, by their endings, and how to convert them."""
 
 
 def open_table(source: Any) -> Table:
@@ -95,14 +107,24 @@ def _open_local(path: str) -> Table:
     if not files[0].exists():
         raise FileError(f"{path} does not exist")
     _check_regular(files)
+    return _open_files(files, path, "" if matched else None)
+
+
+def _open_files(files: Sequence[Path], path: str, root: str | None) -> Table:
+    """Open files of one kind, which the ending of the first says."""
     name = files[0].name.lower()
     if name.endswith(csv_files.SUFFIXES):
         return CsvTable(files, path)
     if name.endswith(ARROW_SUFFIXES):
         return ArrowTable(_read_arrow(files), path, files)
     if name.endswith(parquet_files.SUFFIXES):
-        return ParquetTable(files, path, "" if matched else None)
-    raise FileError(f"{path} has no known ending; expected .parquet, .csv, .tsv or .arrow")
+        return ParquetTable(files, path, root)
+    if name.endswith(PANDAS_SUFFIXES):
+        return ArrowTable(_read_by_pandas(files), path, files)
+    for endings, words in CONVERT.items():
+        if name.endswith(endings):
+            raise FileError(f"{path} is {words}")
+    raise FileError(f"{path} has no known ending; expected .parquet, .csv, .tsv, .arrow or .dta")
 
 
 def _check_regular(files: Sequence[Path]) -> None:
@@ -123,6 +145,29 @@ def _read_arrow(files: Sequence[Path]) -> pa.Table:
     for file, table in zip(files[1:], tables[1:], strict=True):
         check_same_schema(files[0], tables[0].schema, file, table.schema)
     return pa.concat_tables([table.select(tables[0].schema.names) for table in tables])
+
+
+def _read_by_pandas(files: Sequence[Path]) -> pa.Table:
+    """Read files of Stata or SAS; labelled values become categories."""
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise FileError(
+            f"{files[0]} is read by pandas, which is not installed: pip install 'ivvi[stata]'"
+        ) from error
+    tables: list[pa.Table] = []
+    for file in files:
+        try:
+            if file.name.lower().endswith(".dta"):
+                frame = pd.read_stata(file)
+            else:
+                frame = pd.read_sas(file, encoding="infer")
+        except Exception as error:  # a damaged file makes pandas raise whatever it likes
+            reason = first_line(error) if str(error).strip() else type(error).__name__
+            raise FileError(f"{file} cannot be read as Stata's or SAS's: {reason}") from error
+        tables.append(plain(_table_of_frame(frame)))
+        check_same_schema(files[0], tables[0].schema, file, tables[-1].schema)
+    return pa.concat_tables(tables).replace_schema_metadata(None)
 
 
 def _table_of_arrays(arrays: Mapping[str, Any]) -> pa.Table:

@@ -1,7 +1,8 @@
 """Which columns of a table are state, action, instrument, next state, reward, episode, step.
 
 Columns are named one by one (commas part them, unless the whole is one name), by glob
-(``x*``) or by range (``x0:x4`` or ``x0..x4``, in the order of the table). `Schema` is what
+(``x*``) or by range (``x0:x4`` or ``x0..x4``, in the order of the table); ``price:Price paid``
+gives a column a new name. `Schema` is what
 the user asks for; `Schema.resolve` checks it against the columns that there are and returns
 `Roles`, plain lists of names.
 """
@@ -159,6 +160,14 @@ class Roles:
         return tuple(name for name in self.state if name not in carried)
 
     @property
+    def facts(self) -> tuple[str, ...]:
+        """Columns of the state that are carried because they were seen never to change."""
+        context = set(dict(self.asked).get("context", ()))
+        coded = {name: c.column for c in self.categories for name in c.names}
+        stays = [name for name, source in self.carried if source == name and self.derived]
+        return tuple(name for name in stays if coded.get(name, name) not in context)
+
+    @property
     def numeric(self) -> tuple[str, ...]:
         """Columns read as numbers, in the order x, a, z, x', end, r, weight."""
         single = tuple(name for name in (self.terminal, self.reward, self.weight) if name)
@@ -255,6 +264,39 @@ class Roles:
                 if earlier != field.name and not {earlier, field.name} <= {"state", "next_state"}:
                     first, second = earlier.replace("_", "-"), field.name.replace("_", "-")
                     raise ColumnError(f"column {name!r} is given both as {first} and as {second}")
+
+
+SINGLE = ("reward", "step", "weight", "terminal")
+"""Fields of a schema that name one column."""
+
+
+def with_new_names(schema: Schema, available: Sequence[str]) -> tuple[Schema, dict[str, str]]:
+    """Return a schema in which ``price:Price paid`` is ``price``, and the column of each new name.
+
+    It is a range, and not a new name, where there is a column called price.
+    """
+    renamed: dict[str, str] = {}
+
+    def plain(part: str) -> str:
+        new, sign, old = (piece.strip() for piece in part.partition(":"))
+        if not (new and sign and old in available) or part in available or new in available:
+            return part
+        if renamed.setdefault(new, old) != old:
+            raise ColumnError(f"columns {renamed[new]!r} and {old!r} are both renamed {new!r}")
+        return new
+
+    changed: dict[str, Any] = {}
+    for field in fields(schema):
+        value = getattr(schema, field.name)
+        if not value or field.name in ("lags", "every") or value in available:
+            continue
+        if field.name in SINGLE:
+            changed[field.name] = plain(value)
+            continue
+        parts = value.split(",") if isinstance(value, str) else value
+        made = [part if part.strip().startswith("loo:") else plain(part) for part in parts]
+        changed[field.name] = ",".join(made) if isinstance(value, str) else tuple(made)
+    return replace(schema, **changed), renamed
 
 
 def with_conventions(schema: Schema, available: Sequence[str], left_out: Sequence[bool]) -> Schema:

@@ -190,6 +190,7 @@ class Transitions:
             self.first = block.slice(0, 1)
         starts = self._starts(block)
         first, linked = self._links(block, starts)
+        self._check_facts(block, values, first, linked)
         ended = None if self._roles.terminal is None else values[self._roles.terminal] > 0
         if ended is not None:
             self._check_ended(block, ended, starts)
@@ -256,6 +257,26 @@ class Transitions:
                 f"terminal column {roles.terminal!r} says that the episode has ended, and a row "
                 f"follows it ({where}); expected the end in the last row of an episode"
             )
+
+    def _check_facts(
+        self, block: pa.RecordBatch, values: Columns, first: bool, linked: Bools
+    ) -> None:
+        """Refuse a change of a state that is carried along because it never changes."""
+        roles = self._roles
+        for name in roles.facts:
+            v = values[name]
+            before = np.append(self._last[name] if first else v[0], v[:-1])
+            changed = (v != before) & np.append(first, linked[:-1])
+            if changed.any():
+                at = int(np.flatnonzero(changed)[0])
+                where = " and ".join(
+                    f"{key} {block.column(key)[at].as_py()!r}" for key in roles.keys
+                )
+                raise DataError(
+                    f"state {name!r} was taken for a fact that never changes within an episode, "
+                    f"and changes ({where}); fit it together with such rows, sorted by "
+                    f"{roles.episode}, and its changes are predicted"
+                )
 
     def _starts(self, block: pa.RecordBatch) -> Bools:
         """Tell which rows of `block` are of another episode than the row before them."""

@@ -1,8 +1,8 @@
-"""A table seen through a filter, or with several columns joined into one that names episodes."""
+"""A table seen through a filter, with new names of columns, or with several joined into one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,18 @@ def with_joined(table: Table, name: str, parts: Sequence[str]) -> Table:
     blocks = [_with_joined(block, name, parts) for block in table.table.to_batches()]
     schema = table.schema.append(pa.field(name, pa.string()))
     return ArrowTable(pa.Table.from_batches(blocks, schema), table.label, table.files)
+
+
+def with_names(table: Table, names: Mapping[str, str]) -> Table:
+    """Return a table with columns under new names too; `names` has the column of each."""
+    if not names:
+        return table
+    if not isinstance(table, ArrowTable):
+        return RenamedTable(table, names)
+    whole = table.table
+    for new, old in names.items():
+        whole = whole.append_column(new, whole[old])
+    return ArrowTable(whole, table.label, table.files)
 
 
 class TableView:
@@ -97,6 +109,30 @@ class TableView:
             TableView(piece, self.label, rows=self.rows, name=self.name, parts=self.parts)
             for piece in self.table.pieces(rows)
         ]
+
+
+class RenamedTable(TableView):
+    """A table with columns under new names too."""
+
+    def __init__(self, table: Any, names: Mapping[str, str]) -> None:
+        super().__init__(table, table.label)
+        self.names = dict(names)
+        for new, old in self.names.items():
+            self.schema = self.schema.append(table.schema.field(old).with_name(new))
+
+    def batches(
+        self, columns: Sequence[str], numeric: Sequence[str], size: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield rows with the columns that are asked for, whatever their names."""
+        own = [self.names.get(name, name) for name in columns]
+        numbers = [self.names.get(name, name) for name in numeric]
+        for block in self.table.batches(list(dict.fromkeys(own)), numbers, size):
+            arrays = [block.column(name) for name in own]
+            yield pa.RecordBatch.from_arrays(arrays, list(columns))
+
+    def pieces(self, rows: int) -> list[TableView]:
+        """Cut the table into pieces of at least `rows` rows, in order."""
+        return [RenamedTable(piece, self.names) for piece in self.table.pieces(rows)]
 
 
 def in_parquet(table: Any) -> bool:
