@@ -62,7 +62,8 @@ def test_the_first_horizon_is_the_fit_itself():
     low, high = (
         fit.to_frame().set_index(["output", "feature"]).loc[("next_x1", "a0")][["low", "high"]]
     )
-    assert np.allclose([found.low[0], found.high[0]], [low, high], rtol=1e-6)
+    # degrees of freedom are rounded in tables of a fit
+    assert np.allclose([found.low[0], found.high[0]], [low, high], rtol=1e-4)
     robust = ivvi.interval(data, "x1", "a0")
     assert np.allclose(found.robust[0].intervals, robust.intervals)
 
