@@ -351,5 +351,6 @@ def _roles(roles: Roles, design: Design) -> tuple[list[int], Roles]:
     found = Roles(
         *(state, action, instrument, outputs, None, roles.episode, roles.step, roles.weight),
         cluster=roles.cluster,
+        dates=roles.dates if roles.dates in roles.cluster else None,
     )
     return order, found

@@ -101,7 +101,8 @@ class Roles:
     step (itself, for a fact that stays; nothing, for one that is drawn anew). `terminal` is true
     where the episode ended after the row. `categories` are the columns of which indicators were
     made, and `asked` the words from which all of it can be made again for another log. `groups`
-    are the columns over whose values leave-one-out instruments were taken.
+    are the columns over whose values leave-one-out instruments were taken. `dates` is the column
+    of which steps were made, where rows of several episodes have the same one.
     """
 
     state: tuple[str, ...]
@@ -121,6 +122,12 @@ class Roles:
     categories: CodedColumns = ()
     asked: tuple[tuple[str, tuple[str, ...]], ...] = ()
     groups: tuple[str, ...] = ()
+    dates: str | None = None
+
+    @property
+    def moment(self) -> str | None:
+        """The column that tells when a row was: its date, or its step."""
+        return self.dates or self.step
 
     @property
     def derived(self) -> bool:
