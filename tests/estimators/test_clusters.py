@@ -69,6 +69,33 @@ def test_a_shared_instrument_is_clustered_both_ways_and_all_follow():
     assert ivvi.check(log).clusters == "step"
 
 
+def staggered(seed=0, weeks=40, stores=25):
+    """The panel with stores that open one after another, and weeks as dates."""
+    columns = panel(seed, weeks, stores)
+    there = columns["step"] >= (columns["episode"] * 7) % 15
+    columns = {name: values[there] for name, values in columns.items()}
+    monday = np.datetime64("2024-01-01", "D")
+    return columns | {"date": monday + 7 * columns["step"].astype("timedelta64[D]")}
+
+
+@pytest.mark.filterwarnings("ignore:Nickell")
+def test_what_episodes_share_at_a_date_is_found_whenever_they_began(tmp_path):
+    """Dates are numbered from each store's first; the weeks of the calendar are what is shared."""
+    source = write_table(staggered(), tmp_path / "log.parquet", row_group_size=200)
+    log = ivvi.read_logs(source, **RIVAL | {"step": "date"})
+    by_week = ivvi.estimate(ivvi.read_logs(source, **RIVAL))
+    fit = ivvi.estimate(log)
+    assert list(fit.to_json()["clusters"]) == ["episode", "date"]
+    np.testing.assert_allclose(fit.se, by_week.se, rtol=1e-9)
+    np.testing.assert_allclose(fit.estimate.freedoms, by_week.estimate.freedoms, rtol=1e-6)
+    assert ivvi.interval(log).clusters == ("episode", "date")
+    assert ivvi.check(log).clusters == "date"
+    absorbed = ivvi.estimate(log, absorb="episode")
+    assert list(absorbed.to_json()["clusters"]) == ["episode", "date"]
+    fit.save(tmp_path / "model")
+    assert ivvi.load_fit(tmp_path / "model").roles.dates == "date"
+
+
 def test_dependence_at_a_step_is_what_it_is_said_to_be():
     log = ivvi.read_logs(panel(3, weeks=400), **RIVAL)
     fit = ivvi.estimate(log)
@@ -164,13 +191,61 @@ def test_few_cluster_corrections_go_on_from_a_checkpoint(kind, tmp_path):
         np.testing.assert_allclose(one, two, rtol=1e-6)
 
 
-def test_a_stream_says_that_it_cannot_cluster_by_step(tmp_path):
-    stream = ivvi.Stream(**RIVAL).partial_fit(panel())
+def between(columns, name, low, high):
+    """Return the rows in which a column lies from `low` to below `high`."""
+    there = (columns[name] >= low) & (columns[name] < high)
+    return {key: values[there] for key, values in columns.items()}
+
+
+def assert_both_ways(fit, rows_fit, second):
+    """Errors without the rows leave the pairs in: as large as those with them, or a little more."""
+    np.testing.assert_allclose(fit.W, rows_fit.W, rtol=1e-8)
+    assert list(fit.to_json()["clusters"]) == ["episode", second]
+    assert (fit.se >= rows_fit.se).all()
+    assert (fit.se < 1.15 * rows_fit.se).all()
+    np.testing.assert_allclose(fit.estimate.freedoms, rows_fit.estimate.freedoms, rtol=0.01)
+    assert "rather too large than too small" in fit.errors.note
+    assert ivvi.interval(fit).clusters == ("episode", second)
+
+
+def test_a_stream_clusters_by_step_too_where_episodes_share_the_instrument(tmp_path):
+    columns = panel()
+    stream = ivvi.Stream(**RIVAL)
+    for week in range(0, 40, 10):
+        stream.partial_fit(between(columns, "step", week, week + 10))
     stream.save(tmp_path / "stream")
+    whole = ivvi.estimate(ivvi.read_logs(columns, **RIVAL))
     for one in (stream, ivvi.Stream.load(tmp_path / "stream")):
-        with pytest.warns(IvviWarning, match="too small: cluster by episode,step"):
-            fit = one.fit()
-        assert list(fit.to_json()["clusters"]) == ["episode"]
+        assert_both_ways(one.fit(), whole, "step")
+
+
+@pytest.mark.parametrize("step", ["step", "date"])
+@pytest.mark.parametrize("named", [True, False])
+def test_an_update_keeps_both_ways_of_clustering(named, step, tmp_path):
+    """Weeks come again in the new rows, whose stores are others."""
+    columns, roles = staggered(stores=40), RIVAL | {"step": step}
+    errors = ivvi.StandardErrors(cluster=("episode", step) if named else ())
+    whole = ivvi.estimate(ivvi.read_logs(columns, **roles), se=errors)
+    first, second = (
+        ivvi.read_logs(between(columns, "episode", low, low + 20), **roles) for low in (0, 20)
+    )
+    ivvi.estimate(first, se=errors, episodes=True).save(tmp_path / "model", episodes=True)
+    fit = ivvi.update(tmp_path / "model", second)
+    assert_both_ways(fit, whole, step)
+
+
+def test_sums_by_episode_know_what_episodes_share(tmp_path):
+    """`ivvi moments --by-episode` here and there, `ivvi merge`, `ivvi fit --moments`."""
+    columns = panel(stores=40)
+    whole = ivvi.estimate(ivvi.read_logs(columns, **RIVAL))
+    shards = []
+    for low in (0, 20):
+        source = write_table(
+            between(columns, "episode", low, low + 20), tmp_path / f"{low}.parquet"
+        )
+        log = ivvi.read_logs(source, **RIVAL)
+        shards.append(ivvi.Shard.of(log, whole.estimate.design, episodes=True))
+    assert_both_ways(ivvi.estimate(shards[0] + shards[1]), whole, "step")
 
 
 def test_differences_of_a_shared_instrument_are_clustered_both_ways():

@@ -75,7 +75,7 @@ def explained_in_own_row(head: Batch, roles: Roles) -> OwnRow | None:
         return None
     basis = _basis(given)
     x, z = _left(basis, head.x[follows + 1]), _left(basis, head.z[follows + 1])
-    groups = [_codes(head.episode[follows]), _codes(steps[follows])]
+    groups = [_codes(head.episode[follows]), _codes(_moments(head, roles, steps)[follows])]
     explained = [
         OwnRow(roles.instrument[k], roles.state[s], *_test(z[:, k], x[:, s], groups))
         for k in range(z.shape[1])
@@ -114,6 +114,13 @@ def _left(basis: Floats, V: Floats) -> Floats:
     rest = V - basis @ (basis.T @ V)
     nothing = np.linalg.norm(rest, axis=0) <= 1e-6 * np.linalg.norm(V, axis=0)
     return np.where(nothing, 0.0, rest)
+
+
+def _moments(head: Batch, roles: Roles, steps: NDArray[Any]) -> NDArray[Any]:
+    """Return what tells rows of one time: their dates, where these are read, else their steps."""
+    if roles.dates in roles.cluster and len(head.clusters) == len(roles.cluster):
+        return head.clusters[roles.cluster.index(str(roles.dates))]
+    return steps
 
 
 def _numbers(step: NDArray[np.generic]) -> NDArray[np.float64]:

@@ -352,5 +352,6 @@ def _roles(roles: Roles, design: Design) -> tuple[list[int], Roles]:
         *(state, action, instrument, outputs, None, roles.episode, roles.step),
         weight=None if roles.frequency else roles.weight,  # rows are repeated already
         cluster=roles.cluster,
+        dates=roles.dates if roles.dates in roles.cluster else None,
     )
     return order, found

@@ -205,7 +205,7 @@ class _Opened:
             groups=wanted.summed_by(opened),
             progress=progress,
         )
-        alike = step_dependence(moments, opened.roles.step)
+        alike = step_dependence(moments, opened.roles.moment)
         errors = wanted.resolve(opened, counts, len(design.phi_names), alike)
         return cls(moments, opened, errors)
 
@@ -220,7 +220,7 @@ def _of_fit(fit: Fit, wanted: StandardErrors, log: Log | None) -> Resolved:
             return replace(own, kind="unadjusted")
         if own.kind in ("clustered", "hac") or episodes is None:
             return own
-    alike = step_dependence(fit.moments, fit.roles.step)
+    alike = step_dependence(fit.moments, fit.roles.moment)
     if log is not None:
         return wanted.resolve(log, fit.counts, fit.W.shape[1], alike)
     return _of_moments(fit.moments, wanted, None)

@@ -170,13 +170,15 @@ class Recipe:
         """Make the first pass, keeping what tells how to cluster and, if cheap, clusters' own."""
         episodes = episodes or self._keeps
         by = self.errors.kept_by(log)
+        options: dict[str, Any] = {"groups": self.errors.summed_by(log), "progress": self.progress}
+        if episodes and self.client is None:
+            options["also"] = self.errors.second_way(log)
         sums: tuple[Moments, Counts] = self._walk(
             log,
             design,
             episodes=None if by is not None and not episodes else episodes,
             by=by if by in log.roles.cluster else None,
-            groups=self.errors.summed_by(log),
-            progress=self.progress,
+            **options,
         )
         return sums
 
@@ -264,13 +266,14 @@ class Recipe:
 
     def _resolved(self, shard: Shard, log: Log | None, d_phi: int) -> Resolved:
         """Say what the standard errors asked for come to, with the rows or without them."""
-        blocks, step = shard.moments.episodes, shard.roles.step
+        blocks, step = shard.moments.episodes, shard.roles.moment
         alike = step_dependence(shard.moments, step)
         if log is not None:
             errors = self.errors.resolve(log, shard.counts, d_phi, alike)
             return errors.counting_effects() if shard.moments.absorbed else errors
         by = None if blocks is None else blocks.by or shard.roles.episode or "row"
-        return self.errors.for_sums(by, shard.counts, d_phi, step, alike)
+        others = tuple(block.by for block in shard.moments.others)
+        return self.errors.for_sums(by, shard.counts, d_phi, step, alike, others)
 
     def of_differences(
         self,

@@ -12,12 +12,14 @@ from ivvi._io.files import Saved, nest, unnest
 from ivvi.estimators import Method
 from ivvi.estimators.sgda.online import Online
 from ivvi.estimators.sgda.sgda import SGDA
-from ivvi.features.design import Design
+from ivvi.features.design import Design, Floats
 from ivvi.fitting.open_episodes import Delivery, OpenEpisodes
 from ivvi.logs import Batch, Counts, Log, Position, Roles
 from ivvi.logs.instrument_checks import CopyWatch
-from ivvi.moments import GroupTally, Moments, few_threads
+from ivvi.moments import EpisodeMoments, GroupTally, Moments, few_threads
+from ivvi.moments.group_sums import group_codes
 from ivvi.moments.shard import Shard, check_same, design_facts, restore_design
+from ivvi.moments.welford import Ints
 
 LABEL = "the stream"
 MOST_BYTES = 8 << 20
@@ -138,13 +140,24 @@ class State:
             with few_threads(self.design.width):
                 V = self.design.rows(batch)
                 part = Moments.of_batch(self.design, batch, episodes=keep, rows=V)
+                if keep and self.roles.step is not None:
+                    codes = group_codes(batch, self.roles, self.roles.step)
+                    part = self._with_steps(part, batch, V, codes)
                 self.moments = self.moments + part
                 self.steps.add(batch, V)
-            blocks = self.moments.episodes
-            if blocks is None or 8 * blocks.scatter.size > MOST_BYTES:
+            blocks = [self.moments.episodes, *self.moments.others]
+            size = sum(8 * block.scatter.size for block in blocks if block is not None)
+            if blocks[0] is None or size > MOST_BYTES:
                 self.moments, self.by_episode = self.moments.without_episodes(), False
         if self.online is not None:
             self.online.add(batch)
+
+    def _with_steps(self, part: Moments, batch: Batch, V: Floats, codes: Ints | None) -> Moments:
+        """Return the moments of a batch with those of its steps, to cluster by these too."""
+        if codes is None:
+            return part
+        blocks = EpisodeMoments.of_rows(self.design, batch, V, codes, str(self.roles.step))
+        return replace(part, others=(blocks,))
 
     def saved(self) -> Saved:
         """Return the state as JSON values and arrays."""

@@ -52,9 +52,9 @@ def update(
     The method is that of the model with its settings; one that was fitted by descent-ascent
     becomes the closed form, because its old rows are not there to pass over; for the same
     reason the standard errors are clustered where the model keeps the moments of its clusters
-    (`Fit.save(episodes=True)`), else unadjusted, with a warning. An episode that goes on from
-    one log into the next is two; clusters of one name are one. A model of sums holds no rows
-    of its log, and none of the new one after an update.
+    (`Fit.save(episodes=True)`), one way or two, else unadjusted, with a warning. An episode
+    that goes on from one log into the next is two; clusters of one name are one. A model of
+    sums holds no rows of its log, and none of the new one after an update.
     """
     old = fit if isinstance(fit, Fit) else Fit.load(fit)
     place = repr(old) if isinstance(fit, Fit) else str(fit)
@@ -72,17 +72,19 @@ def update(
                 f"{file} is in {place} already (same content); add it again with --again"
             )
     by = _kept_by(known, StandardErrors(cluster=cluster), place)
-    log = log.clustered(by) if by else log
+    also = next((block.by for block in known.moments.others), None)
+    named = [name for name in (by, also) if name and name != log.roles.step]
+    log = log.clustered(named) if named else log
     has_episodes = known.moments.episodes is not None
     moments, counts = compute_moments(
-        log, design, episodes=has_episodes, by=by or None, progress=progress
+        log, design, episodes=has_episodes, by=by or None, also=also, progress=progress
     )
     fresh = tuple(content for content in files if content not in known.files)
     added = Shard(moments, counts, log.roles, fresh, log.label)
     new = estimate(
         known + added,
         method=GMM() if old.method == "gmm" else method_for_moments(old.method, old.settings),
-        se=_errors(old),
+        se=_errors(old, also),
         allow_unidentified=allow_unidentified,
     )
     sample = old.sample
@@ -105,10 +107,12 @@ def _kept_by(known: Shard, wanted: StandardErrors, place: str) -> str:
     return "" if blocks is None else blocks.by
 
 
-def _errors(old: Fit) -> StandardErrors:
-    """Return the errors to ask for, after those of an earlier fit."""
+def _errors(old: Fit, also: str | None) -> StandardErrors:
+    """Return the errors to ask for, after those of an earlier fit that keeps clusters `also` by."""
     kind = "unadjusted" if old.errors.kind == "unadjusted" and not old.errors.note else "auto"
-    return StandardErrors(kind, debiased=old.errors.wanted.debiased)
+    named = old.errors.wanted.columns
+    columns = named if also in named else ()
+    return StandardErrors(kind, columns, debiased=old.errors.wanted.debiased)
 
 
 def _told(fit: Fit, old: Fit) -> Fit:

@@ -411,7 +411,8 @@ def _opened(
     """Make the numeric columns that a schema asks for, those of an earlier log if one is given."""
     made = windowed(with_names(table, renamed), schema)
     table, names = made.table, list(made.table.schema.names)
-    roles = replace(made.schema.resolve(names), where=where, groups=made.groups)
+    dates = made.step if made.shared else None
+    roles = replace(made.schema.resolve(names), where=where, groups=made.groups, dates=dates)
     if roles.episode is not None and roles.episode_parts:
         table = with_joined(table, roles.episode, roles.episode_parts)
     coded = match_columns(schema.categorical, names, "categorical")

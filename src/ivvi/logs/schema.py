@@ -114,7 +114,8 @@ class Roles:
     where the episode ended after the row. `categories` are the columns of which indicators were
     made, and `asked` the words from which all of it can be made again for another log. `groups`
     are the columns over whose values leave-one-out instruments were taken. `formula` is the one
-    by which the log was opened, if it was.
+    by which the log was opened, if it was. `dates` is the column of which steps were made, where
+    rows of several episodes have the same one.
     """
 
     state: tuple[str, ...]
@@ -136,11 +137,17 @@ class Roles:
     groups: tuple[str, ...] = ()
     formula: str = ""
     weight_kind: str = WEIGHT_KINDS[0]
+    dates: str | None = None
 
     @property
     def frequency(self) -> bool:
         """Whether a row stands for as many rows alike as its weight says."""
         return self.weight_kind == "frequency"
+
+    @property
+    def moment(self) -> str | None:
+        """The column that tells when a row was: its date, or its step."""
+        return self.dates or self.step
 
     @property
     def derived(self) -> bool:

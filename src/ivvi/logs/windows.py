@@ -41,6 +41,8 @@ UNITS = {"s": 1 / 86400, "min": 1 / 1440, "h": 1 / 24, "d": 1.0, "w": 7.0, "": 1
 """Days of each unit of time; of steps that are numbers, the number itself."""
 NEAR = 0.1
 """Share by which the time between two rows may differ from `every`."""
+SHARED_DATES = 1.5
+"""Rows of a date from which on dates are looked at as what episodes may share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class Windowed:
 
     `lagged` are columns of the state that are earlier values of others; `groups` the columns over
     whose values leave-one-out means were taken, which are the `made` instruments; `step` is the
-    step column as the user has it.
+    step column as the user has it, and `shared` whether its dates come more than once each.
     """
 
     table: Table
@@ -59,6 +61,7 @@ class Windowed:
     groups: tuple[str, ...] = ()
     made: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    shared: bool = False
 
 
 def windowed(table: Table, schema: Schema) -> Windowed:
@@ -70,7 +73,7 @@ def windowed(table: Table, schema: Schema) -> Windowed:
         folder = stack.enter_context(temporary_folder())
         db, rows = _opened(table, stack, folder)
         plan.check(db, rows, table.label)
-        spacing = plan.spacing(db, rows)
+        spacing, shared = plan.spacing(db, rows), plan.shares_dates(db, rows)
         query = plan.query(rows)
         made = _result(table, db, query, stack, folder)
     lagged, state = plan.lagged, [*plan.state, *plan.lagged]
@@ -83,7 +86,7 @@ def windowed(table: Table, schema: Schema) -> Windowed:
         every=None,
     )
     notes = spacing + plan.notes(made, table.num_rows)
-    return Windowed(made, named, plan.step, lagged, plan.groups, tuple(plan.means), notes)
+    return Windowed(made, named, plan.step, lagged, plan.groups, tuple(plan.means), notes, shared)
 
 
 @dataclass(frozen=True)
@@ -265,6 +268,16 @@ class _Plan:
             "and count as one step each: take the time to the next row along (--context dt), or "
             f"only rows that lie as far apart (--every {max(low, 1):.3g}d)",
         )
+
+    def shares_dates(self, db: Any, rows: str) -> bool:
+        """Whether steps are numbered and their dates come, on average, more than once each."""
+        if not self.orders or self.step is None:
+            return False
+        name = quote(self.step)
+        count, dates = db.execute(
+            f"SELECT count({name}), approx_count_distinct({name}) FROM {rows}"
+        ).fetchall()[0]
+        return bool(count >= SHARED_DATES * max(dates, 1))
 
     def query(self, rows: str) -> str:
         """Return the query; its rows come by episode and step where there are steps."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from ivvi._io.checkpoint import Checkpoint
 from ivvi._io.files import Saved, nest, unnest
-from ivvi.features.design import Design
-from ivvi.logs import Counts, Log, Pass, Position
+from ivvi.features.design import Design, Floats
+from ivvi.logs import Batch, Counts, Log, Pass, Position, Roles
 from ivvi.moments.group_sums import GroupTally, group_codes
 from ivvi.moments.moments import EpisodeMoments, Moments, merge_episodes
 from ivvi.moments.welford import Ints, run_starts
@@ -53,6 +53,7 @@ def compute_moments(
     *,
     episodes: bool | None = False,
     by: str | None = None,
+    also: str | None = None,
     groups: Sequence[str] = (),
     progress: Callable[[int], None] | None = None,
     checkpoint: Checkpoint | None = None,
@@ -60,7 +61,8 @@ def compute_moments(
     """Walk once over a log and return its moments and what was met on the way.
 
     Moments of each episode are kept if `episodes` (of each value of the cluster column `by`,
-    if given); where that is None, as long as they are cheaper than a second pass. First sums
+    if given); where that is None, as long as they are cheaper than a second pass. Those of the
+    groups of a second column, `also`, are kept beside them, unless they are many. First sums
     are kept by the columns `groups`. With a `checkpoint` the walk goes on where an earlier
     one was killed.
     """
@@ -83,7 +85,7 @@ def compute_moments(
             V = design.rows(batch)
             part = Moments.of_batch(design, batch, episodes=keep, rows=V, codes=codes)
             tally.add(batch, V, kept_by if keep else None)
-            total = total + part.without_episodes()
+            total = _added(total, part, _by_column(total, batch, V, log.roles, also))
             if part.episodes is not None:
                 blocks.append(part.episodes)
             if by is not None and len(blocks) > MERGED:
@@ -96,8 +98,38 @@ def compute_moments(
     if episodes_merged is not None and by is not None:
         episodes_merged = labelled(episodes_merged, by, walk.clusters[log.roles.cluster.index(by)])
     absorbed = getattr(log.table, "absorbed", None)
-    moments = replace(total, episodes=episodes_merged, groups=tally.found, absorbed=absorbed)
-    return moments, walk.counts
+    others = _named(total.others, log.roles, walk.clusters)
+    moments = replace(total, episodes=episodes_merged, others=others, groups=tally.found)
+    return replace(moments, absorbed=absorbed), walk.counts
+
+
+def _by_column(
+    total: Moments, batch: Batch, V: Floats, roles: Roles, column: str | None
+) -> tuple[EpisodeMoments, ...]:
+    """Return the moments of a batch's rows V (n, p) by a column, unless they were given up."""
+    given_up = total.n > 0 and not total.others
+    codes = None if column is None or given_up else group_codes(batch, roles, column)
+    if codes is None or column is None:
+        return ()
+    return (EpisodeMoments.of_rows(total.design, batch, V, codes, column),)
+
+
+def _added(total: Moments, part: Moments, others: tuple[EpisodeMoments, ...]) -> Moments:
+    """Add the totals of a batch, and its moments by a second column while these are not many."""
+    total = total + replace(part, episodes=None, others=others)
+    many = 8 * sum(block.scatter.size for block in total.others) > KEPT_BYTES
+    return replace(total, others=()) if many else total
+
+
+def _named(
+    others: tuple[EpisodeMoments, ...], roles: Roles, clusters: Sequence[Sequence[object]]
+) -> tuple[EpisodeMoments, ...]:
+    """Give the clusters of a second column their names; steps are their own."""
+    values = dict(zip(roles.cluster, clusters, strict=True))
+    return tuple(
+        labelled(block, block.by, values[block.by]) if block.by in values else block
+        for block in others
+    )
 
 
 def _hand_over(blocks: Sequence[EpisodeMoments], tally: GroupTally, by: str | None) -> None:
@@ -141,7 +173,7 @@ def _resumed(
     start = Position.restore(facts["position"], unnest("position", arrays))
     tally.restore(facts["groups"], unnest("groups", arrays))
     blocks = [] if total.episodes is None else [total.episodes]
-    return total.without_episodes(), blocks, start, facts["dropped"]
+    return replace(total, episodes=None), blocks, start, facts["dropped"]
 
 
 def _with_position(moments: Moments, walk: Pass, tally: GroupTally, *, dropped: bool) -> Saved:

@@ -59,6 +59,11 @@ class EpisodeMoments:
         labels = tuple(arrays["labels"].tolist()) if by else ()
         return cls(number, weight, mean, scatter, by, labels)
 
+    def first_sums(self, column: str, origin: Floats) -> GroupSums:
+        """Return the sums of w (v - origin) of each group; rows count as of weight one."""
+        sums = self.weight[:, None] * (self.mean - origin)
+        return GroupSums(column, self.number, self.weight, self.weight, sums, origin)
+
     def following(self, others: EpisodeMoments) -> EpisodeMoments:
         """Return the same numbered on from another log's: episodes are new, labels are known."""
         first = int(others.number.max(initial=-1)) + 1
@@ -67,6 +72,15 @@ class EpisodeMoments:
         known = dict(zip(others.labels, others.number.tolist(), strict=True))
         number = [known.setdefault(label, first + i) for i, label in enumerate(self.labels)]
         return replace(self, number=np.array(number, dtype=np.int64))
+
+    @classmethod
+    def of_rows(
+        cls, design: Design, batch: Batch, V: Floats, codes: Ints, by: str
+    ) -> EpisodeMoments:
+        """Return the moments of the rows V (n, p) of a batch by codes (n,), which are labels."""
+        numbers, weights, means, scatters = scatter_by_group(V, batch.weight, codes)
+        labels = tuple(map(str, numbers.tolist()))
+        return cls(numbers, weights, *design.embed(means, scatters), by, labels)
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True, repr=False)
@@ -88,6 +102,9 @@ class Moments:
         several sets of rows have none.
     absorbed
         Fixed effects that were taken from the rows before.
+    others
+        Moments of the groups of further columns, where rows are clustered by two and the
+        first of them makes `episodes`.
     """
 
     design: Design
@@ -98,6 +115,7 @@ class Moments:
     episodes: EpisodeMoments | None = None
     groups: tuple[GroupSums, ...] = ()
     absorbed: Absorbed | None = None
+    others: tuple[EpisodeMoments, ...] = ()
 
     def __repr__(self) -> str:
         return f"Moments(n={self.n:,}, {self.design.width} columns)"
@@ -154,7 +172,16 @@ class Moments:
             blocks = self.episodes or other.episodes
         elif self.episodes is not None and other.episodes is not None:
             blocks = merge_episodes([self.episodes, other.episodes])
-        return Moments(self.design, self.n + other.n, weight, mean, scatter, blocks)
+        n, others = self.n + other.n, self._others_with(other)
+        return Moments(self.design, n, weight, mean, scatter, blocks, others=others)
+
+    def _others_with(self, other: Moments) -> tuple[EpisodeMoments, ...]:
+        """Join the moments of further columns that both have; groups of one label are one."""
+        if self.n == 0 or other.n == 0:
+            return self.others or other.others
+        theirs = {block.by: block for block in other.others}
+        pairs = [(block, theirs[block.by]) for block in self.others if block.by in theirs]
+        return tuple(merge_episodes([one, two.following(one)]) for one, two in pairs)
 
     def following(self, others: Moments) -> Moments:
         """Return the same moments with episodes numbered on from another log's."""
@@ -164,13 +191,30 @@ class Moments:
 
     def group_sums(self, column: str | None) -> GroupSums | None:
         """Return the first sums by a column, if they were kept."""
-        return next((sums for sums in self.groups if sums.by == column), None)
+        found = next((sums for sums in self.groups if sums.by == column), None)
+        if found is not None or column is None:
+            return found
+        held = next((block for block in self.others if block.by == column), None)
+        return None if held is None else held.first_sums(column, self.mean)
+
+    def held(self, column: str, episode: str | None = None) -> EpisodeMoments | None:
+        """Return the moments of the groups of a column, if they are held.
+
+        Those that are kept by episode are taken for the column, unless the name of the `episode`
+        column is another.
+        """
+        other = next((block for block in self.others if block.by == column), None)
+        if other is not None or self.episodes is None:
+            return other
+        return self.episodes if (self.episodes.by or episode or column) == column else None
 
     def saved(self) -> Saved:
         """Return all but the design as JSON values and arrays."""
         arrays = {"mean": self.mean, "scatter": self.scatter}
         if self.episodes is not None:
             arrays |= nest("episodes", self.episodes.saved())
+        for i, block in enumerate(self.others):
+            arrays |= nest(f"others{i}", block.saved())
         return {"n": self.n, "weight": self.weight}, arrays
 
     @classmethod
@@ -180,6 +224,9 @@ class Moments:
         """Rebuild moments from what `saved` returned."""
         parts = unnest("episodes", arrays)
         blocks = EpisodeMoments.restore(parts) if parts else None
+        others: list[EpisodeMoments] = []
+        while parts := unnest(f"others{len(others)}", arrays):
+            others.append(EpisodeMoments.restore(parts))
         mean, scatter = arrays["mean"], arrays["scatter"]
         if scatter.shape != (design.width,) * 2 or mean.shape != (design.width,):
             raise FileError(
@@ -189,9 +236,9 @@ class Moments:
         if type(n) is not int or n < 0 or type(weight) not in (int, float):
             raise FileError(f"not sound: its sums are of {n!r} rows of weight {weight!r}")
         _check_sums(design, weight, mean, scatter)
-        if blocks is not None:
-            _check_sums(design, blocks.weight, blocks.mean, blocks.scatter)
-        return cls(design, n, weight, mean, scatter, blocks)
+        for block in (*([] if blocks is None else [blocks]), *others):
+            _check_sums(design, block.weight, block.mean, block.scatter)
+        return cls(design, n, weight, mean, scatter, blocks, others=tuple(others))
 
     def lost(self, clusters: Sequence[str] = ()) -> int:
         """Return the degrees of freedom that absorbed effects cost, given the `clusters`."""
@@ -199,7 +246,7 @@ class Moments:
 
     def without_episodes(self) -> Moments:
         """Return the totals alone."""
-        return replace(self, episodes=None)
+        return replace(self, episodes=None, others=())
 
     @property
     def second(self) -> Floats:

@@ -67,9 +67,12 @@ class Shard:
         progress: Callable[[int], None] | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Shard:
-        """Walk once over a log."""
+        """Walk once over a log; sums by episode have those by step (or date) beside them."""
+        roles, also = log.roles, None
+        if episodes and roles.episode is not None and not roles.cluster:
+            log, also = log.clustered((roles.dates,)) if roles.dates else log, roles.moment
         moments, counts = compute_moments(
-            log, design, episodes=episodes, progress=progress, checkpoint=checkpoint
+            log, design, episodes=episodes, also=also, progress=progress, checkpoint=checkpoint
         )
         return cls(moments, counts, log.roles, hashes(log), log.label)
 

@@ -207,7 +207,7 @@ def check(  # noqa: PLR0913
     moments, counts = compute_moments(log, wide, groups=groups, progress=progress)
     base = restrict(moments, design)
     errors = wanted.resolve(
-        *(log, counts, len(design.phi_names)), step_dependence(base, log.roles.step)
+        *(log, counts, len(design.phi_names)), step_dependence(base, log.roles.moment)
     )
     by = _blocks_by(errors, base, log)
     sequence = compute_sequence_moments(log, design, counts, progress, calendar, by)
@@ -259,7 +259,7 @@ def _blocks_by(errors: Resolved, moments: Moments, log: Log) -> GroupSums | None
     if not others:
         return None
     if len(errors.clusters) > len(others) and errors.wanted.columns == ():
-        return moments.group_sums(log.roles.step)  # the episodes share what a step brings
+        return moments.group_sums(log.roles.moment)  # the episodes share what a step brings
     sums = [moments.group_sums(name) for name in errors.clusters]
     if any(one is None for one in sums):
         raise InputError(f"the groups by {' and '.join(errors.clusters)} are too many to compare")

@@ -131,8 +131,14 @@ def score(
         return {}
     distinct = {id(one): one for one in scores.values()}
     pieces: dict[int, tuple[Piece, ...]]
-    if holds_clusters(moments, errors, None if log is None else log.roles.episode):
-        pieces = {key: (_of_episodes(one, moments),) for key, one in distinct.items()}
+    episode = None if log is None else log.roles.episode
+    one_way = len(errors.clusters) == 1
+    if holds_clusters(moments, errors, episode) and (one_way or log is None):
+        held = [moments.held(column, episode) for column in errors.clusters]
+        pieces = {
+            key: tuple(_of_groups(one, blocks) for blocks in held if blocks is not None)
+            for key, one in distinct.items()
+        }
     elif log is not None:
         walk = sum_rows if client is None else partial(sum_rows_on, client)
         pieces = walk(distinct, errors, moments, log, progress)
@@ -152,21 +158,19 @@ def score(
 def holds_clusters(moments: Moments, errors: Resolved, episode: str | None) -> bool:
     """Whether the moments hold those of each cluster, so that no rows are needed.
 
-    Without the name of the `episode` column those that are kept by episode are taken for it.
+    Without the name of the `episode` column those that are kept by episode are taken for it. Of
+    two-way clusters they hold both ways and not the pairs, which are then left in: the sum of
+    both errs on the safe side.
     """
-    episodes = moments.episodes
-    if episodes is None or errors.kind != "clustered" or len(errors.clusters) != 1:
+    if errors.kind != "clustered" or not errors.clusters:
         return False
-    return errors.clusters[0] == (episodes.by or episode or errors.clusters[0])
+    return all(moments.held(column, episode) is not None for column in errors.clusters)
 
 
-def _of_episodes(one: Score, moments: Moments) -> Piece:
-    """Square the sums of each episode."""
-    episodes = moments.episodes
-    if episodes is None:
-        raise ValueError("the moments hold no episodes")
+def _of_groups(one: Score, blocks: EpisodeMoments) -> Piece:
+    """Square the sums of each episode or cluster."""
     meat = ClusterMeat(one.groups, ordered=True)
-    meat.add_sums(np.arange(len(episodes), dtype=np.int64), episode_scores(one, episodes))
+    meat.add_sums(np.arange(len(blocks), dtype=np.int64), episode_scores(one, blocks))
     return meat.piece()
 
 

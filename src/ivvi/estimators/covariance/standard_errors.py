@@ -25,6 +25,12 @@ FEWEST_WILD, MOST_DRAWS = 5, 10_000_000
 """Clusters that a wild bootstrap needs, and draws that it may take."""
 
 
+WITHOUT_PAIRS = (
+    "without the rows, what both ways of clustering have in common counts twice: the errors are "
+    "rather too large than too small"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class StandardErrors:
     """Which rows may depend on each other, and how.
@@ -103,13 +109,16 @@ class StandardErrors:
 
     def prepared(self, log: Log) -> Log:
         """Return the log with the columns read that rows may be clustered by."""
-        return log.clustered(self.columns) if self.columns else log
+        if self.columns:
+            return log.clustered(self.columns)
+        looks = self.kind in BY_CLUSTER and log.roles.episode is not None
+        return log.clustered((log.roles.dates,)) if looks and log.roles.dates else log
 
     def summed_by(self, log: Log) -> tuple[str, ...]:
         """Columns by whose values a first pass adds up the rows, to decide and to weigh."""
         if self.kind not in BY_CLUSTER:
             return ()
-        episode, step = log.roles.episode, log.roles.step
+        episode, step = log.roles.episode, log.roles.moment
         named = self.columns or ((episode,) if episode else ())
         look = not self.columns and episode is not None
         return tuple(dict.fromkeys((*named, *((step,) if look and step else ()))))
@@ -119,6 +128,18 @@ class StandardErrors:
         columns = self.columns or ((log.roles.episode,) if log.roles.episode else ())
         return columns[0] if self.kind in BY_CLUSTER and len(columns) == 1 else None
 
+    def second_way(self, log: Log) -> str | None:
+        """Return the column whose groups' moments are kept beside, for sums that are added to.
+
+        That which was named beside the episode, or the one that tells when a row was, by which
+        episodes may turn out to depend on each other.
+        """
+        episode = log.roles.episode
+        if episode in self.columns:
+            return next((column for column in self.columns if column != episode), None)
+        looks = self.kind == "auto" and not self.columns and episode is not None
+        return log.roles.moment if looks else None
+
     def for_sums(
         self,
         by: str | None,
@@ -126,20 +147,31 @@ class StandardErrors:
         d_phi: int,
         step: str | None = None,
         alike: StepDependence | None = None,
+        others: tuple[str, ...] = (),
     ) -> Resolved:
         """Say what this comes to where there are sums and no rows.
 
-        Clustered by the column whose sums are held one by one, `by`; else unadjusted. What is
-        `alike` at a `step` cannot be clustered by without rows, and is warned of.
+        Clustered by the column whose sums are held one by one, `by`, and by a second one of
+        which they are, `others`; else unadjusted. What is `alike` at a `step` cannot be clustered
+        by where neither is held, and is warned of.
         """
-        resolved = self._for_sums(by, counts, d_phi)
-        return resolved if alike is None else resolved.sharing(step, alike, rows=False)
+        resolved = self._for_sums(by, counts, d_phi, others)
+        if alike is not None and resolved.clusters == (by,):
+            resolved = resolved.sharing(step, alike, rows=step in others)
+        if len(resolved.clusters) < 2:
+            return resolved
+        note = "; ".join(part for part in (resolved.note, WITHOUT_PAIRS) if part)
+        return replace(resolved, note=note)
 
-    def _for_sums(self, by: str | None, counts: Counts, d_phi: int) -> Resolved:
+    def _for_sums(
+        self, by: str | None, counts: Counts, d_phi: int, others: tuple[str, ...]
+    ) -> Resolved:
         clustered = self.kind in BY_CLUSTER[1:] or bool(self.columns)
         enough = clustered or (self.kind == "auto" and counts.episodes > min(d_phi, FEW_EPISODES))
         if by is not None and enough and self.columns in ((), (by,)):
             return Resolved(self, "clustered", (by,))
+        if len(self.columns) == 2 and set(self.columns) <= {by, *others}:
+            return Resolved(self, "clustered", self.columns)
         if clustered or self.kind not in ("auto", "unadjusted"):
             kind, kept = (
                 (self.kind, "") if not clustered else ("clustered", ", not kept by cluster")
@@ -188,7 +220,7 @@ class StandardErrors:
             raise InputError(f"the bandwidth is {bandwidth}; the log has {n} transitions")
         resolved = Resolved(self, kind, clusters, bandwidth, note)
         several = not self.columns and n > episodes
-        return resolved.sharing(log.roles.step, alike) if several and alike else resolved
+        return resolved.sharing(log.roles.moment, alike) if several and alike else resolved
 
     def _clusters(self, log: Log) -> tuple[str, ...]:
         if not self.columns and log.roles.episode is None:

@@ -97,9 +97,7 @@ def _weighed(
         return covariance
     least, freedom = np.full(estimate.W.shape, np.inf), np.full(estimate.W.shape, np.inf)
     for column, count in covariance.clusters:
-        held, sums = None, moments.group_sums(column)
-        if sums is None:
-            held, sums = held_by(moments, column), sums_of_held(moments, column)
+        held, sums = _cluster_sums(moments, column)
         if sums is None:
             effective = np.full(estimate.W.shape, float(count))
         else:
@@ -112,18 +110,15 @@ def _weighed(
     )
 
 
-def held_by(moments: Moments, column: str) -> EpisodeMoments | None:
-    """Return the moments of the clusters by a column, where they are held."""
-    episodes = moments.episodes
-    return None if episodes is None or (episodes.by and episodes.by != column) else episodes
+def _cluster_sums(moments: Moments, column: str) -> tuple[EpisodeMoments | None, GroupSums | None]:
+    """Return the moments and the first sums of the clusters by a column, as far as they are kept.
 
-
-def sums_of_held(moments: Moments, column: str) -> GroupSums | None:
-    """Return the first sums by the column whose clusters' moments are held, if it is this."""
-    if (episodes := held_by(moments, column)) is None:
-        return None
-    sums = episodes.weight[:, None] * (episodes.mean - moments.mean)
-    return GroupSums(column, episodes.number, episodes.weight, episodes.weight, sums, moments.mean)
+    First sums that were kept by themselves are of rows whose weights are squared as they are.
+    """
+    if (sums := next((one for one in moments.groups if one.by == column), None)) is not None:
+        return None, sums
+    held = moments.held(column)
+    return held, None if held is None else held.first_sums(column, moments.mean)
 
 
 def _cr2(covariance: Covariance, estimate: Estimate, moments: Moments) -> Covariance:
