@@ -37,7 +37,14 @@ def truth(horizon, *, follow):
     return np.array(response)
 
 
-@pytest.mark.parametrize(("later", "clip"), [("held", True), ("held", False), ("follow", False)])
+CASES = [
+    ("held", True),
+    pytest.param("held", False, marks=pytest.mark.thorough),
+    ("follow", False),
+]
+
+
+@pytest.mark.parametrize(("later", "clip"), CASES)
 def test_responses_are_powers_of_the_dynamics(later, clip):
     """Held, whatever rule the actions follow; following, with the rule's slopes in the power."""
     found = ivvi.respond(panel(1, 200, clip=clip), "a0", "x0", 6, later=later)
