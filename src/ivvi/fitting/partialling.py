@@ -109,7 +109,7 @@ def without_controls(
         logger.info("controls predict %.3f of %s", explained[name], name)
     table = _table(dict(zip(columns, left.T, strict=True)), rows, roles)
     label = f"{log.label}, {len(names)} controls taken out"
-    opened = Log(ArrowTable(table, label, log.table.files), roles)
+    opened = Log(ArrowTable(table, label, log.table.files), roles, notes=log.notes)
     return opened, Partialled(names, _called(learner), folds, by, explained), walk.counts
 
 
