@@ -126,6 +126,7 @@ def test_an_instrument_with_memory_is_told_where_later_actions_follow():
     data = panel(6, 100, memory=0.6)
     follow = ivvi.respond(data, "a0", horizon=3, later="follow")
     assert any("goes with its next value" in note for note in follow.notes)
+    assert follow.agreement is None
     held = ivvi.respond(data, "a0", horizon=5)
     assert not held.notes
     assert np.all(np.abs(held.estimate - truth(5, follow=False)) < 3 * held.se)

@@ -154,6 +154,8 @@ def _answer(
         _freedom(asked),
         clusters,
     )
+    if not asked.held and memory > MEMORY:
+        reason = reason or "the instrument goes on pushing, which the model's response leaves out"
     test = reason or found.agreement()
     W_cov = replace(asked.fit.estimate.W_cov, effective=None, bandwidth=asked.errors.bandwidth)
     return Response(
@@ -194,7 +196,7 @@ def _notes(asked: Question, regressions: list[Regression], memory: float) -> tup
     if not asked.held and memory > MEMORY:
         notes.append(
             f"the instrument goes with its next value ({memory:.0%} of its variance given the "
-            "state): the response is to a push that goes on, and the model's is not"
+            "state): the response is to a push that goes on; use --later held if it changes at all"
         )
     if asked.fit.roles.terminal is not None:
         notes.append("the response at h is that of episodes that go on for h steps")
