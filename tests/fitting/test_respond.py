@@ -37,7 +37,14 @@ def truth(horizon, *, follow):
     return np.array(response)
 
 
-@pytest.mark.parametrize(("later", "clip"), [("held", True), ("held", False), ("follow", False)])
+CASES = [
+    ("held", True),
+    pytest.param("held", False, marks=pytest.mark.thorough),
+    ("follow", False),
+]
+
+
+@pytest.mark.parametrize(("later", "clip"), CASES)
 def test_responses_are_powers_of_the_dynamics(later, clip):
     """Held, whatever rule the actions follow; following, with the rule's slopes in the power."""
     found = ivvi.respond(panel(1, 200, clip=clip), "a0", "x0", 6, later=later)
@@ -120,6 +127,7 @@ def test_an_instrument_with_memory_is_told_where_later_actions_follow():
     data = panel(6, 100, memory=0.6)
     follow = ivvi.respond(data, "a0", horizon=3, later="follow")
     assert any("goes with its next value" in note for note in follow.notes)
+    assert follow.agreement is None
     held = ivvi.respond(data, "a0", horizon=5)
     assert not held.notes
     assert np.all(np.abs(held.estimate - truth(5, follow=False)) < 3 * held.se)
@@ -157,6 +165,26 @@ def test_two_way_clusters_are_those_of_the_fit():
     both = ivvi.StandardErrors("clustered", "episode,step")
     found, fit = ivvi.respond(data, "a0", "x0", 3, se=both), ivvi.fit(data, se=both)
     assert np.isclose(found.se[0], fit.se[0, 3], rtol=1e-9)
+
+
+def test_weights_of_rows_count():
+    """Weights of zero drop rows; others are those of the fit."""
+    data = panel(15, 50, 12)
+    weight = np.random.default_rng(0).integers(0, 3, 600).astype(float)
+    log = ivvi.read_logs(data | {"w": weight}, weight="w")
+    found, fit = ivvi.respond(log, "a0", "x0", 3), ivvi.fit(log)
+    assert np.isclose(found.estimate[0], fit.W[0, 3])
+    assert np.isclose(found.se[0], fit.se[0, 3], rtol=1e-9)
+    assert np.isclose(found.implied.se[0], fit.se[0, 3], rtol=1e-9)
+
+
+def test_weak_instruments_are_told_and_robust_sets_are_unbounded():
+    data = panel(16, 60, 8)
+    data["z0"] = np.random.default_rng(1).normal(size=480)
+    found = ivvi.respond(data, "a0", horizon=3)
+    assert any("weak at h = 0, 1, 2" in note for note in found.notes)
+    assert not np.isfinite(found.robust[2].ends).all()
+    json.dumps(found.to_json(), allow_nan=False)
 
 
 def test_a_response_is_told_like_every_result(tmp_path):
@@ -217,11 +245,14 @@ def test_columns_that_are_not_the_next_states_have_projections_and_no_powers():
 @pytest.mark.slow
 @pytest.mark.parametrize(("later", "clip"), [("held", True), ("follow", False)])
 def test_the_agreement_test_keeps_its_size(later, clip):
-    """500 small logs: 3 to 7% rejected at 5%; responses within 3 standard errors of the truth."""
-    known, rejected, far = truth(5, follow=later == "follow"), 0, 0
+    """500 small logs: 3 to 7% rejected at 5%; responses equal to powers of W but for chance."""
+    known, rejected, far, gaps = truth(5, follow=later == "follow"), 0, 0, []
     for seed in range(500):
         found = ivvi.respond(panel(100 + seed, 60, 20, clip=clip), "a0", "x0", 5, later=later)
         rejected += found.agreement.p_value < 0.05
         far += np.sum(np.abs(found.estimate - known) > 3 * found.se)
+        gaps.append(found.estimate - found.implied.estimate)
     assert 15 <= rejected <= 35
     assert far <= 2500 * 0.0027 * 3
+    mean, spread = np.mean(gaps, axis=0)[1:], np.std(gaps, axis=0)[1:]
+    assert np.all(np.abs(mean) < 3 * spread / np.sqrt(500))

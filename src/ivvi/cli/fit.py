@@ -175,6 +175,18 @@ def fit(  # noqa: PLR0913
             "--half-panel", help="With --absorb, take the Nickell bias of lagged states out."
         ),
     ] = False,
+    controls: Annotated[
+        str | None,
+        typer.Option(help="Columns that a learner takes out of all others first, such as 'x*'."),
+    ] = None,
+    learner: Annotated[
+        str | None,
+        typer.Option(
+            help="Learner of --controls: lasso, forest or module:object. [default: lasso]",
+            autocompletion=words("lasso", "forest"),
+        ),
+    ] = None,
+    folds: Annotated[int, typer.Option(help="Folds of whole clusters for --controls.")] = 5,
     all_outputs: Annotated[bool, typer.Option(help="Print the table of every output.")] = False,
     dask: DaskOptions,
     seed: Seed = 0,
@@ -214,6 +226,9 @@ def fit(  # noqa: PLR0913
             exogenous=exogenous or (),
             absorb=absorb or (),
             half_panel=half_panel,
+            controls=controls or (),
+            learner=learner,
+            folds=folds,
             seed=seed,
             progress=bar,
             client=client,

@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # a model is loaded without what it takes to estimate one
     from ivvi.logs import Roles, Sample
 
 KIND = "model"
-NAMES = ("state", "action", "outputs", "unidentified")
+NAMES = ("state", "action", "outputs", "unidentified", "partialled")
 SAMPLES = ("states", "starts", "acted", "instruments", "followed")
 ARRAYS = ("W", "noise_cov", "bread", *SAMPLES)
 UNKNOWN = ("bread", (0, 0))
@@ -116,6 +116,8 @@ class Dynamics:
         Whether the output after the next state is the chance that the episode ends.
     coded
         The categories of the log whose indicators are columns of state and action.
+    partialled
+        Controls that were taken out before the fit: the model then predicts nothing.
     """
 
     phi: FeatureMap
@@ -138,6 +140,7 @@ class Dynamics:
     carried: tuple[tuple[str, str], ...] = ()
     ends: bool = False
     coded: tuple[CodedColumn, ...] = ()
+    partialled: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         x, a = ", ".join(self.state), ", ".join(self.action)
@@ -405,7 +408,17 @@ class Dynamics:
 
         return ModelEnv(self, reward, actions, **settings)
 
+    def check_whole(self) -> None:
+        """Refuse a model of what controls left over: what follows in a state is not in it."""
+        if self.partialled:
+            named = ", ".join(self.partialled[:3]) + (", ..." if len(self.partialled) > 3 else "")
+            raise InputError(
+                f"the controls {named} were taken out before this fit, so that the model holds the "
+                "effects of actions and not what follows in a state; fit without controls to plan"
+            )
+
     def _outputs(self, x: Array, a: Array) -> Array:
+        self.check_whole()
         x, a = _as_array(x), _as_array(a)
         for name, value, columns in (("states", x, self.state), ("actions", a, self.action)):
             if value.shape[-1:] != (len(columns),):

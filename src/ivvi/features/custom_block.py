@@ -90,17 +90,23 @@ def import_saved(path: Any) -> Callable[..., Any]:
 @cache
 def import_function(path: str) -> Callable[..., Any]:
     """Find the function ``module:name``."""
+    imported = import_object(path, "function")
+    if not callable(imported):
+        raise FileError(f"{path!r} is not a function")
+    function: Callable[..., Any] = imported
+    return function
+
+
+def import_object(path: str, what: str = "object") -> Any:
+    """Find what the user calls ``module:name``; a path in a file goes through `import_saved`."""
     module, _, name = path.partition(":")
     try:
         imported: Any = _import_module(module)
         for part in name.split("."):
             imported = getattr(imported, part)
     except (ImportError, AttributeError, ValueError) as error:
-        raise FileError(f"the function {path!r} cannot be imported: {error}") from error
-    if not callable(imported):
-        raise FileError(f"{path!r} is not a function")
-    function: Callable[..., Any] = imported
-    return function
+        raise FileError(f"the {what} {path!r} cannot be imported: {error}") from error
+    return imported
 
 
 def _import_module(name: str) -> Any:

@@ -22,6 +22,10 @@ PLAN = (
     "`ivvi plan` finds the best actions in this model; `ivvi value` says what they are worth, and "
     "`ivvi sensitivity` how far the instrument may be invalid."
 )
+REPORT = (
+    "Report the effects with their intervals; to plan, fit without controls, since what they do is "
+    "not in the model."
+)
 
 
 def fit_brief(fit: Fit) -> Brief:
@@ -43,7 +47,8 @@ def fit_brief(fit: Fit) -> Brief:
             )
         )
     trusted = fit.diagnostics.verdict.word in ("strong", "doubtful", "")
-    next_step = PLAN if trusted else dict(diagnose_brief(fit.diagnostics).items)["Next"]
+    plan = PLAN if fit.partialled is None else REPORT
+    next_step = plan if trusted else dict(diagnose_brief(fit.diagnostics).items)["Next"]
     return Brief(
         (
             ("Instrument", instrument_sentence(fit.diagnostics.verdict)),

@@ -174,8 +174,8 @@ class _Opened:
             raise InputError("absorb is for a log; a fit and moments have absorbed theirs already")
         if isinstance(source, Moments):
             return cls(source, log, _of_moments(source, wanted, log))
-        if source.absorbed is not None:
-            log = source.log  # whose rows are without the effects
+        if source.absorbed is not None or source.partialled is not None:
+            log = source.log  # whose rows are without the effects, or the controls
         return cls(source.moments, log, _of_fit(source, wanted, log))
 
     @classmethod

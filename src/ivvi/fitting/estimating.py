@@ -35,6 +35,9 @@ def estimate(  # noqa: PLR0913
     exogenous: Columns = (),
     absorb: Columns = (),
     half_panel: bool = False,
+    controls: Columns = (),
+    learner: Any = None,
+    folds: int = 5,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
     checkpoint: Checkpoint | None = None,
@@ -76,8 +79,12 @@ def estimate(  # noqa: PLR0913
         of each has a constant of its own.
     half_panel
         With `absorb`, take Nickell's bias out of the slopes by the half-panel jackknife.
+    controls, learner, folds
+        Columns that may act in any way: what a learner predicts of all other columns from them
+        is taken out first, in so many folds of whole clusters (`docs/panels.md`). The learner is
+        ``lasso`` (the default), ``forest``, ``module:object`` or a scikit-learn regressor.
     seed
-        Seed of random features.
+        Seed of random features, and of folds.
     progress
         Called with the number of rows just read.
     checkpoint
@@ -114,13 +121,17 @@ def estimate(  # noqa: PLR0913
             "each: repeat the rows in the log instead"
         )
     one_pass = checkpoint is None and client is None and not episodes
+    rows = one_pass and not isinstance(logs, Shard)
     _check_transformed(
-        rows=one_pass and not isinstance(logs, Shard),
+        rows=rows,
         difference=difference,
         exogenous=bool(exogenous),
         absorb=bool(absorb),
         half_panel=half_panel,
     )
+    by_formula = isinstance(logs, Log) and bool(logs.roles.formula)
+    alone = rows and not (difference or absorb or by_formula)
+    _check_controls(controls, learner, (phi, psi), alone=alone)
     recipe = Recipe(
         make_method(method) if isinstance(method, str) else method,
         StandardErrors(se) if isinstance(se, str) else se,
@@ -137,6 +148,9 @@ def estimate(  # noqa: PLR0913
             fit_log = partial(recipe.of_differences, exogenous=exogenous)
         elif absorb:
             fit_log = partial(recipe.of_absorbed, absorb=absorb, half_panel=half_panel)
+        elif controls:
+            named = "lasso" if learner is None else learner
+            fit_log = partial(recipe.of_partialled, controls=controls, learner=named, folds=folds)
         fit = fit_log(logs, phi, psi, seed=seed)
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=2)
@@ -164,6 +178,21 @@ def _check_transformed(
             "exogenous states are told apart in differences alone; give difference (--difference) "
             "too"
         )
+
+
+def _check_controls(controls: Columns, learner: Any, features: Any, *, alone: bool) -> None:
+    """Refuse what does not go with controls, and a learner without them."""
+    if not controls:
+        if learner is not None:
+            raise InputError("a learner is given and no controls; name their columns (--controls)")
+        return
+    if not alone:
+        raise InputError(
+            "controls are taken out of the rows of a log, in one process: no formula, differences, "
+            "absorbed effects, moments, checkpoint, cluster or per-episode moments"
+        )
+    if any(not isinstance(one, str | None) or one not in (None, "linear") for one in features):
+        raise InputError("controls are for linear features of all other columns; leave out others")
 
 
 fit = estimate

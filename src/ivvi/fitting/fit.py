@@ -33,6 +33,7 @@ from ivvi.fitting.effect import effect_lines
 from ivvi.fitting.effect_plot import plot_fit
 from ivvi.fitting.inference import NO_MOMENTS, Inference, nothing_inferred
 from ivvi.fitting.nickell import Nickell
+from ivvi.fitting.partialling import Partialled
 from ivvi.fitting.summary import half_widths, with_nulls
 from ivvi.logs import Counts, Log, Roles, Sample
 from ivvi.moments import Absorbed, Moments
@@ -85,6 +86,8 @@ class Fit(TableResult):
         The bias of lagged states that absorbing the episodes' effects brings, if it does.
     choice
         How the features were chosen, if the data chose them.
+    partialled
+        Controls that were taken out of all columns, if any: the fit is then of what they left.
     """
 
     estimate: Estimate
@@ -105,6 +108,7 @@ class Fit(TableResult):
     effects: tuple[FixedEffects, ...] = ()
     nickell: Nickell | None = None
     choice: FeatureChoice | None = None
+    partialled: Partialled | None = None
 
     @property
     def W(self) -> np.ndarray:  # noqa: N802
@@ -138,7 +142,8 @@ class Fit(TableResult):
     def has_moments(self) -> bool:
         """Whether the moments of the log itself are at hand, not those of rows made from it."""
         held = self.inference is not None and self.inference.moments is not None
-        return held and not self.differenced and self.absorbed is None
+        made = self.differenced or self.absorbed is not None or self.partialled is not None
+        return held and not made
 
     @property
     def baseline(self) -> Estimate:
@@ -200,12 +205,19 @@ class Fit(TableResult):
         instrument_verdict = (
             None if verdict is None else InstrumentVerdict(verdict.word, verdict.sentence)
         )
-        return Dynamics.of(self.estimate, self.roles, self.sample, instrument_verdict)
+        model = Dynamics.of(self.estimate, self.roles, self.sample, instrument_verdict)
+        return self._as_left(model)
 
     @property
     def baseline_model(self) -> Dynamics:
         """The dynamics that least squares believes in."""
-        return Dynamics.of(self.baseline, self.roles, self.sample)
+        return self._as_left(Dynamics.of(self.baseline, self.roles, self.sample))
+
+    def _as_left(self, model: Dynamics) -> Dynamics:
+        """Let the dynamics know of controls that are not in them."""
+        if self.partialled is None:
+            return model
+        return dataclasses.replace(model, partialled=self.partialled.controls)
 
     @property
     def shard(self) -> Shard:
@@ -218,6 +230,11 @@ class Fit(TableResult):
         if self.absorbed is not None:
             raise InputError(
                 "a fit with absorbed effects has no moments that others can be added to; fit all "
+                "rows again"
+            )
+        if self.partialled is not None:
+            raise InputError(
+                "a fit with controls taken out has no moments that others can be added to; fit all "
                 "rows again"
             )
         there = [f for f in self.files if not isinstance(f, Path) or f.exists()]
@@ -280,6 +297,8 @@ class Fit(TableResult):
         if self.inference is None:
             return "\n".join([*lines, f"standard errors   - ({NO_MOMENTS})"])
         lines += self._absorbed_lines()
+        if self.partialled is not None:
+            lines.append(f"controls          {self.partialled.line}")
         lines.append(f"standard errors   {self.estimate.W_cov}; LS ignores the instrument")
         lines += [f"                  {self.errors.note}"] if self.errors.note else []
         return "\n".join(lines)
@@ -372,6 +391,7 @@ class Fit(TableResult):
             "difference": self.differenced,
             "nickell": None if self.nickell is None else self._nickell_json(self.nickell),
             "absorb": None if self.absorbed is None else dataclasses.asdict(self.absorbed),
+            "controls": None if self.partialled is None else dataclasses.asdict(self.partialled),
             "seconds": self.seconds,
             "warnings": list(self.warnings),
             "brief": self.brief.to_json(),

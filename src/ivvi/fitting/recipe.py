@@ -34,6 +34,7 @@ from ivvi.fitting.differences import DifferencedTable, Levels
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference import Inference
 from ivvi.fitting.nickell import Nickell, nickell_bias, refuse_half_panel, without_bias
+from ivvi.fitting.partialling import features_of, without_controls
 from ivvi.fitting.second_pass import second_pass
 from ivvi.fitting.summary import half_widths
 from ivvi.logs import Batch, Counts, Log, Roles, Sample
@@ -349,6 +350,31 @@ class Recipe:
             effects=table.effects_of(estimate.W),
             nickell=bias,
         )
+
+    def of_partialled(
+        self,
+        log: Log,
+        phi: FeatureMap | str,
+        psi: FeatureMap | str | None,
+        *,
+        seed: int = 0,
+        controls: Columns = (),
+        learner: Any = "lasso",
+        folds: int = 5,
+    ) -> Fit:
+        """Fit to what controls leave of the rows (`fitting.partialling`); features are linear."""
+        errors = self.errors
+        if log.roles.groups and not errors.columns and errors.kind == "auto":
+            errors = replace(errors, cluster=log.roles.groups[:2])
+        log = errors.prepared(log)
+        by = next(iter(errors.columns), None)
+        rows, partialled, counts = without_controls(
+            log, controls, learner, folds, by, seed, self.progress
+        )
+        features = features_of(rows.roles)
+        recipe = replace(self, errors=errors, progress=None)
+        fit = recipe.of_rows(rows, features, features)
+        return replace(fit, counts=counts, partialled=partialled)
 
     def _nickell(
         self, log: Log, design: Design, absorb: Columns, table: AbsorbedTable, estimate: Estimate

@@ -16,50 +16,28 @@ joint covariance of the 2 H numbers: each row's influence on each of them, added
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ivvi.diagnostics.distributions import check_level, chi2_quantile, two_sided
+from ivvi.diagnostics.distributions import check_level, two_sided
 from ivvi.diagnostics.statistic import SingularError, Statistic, quadratic
-from ivvi.errors import DataError, IdentificationError, InputError, hint
-from ivvi.estimators import Estimate, Exact, StandardErrors
-from ivvi.estimators.covariance.clusters import Codes
-from ivvi.estimators.covariance.covariance import MOST_JOINT
-from ivvi.estimators.covariance.meat import (
-    ClusterMeat,
-    Group,
-    HacMeat,
-    Meat,
-    Piece,
-    RowMeat,
-    kernel_weights,
-)
-from ivvi.estimators.covariance.scores import Scored
-from ivvi.estimators.covariance.standard_errors import Resolved, check_clusters
-from ivvi.estimators.whitening import whiten
-from ivvi.features.design import Design, Floats
-from ivvi.features.feature_map import linear
+from ivvi.errors import InputError, IvviWarning, hint
+from ivvi.estimators import StandardErrors
+from ivvi.features.design import Floats
 from ivvi.fitting.estimating import estimate
 from ivvi.fitting.fit import Fit
-from ivvi.fitting.implied_response import ImpliedResponse, whole_rows, why_not_closed
-from ivvi.fitting.response import LATER, Implied, Response, RobustSet
-from ivvi.logs import Batch, Log, Roles, read_logs
-from ivvi.logs.leads import Window, windows
-from ivvi.moments import Moments, few_threads
-from ivvi.moments.welford import Ints
-from ivvi.weak_iv.confidence_sets import LINE
-from ivvi.weak_iv.effect_scores import EffectScores, effect_score
-from ivvi.weak_iv.partialled_effect import Effect
-from ivvi.weak_iv.profiled_sets import Profile
-from ivvi.weak_iv.robust_anderson_rubin import robust_anderson_rubin
+from ivvi.fitting.local_projections import Question, Regression, first_pass, second_pass
+from ivvi.fitting.response import LATER, Implied, Response
+from ivvi.logs import Log, Roles, read_logs
 
 KINDS = ("auto", "robust", "clustered", "hac")
 DRAWS = 10_000
-STRONG = 2.0
-"""How far above the critical value a rank statistic is where a projected set is surely bounded."""
+WEAK = 10.0
+"""F below which a first stage is called weak."""
 MEMORY = 0.05
 """Share of an instrument's variance that its last value may explain before it is told."""
 NULL = "the fitted dynamics imply the responses at all horizons after the first"
@@ -117,12 +95,14 @@ def respond(  # noqa: PLR0913
     opened = log if isinstance(log, Log) else read_logs(log)
     _check(opened.roles, action, horizon, later)
     wanted = _wanted(se, cluster)
-    fit = estimate(opened, se=wanted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IvviWarning)  # they are notes of the response
+        fit = estimate(opened, se=wanted)
     errors = fit.errors
     if errors.kind == "hac":
         errors = replace(errors, bandwidth=max(errors.bandwidth, horizon))
     rows = errors.prepared(opened).in_order()
-    asked = _Question(fit, rows, errors, _output(fit, output), action, horizon, later == "held")
+    asked = Question(fit, rows, errors, _output(fit, output), action, horizon, later == "held")
     return _answer(asked, level, seed, progress)
 
 
@@ -157,89 +137,16 @@ def _output(fit: Fit, output: str | None) -> int:
     return fit.estimate.design.output(output)
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """What is asked, of which fit and which rows."""
-
-    fit: Fit
-    log: Log
-    errors: Resolved
-    output: int
-    action: str
-    horizon: int
-    held: bool
-
-    @property
-    def column(self) -> int:
-        """Place of the action among the actions."""
-        return self.fit.roles.action.index(self.action)
-
-    def projections(self) -> list[_Projection]:
-        """Return the regression of each horizon."""
-        roles = self.fit.roles
-        return [_Projection.of(roles, self.output, h, held=self.held) for h in range(self.horizon)]
-
-    def implied(self) -> tuple[ImpliedResponse | None, str]:
-        """Return what the fitted dynamics imply, or why they do not."""
-        fit = self.fit
-        if reason := why_not_closed(fit.roles):
-            return None, reason
-        return ImpliedResponse.of(
-            *(fit.estimate, fit.moments, fit.roles, (self.output, self.column), self.horizon),
-            held=self.held,
-        ), ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Projection:
-    """The regression of one horizon: its design, and how its rows are made."""
-
-    design: Design
-    output: int
-    ahead: int
-    steps: int
-
-    @classmethod
-    def of(cls, roles: Roles, output: int, ahead: int, *, held: bool) -> _Projection:
-        """Lay out the regression `ahead` steps on; actions in between are regressors if `held`."""
-        steps = ahead + 1 if held else 1
-
-        def along(names: tuple[str, ...]) -> tuple[str, ...]:
-            return names + tuple(f"{name} (+{j})" for j in range(1, steps) for name in names)
-
-        laid_out = Roles(
-            state=roles.state,
-            action=along(roles.action),
-            instrument=along(roles.instrument),
-            next_state=(roles.outputs[output],),
-            reward=None,
-            episode=roles.episode,
-            step=roles.step,
-            weight=roles.weight,
-        )
-        return cls(Design.build(linear(), linear(), laid_out), output, ahead, steps)
-
-    def rows(self, window: Window) -> tuple[Ints, Batch]:
-        """Return the rows of a window that reach so far, and the regression's own."""
-        at, batch = window.followed(self.ahead), window.batch
-        a, z = (
-            np.hstack([values[at + j] for j in range(self.steps)]) for values in (batch.a, batch.z)
-        )
-        weight = None if batch.weight is None else batch.weight[at]
-        y = batch.y[at + self.ahead][:, [self.output]]
-        return at, Batch(batch.x[at], a, z, y, weight)
-
-
 def _answer(
-    asked: _Question, level: float, seed: int, progress: Callable[[int], None] | None
+    asked: Question, level: float, seed: int, progress: Callable[[int], None] | None
 ) -> Response:
     projections = asked.projections()
-    sums, memory = _first_pass(asked, projections, progress)
+    sums, memory = first_pass(asked, projections, progress)
     regressions = [
-        _Regression.of(one, moments, asked) for one, moments in zip(projections, sums, strict=True)
+        Regression.of(one, moments, asked) for one, moments in zip(projections, sums, strict=True)
     ]
     implied, reason = asked.implied()
-    covariance, robust, clusters = _second_pass(asked, regressions, implied, level)
+    covariance, robust, clusters = second_pass(asked, regressions, implied, level)
     found = _Joint(
         np.array([one.coefficient for one in regressions]),
         None if implied is None else implied.value,
@@ -247,6 +154,8 @@ def _answer(
         _freedom(asked),
         clusters,
     )
+    if not asked.held and memory > MEMORY:
+        reason = reason or "the instrument goes on pushing, which the model's response leaves out"
     test = reason or found.agreement()
     W_cov = replace(asked.fit.estimate.W_cov, effective=None, bandwidth=asked.errors.bandwidth)
     return Response(
@@ -262,11 +171,11 @@ def _answer(
         level=level,
         errors=str(W_cov),
         label=asked.fit.label,
-        notes=_notes(asked, memory),
+        notes=_notes(asked, regressions, memory),
     )
 
 
-def _freedom(asked: _Question) -> float | None:
+def _freedom(asked: Question) -> float | None:
     """Return the degrees of freedom of the fit's own coefficient, which is that of h = 0."""
     freedoms = asked.fit.estimate.freedoms
     if freedoms is None:
@@ -275,245 +184,23 @@ def _freedom(asked: _Question) -> float | None:
     return float(freedoms[asked.output, at])
 
 
-def _notes(asked: _Question, memory: float) -> tuple[str, ...]:
+def _notes(asked: Question, regressions: list[Regression], memory: float) -> tuple[str, ...]:
+    """Return what to know before believing the responses."""
     notes = list(asked.fit.warnings)
+    weak = [one.projection.ahead for one in regressions if one.strength < WEAK]
+    if weak:
+        notes.append(
+            f"the instruments are weak at h = {', '.join(map(str, weak))} (Cragg-Donald F below "
+            f"{WEAK:g}): read the robust sets there"
+        )
     if not asked.held and memory > MEMORY:
         notes.append(
             f"the instrument goes with its next value ({memory:.0%} of its variance given the "
-            "state): the response is to a push that goes on, and the model's is not"
+            "state): the response is to a push that goes on; use --later held if it changes at all"
         )
     if asked.fit.roles.terminal is not None:
         notes.append("the response at h is that of episodes that go on for h steps")
     return tuple(notes)
-
-
-def _first_pass(
-    asked: _Question, projections: list[_Projection], progress: Callable[[int], None] | None
-) -> tuple[list[Moments], float]:
-    """Return the moments of each horizon, and how much of an instrument its last value explains."""
-    sums = [Moments.empty(one.design) for one in projections]
-    longest, roles = 0, asked.fit.roles
-    repeated = replace(roles, action=roles.instrument, next_state=roles.instrument, reward=None)
-    lag = Design.build(linear(), linear(), replace(repeated, terminal=None))
-    memory = Moments.empty(lag)
-    with few_threads(projections[-1].design.width):
-        for window in windows(asked.log, asked.horizon, progress):
-            for h, one in enumerate(projections):
-                at, batch = one.rows(window)
-                if len(at):
-                    sums[h] = sums[h] + Moments.of_batch(one.design, batch)
-                    longest = max(longest, h + 1)
-            at, batch = window.followed(1), window.batch
-            if len(at):
-                z = batch.z[at]
-                pair = Batch(batch.x[at], z, z, batch.z[at + 1])
-                memory = memory + Moments.of_batch(lag, pair)
-    if longest < asked.horizon:
-        raise DataError(
-            f"the horizon is {asked.horizon}, and the longest stretch of consecutive steps in "
-            f"{asked.log.label} has {longest} transitions; expected a horizon of at most {longest}"
-        )
-    return sums, _memory(memory, len(roles.state))
-
-
-def _memory(moments: Moments, d_x: int) -> float:
-    """Return the largest share of z' that z explains given the state."""
-    if moments.n <= moments.design.width:
-        return 0.0
-    scatter, y = moments.scatter, list(moments.design.y_columns)
-    x, both = list(range(1, 1 + d_x)), list(range(1, len(moments.design.phi_names)))
-
-    def left(given: list[int]) -> Floats:
-        inverse = np.linalg.pinv(scatter[np.ix_(given, given)], hermitian=True)
-        cross = scatter[np.ix_(y, given)]
-        rest: Floats = np.diag(scatter[np.ix_(y, y)] - cross @ inverse @ cross.T)
-        return rest
-
-    before, after = left(x), left(both)
-    shares = 1 - after[before > 0] / before[before > 0]
-    return float(shares.max(initial=0.0))
-
-
-@dataclass(frozen=True, slots=True)
-class _Regression:
-    """One horizon, solved: its estimate and, for a robust set, the reduced problem."""
-
-    projection: _Projection
-    moments: Moments
-    estimate: Estimate
-    effect: Effect
-    at: int
-
-    @classmethod
-    def of(cls, projection: _Projection, moments: Moments, asked: _Question) -> _Regression:
-        """Solve a horizon; refuse one that the instruments do not identify."""
-        h = projection.ahead
-        if moments.n <= len(moments.design.phi_names):
-            raise DataError(
-                f"{moments.n} rows reach horizon {h}, too few for "
-                f"{len(moments.design.phi_names)} coefficients; expected a shorter horizon"
-            )
-        solved = Exact().solve(moments)
-        at = moments.design.phi_names.index(asked.action)
-        if solved.is_free(np.eye(len(moments.design.phi_names))[[at]]).any():
-            raise IdentificationError(
-                f"at horizon {h} the instruments do not tell the action from later ones: they do "
-                "not change from step to step, or are fewer than the actions; later actions can be "
-                "left to follow the state (--later follow)"
-            )
-        name = moments.design.outputs[0]
-        return cls(projection, moments, solved, Effect.of(moments, name, asked.action), at)
-
-    @property
-    def coefficient(self) -> float:
-        """The response."""
-        return float(self.estimate.W[0, self.at])
-
-    @property
-    def width(self) -> int:
-        """Number of products behind a robust set."""
-        return self.effect.k * (2 + self.effect.nuisance)
-
-    def influence(self, v: Floats, weight: Floats | None) -> Floats:
-        """Return how far each row moves the response, (n,), from v (n, p)."""
-        space = whiten(self.moments)
-        residual = v @ self.estimate.residual_map[0]
-        pull = (v - space.shift) @ (space.T @ self.estimate.influence[self.at])
-        moved: Floats = residual * pull / self.moments.weight
-        return moved if weight is None else moved * weight
-
-    def products(self, v: Floats, weight: Floats | None) -> tuple[Floats, Floats]:
-        """Return the columns and the instruments of a robust set, (t, n) and (k, n)."""
-        one = effect_score(self.effect, self.moments)
-        columns, Z = one.R @ v.T, ((v - one.space.shift) @ one.space.T).T
-        return (columns if weight is None else columns * weight), Z
-
-
-def _second_pass(
-    asked: _Question,
-    regressions: list[_Regression],
-    implied: ImpliedResponse | None,
-    level: float,
-) -> tuple[Floats, tuple[RobustSet, ...], int | None]:
-    """Return the covariance of all responses (2 H, 2 H), robust sets, and the fewest clusters."""
-    H, errors, roles = asked.horizon, asked.errors, asked.log.roles
-    whole: tuple[Group, ...] = (slice(None),)
-    joint = _meats(whole, errors, asked.log)
-    sets = [
-        _meats(whole, errors, asked.log) if one.width <= MOST_JOINT else None for one in regressions
-    ]
-    codes = Codes(errors, roles)
-    with few_threads(regressions[-1].moments.design.width):
-        for window in windows(asked.log, H):
-            numbers, moved = codes.of(window.rows), np.zeros((2 * H, window.count))
-            for h, one in enumerate(regressions):
-                at, batch = one.projection.rows(window)
-                if not len(at):
-                    continue
-                v = whole_rows(one.moments.design, batch)
-                moved[h, at] = one.influence(v, batch.weight)
-                if (meats := sets[h]) is not None:
-                    columns, Z = one.products(v, batch.weight)
-                    _add(meats, columns, Z, [code[at] for code in numbers])
-            if implied is not None:
-                moved[H:] = implied.influence(window.rows)
-            _add(joint, moved, np.ones((1, window.count)), numbers)
-    pieces = _pieces(joint)
-    counts = [piece.clusters for piece in pieces if piece.clusters is not None]
-    for column, count in zip(errors.clusters, counts, strict=False):
-        check_clusters(column, count, errors.wanted)
-    robust = tuple(
-        _robust_set(one, meats, errors, level) for one, meats in zip(regressions, sets, strict=True)
-    )
-    covariance = _covariance(pieces, asked, regressions)
-    return covariance, robust, min(counts, default=None)
-
-
-def _meats(groups: tuple[Group, ...], errors: Resolved, log: Log) -> list[Meat]:
-    """Return what adds up products by the standard errors' own clusters."""
-    if errors.kind == "robust":
-        return [RowMeat(groups)]
-    if errors.kind == "hac":
-        return [HacMeat(groups, kernel_weights(errors.wanted.kernel, errors.bandwidth))]
-    together = [log.ordered and column == log.roles.episode for column in errors.clusters]
-    both = [False] if len(errors.clusters) == 2 else []
-    return [ClusterMeat(groups, ordered=known) for known in together + both]
-
-
-def _add(meats: list[Meat], E: Floats, white: Floats, codes: list[Ints]) -> None:
-    for meat, code in zip(meats, codes, strict=True):
-        meat.add(E, white, code)
-
-
-def _pieces(meats: list[Meat]) -> tuple[Piece, ...]:
-    """Return the sums; two-way clusters are two sums less a third."""
-    signs = (1.0, 1.0, -1.0)
-    return tuple(replace(meat.piece(), sign=sign) for meat, sign in zip(meats, signs, strict=False))
-
-
-def _covariance(
-    pieces: tuple[Piece, ...], asked: _Question, regressions: list[_Regression]
-) -> Floats:
-    """Add up the pieces, corrected for small samples as the fit's own standard errors are."""
-    fit, H = asked.fit, asked.horizon
-    n = np.array([one.moments.n for one in regressions] + [fit.moments.n] * H, dtype=np.float64)
-    d = np.array([one.estimate.W.shape[1] for one in regressions] + [fit.W.shape[1]] * H)
-
-    def corrected(piece: Piece) -> Floats:
-        factor = np.ones(2 * H)
-        if asked.errors.debiased:
-            factor = n / (n - d)
-            if piece.clusters is not None:
-                factor = piece.clusters / (piece.clusters - 1) * (n - 1) / (n - d)
-        root = np.sqrt(factor)
-        scaled: Floats = piece.sign * piece.groups[0] * np.outer(root, root)
-        return scaled
-
-    parts = [corrected(piece) for piece in pieces]
-    total: Floats = np.sum(parts, axis=0)
-    if len(parts) == 3 and np.linalg.eigvalsh(total)[0] < -1e-9 * np.abs(total).max():
-        total = parts[0] + parts[1]  # which errs on the safe side
-    return total
-
-
-def _robust_set(
-    one: _Regression, meats: list[Meat] | None, errors: Resolved, level: float
-) -> RobustSet:
-    """Return the Anderson-Rubin set of one horizon; other endogenous features are projected out."""
-    if meats is None:
-        return RobustSet(reason=f"not made of {one.width:,} products (at most {MOST_JOINT:,})")
-    effect, moments = one.effect, one.moments
-    t, n = 2 + effect.nuisance, moments.n
-    scored = Scored(_pieces(meats), t, effect.k, n, moments.weight, not errors.wanted.columns)
-    try:
-        scores = EffectScores.of_scored(scored, errors, moments, effect)
-        if not effect.nuisance:
-            found = robust_anderson_rubin(effect, scores, level, se=errors.kind)
-            return RobustSet(found.intervals)
-        q = chi2_quantile(level, effect.k)
-        if min(_rank_statistic(effect), scores.clusters) < STRONG * q:
-            return RobustSet(LINE)  # not bounded for sure
-        profile = Profile.of(scores)
-    except (DataError, np.linalg.LinAlgError) as error:
-        return RobustSet(reason=f"they cannot be computed: {error}")
-    if profile is None:
-        return RobustSet(reason="the covariance of the moments is not positive definite")
-    if profile.least > q:
-        return RobustSet(())
-    ends = profile.interval(q)
-    if ends is None:
-        return RobustSet(LINE)
-    return RobustSet(((ends[0] * effect.unit, ends[1] * effect.unit),))
-
-
-def _rank_statistic(effect: Effect) -> float:
-    """Return the rank statistic of the first stages, homoskedastic: its least root times n."""
-    P, M = effect.explained[1:, 1:], effect.unexplained[1:, 1:]
-    try:
-        root = np.linalg.inv(np.linalg.cholesky(M))
-    except np.linalg.LinAlgError:
-        return np.inf
-    return float(effect.freedom * np.linalg.eigvalsh(root @ P @ root.T)[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,7 +188,7 @@ class Response(TableResult):
             f"{self.label}: response of {self.output} to one unit of {self.action}, "
             f"{LATER[self.later]}",
             f"{'h':>3} {'response':>9} {'std.err.':>9} {level + ' each':>20} "
-            f"{level + ' all':>20} {'implied':>9} {'std.err.':>9}   robust to weak instruments",
+            f"{level + ' all':>20} {'implied':>9} {'std.err.':>9}",
         ]
         for h in range(self.horizon):
             implied = f"{'-':>9} {'-':>9}"
@@ -197,8 +197,10 @@ class Response(TableResult):
             lines.append(
                 f"{h:>3} {self.estimate[h]:>9.4g} {self.se[h]:>9.3g} "
                 f"{piece(self.low[h], self.high[h]):>20} "
-                f"{piece(self.lower[h], self.upper[h]):>20} {implied}   {self.robust[h].words}"
+                f"{piece(self.lower[h], self.upper[h]):>20} {implied}"
             )
+        lines += ["", f"{level} Anderson-Rubin sets, which hold however weak the instrument"]
+        lines += [f"{h:>3} {one.words}" for h, one in enumerate(self.robust)]
         lines.append("")
         if self.agreement is not None:
             test = self.agreement

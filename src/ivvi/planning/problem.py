@@ -76,6 +76,7 @@ class Problem:
         terminal: Callable[[Array], Array] | None = None,
     ) -> Problem:
         """Check everything a user gives, and warn of models that should not be trusted."""
+        model.check_whole()
         if not isinstance(horizon, int | np.integer) or horizon < 1:
             raise InputError(f"the horizon is {horizon}; expected a whole number from 1 on")
         if horizon > MOST_STEPS:

@@ -1,0 +1,355 @@
+"""Local projections: the regression of each horizon, and how far each row moves it.
+
+Two passes over a log in order, whatever the number of horizons: the first adds up the moments of
+all regressions; the second the influence of rows on their coefficients, by cluster, and the
+products behind Anderson-Rubin sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ivvi.diagnostics.distributions import chi2_quantile
+from ivvi.errors import DataError, IdentificationError
+from ivvi.estimators import Estimate, Exact
+from ivvi.estimators.covariance.clusters import Codes
+from ivvi.estimators.covariance.covariance import MOST_JOINT
+from ivvi.estimators.covariance.meat import (
+    ClusterMeat,
+    Group,
+    HacMeat,
+    Meat,
+    Piece,
+    RowMeat,
+    kernel_weights,
+)
+from ivvi.estimators.covariance.scores import Scored
+from ivvi.estimators.covariance.standard_errors import Resolved, check_clusters
+from ivvi.estimators.whitening import whiten
+from ivvi.features.design import Design, Floats
+from ivvi.features.feature_map import linear
+from ivvi.fitting.fit import Fit
+from ivvi.fitting.implied_response import ImpliedResponse, whole_rows, why_not_closed
+from ivvi.fitting.response import RobustSet
+from ivvi.logs import Batch, Log, Roles
+from ivvi.logs.leads import Window, windows
+from ivvi.moments import Moments, few_threads
+from ivvi.moments.welford import Ints
+from ivvi.weak_iv.confidence_sets import LINE
+from ivvi.weak_iv.effect_scores import EffectScores, effect_score
+from ivvi.weak_iv.partialled_effect import Effect
+from ivvi.weak_iv.profiled_sets import Profile
+from ivvi.weak_iv.robust_anderson_rubin import robust_anderson_rubin
+
+STRONG = 2.0
+"""How far above the critical value a rank statistic is where a projected set is surely bounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked, of which fit and which rows."""
+
+    fit: Fit
+    log: Log
+    errors: Resolved
+    output: int
+    action: str
+    horizon: int
+    held: bool
+
+    @property
+    def column(self) -> int:
+        """Place of the action among the actions."""
+        return self.fit.roles.action.index(self.action)
+
+    def projections(self) -> list[Projection]:
+        """Return the regression of each horizon."""
+        roles = self.fit.roles
+        return [Projection.of(roles, self.output, h, held=self.held) for h in range(self.horizon)]
+
+    def implied(self) -> tuple[ImpliedResponse | None, str]:
+        """Return what the fitted dynamics imply, or why they do not."""
+        fit = self.fit
+        if reason := why_not_closed(fit.roles):
+            return None, reason
+        return ImpliedResponse.of(
+            *(fit.estimate, fit.moments, fit.roles, (self.output, self.column), self.horizon),
+            held=self.held,
+        ), ""
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """The regression of one horizon: its design, and how its rows are made."""
+
+    design: Design
+    output: int
+    ahead: int
+    steps: int
+
+    @classmethod
+    def of(cls, roles: Roles, output: int, ahead: int, *, held: bool) -> Projection:
+        """Lay out the regression `ahead` steps on; actions in between are regressors if `held`."""
+        steps = ahead + 1 if held else 1
+
+        def along(names: tuple[str, ...]) -> tuple[str, ...]:
+            return names + tuple(f"{name} (+{j})" for j in range(1, steps) for name in names)
+
+        laid_out = Roles(
+            state=roles.state,
+            action=along(roles.action),
+            instrument=along(roles.instrument),
+            next_state=(roles.outputs[output],),
+            reward=None,
+            episode=roles.episode,
+            step=roles.step,
+            weight=roles.weight,
+        )
+        return cls(Design.build(linear(), linear(), laid_out), output, ahead, steps)
+
+    def rows(self, window: Window) -> tuple[Ints, Batch]:
+        """Return the rows of a window that reach so far, and the regression's own."""
+        at, batch = window.followed(self.ahead), window.batch
+        a, z = (
+            np.hstack([values[at + j] for j in range(self.steps)]) for values in (batch.a, batch.z)
+        )
+        weight = None if batch.weight is None else batch.weight[at]
+        y = batch.y[at + self.ahead][:, [self.output]]
+        return at, Batch(batch.x[at], a, z, y, weight)
+
+
+def first_pass(
+    asked: Question, projections: list[Projection], progress: Callable[[int], None] | None
+) -> tuple[list[Moments], float]:
+    """Return the moments of each horizon, and how much of an instrument its last value explains."""
+    sums = [Moments.empty(one.design) for one in projections]
+    longest, roles = 0, asked.fit.roles
+    repeated = replace(roles, action=roles.instrument, next_state=roles.instrument, reward=None)
+    lag = Design.build(linear(), linear(), replace(repeated, terminal=None))
+    memory = Moments.empty(lag)
+    with few_threads(projections[-1].design.width):
+        for window in windows(asked.log, asked.horizon, progress):
+            for h, one in enumerate(projections):
+                at, batch = one.rows(window)
+                if len(at):
+                    sums[h] = sums[h] + Moments.of_batch(one.design, batch)
+                    longest = max(longest, h + 1)
+            at, batch = window.followed(1), window.batch
+            if len(at):
+                z = batch.z[at]
+                pair = Batch(batch.x[at], z, z, batch.z[at + 1])
+                memory = memory + Moments.of_batch(lag, pair)
+    if longest < asked.horizon:
+        raise DataError(
+            f"the horizon is {asked.horizon}, and the longest stretch of consecutive steps in "
+            f"{asked.log.label} has {longest} transitions; expected a horizon of at most {longest}"
+        )
+    return sums, _memory(memory, len(roles.state))
+
+
+def _memory(moments: Moments, d_x: int) -> float:
+    """Return the largest share of z' that z explains given the state."""
+    if moments.n <= moments.design.width:
+        return 0.0
+    scatter, y = moments.scatter, list(moments.design.y_columns)
+    x, both = list(range(1, 1 + d_x)), list(range(1, len(moments.design.phi_names)))
+
+    def left(given: list[int]) -> Floats:
+        inverse = np.linalg.pinv(scatter[np.ix_(given, given)], hermitian=True)
+        cross = scatter[np.ix_(y, given)]
+        rest: Floats = np.diag(scatter[np.ix_(y, y)] - cross @ inverse @ cross.T)
+        return rest
+
+    before, after = left(x), left(both)
+    shares = 1 - after[before > 0] / before[before > 0]
+    return float(shares.max(initial=0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """One horizon, solved: its estimate and, for a robust set, the reduced problem."""
+
+    projection: Projection
+    moments: Moments
+    estimate: Estimate
+    effect: Effect
+    at: int
+
+    @classmethod
+    def of(cls, projection: Projection, moments: Moments, asked: Question) -> Regression:
+        """Solve a horizon; refuse one that the instruments do not identify."""
+        h = projection.ahead
+        if moments.n <= len(moments.design.phi_names):
+            raise DataError(
+                f"{moments.n} rows reach horizon {h}, too few for "
+                f"{len(moments.design.phi_names)} coefficients; expected a shorter horizon"
+            )
+        solved = Exact().solve(moments)
+        at = moments.design.phi_names.index(asked.action)
+        if solved.is_free(np.eye(len(moments.design.phi_names))[[at]]).any():
+            raise IdentificationError(
+                f"at horizon {h} the instruments do not tell the action from later ones: they do "
+                "not change from step to step, or are fewer than the actions; later actions can be "
+                "left to follow the state (--later follow)"
+            )
+        name = moments.design.outputs[0]
+        return cls(projection, moments, solved, Effect.of(moments, name, asked.action), at)
+
+    @property
+    def coefficient(self) -> float:
+        """The response."""
+        return float(self.estimate.W[0, self.at])
+
+    @property
+    def strength(self) -> float:
+        """The rank statistic of the first stages by instrument: Cragg and Donald's F."""
+        return _rank_statistic(self.effect) / max(self.effect.k, 1)
+
+    @property
+    def width(self) -> int:
+        """Number of products behind a robust set."""
+        return self.effect.k * (2 + self.effect.nuisance)
+
+    def influence(self, v: Floats, weight: Floats | None) -> Floats:
+        """Return how far each row moves the response, (n,), from v (n, p)."""
+        space = whiten(self.moments)
+        residual = v @ self.estimate.residual_map[0]
+        pull = (v - space.shift) @ (space.T @ self.estimate.influence[self.at])
+        moved: Floats = residual * pull / self.moments.weight
+        return moved if weight is None else moved * weight
+
+    def products(self, v: Floats, weight: Floats | None) -> tuple[Floats, Floats]:
+        """Return the columns and the instruments of a robust set, (t, n) and (k, n)."""
+        one = effect_score(self.effect, self.moments)
+        columns, Z = one.R @ v.T, ((v - one.space.shift) @ one.space.T).T
+        return (columns if weight is None else columns * weight), Z
+
+
+def second_pass(
+    asked: Question,
+    regressions: list[Regression],
+    implied: ImpliedResponse | None,
+    level: float,
+) -> tuple[Floats, tuple[RobustSet, ...], int | None]:
+    """Return the covariance of all responses (2 H, 2 H), robust sets, and the fewest clusters."""
+    H, errors, roles = asked.horizon, asked.errors, asked.log.roles
+    whole: tuple[Group, ...] = (slice(None),)
+    joint = _meats(whole, errors, asked.log)
+    sets = [
+        _meats(whole, errors, asked.log) if one.width <= MOST_JOINT else None for one in regressions
+    ]
+    codes = Codes(errors, roles)
+    with few_threads(regressions[-1].moments.design.width):
+        for window in windows(asked.log, H):
+            numbers, moved = codes.of(window.rows), np.zeros((2 * H, window.count))
+            for h, one in enumerate(regressions):
+                at, batch = one.projection.rows(window)
+                if not len(at):
+                    continue
+                v = whole_rows(one.moments.design, batch)
+                moved[h, at] = one.influence(v, batch.weight)
+                if (meats := sets[h]) is not None:
+                    columns, Z = one.products(v, batch.weight)
+                    _add(meats, columns, Z, [code[at] for code in numbers])
+            if implied is not None:
+                moved[H:] = implied.influence(window.rows)
+            _add(joint, moved, np.ones((1, window.count)), numbers)
+    pieces = _pieces(joint)
+    counts = [piece.clusters for piece in pieces if piece.clusters is not None]
+    for column, count in zip(errors.clusters, counts, strict=False):
+        check_clusters(column, count, errors.wanted)
+    robust = tuple(
+        _robust_set(one, meats, errors, level) for one, meats in zip(regressions, sets, strict=True)
+    )
+    covariance = _covariance(pieces, asked, regressions)
+    return covariance, robust, min(counts, default=None)
+
+
+def _meats(groups: tuple[Group, ...], errors: Resolved, log: Log) -> list[Meat]:
+    """Return what adds up products by the standard errors' own clusters."""
+    if errors.kind == "robust":
+        return [RowMeat(groups)]
+    if errors.kind == "hac":
+        return [HacMeat(groups, kernel_weights(errors.wanted.kernel, errors.bandwidth))]
+    together = [log.ordered and column == log.roles.episode for column in errors.clusters]
+    both = [False] if len(errors.clusters) == 2 else []
+    return [ClusterMeat(groups, ordered=known) for known in together + both]
+
+
+def _add(meats: list[Meat], E: Floats, white: Floats, codes: list[Ints]) -> None:
+    for meat, code in zip(meats, codes, strict=True):
+        meat.add(E, white, code)
+
+
+def _pieces(meats: list[Meat]) -> tuple[Piece, ...]:
+    """Return the sums; two-way clusters are two sums less a third."""
+    signs = (1.0, 1.0, -1.0)
+    return tuple(replace(meat.piece(), sign=sign) for meat, sign in zip(meats, signs, strict=False))
+
+
+def _covariance(
+    pieces: tuple[Piece, ...], asked: Question, regressions: list[Regression]
+) -> Floats:
+    """Add up the pieces, corrected for small samples as the fit's own standard errors are."""
+    fit, H = asked.fit, asked.horizon
+    n = np.array([one.moments.n for one in regressions] + [fit.moments.n] * H, dtype=np.float64)
+    d = np.array([one.estimate.W.shape[1] for one in regressions] + [fit.W.shape[1]] * H)
+
+    def corrected(piece: Piece) -> Floats:
+        factor = np.ones(2 * H)
+        if asked.errors.debiased:
+            factor = n / (n - d)
+            if piece.clusters is not None:
+                factor = piece.clusters / (piece.clusters - 1) * (n - 1) / (n - d)
+        root = np.sqrt(factor)
+        scaled: Floats = piece.sign * piece.groups[0] * np.outer(root, root)
+        return scaled
+
+    parts = [corrected(piece) for piece in pieces]
+    total: Floats = np.sum(parts, axis=0)
+    if len(parts) == 3 and np.linalg.eigvalsh(total)[0] < -1e-9 * np.abs(total).max():
+        total = parts[0] + parts[1]  # which errs on the safe side
+    return total
+
+
+def _robust_set(
+    one: Regression, meats: list[Meat] | None, errors: Resolved, level: float
+) -> RobustSet:
+    """Return the Anderson-Rubin set of one horizon; other endogenous features are projected out."""
+    if meats is None:
+        return RobustSet(reason=f"not made of {one.width:,} products (at most {MOST_JOINT:,})")
+    effect, moments = one.effect, one.moments
+    t, n = 2 + effect.nuisance, moments.n
+    scored = Scored(_pieces(meats), t, effect.k, n, moments.weight, not errors.wanted.columns)
+    try:
+        scores = EffectScores.of_scored(scored, errors, moments, effect)
+        if not effect.nuisance:
+            found = robust_anderson_rubin(effect, scores, level, se=errors.kind)
+            return RobustSet(found.intervals)
+        q = chi2_quantile(level, effect.k)
+        if min(_rank_statistic(effect), scores.clusters) < STRONG * q:
+            return RobustSet(LINE)  # not bounded for sure
+        profile = Profile.of(scores)
+    except (DataError, np.linalg.LinAlgError) as error:
+        return RobustSet(reason=f"they cannot be computed: {error}")
+    if profile is None:
+        return RobustSet(reason="the covariance of the moments is not positive definite")
+    if profile.least > q:
+        return RobustSet(())
+    ends = profile.interval(q)
+    if ends is None:
+        return RobustSet(LINE)
+    return RobustSet(((ends[0] * effect.unit, ends[1] * effect.unit),))
+
+
+def _rank_statistic(effect: Effect) -> float:
+    """Return the rank statistic of the first stages, homoskedastic: its least root times n."""
+    P, M = effect.explained[1:, 1:], effect.unexplained[1:, 1:]
+    try:
+        root = np.linalg.inv(np.linalg.cholesky(M))
+    except np.linalg.LinAlgError:
+        return np.inf
+    return float(effect.freedom * np.linalg.eigvalsh(root @ P @ root.T)[0])

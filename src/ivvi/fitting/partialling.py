@@ -1,0 +1,282 @@
+"""Partially linear IV: many controls are taken out of all other columns before anything else.
+
+With y = W phi(x, a) + g(c) + e, where the controls c may act in any way, and E[e | c, x, z] = 0,
+
+    y - E[y | c] = W (phi - E[phi | c]) + e,
+
+instrumented by z - E[z | c] (Robinson, 1988; Chernozhukov and others, 2018, whose DML2 with one
+instrument and action this is). The conditional means are predicted by a learner that has not seen
+the row's fold; folds are made of whole clusters. What is left is a log of its own: its moments
+give W, and every standard error, first stage, test and robust set follows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ivvi.errors import DataError, InputError, hint
+from ivvi.features.blocks import Power
+from ivvi.features.custom_block import import_object
+from ivvi.features.design import Floats
+from ivvi.features.feature_map import FeatureMap
+from ivvi.logs import Batch, Counts, Log, Roles, concatenate
+from ivvi.logs.schema import Columns, match_columns
+from ivvi.logs.table import ArrowTable
+from ivvi.moments.welford import Ints
+
+LEARNERS = ("lasso", "forest")
+DETERMINED = 1e-10
+"""Share of a column's variance below which nothing of it is left."""
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Partialled:
+    """Which controls were taken out, and how.
+
+    Attributes
+    ----------
+    controls
+        Their columns.
+    learner
+        A word, ``module:object``, or the class of a learner that was given.
+    folds, by
+        How many, and the column whose groups lie whole in one of them; nothing for single rows.
+    explained
+        Share of each column's variance that the controls predict out of fold.
+    """
+
+    controls: tuple[str, ...]
+    learner: str
+    folds: int
+    by: str
+    explained: dict[str, float]
+
+    @property
+    def line(self) -> str:
+        """All of it in a line."""
+        shares = ", ".join(f"{share:.0%} of {name}" for name, share in self.explained.items())
+        return (
+            f"{len(self.controls)} taken out by {self.learner}, {self.folds} folds of "
+            f"{self.by or 'rows'}; they predict {shares}"
+        )
+
+
+def without_controls(
+    log: Log,
+    controls: Columns,
+    learner: Any,
+    folds: int,
+    by: str | None,
+    seed: int,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[Log, Partialled, Counts]:
+    """Return the rows of a log less what controls predict of them, as a log in memory.
+
+    Parameters
+    ----------
+    log
+        The rows, with the cluster columns that are needed.
+    controls
+        Columns of the state, or others of the table that hold numbers.
+    learner, folds, seed
+        As for `estimate`.
+    by
+        Column whose groups are not divided between folds; None for the episodes, if any.
+    """
+    names, log = _with_controls(log, controls)
+    walk = log.batches(episodes=True, progress=progress)
+    rows = concatenate([replace(batch, table=None) for batch in walk])
+    make = learner_of(learner, seed)
+    numbers, by = _groups(rows, log.roles, by)
+    fold = folds_of(numbers, folds, seed, by)
+    state = log.roles.state
+    kept = [i for i, name in enumerate(state) if name not in names]
+    X = rows.x[:, [state.index(name) for name in names]]
+    roles = _roles(log.roles, tuple(state[i] for i in kept))
+    columns = (*roles.state, *roles.action, *roles.instrument, *roles.next_state)
+    V = np.hstack([rows.x[:, kept], rows.a, rows.z, rows.y])
+    left, explained = np.empty_like(V), {}
+    for j, name in enumerate(columns):
+        left[:, j] = V[:, j] - _predicted(make, X, V[:, j], rows.weight, fold, name)
+        explained[name] = _explained(V[:, j], left[:, j], rows.weight, name, names)
+        logger.info("controls predict %.3f of %s", explained[name], name)
+    table = _table(dict(zip(columns, left.T, strict=True)), rows, roles)
+    label = f"{log.label}, {len(names)} controls taken out"
+    opened = Log(ArrowTable(table, label, log.table.files), roles, notes=log.notes)
+    return opened, Partialled(names, _called(learner), folds, by, explained), walk.counts
+
+
+def features_of(roles: Roles) -> FeatureMap:
+    """Return the features of what is left: its columns, without a constant."""
+    state = (Power(1, "state"),) if roles.state else ()
+    return FeatureMap((*state, Power(1, "input")))
+
+
+def _with_controls(log: Log, controls: Columns) -> tuple[tuple[str, ...], Log]:
+    """Return the names of the controls, and the log with those read that were no states."""
+    roles = log.roles
+    taken = {*roles.action, *roles.instrument, *roles.next_state, *roles.keys}
+    taken |= {name for name in (roles.reward, roles.weight, roles.terminal) if name}
+    free = [name for name in log.table.schema.names if name not in taken]
+    known = list(dict.fromkeys((*roles.state, *free)))
+    names = match_columns(controls, known, "controls")
+    if not names:
+        raise InputError("no column of controls is given")
+    more = tuple(name for name in names if name not in roles.state)
+    if not more:
+        return names, log
+    carried = (*roles.carried, *((name, name) for name in more))
+    read = replace(roles, state=roles.state + more, carried=carried)
+    return names, Log(log.table, read, drop_missing=log.drop_missing, notes=log.notes)
+
+
+def _roles(roles: Roles, state: tuple[str, ...]) -> Roles:
+    """Return the roles of the columns of what is left."""
+    return Roles(
+        state=state,
+        action=roles.action,
+        instrument=roles.instrument,
+        next_state=roles.outputs,
+        reward=None,
+        episode=roles.episode,
+        step=roles.step,
+        weight=roles.weight,
+        cluster=roles.cluster,
+        groups=roles.groups,
+    )
+
+
+def _groups(rows: Batch, roles: Roles, by: str | None) -> tuple[Ints, str]:
+    """Return what tells apart the groups that folds are made of, and the name of their column."""
+    if by is not None and by in roles.cluster:
+        return rows.clusters[roles.cluster.index(by)], by
+    if roles.episode is None:
+        return np.arange(len(rows)), ""
+    return np.asarray(rows.episode), roles.episode
+
+
+def folds_of(groups: Ints, folds: int, seed: int, by: str = "") -> Ints:
+    """Deal groups out to folds at random, as evenly as their number allows; (n,) from 0 on."""
+    met, number = np.unique(groups, return_inverse=True)
+    if folds < 2:
+        raise InputError(f"{folds} folds are asked for; expected 2 or more")
+    if len(met) < folds:
+        what = f"values of {by!r}" if by else "rows"
+        raise DataError(
+            f"{len(met):,} {what} cannot make {folds} folds; expected at most {len(met)} folds"
+        )
+    dealt = np.random.default_rng(seed).permutation(len(met)) % folds
+    fold: Ints = dealt[number]
+    return fold
+
+
+def learner_of(learner: Any, seed: int) -> Callable[[], Any]:
+    """Return what makes a fresh learner: of a word, ``module:object``, or an object."""
+    try:
+        from sklearn.base import clone
+        from sklearn.ensemble import RandomForestRegressor
+        from sklearn.linear_model import LassoCV
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+    except ImportError:
+        raise InputError(
+            "learners of controls need scikit-learn: pip install 'ivvi[sklearn]'"
+        ) from None
+    if learner == "lasso":
+        return lambda: make_pipeline(StandardScaler(), LassoCV(max_iter=10_000))
+    if learner == "forest":
+        return lambda: RandomForestRegressor(200, min_samples_leaf=5, random_state=seed)
+    if isinstance(learner, str):
+        if ":" not in learner:
+            known = (*LEARNERS, "module:object")
+            raise InputError(f"unknown learner {learner!r}{hint(learner, known)}")
+        given, learner = learner, import_object(learner)
+        if not _learns(learner) and callable(learner):
+            learner = learner()
+        if not _learns(learner):
+            raise InputError(
+                f"the learner {given!r} is no scikit-learn regressor; expected fit and predict"
+            )
+    elif not _learns(learner):
+        raise InputError(
+            f"the learner is {learner!r}; expected lasso, forest, module:object or a scikit-learn "
+            "regressor"
+        )
+    return lambda: clone(learner)
+
+
+def _learns(learner: Any) -> bool:
+    """Whether something is a learner, and not a class of them."""
+    methods = all(callable(getattr(learner, name, None)) for name in ("fit", "predict"))
+    return methods and not isinstance(learner, type)
+
+
+def _called(learner: Any) -> str:
+    return learner if isinstance(learner, str) else type(learner).__name__
+
+
+def _predicted(
+    make: Callable[[], Any], X: Floats, y: Floats, weight: Floats | None, fold: Ints, name: str
+) -> Floats:
+    """Predict a column of each fold by a learner of all others, (n,)."""
+    predicted = np.empty(len(y))
+    for number in range(int(fold.max()) + 1):
+        inside = fold == number
+        model = make()
+        try:
+            model.fit(X[~inside], y[~inside], **_weights(model, weight, ~inside))
+            values = np.asarray(model.predict(X[inside]), dtype=np.float64)
+        except Exception as error:  # whatever a user's learner raises
+            why = " ".join(str(error).split())
+            raise InputError(f"the learner of {name!r} failed: {why}") from error
+        if values.shape != (int(inside.sum()),) or not np.isfinite(values).all():
+            raise InputError(
+                f"the learner of {name!r} predicted {values.shape} for {int(inside.sum())} rows; "
+                "expected one finite number for each"
+            )
+        predicted[inside] = values
+    return predicted
+
+
+def _weights(model: Any, weight: Floats | None, rows: Any) -> dict[str, Floats]:
+    """Return the weights of rows as the learner takes them; a pipeline's go to its last step."""
+    if weight is None:
+        return {}
+    steps = getattr(model, "steps", None)
+    name = "sample_weight" if steps is None else f"{steps[-1][0]}__sample_weight"
+    return {name: weight[rows]}
+
+
+def _explained(
+    y: Floats, left: Floats, weight: Floats | None, name: str, controls: tuple[str, ...]
+) -> float:
+    """Return the share of a column's variance that is gone; refuse one of which all is."""
+    mean = np.average(y, weights=weight)
+    total = float(np.average((y - mean) ** 2, weights=weight))
+    rest = float(np.average(left**2, weights=weight))
+    if rest <= DETERMINED * total:
+        raise InputError(
+            f"the controls {', '.join(controls[:3])} determine {name!r}, of which nothing is left; "
+            f"leave out the control that does"
+        )
+    return 1 - rest / total
+
+
+def _table(columns: dict[str, Floats], rows: Batch, roles: Roles) -> pa.Table:
+    """Return what is left with the keys, clusters and weights of its rows."""
+    parts: dict[str, Any] = dict(columns)
+    if roles.episode is not None:
+        parts[roles.episode] = rows.episode
+    if roles.step is not None:
+        parts[roles.step] = rows.step
+    if roles.weight is not None:
+        parts[roles.weight] = rows.weight
+    parts |= dict(zip(roles.cluster, rows.clusters, strict=True))
+    return pa.table({name: pa.array(np.ascontiguousarray(v)) for name, v in parts.items()})
