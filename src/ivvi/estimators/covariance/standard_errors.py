@@ -100,7 +100,14 @@ class StandardErrors:
 
     def prepared(self, log: Log) -> Log:
         """Return the log with the columns read that rows may be clustered by."""
-        return log.clustered(self.columns) if self.columns else log
+        if not self.columns:
+            return log
+        clustered = log.clustered(self.columns)
+        if patterns := set(self.columns) - {*clustered.roles.cluster, log.roles.episode}:
+            raise InputError(
+                f"{min(patterns)!r} is a pattern; expected the names of one or two cluster columns"
+            )
+        return clustered
 
     def summed_by(self, log: Log) -> tuple[str, ...]:
         """Columns by whose values a first pass adds up the rows, to decide and to weigh."""
