@@ -122,6 +122,9 @@ COLUMN_CASES = {
     ),
     "given twice": Case(table(), ColumnError, ("'x1'", "twice as state"), {"state": "x*,x1"}),
     "backwards": Case(table(), ColumnError, ("'x1:x0'", "backwards"), {"state": "x1:x0"}),
+    "a comma of states": Case(
+        table(), ColumnError, ("state is ' , ', which names no column",), {"state": " , "}
+    ),
     "no action": Case(table(), ColumnError, ("no action column", "columns"), {"action": ""}),
     "header twice": Case(
         text("log.csv", b"episode,step,x0,x0,a0,z0\n0,0,1,2,3,4\n"),

@@ -1,6 +1,17 @@
-"""``python -m ivvi``."""
+"""``python -m ivvi``, and the command ``ivvi``."""
 
-from ivvi.cli.main import main
+from __future__ import annotations
+
+
+def main() -> None:
+    """Run the command line; signals are looked after before anything large is imported."""
+    from ivvi._io.interruption import end_on_signals
+
+    end_on_signals()
+    from ivvi.cli.main import main as run
+
+    run()
+
 
 if __name__ == "__main__":
     main()

@@ -1,5 +1,6 @@
 """Whatever happens while writing, a final name holds the whole or nothing."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ from ivvi._io.files import (
     atomic_file,
     atomic_folder,
     checked_output,
+    filled_folder,
     load_folder,
     save_folder,
     write_json,
@@ -404,3 +406,41 @@ def test_force_replaces_a_model(log, tmp_path):
     assert (first.has_reward, second.has_reward) == (False, True)
     assert names(tmp_path) == ["log.parquet", "model"]
     assert read_logs(log).num_rows == 60
+
+
+# Folders that several things are written into
+
+
+def test_a_folder_is_filled_when_all_is_there(tmp_path):
+    target = tmp_path / "demo"
+    with contextlib.suppress(OSError), filled_folder(target) as folder:
+        (folder / "one.txt").write_text("half")
+        raise OSError("full")
+    assert list(tmp_path.iterdir()) == []
+    with filled_folder(target) as folder:
+        (folder / "one.txt").write_text("1")
+        assert not target.exists()
+    assert (target / "one.txt").read_text() == "1"
+
+
+def test_a_folder_that_is_filled_again_keeps_what_else_is_in_it(tmp_path):
+    target = tmp_path / "demo"
+    for word in ("old", "new"):
+        with filled_folder(target) as folder:
+            (folder / "one.txt").write_text(word)
+            (folder / "model").mkdir()
+            (folder / "model" / word).touch()
+        (target / "mine.txt").touch()
+    assert sorted(p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*")) == [
+        *("demo", "demo/mine.txt", "demo/model", "demo/model/new", "demo/one.txt"),
+    ]
+    assert (target / "one.txt").read_text() == "new"
+
+
+def test_a_demo_that_fails_leaves_nothing(tmp_path, monkeypatch):
+    def failing(*_, **__):
+        raise FileError("no simulator")
+
+    monkeypatch.setattr("ivvi.reporting.demo.make_env", failing)
+    assert run("demo", "--out", tmp_path / "story").code == 2
+    assert list(tmp_path.iterdir()) == []

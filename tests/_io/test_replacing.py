@@ -17,6 +17,7 @@ from ivvi._io import replacing
 from ivvi._io.files import atomic_file, load_folder, save_folder, version_of
 from ivvi._io.replacing import locked, put_in_place, recover
 from ivvi.errors import FileError
+from ivvi.logs.sorting import temporary_folder
 
 ARRAYS = {"W": np.arange(4.0)}
 
@@ -259,9 +260,37 @@ def test_killed_anywhere_a_whole_version_is_there_and_leftovers_go(kill, tmp_pat
     assert number(tmp_path / "out") == (2 if kill.startswith("after") else 1)
     mended = "out was put back: a run died while it replaced it" in caplog.text
     assert mended == (kill == "between the renames")
+    assert "which a run that died had left" in caplog.text
+    assert names(tmp_path) == ["out"]
     save(tmp_path / "out", 3)
     assert number(tmp_path / "out") == 3
     assert names(tmp_path) == ["out"]
+
+
+def test_who_reads_leaves_what_a_run_that_lives_holds(tmp_path):
+    save(tmp_path / "out", 1)
+    left = f".out.{2**22 + 1}-{replacing._machine()}-abc"
+    (tmp_path / left).mkdir()
+    with holder(tmp_path / "out"):
+        assert number(tmp_path / "out") == 1
+        assert left in names(tmp_path)
+    assert number(tmp_path / "out") == 1
+    assert names(tmp_path) == ["out"]
+
+
+def test_what_a_sort_that_was_killed_left_is_removed_by_the_next(tmp_path, monkeypatch):
+    code = """
+import os, signal
+from ivvi.logs.sorting import temporary_folder
+with temporary_folder() as name:
+    open(os.path.join(name, "spool.parquet"), "w").close()
+    os.kill(os.getpid(), signal.SIGKILL)"""
+    assert run_process(code=code, TMPDIR=tmp_path).code == -signal.SIGKILL
+    assert [name[:10] for name in names(tmp_path)] == ["ivvi-sort-"]
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with temporary_folder() as own:
+        assert names(tmp_path) == [os.path.basename(own)]
+    assert names(tmp_path) == []
 
 
 def test_a_live_run_keeps_its_temporary_files_and_strangers_theirs(tmp_path):

@@ -49,6 +49,7 @@ def test_features_that_no_memory_holds_are_refused_at_once(word, log, tmp_path):
     ("options", "fact"),
     [
         (("--se", "hac", "--bandwidth", 99999999999999999), "the log has 54 transitions"),
+        (("--cluster", "z*"), "'z*' is a pattern; expected the names"),
         (("--scheduler", "tls://nowhere:1"), "no Dask scheduler answers at tls://nowhere:1"),
     ],
 )
@@ -120,6 +121,24 @@ def test_a_sort_that_has_no_memory_is_refused(tmp_path):
     code = "import resource; resource.setrlimit(resource.RLIMIT_AS, (3 << 29, 3 << 29))"
     result = run_process("fit", log, *OPTIONS, "--out", tmp_path / "model", code=code)
     assert_refused(result, "sorting", "of memory")
+
+
+@pytest.mark.parametrize(("verb", "limit"), [("diagnose", 5 << 26), ("simulate", 1 << 30)])
+def test_libraries_that_no_limit_leaves_room_for_are_not_loaded(verb, limit, tmp_path):
+    """They would end the process by themselves."""
+    code = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({limit}, {limit}))"
+    arguments = ("linear", "--out", tmp_path / "log.parquet") if verb == "simulate" else ("log",)
+    result = run_process(verb, *arguments, code=code)
+    assert (result.code, result.err) == (1, "ivvi: out of memory\n")
+
+
+def test_a_library_that_cannot_be_mapped_is_out_of_memory(log, monkeypatch):
+    def loading(*_, **__):
+        raise ImportError("duckdb.so: failed to map segment from shared object")
+
+    monkeypatch.setattr("ivvi.fitting.estimate", loading)
+    result = run("diagnose", log, *OPTIONS)
+    assert (result.code, result.err) == (1, "ivvi: out of memory\n")
 
 
 def test_tiny_row_groups_are_read_together(tmp_path, monkeypatch):
@@ -209,3 +228,40 @@ def test_a_signal_ends_a_command_at_once(kind, number, tmp_path):
         assert process.wait(timeout=30) == code
         assert process.stderr.read() == f"ivvi: {word}\n"
     assert list(tmp_path.iterdir()) == []
+
+
+EARLY = """
+import sys, time
+class Slow:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            print("ready", flush=True)
+            time.sleep(60)
+sys.meta_path.insert(0, Slow())
+from ivvi.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("number", WORDS)
+def test_a_signal_ends_a_command_that_has_hardly_begun(number):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", EARLY], text=True, **pipes) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        code, word = WORDS[number]
+        assert process.wait(timeout=30) == code
+        assert process.stderr.read() == f"ivvi: {word}\n"
+
+
+def test_a_signal_takes_the_folder_for_compiled_programs_with_it(tmp_path):
+    code = """
+import os, signal, time
+from ivvi._io.interruption import end_on_signals
+from ivvi._io.program_cache import keep_programs
+end_on_signals()
+keep_programs()
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(60)"""
+    assert run_process(code=code, IVVI_CACHE=tmp_path).code == 143
+    assert list(tmp_path.glob("*/*")) == []

@@ -147,6 +147,7 @@ def test_small_numbers_keep_digits(log):
         ({"names": ["one"]}, "1 names are given for 2 fits"),
         ({"outputs": "next_x9"}, "next_x9"),
         ({"features": "q"}, "'q'"),
+        ({"outputs": ","}, "output is ',', which names no column"),
         ({"digits": -1}, "-1 digits"),
     ],
 )

@@ -29,6 +29,7 @@ import numpy as np
 
 from ivvi._io.interruption import temporary
 from ivvi._io.replacing import (
+    clear_up,
     locked,
     put_in_place,
     recover,
@@ -117,6 +118,38 @@ def atomic_folder(
             raise
 
 
+@contextlib.contextmanager
+def filled_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary folder beside `path`, whose entries are all there when the block succeeds.
+
+    A folder that exists keeps what else is in it; entries of the same names are replaced.
+    """
+    with locked(checked_output(path, force=True)):
+        target = Path(path).resolve()
+        remove_leftovers(target)
+        folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=temporary_prefix(target)))
+        try:
+            with temporary(folder):
+                yield folder
+                _set_default_mode(folder, 0o777)
+                if target.exists():
+                    for entry in sorted(folder.iterdir()):
+                        _put_into(entry, target / entry.name)
+                    folder.rmdir()
+                else:
+                    os.replace(folder, target)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+
+def _put_into(entry: Path, target: Path) -> None:
+    if entry.is_dir() and target.is_dir():
+        put_in_place(entry, target)
+    else:
+        os.replace(entry, target)
+
+
 def write_json(path: str | os.PathLike[str], value: Any, *, force: bool = False) -> None:
     """Write `value` as indented JSON, atomically; NaN and infinity are not allowed in it."""
     text = json.dumps(value, indent=2, allow_nan=False) + "\n"
@@ -180,6 +213,7 @@ def load_folder(path: str | os.PathLike[str], kind: str) -> Saved:
                 f"{folder} was altered or damaged after it was saved (checksum differs)"
             )
     _check_signature(folder, signature, str(checksum))
+    clear_up(folder)
     try:
         return document, _read_arrays(io.BytesIO(stored))
     except UNREADABLE as error:

@@ -23,6 +23,11 @@ _TEMPORARY: set[Path] = set()
 _SHOW_CURSOR = "\x1b[?25h"
 
 
+def remove_on_signal(path: Path) -> None:
+    """Have a file or folder removed if a signal ends the process, whenever it does."""
+    _TEMPORARY.add(path)
+
+
 @contextlib.contextmanager
 def temporary(path: Path) -> Iterator[Path]:
     """Have a file or folder removed if a signal ends the process inside the block."""
@@ -34,19 +39,27 @@ def temporary(path: Path) -> Iterator[Path]:
 
 
 def end_on_signals() -> None:
-    """End this process as soon as it is interrupted; signals that are ignored stay so."""
+    """End this process as soon as it is interrupted; signals that are ignored stay so.
+
+    To ask twice changes nothing.
+    """
     names = {getattr(signal, name): name for name in CODES if hasattr(signal, name)}
-    wanted = {n: name for n, name in names.items() if signal.getsignal(n) != signal.SIG_IGN}
+    known = (signal.SIG_IGN, _leave_to_reader)
+    wanted = {n: name for n, name in names.items() if signal.getsignal(n) not in known}
     if threading.current_thread() is not threading.main_thread() or not wanted:
         return
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     for number in wanted:
-        signal.signal(number, lambda *_: None)  # what is left is done by the pipe's reader
+        signal.signal(number, _leave_to_reader)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     threading.Thread(target=_wait, args=(reader, wanted), daemon=True).start()
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: _forget(tuple(wanted)))
+
+
+def _leave_to_reader(*_: object) -> None:
+    """Do nothing: the reader of the pipe ends the process."""
 
 
 def _forget(numbers: tuple[int, ...]) -> None:
@@ -93,5 +106,5 @@ def _children() -> list[int]:
     found: list[int] = []
     with contextlib.suppress(OSError, ValueError):
         for listed in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
-            found += map(int, listed.read_text(encoding="ascii").split())
+            found += map(int, listed.read_bytes().split())  # text could wait for an import
     return found

@@ -20,14 +20,20 @@ def available_memory() -> float:
     with contextlib.suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         free = 1024.0 * next(int(line.split()[1]) for line in lines if "MemAvailable" in line)
-    if resource is not None:
-        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        if limit != resource.RLIM_INFINITY:
-            with contextlib.suppress(OSError, ValueError):
-                pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-                limit -= pages * os.sysconf("SC_PAGE_SIZE")
-            free = min(free, float(max(limit, 0)))
-    return free
+    return min(free, allowed_memory())
+
+
+def allowed_memory() -> float:
+    """Return the bytes that a limit (``ulimit -v``) leaves to this process."""
+    if resource is None:
+        return float("inf")
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        return float("inf")
+    with contextlib.suppress(OSError, ValueError):
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        limit -= pages * os.sysconf("SC_PAGE_SIZE")
+    return float(max(limit, 0))
 
 
 def check_memory(needed: float, what: str) -> None:

@@ -25,10 +25,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ivvi._io.interruption import remove_on_signal
+from ivvi._io.replacing import remove_left_by_the_dead, run_prefix
+
 MOST_BYTES = 512 * 1024**2
 """Size beyond which the oldest programs are removed."""
 STALE = 24 * 3600.0
-"""Seconds after which the folder of a process that was killed is removed."""
+"""Seconds after which the folder of a process of another machine is removed."""
 OWN, SUFFIX = "process-", "-cache"
 SETTINGS = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -75,7 +78,7 @@ class ProgramCache:
         """Make a folder for this process that holds all programs; None where that fails."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            own = Path(tempfile.mkdtemp(prefix=OWN, dir=self.folder))
+            own = Path(tempfile.mkdtemp(prefix=run_prefix(OWN), dir=self.folder))
         except OSError:
             return None
         for program in self.programs:
@@ -103,6 +106,7 @@ class ProgramCache:
             excess -= _size(program)
             with contextlib.suppress(OSError):
                 program.unlink()
+        remove_left_by_the_dead(self.folder, OWN)
         for left in self.folder.glob(f"{OWN}*"):
             with contextlib.suppress(OSError):
                 if time.time() - left.stat().st_mtime > STALE:
@@ -122,6 +126,7 @@ def keep_programs() -> Callable[[], None] | None:
     if own is None:
         return None
     warnings.filterwarnings("ignore", "Error (read|writ)ing persistent compilation cache")
+    remove_on_signal(own)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(own)
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)

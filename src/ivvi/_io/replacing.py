@@ -179,8 +179,13 @@ def _aside(target: Path) -> Path:
 
 
 def temporary_prefix(target: Path) -> str:
-    """Return how temporary names beside `target` begin, with the process that makes them."""
-    return f".{target.name}.{os.getpid()}-{_machine()}-"
+    """Return how temporary names beside `target` begin."""
+    return run_prefix(f".{target.name}.")
+
+
+def run_prefix(lead: str) -> str:
+    """Return how names begin of what only this process needs, such as ``ivvi-sort-``."""
+    return f"{lead}{os.getpid()}-{_machine()}-"
 
 
 @functools.cache
@@ -194,24 +199,47 @@ def _machine() -> str:
 
 def remove_leftovers(target: Path) -> None:
     """Remove what runs that died left beside `target`, whose lock is held."""
+    for entry in _leftovers(target):
+        _remove(entry, logging.WARNING)
+
+
+def clear_up(path: str | os.PathLike[str]) -> None:
+    """Remove what runs that died left beside the folder `path`, unless somebody holds it."""
+    target = Path(path).resolve()
+    with contextlib.suppress(OSError, FileError):  # read-only, or being replaced
+        if _leftovers(target):
+            with locked(target, wait=0):
+                remove_leftovers(target)
+
+
+def _leftovers(target: Path) -> list[Path]:
+    aside = [_aside(target)] if target.is_dir() and _aside(target).is_dir() else []
+    return [*left_by_the_dead(target.parent, f".{target.name}."), *aside]
+
+
+def left_by_the_dead(folder: Path, lead: str) -> list[Path]:
+    """Return what processes of this machine that are gone left in a folder (`run_prefix`)."""
     if fcntl is None:  # no way to ask whether a process lives that does not disturb it
-        return
-    name = re.compile(rf"{re.escape(f'.{target.name}.')}(\d+)-{_machine()}-\w+")
-    for entry in target.parent.iterdir():
-        match = name.fullmatch(entry.name)
-        if match and not _is_alive(int(match[1])):
-            _remove(entry)
-    if target.is_dir() and _aside(target).is_dir():
-        _remove(_aside(target))
+        return []
+    name = re.compile(rf"{re.escape(lead)}(\d+)-{_machine()}-\w+")
+    matches = [(entry, name.fullmatch(entry)) for entry in os.listdir(folder)]
+    return [folder / entry for entry, match in matches if match and not _is_alive(int(match[1]))]
 
 
-def _remove(path: Path) -> None:
+def remove_left_by_the_dead(folder: Path, lead: str) -> None:
+    """Remove what processes of this machine that are gone left in a folder."""
+    with contextlib.suppress(OSError):
+        for entry in left_by_the_dead(folder, lead):
+            _remove(entry, logging.INFO)
+
+
+def _remove(path: Path, level: int) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         with contextlib.suppress(OSError):
             path.unlink()
-    logger.info("removed %s, which a run that died had left", path)
+    logger.log(level, "removed %s, which a run that died had left", path)
 
 
 def _is_alive(process: int) -> bool:

@@ -2,7 +2,8 @@
 
 Exit codes: 0 when all went well; 1 when the machine failed (a full disk, no memory, a reader
 that went away) or `ivvi doctor` found a fault; 2 for input that cannot be used, with one
-sentence on standard error; 130 when interrupted. Nothing is ever left half-written.
+sentence on standard error; 130 when interrupted, 143 when terminated or hung up. Nothing is ever
+left half-written.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from ivvi._io.memory import allowed_memory
 from ivvi._io.program_cache import keep_programs
 from ivvi.cli.act import act
 from ivvi.cli.check import check
@@ -52,6 +54,10 @@ COMPILING = (
     *("reproduce", "report"),
 )
 """Verbs that may compile programs, which are kept for the next command."""
+WITHOUT_JAX = {"fit", "interval", "report"}
+"""Verbs of these that mostly do not."""
+ROOM, ROOM_FOR_JAX = 1 << 28, 5 << 28
+"""Bytes of address space without which libraries end the process when they are loaded."""
 SHORT = {
     "demo": "The whole story on a simulated log, with a report.",
     "simulate": "Write a log of a simulated world with a hidden confounder.",
@@ -88,6 +94,7 @@ def _root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and stop.")] = False,
 ) -> None:
+    _check_room(context.invoked_subcommand)
     if context.invoked_subcommand in COMPILING:
         keep_programs()
     if version:
@@ -95,6 +102,13 @@ def _root(
         raise typer.Exit
     if context.invoked_subcommand is None:
         print(context.get_help())
+
+
+def _check_room(verb: str | None) -> None:
+    """Give up before libraries do, which end the process where a limit leaves them no memory."""
+    compiling = verb in COMPILING and verb not in WITHOUT_JAX
+    if verb and allowed_memory() < (ROOM_FOR_JAX if compiling else ROOM):
+        raise MemoryError
 
 
 def main(arguments: list[str] | None = None) -> None:

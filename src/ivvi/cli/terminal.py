@@ -26,6 +26,8 @@ BAD_NAMES = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno
 """What the system says of a path that cannot be meant."""
 MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 """What the system says when it fails itself."""
+NO_ROOM = ("failed to map segment", "cannot allocate memory")
+"""What the loader says of a library that does not fit into memory."""
 LONGEST_WORD = 300
 """Letters of a word, such as a path, that are told in full."""
 OPTIONAL = ("jax", "gymnasium", "matplotlib", "jinja2")
@@ -185,8 +187,8 @@ def run_app(app: typer.Typer, arguments: list[str] | None = None) -> None:
         sys.stdout.flush()
     except InputError as error:
         _stop(str(error), 1 if _is_machine(error.__cause__) else 2)
-    except ModuleNotFoundError as error:
-        _stop(_needs(error), 2)
+    except ImportError as error:
+        _stop(*_not_loaded(error))
     except UsageError as error:
         _stop(error.format_message(), 2)  # type: ignore[attr-defined]
     except (KeyboardInterrupt, typer.Abort):
@@ -203,12 +205,14 @@ def run_app(app: typer.Typer, arguments: list[str] | None = None) -> None:
     raise SystemExit(code if isinstance(code, int) else 0)
 
 
-def _needs(error: ModuleNotFoundError) -> str:
-    """Say which optional library is missing; a missing module of any other kind is a bug."""
+def _not_loaded(error: ImportError) -> tuple[str, int]:
+    """Say which optional library is missing, or has no room; any other failure is a bug."""
+    if any(words in str(error) for words in NO_ROOM):
+        return "out of memory", 1
     name = (error.name or "").partition(".")[0]
-    if name not in OPTIONAL:
+    if name not in OPTIONAL or not isinstance(error, ModuleNotFoundError):
         raise error
-    return f"this needs {name}, which is not installed: pip install {name}"
+    return f"this needs {name}, which is not installed: pip install {name}", 2
 
 
 def _open_streams() -> None:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from ivvi._io.files import atomic_file
 from ivvi._io.result import html_table
-from ivvi.errors import DataError, InputError
+from ivvi.errors import ColumnError, DataError, InputError
 from ivvi.logs.arrow import check_keys
 from ivvi.logs.batch import Batch, concatenate
 from ivvi.logs.calendar import check_time
@@ -186,7 +186,10 @@ class Log:
 
     def timed(self, column: str) -> Log:
         """Return the log with a column of calendar time: numbers, dates or timestamps."""
-        (name,) = match_columns([column], list(self.table.schema.names), "time")
+        names = match_columns([column], list(self.table.schema.names), "time")
+        if len(names) != 1:
+            raise ColumnError(f"time is {column!r}, which names {len(names)} columns; expected one")
+        name = names[0]
         check_time(self.table.schema, name, self.label)
         return self._with(self.table, replace(self.roles, time=name))
 

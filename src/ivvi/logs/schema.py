@@ -344,7 +344,10 @@ def match_columns(patterns: Columns, available: Sequence[str], role: str) -> tup
     if isinstance(patterns, str) and patterns in available:
         return (patterns,)
     if isinstance(patterns, str):
-        patterns = [part.strip() for part in patterns.split(",") if part.strip()]
+        parts = [part.strip() for part in patterns.split(",") if part.strip()]
+        if patterns and not parts:
+            raise ColumnError(f"{role} is {patterns!r}, which names no column")
+        patterns = parts
     matched: list[str] = []
     for pattern in patterns:
         for name in _match_one(pattern, available, role):

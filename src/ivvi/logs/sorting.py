@@ -22,11 +22,14 @@ import pyarrow.parquet as pq
 
 from ivvi._io.interruption import temporary
 from ivvi._io.memory import check_memory
+from ivvi._io.replacing import remove_left_by_the_dead, run_prefix
 from ivvi.errors import DataError, FileError
 from ivvi.logs.parquet_files import ParquetTable
 from ivvi.logs.table import ArrowTable, Table
 
 KEY_BATCH = 1 << 18
+SORTING = "ivvi-sort-"
+"""How the names of folders for sorting begin."""
 SORT_MEMORY = "1GB"
 SORT_ROOM = 3 << 29
 """Bytes that DuckDB needs to hold to its limit; with less it crashes."""
@@ -173,9 +176,9 @@ def connected(folder: str) -> Any:
 
 
 def _query(sql: str, files: Sequence[str], folder: str, label: str) -> list[tuple[Any, ...]]:
+    check_memory(SORT_ROOM, f"sorting {label}")
     import duckdb  # heavy, and only unordered logs on disk need it
 
-    check_memory(SORT_ROOM, f"sorting {label}")
     names = [glob.escape(file) for file in files]
     try:
         with connected(folder) as db:
@@ -189,8 +192,12 @@ def _query(sql: str, files: Sequence[str], folder: str, label: str) -> list[tupl
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[str]:
-    """Give a folder that goes with its user, also when the process is told to end."""
-    with tempfile.TemporaryDirectory(prefix="ivvi-sort-") as name, temporary(Path(name)):
+    """Give a folder that goes with its user, also when the process is told to end.
+
+    What runs left that were killed goes too.
+    """
+    remove_left_by_the_dead(Path(tempfile.gettempdir()), SORTING)
+    with tempfile.TemporaryDirectory(prefix=run_prefix(SORTING)) as name, temporary(Path(name)):
         yield name
 
 

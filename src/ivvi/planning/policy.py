@@ -29,6 +29,8 @@ from ivvi.planning.problem import Problem, Rule, as_columns
 from ivvi.rewards import reward_from_json, reward_to_json
 
 KIND = "policy"
+LAST_STEP = 2**31
+"""A step that no program counts to."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +71,7 @@ class Policy:
                 f"the states are no table of numbers ({error}); expected (n, {len(names)}) or "
                 f"({len(names)},) ({', '.join(names)})"
             ) from error
-        if not isinstance(step, Integral) or step < 0:
+        if not isinstance(step, Integral) or not 0 <= step < LAST_STEP:
             raise InputError(f"the step is {step!r}; expected a whole number from 0 on")
         if states.ndim not in (1, 2) or states.shape[-1] != len(names):
             raise InputError(

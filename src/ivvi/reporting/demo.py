@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi._io.files import write_json
+from ivvi._io.files import filled_folder, write_json
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.rollout import Rollout
 from ivvi.errors import FileError, IvviWarning
@@ -48,30 +48,37 @@ def run_demo(out: Path, *, seed: int = 0, force: bool = False, program: str = "i
     ``coefficients.png``, ``policies.png``, ``demo.json`` and ``report.html`` into `out`.
     `program` is what to type in the place of ``ivvi``.
     """
-    _prepare(out, force=force)
+    _check_folder(out, force=force)
+    with filled_folder(out) as folder:
+        return _tell_story(folder, out, seed, program)
+
+
+def _tell_story(folder: Path, out: Path, seed: int, program: str) -> Story:
+    """Fill `folder`, which will be called `out`."""
     env = make_env("linear", dim=DIM, setting=SETTING)
-    env.write_log(out / "log.parquet", seed=seed, force=True)
+    env.write_log(folder / "log.parquet", seed=seed, force=True)
     log = read_logs(
-        out / "log.parquet", state="x*", action="a*", instrument="z*", next_state="next_x*"
+        folder / "log.parquet", state="x*", action="a*", instrument="z*", next_state="next_x*"
     )
+    log.table.label = log.label.replace(str(folder), str(out))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IvviWarning)
         fit = replace(estimate(log), command=_fit_command(out))
     truth = env.world.W_star
-    fit.save(out / "model", force=True)
-    draw_effects(fit, truth, out / "coefficients.png", force=True)
+    fit.save(folder / "model", force=True)
+    draw_effects(fit, truth, folder / "coefficients.png", force=True)
     policies = {"instrument": _plan(fit.model), "least squares": _plan(fit.baseline_model)}
-    policies["instrument"].save(out / "policy", force=True)
-    policies["least squares"].save(out / "policy-least-squares", force=True)
+    policies["instrument"].save(folder / "policy", force=True)
+    policies["least squares"].save(folder / "policy-least-squares", force=True)
     bill = evaluate(policies, env, against=AGAINST, horizon=HORIZON, seed=seed)
     walks = {
         name: env.rollout(policy, episodes=WALKS, horizon=WALK, seed=seed, keep=True)
         for name, policy in policies.items()
     }
-    draw_walks(walks, out / "policies.png", bill=bill, force=True)
+    draw_walks(walks, folder / "policies.png", bill=bill, force=True)
     facts = _facts(fit, truth, seed) | {"evaluation": bill.to_json(), "walks": _walked(walks)}
-    write_json(out / "demo.json", facts, force=True)
-    write_page(load_demo(out), out / "report.html", force=True)
+    write_json(folder / "demo.json", facts, force=True)
+    write_page(load_demo(folder, out), folder / "report.html", force=True)
     return Story(_tell(fit, truth, bill, out, seed) + _next_steps(out, program), facts)
 
 
@@ -99,7 +106,7 @@ def _plan(model: Dynamics) -> Policy:
     return plan(model, REWARD, (-1, 1), horizon=HORIZON)
 
 
-def _prepare(out: Path, *, force: bool) -> None:
+def _check_folder(out: Path, *, force: bool) -> None:
     if out.exists() and not out.is_dir():
         raise FileError(f"{out} is a file; the demo wants a folder")
     if out.exists() and any(out.iterdir()) and not force and not (out / "demo.json").exists():
@@ -107,7 +114,7 @@ def _prepare(out: Path, *, force: bool) -> None:
             f"{out} is not empty and is no earlier demo; choose another or pass --force"
         )
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"{out} cannot be made: {error.strerror or error}") from error
 

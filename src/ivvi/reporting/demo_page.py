@@ -32,11 +32,12 @@ WORDS = {
 TRUTH = ("truth", "truth")
 
 
-def load_demo(folder: Path) -> Page:
-    """Read the folder of a demo, and tell it."""
+def load_demo(folder: Path, name: Path | None = None) -> Page:
+    """Read the folder of a demo, and tell it; `name` is where it will be, if elsewhere."""
+    shown = name or folder
     facts = read_json(folder / "demo.json")
     try:
-        return demo_page(FitView(load_fit(folder / "model"), str(folder / "model")), facts, folder)
+        return demo_page(FitView(load_fit(folder / "model"), str(shown / "model")), facts, shown)
     except (KeyError, TypeError, AttributeError) as error:
         raise FileError(f"{folder} is not a complete demo: {error}") from error
 

@@ -24,6 +24,9 @@ from ivvi.sensitivity_analysis.result import Band, Breakdown, EffectBand, Sensit
 from ivvi.sensitivity_analysis.variances import Variances, errors_of, rows_of
 from ivvi.sensitivity_analysis.violations import WORST, Violation
 
+MOST = 1e6
+"""The largest direct effect that can be asked for, in standard deviations of the noise."""
+
 
 def sensitivity(  # noqa: PLR0913
     policy: Any,
@@ -147,6 +150,8 @@ def _check(level: float, most: float, episodes: int, draws: int) -> None:
     ):
         if not least < value < math.inf:
             raise InputError(f"{name} is {value}; expected a finite number above {least}")
+    if most > MOST:
+        raise InputError(f"most is {most:g} standard deviations; expected at most {MOST:g}")
 
 
 def _gain_lost(

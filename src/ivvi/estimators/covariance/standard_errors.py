@@ -109,10 +109,15 @@ class StandardErrors:
 
     def prepared(self, log: Log) -> Log:
         """Return the log with the columns read that rows may be clustered by."""
-        if self.columns:
-            return log.clustered(self.columns)
-        looks = self.kind in BY_CLUSTER and log.roles.episode is not None
-        return log.clustered((log.roles.dates,)) if looks and log.roles.dates else log
+        if not self.columns:
+            looks = self.kind in BY_CLUSTER and log.roles.episode is not None
+            return log.clustered((log.roles.dates,)) if looks and log.roles.dates else log
+        clustered = log.clustered(self.columns)
+        if patterns := set(self.columns) - {*clustered.roles.cluster, log.roles.episode}:
+            raise InputError(
+                f"{min(patterns)!r} is a pattern; expected the names of up to three cluster columns"
+            )
+        return clustered
 
     def summed_by(self, log: Log) -> tuple[str, ...]:
         """Columns by whose values a first pass adds up the rows, to decide and to weigh."""
