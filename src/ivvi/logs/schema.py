@@ -71,8 +71,11 @@ class Schema:
         parts = match_columns(self.episode or (), available, "episode")
         one = "+".join(parts) or None
         context = match_columns(self.context, available, "context")
+        state = match_columns(self.state, available, "state")
+        if self.is_one_decision(available):
+            state, context = (), state + context
         roles = Roles(
-            state=match_columns(self.state, available, "state") + context,
+            state=state + context,
             action=match_columns(self.action, available, "action"),
             instrument=match_columns(self.instrument, available, "instrument"),
             next_state=match_columns(self.next_state, available, "next-state"),
@@ -86,6 +89,11 @@ class Schema:
         )
         roles.check(available)
         return roles
+
+    def is_one_decision(self, available: Sequence[str]) -> bool:
+        """Tell whether rows do not follow each other, and what they lead to is a reward."""
+        ordered = self.episode or self.step or {"episode", "step"} & set(available)
+        return bool(self.reward and not self.next_state and not self.terminal and not ordered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +134,7 @@ class Roles:
     @property
     def derived(self) -> bool:
         """Whether x' is the state of the next row of the episode."""
-        return not self.next_state
+        return not self.next_state and bool(self.predicted)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -180,7 +188,12 @@ class Roles:
         ]
         stays = [name for name, source in self.carried if source == name]
         drawn = [name for name, source in self.carried if not source]
-        if stays:
+        if not (self.predicted or self.next_state):
+            found.append(
+                f"one decision in a row: nothing is predicted but {self.reward}; where rows follow "
+                "each other, name --episode, --step and --state"
+            )
+        elif stays:
             found.append(f"the same within an episode, not predicted: {', '.join(stays)}")
         if drawn:
             found.append(f"context, drawn anew at every step of a plan: {', '.join(drawn)}")
@@ -200,8 +213,10 @@ class Roles:
         for role in ("action", "instrument"):
             if not getattr(self, role):
                 raise ColumnError(f"no {role} column is given; columns: {_listing(available)}")
-        if self.derived and not self.predicted:
-            raise ColumnError("no state column is given; without one, next-state columns must be")
+        if not (self.predicted or self.next_state or self.reward):
+            raise ColumnError(
+                "no state column is given; without one, next-state columns or a reward must be"
+            )
         if self.derived and not (self.episode and self.step):
             missing = "episode" if not self.episode else "step"
             raise ColumnError(
