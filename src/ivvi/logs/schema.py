@@ -50,6 +50,9 @@ class Schema:
         How many earlier rows' states and actions are part of the state.
     every
         Time between consecutive steps, such as ``7d``; others are gaps.
+    seen
+        When the states of a row were seen: ``before`` its action, or ``after`` it. After it, the
+        state that an action met is that of the row before, and the row's own is what followed.
     """
 
     state: Columns = ()
@@ -65,6 +68,7 @@ class Schema:
     categorical: Columns = ()
     lags: int = 0
     every: str | None = None
+    seen: str = "before"
 
     def resolve(self, available: Sequence[str]) -> Roles:
         """Match the patterns with the `available` column names of a table."""
@@ -265,7 +269,7 @@ def with_new_names(schema: Schema, available: Sequence[str]) -> tuple[Schema, di
     changed: dict[str, Any] = {}
     for field in fields(schema):
         value = getattr(schema, field.name)
-        if not value or field.name in ("lags", "every") or value in available:
+        if not value or field.name in ("lags", "every", "seen") or value in available:
             continue
         if field.name in SINGLE:
             changed[field.name] = plain(value)
@@ -285,7 +289,7 @@ def with_conventions(schema: Schema, available: Sequence[str], left_out: Sequenc
     named: set[str] = set()
     for field in fields(schema):
         value = getattr(schema, field.name)
-        if value and field.name not in ("lags", "every", "categorical"):
+        if value and field.name not in ("lags", "every", "seen", "categorical"):
             known = _without_made(value, available)
             named |= set(match_columns(known, available, field.name.replace("_", "-")))
     taken: dict[str, Any] = {}
