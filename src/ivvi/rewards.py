@@ -204,6 +204,12 @@ def _parse_for(word: str, model: Any) -> Reward:
         raise InputError(
             f"{word!r} is the reward that the model learned from the log; ask for it as 'learned'"
         )
+    if word in model.outputs:
+        raise InputError(
+            f"{word!r} is what the model predicts of the next state; to plan for an outcome of one "
+            f"decision fit it as the reward (--reward {word}, without --next-state), and ask for "
+            "'learned'"
+        )
     return parse_reward(word)
 
 

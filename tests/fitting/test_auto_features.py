@@ -185,3 +185,23 @@ def test_a_ridge_needs_no_rank_and_splines_need_states(tmp_path):
     assert_refused(run("fit", source, *COLUMNS, *outcome, "--ridge", "much", "--force"), "much")
     with pytest.raises(InputError, match="bends states"):
         ivvi.estimate(opened(varying(900), state=()), phi="spline:4")
+
+
+def test_effects_of_categories_are_asked_for_by_their_columns_and_levels():
+    rng = np.random.default_rng(0)
+    z, severity, hidden = rng.normal(size=(3, 800))
+    ward = rng.choice(["A", "B", "C"], 800)
+    drug = np.where(z + hidden > 0, "yes", "no")
+    columns = {"severity": severity, "ward": ward, "drug": drug, "z": z}
+    columns["after"] = (drug == "yes") * (1 + (ward == "C")) + hidden + rng.normal(size=800)
+    roles = {"state": "severity,ward", "action": "drug", "instrument": "z", "reward": "after"}
+    fit = ivvi.fit(ivvi.read_logs(columns, **roles), "linear:cross")
+    in_a, in_c = (ivvi.effect(fit, "drug", "severity", at={"ward": w}) for w in ("A", "C"))
+    assert in_a.action == "drug[yes]"
+    place = fit.estimate.design.phi.names(fit.roles.state, fit.roles.action)
+    extra = fit.W[0, place.index("ward[C]*drug[yes]")]
+    assert np.allclose(in_c.estimate - in_a.estimate, extra)
+    with pytest.raises(InputError, match=r"name the one that is compared with 'A', such as 'ward"):
+        ivvi.effect(fit, "drug", "ward")
+    with pytest.raises(InputError, match=r"'ward' of at .* holds 'D', which is none of the levels"):
+        ivvi.effect(fit, "drug", "severity", at={"ward": "D"})

@@ -65,6 +65,44 @@ def test_uneven_spacing_is_told_unless_it_is_used():
     assert not read_logs(visits(), **ROLES).notes
 
 
+def test_a_few_longer_gaps_are_told_with_the_way_to_make_gaps_of_them():
+    frame = visits(episodes=10, steps=20).drop(index=[30, 77, 78, 150])
+    (note,) = read_logs(frame, **ROLES).notes
+    assert "lie 7 apart in date (in days), but for 1." in note
+    assert "--every 7d" in note
+    assert not read_logs(frame, every="7d", **ROLES).notes
+
+
+@pytest.mark.parametrize("kind", ["dates", "numbers", "parquet"])
+def test_states_seen_after_the_action_are_what_followed_it(tmp_path, kind):
+    frame = visits().assign(ward=lambda f: np.where(f["id"] % 2, "A", "B"))
+    if kind == "numbers":
+        frame["date"] = frame.groupby("id").cumcount()
+    source = frame.sample(frac=1.0, random_state=1)
+    if kind == "parquet":
+        source.to_parquet(tmp_path / "log.parquet")
+        source = tmp_path / "log.parquet"
+    log = read_logs(source, **ROLES | {"state": "x,ward"}, seen="after")
+    assert (log.roles.state, log.roles.outputs) == (("x", "ward[B]"), ("next_x",))
+    later = frame.groupby("id").cumcount() > 0
+    batch = log.to_batch()
+    assert np.allclose(batch.x[:, 0], frame.groupby("id")["x"].shift()[later])
+    assert np.allclose(batch.y[:, 0], frame["x"][later])
+    assert np.allclose(batch.a[:, 0], frame["a"][later])
+    again = open_like(source, log.roles)
+    assert again.roles == log.roles
+    assert np.allclose(again.to_batch().y, batch.y)
+
+
+def test_lags_of_states_seen_after_the_action_go_one_row_further_back():
+    frame = visits()
+    log = read_logs(frame, lags=1, seen="after", **ROLES)
+    assert log.roles.state == ("x", "x_lag1", "a_lag1")
+    kept, by = frame.groupby("id").cumcount() > 1, frame.groupby("id")
+    earlier = np.column_stack([by["x"].shift(1), by["x"].shift(2), by["a"].shift(1)])
+    assert np.allclose(log.to_batch().x, earlier[kept])
+
+
 def test_lags_are_earlier_states_and_actions_and_are_carried():
     frame = visits()
     log = read_logs(frame, lags=2, **ROLES)

@@ -23,7 +23,7 @@ def effect(  # noqa: PLR0913
         str | None, typer.Option(help="Output. [default: the reward, or the next value of --over]")
     ] = None,
     at: Annotated[
-        str | None, typer.Option(help="Values of other states, age=60,sex=1. [default: medians]")
+        str | None, typer.Option(help="Values of other states, age=60,ward=ICU. [default: medians]")
     ] = None,
     between: Annotated[
         str | None, typer.Option(help="Two values of the action to compare, such as 0,1.")
@@ -61,17 +61,14 @@ def effect(  # noqa: PLR0913
     emit_json(result.to_json(), json, force=force)
 
 
-def _values(text: str | None) -> dict[str, float]:
-    """Turn ``age=60,sex=1`` into values by name."""
-    found: dict[str, float] = {}
+def _values(text: str | None) -> dict[str, str]:
+    """Turn ``age=60,ward=ICU`` into values by name."""
+    found: dict[str, str] = {}
     for part in text.split(",") if text else ():
-        name, _, number = part.partition("=")
-        try:
-            found[name.strip()] = float(number)
-        except ValueError:
-            raise InputError(
-                f"--at {text!r} has no number in {part!r}; age=60,sex=1 is the form"
-            ) from None
+        name, _, value = part.partition("=")
+        if not (name.strip() and value.strip()):
+            raise InputError(f"--at {text!r} has no value in {part!r}; age=60,ward=ICU is the form")
+        found[name.strip()] = value.strip()
     return found
 
 

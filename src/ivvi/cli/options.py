@@ -157,6 +157,13 @@ class ColumnOptions:
         str | None,
         typer.Option(help="Time between consecutive steps, such as 7d; others are gaps."),
     ] = None
+    seen: Annotated[
+        str,
+        typer.Option(
+            help="When the states of a row were seen: before its action, or after it.",
+            autocompletion=words("before", "after"),
+        ),
+    ] = "before"
     terminal: Annotated[
         str | None, typer.Option(help="Column that is true where the episode ended for good.")
     ] = None
@@ -193,6 +200,7 @@ class ColumnOptions:
             categorical=self.categorical,
             lags=self.lags,
             every=self.every,
+            seen=self.seen,
             terminal=self.terminal,
         )
 

@@ -38,7 +38,10 @@ def plan(  # noqa: PLR0913
             help="Table of states where the plan should be good. [default: those of the log]"
         ),
     ] = None,
-    horizon: Annotated[int, typer.Option(help="Steps of an episode.")] = 100,
+    horizon: Annotated[
+        int | None,
+        typer.Option(help="Steps of an episode. [default: 100; 1 if rows are single decisions]"),
+    ] = None,
     discount: Annotated[float, typer.Option(help="Weight of each later step, in (0, 1].")] = 1.0,
     method: Annotated[
         str,
@@ -122,6 +125,7 @@ def plan(  # noqa: PLR0913
         "method": method,
         "reward": reward,
         **problem,
+        "horizon": policy.problem.horizon,
         "state": list(loaded.state),
         "action": list(loaded.action),
         "rule": {"kind": policy.rule.kind, **policy.rule.parts()[0]},

@@ -52,8 +52,8 @@ class OwnRow:
             f"{self.instrument} explains {self.share:.0%} of {self.state} in its own row, given "
             f"the row before (p = {self.p_value:.1g}): if it was assigned by {self.state}, all is "
             f"well; if {self.state} was recorded after the action of that row, it is an outcome "
-            "and not a state: name what follows the action with --next-state (next_state=), and "
-            "as states what was known before it"
+            "and not a state: say --seen after (seen='after'), or name what follows the action "
+            "with --next-state (next_state=), and as states what was known before it"
         )
 
 

@@ -316,7 +316,7 @@ def problem_of(
     if actions is None:
         actions = _range_of(model) if known is None else known.actions
     wanted = make_reward(reward if reward is not None else known.reward, model)  # type: ignore[union-attr]
-    settings: dict[str, Any] = {"horizon": 100, "discount": 1.0, "terminal": None}
+    settings: dict[str, Any] = {"horizon": None, "discount": 1.0, "terminal": None}
     if known is not None:
         settings = {name: getattr(known, name) for name in settings}
     settings |= {name: given for name, given in overrides.items() if given is not None}

@@ -141,7 +141,7 @@ class Cross(Plain):
 
     def __call__(self, x: Array, u: Array) -> Array:
         products = x[..., :, None] * u[..., None, :]
-        return products.reshape(*products.shape[:-2], -1)
+        return products.reshape(*products.shape[:-2], x.shape[-1] * u.shape[-1])
 
     def names(self, state: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
         return tuple(f"{one}*{other}" for one in state for other in inputs)

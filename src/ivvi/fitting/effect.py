@@ -160,7 +160,7 @@ def effect(  # noqa: PLR0913
     over: str | None = None,
     *,
     output: str | None = None,
-    at: Mapping[str, float] | None = None,
+    at: Mapping[str, float | str] | None = None,
     between: tuple[float, float] | None = None,
     span: tuple[float, float] | None = None,
     points: int = 101,
@@ -174,13 +174,14 @@ def effect(  # noqa: PLR0913
     fit
         A fit, or the folder of a saved one.
     action
-        The action; its effect is that of one unit.
+        The action; its effect is that of one unit. Of a category with two levels its column; of
+        one with more the level that is compared with the reference, ``drug[B]``.
     over
         A state, by default the first; or the action itself, along which a bent one changes.
     output
         By default the reward where it is learned, else the next value of `over`, or the first.
     at
-        Values of the other states; their medians otherwise.
+        Values of the other states, categories by the names of their levels; medians otherwise.
     between
         Two values of the action whose difference is taken: by default half a standard deviation
         about the mean, 0 and 1 for a binary action.
@@ -197,18 +198,47 @@ def effect(  # noqa: PLR0913
         raise InputError("this model keeps no rows of its log, or no covariance: fit it to a log")
     asked = _Question.of(found.roles, found.sample, action, over, between)
     row = found.estimate.design.output(output or asked.usual_output(found.roles))
-    x, M = asked.along(found.estimate, dict(at or {}), span, points)
+    x, M = asked.along(found.estimate, _in_numbers(at or {}, found.roles), span, points)
     bands = _bands(found.estimate, row, M, level, seed)
     value, se = M @ found.estimate.W[row], bands[0]
     chosen = found.choice is not None and not found.choice.is_linear
     return Effect(
-        *(action, asked.over, found.roles.outputs[row], x, value, se),
+        *(asked.action, asked.over, found.roles.outputs[row], x, value, se),
         *(value - bands[1] * se, value + bands[1] * se),
         *(value - bands[2] * se, value + bands[2] * se),
         level,
         groups_of_states(found.estimate, row, asked, level, seed),
         CAVEAT if chosen else "",
     )
+
+
+def _indicator(name: str, roles: Roles) -> str:
+    """Return the column of 0 and 1 that stands for a category of two levels, or the name."""
+    for category in roles.categories:
+        if category.column == name and len(category.names) > 1:
+            raise InputError(
+                f"{name!r} has the levels {', '.join(category.levels)}; name the one that is "
+                f"compared with {category.levels[0]!r}, such as {category.names[0]!r}"
+            )
+        if category.column == name:
+            return category.names[0]
+    return name
+
+
+def _in_numbers(at: Mapping[str, float | str], roles: Roles) -> dict[str, float]:
+    """Return values that are held, levels of categories as 0 and 1."""
+    coded = {category.column: category for category in roles.categories}
+    found: dict[str, float] = {}
+    for name, value in at.items():
+        if name in coded and not (coded[name].boolean and not isinstance(value, str)):
+            indicators = coded[name].encode([value], "at (--at)")[0].tolist()
+            found |= dict(zip(coded[name].names, indicators, strict=True))
+            continue
+        try:
+            found[name] = float(value)
+        except ValueError as error:
+            raise InputError(f"{name} is held at {value!r}; expected a number") from error
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +261,8 @@ class _Question:
         between: tuple[float, float] | None = None,
     ) -> _Question:
         """Look the names up."""
+        action = _indicator(action, roles)
+        over = None if over is None else _indicator(over, roles)
         if action not in roles.action:
             raise InputError(f"there is no action {action!r}{nearest(action, roles.action)}")
         names = (*roles.state, action)

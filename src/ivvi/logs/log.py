@@ -368,8 +368,8 @@ def read_logs(  # noqa: PLR0913
         Drop rows with missing or infinite values, and count them, instead of refusing.
     **others
         `reward`, `step`, `weight` and `terminal`: one column each; `weight_kind`: ``probability``
-        or ``frequency``. `context` and `categorical`:
-        columns. `lags`: a number, `every`: a time such as ``7d``. See `Schema` for what they mean.
+        or ``frequency``. `context` and `categorical`: columns. `lags`: a number, `every`: a time
+        such as ``7d``, `seen`: ``before`` or ``after``. See `Schema` for what they mean.
     """
     table: Table = open_minari(source) if is_minari(source) else open_table(source)
     table = table if where is None else filtered(table, where)
@@ -422,7 +422,7 @@ def _opened(
     coded += tuple(name for name, source in made.lagged.items() if source in coded)
     new_names = tuple(f"{new}:{old}" for new, old in renamed.items())
     asked = (*_in_words(schema, roles, made), ("renamed", new_names))
-    table, roles = encoded(table, roles, coded, made.lagged, like)
+    table, roles = encoded(table, roles, coded, made.lagged, made.followed, like)
     roles = replace(roles, asked=asked, formula=like.formula if like else "")
     return Log(table, roles, drop_missing=drop_missing, notes=made.notes)
 
@@ -440,6 +440,7 @@ def reopened(
         words[name] = words[name][0] if words.get(name) else None
     words["lags"] = int(words["lags"][0]) if words.get("lags") else 0
     words["weight_kind"] = roles.weight_kind
+    words["seen"] = words["seen"][0] if words.get("seen") else "before"
     if not roles.asked:  # roles that were not read from a table
         words = {n: getattr(roles, n) for n in ("state", "action", "instrument", "next_state")}
         words |= {n: getattr(roles, n) for n in ("reward", "step", "weight", "weight_kind")}
@@ -459,13 +460,14 @@ def _in_words(
         "state": [n for n in roles.state if n not in context and n not in made.lagged],
         "action": roles.action,
         "instrument": [*own, *(f"{LOO}{group}" for group in made.groups)],
-        "next_state": roles.next_state,
+        "next_state": () if made.followed else roles.next_state,
         "episode": roles.episode_parts or ((roles.episode,) if roles.episode else ()),
         "context": context,
         "categorical": match_columns(schema.categorical, names, "categorical"),
         "step": (made.step,) if made.step else (),
         "lags": (str(schema.lags),) if schema.lags else (),
         "every": (schema.every,) if schema.every else (),
+        "seen": (schema.seen,),
     }
     for name in ("reward", "weight", "terminal"):
         words[name] = (getattr(roles, name),) if getattr(roles, name) else ()

@@ -34,6 +34,7 @@ def encoded(
     roles: Roles,
     categorical: Sequence[str] = (),
     lagged: Mapping[str, str] | None = None,
+    followed: Sequence[str] = (),
     like: Roles | None = None,
 ) -> tuple[Table, Roles]:
     """Return the table with the indicators of its categories, and the roles that name them.
@@ -46,6 +47,8 @@ def encoded(
         Those that are categories though they hold numbers.
     lagged
         Columns of the state that are earlier values of others.
+    followed
+        Next states that were made of the states, in their order; facts that stay need none.
     like
         Roles of an earlier log, whose levels and whose carried columns are taken.
     """
@@ -63,8 +66,16 @@ def encoded(
     table, terminal = _with_end(table, roles)
     expanded = {name: (name,) for name in named} | {c.column: c.names for c in found}
     lags = set(_expand(list(lagged), expanded))
-    carried = _carried(table, roles, lagged, expanded) if like is None else like.carried
+    if like is None:
+        finds = roles.derived or bool(followed)
+        carried = _carried(table, roles, lagged, expanded, finds=finds)
+    else:
+        carried = like.carried
     by_name = dict(carried)
+    following = roles.next_state
+    if followed:
+        pairs = zip(following, roles.state, strict=False)
+        following = tuple(n for n, source in pairs if not by_name.keys() & set(expanded[source]))
     state = tuple(n for n in _expand(roles.state, expanded) if n in by_name or n not in lags)
     ordered = [n for n in state if n not in by_name] + [n for n in state if n in by_name]
     made = replace(
@@ -72,7 +83,7 @@ def encoded(
         state=tuple(ordered),
         action=_expand(roles.action, expanded),
         instrument=_expand(roles.instrument, expanded),
-        next_state=_expand(roles.next_state, expanded),
+        next_state=_expand(following, expanded),
         carried=tuple((name, by_name[name]) for name in ordered if name in by_name),
         terminal=terminal,
         categories=found,
@@ -85,13 +96,13 @@ def _expand(names: Sequence[str], expanded: Expanded) -> tuple[str, ...]:
 
 
 def _carried(
-    table: Table, roles: Roles, lagged: Mapping[str, str], expanded: Expanded
+    table: Table, roles: Roles, lagged: Mapping[str, str], expanded: Expanded, *, finds: bool
 ) -> tuple[tuple[str, str], ...]:
-    """Return what each carried column takes on next; states that never change are carried."""
+    """Return what each carried column takes on next; states that never change are found."""
     context = [name for name, _ in roles.carried]
     states = [n for n in roles.predicted if n not in lagged]
     changing = _changing(table, roles, [*states, *context])
-    fixed = tuple(n for n in states if n in changing and not changing[n]) if roles.derived else ()
+    fixed = tuple(n for n in states if n in changing and not changing[n]) if finds else ()
     if len(fixed) == len(states):
         fixed = ()
     pairs: list[tuple[str, str]] = []

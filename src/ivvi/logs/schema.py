@@ -59,6 +59,9 @@ class Schema:
         How many earlier rows' states and actions are part of the state.
     every
         Time between consecutive steps, such as ``7d``; others are gaps.
+    seen
+        When the states of a row were seen: ``before`` its action, or ``after`` it. After it, the
+        state that an action met is that of the row before, and the row's own is what followed.
     """
 
     state: Columns = ()
@@ -75,14 +78,18 @@ class Schema:
     lags: int = 0
     every: str | None = None
     weight_kind: str = WEIGHT_KINDS[0]
+    seen: str = "before"
 
     def resolve(self, available: Sequence[str]) -> Roles:
         """Match the patterns with the `available` column names of a table."""
         parts = match_columns(self.episode or (), available, "episode")
         one = "+".join(parts) or None
         context = match_columns(self.context, available, "context")
+        state = match_columns(self.state, available, "state")
+        if self.is_one_decision(available):
+            state, context = (), state + context
         roles = Roles(
-            state=match_columns(self.state, available, "state") + context,
+            state=state + context,
             action=match_columns(self.action, available, "action"),
             instrument=match_columns(self.instrument, available, "instrument"),
             next_state=match_columns(self.next_state, available, "next-state"),
@@ -97,6 +104,11 @@ class Schema:
         )
         roles.check(available)
         return roles
+
+    def is_one_decision(self, available: Sequence[str]) -> bool:
+        """Tell whether rows do not follow each other, and what they lead to is a reward."""
+        ordered = self.episode or self.step or {"episode", "step"} & set(available)
+        return bool(self.reward and not self.next_state and not self.terminal and not ordered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +164,7 @@ class Roles:
     @property
     def derived(self) -> bool:
         """Whether x' is the state of the next row of the episode."""
-        return not self.next_state
+        return not self.next_state and bool(self.predicted)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -210,7 +222,12 @@ class Roles:
         if self.weight is not None:
             meaning = "a row stands for so many alike" if self.frequency else "n counts rows"
             found.append(f"weight {self.weight}, {self.weight_kind}: {meaning}")
-        if stays:
+        if not (self.predicted or self.next_state):
+            found.append(
+                f"one decision in a row: nothing is predicted but {self.reward}; where rows follow "
+                "each other, name --episode, --step and --state"
+            )
+        elif stays:
             found.append(f"the same within an episode, not predicted: {', '.join(stays)}")
         if drawn:
             found.append(f"context, drawn anew at every step of a plan: {', '.join(drawn)}")
@@ -230,8 +247,10 @@ class Roles:
         for role in ("action", "instrument"):
             if not getattr(self, role):
                 raise ColumnError(f"no {role} column is given; columns: {_listing(available)}")
-        if self.derived and not self.predicted:
-            raise ColumnError("no state column is given; without one, next-state columns must be")
+        if not (self.predicted or self.next_state or self.reward):
+            raise ColumnError(
+                "no state column is given; without one, next-state columns or a reward must be"
+            )
         if self.derived and not (self.episode and self.step):
             missing = "episode" if not self.episode else "step"
             raise ColumnError(
@@ -295,7 +314,7 @@ def with_new_names(schema: Schema, available: Sequence[str]) -> tuple[Schema, di
     changed: dict[str, Any] = {}
     for field in fields(schema):
         value = getattr(schema, field.name)
-        if not value or field.name in ("lags", "every") or value in available:
+        if not value or field.name in ("lags", "every", "seen") or value in available:
             continue
         if field.name in SINGLE:
             changed[field.name] = plain(value)
@@ -315,7 +334,8 @@ def with_conventions(schema: Schema, available: Sequence[str], left_out: Sequenc
     named: set[str] = set()
     for field in fields(schema):
         value = getattr(schema, field.name)
-        if value and field.name not in ("lags", "every", "categorical", "weight_kind"):
+        settings = ("lags", "every", "seen", "categorical", "weight_kind")
+        if value and field.name not in settings:
             known = _without_made(value, available)
             named |= set(match_columns(known, available, field.name.replace("_", "-")))
     taken: dict[str, Any] = {}

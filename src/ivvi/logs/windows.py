@@ -2,6 +2,8 @@
 
 - Steps out of dates: rows of an episode in the order of their time are consecutive steps, or with
   `every` only those that lie as far apart; ``dt`` is the time to the next row.
+- States that were seen after the action of their row: the state is that of the row before, and
+  the row's own is its next state, ``next_sales``.
 - Lags: earlier states and actions of the same episode, ``temperature_lag1``.
 - ``loo:doctor``: for each action, its mean over the *other* episodes of the same doctor.
 
@@ -43,13 +45,16 @@ NEAR = 0.1
 """Share by which the time between two rows may differ from `every`."""
 SHARED_DATES = 1.5
 """Rows of a date from which on dates are looked at as what episodes may share."""
+RARELY = 0.005
+"""Share of rows that lie otherwise apart than most, above which it is told."""
 
 
 @dataclass(frozen=True, slots=True)
 class Windowed:
     """A table with columns that look at other rows, and what was asked for in their names.
 
-    `lagged` are columns of the state that are earlier values of others; `groups` the columns over
+    `lagged` are columns of the state that are earlier values of others; `followed` the next states
+    that were made; `groups` the columns over
     whose values leave-one-out means were taken, which are the `made` instruments; `step` is the
     step column as the user has it, and `shared` whether its dates come more than once each.
     """
@@ -58,6 +63,7 @@ class Windowed:
     schema: Schema
     step: str | None = None
     lagged: dict[str, str] = field(default_factory=dict)
+    followed: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     made: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -81,12 +87,15 @@ def windowed(table: Table, schema: Schema) -> Windowed:
         schema,
         state=state,
         instrument=plan.instruments,
+        next_state=plan.followed or schema.next_state,
         step=plan.new_step,
         lags=0,
         every=None,
+        seen="before",
     )
     notes = spacing + plan.notes(made, table.num_rows)
-    return Windowed(made, named, plan.step, lagged, plan.groups, tuple(plan.means), notes, shared)
+    parts = plan.step, lagged, plan.followed, plan.groups, tuple(plan.means)
+    return Windowed(made, named, *parts, notes, shared)
 
 
 @dataclass(frozen=True)
@@ -134,7 +143,24 @@ class _Plan:
     @property
     def is_needed(self) -> bool:
         """Whether anything is asked for that the table does not have."""
-        return bool(self.schema.lags or self.schema.every or self.groups or self.orders)
+        return bool(self.earlier or self.schema.every or self.groups or self.orders)
+
+    @property
+    def earlier(self) -> int:
+        """How many rows before its own a row of the result looks at."""
+        if self.schema.seen not in ("before", "after"):
+            raise InputError(
+                f"states were seen {self.schema.seen!r}; expected 'before' the action of their "
+                "row, or 'after' it"
+            )
+        return self.schema.lags + (self.schema.seen == "after")
+
+    @property
+    def followed(self) -> tuple[str, ...]:
+        """Names of the next states, where those of a row were seen after its action."""
+        if self.schema.seen != "after":
+            return ()
+        return tuple(f"next_{name}" for name in self.state)
 
     @property
     def orders(self) -> bool:
@@ -217,10 +243,14 @@ class _Plan:
         """Refuse times that do not parse, or stand twice in an episode; lags without episodes."""
         if self.schema.lags < 0:
             raise InputError(f"{self.schema.lags} lags were asked for; expected 0 or more")
-        if not (self.orders or self.schema.lags):
+        if not (self.orders or self.earlier):
             return
         if not self.episode or self.step is None:
-            raise ColumnError("lags and steps out of dates need an episode and a step column")
+            raise ColumnError(
+                "lags, states seen after the action and steps out of dates need an episode and a "
+                "step column"
+            )
+        self._check_followed()
         name = quote(self.step)
         if is_text(self.table.schema.field(self.step).type):
             bad = db.execute(
@@ -241,32 +271,57 @@ class _Plan:
         if twice:
             *episode, step = twice[0]
             raise duplicate_error(episode[0] if len(episode) == 1 else tuple(episode), str(step))
-        if self.schema.lags:
+        if self.earlier:
             longest = db.execute(
                 f"SELECT max(c) FROM (SELECT count(*) AS c FROM {rows} GROUP BY {keys})"
             ).fetchall()[0][0]
-            if not longest or longest <= self.schema.lags + 1:
+            fewest = self.schema.lags + 2
+            if not longest or longest < fewest:
+                what = f"{self.schema.lags} lags were" if self.schema.lags else "earlier rows are"
                 raise DataError(
-                    f"{self.schema.lags} lags were asked for, and the longest episode of {label} "
-                    f"has {longest or 0} rows; expected at least {self.schema.lags + 2}"
+                    f"{what} asked for, and the longest episode of {label} has {longest or 0} "
+                    f"rows; expected at least {fewest}"
                 )
+
+    def _check_followed(self) -> None:
+        """Refuse next states beside those that are made, and a table that has their names."""
+        if self.followed and self.schema.next_state:
+            raise InputError(
+                "states were seen after the action (--seen after), so that a row's own are its "
+                "next states; next-state columns are given too"
+            )
+        if taken := [name for name in self.followed if name in self.table.schema.names]:
+            raise ColumnError(
+                f"the next state is to be called {taken[0]!r}, as a column is; name it with "
+                "--next-state, or rename the state (--state new:old)"
+            )
 
     def spacing(self, db: Any, rows: str) -> tuple[str, ...]:
         """Say that times between rows vary, where nothing uses it."""
         if not self.orders or self.schema.every or self.has_dt:
             return ()
         keys = ", ".join(map(quote, self.episode))
-        low, high = db.execute(
-            f"SELECT quantile_cont(g, 0.05), quantile_cont(g, 0.95) FROM (SELECT t - lag(t) OVER "
-            f"(PARTITION BY {keys} ORDER BY t) AS g FROM (SELECT {keys}, {self.time} AS t "
-            f"FROM {rows}))"
+        gaps = (
+            f"SELECT t - lag(t) OVER (PARTITION BY {keys} ORDER BY t) AS g "
+            f"FROM (SELECT {keys}, {self.time} AS t FROM {rows})"
+        )
+        low, usual, high, other = db.execute(
+            "SELECT quantile_cont(g, 0.05), any_value(m), quantile_cont(g, 0.95), "
+            f"avg(CAST(abs(g / m - 1) > {NEAR} AS INTEGER)) "
+            f"FROM ({gaps}), (SELECT median(g) AS m FROM ({gaps}))"
         ).fetchall()[0]
-        if low is None or high <= low * (1 + NEAR):
+        if low is None or other <= RARELY:
             return ()
+        if high <= low * (1 + NEAR):
+            return (
+                f"rows of an episode lie {usual:.3g} apart in {self.step} (in days), but for "
+                f"{other:.2%}, which count as one step too: --every {usual:.3g}d makes gaps of "
+                "them, and --context dt takes the time to the next row along",
+            )
         return (
             f"rows of an episode lie {low:.3g} to {high:.3g} apart in {self.step} (in days), "
             "and count as one step each: take the time to the next row along (--context dt), or "
-            f"only rows that lie as far apart (--every {max(low, 1):.3g}d)",
+            f"only rows that lie as far apart (--every {max(usual, 1):.3g}d)",
         )
 
     def shares_dates(self, db: Any, rows: str) -> bool:
@@ -282,23 +337,15 @@ class _Plan:
     def query(self, rows: str) -> str:
         """Return the query; its rows come by episode and step where there are steps."""
         keys = ", ".join(map(quote, self.episode))
-        inner, hidden, made = f"SELECT * FROM {rows}", [], []
-        if self.orders or self.schema.lags:
-            inner, hidden = self._stepped(inner, keys), ["__t", "__gap", "__ahead", "__step"]
-        if self.orders:
-            made.append(f"__step AS {quote(str(self.new_step))}")
-        if self.has_dt:
-            made.append(f"coalesce(__ahead, median(__ahead) OVER ()) AS {DT}")
-        for name in self.lagged:
-            root, _, k = name.rpartition("_lag")
-            made.append(f"lag({quote(root)}, {k}) OVER v AS {quote(name)}")
-        for name, (value, group) in self.means.items():
-            made.append(f"{self._leave_out(value, quote(group), keys)} AS {quote(name)}")
+        inner, hidden = f"SELECT * FROM {rows}", list(map(quote, self._shifted))
+        if self.orders or self.earlier:
+            inner = self._stepped(inner, keys)
+            hidden += ["__t", "__gap", "__ahead", "__step"]
         star = f"* EXCLUDE ({', '.join(hidden)})" if hidden else "*"
-        query = f"SELECT {', '.join([star, *made])} FROM ({inner})"
-        if self.orders or self.schema.lags:
+        query = f"SELECT {', '.join([star, *self._made(keys)])} FROM ({inner})"
+        if self.orders or self.earlier:
             query += f" WINDOW v AS (PARTITION BY {keys} ORDER BY __t)"
-            if n := self.schema.lags:
+            if n := self.earlier:
                 query += f" QUALIFY lag(__step, {n}) OVER v = __step - {n}"
         if self.means:
             present = " AND ".join(f"{quote(name)} IS NOT NULL" for name in self.means)
@@ -306,6 +353,28 @@ class _Plan:
         if self.episode and self.new_step:
             query += f" ORDER BY {keys}, {quote(self.new_step)}"
         return query
+
+    @property
+    def _shifted(self) -> tuple[str, ...]:
+        """States that are those of the row before."""
+        return self.state if self.followed else ()
+
+    def _made(self, keys: str) -> list[str]:
+        """Return the columns that are made, as expressions with names."""
+        made: list[str] = []
+        if self.orders:
+            made.append(f"__step AS {quote(str(self.new_step))}")
+        if self.has_dt:
+            made.append(f"coalesce(__ahead, median(__ahead) OVER ()) AS {DT}")
+        for name in self.lagged:
+            root, _, k = name.rpartition("_lag")
+            made.append(f"lag({quote(root)}, {int(k) + (root in self._shifted)}) OVER v")
+            made[-1] += f" AS {quote(name)}"
+        for own, name in zip(self._shifted, self.followed, strict=True):
+            made += [f"lag({quote(own)}) OVER v AS {quote(own)}", f"{quote(own)} AS {quote(name)}"]
+        for name, (value, group) in self.means.items():
+            made.append(f"{self._leave_out(value, quote(group), keys)} AS {quote(name)}")
+        return made
 
     def _stepped(self, inner: str, keys: str) -> str:
         """Number the steps: one on from row to row, two where there is a gap."""
@@ -338,7 +407,7 @@ class _Plan:
         left = "" if rows is None or made.num_rows is None else f"{rows - made.num_rows:,} "
         groups = " and ".join(self.groups)
         lost = f"; {left}rows of a {groups} with no other episode are left out"
-        if self.schema.lags or rows is None or made.num_rows == rows:
+        if self.earlier or rows is None or made.num_rows == rows:
             lost = ""
         return (
             f"instruments by {groups} are means over others' episodes: they are as good as the "

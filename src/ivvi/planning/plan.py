@@ -49,7 +49,7 @@ def plan(  # noqa: PLR0913
     reward: Any,
     actions: Any = None,
     *,
-    horizon: int = 100,
+    horizon: int | None = None,
     discount: float = 1.0,
     method: Planner | str = "auto",
     caution: float = 0.0,
@@ -75,7 +75,8 @@ def plan(  # noqa: PLR0913
         (low, high) of a box, the rows of a finite set, or `ivvi.Actions`. Actions that are
         categories in the log need none: their levels are what may be done.
     horizon, discount
-        Length of an episode and the weight of a later step.
+        Length of an episode, 100 steps by default (one where the model knows only the reward of
+        a decision), and the weight of a later step.
     method
         ``auto`` (the default) plans with every method that fits the problem, runs the plans and
         simple rivals in the model, and keeps the one that earns most (`policy.comparison`);
@@ -120,7 +121,7 @@ def plan(  # noqa: PLR0913
         states=states,
         terminal=terminal,
     )
-    logger.info("planning %d steps with %s in %s", horizon, planner, problem.actions)
+    logger.info("planning %d steps with %s in %s", problem.horizon, planner, problem.actions)
     rule, comparison = _planned(problem, planner, seed, progress, compare=compare)
     doubts = () if comparison is None else comparison.doubts
     for text in (*weakness(dynamics), *doubts):

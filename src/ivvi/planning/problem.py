@@ -30,6 +30,11 @@ MOST_STEPS = 100_000
 """Longest horizon."""
 
 
+def usual_horizon(model: Dynamics) -> int:
+    """Return the steps that are planned unless asked otherwise: one where none follows another."""
+    return 100 if model.update.predicted else 1
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """Maximise E sum_h discount^h r(x_h, a_h, x_h+1) in x' = W phi(x, a) + noise.
@@ -70,13 +75,14 @@ class Problem:
         reward: Any,
         actions: Any,
         *,
-        horizon: int = 100,
+        horizon: int | None = None,
         discount: float = 1.0,
         states: Any = None,
         terminal: Callable[[Array], Array] | None = None,
     ) -> Problem:
         """Check everything a user gives, and warn of models that should not be trusted."""
         model.check_whole()
+        horizon = usual_horizon(model) if horizon is None else horizon
         if not isinstance(horizon, int | np.integer) or horizon < 1:
             raise InputError(f"the horizon is {horizon}; expected a whole number from 1 on")
         if horizon > MOST_STEPS:
@@ -89,7 +95,8 @@ class Problem:
         if model.d_next != len(model.state):
             raise InputError(
                 f"the model predicts {model.d_next} columns from {len(model.state)} states; "
-                "planning needs the next value of every state"
+                "planning needs the next value of every state, or the outcome of one decision as "
+                "its reward (fit with --reward, without --next-state)"
             )
         made = allowed_actions(model, actions)
         given = None if states is None else state_rows(states, model)
