@@ -117,3 +117,28 @@ def test_wild_draws_cover_where_clusters_are_few():
             hits[method] += low <= TRUTH <= high
     assert abs(hits["wild"] / 200 - 0.95) <= 3 * np.sqrt(0.95 * 0.05 / 200), hits
     assert hits["asymptotic"] < hits["wild"]
+
+
+@pytest.mark.parametrize("method", ["bootstrap", "asymptotic", "wild"])
+def test_first_states_are_drawn_with_their_clusters(method):
+    """Wards differ in whom they admit: thirty wards, not 180 patients, tell the first states."""
+    rng = np.random.default_rng(3)
+    wards, each, steps = 30, 6, 8
+    n = wards * each
+    ward = np.repeat(np.arange(wards), each)
+    x, a = np.zeros((n, steps + 1)), np.zeros((n, steps))
+    x[:, 0] = 2 * rng.normal(size=wards)[ward] + 0.5 * rng.normal(size=n)
+    z, e = rng.normal(size=(2, n, steps))
+    for t in range(steps):
+        a[:, t] = z[:, t] + 0.7 * e[:, t] + 0.5 * rng.normal(size=n)
+        x[:, t + 1] = 0.8 * x[:, t] - 0.5 * a[:, t] + e[:, t]
+    rows = {"x0": x[:, :-1], "a0": a, "z0": z, "ward": np.repeat(ward[:, None], steps, axis=1)}
+    rows = {name: part.ravel() for name, part in rows.items()}
+    rows |= {"episode": np.repeat(np.arange(n), steps), "step": np.tile(np.arange(steps), n)}
+    log = ivvi.read_logs(rows, state="x0", action="a0", instrument="z0")
+    fit = ivvi.estimate(log, se=StandardErrors("clustered", "ward"), episodes=True)
+    asked = {"reward": "linear:state=1", "horizon": steps, "against": (), "draws": 200}
+    worth = ivvi.value([0.0], fit, method=method, **asked).value
+    means = x[:, 0].reshape(wards, each).mean(axis=1)
+    carried = 0.8 * (1 - 0.8**steps) / 0.2  # what a first state adds to the later ones, at least
+    assert worth.draws.std() > 0.8 * carried * means.std() / np.sqrt(wards)

@@ -20,14 +20,12 @@ from ivvi.errors import InputError, hint
 from ivvi.estimators import Exact
 from ivvi.estimators.whitening import whiten
 from ivvi.evaluation.source import Source
-from ivvi.evaluation.wild_scores import left_out, wild_draws, wild_weights
+from ivvi.evaluation.wild_scores import left_out, student_variance, wild_draws, wild_weights
 from ivvi.moments import EpisodeMoments, Moments
 from ivvi.planning.behaviour_policy import RAW, BehaviourPolicy, coefficients
 
 METHODS = ("auto", "bootstrap", "wild", "asymptotic")
 FEW_EPISODES = 10
-LEAST_FREEDOM = 4.0
-"""Degrees of freedom below which the spread of counts no longer grows."""
 
 
 class ModelDraws(NamedTuple):
@@ -119,8 +117,8 @@ def bootstrap(
 ) -> tuple[ModelDraws, np.ndarray | None]:
     """Estimate again with episodes counted at random; returns the weights too, (B, E).
 
-    Where the moments are kept by a cluster column its values are counted instead, and no
-    weights of episodes are returned.
+    Where the moments are kept by a cluster column its values are counted instead, and the weights
+    are those of the clusters of the log's first states, (B, s), where these are known.
 
     Where the weights of the model are not those that its sums give again (`gmm`, `sgda`), the
     draws lie around the model's as they lie around those of the closed form.
@@ -140,7 +138,11 @@ def bootstrap(
         action_weights=action_weights,
         instrument_weights=instrument_weights,
     )
-    return models, None if groups.by else weights  # first states are of episodes, not of clusters
+    if not groups.by:
+        return models, weights
+    of_starts = source.start_clusters
+    known = len(of_starts) > 0 and bool(np.isin(of_starts, groups.number).all())
+    return models, weights[:, np.searchsorted(groups.number, of_starts)] if known else None
 
 
 def episode_counts(groups: int, freedom: float, count: int, rng: np.random.Generator) -> np.ndarray:
@@ -151,8 +153,7 @@ def episode_counts(groups: int, freedom: float, count: int, rng: np.random.Gener
     times that of Student's t, so that intervals are as long as the fit's own: counts are
     Poisson around Gamma draws of mean 1.
     """
-    freedom = max(min(freedom, groups - 1), LEAST_FREEDOM)
-    excess = groups / (groups - 1) * freedom / (freedom - 2) - 1
+    excess = student_variance(groups, freedom) - 1
     means = rng.gamma(1 / excess, excess, size=(count, groups))
     drawn: np.ndarray = rng.poisson(means).astype(float)
     return drawn

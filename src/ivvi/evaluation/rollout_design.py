@@ -19,6 +19,7 @@ import numpy as np
 
 from ivvi.errors import InputError
 from ivvi.evaluation.rollout import Episodes
+from ivvi.evaluation.wild_scores import student_variance
 from ivvi.planning import Problem
 
 CHUNK = 100
@@ -103,17 +104,25 @@ class RolloutDesign:
         return Episodes(self.starts[order[numbers % len(order)]], numbers, self.seed)
 
     def shares(
-        self, draws: int, weights: np.ndarray | None, rng: np.random.Generator
+        self,
+        draws: int,
+        weights: np.ndarray | None,
+        rng: np.random.Generator,
+        clusters: np.ndarray | None = None,
     ) -> np.ndarray:
         """Return the weight of each group of episodes in each draw, (B, groups).
 
         Groups are first states, with the weights of their episodes in a bootstrap; where there
-        are few of them, or they were given, just episodes.
+        are few of them, or they were given, just episodes. First states of one of the `clusters`
+        (s,), if given, count together.
         """
         if not self.sampled or len(self.starts) < FEW_STARTS:
             return rng.exponential(size=(draws, GROUPS))
         if weights is None or weights.shape[1] < len(self.starts):
-            return rng.exponential(size=(draws, len(self.starts)))
+            if clusters is None or len(clusters) != len(self.starts):
+                clusters = np.arange(len(self.starts))
+            names, place = np.unique(clusters, return_inverse=True)
+            weights = _counted(draws, len(names), rng)[:, place]
         order = np.random.default_rng(self.seed).permutation(len(self.starts))
         return weights[:, order]
 
@@ -127,3 +136,10 @@ class RolloutDesign:
         moved = (of_draws - of_point[: self.count]).mean(axis=1)
         again = shares @ sums / np.maximum(shares @ counts, 1e-300)
         return float(of_point.mean()), again + moved
+
+
+def _counted(draws: int, groups: int, rng: np.random.Generator) -> np.ndarray:
+    """Return weights of groups, (draws, groups): 1 on average, with Student's variance."""
+    variance = student_variance(groups)
+    weights: np.ndarray = rng.gamma(1 / variance, variance, size=(draws, groups))
+    return weights

@@ -84,12 +84,22 @@ class Source:
 
     @property
     def freedom(self) -> float:
-        """Degrees of freedom of the fit's Student's t, the median over coefficients.
+        """Degrees of freedom of the fit's Student's t, the fewest of an action's effect.
 
         Infinite where the fit's intervals are normal.
         """
         known = None if self.fit is None else self.fit.estimate.W_cov.freedom
-        return np.inf if known is None else float(np.median(known))
+        if self.fit is None or known is None:
+            return np.inf
+        shared = set(self.fit.estimate.design.shared)
+        actions = [j for j in range(known.shape[1]) if j not in shared]
+        return float(np.min(known[:, actions or slice(None)]))
+
+    @property
+    def start_clusters(self) -> np.ndarray:
+        """The cluster of each first state, (s,); empty where episodes are the clusters."""
+        inferred = None if self.fit is None else self.fit.inference
+        return np.empty(0, dtype=np.int64) if inferred is None else inferred.start_clusters
 
     @property
     def wild(self) -> bool:

@@ -45,7 +45,8 @@ class ValueEstimator:
         """The models, and the weights of groups of episodes in each (`RolloutDesign.shares`)."""
         rng = np.random.default_rng([self.seed, self.stage] if self.stage else self.seed)
         models, weights = draw(self.source, self.method, self.draws, rng)
-        return models, self.rollouts.shares(self.draws, weights, rng)
+        clusters = self.source.start_clusters
+        return models, self.rollouts.shares(self.draws, weights, rng, clusters)
 
     def values(self, actors: Mapping[str, Acting], planner: Any = None) -> dict[str, Amount]:
         """Return the value of each; with a `planner`, the first is planned again in each draw."""

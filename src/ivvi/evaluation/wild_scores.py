@@ -23,6 +23,9 @@ from ivvi.weak_iv.wild_bootstrap import WEBB
 MOST_GROUPS = 200
 """Groups, of clusters at random where these are more, that are left out in turn."""
 
+LEAST_FREEDOM = 4.0
+"""Degrees of freedom below which the spread of weights and counts no longer grows."""
+
 
 def left_out(clusters: int, rng: np.random.Generator) -> np.ndarray:
     """Return how often each cluster counts without each of the groups, (groups, clusters)."""
@@ -52,3 +55,10 @@ def wild_draws(whole: np.ndarray, without: np.ndarray, weights: np.ndarray) -> n
     influence = np.sqrt((groups - 1) / groups) * (without.mean(axis=0) - without)
     drawn: np.ndarray = whole + np.tensordot(weights, influence, axes=1)
     return drawn
+
+
+def student_variance(groups: int, freedom: float = np.inf) -> float:
+    """Return the variance of Student's t times G / (G - 1), of at most G - 1 degrees of freedom."""
+    groups = max(groups, 2)
+    freedom = max(min(freedom, groups - 1), LEAST_FREEDOM)
+    return groups / (groups - 1) * freedom / (freedom - 2)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from ivvi.diagnostics import Diagnostics
 from ivvi.diagnostics.reduced_form import ReducedForm
 from ivvi.diagnostics.text import diagnostics_table
@@ -57,6 +59,9 @@ class Inference:
         Bootstrapped tests of the actions' effects, by output and feature, if asked for.
     reduced_form
         The outputs regressed on the instruments.
+    start_clusters
+        Number of the cluster of each first state of the sample, (s,), where rows are clustered by
+        one column that is not the episode; else empty.
     """
 
     moments: Moments | None
@@ -68,6 +73,7 @@ class Inference:
     actions: tuple[ActionStrength, ...] = ()
     wild: dict[tuple[str, str], WildTest] = field(default_factory=dict)
     reduced_form: ReducedForm | None = None
+    start_clusters: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def tables(self, estimate: Estimate, n_outputs: int) -> list[str]:
         """Coefficients of the first `n_outputs` outputs and diagnostics as text."""

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.diagnostics import Diagnostics, diagnose, strength
 from ivvi.diagnostics.fitted_range import leaves_range
@@ -38,7 +40,7 @@ from ivvi.fitting.partialling import features_of, without_controls
 from ivvi.fitting.second_pass import second_pass
 from ivvi.fitting.summary import half_widths
 from ivvi.logs import Batch, Counts, Log, Roles, Sample
-from ivvi.logs.sample import spread_episodes
+from ivvi.logs.sample import MOST, first_rows, spread_episodes
 from ivvi.logs.schema import Columns
 from ivvi.moments import Moments, compute_moments
 from ivvi.moments.restrict import restrict
@@ -242,6 +244,7 @@ class Recipe:
                 *(moments, sure["baseline"], diagnostics, scored, errors, robust, by_action),
                 wild,
                 reduced_form(judged, errors, scored.get("reduced_form")),
+                _start_clusters(log, head, errors),
             ),
             counts=counts,
             roles=shard.roles,
@@ -434,6 +437,15 @@ def _notes(
     if log is None or head is None:
         return ()
     return log.notes + notes_on(head, roles, estimate, moments)
+
+
+def _start_clusters(log: Log | None, head: Batch | None, errors: Resolved) -> np.ndarray:
+    """Return the clusters of the sample's first states, (s,), where they are not the episodes."""
+    columns = errors.clusters
+    if log is None or head is None or len(columns) != 1 or columns[0] not in log.roles.cluster:
+        return np.empty(0, dtype=np.int64)
+    codes = head.clusters[log.roles.cluster.index(columns[0])]
+    return np.asarray(codes[first_rows(head)[:MOST]])
 
 
 def _without_episodes(fit: Fit) -> Fit:

@@ -43,7 +43,7 @@ class Sample:
     def of(cls, head: Batch, most: int = MOST) -> Sample:
         """Take rows from the first transitions of a log."""
         x, a, z, y = (_thinned(part, most) for part in (head.x, head.a, head.z, head.y))
-        return cls(x, a, z, y, head.x[_firsts(head)[:most]], _is_global(head))
+        return cls(x, a, z, y, head.x[first_rows(head)[:most]], _is_global(head))
 
     def pooled(self, other: Sample, sizes: tuple[int, int], episodes: tuple[int, int]) -> Sample:
         """Return rows of two logs, each with the share that it has of the rows of both.
@@ -109,7 +109,7 @@ def _thinned(rows: Floats, most: int = MOST) -> Floats:
     return np.ascontiguousarray(rows[:: max(1, -(-len(rows) // most))])
 
 
-def _firsts(head: Batch) -> np.ndarray:
+def first_rows(head: Batch) -> np.ndarray:
     """Return the position of the first step of each episode."""
     if head.episode is None:
         return np.arange(len(head))
