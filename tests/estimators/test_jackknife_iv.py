@@ -184,6 +184,45 @@ def test_what_a_jackknife_cannot_do_is_refused():
         ivvi.estimate(open_log(alone), method="ujive", se="robust")
 
 
+def test_ijive_of_absorbed_effects_is_that_of_dummies_and_others_are_refused():
+    rows, g = make_rows(600, 15), np.random.default_rng(1).integers(40, size=600)
+    rows |= {"g": g, "y": rows["y"] + np.sin(g), "a": rows["a"] + np.cos(g)}
+    absorbed = ivvi.estimate(open_log(rows), absorb="g", method="ijive", se="robust")
+    with_dummies = rows | {f"d{k}": (g == k) * 1.0 for k in range(1, 40)}
+    expected = ivvi.estimate(open_log(with_dummies, state="x,d*"), method="ijive", se="robust")
+    at = expected.estimate.design.phi_names.index("a")
+    assert absorbed.W[0, 2] == pytest.approx(expected.W[0, at], rel=1e-9)
+    assert absorbed.se[0, 2] == pytest.approx(expected.se[0, at], rel=0.01)
+    for kind in ("ujive", "jive1"):
+        with pytest.raises(InputError, match="use ijive"):
+            ivvi.estimate(open_log(rows), absorb="g", method=kind, se="robust")
+
+
+def test_the_verdict_recommends_a_jackknife_where_many_weak_instruments_are_strong_together():
+    rng = np.random.default_rng(4)
+    n, q = 800, 16
+    z, u = rng.normal(size=(n, q)), rng.normal(size=n)
+
+    def diagnosed(strength, count=q, **options):
+        a = z[:, :count] @ np.full(count, np.sqrt(strength / n)) + u + rng.normal(size=n)
+        rows = {"a": a, "y": -0.5 * a + u, **{f"z{k}": z[:, k] for k in range(count)}}
+        rows |= {"firm": np.arange(n) // 10}
+        return ivvi.estimate(open_log(rows, state=()), **{"se": "unadjusted"} | options)
+
+    spread = diagnosed(6)
+    assert spread.diagnostics.verdict.method == "ujive"
+    assert spread.to_json()["diagnostics"]["recommended_method"] == "ujive"
+    assert "--method ujive" in dict(spread.brief.items)["Next"]
+    assert "estimator         ujive" in spread.summary()
+    taken = diagnosed(6, method="ujive", se="robust")
+    assert "--method ujive" not in dict(taken.brief.items)["Next"]
+    assert diagnosed(0.1).diagnostics.verdict.method == ""  # weak together
+    assert diagnosed(200).diagnostics.verdict.method == ""  # strong one by one
+    assert diagnosed(6, 4).diagnostics.verdict.method == ""  # few
+    by_firm = diagnosed(6, se=ivvi.StandardErrors("clustered", "firm"))
+    assert by_firm.diagnostics.verdict.method == ""  # rows that depend on each other
+
+
 # Bekker's standard errors for LIML and Fuller
 
 

@@ -238,6 +238,8 @@ class Recipe:
         robust = beside_wald(self.method, moments, sure["estimate"], diagnostics, scored)
         wild = self._wild(moments, sure["estimate"])
         verdict = settled(diagnostics.verdict, robust, bootstrapped=bool(wild))
+        if errors.kind not in ("robust", "unadjusted"):
+            verdict = replace(verdict, method="")  # a jackknife takes rows for independent
         diagnostics = replace(diagnostics, verdict=verdict)
         design, roles = judged.design, shard.roles
         features_of_actions = holding(design.phi, len(roles.state), len(roles.action), head)
