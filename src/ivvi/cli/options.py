@@ -236,8 +236,11 @@ class ErrorOptions:
     se: Annotated[
         str,
         typer.Option(
-            help="Standard errors: auto, unadjusted, robust, clustered, cr2, wild or hac.",
-            autocompletion=words("auto", "unadjusted", "robust", "clustered", "cr2", "wild", "hac"),
+            help="Standard errors: auto, unadjusted, robust, clustered, cr2, wild, hac or bekker "
+            "(liml with many instruments).",
+            autocompletion=words(
+                *("auto", "unadjusted", "robust", "clustered", "cr2", "wild", "hac", "bekker")
+            ),
         ),
     ] = "auto"
     cluster: Annotated[

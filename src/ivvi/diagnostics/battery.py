@@ -68,7 +68,8 @@ def diagnose(
     return Diagnostics(
         strength=panel.strength,
         verdict=judge(
-            panel.strength, effective, name, f, m, q, panel.reasons.get("cragg_donald", "")
+            *(panel.strength, effective, name, f, m, q, panel.reasons.get("cragg_donald", "")),
+            jackknife="ijive" if moments.absorbed else "ujive",
         ),
         first_stage=stages,
         cragg_donald=donald,

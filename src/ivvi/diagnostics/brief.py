@@ -34,6 +34,8 @@ def diagnose_brief(d: Diagnostics) -> Brief:
     next_step = NEXT.get(d.verdict.word, "`ivvi fit` estimates the effects.")
     if (d.verdict.word, d.verdict.recommended) == ("doubtful", "none"):
         next_step = NO_INTERVAL
+    if d.verdict.method:
+        next_step = many_sentence(d.verdict.method)
     if (refuted := _refuted(d)) is not None and d.verdict.word in ("strong", "doubtful"):
         next_step = (
             f"The instruments contradict each other ({_p(refuted)}): at least one is invalid. "
@@ -45,6 +47,15 @@ def diagnose_brief(d: Diagnostics) -> Brief:
             ("Confounding", confounding_sentence(d)),
             ("Next", next_step),
         )
+    )
+
+
+def many_sentence(method: str) -> str:
+    """Say which estimator to take where the first stage is spread over many instruments."""
+    return (
+        f"The first stage is spread over many instruments: `ivvi fit --method {method} --se "
+        "robust` is not biased by their number (nor is `--method liml --se bekker`, where all "
+        "errors have one variance)."
     )
 
 

@@ -37,6 +37,9 @@ def diagnostics_table(diagnostics: Diagnostics) -> str:
     return "\n".join(lines)
 
 
+SPREAD = "many instruments, each of them weak, are strong enough together for a jackknife"
+
+
 def panel_table(diagnostics: Diagnostics) -> str:
     """Return every diagnostic, each with its null, distribution, p-value and a verdict."""
     d = diagnostics
@@ -62,6 +65,7 @@ def _strength(d: Diagnostics) -> list[str]:
         f"verdict           {(d.verdict.word or 'none').upper()}",
         f"  rule            {d.verdict.rule}",
         *([f"recommended       {RECOMMENDED[d.verdict.recommended]}"] if d.verdict.word else []),
+        *([f"estimator         {d.verdict.method}: {SPREAD}"] if d.verdict.method else []),
         f"strength mu_iv    {s.mu_iv:<12.4g} smallest eigenvalue of A' B^-1 A",
         f"mu_B              {s.mu_b:<12.4g} smallest eigenvalue of B",
         f"weakest direction {s.weakest}",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ivvi.diagnostics.rank_tests import BIASES, EffectiveF
@@ -11,6 +12,9 @@ from ivvi.diagnostics.strength import Strength
 
 STRONG_F, WEAK_F = 10.0, 5.0
 """Staiger and Stock's rule of thumb, and half of it, where no critical value is tabulated."""
+MANY, ENOUGH_FOR_JACKKNIFE = 10, 4.14
+"""Instruments from which on their number biases two stages, and Mikusheva and Sun's (2022) critical
+value of the jackknifed first stage: from there on a jackknife's intervals hold."""
 MEANING = {
     "strong": "the instruments are strong: estimates and Wald's intervals can be trusted",
     "doubtful": "the instruments are doubtful: report the robust intervals in place of Wald's",
@@ -30,12 +34,14 @@ class Verdict:
     endogenous, or an action is an exact function of the instruments. `recommended` is the
     interval of an action's effect to report, ``wald``, ``wild`` (in its place where the wild
     bootstrap was asked for), ``robust`` or, where Wald's is not to be trusted and there is no
-    other, ``none``.
+    other, ``none``. `method` is the estimator to prefer where the first stage is spread over many
+    instruments, each of them weak: ``ujive``, or ``ijive`` after effects were absorbed.
     """
 
     word: str
     rule: str
     recommended: str = "wald"
+    method: str = ""
 
     @property
     def sentence(self) -> str:
@@ -51,6 +57,7 @@ class Verdict:
             "verdict": self.word or None,
             "rule": self.rule,
             "recommended": self.recommended if self.word else None,
+            "recommended_method": self.method or None,
         }
 
 
@@ -62,23 +69,38 @@ def judge(
     endogenous: int,
     instruments: int,
     missing: str = "",
+    jackknife: str = "ujive",
 ) -> Verdict:
     """Judge by the best statistic that there is; `missing` says why there is none.
 
     One endogenous feature: the effective F, against its critical values for a bias of 10%
     (strong) and 30% (doubtful) of the worst case. Several: the rank test's F (`name` says
     which), against Stock and Yogo's for a bias of 10% and 30% of least squares', for a size
-    of 10% and 25% where no bias is tabulated, else against 10 and 5.
+    of 10% and 25% where no bias is tabulated, else against 10 and 5. Where the first stage is
+    spread over many instruments, a `jackknife` is recommended.
     """
     if not strength.identified:
         return Verdict("not identified", f"the rank of A is {strength.rank} of {strength.d_phi}")
     if effective is not None:
         at = dict(zip(BIASES, effective.critical, strict=True))
         source = "Montiel Olea and Pflueger's critical values for a bias of 10% and 30%"
-        return _compare("the effective F", effective.value, at[0.10], at[0.30], source)
+        found = _compare("the effective F", effective.value, at[0.10], at[0.30], source)
+        if found.word == "strong" or not spread_over_many(effective, instruments):
+            return found
+        return replace(found, method=jackknife)
     if f is None:
         return Verdict("", missing)
     return _compare(name, f, *thresholds(endogenous, instruments))
+
+
+def spread_over_many(effective: EffectiveF, instruments: int) -> bool:
+    """Tell whether many instruments are weak one by one and strong enough together.
+
+    (F - 1) (K / 2)^1/2 is about the jackknifed first stage of Mikusheva and Sun (2022): the sum of
+    squared first-stage coefficients, less what noise adds, in standard errors.
+    """
+    together = (effective.value - 1) * math.sqrt(effective.dimension / 2)
+    return instruments >= MANY and together > ENOUGH_FOR_JACKKNIFE
 
 
 def thresholds(endogenous: int, instruments: int) -> tuple[float, float, str]:

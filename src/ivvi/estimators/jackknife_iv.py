@@ -61,6 +61,11 @@ class JackknifeIV:
         """Estimate W with a few more passes over the rows of the log."""
         if log is None:
             raise InputError(f"{self.kind} leaves out single rows and needs a log, not its sums")
+        if moments.absorbed is not None and self.kind != "ijive":
+            raise InputError(
+                f"{self.kind} leaves a row out of the absorbed effects too, which are taken out "
+                "before: use ijive, whose estimate is that of dummies, or give dummies as states"
+            )
         if set(exogenous(moments)) != set(moments.design.shared):
             raise InputError(f"{self.kind} needs features that psi has too, or that it lacks")
         kept, moments = _without_alone(moments, log)

@@ -57,7 +57,11 @@ class LIML:
         self, moments: Moments, log: Log | None = None, checkpoint: Checkpoint | None = None
     ) -> Estimate:
         """Estimate W from moments."""
-        return _solve(moments, liml_k(moments), self.name)
+        return _solve(moments, self.ks(moments), self.name)
+
+    def ks(self, moments: Moments) -> Floats:
+        """Return its k for each output, (d_y,)."""
+        return liml_k(moments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +83,13 @@ class Fuller:
         self, moments: Moments, log: Log | None = None, checkpoint: Checkpoint | None = None
     ) -> Estimate:
         """Estimate W from moments."""
+        return _solve(moments, self.ks(moments), self.name)
+
+    def ks(self, moments: Moments) -> Floats:
+        """Return its k for each output, (d_y,)."""
         freedom = moments.n - whiten(moments).rank - moments.lost()
-        return _solve(moments, liml_k(moments) - self.c / freedom, self.name)
+        ks: Floats = liml_k(moments) - self.c / freedom
+        return ks
 
 
 def liml_k(moments: Moments) -> Floats:

@@ -71,13 +71,15 @@ def _check_margins(formula: Formula, own: tuple[Term, ...], roles: Roles) -> Non
 
     Indicators leave the first level out, so that ``C(ward):age`` alone would force the slope of
     that ward to 0; formulaic then takes all levels, which spans the same as ``age + C(ward):age``.
+    Effects that are absorbed need no term of their own.
     """
     coded = {c.column for c in roles.categories if not c.boolean}
     terms = {*formula.exogenous, *own, *([()] if formula.constant else [])}
     for term in (*formula.exogenous, *own):
         for factor in term:
             rest = tuple(f for f in term if f != factor)
-            if factor.column in coded and rest not in terms:
+            absorbed = len(rest) == 1 and rest[0].column in formula.absorbed
+            if factor.column in coded and rest not in terms and not absorbed:
                 raise InputError(
                     f"the formula has {term_text(term)} without {term_text(rest)}, so that the "
                     f"reference level of {factor.column} would have none; expected "

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ivvi._io.brief import Brief
-from ivvi.diagnostics.brief import diagnose_brief, instrument_sentence
+from ivvi.diagnostics.brief import diagnose_brief, instrument_sentence, many_sentence
+from ivvi.estimators.jackknife_iv import KINDS
 from ivvi.fitting.effect import varying_sentence
 from ivvi.fitting.summary import half_widths
 from ivvi.weak_iv.confidence_sets import piece
@@ -47,8 +48,13 @@ def fit_brief(fit: Fit) -> Brief:
             )
         )
     trusted = fit.diagnostics.verdict.word in ("strong", "doubtful", "")
+    method = fit.diagnostics.verdict.method
+    if fit.method in KINDS or (fit.method == "liml" and fit.estimate.W_cov.bekker):
+        trusted, method = trusted or bool(method), ""
     plan = PLAN if fit.partialled is None else REPORT
     next_step = plan if trusted else dict(diagnose_brief(fit.diagnostics).items)["Next"]
+    if method:
+        next_step = many_sentence(method)
     return Brief(
         (
             ("Instrument", instrument_sentence(fit.diagnostics.verdict)),

@@ -154,7 +154,8 @@ def _wanted(se: StandardErrors | str, cluster: str | tuple[str, ...]) -> Standar
         return StandardErrors(se, cluster)
     if cluster and tuple(se.columns) != StandardErrors(cluster=cluster).columns:
         raise InputError("the clusters are given twice, in se and in cluster; one is expected")
-    return replace(se, kind="clustered") if se.kind in ("cr2", "wild") else se
+    alike = {"cr2": "clustered", "wild": "clustered", "bekker": "unadjusted"}
+    return replace(se, kind=alike.get(se.kind, se.kind))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,14 @@ from ivvi.diagnostics.reduced_form import reduced_form
 from ivvi.diagnostics.timing import explained_in_own_row
 from ivvi.errors import IdentificationError, InputError
 from ivvi.estimators import GMM, Estimate, Exact, LeastSquares, Method, StandardErrors
+from ivvi.estimators.covariance.bekker import with_bekker
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.covariance.step_dependence import step_dependence
 from ivvi.estimators.covariance.with_errors import counted, with_errors
 from ivvi.estimators.deterministic_outputs import without_rounding
 from ivvi.estimators.jackknife_iv import KINDS, JackknifeIV
+from ivvi.estimators.kclass import LIML, Fuller
 from ivvi.estimators.registry import method_for_moments, settings_of
 from ivvi.estimators.sgda.sgda import SGDA
 from ivvi.estimators.smooth import Smooth
@@ -214,6 +216,12 @@ class Recipe:
                     "(--by-episode, --keep-episodes); these are the sums of all"
                 )
             method = replace(method, weight=errors)  # weigh by the variance they assume
+        if self.errors.kind == "bekker" and not isinstance(method, LIML | Fuller):
+            raise InputError(
+                f"bekker standard errors are for the methods liml and fuller:1; the method is "
+                f"{method.name} (ujive, ijive and jive1 have errors for many instruments by "
+                "themselves)"
+            )
         found = {
             "estimate": method.solve(moments, log, self.checkpoint),
             "baseline": LeastSquares().solve(moments),
@@ -227,12 +235,16 @@ class Recipe:
             name: without_rounding(with_errors(e, errors, scored.get(name), moments), moments)
             for name, e in found.items()
         }
+        if self.errors.kind == "bekker" and isinstance(method, LIML | Fuller):
+            sure["estimate"] = with_bekker(sure["estimate"], moments, method.ks(moments))
         errors = counted(errors, sure["estimate"])
         head = None if log is None else log.head(episodes=True)
         diagnostics = diagnose(judged, scored)
         robust = beside_wald(self.method, moments, sure["estimate"], diagnostics, scored)
         wild = self._wild(moments, sure["estimate"])
         verdict = settled(diagnostics.verdict, robust, bootstrapped=bool(wild))
+        if errors.kind not in ("robust", "unadjusted"):
+            verdict = replace(verdict, method="")  # a jackknife takes rows for independent
         diagnostics = replace(diagnostics, verdict=verdict)
         design, roles = judged.design, shard.roles
         features_of_actions = holding(design.phi, len(roles.state), len(roles.action), head)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ivvi.diagnostics.brief import many_sentence
 from ivvi.reporting import fit_pictures as pictures
 from ivvi.reporting.cells import Cell, p_value, sentence
 from ivvi.reporting.fit_view import FitView
@@ -34,6 +35,8 @@ def instrument_section(fit: FitView) -> Section:
         parts.append(Verdict(word.capitalize(), sentence(d["rule"]), TONES[word]))
         if advice := ADVICE.get(d.get("recommended")):
             parts.append(Text((advice,)))
+        if method := d.get("recommended_method"):
+            parts.append(Text((many_sentence(method),)))
     elif "rule" in d:
         parts.append(Text((sentence(d["rule"]),)))
     parts += [Verdict("Note", sentence(text), "doubtful") for text in fit.facts["warnings"]]

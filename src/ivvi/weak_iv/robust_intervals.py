@@ -319,7 +319,9 @@ def settled(verdict: Verdict, robust: RobustIntervals, *, bootstrapped: bool = F
         why = _first(robust)
         rule = f"{verdict.rule}; no robust interval to compare with: {why}" if why else verdict.rule
         word = "doubtful" if verdict.word == "strong" and robust.too_weak else verdict.word
-        return Verdict(word, rule, usual if word == "strong" else "none")
+        return replace(
+            verdict, word=word, rule=rule, recommended=usual if word == "strong" else "none"
+        )
     methods = " and ".join(sorted({one.method for one in robust.found.values()}))
     apart = sum(not one.agrees for one in robust.found.values())
     sentence = f"{methods} intervals agree with Wald's"
@@ -332,7 +334,8 @@ def settled(verdict: Verdict, robust: RobustIntervals, *, bootstrapped: bool = F
         word = "doubtful" if verdict.word == "strong" else "weak"
     if word != "strong" and robust.reasons:
         sentence = f"{sentence}; {len(robust.reasons)} effects have none: {_first(robust)}"
-    return Verdict(word, f"{verdict.rule}; {sentence}", usual if word == "strong" else "robust")
+    recommended = usual if word == "strong" else "robust"
+    return replace(verdict, word=word, rule=f"{verdict.rule}; {sentence}", recommended=recommended)
 
 
 def _first(robust: RobustIntervals) -> str:

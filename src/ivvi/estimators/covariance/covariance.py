@@ -49,6 +49,8 @@ class Covariance:
         corrected for small samples.
     cr2
         Whether each cluster is corrected for its leverage.
+    bekker
+        Whether it allows for many instruments, as Bekker's does.
     """
 
     kind: str
@@ -60,6 +62,7 @@ class Covariance:
     effective: Floats | None = None
     freedom: Floats | None = None
     cr2: bool = False
+    bekker: bool = False
 
     def __repr__(self) -> str:
         return f"Covariance({self})"
@@ -109,6 +112,7 @@ class Covariance:
             "debiased": self.debiased,
             "bandwidth": self.bandwidth,
             "cr2": self.cr2,
+            "bekker": self.bekker,
             "effective_clusters": None if self.effective is None else self.effective.tolist(),
             "freedom": None if self.freedom is None else self.freedom.tolist(),
         }
@@ -125,6 +129,7 @@ class Covariance:
             words += f", effectively {float(np.min(self.effective)):.1f} or more"
         if self.cr2:
             return words + ", CR2"
+        words += ", Bekker's for many instruments" if self.bekker else ""
         return words + (", small-sample corrected" if self.debiased else "")
 
 

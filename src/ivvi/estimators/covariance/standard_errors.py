@@ -13,7 +13,7 @@ from ivvi.errors import DataError, InputError
 from ivvi.estimators.covariance.step_dependence import FEWEST_STEPS, StepDependence
 from ivvi.logs import Counts, Log
 
-KINDS = ("auto", "unadjusted", "robust", "clustered", "hac", "cr2", "wild")
+KINDS = ("auto", "unadjusted", "robust", "clustered", "hac", "cr2", "wild", "bekker")
 BY_CLUSTER = ("auto", "clustered", "cr2", "wild")
 """Kinds that cluster columns go with."""
 KERNELS = ("bartlett", "parzen")
@@ -43,6 +43,7 @@ class StandardErrors:
         ``cr2``: the same for one column with Bell and McCaffrey's correction of each cluster
         and their degrees of freedom. ``wild``: clustered, with tests and intervals by the
         wild restricted efficient bootstrap. ``hac``: dependence that fades along an episode.
+        ``bekker``: independent rows of one variance and many instruments, for LIML and Fuller.
         ``auto``: clustered by episode for logs with more than one step an episode, and by
         step too where episodes share the instrument of a step; robust for others; where the
         episodes are very few, HAC along them.
@@ -177,7 +178,7 @@ class StandardErrors:
             return Resolved(self, "clustered", (by,))
         if len(self.columns) == 2 and set(self.columns) <= {by, *others}:
             return Resolved(self, "clustered", self.columns)
-        if clustered or self.kind not in ("auto", "unadjusted"):
+        if clustered or self.kind not in ("auto", "unadjusted", "bekker"):
             kind, kept = (
                 (self.kind, "") if not clustered else ("clustered", ", not kept by cluster")
             )
@@ -195,7 +196,7 @@ class StandardErrors:
         `alike` is how much episodes share at a step, where a pass has measured it.
         """
         n, episodes = counts.transitions, counts.episodes
-        kind, note = self.kind, ""
+        kind, note = "unadjusted" if self.kind == "bekker" else self.kind, ""
         if kind == "auto":
             kind = "clustered" if self.columns or n > episodes else "robust"
             if kind == "clustered" and not self.columns and episodes <= min(d_phi, FEW_EPISODES):
