@@ -187,7 +187,7 @@ def test_learners_and_settings_that_cannot_be_used_are_refused():
         "no controls": {"learner": "lasso"},
         "unknown learner 'lass'": {"controls": "c*", "learner": "lass"},
         "linear features": {"controls": "c*", "phi": "poly2"},
-        "no differences": {"controls": "c*", "absorb": "c1"},
+        "absorbed effects": {"controls": "c*", "absorb": "c1"},
         "expected 2 or more": {"controls": "c*", "folds": 1},
         "60 rows cannot make 61 folds": {"controls": "c*", "folds": 61},
         "controls column 'age'": {"controls": "age"},
