@@ -6,6 +6,9 @@ from scipy.stats import norm
 
 import ivvi
 from ivvi import ValueIteration, plan
+from ivvi.planning.problem import Problem
+from ivvi.planning.value_iteration.grid import Grid
+from ivvi.planning.value_iteration.quadrature import Noise, uses_next_state, uses_step
 from value_problems import SIMULATED, next_reward
 
 
@@ -133,3 +136,31 @@ def test_rollouts_earn_the_optimal_return(simulator_model, simulator):
     returns = simulator("nonlinear", 1).rollout(policy, episodes=4000, seed=3).returns
     error = returns.std() / np.sqrt(len(returns))
     assert abs(returns.mean() - policy.rule.value([[0.0]])[0]) < 3 * error < 0.15
+
+
+@pytest.mark.parametrize(
+    ("reward", "looked_at"),
+    [
+        (lambda x, a, x_next, step: -(x[:, 0] ** 2) - a[:, 0], (False, False)),
+        (lambda x, a, x_next, step: -(x_next[:, 0] ** 2), (True, False)),
+        (lambda x, a, x_next, step: -(x[:, 0] ** 2) * (step % 7), (False, True)),
+        (lambda x, a: -(x[:, 0] ** 2), (False, False)),
+    ],
+)
+def test_a_reward_is_averaged_over_next_states_only_where_it_looks_at_them(
+    simulator_model, reward, looked_at
+):
+    problem = Problem.of(simulator_model, reward, (-1, 1), horizon=5)
+    assert (uses_next_state(problem), uses_step(problem)) == looked_at
+
+
+@pytest.mark.parametrize("d", [1, 2])
+def test_noise_is_averaged_at_every_point_of_a_grid(d):
+    """The map of the whole lattice is that of its points, one by one."""
+    grid = Grid(-np.ones(d), np.array([1.0, 2.0])[:d], 21)
+    noise = Noise.of(np.array([[0.004, 0.001], [0.001, 0.008]])[:d, :d], nodes=7)
+    V = np.random.default_rng(0).normal(size=(grid.points + 2) ** d)
+    at_once = grid.smoothing(grid.lattice(), noise, None) @ V
+    around = (grid.lattice()[:, None] + noise.offsets).reshape(-1, d)
+    one_by_one = np.asarray(grid(V, around)).reshape(len(at_once), -1) @ noise.weights
+    assert at_once == pytest.approx(one_by_one, abs=1e-5)

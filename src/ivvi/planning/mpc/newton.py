@@ -104,6 +104,13 @@ def maximise(
     return solution, value(solution)
 
 
+def _solve(system: Array, right: Array) -> Array:
+    """Solve systems (n, D, D) for right-hand sides (n, D)."""
+    if right.shape[1] == 1:  # LAPACK takes longer for each system than all divisions together
+        return right / system[..., 0]
+    return jnp.linalg.solve(system, right[..., None])[..., 0]
+
+
 def _step(cost: _Cost, carry: Any) -> Any:
     """Take one damped step of every row: (steps, u, cost of u, damping, whether all rest)."""
     i, u, f, damping, _ = carry
@@ -113,7 +120,7 @@ def _step(cost: _Cost, carry: Any) -> Any:
     size = jnp.max(jnp.abs(H), axis=(1, 2)) + 1e-12
     diagonal = 1 - free + free * (damping * size)[:, None]
     system = H * free[:, :, None] * free[:, None, :] + jax.vmap(jnp.diag)(diagonal)
-    move = -jnp.linalg.solve(system, (free * g)[..., None])[..., 0]
+    move = -_solve(system, free * g)
     move = jnp.where(jnp.sum(move * g, axis=1, keepdims=True) < 0, move, -g / size[:, None])
     new = jnp.clip(u + move, 0.0, 1.0)
     new_cost = cost(new)

@@ -39,11 +39,8 @@ def best_action(
     point of the best choices. `width` numbers are held for every value of q; Newton's method
     takes at most `steps`. Returns actions (n, d_a) and values (n,).
     """
-    searched = is_searched(actions)
-    tried = len(_moves(actions.levels)) if searched else actions.count
-    net = len(_net(len(actions.low)))
-    size = max(1, min(len(x), AT_ONCE // max(width, tried * net)))
-    find = _best_of_product if searched else _best_of_list
+    size = max(1, min(len(x), AT_ONCE // max(width, action_count(actions))))
+    find = _best_of_product if is_searched(actions) else _best_of_list
     if size == len(x):
         return find(q, x, actions, width, steps)
     count = -(-len(x) // size)
@@ -51,6 +48,12 @@ def best_action(
     parts = padded.reshape(count, size, x.shape[1])
     a, value = jax.lax.map(lambda part: find(q, part, actions, width, steps), parts)
     return a.reshape(-1, actions.dim)[: len(x)], value.reshape(-1)[: len(x)]
+
+
+def action_count(actions: Actions) -> int:
+    """How many actions are tried at once for a state."""
+    tried = len(_moves(actions.levels)) if is_searched(actions) else actions.count
+    return int(tried * len(_net(len(actions.low))))
 
 
 def is_searched(actions: Actions) -> bool:

@@ -14,10 +14,13 @@ import numpy as np
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
+from ivvi.planning.value_iteration.best_action import action_count
 from ivvi.planning.value_iteration.quadrature import Noise
 
-POINTS = {1: 401, 2: 61}
-"""Default points on each axis."""
+POINTS, FINEST = {1: 401, 2: 61}, {1: 401, 2: 141}
+"""Default points on each axis, and the most, taken where all of planning tries no more than
+`MOST_TRIED` actions."""
+MOST_TRIED = 35_000_000
 DEVIATIONS = 5.0
 """How many standard deviations of noise around the reachable means the grid covers."""
 MOST_POINTS = 20_000
@@ -55,7 +58,7 @@ class Grid:
                 f"a grid of {d} dimensions was asked for; a grid has at most 2: use "
                 "value='fitted', or the planner mpc"
             )
-        points = points or POINTS[d]
+        points = points or usual_points(problem)
         if points < 4:
             raise InputError(f"a grid of {points} points on each axis; expected at least 4")
         if points**d > MOST_POINTS:
@@ -94,18 +97,34 @@ class Grid:
 
     def __call__(self, c: Array, m: Array) -> Array:
         """Evaluate the spline with coefficients c (p,) at m (n, d_x); returns (n,)."""
-        columns, weights = self._basis(m, jnp)
-        return jnp.sum(jnp.asarray(c)[columns] * weights, axis=-1)
+        first, values = self._axis_basis(m, jnp)
+        c, row = jnp.asarray(c), self.points + 2
+        # sums over the 4^d_x splines written out: XLA is several times faster than with an axis
+        if m.shape[-1] == 1:
+            return sum(c[first[..., 0] + i] * values[i][..., 0] for i in range(4))
+        corner = first[..., 0] * row + first[..., 1]
+        lines = (
+            sum(c[corner + (i * row + j)] * values[j][..., 1] for j in range(4)) for i in range(4)
+        )
+        return sum(line * values[i][..., 0] for i, line in enumerate(lines))
 
-    def _basis(self, m: Array, xp: Any) -> tuple[Array, Array]:
-        """Return the numbers and values of the 4^d_x splines that are not zero at m."""
+    def _axis_basis(self, m: Array, xp: Any) -> tuple[Array, list[Array]]:
+        """Return the first spline of each axis that is not zero at m, and four values, from it on.
+
+        All have the shape of m, (..., d_x).
+        """
         unit = (m - self.low) / (self.high - self.low) * (self.points - 1)
         unit = xp.clip(unit, 0.0, self.points - 1.0)
         first = xp.clip(xp.floor(unit), 0, self.points - 2)
         t = unit - first
         cubes = [(1 - t) ** 3, 3 * t**3 - 6 * t**2 + 4, -3 * t**3 + 3 * t**2 + 3 * t + 1, t**3]
-        values = xp.stack(cubes, axis=-1) / 6
-        numbers = first.astype(int)[..., None] + np.arange(4)
+        return first.astype(int), [cube / 6 for cube in cubes]
+
+    def _basis(self, m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the numbers and values of the 4^d_x splines that are not zero at m."""
+        first, cubes = self._axis_basis(m, np)
+        values = np.stack(cubes, axis=-1)
+        numbers = first[..., None] + np.arange(4)
         columns, weights = numbers[..., 0, :], values[..., 0, :]
         if m.shape[-1] == 2:
             columns = columns[..., :, None] * (self.points + 2) + numbers[..., 1, None, :]
@@ -130,15 +149,45 @@ class Grid:
         return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(self.low))
 
     def smoothing(self, points: np.ndarray, noise: Noise, terminal: Any) -> Any:
-        """Return the sparse map (n, p) from coefficients of V to E V(point + e) while alive."""
+        """Return the sparse map (n, p) from coefficients of V to E V(point + e) while alive.
+
+        The points are those of the lattice. Where all noise stays inside the grid and nothing
+        ends, the rows of the map are the same but for their place, and one is computed.
+        """
         from scipy.sparse import csr_array, vstack
 
-        rows = []
+        farthest = np.abs(noise.offsets).max(axis=0)
+        inside = ((points - farthest >= self.low) & (points + farthest <= self.high)).all(axis=1)
+        if terminal is not None or not inside.any():
+            return self._smoothing_rows(points, noise, terminal)
+        at = np.flatnonzero(inside)
+        first = self._smoothing_rows(points[at[:1]], noise, None)
+        places = self._places(at)
+        columns = first.indices + (places - places[0])[:, None]
+        ends = np.arange(len(at) + 1) * len(first.data)
+        data = np.tile(first.data, len(at))
+        shape = (len(at), first.shape[1])
+        middle = csr_array((data, columns.ravel(), ends), shape=shape)
+        edge = np.flatnonzero(~inside)
+        rows = vstack([middle, self._smoothing_rows(points[edge], noise, None)], format="csr")
+        return rows[np.argsort(np.concatenate([at, edge]))]
+
+    def _places(self, rows: np.ndarray) -> np.ndarray:
+        """Number of the first spline at points of the lattice, by their rows, (n,)."""
+        if len(self.low) == 1:
+            return rows
+        return rows // self.points * (self.points + 2) + rows % self.points
+
+    def _smoothing_rows(self, points: np.ndarray, noise: Noise, terminal: Any) -> Any:
+        """Return the rows of `smoothing` at points (n, d_x), one by one."""
+        from scipy.sparse import csr_array, vstack
+
         nodes, size = len(noise.weights), (self.points + 2) ** len(self.low)
         step = max(1, AT_ONCE // (nodes * self.width))
+        rows = [csr_array((0, size))]
         for i in range(0, len(points), step):
             x_next = points[i : i + step, None] + noise.offsets
-            columns, weights = self._basis(x_next, np)
+            columns, weights = self._basis(x_next)
             share = noise.alive(x_next, terminal)
             data = (weights * share[..., None]).reshape(len(x_next), -1)
             ends = np.arange(len(x_next) + 1) * data.shape[1]
@@ -148,6 +197,13 @@ class Grid:
             part.sum_duplicates()
             rows.append(part)
         return vstack(rows, format="csr")
+
+
+def usual_points(problem: Problem) -> int:
+    """Points on each axis: the more, the fewer actions are tried at each in all steps."""
+    d = len(problem.model.state)
+    tried = action_count(problem.actions) * problem.horizon
+    return int(np.clip((MOST_TRIED / tried) ** (1 / d), POINTS[d], FINEST[d]))
 
 
 def reachable_means(problem: Problem, states: np.ndarray, seed: int) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import jax
@@ -100,12 +101,34 @@ def mean_reward(problem: Problem, law: Law, x: Array, a: Array, m: Array, h: Arr
 
 def uses_next_state(problem: Problem) -> bool:
     """Tell whether the reward looks at x'."""
-    return isinstance(problem.reward, Function) and problem.reward.arguments > 2
+    return "x_next" in _looked_at(problem)
 
 
 def uses_step(problem: Problem) -> bool:
     """Tell whether the reward looks at the number of the step."""
-    return isinstance(problem.reward, Function) and problem.reward.arguments > 3
+    return "step" in _looked_at(problem)
+
+
+def _looked_at(problem: Problem) -> tuple[str, ...]:
+    """Which of x' and the step change what the reward computes."""
+    reward = problem.reward
+    if not isinstance(reward, Function):
+        return ()
+    return _arguments_used(reward, len(problem.model.state), len(problem.model.action))
+
+
+@lru_cache(maxsize=64)
+def _arguments_used(reward: Function, d_x: int, d_a: int) -> tuple[str, ...]:
+    """Follow the traced reward back from its result: an argument it merely accepts is not used."""
+    state, action = (jax.ShapeDtypeStruct((2, d), np.float32) for d in (d_x, d_a))
+    step = jax.ShapeDtypeStruct((), np.int32)
+    program = jax.make_jaxpr(reward)(state, action, state, step).jaxpr
+    needed = {id(v) for v in program.outvars}
+    for equation in reversed(program.eqns):
+        if any(id(v) in needed for v in equation.outvars):
+            needed |= {id(v) for v in equation.invars}
+    names = zip(("x", "a", "x_next", "step"), program.invars, strict=True)
+    return tuple(name for name, variable in names if id(variable) in needed)
 
 
 def check_integration(integration: str, nodes: int | None) -> None:

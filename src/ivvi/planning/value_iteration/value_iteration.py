@@ -259,8 +259,11 @@ class ValueRule:
         n_values, steps = len(self.coefficients), len(self.shifts)
         c = self.coefficients[np.clip(step - (steps - n_values), 0, n_values - 1)]
         with jax.enable_x64(True):
-            at = min(step, steps - 1)
-            return np.asarray(self.values(jnp.asarray(c), jnp.asarray(m)) + self.shifts[at])
+            return np.asarray(self._ahead(c, m) + self.shifts[min(step, steps - 1)])
+
+    @cached_property
+    def _ahead(self) -> Any:
+        return jax.jit(lambda c, m: self.values(c, m))
 
     @cached_property
     def _value(self) -> Any:
