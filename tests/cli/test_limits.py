@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers import OPTIONS, assert_refused, make_rows, run, run_process, take, write_table
-from ivvi import read_logs
+from ivvi import make_env, read_logs
 from ivvi._io.files import load_folder, save_folder
 from ivvi._io.memory import available_memory, check_memory
 from ivvi.errors import FileError, InputError
@@ -49,6 +49,7 @@ def test_features_that_no_memory_holds_are_refused_at_once(word, log, tmp_path):
     ("options", "fact"),
     [
         (("--se", "hac", "--bandwidth", 99999999999999999), "the log has 54 transitions"),
+        (("--workers", 100_000), "100,000 worker processes would take 1.25e+04 GiB"),
         (("--cluster", "z*"), "'z*' is a pattern; expected the names"),
         (("--scheduler", "tls://nowhere:1"), "no Dask scheduler answers at tls://nowhere:1"),
     ],
@@ -265,3 +266,25 @@ os.kill(os.getpid(), signal.SIGTERM)
 time.sleep(60)"""
     assert run_process(code=code, IVVI_CACHE=tmp_path).code == 143
     assert list(tmp_path.glob("*/*")) == []
+
+
+@pytest.mark.parametrize(
+    ("size", "fact"),
+    [
+        (("--episodes", 10**15), "a log of 1,000,000,000,000,000 episodes of 9 steps would take"),
+        (("--horizon", 10**15), "a log of 2 episodes of 1,000,000,000,000,000 steps would take"),
+    ],
+)
+def test_a_simulation_that_no_disk_holds_is_refused(size, fact, tmp_path):
+    short = ("--episodes", 2, "--horizon", 9)
+    result = run("simulate", "linear", "--dim", 1, *short, *size, "--out", tmp_path / "log.parquet")
+    assert_refused(result, fact)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_episodes_that_no_memory_holds_are_refused():
+    env = make_env("linear", dim=1)
+    with pytest.raises(InputError, match="episodes of 9 steps would take"):
+        env.rollout(lambda x: x, episodes=10**15, horizon=9)
+    with pytest.raises(InputError, match="would take"):
+        env.collect(episodes=10**15, horizon=9)

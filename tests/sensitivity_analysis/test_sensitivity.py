@@ -431,7 +431,7 @@ def test_what_counts_as_a_flip():
         ({"states": [[1.0]]}, "rows of 2 finite numbers"),
         ({"starts": [[1.0]]}, "expected rows of 2"),
         ({"most": 0.0}, "most is 0.0; expected a finite number above 0"),
-        ({"most": 1e308}, "most is 1e+308 standard deviations; expected at most 1e+06"),
+        ({"most": 1e308}, "most is 1e+308; expected at most 1e+06"),
         ({"most": np.inf}, "most is inf; expected a finite number above 0"),
         ({"most": np.nan}, "most is nan; expected a finite number above 0"),
         ({"level": 2.0}, "the level is 2"),

@@ -1,9 +1,10 @@
-"""How much memory there is, asked before something large is made."""
+"""How much memory and disk there is, asked before something large is made."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from pathlib import Path
 
 from ivvi.errors import InputError
@@ -43,6 +44,13 @@ def check_memory(needed: float, what: str) -> None:
         raise InputError(
             f"{what} would take {_size(needed)} of memory; {_size(free)} are available"
         )
+
+
+def check_disk(needed: float, path: str | os.PathLike[str], what: str) -> None:
+    """Refuse what is larger than the room that is left where it would be written."""
+    free = shutil.disk_usage(Path(path).resolve().parent).free
+    if needed > free:
+        raise InputError(f"{what} would take {_size(needed)} of disk; {_size(free)} are free")
 
 
 def _size(count: float) -> str:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
 
+from ivvi._io.memory import check_memory
 from ivvi.errors import InputError, check_seed
 from ivvi.features.blocks import Array
 from ivvi.logs import ArrowTable, Log, Roles
@@ -109,6 +110,7 @@ def roll_out(
     for name, value in (("episodes", episodes), ("horizon", horizon)):
         if value < 1:
             raise InputError(f"{name} is {value}; expected at least 1")
+    check_memory(8.0 * episodes * (horizon + 4), f"{episodes:,} episodes of {horizon:,} steps")
     check_seed(seed)
     with jax.enable_x64(True):
         keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(jnp.arange(episodes))

@@ -34,8 +34,10 @@ from ivvi.planning.value_iteration.visited_states import VisitedValue
 from ivvi.rewards import Learned, make_reward
 
 RIVALS = ("behaviour", "zero", "least-squares", "lowest", "highest")
-FIRST_DRAWS, MOST_DRAWS = 500, 8000
-"""Models that are drawn unless asked otherwise, and how many at most where that is too few."""
+FIRST_DRAWS, MOST_DRAWS, ASKED_DRAWS = 500, 8000, 1_000_000
+"""Models that are drawn unless asked otherwise, how many at most where that is too few, and how
+many may be asked for.
+"""
 
 
 def value(  # noqa: PLR0913
@@ -117,8 +119,8 @@ def value(  # noqa: PLR0913
     settings = {"horizon": horizon, "discount": discount, "terminal": terminal}
     problem = problem_of(policy, source, reward, actions, settings)
     check_level(level)
-    if draws is not None and draws < 20:
-        raise InputError(f"{draws} draws; at least 20 are expected for an interval")
+    if draws is not None and not 20 <= draws <= ASKED_DRAWS:
+        raise InputError(f"{draws:,} draws; expected 20 to {ASKED_DRAWS:,} for an interval")
     name = policy if isinstance(policy, str) else "policy"
     planner = planner_of(policy)
     rivals = by_name(default_rivals(source.model) if against is None else against)

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ivvi._io.memory import check_memory
 from ivvi.errors import DataError, InputError, LargeError, MissingError
 from ivvi.logs.arrow import Numbers
 from ivvi.logs.batch import Batch
@@ -33,6 +34,8 @@ from ivvi.logs.view import in_parquet, order_columns
 
 PATIENCE = 5.0
 """Seconds to wait for a scheduler's answer."""
+WORKER = 1 << 27
+"""Bytes that a worker takes before it has read a row."""
 LOCAL: dict[str, Any] = {
     "threads_per_worker": 1,
     "dashboard_address": ":0",  # any free port: 8787 may be another cluster's
@@ -57,6 +60,7 @@ def connected(cluster: Cluster) -> Iterator[Any]:
     elif isinstance(cluster, int):
         if cluster < 1:
             raise InputError(f"{cluster} workers were asked for; expected at least 1")
+        check_memory(cluster * WORKER, f"{cluster:,} worker processes")
         with LocalCluster(n_workers=cluster, **LOCAL) as local, Client(local) as client:
             yield client
     else:

@@ -25,7 +25,7 @@ from ivvi.sensitivity_analysis.variances import Variances, errors_of, rows_of
 from ivvi.sensitivity_analysis.violations import WORST, Violation
 
 MOST = 1e6
-"""The largest direct effect that can be asked for, in standard deviations of the noise."""
+"""The largest direct effect, in standard deviations, and number of episodes or draws."""
 
 
 def sensitivity(  # noqa: PLR0913
@@ -150,8 +150,8 @@ def _check(level: float, most: float, episodes: int, draws: int) -> None:
     ):
         if not least < value < math.inf:
             raise InputError(f"{name} is {value}; expected a finite number above {least}")
-    if most > MOST:
-        raise InputError(f"most is {most:g} standard deviations; expected at most {MOST:g}")
+        if value > MOST:
+            raise InputError(f"{name} is {value:g}; expected at most {MOST:g}")
 
 
 def _gain_lost(

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ivvi._io.files import atomic_file
+from ivvi._io.memory import check_disk, check_memory
 from ivvi.dynamics.gym import SimulatedEnv
 from ivvi.errors import InputError, check_seed
 from ivvi.logs import SOURCE_KEY, ArrowTable, Log, Schema
@@ -22,6 +23,8 @@ from ivvi.simulators.world import World
 
 ROWS_AT_ONCE = 1 << 18
 """Rows simulated in one call; bounds the memory of a long simulation."""
+SMALLEST_SHARE = 0.3
+"""What Parquet may make of the bytes of a log where actions and instruments have few values."""
 
 
 class ConfoundedEnv(SimulatedEnv):
@@ -61,6 +64,7 @@ class ConfoundedEnv(SimulatedEnv):
         episodes is the beginning of the log of more.
         """
         schema = Schema("x*", "a*", "z*", "next_x*")
+        check_memory(*self._extent(episodes, horizon))
         table = pa.Table.from_batches(self._blocks(episodes, horizon, seed))
         return Log(ArrowTable(table, self.source), schema.resolve(table.column_names))
 
@@ -77,6 +81,8 @@ class ConfoundedEnv(SimulatedEnv):
         """Write a log to a Parquet file in bounded memory; returns the number of rows."""
         rows = 0
         with atomic_file(path, force=force) as temporary:
+            size, what = self._extent(episodes, horizon)
+            check_disk(SMALLEST_SHARE * size, temporary, what)
             writer: pq.ParquetWriter | None = None
             for block in self._blocks(episodes, horizon, seed):
                 writer = writer or pq.ParquetWriter(temporary, block.schema)
@@ -88,11 +94,23 @@ class ConfoundedEnv(SimulatedEnv):
                 writer.close()
         return rows
 
+    def _lengths(self, episodes: int | None, horizon: int | None) -> tuple[int, int]:
+        return (
+            _positive("episodes", self.world.episodes if episodes is None else episodes),
+            _positive("horizon", self.world.horizon if horizon is None else horizon),
+        )
+
+    def _extent(self, episodes: int | None, horizon: int | None) -> tuple[float, str]:
+        """Return the bytes of a log, and its name."""
+        count, steps = self._lengths(episodes, horizon)
+        columns = 3 + 2 * self.world.d_x + self.world.d_a + self.world.d_z
+        return 8.0 * count * steps * columns, f"a log of {count:,} episodes of {steps:,} steps"
+
     def _blocks(
         self, episodes: int | None, horizon: int | None, seed: int
     ) -> Iterator[pa.RecordBatch]:
-        episodes = _positive("episodes", self.world.episodes if episodes is None else episodes)
-        horizon = _positive("horizon", self.world.horizon if horizon is None else horizon)
+        check_memory(*self._extent(1, horizon))
+        episodes, horizon = self._lengths(episodes, horizon)
         check_seed(seed)
         at_once = max(1, ROWS_AT_ONCE // horizon)
         last = np.full(self.world.d_x, np.nan)
