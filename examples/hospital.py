@@ -83,7 +83,7 @@ def main() -> None:
             reward="comfort",
             terminal="died",
         )
-        fit = ivvi.estimate(log, "linear:cross")
+        fit = ivvi.fit(log, "linear:cross")
     print(fit.summary(most_outputs=1))
     policy = ivvi.plan(fit, "learned", horizon=DAYS)
     patients = {"vital": list(LEVELS), "sex": ["f"] * 3}

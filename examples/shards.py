@@ -13,7 +13,7 @@ def main() -> None:
     logs = [env.collect(episodes=30, horizon=100, seed=seed) for seed in (1, 2)]
     design = build_design(logs[0], "linear")
     north, south = (ivvi.Shard.of(log, design) for log in logs)
-    fit = ivvi.estimate(north + south)
+    fit = ivvi.fit(north + south)
     np.set_printoptions(precision=3, suppress=True)
     print("features     ", " ".join(f"{name:>6}" for name in design.phi_names))
     for name, row, truth in zip(design.outputs, fit.W, env.world.W_star, strict=True):

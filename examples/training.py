@@ -24,7 +24,7 @@ REWARD = "linear:state=-1,action=-0.02"
 
 def published(rows) -> None:
     log = ivvi.read_logs(rows, action="chrsemp", instrument="cgrant", next_state="clscrap")
-    fit = ivvi.estimate(log, se=ivvi.StandardErrors("unadjusted", debiased=True))
+    fit = ivvi.fit(log, se=ivvi.StandardErrors("unadjusted", debiased=True))
     print(fit.summary())
     for name, e in (("IV", fit.estimate), ("least squares", fit.baseline)):
         effect, se = float(e.W[0, 1]), float(e.se[0, 1])
@@ -43,7 +43,7 @@ def main() -> None:
 
     # The decision: log(scrap) of next year, given this year's and the hours of training added.
     columns = {"state": "lscrap_1", "action": "chrsemp", "instrument": "cgrant"}
-    fit = ivvi.estimate(ivvi.read_logs(rows, **columns, next_state="lscrap"))
+    fit = ivvi.fit(ivvi.read_logs(rows, **columns, next_state="lscrap"))
     settings = {"horizon": 15, "discount": 0.8, "method": ivvi.MPC(lookahead=10)}
     policy = ivvi.plan(fit, REWARD, (0, 40), **settings)
     naive = ivvi.plan(fit.baseline_model, REWARD, (0, 40), **settings)
