@@ -93,7 +93,7 @@ def test_doubleml_says_the_same_with_the_same_folds(name):
 
 
 def test_bent_controls_bias_a_linear_fit_and_not_a_learner():
-    data = rows(n=3000, width=2)
+    data = rows(n=1500, width=2)
     straight = ivvi.fit(opened(data, state="c*"))
     bends = make_pipeline(SplineTransformer(12), LinearRegression())
     fit = ivvi.fit(opened(data), controls="c*", learner=bends)
@@ -225,7 +225,7 @@ def made():
 def test_the_shell_takes_words_and_learners_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own_learners.py").write_text(MODULE)
-    write_table(rows(n=200), tmp_path / "log.parquet")
+    write_table(rows(n=100), tmp_path / "log.parquet")
     columns = ("--state", "", "--action", "a", "--instrument", "z0", "--next-state", "y")
     options = ("fit", "log.parquet", *columns, "--controls", "c*", "--out")
     found = {}

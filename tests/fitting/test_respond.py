@@ -161,7 +161,7 @@ def test_one_long_series_has_errors_that_reach_over_the_horizons():
 
 
 def test_two_way_clusters_are_those_of_the_fit():
-    data = panel(10)
+    data = panel(10, 30, 10)
     both = ivvi.StandardErrors("clustered", "episode,step")
     found, fit = ivvi.respond(data, "a0", "x0", 3, se=both), ivvi.fit(data, se=both)
     assert np.isclose(found.se[0], fit.se[0, 3], rtol=1e-9)

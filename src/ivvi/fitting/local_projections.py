@@ -310,7 +310,8 @@ def _covariance(
 
     parts = [corrected(piece) for piece in pieces]
     total: Floats = np.sum(parts, axis=0)
-    if len(parts) == 3 and np.linalg.eigvalsh(total)[0] < -1e-9 * np.abs(total).max():
+    guarded = len(parts) == 3 and not asked.errors.wanted.columns  # as the fit's own
+    if guarded and np.linalg.eigvalsh(total)[0] < -1e-9 * np.abs(total).max():
         total = parts[0] + parts[1]  # which errs on the safe side
     return total
 

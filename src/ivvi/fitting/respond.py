@@ -215,7 +215,8 @@ class _Joint:
 
     @property
     def _se(self) -> Floats:
-        se: Floats = np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+        variance = np.diag(self.covariance)  # of few two-way clusters it may be negative
+        se: Floats = np.sqrt(np.where(variance >= 0, variance, np.nan))
         return se
 
     def bands(self, level: float, seed: int) -> dict[str, Any]:
