@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -32,7 +33,8 @@ class CategoryGrid:
 
     The mean m holds the probabilities p of the levels; the other columns c follow the level
     that is drawn (`dynamics.next_state`). G_s is the value of level s averaged over the noise that
-    is left, a spline on a grid; without other columns it is a number.
+    is left, a spline on a grid; without other columns it is a number. Categories that stay (a ward,
+    a sex) have one level with probability 1, so that only those of the others are summed over.
 
     Attributes
     ----------
@@ -46,6 +48,8 @@ class CategoryGrid:
         Over the other columns; None without any.
     categories, others
         Which columns are indicators of which category, and which are not.
+    stays
+        Which of the categories are the same in the next state.
     """
 
     kind: ClassVar[str] = "categories"
@@ -56,6 +60,7 @@ class CategoryGrid:
     grid: Grid | None
     categories: Categories = field(metadata={"static": True})
     others: tuple[int, ...] = field(metadata={"static": True})
+    stays: tuple[bool, ...] = field(metadata={"static": True})
 
     @classmethod
     def of(cls, problem: Problem, points: int | None, seed: int) -> CategoryGrid:
@@ -77,7 +82,8 @@ class CategoryGrid:
             if len(levels) * grid.points ** len(others) > MOST_POINTS:
                 most = int((MOST_POINTS / len(levels)) ** (1 / len(others)))
                 grid = Grid(grid.low, grid.high, max(most, 5))
-        return cls(levels, law.gain, noise.offsets, noise.weights, grid, model.categories, others)
+        parts = levels, law.gain, noise.offsets, noise.weights, grid
+        return cls(*parts, model.categories, others, staying(problem))
 
     @classmethod
     def from_arrays(cls, problem: Problem, arrays: Mapping[str, np.ndarray]) -> CategoryGrid:
@@ -91,6 +97,7 @@ class CategoryGrid:
             grid,
             problem.model.categories,
             other_columns(problem),
+            staying(problem),
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -102,7 +109,7 @@ class CategoryGrid:
     @property
     def width(self) -> int:
         """Numbers that one evaluation touches."""
-        return len(self.levels) * (1 if self.grid is None else self.grid.width)
+        return self._numbers.shape[1] * (1 if self.grid is None else self.grid.width)
 
     def nearest(self, x: Array) -> Array:
         """Every state is a state."""
@@ -110,17 +117,30 @@ class CategoryGrid:
 
     def __call__(self, c: Array, m: Array) -> Array:
         """Evaluate with coefficients c (S p,) at means m (n, d_x); returns (n,)."""
-        chances = self._chances(m)
+        xp = m.__array_namespace__()
+        chances = self._chances(m, stays=False)  # (n, M)
+        held = xp.argmax(self._chances(m, stays=True), axis=-1)
+        s = xp.asarray(self._numbers)[held]  # the combinations that can follow, (n, M)
         values = c.reshape(len(self.levels), -1)
         if self.grid is None:
-            return chances @ values[:, 0]
-        surprise = self.levels - (chances @ self.levels)[:, None]  # (n, S, d_x)
-        centres = m[:, None] + surprise @ self.gain.T
-        at = [
-            self.grid(values[s], centres[:, s, list(self.others)]) for s in range(len(self.levels))
-        ]
-        xp = m.__array_namespace__()
-        return (chances * xp.stack(at, axis=-1)).sum(axis=-1)
+            return (chances * values[s, 0]).sum(axis=-1)
+        levels = xp.asarray(self.levels)[s]  # (n, M, d_x)
+        surprise = levels - (chances[..., None] * levels).sum(axis=1, keepdims=True)
+        centres = (m[:, None] + surprise @ self.gain.T)[..., list(self.others)]
+        return (chances * self._splines(self.grid, values, centres, s)).sum(axis=-1)
+
+    def _splines(self, grid: Grid, values: Array, y: Array, s: Array) -> Array:
+        """Evaluate the splines of combinations s (n, M), of coefficients (S, p), at y (n, M, d)."""
+        xp, (n, M, d) = y.__array_namespace__(), y.shape
+        if d > 1:
+            at = [grid(one, y.reshape(-1, d)).reshape(n, M) for one in values]
+            return xp.take_along_axis(xp.stack(at, axis=-1), s[..., None], axis=-1)[..., 0]
+        # all splines on one line, one after another
+        count = values.size - 2
+        line = Grid(np.zeros(1), np.full(1, count - 1.0), count)
+        unit = (y[..., 0] - grid.low[0]) / (grid.high[0] - grid.low[0]) * (grid.points - 1)
+        place = s * values.shape[1] + xp.clip(unit, 0.0, grid.points - 1.0)
+        return line(values.reshape(-1), place.reshape(-1, 1)).reshape(n, M)
 
     def around(self, m: Array) -> tuple[Array, Array]:
         """Return next states (K, n, d_x) for means m (n, d_x), and their weights (K, n)."""
@@ -154,14 +174,30 @@ class CategoryGrid:
 
         return states, fit
 
-    def _chances(self, m: Array) -> Array:
-        """P(s | m), (n, d_x) to (n, S)."""
+    def _chances(self, m: Array, *, stays: bool) -> Array:
+        """Chances of the combinations of those categories that stay, or of the others, (n, .)."""
         xp = m.__array_namespace__()
         chance = xp.ones((len(m), 1))
-        for category in self.categories:
-            p = category.probabilities(m)
-            chance = (chance[:, :, None] * p[:, None]).reshape(len(m), -1)
+        for category, same in zip(self.categories, self.stays, strict=True):
+            if same == stays:
+                p = category.probabilities(m)
+                chance = (chance[:, :, None] * p[:, None]).reshape(len(m), -1)
         return chance
+
+    @property
+    def _numbers(self) -> np.ndarray:
+        """Number of each combination of the levels that stay, and of the others, (F, M)."""
+        sizes = [len(category.levels) for category in self.categories]
+        axes = sorted(range(len(sizes)), key=lambda i: not self.stays[i])
+        held = math.prod(size for size, same in zip(sizes, self.stays, strict=True) if same)
+        numbers = np.arange(math.prod(sizes)).reshape(sizes)
+        return numbers.transpose(axes).reshape(held, -1)
+
+
+def staying(problem: Problem) -> tuple[bool, ...]:
+    """Tell which categories of the state are the same in the next one: facts that are carried."""
+    same = {column for column, source in problem.model.update.copied if column == source}
+    return tuple(set(category.columns) <= same for category in problem.model.categories)
 
 
 def combinations(categories: Categories, d: int) -> np.ndarray:
