@@ -29,6 +29,7 @@ BAD = {
     '{"state": [1, 2], "step": 0.5}': "the step is 0.5",
     '{"stat": [1, 2]}': "'stat' is not known",
     "[" * 200_000: "not JSON",
+    '{"state": [1, 2], "id": [1e400]}': "the answer cannot be written as JSON",
     '{"state": [1, 2], "id": "' + "a" * (1 << 20) + '"}': "letters; expected at most 1,048,576",
 }
 

@@ -225,3 +225,11 @@ def test_the_filter_of_a_model_is_that_of_its_updates(tmp_path):
     result = run("update", model, later, "--where", "age >= 20", "--json", "-")
     assert result.code == 0, result
     assert 0 < json.loads(result.out)["added"] == fewer < n // 2
+
+
+def test_numbers_beyond_the_signed_ones_are_compared():
+    rows = pa.table({"id": pa.array([2**63 + 4096, 5, None], pa.uint64())})
+    row_filter = RowFilter.of("id > 7", rows.schema, "log")
+    assert row_filter.keeps(rows.to_batches()[0]).to_pylist() == [True, False, None]
+    small = pa.table({"id": pa.array([9, 5, None], pa.uint64())})
+    assert row_filter.keeps(small.to_batches()[0]).to_pylist() == [True, False, None]

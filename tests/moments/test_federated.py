@@ -318,3 +318,13 @@ def test_options_that_like_would_ignore_are_refused(options, shards, tmp_path):
     assert_refused(run("moments", tmp_path / "log1.parquet", *options, *like), options[0], "--like")
     moments = ("--moments", shards[0], "--out", tmp_path / "model")
     assert_refused(run("fit", *options, *moments), options[0], "is for logs")
+
+
+def test_merging_says_that_the_sites_have_chosen_their_rows_differently(tmp_path):
+    for i, options in enumerate((("--where", "x0 > 0"), ())):
+        log = write_table(make_rows(15, 20, seed=i), tmp_path / f"{i}.parquet")
+        assert run("moments", log, *OPTIONS, *options, "--out", tmp_path / f"m{i}").code == 0
+    result = run("merge", tmp_path / "m0", tmp_path / "m1", "--out", tmp_path / "m")
+    assert result.code == 0
+    assert "different --where" in result.err
+    assert "0.parquet where x0 > 0 has 'x0 > 0'" in result.err

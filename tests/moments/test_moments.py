@@ -12,8 +12,9 @@ from ivvi.estimators import Exact
 from ivvi.features.blocks import Constant, Fourier, Interactions, OneHot, Power, Spline
 from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap, linear, parse_features, polynomial, spline
-from ivvi.logs import Batch
+from ivvi.logs import Batch, Roles
 from ivvi.moments import Moments, compress, compute_moments, is_constant
+from ivvi.moments.group_sums import group_codes
 
 WORDS = ("linear", "poly2", "poly2:cross", "spline:4", "fourier:7")
 
@@ -283,3 +284,12 @@ def test_episodes_of_two_logs_stay_apart_when_numbered_on(moments_of, confounded
     apart = one + two.following(one)
     assert apart.episodes.number.tolist() == [0, 1, 2, 3, 4, 5]
     assert_same(apart.without_episodes(), (one + two).without_episodes())
+
+
+def test_steps_that_are_huge_are_told_apart_without_a_warning(recwarn):
+    step = np.array([1e300, 2e300, 1e300])
+    batch = Batch(x=np.ones((3, 1)), a=np.ones((3, 1)), z=np.ones((3, 1)), y=np.ones((3, 1)))
+    roles = Roles(("x",), ("a",), ("z",), ("y",), None, "episode", "step", None)
+    codes = group_codes(dataclasses.replace(batch, step=step), roles, "step")
+    assert codes[0] == codes[2] != codes[1]
+    assert not recwarn.list

@@ -9,6 +9,7 @@ import typer
 
 from ivvi.cli.options import Force, Json, Seed
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say
+from ivvi.errors import InputError
 
 
 def simulate(  # noqa: PLR0913
@@ -39,6 +40,8 @@ def simulate(  # noqa: PLR0913
     from ivvi.simulators.catalogue import make_env
     from ivvi.simulators.ratings import download as fetch
 
+    if out.suffix != ".parquet":
+        raise InputError(f"--out {out} has no known ending; .parquet is known")
     checked_output(out, force=force)
     check_json_target(json, force=force, out=out)
     if download is not None:

@@ -80,7 +80,7 @@ def update(
         log, design, episodes=has_episodes, by=by or None, also=also, progress=progress
     )
     fresh = tuple(content for content in files if content not in known.files)
-    added = Shard(moments, counts, log.roles, fresh, log.label)
+    added = Shard(moments, counts, known.roles, fresh, log.label)
     new = estimate(
         known + added,
         method=GMM() if old.method == "gmm" else method_for_moments(old.method, old.settings),

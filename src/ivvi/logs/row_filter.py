@@ -242,6 +242,11 @@ def _column(node: ast.Name, rows: pa.RecordBatch) -> pa.Array:
         return column.cast(pa.uint8())
     if pa.types.is_decimal(column.type):
         return column.cast(pa.float64())
+    if pa.types.is_uint64(column.type):
+        try:
+            return column.cast(pa.int64())
+        except pa.ArrowInvalid:  # beyond 2^63, where only floating numbers compare with all others
+            return column.cast(pa.float64(), safe=False)
     if pa.types.is_floating(column.type):
         return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
     return column

@@ -156,7 +156,8 @@ def group_codes(batch: Batch, roles: Roles, column: str) -> Ints | None:
         return None
     step = np.asarray(batch.step)
     if step.dtype.kind == "f":
-        whole = step.astype(np.int64)
+        with np.errstate(invalid="ignore"):  # beyond 2^63 it is no whole number that we can hold
+            whole = step.astype(np.int64)
         return whole if (whole == step).all() else step.astype(np.float64).view(np.int64)
     return step.astype(np.int64, copy=False)
 

@@ -93,6 +93,7 @@ class Shard:
                 f"{with_.label} is weighted by {with_.roles.weight!r} and {without.label} is not: "
                 "their rows would not count alike; expected weights in both, or in neither"
             )
+        _warn_of_other_rows(self, other)
         one, two = self.moments, other.moments
         kept = [None if m.episodes is None else m.episodes.by or "episode" for m in (one, two)]
         if kept[0] != kept[1]:
@@ -164,6 +165,22 @@ class Shard:
             raise FileError(f"{path} is {error}") from error
         except (KeyError, TypeError, AttributeError) as error:
             raise FileError(f"{path} is not a complete moments file: {error}") from error
+
+
+def _warn_of_other_rows(one: Shard, two: Shard) -> None:
+    """Say that two places have chosen their rows, or ended their episodes, differently."""
+    for name in ("where", "terminal"):
+        given = [getattr(shard.roles, name) for shard in (one, two)]
+        if given[0] != given[1]:
+            told = [
+                f"{s.label} has {v!r}" if v else f"{s.label} none"
+                for s, v in zip((one, two), given, strict=True)
+            ]
+            text = (
+                f"the sums were made with different --{name}: {' and '.join(told)}; together they "
+                "are of neither kind of rows"
+            )
+            warnings.warn(text, IvviWarning, stacklevel=3)
 
 
 def _warn_of_lost_episodes(kept: Mapping[str, str | None]) -> None:

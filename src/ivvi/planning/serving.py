@@ -64,7 +64,10 @@ def _answer(policy: Policy, line: str, unseen: str | None) -> str:
         reply |= _decided(policy, asked, unseen)
     except InputError as error:
         reply["error"] = " ".join(str(error).split())
-    return json.dumps(reply, allow_nan=False)
+    try:
+        return json.dumps(reply, allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        return json.dumps({"error": f"the answer cannot be written as JSON: {error}"})
 
 
 def _parsed(line: str) -> dict[str, Any]:
