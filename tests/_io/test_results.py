@@ -90,7 +90,7 @@ def test_verbs_are_those_of_the_shell():
     for verb in (*verbs, "report", "evaluate"):
         assert callable(getattr(ivvi, verb)), verb
     assert ivvi.fit is ivvi.estimate
-    assert len(ivvi.__all__) <= 51
+    assert len(ivvi.__all__) <= 50
 
 
 def test_a_plan_takes_a_fit_or_its_model(fit):
