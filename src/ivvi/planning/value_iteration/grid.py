@@ -176,8 +176,7 @@ class Grid:
         """Number of the first spline at points of the lattice, by their rows, (n,)."""
         if len(self.low) == 1:
             return rows
-        places: np.ndarray = rows // self.points * (self.points + 2) + rows % self.points
-        return places
+        return np.asarray(rows // self.points * (self.points + 2) + rows % self.points)
 
     def _smoothing_rows(self, points: np.ndarray, noise: Noise, terminal: Any) -> Any:
         """Return the rows of `smoothing` at points (n, d_x), one by one."""
