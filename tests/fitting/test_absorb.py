@@ -133,6 +133,24 @@ def test_standard_errors_and_degrees_of_freedom_are_those_of_pyfixest(absorb, ki
     np.testing.assert_allclose(se, peer.loc[["x", "a"], "Std. Error"], rtol=1e-8)
 
 
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore")  # those of pyfixest
+def test_a_large_panel_both_ways_is_that_of_pyfixest():
+    """200,000 rows, 20,000 x 200 groups."""
+    pyfixest = pytest.importorskip("pyfixest")
+    import pandas as pd
+
+    rows = make_panel(200_000, 20_000, 200, seed=7)
+    log, frame = ivvi.read_logs(rows, **ROLES), pd.DataFrame(rows)
+    for kind, cluster, vcov in (("unadjusted", (), "iid"), ("clustered", "c", {"CRV1": "c"})):
+        peer = pyfixest.feols("y ~ x | g + t | a ~ z1 + z2", frame, vcov=vcov, fixef_tol=1e-12)
+        fit = ivvi.estimate(log, absorb="g,t", se=StandardErrors(kind, cluster))
+        W, se = coefficients(fit)
+        told = peer.tidy().loc[["x", "a"]]
+        np.testing.assert_allclose(W, told["Estimate"], rtol=1e-8)
+        np.testing.assert_allclose(se, told["Std. Error"], rtol=1e-8)
+
+
 def test_many_groups_both_ways_converge():
     """More groups than are solved directly: conjugate gradients."""
     rows = make_panel(12_000, 3_000, 1_200, seed=5)

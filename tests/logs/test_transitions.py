@@ -15,6 +15,7 @@ from helpers import ROLES, make_rows, write_table
 from ivvi import read_logs
 from ivvi.errors import DataError
 from ivvi.logs import Counts
+from ivvi.logs.arrow import Numbers
 
 SIZES = (1, 2, 3, 1000)
 NUMBERS = ("x0", "x1", "a0", "z0", "r", "w")
@@ -351,3 +352,21 @@ def test_an_instrument_that_copies_a_column_is_refused(copied):
     almost = columns[copied].copy()
     almost[-2] += 1e-9  # the last row of an episode is in no transition
     list(read_logs({**columns, "z1": almost}, **ROLES).batches(size=7))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_values_are_numbered_as_they_are_met_whatever_they_are(seed):
+    """Whole numbers close together and far apart, of several widths, and text, in any order."""
+    rng = np.random.default_rng(seed)
+    for _ in range(20):
+        columns = []
+        for kind in rng.integers(4, size=rng.integers(1, 6)):
+            near, far = rng.integers(-50, 60, size=30), rng.integers(-(10**12), 10**12, size=30)
+            columns.append(
+                pa.array((near, far, near.astype(np.int16), [f"v{i}" for i in near])[kind])
+            )
+        numbers, known = Numbers(), {}
+        for column in columns:
+            expected = [known.setdefault(value, len(known)) for value in column.to_pylist()]
+            assert numbers.of(column).tolist() == expected
+            assert (len(numbers), numbers.values) == (len(known), tuple(known))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -23,22 +24,36 @@ NUMPY_TYPES = {"double": np.float64, "float": np.float32} | {
 }
 
 
+MOST_PLACES, PLACES_PER_VALUE = 1 << 25, 16
+"""Whole numbers that are looked up by place: so many at most, and so many for each value."""
+
+
 class Numbers:
-    """Numbers the values of a column in the order in which they are met."""
+    """Numbers the values of a column in the order in which they are met.
+
+    Whole numbers that lie close together are looked up in an array, others in a dictionary.
+    """
 
     def __init__(self, values: Iterable[Any] = ()) -> None:
-        self._known: dict[Any, int] = {value: i for i, value in enumerate(values)}
+        self._met: list[Any] = list(values)
+        self._known: dict[Any, int] = {}  # the first so many of them
+        self._places, self._lowest = np.zeros(0, np.int32), 0  # those of a whole number, or -1
+        self._placed = 0  # how many of the values met have a place
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._met)
 
     @property
     def values(self) -> tuple[Any, ...]:
         """The values in the order of their numbers."""
-        return tuple(self._known)
+        return tuple(self._met)
 
     def of(self, column: pa.Array) -> Ints:
         """Return the number of each value, (n,)."""
+        if pa.types.is_signed_integer(column.type) and not column.null_count and len(column):
+            values = as_numpy(column).astype(np.int64, copy=False)
+            if self._reaches(int(values.min()), int(values.max()), len(values)):
+                return self._of_places(values - self._lowest)
         encoded = column.dictionary_encode()
         known = self.of_values(encoded.dictionary.to_pylist())
         numbers: Ints = known[as_numpy(encoded.indices)]
@@ -46,8 +61,38 @@ class Numbers:
 
     def of_values(self, values: Iterable[Any]) -> Ints:
         """Return the number of each value, (n,), of a few."""
-        numbers = [self._known.setdefault(value, len(self._known)) for value in values]
+        known = self._known
+        for value in self._met[len(known) :]:
+            known[value] = len(known)
+        numbers = [known.setdefault(value, len(known)) for value in values]
+        self._met += list(itertools.islice(known, len(self._met), None))
         return np.array(numbers, np.int64)
+
+    def _reaches(self, low: int, high: int, rows: int) -> bool:
+        """Make places for whole numbers from low to high, if these are not too many."""
+        if self._placed < len(self._met):  # met by value, not by place
+            return False
+        if len(self._places):
+            low, high = min(low, self._lowest), max(high, self._lowest + len(self._places) - 1)
+        if high - low >= min(MOST_PLACES, PLACES_PER_VALUE * (len(self._met) + rows)):
+            return False
+        if high - low >= len(self._places):
+            wider = np.full(high - low + 1, -1, np.int32)
+            if len(self._places):
+                wider[self._lowest - low :][: len(self._places)] = self._places
+            self._places, self._lowest = wider, low
+        return True
+
+    def _of_places(self, at: Ints) -> Ints:
+        numbers = self._places[at].astype(np.int64)
+        if (new := numbers < 0).any():
+            values, first = np.unique(at[new], return_index=True)
+            values = values[np.argsort(first)]
+            self._places[values] = np.arange(len(self), len(self) + len(values))
+            self._met += (values + self._lowest).tolist()
+            self._placed = len(self._met)
+            numbers = self._places[at].astype(np.int64)
+        return numbers
 
 
 def as_numpy(column: pa.Array) -> NDArray[Any]:
