@@ -163,6 +163,12 @@ BAD = {
     ),
     "a spacing without a meaning": (lambda f: f, {"every": "soon"}, "every is 'soon'; expected"),
     "a date twice": (lambda f: f.assign(date=f["date"].iloc[0]), {}, "episode . has step .* twice"),
+    "states seen at no time": (lambda f: f, {"seen": "later"}, "states were seen 'later'"),
+    "states seen after, and next states": (
+        lambda f: f.assign(after=f["x"]),
+        {"seen": "after", "next_state": "after"},
+        "next-state columns are given too",
+    ),
     "a doctor who is not there": (
         lambda f: f,
         {"instrument": "loo:nurse"},
