@@ -5,6 +5,7 @@ traceback and no warning of NumPy, and leaves no new name unless it succeeds. ``
 looks for an hour; ``--all`` for a fixed number of cases.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -31,23 +32,48 @@ HOSTILE = st.one_of(
             *("1e308", "9" * 30, "'", '"', "\\", "/", ".", "..", "log.parquet", "model", "\u202e"),
             *("linear", "poly2", "poly3:cross", "spline:3", "fourier:7", "exact", "liml", "hac"),
             *("robust", "clustered", "unadjusted", "x0 > 0", "x0 >", "episode", "z0", "reward"),
+            *("loo:episode", "loo:", "a0:1", "7d", "999999999999", "step", "x0,", "poly2:cross"),
         ]
     ),
     st.text(max_size=12),
 )
 LOG_OPTIONS = (
     *("--state", "--action", "--instrument", "--next-state", "--reward", "--episode", "--step"),
-    *("--weight", "--where", "--features", "--phi", "--psi", "--cluster"),
+    *("--weight", "--where", "--features", "--phi", "--psi"),
+    *("--context", "--categorical", "--lags", "--terminal", "--every"),
 )
 VERBS = {
-    "fit": (*LOG_OPTIONS, "--method", "--se", "--bandwidth", "--ridge", "--draws", "--seed"),
-    "diagnose": (*LOG_OPTIONS, "--se"),
-    "check": LOG_OPTIONS,
+    "fit": (
+        *(*LOG_OPTIONS, "--cluster", "--method", "--se", "--bandwidth", "--ridge", "--draws"),
+        *("--absorb", "--seed", "--workers"),
+    ),
+    "diagnose": (*LOG_OPTIONS, "--cluster", "--absorb", "--se", "--suspect"),
+    "check": (*LOG_OPTIONS, "--cluster", "--time", "--level", "--richer"),
+    "interval": (*LOG_OPTIONS, "--cluster", "--absorb", "--level", "--method"),
     "moments": LOG_OPTIONS,
+    "effect": ("--action", "--output", "--over", "--at", "--between", "--level"),
+    "table": ("--output", "--feature", "--beside", "--statistics", "--names", "--digits"),
     "update": ("--where", "--cluster", "--wait"),
     "act": ("--state", "--states", "--step", "--trust"),
     "merge": ("--trust",),
 }
+
+
+LEVELS = ("", "nan", "a,b", "a\nb", "\u202e\u00e9", "x" * 3000, None)
+CHANGES = {
+    "constant": lambda n: [1.0] * n,
+    "huge": lambda n: [1e69] * n,
+    "text": lambda n: ["a"] * n,
+    "levels": lambda n: [LEVELS[i % 7] for i in range(n)],
+    "names": lambda n: [f"p{i}" for i in range(n)],
+    "yes": lambda n: [i % 2 == 0 for i in range(n)],
+    "whole": lambda n: [2**62 + i for i in range(n)],
+    "unsigned": lambda n: pa.array([2**63 + i for i in range(n)], pa.uint64()),
+    "days": lambda n: pa.array(range(n)).cast(pa.timestamp("s")),
+    "nothing": pa.nulls,
+    "lists": lambda n: [[1.0]] * n,
+}
+"""What a whole column is replaced with."""
 
 
 def budget(request, cases):
@@ -103,13 +129,15 @@ def tables(draw):
         columns[name] = column
     if draw(st.booleans()):
         name = draw(st.sampled_from(sorted(columns)))
-        change = draw(st.sampled_from(["constant", "text", "gone", "huge"]))
-        if change == "gone":
-            del columns[name]
-        else:
-            value = {"constant": 1.0, "text": "a", "huge": 1e69}[change]
-            columns[name] = [value] * len(columns[name])
+        change = draw(st.sampled_from([*CHANGES, "gone"]))
+        count = len(columns.pop(name))
+        if change != "gone":
+            columns[name] = CHANGES[change](count)
     return pa.table({name: pa.array(values) for name, values in columns.items()})
+
+
+class TimeOver(KeyboardInterrupt):
+    """The time is over: the one exception that Hypothesis passes on as it is."""
 
 
 def each(strategy, cases, until, work):
@@ -124,10 +152,12 @@ def each(strategy, cases, until, work):
     )
     @given(strategy)
     def tried(value):
-        if time.monotonic() < until:
-            work(value)
+        if time.monotonic() > until:
+            raise TimeOver
+        work(value)
 
-    tried()
+    with contextlib.suppress(TimeOver):
+        tried()
 
 
 @pytest.fixture
@@ -162,10 +192,14 @@ def test_any_verb_with_any_option_on_any_table(place, request):
         log = "log.parquet"
         if table is not None:
             log = write_table(table, folder / "hostile.parquet").name
-        sources = {"update": ("model", log), "act": ("policy",), "merge": ("sums", "sums")}
+        sources = {
+            **{"update": ("model", log), "act": ("policy",), "merge": ("sums", "sums")},
+            **{"effect": ("model", "--action", "a0"), "table": ("model", "model")},
+            "interval": (log, "--output", "x0", "--feature", "a0"),
+        }
         words = [verb, *sources.get(verb, (log,))]
         words += ["--out", "made"] if verb in ("fit", "moments", "update", "merge") else []
-        words += ["--drop-missing"] if dropping and verb not in ("act", "merge") else []
+        words += ["--drop-missing"] if dropping and "--where" in VERBS[verb] else []
         promised(folder, *words, *(word for pair in options for word in pair))
 
     each(chosen, *budget(request, 15), work)
