@@ -109,7 +109,7 @@ class CategoryGrid:
     @property
     def width(self) -> int:
         """Numbers that one evaluation touches."""
-        return self._numbers.shape[1] * (1 if self.grid is None else self.grid.width)
+        return int(self._numbers.shape[1]) * (1 if self.grid is None else self.grid.width)
 
     def nearest(self, x: Array) -> Array:
         """Every state is a state."""
