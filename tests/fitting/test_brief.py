@@ -5,6 +5,7 @@ import pytest
 
 import ivvi
 from ivvi.diagnostics.text import format_number
+from ivvi.fitting.brief import _effect
 
 
 def log_of(strength=1.0, confounded=1.0, seed=0, n=2000, two=False):
@@ -32,6 +33,23 @@ def test_a_strong_instrument_in_a_confounded_log_is_good_enough_and_turns_a_sign
     panel = words(fit.diagnostics)
     assert panel["Instrument"] == told["Instrument"]
     assert panel["Confounding"].startswith("Yes: regression and the instrument disagree about y")
+
+
+def test_levels_and_products_are_told_as_what_they_are():
+    rng = np.random.default_rng(3)
+    n = 4000
+    z, e = rng.normal(size=(2, n))
+    sick = rng.choice(["no", "yes"], n)
+    drug = np.where(z + e > 0, "high", "low")
+    y = np.where(sick == "yes", -3.0, 0.0) * (drug == "high") + 2 * e
+    rows = {"sick": sick, "drug": drug, "z": z, "y": y}
+    log = ivvi.read_logs(rows, state="sick", action="drug", instrument="z", next_state="y")
+    told = words(ivvi.fit(log))["Confounding"]
+    (level,) = {"high", "low"} - {log.roles.categories[1].levels[0]}
+    assert f"drug = {level} in place of " in told
+    cross = ivvi.fit(log, "linear:cross")
+    j = cross.estimate.design.phi_names.index(f"sick[yes]*drug[{level}]")
+    assert _effect(cross, 0, j) == f"the coefficient of sick[yes]*drug[{level}] for y is"
 
 
 def test_a_log_without_confounding_is_called_so():

@@ -9,12 +9,14 @@ import pytest
 
 import ivvi
 from ivvi.diagnostics.distributions import noncentral_tail
+from ivvi.diagnostics.verdict import Verdict
 from ivvi.dynamics.model import InstrumentVerdict
 from ivvi.errors import DataError, IdentificationError, IvviWarning
 from ivvi.features.feature_map import custom, polynomial
 from ivvi.reporting import report
 from ivvi.sklearn import IVRegressor
 from ivvi.weak_iv.action_strength import holding
+from ivvi.weak_iv.robust_intervals import TOO_WEAK, UNBOUNDED, RobustIntervals, settled
 from ivvi.weak_iv.tf_critical_values import ENOUGH_F, TWO_SIDED, tf_critical_value
 
 pytestmark = pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
@@ -143,6 +145,13 @@ def test_no_interval_is_recommended_where_there_is_none_to_trust(tmp_path):
     assert "Report no interval of the table" in page
     doubtful = replace(verdict, word="doubtful")
     assert "trust no interval" in doubtful.sentence
+
+
+@pytest.mark.parametrize(("reason", "word"), [(TOO_WEAK, "doubtful"), (UNBOUNDED, "strong")])
+def test_strong_instruments_stay_strong_where_a_joint_set_cannot_be_made(reason, word):
+    """A set of 21 effects together that is not bounded says nothing about strong instruments."""
+    verdict = settled(Verdict("strong", "F"), RobustIntervals({}, {("y", "a"): reason}))
+    assert (verdict.word, verdict.recommended) == (word, "wald" if word == "strong" else "none")
 
 
 def test_many_instruments_are_not_strong_where_wald_is_off_centre():

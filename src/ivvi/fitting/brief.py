@@ -110,21 +110,23 @@ def recommended_interval(fit: Fit, i: int, j: int) -> tuple[str, float, float]:
 
 
 def _told(fit: Fit, i: int, j: int) -> str:
-    output, feature = fit.estimate.design.outputs[i], fit.estimate.design.phi_names[j]
     w, ls = float(fit.W[i, j]), float(fit.baseline.W[i, j])
     words, low, high = recommended_interval(fit, i, j)
-    interval = f"{w:.3g} {words}"
+    effect = f"{_effect(fit, i, j)} {w:.3g} {words}"
     if low <= ls <= high and fit.diagnostics.verdict.recommended in ("robust", "none"):
-        return (
-            f"Not certain: one more {feature} changes {output} by {interval}, which does not rule "
-            f"out the {ls:.3g} of regression."
-        )
+        return f"Not certain: {effect}, which does not rule out the {ls:.3g} of regression."
     if w * ls < 0 and (low > 0 or high < 0):
-        return (
-            f"It turned a sign: one more {feature} changes {output} by {interval}, where "
-            f"regression says {ls:+.3g}."
-        )
-    return (
-        f"It moved the effects: one more {feature} changes {output} by {interval}, where "
-        f"regression says {ls:.3g}."
-    )
+        return f"It turned a sign: {effect}, where regression says {ls:+.3g}."
+    return f"It moved the effects: {effect}, where regression says {ls:.3g}."
+
+
+def _effect(fit: Fit, i: int, j: int) -> str:
+    """Begin the sentence of a coefficient: of an action, of a level, or of another feature."""
+    output, feature = fit.estimate.design.outputs[i], fit.estimate.design.phi_names[j]
+    for coded in fit.roles.categories:
+        if feature in coded.names:
+            level = coded.levels[1 + coded.names.index(feature)]
+            return f"{coded.column} = {level} in place of {coded.levels[0]} changes {output} by"
+    if feature in fit.roles.action:
+        return f"one more {feature} changes {output} by"
+    return f"the coefficient of {feature} for {output} is"

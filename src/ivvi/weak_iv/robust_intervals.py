@@ -53,6 +53,10 @@ TOO_WEAK = (
     "the instruments are too weak to bound all effects together; `ivvi interval` searches for the "
     "set of one effect"
 )
+UNBOUNDED = (
+    "the set of all effects together is not bounded, though the instruments are strong; "
+    "`ivvi interval` searches for the set of one effect"
+)
 NO_BIAS = 0.15
 """Standard errors by which an estimate may be off where Wald's interval is beyond doubt."""
 BOUNDED = 2.0
@@ -221,8 +225,10 @@ class _Maker:
                 )
             some = self._projected if problems.m > 1 else self._one_action
             return some(effect, scores, w, se, width)
-        except (DataError, np.linalg.LinAlgError) as error:
+        except DataError as error:
             return f"it cannot be computed: {error}"
+        except np.linalg.LinAlgError:
+            return f"the equations of {problems.m} effects together are singular"
 
     def _t_and_f(self, w: float, half: float) -> RobustInterval | str:
         test = self.diagnostics.effective_f
@@ -265,7 +271,7 @@ class _Maker:
         ends = profile.interval(q)
         near = profile.interval(profile.least + square / (1 + square / scores.clusters))
         if ends is None or near is None:
-            return TOO_WEAK
+            return UNBOUNDED if self._beyond_doubt() else TOO_WEAK
         pieces = ((ends[0] * effect.unit, ends[1] * effect.unit),)
         alike = _agree((near[0] * effect.unit, near[1] * effect.unit), w, width * se)
         return RobustInterval(pieces, "ar", alike or self._beyond_doubt())
