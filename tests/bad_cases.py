@@ -324,7 +324,8 @@ FILE_CASES = {
         truncated("log", ".arrow"), FileError, ("log.arrow cannot be read as Arrow",)
     ),
     "not Arrow": Case(text("log.feather", b"no"), FileError, ("cannot be read as Arrow",)),
-    "unknown ending": Case(text("log.xlsx", b"no"), FileError, ("log.xlsx", ".parquet, .csv")),
+    "unknown ending": Case(text("log.zip", b"no"), FileError, ("log.zip", ".parquet, .csv")),
+    "spreadsheet": Case(text("log.xlsx", b"no"), FileError, ("log.xlsx", "sheet as CSV")),
 }
 
 SETTING_CASES = {

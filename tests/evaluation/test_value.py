@@ -472,7 +472,7 @@ def test_the_sample_of_a_log_knows_where_episodes_start(simulated):
         ([1.0], {"reward": REWARD}, ("one action of 2 numbers", "a0, a1")),
         ("zero", {}, ("needs a reward",)),
         ("zer", {"reward": REWARD}, ("did you mean 'zero'",)),
-        ("zero", {"reward": REWARD, "draws": 5}, ("at least 20",)),
+        ("zero", {"reward": REWARD, "draws": 5}, ("expected 20",)),
         ("zero", {"reward": REWARD, "level": 95}, ("number between 0 and 1",)),
         ("zero", {"reward": REWARD, "method": "boot"}, ("did you mean 'bootstrap'",)),
         ("zero", {"reward": REWARD, "starts": [1.0]}, ("rows of 2", "x0, x1")),

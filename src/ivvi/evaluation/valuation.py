@@ -15,8 +15,9 @@ from ivvi.diagnostics.brief import instrument_sentence
 from ivvi.diagnostics.verdict import Verdict
 
 INTERVALS = ("split", "percentile", "basic", "bias-corrected")
-ENOUGH = 0.05
-"""Simulation error of an interval's end, in widths of the interval, that is small enough."""
+FEWEST, ENOUGH = 100, 0.05
+"""Draws from which on the error of an interval's end is known, and the error that is small enough,
+in widths of the interval."""
 SAID = {
     "doubtful": "DOUBTFUL INSTRUMENTS: the intervals below may be too short",
     "weak": "WEAK INSTRUMENTS: the numbers below may be far off, and their intervals too short",
@@ -101,9 +102,13 @@ class Amount:
 
     @property
     def is_settled(self) -> bool:
-        """Whether both ends are known to 5% of the interval's width, or there is no width."""
+        """Whether both ends are known to 5% of the interval's width, or there is no width.
+
+        Of fewer than 100 draws the error of the ends is not known well enough to say so.
+        """
         low, high = self.interval
-        return max(self.interval_error) <= ENOUGH * (high - low)
+        known = len(self.draws) >= FEWEST or not high > low
+        return known and max(self.interval_error) <= ENOUGH * (high - low)
 
     def with_more(self, other: Amount) -> Amount:
         """Return the same amount with the draws of both."""

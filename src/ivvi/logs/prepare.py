@@ -184,7 +184,10 @@ def _numbered(blocks: Sequence[pa.RecordBatch], name: str) -> NDArray[np.int64]:
     codes = np.append(np.arange(len(encoded.dictionary)), -1)
     if pa.types.is_floating(encoded.dictionary.type):
         codes[:-1][np.isnan(as_numpy(encoded.dictionary))] = -1
-    return np.asarray(codes[as_numpy(pc.fill_null(encoded.indices, -1))], dtype=np.int64)
+    indices = as_numpy(encoded.indices)
+    if encoded.indices.null_count:  # which came as NaN
+        indices = np.where(np.isnan(indices), -1, indices).astype(np.int64)
+    return np.asarray(codes[indices], dtype=np.int64)
 
 
 def _check_singles(table: Table, roles: Roles) -> None:
