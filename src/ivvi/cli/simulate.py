@@ -40,7 +40,7 @@ def simulate(  # noqa: PLR0913
     from ivvi.simulators.catalogue import make_env
     from ivvi.simulators.ratings import download as fetch
 
-    if out.suffix != ".parquet":
+    if out.suffix not in ("", ".parquet"):
         raise InputError(f"--out {out} has no known ending; .parquet is known")
     checked_output(out, force=force)
     check_json_target(json, force=force, out=out)

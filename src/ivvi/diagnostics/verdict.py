@@ -57,7 +57,7 @@ class Verdict:
             "verdict": self.word or None,
             "rule": self.rule,
             "recommended": self.recommended if self.word else None,
-            "recommended_method": self.method or None,
+            "recommended_method": self.method,
         }
 
 
