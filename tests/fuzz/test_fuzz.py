@@ -205,6 +205,14 @@ def test_any_verb_with_any_option_on_any_table(place, request):
     each(chosen, *budget(request, 15), work)
 
 
+def says_the_same(one, other):
+    """Whether two texts are the same JSON document."""
+    try:
+        return json.loads(one) == json.loads(other)
+    except ValueError:
+        return False
+
+
 def test_saved_files_with_damaged_bytes(place, request):
     """A damaged file is refused; nothing that is read from it is believed."""
     damage = st.tuples(
@@ -217,7 +225,8 @@ def test_saved_files_with_damaged_bytes(place, request):
     def work(case):
         name, kind, where, bits = case
         folder = place()
-        content = bytearray((folder / name).read_bytes())
+        whole = (folder / name).read_bytes()
+        content = bytearray(whole)
         at = int(where * len(content))
         if kind == "flip":
             content[at] ^= bits
@@ -226,6 +235,8 @@ def test_saved_files_with_damaged_bytes(place, request):
         else:
             content[at:at] = bytes([bits])
         (folder / name).write_bytes(content)
+        if name.endswith(".json") and says_the_same(whole, bytes(content)):
+            return  # a space became a tab
         source = name.partition("/")[0]
         if source == "model":
             result = promised(folder, "update", "model", "more.parquet", "--out", "made")

@@ -120,9 +120,10 @@ def _looked_at(problem: Problem) -> tuple[str, ...]:
 @lru_cache(maxsize=64)
 def _arguments_used(reward: Function, d_x: int, d_a: int) -> tuple[str, ...]:
     """Follow the traced reward back from its result: an argument it merely accepts is not used."""
-    state, action = (jax.ShapeDtypeStruct((2, d), np.float32) for d in (d_x, d_a))
-    step = jax.ShapeDtypeStruct((), np.int32)
-    program = jax.make_jaxpr(reward)(state, action, state, step).jaxpr
+    with jax.enable_x64(True):
+        state, action = (jax.ShapeDtypeStruct((2, d), np.float64) for d in (d_x, d_a))
+        step = jax.ShapeDtypeStruct((), np.int64)
+        program = jax.make_jaxpr(reward)(state, action, state, step).jaxpr
     needed = {id(v) for v in program.outvars}
     for equation in reversed(program.eqns):
         if any(id(v) in needed for v in equation.outvars):
