@@ -3,7 +3,8 @@
 from . import estimators, features, planning, simulators
 from ._io.checkpoint import Checkpoint
 from .actions import Actions
-from .dynamics.model import Dynamics, load_model
+from .dynamics.model import Dynamics
+from .dynamics.saved_model import load_model
 from .errors import InputError
 from .estimators.covariance.standard_errors import StandardErrors
 from .estimators.sgda.sgda import SGDA

@@ -79,7 +79,7 @@ def plan(  # noqa: PLR0913
 ) -> None:
     """Plan a policy in estimated dynamics."""
     from ivvi._io.files import checked_output
-    from ivvi.dynamics.model import load_model
+    from ivvi.dynamics.saved_model import load_model
     from ivvi.fitting import load_fit
     from ivvi.planning.plan import make_planner
     from ivvi.planning.plan import plan as plan_policy

@@ -1,7 +1,7 @@
 """The estimated world: x' = W phi(x, a) + noise, asked for next states by all who simulate it.
 
-Where features bend, states beyond the log's are taken for the nearest within (`reach`): what a
-spline or a cube does out there nobody has seen. Indicators of categories are drawn as such.
+Where features bend, states beyond the log's are taken for the nearest within
+(`ivvi.dynamics.reach`). Indicators of categories are drawn as such.
 """
 
 from __future__ import annotations
@@ -9,16 +9,14 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ivvi._io.files import Saved, load_folder, save_folder
-from ivvi._io.records import Unpacker
-from ivvi._io.trust import Trust, trusting
+from ivvi._io.files import Saved, save_folder
 from ivvi.categories import CodedColumn, decode_rows, encode_rows, raw_columns
 from ivvi.dynamics.next_state import (
     Categories,
@@ -28,10 +26,10 @@ from ivvi.dynamics.next_state import (
     next_state,
     noise_law,
 )
+from ivvi.dynamics.reach import beyond, is_affine, is_limited, reward_fade, state_range
 from ivvi.dynamics.state_update import StateUpdate
-from ivvi.errors import ColumnError, FileError, InputError, TrustError, nearest
-from ivvi.features.blocks import Array, Constant, Power
-from ivvi.features.custom_block import Custom
+from ivvi.errors import ColumnError, InputError, nearest
+from ivvi.features.blocks import Array, Constant
 from ivvi.features.feature_map import FeatureMap
 
 if TYPE_CHECKING:  # a model is loaded without what it takes to estimate one
@@ -40,13 +38,7 @@ if TYPE_CHECKING:  # a model is loaded without what it takes to estimate one
     from ivvi.logs import Roles, Sample
 
 KIND = "model"
-NAMES = ("state", "action", "outputs", "unidentified", "partialled")
 SAMPLES = ("states", "starts", "acted", "instruments", "followed")
-ARRAYS = ("W", "noise_cov", "bread", *SAMPLES)
-UNKNOWN = ("bread", (0, 0))
-"""A model of very many features does not know how sure its weights are."""
-INSIDE = (0.005, 0.995)
-"""Quantiles of the log's states between which features that bend are believed."""
 
 
 def _none() -> np.ndarray:
@@ -239,7 +231,7 @@ class Dynamics:
         if not self.has_reward:
             raise InputError("this model has no reward: it was fitted without a reward column")
         learned = self._outputs(x, a)[..., -1]
-        return learned - beyond(x, self.reach, self.fade) if self.is_limited else learned
+        return learned - beyond(_as_array(x), self.reach, self.fade) if self.is_limited else learned
 
     def sample(self, x: Array, a: Array, rng: Any) -> Array:
         """Draw x' given x and do(a), (..., d_next).
@@ -287,8 +279,8 @@ class Dynamics:
         taken = {column for category in known for column in category}
         others = [i for i in range(len(self.state)) if i not in taken]
         rows = [part[:, others] for part in self._sampled_states if len(part)]
-        found = find_categories(np.concatenate(rows)) if rows and others else ()
-        seen = (Category(tuple(others[i] for i in c), c.complete) for c in found)
+        indicators = find_categories(np.concatenate(rows)) if rows and others else ()
+        seen = (Category(tuple(others[i] for i in c), c.complete) for c in indicators)
         return tuple(sorted((*known, *seen), key=lambda category: category.columns))
 
     @property
@@ -337,46 +329,34 @@ class Dynamics:
     @property
     def bends(self) -> bool:
         """Whether the mean is anything but affine in states and actions."""
-        return self.ends or not all(map(_is_affine, self.phi.blocks))
+        return self.ends or not is_affine(self.phi)
 
     @property
     def is_limited(self) -> bool:
-        """Whether some feature is believed only where the log has states.
-
-        Those that were chosen for their flexibility are: powers, interactions, splines, waves.
-        Linear terms, and functions that a user wrote, claim to hold everywhere.
-        """
-        return not all(_is_affine(block) or isinstance(block, Custom) for block in self.phi.blocks)
+        """Whether some feature is believed only where the log has states."""
+        return is_limited(self.phi)
 
     @cached_property
     def reach(self) -> Array:
         """Lowest and highest state at which the model is asked, (2, d_x).
 
-        Beyond, its mean is that of the nearest state within: quantiles of the log's states and
-        of its first states, column by column, whichever reach further. Nothing limits indicators,
-        nor models that are not limited or hold no states.
+        Beyond, its mean is that of the nearest state within. Models that are not limited, or
+        hold no states, reach everywhere.
         """
-        limits = np.array([[-np.inf], [np.inf]]) * np.ones(len(self.state))
+        samples = [rows for rows in (self.states, self.starts) if len(rows)]
         if self.is_limited and len(self.states):
-            free = [column for category in self.categories for column in category]
-            known = (self.states, self.starts) if len(self.starts) else (self.states,)
-            ends = np.array([np.quantile(rows, INSIDE, axis=0) for rows in known])
-            quantiles = np.array([ends[:, 0].min(axis=0), ends[:, 1].max(axis=0)])
-            limits = np.where(np.isin(np.arange(len(self.state)), free), limits, quantiles)
-        return limits
+            return state_range(samples, self.categories)
+        return np.array([[-np.inf], [np.inf]]) * np.ones(len(self.state))
 
     @cached_property
     def fade(self) -> Array:
         """What a learned reward loses for each unit that a state lies beyond `reach`, (d_x,).
 
-        One standard deviation of the log's rewards for one of the state: nobody has seen a reward
-        there, so a plan has no reason to go. Zero where the reward is not learned.
+        Zero where the reward is not learned.
         """
         if not (self.has_reward and self.is_limited and len(self.states) and len(self.followed)):
             return np.zeros(len(self.state))
-        spread = self.states.std(axis=0)
-        lost = self.followed[:, -1].std() / np.where(spread > 0, spread, 1.0)
-        return np.asarray(np.where(np.isfinite(self.reach[0]), lost, 0.0))
+        return reward_fade(self.states, self.followed[:, -1], self.reach)
 
     def with_numbers(self, numbers: tuple[Any, ...]) -> Dynamics:
         """Return the model with other `numbers`, which JAX may trace; categories stay."""
@@ -473,97 +453,12 @@ class Dynamics:
         `facts` are kept for people, `beside` for those who will update the model; `replaces`
         is the only version (`ivvi._io.files.version_of`) that may be replaced, if given.
         """
-        document, arrays = self.parts()
+        from ivvi.dynamics.saved_model import model_parts
+
+        document, arrays = model_parts(self)
         document |= {"facts": dict(facts or {}), **beside[0]}
         everything = {**arrays, **beside[1]}
         return save_folder(path, KIND, document, everything, force=force, replaces=replaces)
-
-    def parts(self) -> Saved:
-        """Return JSON values and arrays from which `from_parts` makes the model again."""
-        if not np.isfinite(self.W).all():
-            raise InputError("the model is not written: its weights are not finite numbers")
-        document = {
-            "phi": self.phi.to_json(),
-            **{name: list(getattr(self, name)) for name in NAMES},
-            "has_reward": self.has_reward,
-            "global_instrument": self.global_instrument,
-            "carried": [list(pair) for pair in self.carried],
-            "ends": self.ends,
-            "coded": [asdict(category) for category in self.coded],
-            "verdict": None if self.verdict is None else asdict(self.verdict),
-        }
-        arrays = {name: getattr(self, name) for name in ARRAYS}
-        return document, arrays if self.W_cov is None else {**arrays, "W_cov": self.W_cov}
-
-    @classmethod
-    def from_parts(cls, document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Dynamics:
-        """Rebuild a model from `parts`, refusing one that is not whole."""
-        try:
-            parts: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
-            parts |= {name: tuple(document[name]) for name in NAMES}
-            flags = ("has_reward", "global_instrument", "ends")
-            parts |= {name: bool(document[name]) for name in flags}
-            parts["carried"] = tuple((str(one), str(other)) for one, other in document["carried"])
-            read = Unpacker({})
-            parts["coded"] = tuple(read.unpack(CodedColumn, one) for one in document["coded"])
-            phi = FeatureMap.from_json(document["phi"])
-            saved_verdict = document.get("verdict")
-            verdict = (
-                None
-                if saved_verdict is None
-                else InstrumentVerdict(saved_verdict["word"], saved_verdict["sentence"])
-            )
-            model = cls(phi=phi, W_cov=arrays.get("W_cov"), verdict=verdict, **parts)
-        except TrustError:
-            raise
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise FileError(f"not a complete model: {error}") from error
-        model._check_shapes()
-        return model
-
-    def _check_shapes(self) -> None:
-        d_y, d_phi = len(self.outputs), len(self.phi.names(self.state, self.action))
-        wanted = {"W": (d_y, d_phi), "noise_cov": (d_y, d_y), "bread": (d_phi, d_phi)}
-        width = {
-            "states": len(self.state),
-            "starts": len(self.state),
-            "acted": len(self.action),
-            "followed": d_y,
-        }
-        for name, wide in width.items():
-            rows = len(getattr(self, name))
-            wanted[name] = (rows, wide if rows else 0)
-        strangers = {n for pair in self.carried for n in pair if n} - {*self.state, *self.action}
-        if strangers or (self.ends and d_y < 1 + self.has_reward):
-            raise FileError("not a sound model: its columns do not fit together")
-        for name in wanted:
-            if getattr(self, name).dtype.kind not in "fiu":
-                raise FileError(f"not a sound model: {name} holds no numbers")
-        if not np.isfinite(self.W).all():
-            raise FileError("not a sound model: its weights are not finite numbers")
-        for name, shape in wanted.items():
-            if (found := getattr(self, name).shape) != shape and (name, found) != UNKNOWN:
-                raise FileError(f"not a sound model: {name} is {found}; expected {shape}")
-        shapes = ((d_y * d_phi,) * 2, (d_y, d_phi, d_phi))
-        if self.W_cov is not None and self.W_cov.shape not in shapes:
-            raise FileError(
-                f"not a sound model: W_cov is {self.W_cov.shape}; expected {shapes[0]} or "
-                f"{shapes[1]}"
-            )
-
-
-def load_model(path: str | os.PathLike[str], *, trust: Trust = ()) -> Dynamics:
-    """Load what `Dynamics.save` saved.
-
-    Nothing in it is executed; features that were a user's function are imported by their path,
-    from the packages that are named in `trust` alone.
-    """
-    document, arrays = load_folder(path, KIND)
-    try:
-        with trusting(path, trust):
-            return Dynamics.from_parts(document, arrays)
-    except FileError as error:
-        raise FileError(f"{path} is {error}") from error
 
 
 def affine_part(model: Dynamics) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
@@ -578,20 +473,8 @@ def affine_part(model: Dynamics) -> tuple[np.ndarray, np.ndarray, np.ndarray] | 
         width = parts[name].shape[1]
         parts[name] = parts[name] + model.W[:d_next, column : column + width]
         column += width
-    found = parts["c"][:, 0], parts["P"], parts["Q"]
-    return found if model.update.is_plain else model.update.affine(*found)
-
-
-def _is_affine(block: Any) -> bool:
-    linear = isinstance(block, Power) and block.degree == 1 and block.of in ("state", "input")
-    return linear or isinstance(block, Constant)
-
-
-def beyond(x: Array, reach: Array, fade: Array) -> Array:
-    """What a learned reward loses where states x (..., d_x) lie beyond `reach`, (...)."""
-    x = _as_array(x)
-    inside = x.__array_namespace__().clip(x, reach[..., 0, :], reach[..., 1, :])
-    return (abs(x - inside) * fade).sum(axis=-1)
+    affine = parts["c"][:, 0], parts["P"], parts["Q"]
+    return affine if model.update.is_plain else model.update.affine(*affine)
 
 
 def _as_array(value: Any) -> Array:

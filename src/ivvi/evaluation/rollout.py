@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ivvi.dynamics.model import beyond
 from ivvi.dynamics.next_state import Categories, next_state
+from ivvi.dynamics.reach import beyond
 from ivvi.dynamics.rollout import run_episodes
 from ivvi.dynamics.state_update import StateUpdate
 from ivvi.errors import InputError

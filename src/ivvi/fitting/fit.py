@@ -21,6 +21,7 @@ from ivvi.diagnostics.text import WIDTH
 from ivvi.diagnostics.verdict import Verdict
 from ivvi.diagnostics.wald import combination, wald
 from ivvi.dynamics.model import KIND, Dynamics, InstrumentVerdict
+from ivvi.dynamics.saved_model import model_from_parts
 from ivvi.errors import FileError, InputError, TrustError
 from ivvi.estimators import Estimate
 from ivvi.estimators.covariance.scores import Scored
@@ -490,7 +491,7 @@ class Fit(TableResult):
     def _from_parts(cls, document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Fit:
         """Make a fit again from what was saved."""
         facts = document["fit"]
-        model = Dynamics.from_parts(document, arrays)
+        model = model_from_parts(document, arrays)
         design = Design.from_json(facts["design"])
         moments = None
         if facts.get("moments") is not None:

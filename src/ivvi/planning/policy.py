@@ -17,8 +17,8 @@ import numpy as np
 from ivvi._io.files import load_folder, nest, save_folder, unnest
 from ivvi._io.trust import Trust, trusting
 from ivvi.actions import Actions
-from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.rollout import Decision
+from ivvi.dynamics.saved_model import model_from_parts, model_parts
 from ivvi.errors import FileError, InputError, TrustError
 from ivvi.features.blocks import Array
 from ivvi.features.custom_block import import_path, import_saved
@@ -100,7 +100,7 @@ class Policy:
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Save as a folder of JSON and npz, atomically; a user's reward by its import path."""
         problem = self.problem
-        model, arrays = problem.model.parts()
+        model, arrays = model_parts(problem.model)
         settings, rule_arrays = self.rule.parts()
         document = {
             "model": model,
@@ -156,7 +156,7 @@ def _from_parts(
 ) -> Policy:
     """Make a policy again from what was saved."""
     try:
-        model = Dynamics.from_parts(document["model"], unnest("model", arrays))
+        model = model_from_parts(document["model"], unnest("model", arrays))
         terminal = document["terminal"]
         problem = Problem(
             model,

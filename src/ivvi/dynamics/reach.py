@@ -1,0 +1,68 @@
+"""How far a model is believed: inside the range of the log's states, where its features bend.
+
+What a spline or a cube does beyond nobody has seen. There the mean is that of the nearest state
+within (`reach`), and a learned reward fades (`fade`), so that no plan has a reason to go there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ivvi.dynamics.next_state import Categories
+from ivvi.features.blocks import Array, Constant, Power
+from ivvi.features.custom_block import Custom
+from ivvi.features.feature_map import FeatureMap
+
+INSIDE = (0.005, 0.995)
+"""Quantiles of the log's states between which features that bend are believed."""
+
+
+def is_affine(phi: FeatureMap) -> bool:
+    """Whether the features are affine in states and actions."""
+    return all(map(_is_affine, phi.blocks))
+
+
+def is_limited(phi: FeatureMap) -> bool:
+    """Whether some feature is believed only where the log has states.
+
+    Those that were chosen for their flexibility are: powers, interactions, splines, waves.
+    Linear terms, and functions that a user wrote, claim to hold everywhere.
+    """
+    return not all(_is_affine(block) or isinstance(block, Custom) for block in phi.blocks)
+
+
+def _is_affine(block: Any) -> bool:
+    linear = isinstance(block, Power) and block.degree == 1 and block.of in ("state", "input")
+    return linear or isinstance(block, Constant)
+
+
+def state_range(samples: Sequence[np.ndarray], categories: Categories) -> np.ndarray:
+    """Return the lowest and the highest state that is believed, (2, d_x).
+
+    Quantiles of each of the samples (m, d_x), column by column, whichever reach further. Nothing
+    limits indicators of categories.
+    """
+    ends = np.array([np.quantile(rows, INSIDE, axis=0) for rows in samples])
+    limits = np.array([ends[:, 0].min(axis=0), ends[:, 1].max(axis=0)])
+    free = [column for category in categories for column in category]
+    limits[:, free] = np.array([[-np.inf], [np.inf]])
+    return limits
+
+
+def reward_fade(states: np.ndarray, rewards: np.ndarray, reach: Array) -> np.ndarray:
+    """Return what a learned reward loses for each unit that a state lies beyond `reach`, (d_x,).
+
+    One standard deviation of the log's rewards (m,) for one of its states (m, d_x).
+    """
+    spread = states.std(axis=0)
+    lost = rewards.std() / np.where(spread > 0, spread, 1.0)
+    return np.asarray(np.where(np.isfinite(reach[0]), lost, 0.0))
+
+
+def beyond(x: Array, reach: Array, fade: Array) -> Array:
+    """Return what a learned reward loses where states x (..., d_x) lie beyond `reach`, (...)."""
+    inside = x.__array_namespace__().clip(x, reach[..., 0, :], reach[..., 1, :])
+    return (abs(x - inside) * fade).sum(axis=-1)

@@ -1,0 +1,110 @@
+"""A model as a folder of JSON and npz, and back; what is not a sound model is refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from ivvi._io.files import Saved, load_folder
+from ivvi._io.records import Unpacker
+from ivvi._io.trust import Trust, trusting
+from ivvi.categories import CodedColumn
+from ivvi.dynamics.model import KIND, SAMPLES, Dynamics, InstrumentVerdict
+from ivvi.errors import FileError, InputError, TrustError
+from ivvi.features.feature_map import FeatureMap
+
+NAMES = ("state", "action", "outputs", "unidentified", "partialled")
+FLAGS = ("has_reward", "global_instrument", "ends")
+ARRAYS = ("W", "noise_cov", "bread", *SAMPLES)
+UNKNOWN = ("bread", (0, 0))
+"""A model of very many features does not know how sure its weights are."""
+
+
+def model_parts(model: Dynamics) -> Saved:
+    """Return JSON values and arrays from which `model_from_parts` makes the model again."""
+    if not np.isfinite(model.W).all():
+        raise InputError("the model is not written: its weights are not finite numbers")
+    document = {
+        "phi": model.phi.to_json(),
+        **{name: list(getattr(model, name)) for name in NAMES},
+        **{name: getattr(model, name) for name in FLAGS},
+        "carried": [list(pair) for pair in model.carried],
+        "coded": [asdict(category) for category in model.coded],
+        "verdict": None if model.verdict is None else asdict(model.verdict),
+    }
+    arrays = {name: getattr(model, name) for name in ARRAYS}
+    return document, arrays if model.W_cov is None else {**arrays, "W_cov": model.W_cov}
+
+
+def model_from_parts(document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Dynamics:
+    """Rebuild a model from `model_parts`, refusing one that is not whole."""
+    try:
+        parts: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
+        parts |= {name: tuple(document[name]) for name in NAMES}
+        parts |= {name: bool(document[name]) for name in FLAGS}
+        parts["carried"] = tuple((str(one), str(other)) for one, other in document["carried"])
+        read = Unpacker({})
+        parts["coded"] = tuple(read.unpack(CodedColumn, one) for one in document["coded"])
+        phi = FeatureMap.from_json(document["phi"])
+        saved_verdict = document.get("verdict")
+        verdict = (
+            None
+            if saved_verdict is None
+            else InstrumentVerdict(saved_verdict["word"], saved_verdict["sentence"])
+        )
+        model = Dynamics(phi=phi, W_cov=arrays.get("W_cov"), verdict=verdict, **parts)
+    except TrustError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise FileError(f"not a complete model: {error}") from error
+    _check_shapes(model)
+    return model
+
+
+def _check_shapes(model: Dynamics) -> None:
+    """Refuse arrays that do not fit the columns and features of the model."""
+    d_y, d_phi = len(model.outputs), len(model.phi.names(model.state, model.action))
+    expected = {"W": (d_y, d_phi), "noise_cov": (d_y, d_y), "bread": (d_phi, d_phi)}
+    width = {
+        "states": len(model.state),
+        "starts": len(model.state),
+        "acted": len(model.action),
+        "followed": d_y,
+    }
+    for name, wide in width.items():
+        rows = len(getattr(model, name))
+        expected[name] = (rows, wide if rows else 0)
+    unknown = {n for pair in model.carried for n in pair if n} - {*model.state, *model.action}
+    if unknown or (model.ends and d_y < 1 + model.has_reward):
+        raise FileError("not a sound model: its columns do not fit together")
+    for name in expected:
+        if getattr(model, name).dtype.kind not in "fiu":
+            raise FileError(f"not a sound model: {name} holds no numbers")
+    if not np.isfinite(model.W).all():
+        raise FileError("not a sound model: its weights are not finite numbers")
+    for name, shape in expected.items():
+        if (given := getattr(model, name).shape) != shape and (name, given) != UNKNOWN:
+            raise FileError(f"not a sound model: {name} is {given}; expected {shape}")
+    shapes = ((d_y * d_phi,) * 2, (d_y, d_phi, d_phi))
+    if model.W_cov is not None and model.W_cov.shape not in shapes:
+        raise FileError(
+            f"not a sound model: W_cov is {model.W_cov.shape}; expected {shapes[0]} or {shapes[1]}"
+        )
+
+
+def load_model(path: str | os.PathLike[str], *, trust: Trust = ()) -> Dynamics:
+    """Load what `Dynamics.save` saved.
+
+    Nothing in it is executed; features that were a user's function are imported by their path,
+    from the packages that are named in `trust` alone.
+    """
+    document, arrays = load_folder(path, KIND)
+    try:
+        with trusting(path, trust):
+            return model_from_parts(document, arrays)
+    except FileError as error:
+        raise FileError(f"{path} is {error}") from error
