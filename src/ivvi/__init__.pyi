@@ -17,8 +17,9 @@ from .fitting.curve import curve
 from .fitting.diagnosing import diagnose
 from .fitting.effect import effect
 from .fitting.estimating import estimate, fit
-from .fitting.fit import Fit, load_fit
+from .fitting.fit import Fit
 from .fitting.respond import respond
+from .fitting.saved_fit import load_fit
 from .fitting.stream import Stream
 from .fitting.table import table
 from .fitting.updating import update

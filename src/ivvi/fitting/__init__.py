@@ -5,6 +5,7 @@ errors to be homoskedastic; a second one the rest.
 """
 
 from ivvi.fitting.estimating import estimate
-from ivvi.fitting.fit import Fit, load_fit, load_moments
+from ivvi.fitting.fit import Fit
+from ivvi.fitting.saved_fit import load_fit, load_moments
 
 __all__ = ["Fit", "estimate", "load_fit", "load_moments"]

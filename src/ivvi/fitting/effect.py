@@ -190,7 +190,8 @@ def effect(  # noqa: PLR0913
     level, seed
         Probability of the bands, and the seed of their draws.
     """
-    from ivvi.fitting.fit import Fit, load_fit
+    from ivvi.fitting.fit import Fit
+    from ivvi.fitting.saved_fit import load_fit
 
     check_level(level)
     found = fit if isinstance(fit, Fit) else load_fit(fit)

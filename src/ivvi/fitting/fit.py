@@ -1,4 +1,4 @@
-"""`Fit`: what `estimate` returns, and how it is told, saved and asked."""
+"""`Fit`: what `fit` and `estimate` return, and what can be asked of it."""
 
 from __future__ import annotations
 
@@ -11,27 +11,22 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.brief import Brief
-from ivvi._io.files import Saved, content_hash, load_folder, nest, unnest
-from ivvi._io.records import Packer, Unpacker, field_types
-from ivvi._io.replacing import recover
+from ivvi._io.files import content_hash
 from ivvi._io.result import Records, TableResult
-from ivvi._io.trust import Trust, trusting
+from ivvi._io.trust import Trust
 from ivvi.diagnostics import Diagnostics, Statistic, difference
-from ivvi.diagnostics.text import WIDTH
 from ivvi.diagnostics.verdict import Verdict
 from ivvi.diagnostics.wald import combination, wald
-from ivvi.dynamics.model import KIND, Dynamics, InstrumentVerdict
-from ivvi.dynamics.saved_model import model_from_parts
-from ivvi.errors import FileError, InputError, TrustError
+from ivvi.dynamics.model import Dynamics, InstrumentVerdict
+from ivvi.errors import InputError
 from ivvi.estimators import Estimate
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.structure_choice import FeatureChoice
-from ivvi.features.design import Design
 from ivvi.fitting.absorbing import FixedEffects
 from ivvi.fitting.brief import fit_brief
-from ivvi.fitting.effect import effect_lines
 from ivvi.fitting.effect_plot import plot_fit
+from ivvi.fitting.fit_summary import fit_summary
 from ivvi.fitting.inference import NO_MOMENTS, Inference, nothing_inferred
 from ivvi.fitting.nickell import Nickell
 from ivvi.fitting.partialling import Partialled
@@ -45,8 +40,6 @@ NOT_SAVED = (
     "this fit was saved without its moments; fit the log again without --without-moments, and "
     "in levels"
 )
-SAVED_BESIDE = ("inference", "sample", "log")
-"""Fields of a fit that are saved by other means, or not at all."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -191,13 +184,13 @@ class Fit(TableResult):
     @property
     def dropped(self) -> dict[str, int]:
         """Rows that were left out, by reason."""
-        found = {
+        dropped = {
             "without next state": self.counts.without_next,
             "with missing values": self.counts.missing,
         }
         if self.absorbed is not None:
-            found["alone in a group"] = self.absorbed.singletons
-        return found
+            dropped["alone in a group"] = self.absorbed.singletons
+        return dropped
 
     @property
     def model(self) -> Dynamics:
@@ -266,43 +259,7 @@ class Fit(TableResult):
 
     def summary(self, *, most_outputs: int | None = 6) -> str:
         """Return three plain sentences, the coefficients beside least squares', diagnostics."""
-        c, outputs, trace = self.counts, self.roles.outputs, self.estimate.trace
-        n_outputs = len(outputs) if most_outputs is None else min(most_outputs, len(outputs))
-        lines = [
-            self.brief.text,
-            "",
-            "=" * WIDTH,
-            f"{self.label}: {c.transitions:,} transitions of {c.episodes:,} episodes, "
-            f"method {self.method}",
-            "=" * WIDTH,
-            *(f"WARNING {text}" for text in self.warnings),
-        ]
-        if self.inference is None:
-            lines += self._noise_lines(n_outputs)
-        else:
-            if self.choice is not None:
-                lines += [str(self.choice), ""]
-            if self.choice is None or self.choice.is_linear:
-                lines += self.inference.tables(self.estimate, n_outputs)
-            else:
-                lines += [*effect_lines(self, n_outputs), "", *self.inference.judgement()]
-            dropped = [f"{n:,} {what}" for what, n in self.dropped.items() if n]
-            lines += [f"columns           {text}" for text in self.roles.lines()]
-            lines += [f"ends              {text}" for text in self._ends()]
-            lines.append(f"dropped rows      {', '.join(dropped) or 'none'}")
-        if trace is not None:
-            gap = f"{trace.error:.2f} standard errors from"
-            known = self.inference is not None
-            far = f"{gap} the closed form" if known else f"moment conditions {gap} zero"
-            lines.append(f"descent-ascent    {trace.status} after {trace.t[-1]} steps, {far}")
-        if self.inference is None:
-            return "\n".join([*lines, f"standard errors   - ({NO_MOMENTS})"])
-        lines += self._absorbed_lines()
-        if self.partialled is not None:
-            lines.append(f"controls          {self.partialled.line}")
-        lines.append(f"standard errors   {self.estimate.W_cov}; LS ignores the instrument")
-        lines += [f"                  {self.errors.note}"] if self.errors.note else []
-        return "\n".join(lines)
+        return fit_summary(self, most_outputs)
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
         """Draw the actions' effects with 95% intervals, least squares beside; `path` saves it."""
@@ -312,41 +269,6 @@ class Fit(TableResult):
     def brief(self) -> Brief:
         """Is the instrument good enough, what did confounding do, what to do next."""
         return fit_brief(self)
-
-    def _absorbed_lines(self) -> list[str]:
-        """Say which effects were absorbed, and what they cost."""
-        if (absorbed := self.absorbed) is None:
-            return []
-        parts = zip(absorbed.columns, absorbed.levels, absorbed.nested, strict=True)
-        clusters = {name for name, _ in self.estimate.W_cov.clusters}
-        told = [
-            f"{name} ({levels:,}{', nested in clusters' if clusters & set(nested) else ''})"
-            for name, levels, nested in parts
-        ]
-        lost = absorbed.freedom(tuple(clusters)) + 1
-        lines = [f"absorbed effects  {', '.join(told)}; {lost:,} degrees of freedom"]
-        if self.nickell is not None:
-            lines.append(f"Nickell bias      {self.nickell.line(self.estimate)}")
-        return lines
-
-    def _ends(self) -> list[str]:
-        """Say how many episodes ended for good, and how many the log only stops watching."""
-        if self.roles.terminal is None:
-            return []
-        over, c = self.counts.ended, self.counts
-        return [
-            f"{over:,} of {c.episodes:,} episodes ended ({self.roles.terminal}); "
-            f"{c.episodes - over:,} go on after their last row (censored)"
-        ]
-
-    def _noise_lines(self, n_outputs: int) -> list[str]:
-        d_y, d_phi = self.W.shape
-        spread = np.sqrt(np.diag(self.estimate.noise_cov))
-        named = zip(self.roles.outputs[:n_outputs], spread, strict=False)
-        return [
-            f"{d_phi:,} features, {d_y} outputs, memory of order d",
-            *(f"  {name:<15} noise {size:.4g}" for name, size in named),
-        ]
 
     def records(self) -> Records:
         """Return the coefficients, one row per output and feature, least squares beside them."""
@@ -447,74 +369,20 @@ class Fit(TableResult):
         trace = self.estimate.trace
         if trace is not None and trace.status == "diverged":
             raise InputError(f"{path} is not written: {trace.advice}")
-        beside = self._parts(moments=moments and self.has_moments, episodes=episodes)
+        from ivvi.fitting.saved_fit import fit_parts
+
+        beside = fit_parts(self, moments=moments and self.has_moments, episodes=episodes)
         return self.model.save(
             path, facts=self.to_json(), beside=beside, force=force, replaces=replaces
         )
 
-    def _parts(self, *, moments: bool, episodes: bool) -> Saved:
-        """Return what `load` needs beside the dynamics, as JSON values and arrays."""
-        packer = Packer(shared=(Design, Moments))
-        saved = dataclasses.replace(self, files=self.shard.files if moments else ())
-        names = [name for name in field_types(Fit) if name not in SAVED_BESIDE]
-        facts: dict[str, Any] = {name: packer.pack(getattr(saved, name)) for name in names}
-        facts["inference"] = packer.pack(self.inference)
-        facts["design"] = self.estimate.design.to_json()
-        arrays = nest("fit", packer.arrays)
-        if moments:
-            saved_moments = self.moments if episodes else self.moments.without_episodes()
-            facts["moments"], sums = saved_moments.saved()
-            arrays |= nest("moments", sums)
-        return {"fit": facts}, arrays
-
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, trust: Trust = ()) -> Fit:
-        """Load what `save` saved, all but the log.
+        """Load what `save` saved, all but the log; `trust` as for `ivvi.load_fit`."""
+        from ivvi.fitting.saved_fit import load_fit
 
-        Nothing in it is executed; features that were a user's function are imported by their
-        path, from the packages that are named in `trust` alone.
-        """
-        document, arrays = load_folder(path, KIND)
-        if document.get("fit") is None:
-            raise FileError(f"{path} was saved without its fit; save it with fit.save or ivvi fit")
-        try:
-            with trusting(path, trust):
-                return cls._from_parts(document, arrays)
-        except TrustError:
-            raise
-        except FileError as error:
-            raise FileError(f"{path} is {error}") from error
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise FileError(f"{path} is not a complete model: {error}") from error
-
-    @classmethod
-    def _from_parts(cls, document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Fit:
-        """Make a fit again from what was saved."""
-        facts = document["fit"]
-        model = model_from_parts(document, arrays)
-        design = Design.from_json(facts["design"])
-        moments = None
-        if facts.get("moments") is not None:
-            moments = Moments.restore(design, facts["moments"], unnest("moments", arrays))
-        unpacker = Unpacker(unnest("fit", arrays), {Design: design, Moments: moments})
-        fields = {n: t for n, t in field_types(cls).items() if n not in SAVED_BESIDE}
-        parts = {name: unpacker.unpack(kind, facts[name]) for name, kind in fields.items()}
-        inferred = unpacker.unpack(field_types(cls)["inference"], facts["inference"])
-        return cls(**parts, inference=inferred, sample=model.rows)
+        return load_fit(path, trust=trust)
 
     def __repr__(self) -> str:
         d_y, d_phi = self.W.shape
         return f"Fit({self.label}, {self.method}, n={self.estimate.n:,}, W {d_y} x {d_phi})"
-
-
-def load_fit(path: str | os.PathLike[str], *, trust: Trust = ()) -> Fit:
-    """Load a fit that `Fit.save` or `ivvi fit` saved; `trust` as for `Fit.load`."""
-    return Fit.load(path, trust=trust)
-
-
-def load_moments(path: str | os.PathLike[str], *, trust: Trust = ()) -> Shard:
-    """Load moments that `ivvi moments` saved, or those that a saved model keeps."""
-    recover(path)
-    if (Path(path) / f"{KIND}.json").is_file():
-        return Fit.load(path, trust=trust).shard
-    return Shard.load(path, trust=trust)

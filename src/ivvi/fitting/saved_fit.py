@@ -1,0 +1,84 @@
+"""A fit in the folder of its model, and back: `load_fit` is the inverse of `Fit.save`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ivvi._io.files import Saved, load_folder, nest, unnest
+from ivvi._io.records import Packer, Unpacker, field_types
+from ivvi._io.replacing import recover
+from ivvi._io.trust import Trust, trusting
+from ivvi.dynamics.model import KIND
+from ivvi.dynamics.saved_model import model_from_parts
+from ivvi.errors import FileError, TrustError
+from ivvi.features.design import Design
+from ivvi.fitting.fit import Fit
+from ivvi.moments import Moments
+from ivvi.moments.shard import Shard
+
+SAVED_BESIDE = ("inference", "sample", "log")
+"""Fields of a fit that are saved by other means, or not at all."""
+
+
+def fit_parts(fit: Fit, *, moments: bool, episodes: bool) -> Saved:
+    """Return what `load_fit` needs beside the dynamics, as JSON values and arrays."""
+    packer = Packer(shared=(Design, Moments))
+    saved = dataclasses.replace(fit, files=fit.shard.files if moments else ())
+    names = [name for name in field_types(Fit) if name not in SAVED_BESIDE]
+    facts: dict[str, Any] = {name: packer.pack(getattr(saved, name)) for name in names}
+    facts["inference"] = packer.pack(fit.inference)
+    facts["design"] = fit.estimate.design.to_json()
+    arrays = nest("fit", packer.arrays)
+    if moments:
+        saved_moments = fit.moments if episodes else fit.moments.without_episodes()
+        facts["moments"], sums = saved_moments.saved()
+        arrays |= nest("moments", sums)
+    return {"fit": facts}, arrays
+
+
+def load_fit(path: str | os.PathLike[str], *, trust: Trust = ()) -> Fit:
+    """Load a fit that `Fit.save` or `ivvi fit` saved, all but the log.
+
+    Nothing in it is executed; features that were a user's function are imported by their
+    path, from the packages that are named in `trust` alone.
+    """
+    document, arrays = load_folder(path, KIND)
+    if document.get("fit") is None:
+        raise FileError(f"{path} was saved without its fit; save it with fit.save or ivvi fit")
+    try:
+        with trusting(path, trust):
+            return _from_parts(document, arrays)
+    except TrustError:
+        raise
+    except FileError as error:
+        raise FileError(f"{path} is {error}") from error
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise FileError(f"{path} is not a complete model: {error}") from error
+
+
+def _from_parts(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Fit:
+    """Make a fit again from what was saved."""
+    facts = document["fit"]
+    model = model_from_parts(document, arrays)
+    design = Design.from_json(facts["design"])
+    moments = None
+    if facts.get("moments") is not None:
+        moments = Moments.restore(design, facts["moments"], unnest("moments", arrays))
+    unpacker = Unpacker(unnest("fit", arrays), {Design: design, Moments: moments})
+    fields = {n: t for n, t in field_types(Fit).items() if n not in SAVED_BESIDE}
+    parts = {name: unpacker.unpack(kind, facts[name]) for name, kind in fields.items()}
+    inferred = unpacker.unpack(field_types(Fit)["inference"], facts["inference"])
+    return Fit(**parts, inference=inferred, sample=model.rows)
+
+
+def load_moments(path: str | os.PathLike[str], *, trust: Trust = ()) -> Shard:
+    """Load moments that `ivvi moments` saved, or those that a saved model keeps."""
+    recover(path)
+    if (Path(path) / f"{KIND}.json").is_file():
+        return load_fit(path, trust=trust).shard
+    return Shard.load(path, trust=trust)
