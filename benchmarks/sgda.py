@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi.estimators.convergence import log_points
-from ivvi.estimators.sgda.jax_kernel import State, advance, advance_many, begin_many
+from ivvi.estimators.sgda.jax_kernel import JaxState, advance, advance_many, begin_many
 from ivvi.estimators.sgda.loop import CHUNK
 from ivvi.estimators.sgda.schedules import Decay
 
@@ -55,7 +55,7 @@ class Ours:
         settings = {"schedule": SCHEDULE, "sign": 1.0, "tail": self.steps // 2}
         settings["points"] = jnp.asarray(self.points)
         if self.runs is None:
-            state, take = State.begin(np.zeros(shape), d_psi, len(self.points)), advance
+            state, take = JaxState.begin(np.zeros(shape), d_psi, len(self.points)), advance
         else:
             starts = np.zeros((self.runs, *shape))
             state, take = begin_many(starts, d_psi, len(self.points)), advance_many

@@ -73,7 +73,7 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Ratings:
+class RatingReward:
     """sum_i clip(weights_i . x, low, high): the paper's reward of a recommender (section 5.3)."""
 
     kind: ClassVar[str] = "ratings"
@@ -174,7 +174,7 @@ def make_ending(terminal: Any) -> Ending | None:
     return Ending(terminal)
 
 
-KINDS: dict[Any, Any] = {c.kind: c for c in (Quadratic, Linear, Ratings, Learned, Function)}
+KINDS: dict[Any, Any] = {c.kind: c for c in (Quadratic, Linear, RatingReward, Learned, Function)}
 
 
 def is_reward(value: Any) -> bool:

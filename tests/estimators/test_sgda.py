@@ -11,8 +11,15 @@ from helpers import ROLES, make_rows
 from ivvi.errors import DataError, InputError, IvviWarning
 from ivvi.estimators import Exact
 from ivvi.estimators.convergence import Trace, log_points
-from ivvi.estimators.sgda.sampler import Place, Shuffled, Streamed, evaluate
-from ivvi.estimators.sgda.schedules import PAPER, Constant, Decay, Harmonic, Theorem, parse_schedule
+from ivvi.estimators.sgda.sampler import Shuffled, Streamed, SweepPosition, evaluate
+from ivvi.estimators.sgda.schedules import (
+    PAPER,
+    ConstantSteps,
+    Decay,
+    Harmonic,
+    Theorem,
+    parse_schedule,
+)
 from ivvi.estimators.sgda.sgda import SGDA
 from ivvi.features.design import Design
 from ivvi.features.feature_map import linear, parse_features
@@ -81,7 +88,7 @@ def test_a_pass_uses_every_row_once(small, size):
     log, moments = small
     wanted = np.sort(log.to_batch().y[:, 0])
     for source in (Shuffled(log), Streamed(log, moments.n)):
-        chunks = [chunk for chunk, _ in source.sweep(max(size, 50), 0, Place())]
+        chunks = [chunk for chunk, _ in source.sweep(max(size, 50), 0, SweepPosition())]
         assert {len(chunk) for chunk in chunks[:-1]} <= {max(size, 50)}
         np.testing.assert_array_equal(np.sort(np.concatenate([c.y[:, 0] for c in chunks])), wanted)
         Phi, _, Y = evaluate(moments.design, chunks[0], 1.0)
@@ -96,7 +103,7 @@ def test_a_stream_joins_batches_with_and_without_rows_of_no_weight(whole, monkey
     rows = make_rows(8, 10) | {"w": np.repeat([1.0, 0.0, 1.0], [30, 10, 40])}
     rows["g"] = np.arange(80) % 3
     log = ivvi.read_logs(rows, **ROLES, weight="w").clustered("g")
-    chunks = [chunk for chunk, _ in Streamed(log, 63, whole=whole).sweep(25, 0, Place())]
+    chunks = [chunk for chunk, _ in Streamed(log, 63, whole=whole).sweep(25, 0, SweepPosition())]
     assert sum(map(len, chunks)) == 63
 
 
@@ -121,7 +128,7 @@ def test_full_batch_constant_steps_reach_the_saddle_point():
     keep = {n: getattr(batch, n)[30:] for n in "xaz"} | {"next_x": batch.y[30:]}  # no transient
     log = ivvi.read_logs(keep)
     moments, _ = compute_moments(log, Design.build(linear(), linear(), log.roles))
-    method = SGDA(Constant(0.2, 0.2), batch=moments.n, passes=4000, average="last")
+    method = SGDA(ConstantSteps(0.2, 0.2), batch=moments.n, passes=4000, average="last")
     estimate = method.solve(moments, log)
     exact = Exact().solve(moments)
     np.testing.assert_allclose(estimate.W, exact.W, atol=1e-9)
@@ -139,14 +146,14 @@ def test_one_step_is_the_update_of_the_algorithm():
         dual = K @ Psi.T
         error = W @ Phi.T - b.y.T - dual
         W, K = W - 0.01 * dual @ Phi / 8, K + 0.02 * error @ Psi / 8
-    found = SGDA(Constant(0.01, 0.02), batch=8, passes=3, start=0.2).solve(moments, log)
+    found = SGDA(ConstantSteps(0.01, 0.02), batch=8, passes=3, start=0.2).solve(moments, log)
     np.testing.assert_allclose(found.W, W, rtol=1e-12)
     np.testing.assert_allclose(found.K, K, rtol=1e-12)
 
 
 def test_the_sign_that_algorithm_1_prints_diverges(small):
     log, moments = small
-    step = Constant(0.02, 0.02)
+    step = ConstantSteps(0.02, 0.02)
     right, printed = (
         SGDA(step, passes=20, flip_dual=flip).solve(moments, log).trace for flip in (False, True)
     )
@@ -167,7 +174,7 @@ def test_simultaneous_steps_of_the_papers_size_diverge_at_k_20_and_say_so(tmp_pa
 def test_a_fit_that_diverged_is_not_saved(small, tmp_path):
     log, _ = small
     with pytest.warns(IvviWarning, match="diverged"):
-        fit = ivvi.estimate(log, method=SGDA(Constant(1.0, 1.0), passes=20))
+        fit = ivvi.estimate(log, method=SGDA(ConstantSteps(1.0, 1.0), passes=20))
     with pytest.raises(InputError, match="diverged"):
         fit.save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
@@ -254,7 +261,7 @@ def test_error_falls_like_one_over_t(small):
         (PAPER["paper-nonlinear"].steps, 4, (1 / 20, 1 / 20)),
         (PAPER["paper-movielens"].steps, 50, (1 / 600, 1 / 1850)),
         (PAPER["paper-movielens-revised"].steps, 0, (1 / 600, 1 / 1800)),
-        (Constant(0.1, 0.3), 7, (0.1, 0.3)),
+        (ConstantSteps(0.1, 0.3), 7, (0.1, 0.3)),
         (Decay(0.5, 0.5, 10.0, 2.0), 30, (0.25, 0.5)),
         (Harmonic(3, 5), 1, (1 / 4, 1 / 6)),
         (Theorem(0.5, 0.25, (1.0, 2.0, 3.0)), 8, (4 / (3 * 16 * 128 + 8), 16 * 4 / 6152)),
@@ -266,7 +273,7 @@ def test_schedules(schedule, t, steps):
 
 def test_words_of_schedules():
     assert parse_schedule("auto") is None
-    assert parse_schedule("constant:0.1") == Constant(0.1, 0.1)
+    assert parse_schedule("constant:0.1") == ConstantSteps(0.1, 0.1)
     assert parse_schedule("decay:0.1,0.3,5") == Decay(0.1, 0.3, 5.0)
     with pytest.raises(InputError, match="did you mean 'paper-linear'"):
         SGDA("papr-linear")

@@ -10,7 +10,7 @@ import pytest
 import ivvi
 from helpers import ROOT
 from ivvi.estimators import Exact
-from ivvi.estimators.sgda.schedules import Constant
+from ivvi.estimators.sgda.schedules import ConstantSteps
 from ivvi.estimators.sgda.sgda import SGDA
 from ivvi.features.design import Design
 from ivvi.features.feature_map import linear
@@ -95,7 +95,7 @@ def test_the_printed_sign_diverges_in_the_linear_cells(dim, setting, simulated):
     log = simulated("linear", dim, setting, episodes=8)
     moments = moments_of_log(log)
     right, printed = (
-        SGDA(Constant(0.01, 0.01), passes=20, flip_dual=flip).solve(moments, log).trace
+        SGDA(ConstantSteps(0.01, 0.01), passes=20, flip_dual=flip).solve(moments, log).trace
         for flip in (False, True)
     )
     assert printed.status == "diverged"

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ivvi.estimators.sgda.jax_kernel import State, advance, advance_many, begin_many
+from ivvi.estimators.sgda.jax_kernel import JaxState, advance, advance_many, begin_many
 from ivvi.estimators.sgda.loop import chosen_weights
 from ivvi.estimators.sgda.schedules import Decay
 
@@ -45,7 +45,7 @@ def test_iterates_averages_and_path_are_those_of_the_loop(rows):
     start = np.full((2, 5), 0.3)
     path, K = written_out(Phi, Psi, Y, start)
     with jax.enable_x64(True):
-        state = advance(State.begin(start, 4, len(POINTS)), Phi, Psi, Y, **settings())
+        state = advance(JaxState.begin(start, 4, len(POINTS)), Phi, Psi, Y, **settings())
     assert (int(state.t), int(state.reached), int(state.tail_count)) == (STEPS, 5, STEPS - TAIL)
     np.testing.assert_allclose(state.W, path[-1], rtol=1e-12)
     np.testing.assert_allclose(state.K, K, rtol=1e-12)
@@ -61,7 +61,7 @@ def test_iterates_averages_and_path_are_those_of_the_loop(rows):
 def test_a_run_in_pieces_is_the_same_run_bit_for_bit(rows):
     Phi, Psi, Y = (part[:, 0] for part in rows)
     with jax.enable_x64(True):
-        begin = State.begin(np.zeros((2, 5)), 4, len(POINTS))
+        begin = JaxState.begin(np.zeros((2, 5)), 4, len(POINTS))
         whole = advance(begin, Phi, Psi, Y, **settings())
         pieces = begin
         for piece in (slice(0, 7), slice(7, 41), slice(41, STEPS)):
@@ -76,7 +76,7 @@ def test_runs_side_by_side_are_the_runs_one_by_one(rows):
         many = advance_many(begin_many(starts, 4, len(POINTS)), *rows, **settings())
         for run, start in enumerate(starts):
             alone = [part[:, run] for part in rows]
-            one = advance(State.begin(start, 4, len(POINTS)), *alone, **settings())
+            one = advance(JaxState.begin(start, 4, len(POINTS)), *alone, **settings())
             for name in ("W", "K", "full_sum", "tail_sum", "path"):
                 found, wanted = getattr(many, name)[run], getattr(one, name)
                 np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-13)

@@ -15,8 +15,8 @@ from ivvi.estimators import Exact
 from ivvi.estimators.sgda.loop import Descent, pieces
 from ivvi.estimators.sgda.moment_conditions import Conditions
 from ivvi.estimators.sgda.preconditioning import Raw, Scaled, decouple, largest_eigenvalue
-from ivvi.estimators.sgda.sampler import Place, Shuffled, Streamed, evaluate, survey
-from ivvi.estimators.sgda.schedules import Constant, Decay
+from ivvi.estimators.sgda.sampler import Shuffled, Streamed, SweepPosition, evaluate, survey
+from ivvi.estimators.sgda.schedules import ConstantSteps, Decay
 from ivvi.estimators.sgda.setup import Start, plain_plan
 from ivvi.features.design import build_design
 from ivvi.moments import compute_moments
@@ -58,7 +58,7 @@ def steps_by_hand(batches, schedule, W, K):
 def test_a_step_by_episode_is_the_average_over_its_rows(small, order, tmp_path):
     log, moments = small
     source = Shuffled(log, whole=True) if order == "shuffled" else Streamed(log, 0, whole=True)
-    chunks = [chunk for chunk, _ in source.sweep(100, 7, Place())]
+    chunks = [chunk for chunk, _ in source.sweep(100, 7, SweepPosition())]
     batches = []
     for chunk in chunks:
         edges = [0, *np.flatnonzero(np.diff(chunk.episode)) + 1, len(chunk)]
@@ -67,8 +67,10 @@ def test_a_step_by_episode_is_the_average_over_its_rows(small, order, tmp_path):
     lengths = sorted(len(Y) for _, _, Y in batches)
     assert lengths == sorted(np.unique(log.to_batch(episodes=True).episode, return_counts=True)[1])
     W0, K0 = np.full((2, 5), 0.1), np.full((2, 5), -0.2)
-    W, K = steps_by_hand(batches, Constant(0.01, 0.02), W0, K0)
-    method = SGDA(Constant(0.01, 0.02), batch="episode", order=order, start=0.1, start_K=K0, seed=7)
+    W, K = steps_by_hand(batches, ConstantSteps(0.01, 0.02), W0, K0)
+    method = SGDA(
+        ConstantSteps(0.01, 0.02), batch="episode", order=order, start=0.1, start_K=K0, seed=7
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ivvi.estimators.sgda.loop.CHUNK", 100)
         found = method.solve(moments, log)
@@ -97,7 +99,10 @@ def test_draws_are_with_replacement_and_from_all_rows(small, whole):
     n = len(log.to_batch())
     source = Shuffled(log, draws=True, whole=whole)
     drawn = [
-        y for sweep in range(40) for chunk, _ in source.sweep(64, 0, Place(sweep)) for y in chunk.y
+        y
+        for sweep in range(40)
+        for chunk, _ in source.sweep(64, 0, SweepPosition(sweep))
+        for y in chunk.y
     ]
     values, counts = np.unique(np.array(drawn)[:, 0], return_counts=True)
     assert len(values) == n  # in 40 sweeps each row is missed with probability e^-40
@@ -105,8 +110,8 @@ def test_draws_are_with_replacement_and_from_all_rows(small, whole):
         assert len(drawn) == 40 * n
         spread = (counts - 40) / np.sqrt(40 * (1 - 1 / n))  # binomial: mean 40
         assert 0.8 < np.mean(spread**2) < 1.2  # 4.9 standard errors of sqrt(2 / n), n = 300
-    first = [chunk.y for chunk, _ in source.sweep(64, 0, Place(0))]
-    again = [chunk.y for chunk, _ in source.sweep(64, 0, Place(0))]
+    first = [chunk.y for chunk, _ in source.sweep(64, 0, SweepPosition(0))]
+    again = [chunk.y for chunk, _ in source.sweep(64, 0, SweepPosition(0))]
     np.testing.assert_array_equal(np.concatenate(first), np.concatenate(again))
 
 

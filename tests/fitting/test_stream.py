@@ -11,7 +11,7 @@ from helpers import ROLES, changed, make_rows, take, write_table
 from ivvi import SGDA, Stream, estimate, read_logs
 from ivvi.errors import ColumnError, DataError, FileError, InputError, IvviWarning
 from ivvi.estimators import Exact, LeastSquares
-from ivvi.estimators.sgda.schedules import Constant
+from ivvi.estimators.sgda.schedules import ConstantSteps
 from ivvi.logs import Batch
 
 EPISODES, HORIZON = 60, 50
@@ -221,7 +221,7 @@ def test_what_cannot_be_streamed_is_refused(rows, tmp_path):
     (tmp_path / "state").write_text("nothing")
     with pytest.raises(FileError, match="not a stream of ivvi"):
         Stream.load(tmp_path / "state")
-    by_object = Stream(method=SGDA(Constant(0.1, 0.1)), **ROLES).partial_fit(rows)
+    by_object = Stream(method=SGDA(ConstantSteps(0.1, 0.1)), **ROLES).partial_fit(rows)
     with pytest.raises(InputError, match="schedule is a word"):
         by_object.save(tmp_path / "state")
 

@@ -16,7 +16,7 @@ from ivvi.planning.problem import Problem
 from ivvi.rewards import (
     Linear,
     Quadratic,
-    Ratings,
+    RatingReward,
     make_reward,
     parse_reward,
     reward_from_json,
@@ -137,7 +137,7 @@ def test_rewards_are_their_formulas():
     wanted = -((x - 0.5) ** 2) @ [1, 2, 3] - a**2 @ [0.1, 0.2]
     np.testing.assert_allclose(quadratic(x, a, x, 0), wanted)
     np.testing.assert_allclose(Linear((1.0,), (2.0,), 3.0)(x, a, x, 0), 3 + x.sum(1) + 2 * a.sum(1))
-    ratings = Ratings(((1.0, 0.0, 0.0), (0.0, 10.0, 0.0)))
+    ratings = RatingReward(((1.0, 0.0, 0.0), (0.0, 10.0, 0.0)))
     np.testing.assert_allclose(
         ratings(x, a, x, 0), np.clip(x[:, 0], 0, 5) + np.clip(10 * x[:, 1], 0, 5)
     )
@@ -145,7 +145,7 @@ def test_rewards_are_their_formulas():
 
 def test_the_mean_of_clipped_ratings_is_exact():
     """Against quadrature on a fine grid of the normal."""
-    ratings = Ratings(((1.0, 0.5),), low=0.0, high=5.0)
+    ratings = RatingReward(((1.0, 0.5),), low=0.0, high=5.0)
     covariance = np.array([[1.0, 0.3], [0.3, 2.0]])
     mean = np.array([[0.2, 0.1], [4.0, 3.0], [-9.0, 0.0]])
     with jax.enable_x64(True):
@@ -159,7 +159,7 @@ def test_the_mean_of_clipped_ratings_is_exact():
 
 def test_rewards_survive_json(linear_model):
     model = linear_model()
-    for reward in (Quadratic((1.0, 2.0)), Linear((1.0,), (2.0,), 3.0), Ratings(((1.0, 0.0),))):
+    for reward in (Quadratic((1.0, 2.0)), Linear((1.0,), (2.0,), 3.0), RatingReward(((1.0, 0.0),))):
         assert reward_from_json(reward_to_json(reward), model) == reward
     function = make_reward(user_reward, model)
     with trusting("a reward", "helpers"):

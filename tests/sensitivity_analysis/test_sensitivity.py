@@ -21,7 +21,13 @@ from ivvi.evaluation.source import Source
 from ivvi.evaluation.value_policy import acting, problem_of
 from ivvi.sensitivity_analysis.action_changes import has_flipped
 from ivvi.sensitivity_analysis.analysis import effect_bands
-from ivvi.sensitivity_analysis.gains import Stage, deviations, first_loss, ladder, smallest_loss
+from ivvi.sensitivity_analysis.gains import (
+    GainSimulator,
+    deviations,
+    first_loss,
+    ladder,
+    smallest_loss,
+)
 from ivvi.sensitivity_analysis.variances import Variances, errors_of, rows_of
 from ivvi.sensitivity_analysis.violations import Exclusion, Violation
 
@@ -108,7 +114,9 @@ def test_no_direction_moves_an_effect_more_than_its_own(case):
 
 
 def stage_of(fit, policy, starts, episodes):
-    return Stage.of(Source.of(fit), replace(policy.problem, model=fit.model), starts, episodes, 1)
+    return GainSimulator.of(
+        Source.of(fit), replace(policy.problem, model=fit.model), starts, episodes, 1
+    )
 
 
 def test_worlds_earn_what_the_model_simulator_earns(case):
@@ -147,7 +155,7 @@ def test_the_direct_effect_comes_with_the_actions_of_those_who_see_z():
     fit = ivvi.estimate(ivvi.read_logs(rows, **columns))
     source = Source.of(fit)
     problem = problem_of("zero", source, "quadratic:weight=1", (-1, 1), {"horizon": 2})
-    stage = Stage.of(source, problem, [[0.0]], 4000, 0)
+    stage = GainSimulator.of(source, problem, [[0.0]], 4000, 0)
     d, b = np.array([0.0, 0.8]), fit.W[0, 2]
     E = d[:, None, None] * stage.exclusion.along("+z0", np.ones((1, 1))).direction
     W = np.stack([fit.W] * 2)

@@ -21,7 +21,7 @@ from ivvi.weak_iv.confidence_sets import (
     conditional_tail,
 )
 from ivvi.weak_iv.effect_scores import EffectScores
-from ivvi.weak_iv.partialled_effect import Effect
+from ivvi.weak_iv.partialled_effect import PartialledEffect
 from ivvi.weak_iv.robust_anderson_rubin import (
     minimise_ar,
     robust_anderson_rubin,
@@ -72,7 +72,7 @@ def test_the_anderson_rubin_set_against_ivmodels(data, feature, moments_of):
     peer_sets = pytest.importorskip("ivmodels.confidence_set")
     if feature == "x0" and not data[0].shape[1]:
         pytest.skip("no state")
-    effect = Effect.of(moments_of(*data), "y0", feature)
+    effect = PartialledEffect.of(moments_of(*data), "y0", feature)
     ours, arguments = anderson_rubin(effect), peer_arguments(data, feature)
     over = effect.k - effect.nuisance
     if is_definite(effect, f_quantile(0.95, over, effect.freedom) * over / effect.freedom):
@@ -90,7 +90,7 @@ def test_the_anderson_rubin_set_against_ivmodels(data, feature, moments_of):
 @pytest.mark.peers
 def test_the_clr_set_against_ivmodels(data, moments_of):
     tests = pytest.importorskip("ivmodels.tests")
-    effect = Effect.of(moments_of(*data), "y0", "a0")
+    effect = PartialledEffect.of(moments_of(*data), "y0", "a0")
     ours = conditional_likelihood_ratio(effect)
     arguments = peer_arguments(data, "a0")
     for value in (*_ends(ours), -3.0, 0.0, 1.5):
@@ -199,7 +199,7 @@ def test_the_clustered_set_ends_where_the_definition_says(
 ):
     data = confounded(5, 300, 2, 1, d_z, effect=effect)
     moments = moments_of(*data, episode=clusters)
-    reduced = Effect.of(moments, "y0", "a0")
+    reduced = PartialledEffect.of(moments, "y0", "a0")
     scores = EffectScores.of_episodes(moments, reduced)
     found = robust_anderson_rubin(reduced, scores, se="clustered")
     q = chi2_quantile(0.95, d_z)
@@ -215,7 +215,7 @@ def test_other_actions_are_projected_out_of_clustered_sets(d_z, confounded, mome
 
     data = confounded(2, 300, 1, 2, d_z, effect=0.8)
     moments = moments_of(*data, episode=EPISODES)
-    reduced = Effect.of(moments, "y0", "a0")
+    reduced = PartialledEffect.of(moments, "y0", "a0")
     scores = EffectScores.of_episodes(moments, reduced)
     found = robust_anderson_rubin(reduced, scores, se="clustered")
     assert found.kind == "bounded"
@@ -238,7 +238,7 @@ def test_the_projection_finds_the_smallest_value(seed, theta, moments_of):
     a = 0.05 * z @ rng.normal(size=(4, 2)) + rng.normal(size=(240, 2)) + 0.8 * e[:, None]
     y = (a @ [1, -1] + e)[:, None]
     moments = moments_of(rng.normal(size=(240, 1)), a, z, y, episode=episode)
-    effect = Effect.of(moments, "y0", "a0")
+    effect = PartialledEffect.of(moments, "y0", "a0")
     scores = EffectScores.of_episodes(moments, effect)
     basis = span(effect, np.array([1.0, -theta / effect.unit]))
     starts = starting_points(effect, scores, basis)
@@ -253,7 +253,7 @@ def test_the_clr_set_lies_at_the_estimate_and_sets_grow_with_the_level(
     confounded, moments_of, seed, effect, shape
 ):
     data = confounded(seed, 200, 1, *shape, d_y=1, effect=effect)
-    reduced = Effect.of(moments_of(*data), "y0", "a0")
+    reduced = PartialledEffect.of(moments_of(*data), "y0", "a0")
     for method in (anderson_rubin, conditional_likelihood_ratio):
         smaller, larger = method(reduced, 0.8), method(reduced, 0.95)
         assert all(end in larger for end in _ends(smaller))
@@ -262,8 +262,8 @@ def test_the_clr_set_lies_at_the_estimate_and_sets_grow_with_the_level(
 
 def test_units_do_not_matter(confounded, moments_of):
     x, a, z, y = confounded(4, 300, 2, 2, 3)
-    one = Effect.of(moments_of(x, a, z, y), "y0", "a0")
-    other = Effect.of(moments_of(x * 1e3, a * 1e-5, z * 1e4, y * 10 + 1e4), "y0", "a0")
+    one = PartialledEffect.of(moments_of(x, a, z, y), "y0", "a0")
+    other = PartialledEffect.of(moments_of(x * 1e3, a * 1e-5, z * 1e4, y * 10 + 1e4), "y0", "a0")
     for method in (anderson_rubin, conditional_likelihood_ratio):
         ends = np.array(method(other).intervals) * 1e-6
         np.testing.assert_allclose(ends, method(one).intervals, rtol=1e-7)
@@ -272,9 +272,9 @@ def test_units_do_not_matter(confounded, moments_of):
 def test_a_combination_is_the_effect_in_other_coordinates(confounded, moments_of):
     """theta = a0's effect minus twice a1's: with b1 = a1 + 2 a0 ... it is one coefficient."""
     x, a, z, y = confounded(6, 300, 1, 2, 3)
-    found = Effect.of(moments_of(x, a, z, y), "y0", {"a0": 1.0, "a1": -2.0})
+    found = PartialledEffect.of(moments_of(x, a, z, y), "y0", {"a0": 1.0, "a1": -2.0})
     turned = np.column_stack([a[:, 0], 2 * a[:, 0] + a[:, 1]])  # w0' = w0 - 2 w1, w1' = w1
-    direct = Effect.of(moments_of(x, turned, z, y), "y0", "a0")
+    direct = PartialledEffect.of(moments_of(x, turned, z, y), "y0", "a0")
     for method in (anderson_rubin, conditional_likelihood_ratio):
         np.testing.assert_allclose(method(found).intervals, method(direct).intervals, rtol=1e-7)
     assert found.label == "effect of a0 - 2 a1 on y0"
@@ -282,9 +282,9 @@ def test_a_combination_is_the_effect_in_other_coordinates(confounded, moments_of
 
 def test_a_combination_with_an_exogenous_part(confounded, moments_of):
     x, a, z, y = confounded(6, 300, 2, 1, 2)
-    found = Effect.of(moments_of(x, a, z, y), "y0", {"x0": 1.0, "a0": 1.0})
+    found = PartialledEffect.of(moments_of(x, a, z, y), "y0", {"x0": 1.0, "a0": 1.0})
     assert found.nuisance == 1
-    direct = Effect.of(moments_of(x, a - x[:, :1], z, y), "y0", "x0")  # w_x' = w_x + w_a
+    direct = PartialledEffect.of(moments_of(x, a - x[:, :1], z, y), "y0", "x0")  # w_x' = w_x + w_a
     np.testing.assert_allclose(
         anderson_rubin(found).intervals, anderson_rubin(direct).intervals, rtol=1e-7
     )
@@ -293,7 +293,7 @@ def test_a_combination_with_an_exogenous_part(confounded, moments_of):
 def test_the_constant_has_a_set_too(confounded, moments_of):
     x, a, z, y = confounded(6, 400, 2, 1, 2)
     moments = moments_of(x, a, z, y)
-    found = anderson_rubin(Effect.of(moments, "y0", "1"))
+    found = anderson_rubin(PartialledEffect.of(moments, "y0", "1"))
     fit = Exact().solve(moments)
     assert found.kind == "bounded"
     (low, high), width = found.intervals[0], fit.se[0, 0]
@@ -324,7 +324,7 @@ def test_sets_say_what_they_are(intervals, kind, words):
 def test_contradictory_instruments_empty_the_set(confounded, moments_of):
     x, a, z, y = confounded(8, 500, 1, 1, 3)
     y = y + 2 * z[:, :1] - 2 * z[:, 1:2]  # two instruments with effects of their own
-    reduced = Effect.of(moments_of(x, a, z, y, episode=np.arange(500) // 5), "y0", "a0")
+    reduced = PartialledEffect.of(moments_of(x, a, z, y, episode=np.arange(500) // 5), "y0", "a0")
     assert anderson_rubin(reduced).kind == "empty"
     assert conditional_likelihood_ratio(reduced).kind == "bounded"
 
@@ -334,7 +334,7 @@ def test_a_perfect_fit_leaves_one_value(d_a, confounded, moments_of):
     x, a, z, _ = confounded(8, 300, 1, d_a, 3)
     y = 1 + 2 * a[:, :1] + x
     moments = moments_of(x, a, z, y, episode=EPISODES)
-    reduced = Effect.of(moments, "y0", "a0")
+    reduced = PartialledEffect.of(moments, "y0", "a0")
     scores = EffectScores.of_episodes(moments, reduced)
     for found in (anderson_rubin(reduced), robust_anderson_rubin(reduced, scores, se="clustered")):
         assert len(found.intervals) == 1
@@ -342,20 +342,20 @@ def test_a_perfect_fit_leaves_one_value(d_a, confounded, moments_of):
     with pytest.raises(DataError, match="no likelihood ratio: the output is an exact function"):
         conditional_likelihood_ratio(reduced)
     with pytest.raises(DataError, match="because something exogenous is in it; ask for ar"):
-        conditional_likelihood_ratio(Effect.of(moments, "y0", {"a0": 1.0, "x0": 2.0}))
-    still = Effect.of(moments_of(x, a, z, np.ones_like(y)), "y0", "a0")
+        conditional_likelihood_ratio(PartialledEffect.of(moments, "y0", {"a0": 1.0, "x0": 2.0}))
+    still = PartialledEffect.of(moments_of(x, a, z, np.ones_like(y)), "y0", "a0")
     assert anderson_rubin(still).intervals == ((0.0, 0.0),)
 
 
 def test_what_is_not_identified_has_the_whole_line(confounded, moments_of):
     x, a, z, y = confounded(9, 200, 1, 2, 1)
     moments = moments_of(x, a, z, y, episode=np.arange(200) // 4)
-    reduced = Effect.of(moments, "y0", "a0")
+    reduced = PartialledEffect.of(moments, "y0", "a0")
     assert anderson_rubin(reduced).intervals == LINE
     assert conditional_likelihood_ratio(reduced).intervals == LINE
     scores = EffectScores.of_episodes(moments, reduced)
     assert robust_anderson_rubin(reduced, scores, se="clustered").intervals == LINE
-    constant = Effect.of(moments_of(x, np.ones((200, 1)), z, y), "y0", "a0")
+    constant = PartialledEffect.of(moments_of(x, np.ones((200, 1)), z, y), "y0", "a0")
     assert anderson_rubin(constant).intervals == LINE
 
 

@@ -15,7 +15,7 @@ from ivvi.weak_iv.confidence_sets import (
     conditional_tail,
 )
 from ivvi.weak_iv.effect_scores import EffectScores
-from ivvi.weak_iv.partialled_effect import Effect
+from ivvi.weak_iv.partialled_effect import PartialledEffect
 from ivvi.weak_iv.robust_anderson_rubin import robust_anderson_rubin
 from ivvi.weak_iv.robust_likelihood_ratio import p_value, quasi_ratio, robust_likelihood_ratio
 
@@ -39,7 +39,7 @@ def homoskedastic_scores(effect):
 def test_kronecker_covariances_give_the_homoskedastic_set(effect, d_z, confounded, moments_of):
     for seed in range(3):
         data = confounded(seed, 300, 2, 1, d_z, effect=effect)
-        reduced = Effect.of(moments_of(*data), "y0", "a0")
+        reduced = PartialledEffect.of(moments_of(*data), "y0", "a0")
         found = robust_likelihood_ratio(reduced, homoskedastic_scores(reduced), se="robust")
         expected = conditional_likelihood_ratio(reduced)
         assert found.kind == expected.kind
@@ -113,7 +113,7 @@ def _rank(D, V, linalg):
 def test_sets_end_where_a_plain_formula_says(clusters, effect, d_z, confounded, moments_of):
     data = confounded(5, 300, 2, 1, d_z, effect=effect)
     moments = moments_of(*data, episode=clusters)
-    reduced = Effect.of(moments, "y0", "a0")
+    reduced = PartialledEffect.of(moments, "y0", "a0")
     scores = EffectScores.of_episodes(moments, reduced)
     found = robust_likelihood_ratio(reduced, scores, se="clustered")
     for end in ends(found):
@@ -160,7 +160,7 @@ def test_other_actions_are_projected_out(confounded, moments_of):
 
     data = confounded(2, 300, 1, 2, 4, effect=0.8)
     moments = moments_of(*data, episode=EPISODES)
-    reduced = Effect.of(moments, "y0", "a0")
+    reduced = PartialledEffect.of(moments, "y0", "a0")
     found = robust_likelihood_ratio(
         reduced, EffectScores.of_episodes(moments, reduced), se="clustered"
     )
@@ -185,7 +185,7 @@ def test_other_actions_are_projected_out(confounded, moments_of):
 def test_just_identified_sets_are_anderson_rubin_sets(d_a, confounded, moments_of):
     data = confounded(4, 300, 1, d_a, d_a, effect=0.5)
     moments = moments_of(*data, episode=EPISODES)
-    reduced = Effect.of(moments, "y0", "a0")
+    reduced = PartialledEffect.of(moments, "y0", "a0")
     scores = EffectScores.of_episodes(moments, reduced)
     ratio = robust_likelihood_ratio(reduced, scores, se="clustered")
     assert ratio.intervals == robust_anderson_rubin(reduced, scores, se="clustered").intervals
@@ -197,7 +197,7 @@ def test_with_strong_instruments_it_is_as_short_as_wald(confounded, moments_of):
     data = confounded(1, 4000, 1, 1, 8)
     clusters = np.arange(4000) // 5
     moments = moments_of(*data, episode=clusters)
-    reduced = Effect.of(moments, "y0", "a0")
+    reduced = PartialledEffect.of(moments, "y0", "a0")
     scores = EffectScores.of_episodes(moments, reduced)
     ((low, high),) = robust_likelihood_ratio(reduced, scores, se="clustered").intervals
     y, x = scores.sums.T
@@ -229,7 +229,7 @@ def test_the_tail_of_several_parameters_against_simulated_ones(k, p, ratio, s):
 def test_what_cannot_be_computed_says_why(confounded, moments_of):
     x, a, z, y = confounded(9, 200, 1, 2, 1)
     moments = moments_of(x, a, z, y, episode=np.arange(200) // 4)
-    reduced = Effect.of(moments, "y0", "a0")
+    reduced = PartialledEffect.of(moments, "y0", "a0")
     scores = EffectScores.of_episodes(moments, reduced)
     assert robust_likelihood_ratio(reduced, scores, se="clustered").intervals == LINE
     few = moments_of(*confounded(1, 60, 1, 1, 4), episode=np.arange(60) // 8)

@@ -27,7 +27,7 @@ from ivvi._io.plotting import check_figure, make_axes, save_figure
 from ivvi.diagnostics import strength
 from ivvi.errors import InputError
 from ivvi.estimators.convergence import log_points
-from ivvi.estimators.sgda.jax_kernel import State, advance_many, begin_many
+from ivvi.estimators.sgda.jax_kernel import JaxState, advance_many, begin_many
 from ivvi.estimators.sgda.schedules import Theorem
 from ivvi.features.design import Design
 from ivvi.features.feature_map import linear
@@ -124,7 +124,7 @@ def measure(rho: float, *, runs: int = 32, steps: int = 1 << 17, seed: int = 0) 
 
 def _descend(
     env: ConfoundedEnv, schedule: Theorem, points: list[int], runs: int, seed: int
-) -> State:
+) -> JaxState:
     """Take points[-1] steps of one row each from W_0 = 0, in each of the runs."""
     rng = np.random.default_rng(seed)
     phi = psi = linear()

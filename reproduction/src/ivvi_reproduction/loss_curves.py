@@ -23,8 +23,8 @@ from ivvi._io.plotting import check_figure, make_axes, save_figure
 from ivvi.errors import InputError
 from ivvi.estimators.convergence import log_points
 from ivvi.estimators.least_squares import Exact
-from ivvi.estimators.sgda.jax_kernel import State, advance
-from ivvi.estimators.sgda.schedules import PAPER, Constant, Schedule
+from ivvi.estimators.sgda.jax_kernel import JaxState, advance
+from ivvi.estimators.sgda.schedules import PAPER, ConstantSteps, Schedule
 from ivvi.features.design import Design
 from ivvi.features.feature_map import parse_features
 from ivvi.moments import compute_moments
@@ -90,7 +90,7 @@ def _prepared(
 
 def _schedule(experiment: str, dim: int, steps: str) -> Schedule:
     if steps == "constant":
-        return Constant(0.05, 0.05)
+        return ConstantSteps(0.05, 0.05)
     return PAPER["paper-linear-20" if dim == 20 else f"paper-{experiment}"].steps
 
 
@@ -103,7 +103,7 @@ def _descend(
     points = sorted({*log_points(iterations, per_decade=16), *_shown(iterations)})
     rng = np.random.default_rng(seed)
     with jax.enable_x64(True):
-        state = State.begin(W0, Psi.shape[2], len(points))
+        state = JaxState.begin(W0, Psi.shape[2], len(points))
         for done in range(0, iterations, len(Y)):
             order = rng.permutation(len(Y))[: iterations - done]
             chosen = (part[order] for part in rows)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ivvi.reporting.cells import Cell, Picture
-from ivvi.reporting.page import Figure, Page, Part, Section, Table
+from ivvi.reporting.page import Figure, Page, PageTable, Part, Section
 from ivvi.reporting.pictures import EXTRA, INK, IV, LS, MUTED, draw
 from ivvi_reproduction.reproduce import read_results
 from ivvi_reproduction.results import Curve, ResultFigure, Results, ResultTable
@@ -44,7 +44,7 @@ def _section(results: Results, name: str) -> Section:
     parts: list[Part] = []
     for table in (table for table in results.tables if _group(table.name) == name):
         parts += [_overview(table)] if set(REGRET) <= set(table.columns) else []
-        parts.append(Table(table.title, table.columns, table.rows, table.note, table.command))
+        parts.append(PageTable(table.title, table.columns, table.rows, table.note, table.command))
     drawn = [figure for figure in results.figures if _group(figure.name) == name and figure.curves]
     for _, panels in groupby(drawn, key=_alike):
         parts.append(_small_multiples(list(panels)))
@@ -52,7 +52,7 @@ def _section(results: Results, name: str) -> Section:
 
 
 def _lead(parts: list[Part]) -> str:
-    tables = sum(isinstance(part, Table) for part in parts)
+    tables = sum(isinstance(part, PageTable) for part in parts)
     return f"{tables} tables and {len(parts) - tables} figures."
 
 

@@ -26,7 +26,7 @@ from ivvi.logs import Batch, Roles
 from ivvi.moments import Moments
 from ivvi.weak_iv.confidence_sets import anderson_rubin, conditional_likelihood_ratio
 from ivvi.weak_iv.effect_scores import EffectScores
-from ivvi.weak_iv.partialled_effect import Effect
+from ivvi.weak_iv.partialled_effect import PartialledEffect
 from ivvi.weak_iv.robust_anderson_rubin import robust_anderson_rubin
 from ivvi.weak_iv.robust_likelihood_ratio import p_value
 from ivvi_reproduction.study import (
@@ -128,7 +128,7 @@ def measure(design: LogDesign, logs: int, seed: int = 0) -> Record:
 
 def _intervals(moments: Moments) -> Iterator[tuple[bool, bool]]:
     """Yield, for each of INTERVALS, whether it holds the truth and whether it is unbounded."""
-    effect = Effect.of(moments, "next_x", "a")
+    effect = PartialledEffect.of(moments, "next_x", "a")
     scores = EffectScores.of_episodes(moments, effect)
     fit = Exact().solve(moments)
     at = moments.design.phi_names.index("a")

@@ -29,7 +29,7 @@ from ivvi.weak_iv.confidence_sets import (
     conditional_likelihood_ratio,
 )
 from ivvi.weak_iv.effect_scores import EffectScores
-from ivvi.weak_iv.partialled_effect import Combination, Effect
+from ivvi.weak_iv.partialled_effect import Combination, PartialledEffect
 from ivvi.weak_iv.robust_anderson_rubin import robust_anderson_rubin
 from ivvi.weak_iv.robust_likelihood_ratio import robust_likelihood_ratio
 
@@ -108,7 +108,7 @@ def interval(  # noqa: PLR0913
         source = open_log(source, formula)
         absorb = source.absorbing(absorb)
         opened = _Opened.of(source, phi, psi, seed, wanted, absorb, progress)
-    effect = Effect.of(opened.moments, *_named(opened.moments, output, feature))
+    effect = PartialledEffect.of(opened.moments, *_named(opened.moments, output, feature))
     errors = opened.errors
     if errors.kind == "unadjusted":
         test = anderson_rubin if method == "ar" else conditional_likelihood_ratio

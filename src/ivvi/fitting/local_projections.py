@@ -40,7 +40,7 @@ from ivvi.moments import Moments, few_threads
 from ivvi.moments.welford import Ints
 from ivvi.weak_iv.confidence_sets import LINE
 from ivvi.weak_iv.effect_scores import EffectScores, effect_score
-from ivvi.weak_iv.partialled_effect import Effect
+from ivvi.weak_iv.partialled_effect import PartialledEffect
 from ivvi.weak_iv.profiled_sets import Profile
 from ivvi.weak_iv.robust_anderson_rubin import robust_anderson_rubin
 
@@ -175,7 +175,7 @@ class Regression:
     projection: Projection
     moments: Moments
     estimate: Estimate
-    effect: Effect
+    effect: PartialledEffect
     at: int
 
     @classmethod
@@ -196,7 +196,9 @@ class Regression:
                 "left to follow the state (--later follow)"
             )
         name = moments.design.outputs[0]
-        return cls(projection, moments, solved, Effect.of(moments, name, asked.action), at)
+        return cls(
+            projection, moments, solved, PartialledEffect.of(moments, name, asked.action), at
+        )
 
     @property
     def coefficient(self) -> float:
@@ -346,7 +348,7 @@ def _robust_set(
     return RobustSet(((ends[0] * effect.unit, ends[1] * effect.unit),))
 
 
-def _rank_statistic(effect: Effect) -> float:
+def _rank_statistic(effect: PartialledEffect) -> float:
     """Return the rank statistic of the first stages, homoskedastic: its least root times n."""
     P, M = effect.explained[1:, 1:], effect.unexplained[1:, 1:]
     try:

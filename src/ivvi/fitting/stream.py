@@ -20,7 +20,7 @@ from ivvi.estimators.sgda.sgda import SGDA
 from ivvi.features.design import build_design, fitted_design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting import Fit, estimate
-from ivvi.fitting.stream_state import LABEL, State
+from ivvi.fitting.stream_state import LABEL, StreamState
 from ivvi.logs import Batch, Counts, Log, Roles, read_logs
 from ivvi.logs.instrument_checks import CopyWatch
 from ivvi.logs.parquet_files import is_parquet
@@ -67,7 +67,7 @@ class Stream:
     ) -> None:
         self._phi, self._psi, self._seed, self._columns = phi, psi, seed, columns
         self.method = make_method(method) if isinstance(method, str) else method
-        self._state: State | None = None
+        self._state: StreamState | None = None
         self._known: dict[Path, tuple[int, int]] = {}
 
     @property
@@ -177,7 +177,7 @@ class Stream:
         try:
             method = restore_method(facts["method"], facts["settings"])
             with trusting(path, trust):
-                state = State.restore(method, facts, arrays)
+                state = StreamState.restore(method, facts, arrays)
             maps = state.design.phi, state.design.psi
             stream = cls(*maps, method=method, **facts["columns"])
         except (KeyError, TypeError, AttributeError) as error:
@@ -186,7 +186,7 @@ class Stream:
         return stream
 
     @property
-    def _begun(self) -> State:
+    def _begun(self) -> StreamState:
         if self._state is None:
             raise DataError("no rows have come yet")
         return self._state
@@ -202,17 +202,17 @@ class Stream:
         drop = bool(self._columns.get("drop_missing", False))
         return open_like(rows, self._state.roles, drop_missing=drop)
 
-    def _beginning_with_log(self, log: Log) -> State:
+    def _beginning_with_log(self, log: Log) -> StreamState:
         if self._state is None:
             design = build_design(log, self._phi, self._psi, self._seed)
-            self._state = State.begin(self.method, design, log.roles)
+            self._state = StreamState.begin(self.method, design, log.roles)
         return self._state
 
-    def _beginning_with_batch(self, batch: Batch) -> State:
+    def _beginning_with_batch(self, batch: Batch) -> StreamState:
         if self._state is None:
             roles = _roles_of(batch)
             design = fitted_design(roles, lambda: batch, self._phi, self._psi, self._seed)
-            self._state = State.begin(self.method, design, roles)
+            self._state = StreamState.begin(self.method, design, roles)
         return self._state
 
 
@@ -229,7 +229,7 @@ class _Reached:
         return self.found
 
 
-def _told(fit: Fit, state: State) -> Fit:
+def _told(fit: Fit, state: StreamState) -> Fit:
     """Warn where episodes of several rows are too many to keep, so that errors ignore them."""
     several = state.counts.transitions > state.counts.episodes
     if fit.inference is None or fit.estimate.W_cov.clusters or not several:

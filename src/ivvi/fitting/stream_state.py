@@ -27,7 +27,7 @@ MOST_BYTES = 8 << 20
 
 
 @dataclass(slots=True)
-class State:
+class StreamState:
     """Sums, weights and the place reached; all of it changes when rows come.
 
     Attributes
@@ -62,7 +62,7 @@ class State:
     by_episode: bool = True
 
     @classmethod
-    def begin(cls, method: Method, design: Design, roles: Roles) -> State:
+    def begin(cls, method: Method, design: Design, roles: Roles) -> StreamState:
         """Return the state before the first row."""
         online = Online(method, design) if isinstance(method, SGDA) else None
         is_linear = isinstance(method, SGDA) and method.is_linear(design)
@@ -72,7 +72,7 @@ class State:
         steps = GroupTally(named, roles, design)
         return cls(design, roles, moments, online, start, OpenEpisodes(roles), steps)
 
-    def copy(self) -> State:
+    def copy(self) -> StreamState:
         """Return a state that does not change when this one does."""
         return replace(self, online=self.online and self.online.copy(), steps=self.steps.copy())
 
@@ -181,7 +181,7 @@ class State:
     @classmethod
     def restore(
         cls, method: Method, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
-    ) -> State:
+    ) -> StreamState:
         """Rebuild the state from what `saved` returned."""
         design, roles = restore_design(facts["design"])
         state = cls.begin(method, design, roles)

@@ -16,7 +16,7 @@ from ivvi._io.result import Records, TableResult
 from ivvi.errors import InputError, nearest
 from ivvi.features.design import Floats
 from ivvi.fitting.fit import Fit
-from ivvi.fitting.table_formats import FORMATS, Grid
+from ivvi.fitting.table_formats import FORMATS, Cells
 from ivvi.logs.schema import Columns, match_columns
 
 LEVELS = (0.01, 0.05, 0.1)
@@ -127,7 +127,7 @@ class Table(TableResult):
         fits = ", ".join(dict.fromkeys(column.fit for column in self.columns))
         return f"Table({fits}: {len(self.features)} features of {', '.join(self.outputs)})"
 
-    def _grid(self) -> Grid:
+    def _grid(self) -> Cells:
         panels, below = [], [self._below(output) for output in self.outputs]
         common = [line for line in below[0] if all(line in other for other in below)]
         for i, output in enumerate(self.outputs):
@@ -143,7 +143,7 @@ class Table(TableResult):
         if self.stars:
             told = ", ".join(f"{'*' * (3 - i)} p < {p:g}" for i, p in enumerate(LEVELS))
             notes.append(f"{told}.")
-        return Grid(heads, panels, common, " ".join(notes))
+        return Cells(heads, panels, common, " ".join(notes))
 
     def _below(self, output: str) -> list[tuple[str, list[str]]]:
         """Return the statistics of one output that any column has."""

@@ -24,7 +24,7 @@ LATEX = {
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class Cells:
     """Cells of a table, as text.
 
     Attributes
@@ -64,7 +64,7 @@ class Grid:
         return found + self.foot
 
 
-def markdown(grid: Grid) -> str:
+def markdown(grid: Cells) -> str:
     """Return a Markdown table whose columns are aligned."""
     rows = [("", grid.heads[0]), *grid.lines()]
     text = [[name, *cells] for name, cells in rows]
@@ -83,7 +83,7 @@ def markdown(grid: Grid) -> str:
     return "\n".join([shown[0], "|" + "|".join(rule) + "|", *shown[1:], "", grid.told])
 
 
-def latex(grid: Grid) -> str:
+def latex(grid: Cells) -> str:
     """Return a LaTeX ``tabular`` with the rules of booktabs."""
     width = len(grid.heads[0])
     lines = [r"% \usepackage{booktabs}", rf"\begin{{tabular}}{{l{'c' * width}}}", r"\toprule"]
@@ -126,7 +126,7 @@ border-top:2px solid;border-bottom:2px solid;margin:.5em 0}
 """.replace("\n", "")
 
 
-def html_page(grid: Grid) -> str:
+def html_page(grid: Cells) -> str:
     """Return an HTML table with its own style."""
     width = len(grid.heads[0]) + 1
     heads = "".join(_html_row("", head, "th") for head in grid.heads)
@@ -152,7 +152,7 @@ def _html_row(name: str, cells: list[str], tag: str = "td", kind: str = "") -> s
     return f"<tr{kind}>{inside}</tr>"
 
 
-def csv_text(grid: Grid) -> str:
+def csv_text(grid: Cells) -> str:
     """Return the table as CSV; the output is a column where there are several."""
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\n")
@@ -166,7 +166,7 @@ def csv_text(grid: Grid) -> str:
     return target.getvalue().rstrip("\n")
 
 
-FORMATS: dict[str, Callable[[Grid], str]] = {
+FORMATS: dict[str, Callable[[Cells], str]] = {
     "markdown": markdown,
     "latex": latex,
     "html": html_page,

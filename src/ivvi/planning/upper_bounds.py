@@ -36,7 +36,7 @@ from ivvi.planning.value_iteration.category_grid import CategoryGrid
 from ivvi.planning.value_iteration.grid import DEVIATIONS, Grid, reachable_means
 from ivvi.planning.value_iteration.quadrature import Noise
 from ivvi.planning.value_iteration.riccati import QuadraticValue, RiccatiStep
-from ivvi.planning.value_iteration.tabular import CODED, Table
+from ivvi.planning.value_iteration.tabular import CODED, StateTable
 from ivvi.planning.value_iteration.value_iteration import ValueRule
 from ivvi.rewards import Quadratic
 
@@ -70,7 +70,7 @@ def _is_exact(values: Any) -> bool:
     """Tell whether values of finitely many states are kept, with the chances of each."""
     if isinstance(values, CategoryGrid):
         return values.grid is None
-    return isinstance(values, Table) and values.law == CODED
+    return isinstance(values, StateTable) and values.law == CODED
 
 
 def _exact(trials: Trials, plan: ValueRule) -> Bound:

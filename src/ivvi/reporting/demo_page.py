@@ -19,7 +19,7 @@ from ivvi.reporting.cells import Cell
 from ivvi.reporting.fit_page import KEY
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.instrument_section import instrument_section
-from ivvi.reporting.page import Figure, Page, Points, Section, Table, Text
+from ivvi.reporting.page import Figure, Page, PageTable, Points, Section, Text
 
 WORDS = {
     "optimal": "plans with the truth",
@@ -174,7 +174,7 @@ def _bill(
         rows.append((WORDS[name], -result["return"]["mean"], regret["mean"], low, high))
     columns = ("who", "cost", "regret", "low", "high")
     note = "Regret is the cost beyond that of planning with the truth, with its 95% interval."
-    table = Table("The bill", columns, tuple(rows), note, command)
+    table = PageTable("The bill", columns, tuple(rows), note, command)
     lead = (
         f"Believing the wrong model costs {_times(costs):.0f} times as much, and more than doing "
         "nothing."

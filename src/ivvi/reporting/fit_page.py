@@ -13,7 +13,7 @@ from ivvi.reporting import fit_pictures as pictures
 from ivvi.reporting.cells import Cell, listed
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.instrument_section import instrument_section
-from ivvi.reporting.page import Figure, Page, Part, Points, Section, Table
+from ivvi.reporting.page import Figure, Page, PageTable, Part, Points, Section
 from ivvi.reporting.pictures import sparkline
 from ivvi.reporting.policy_section import policy_section
 from ivvi.reporting.value_section import value_section
@@ -117,7 +117,7 @@ def log_section(fit: FitView) -> Section:
         caption = f"Of {len(fit.sample):,} rows, spread over the first ones of the log."
         caption += " Row weights do not count here." if columns["weight"] else ""
         parts.append(
-            Table(
+            PageTable(
                 "Columns",
                 ("column", "role", "mean", "std.dev.", "5%", "median", "95%", "distribution"),
                 tuple(_column_rows(fit)),
@@ -167,7 +167,7 @@ def effect_section(fit: FitView) -> Section:
     return Section("What moves what", lead, (figure, _coefficient_table(fit)))
 
 
-def _coefficient_table(fit: FitView) -> Table:
+def _coefficient_table(fit: FitView) -> PageTable:
     own = next(iter(fit.estimates))
     (W, se), rows = fit.estimates[own], []
     half = fit.widths * se
@@ -204,7 +204,7 @@ def _coefficient_table(fit: FitView) -> Table:
     if len(rows) > MOST_ROWS:
         rows.sort(key=_dispute)
         caption += f" The {MOST_ROWS} largest gaps are shown; ivvi fit --json holds them all."
-    return Table("Coefficients", names, tuple(rows[:MOST_ROWS]), caption, fit.command)
+    return PageTable("Coefficients", names, tuple(rows[:MOST_ROWS]), caption, fit.command)
 
 
 def robust_words(robust: dict[str, Any] | None) -> str | None:

@@ -9,7 +9,7 @@ from ivvi.diagnostics.brief import many_sentence
 from ivvi.reporting import fit_pictures as pictures
 from ivvi.reporting.cells import Cell, p_value, sentence
 from ivvi.reporting.fit_view import FitView
-from ivvi.reporting.page import Figure, Part, Section, Table, Text, Verdict
+from ivvi.reporting.page import Badge, Figure, PageTable, Part, Section, Text
 
 TONES = {"strong": "good", "doubtful": "doubtful", "weak": "bad", "not identified": "bad"}
 ADVICE = {
@@ -32,14 +32,14 @@ def instrument_section(fit: FitView) -> Section:
     d = fit.facts["diagnostics"]
     parts: list[Part] = []
     if word := d.get("verdict"):
-        parts.append(Verdict(word.capitalize(), sentence(d["rule"]), TONES[word]))
+        parts.append(Badge(word.capitalize(), sentence(d["rule"]), TONES[word]))
         if advice := ADVICE.get(d.get("recommended")):
             parts.append(Text((advice,)))
         if method := d.get("recommended_method"):
             parts.append(Text((many_sentence(method),)))
     elif "rule" in d:
         parts.append(Text((sentence(d["rule"]),)))
-    parts += [Verdict("Note", sentence(text), "doubtful") for text in fit.facts["warnings"]]
+    parts += [Badge("Note", sentence(text), "doubtful") for text in fit.facts["warnings"]]
     if drawn := pictures.first_stages(fit):
         parts.append(
             Figure(
@@ -57,11 +57,13 @@ def instrument_section(fit: FitView) -> Section:
         kind = "robust " if robust else ""
         header = ("action", "partial F", "distribution", "partial R²", "robust F")
         parts.append(
-            Table("First stages", (*header, f"{kind}conditional F"), stages, command=fit.command)
+            PageTable(
+                "First stages", (*header, f"{kind}conditional F"), stages, command=fit.command
+            )
         )
     if tests := tuple(_test_rows(d)):
         names = ("test", "output", "value", "distribution", "p", "null hypothesis")
-        parts.append(Table("Specification tests", names, tests, command=fit.command))
+        parts.append(PageTable("Specification tests", names, tests, command=fit.command))
     if not parts:
         reasons = d.get("reasons") or {"": "no diagnostics were computed"}
         parts.append(Text((sentence(next(iter(reasons.values()))),)))

@@ -42,7 +42,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """Rows of as many cells as there are columns; a click on a heading sorts them."""
 
     title: str
@@ -88,7 +88,7 @@ class Points:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Badge:
     """One word that matters, in a box; `tone` is good, doubtful or bad."""
 
     word: str
@@ -97,7 +97,7 @@ class Verdict:
     kind: ClassVar[str] = "verdict"
 
 
-Part = Figure | Table | Text | Points | Verdict
+Part = Figure | PageTable | Text | Points | Badge
 
 
 @dataclass(frozen=True)

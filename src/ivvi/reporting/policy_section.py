@@ -44,7 +44,7 @@ def _words(reward: Any) -> str:
     known = is_dataclass(reward) and not isinstance(reward, type)
     settings = asdict(reward) if known else {}
     words = [f"{name.replace('_', ' ')} {_setting(value)}" for name, value in settings.items()]
-    return f"{type(reward).__name__.lower()}: {', '.join(words)}" if words else str(reward)
+    return f"{reward.kind}: {', '.join(words)}" if words else str(reward)
 
 
 def _allowed(actions: Any) -> str:

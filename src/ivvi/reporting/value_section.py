@@ -9,7 +9,7 @@ import numpy as np
 
 from ivvi.errors import InputError
 from ivvi.reporting.cells import Cell, Picture, Shown
-from ivvi.reporting.page import Figure, Part, Section, Table, Text, Verdict
+from ivvi.reporting.page import Badge, Figure, PageTable, Part, Section, Text
 from ivvi.reporting.pictures import IV, LS, MUTED, draw
 
 COMMAND = "ivvi value POLICY --model MODEL"
@@ -42,7 +42,7 @@ def _section(facts: Mapping[str, Any]) -> Section:
     parts: list[Part] = []
     if facts["warning"]:
         word, _, text = facts["warning"].partition(": ")
-        parts.append(Verdict(word.capitalize(), text, "doubtful"))
+        parts.append(Badge(word.capitalize(), text, "doubtful"))
     caption = f"Points: in the estimated world. Lines: {level} intervals."
     pictures = [_amounts("value", "value", facts["values"], name)]
     if facts["gains"]:
@@ -50,7 +50,7 @@ def _section(facts: Mapping[str, Any]) -> Section:
     parts.append(Figure("Values side by side", tuple(pictures), caption, COMMAND))
     rows = tuple(_row(policy, facts) for policy in facts["values"])
     columns = ("policy", "value", "std.err.", level, f"gain of {name}", level, "P(gain)")
-    parts.append(Table("Values and gains", columns, rows, command=COMMAND))
+    parts.append(PageTable("Values and gains", columns, rows, command=COMMAND))
     notes = tuple(facts["notes"])
     if facts["shown_by_the_log"] is not None:
         notes += (f"The log shows {facts['shown_by_the_log']:.5g} for its own policy.",)

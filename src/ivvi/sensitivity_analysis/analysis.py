@@ -19,7 +19,7 @@ from ivvi.planning.plan import make_planner
 from ivvi.planning.policy import Policy
 from ivvi.planning.problem import Planner, state_rows
 from ivvi.sensitivity_analysis.action_changes import Replanned
-from ivvi.sensitivity_analysis.gains import BAND, Gain, Stage, deviations, smallest_loss
+from ivvi.sensitivity_analysis.gains import BAND, Gain, GainSimulator, deviations, smallest_loss
 from ivvi.sensitivity_analysis.result import Band, Breakdown, EffectBand, Sensitivity
 from ivvi.sensitivity_analysis.variances import Variances, errors_of, rows_of
 from ivvi.sensitivity_analysis.violations import WORST, Violation
@@ -105,7 +105,7 @@ def sensitivity(  # noqa: PLR0913
     source = Source.of(source)
     settings = {"horizon": horizon, "discount": discount, "terminal": terminal}
     problem = problem_of(policy, source, reward, actions, settings)
-    stage = Stage.of(source, problem, starts, episodes, seed)
+    stage = GainSimulator.of(source, problem, starts, episodes, seed)
     rivals = by_name(against)
     if not rivals:
         raise InputError("no rival was given; a gain is over somebody, such as behaviour")

@@ -30,7 +30,7 @@ something is lost is cut into so many parts, so often."""
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class GainSimulator:
     """Where gains are simulated: the estimated model, what is earned, the rollouts of all."""
 
     exclusion: Exclusion
@@ -39,7 +39,9 @@ class Stage:
     episodes: Episodes
 
     @classmethod
-    def of(cls, source: Source, problem: Problem, starts: Any, episodes: int, seed: int) -> Stage:
+    def of(
+        cls, source: Source, problem: Problem, starts: Any, episodes: int, seed: int
+    ) -> GainSimulator:
         """Start where values start (`RolloutDesign`), with the same noise."""
         exclusion = Exclusion.of(source)
         rollouts = RolloutDesign.of(problem, starts, BAND, seed)
@@ -67,7 +69,7 @@ class Stage:
 class Gain:
     """V(policy) - V(rival) in the models that explain the log if the instrument is invalid."""
 
-    stage: Stage
+    stage: GainSimulator
     policy: Acting
     rival: Acting
 

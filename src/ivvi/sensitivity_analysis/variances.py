@@ -36,7 +36,7 @@ SCALED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Quadratic:
+class VarianceCurve:
     """The variance of a coefficient at size t of a violation, v0 + v1 t + v2 t^2."""
 
     v0: float
@@ -92,7 +92,7 @@ class Variances:
         note = "" if errors.kind == "unadjusted" else SCALED.format(kind=errors.kind)
         return cls(exclusion, second, estimate, note)
 
-    def along(self, output: int, feature: int, direction: Floats) -> Quadratic:
+    def along(self, output: int, feature: int, direction: Floats) -> VarianceCurve:
         """Return the variance of W[output, feature] for direct effects t sigma G, G (r,).
 
         At t = 0 it is that of the model, to which the whole is scaled.
@@ -107,7 +107,7 @@ class Variances:
             both = np.einsum("ia,arbs,jb,r,s->ij", move, self.middle, move, L, L, optimize=True)
         known = float(standard_errors(self.exclusion.model)[output, feature]) ** 2
         scale = known / both[0, 0] if both[0, 0] > 0 else 0.0
-        return Quadratic(known, float(2 * scale * both[0, 1]), float(scale * both[1, 1]))
+        return VarianceCurve(known, float(2 * scale * both[0, 1]), float(scale * both[1, 1]))
 
 
 def _left_of_psi(exclusion: Exclusion) -> Floats:

@@ -63,7 +63,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class LargestContrast:
     """The most telling of several comparisons.
 
     `compared` is their number; `where` names the comparison; `drawn` is the share of draws
@@ -81,7 +81,7 @@ class Comparison:
         return min(self.drawn, self.compared * self.statistic.p_value)
 
 
-def zero_mean(groups: Mapping[str, Floats], null: str) -> Comparison | None:
+def zero_mean(groups: Mapping[str, Floats], null: str) -> LargestContrast | None:
     """Test that scores (blocks, d) have mean zero, jointly within each group.
 
     Hotelling's T^2, as F(d, B - d), where there are three blocks for each of the d
@@ -99,10 +99,10 @@ def zero_mean(groups: Mapping[str, Floats], null: str) -> Comparison | None:
         return None
     where, _, best = min(comparisons, key=lambda one: one[2].p_value)
     drawn = _as_small([part for _, part, _ in comparisons], best.p_value)
-    return Comparison(best, len(comparisons), where, drawn)
+    return LargestContrast(best, len(comparisons), where, drawn)
 
 
-def cumulative(scores: Floats, labels: list[str], null: str) -> Comparison | None:
+def cumulative(scores: Floats, labels: list[str], null: str) -> LargestContrast | None:
     """CUSUM: how far the running sums of scores (blocks, d) of total zero stray up and down.
 
     Under the null the order of the blocks is by chance: the law of the furthest of the d is
@@ -121,7 +121,7 @@ def cumulative(scores: Floats, labels: list[str], null: str) -> Comparison | Non
     where = [label for label, used in zip(labels, varies, strict=True) if used][worst]
     value = float(strayed[worst])
     law = Range(value + 2 * OVERSHOOT / math.sqrt(times), null)
-    return Comparison(law, len(strayed), where, _as_far(steps, value))
+    return LargestContrast(law, len(strayed), where, _as_far(steps, value))
 
 
 def t_values(scores: Floats) -> Floats:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ivvi.sequence.cluster_tests import Comparison
+from ivvi.sequence.cluster_tests import LargestContrast
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Check:
     """
 
     name: str
-    test: Comparison | None
+    test: LargestContrast | None
     level: float
     finding: str = ""
     advice: str = ""

@@ -14,7 +14,7 @@ import numpy as np
 from ivvi.estimators.estimate import Floats
 from ivvi.sequence.cluster_tests import (
     BLOCKS_EACH,
-    Comparison,
+    LargestContrast,
     cumulative,
     furthest_combination,
     t_values,
@@ -231,7 +231,9 @@ def _serial(
     return _joint(name, {"": sums}, {"": list(names)}, null, advice, level)
 
 
-def _check(name: str, test: Comparison | None, finding: str, advice: str, level: float) -> Check:
+def _check(
+    name: str, test: LargestContrast | None, finding: str, advice: str, level: float
+) -> Check:
     if test is None:
         return _without(name, level, "nothing varies that could be compared")
     return Check(name, test, level, finding, advice)

@@ -25,7 +25,7 @@ from ivvi.features.feature_map import FeatureMap, parse_features, state_features
 from ivvi.logs import Log, Roles
 from ivvi.moments import Moments
 from ivvi.moments.restrict import columns_in, psi_positions, restrict
-from ivvi.sequence.cluster_tests import Comparison
+from ivvi.sequence.cluster_tests import LargestContrast
 from ivvi.sequence.finding import Check
 
 Bools = NDArray[np.bool_]
@@ -200,7 +200,7 @@ def _named(base: Moments, noisy: Bools) -> list[str]:
     return [name for name, used in zip(base.design.outputs, noisy, strict=True) if used]
 
 
-def _largest(squares: Floats, rank: int, names: list[str], null: str) -> Comparison:
+def _largest(squares: Floats, rank: int, names: list[str], null: str) -> LargestContrast:
     worst = int(np.argmax(squares))
     statistic = Statistic(float(squares[worst]), (rank,), null)
-    return Comparison(statistic, len(squares), names[worst])
+    return LargestContrast(statistic, len(squares), names[worst])

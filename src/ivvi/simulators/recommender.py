@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi.errors import InputError
-from ivvi.rewards import Ratings
+from ivvi.rewards import RatingReward
 from ivvi.simulators.world import Array, World, gaussian
 
 RECOMMENDATIONS = 10
@@ -88,7 +88,7 @@ def recommender_world(
         d_z=movies,
         actions=gymnasium.spaces.MultiBinary(movies),
         transition=lambda x, a: x + jnp.asarray(V_tilde).T @ a,
-        reward=Ratings(tuple(map(tuple, scored.tolist())), *RATINGS),
+        reward=RatingReward(tuple(map(tuple, scored.tolist())), *RATINGS),
         initial=initial,
         confounder=gaussian(np.eye(categories)),
         instrument=instrument,

@@ -21,7 +21,7 @@ from ivvi.estimators.covariance.scores import MOST_WORK, Scored
 from ivvi.features.design import Floats
 from ivvi.moments import Moments, remembered
 from ivvi.weak_iv.effect_scores import EffectScores
-from ivvi.weak_iv.partialled_effect import Effect
+from ivvi.weak_iv.partialled_effect import PartialledEffect
 
 MOST_SETS = 24
 """Effects of which a robust interval is computed without being asked for."""
@@ -81,7 +81,7 @@ class ActionEffects:
             "for so many rows; `ivvi interval` makes those of one effect"
         )
 
-    def effect(self, i: int, j: int) -> Effect:
+    def effect(self, i: int, j: int) -> PartialledEffect:
         """Return the effect of endogenous feature j on the i-th of the outputs."""
         at = self._columns(i, j)
         size = np.sqrt(np.diag(self.second)[at])
@@ -89,7 +89,7 @@ class ActionEffects:
         means = self.means[at] / scale[:, None]
         P = means @ means.T
         space = self.parts.space
-        return Effect(
+        return PartialledEffect(
             label=f"effect of {self.parts.names[j]} on {self.labels[i]}",
             explained=P,
             unexplained=self.second[np.ix_(at, at)] / np.outer(scale, scale) - P,

@@ -3,7 +3,7 @@
 A Wald interval is wrong when the instrument is weak, and does not show it. These sets
 hold the truth with the stated probability whatever the strength; with a weak instrument
 they are wide, unbounded, in two pieces or the whole line, and say so. Both are level sets
-of one quadratic ratio (`Effect` has the matrices),
+of one quadratic ratio (`PartialledEffect` has the matrices),
 
     ar(theta) = min_gamma  b' P b / b' M b,    b = (1, -theta, -gamma),
 
@@ -25,7 +25,7 @@ from ivvi.diagnostics.distributions import check_level, chi2_tails, f_quantile
 from ivvi.diagnostics.roots import solve_decreasing
 from ivvi.errors import DataError
 from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
-from ivvi.weak_iv.partialled_effect import Effect
+from ivvi.weak_iv.partialled_effect import PartialledEffect
 
 Intervals = tuple[tuple[float, float], ...]
 LINE: Intervals = ((-math.inf, math.inf),)
@@ -132,7 +132,7 @@ class ConfidenceSet(Result):
         }
 
 
-def anderson_rubin(effect: Effect, level: float = 0.95) -> ConfidenceSet:
+def anderson_rubin(effect: PartialledEffect, level: float = 0.95) -> ConfidenceSet:
     """Anderson and Rubin's set under homoskedastic errors, in closed form.
 
     With k instruments and m other endogenous directions, profiled out at their LIML value,
@@ -150,7 +150,7 @@ def anderson_rubin(effect: Effect, level: float = 0.95) -> ConfidenceSet:
     return ConfidenceSet(effect.label, pieces, level, "ar", distribution=law)
 
 
-def conditional_likelihood_ratio(effect: Effect, level: float = 0.95) -> ConfidenceSet:
+def conditional_likelihood_ratio(effect: PartialledEffect, level: float = 0.95) -> ConfidenceSet:
     """Moreira's (2003) set under homoskedastic errors.
 
     LR(theta) = f (ar(theta) - l0), with l0 <= l1 the two smallest eigenvalues of M^-1 P and
@@ -207,7 +207,7 @@ def _nodes() -> tuple[Floats, Floats]:
     return np.pi / 4 * (nodes + 1), weights
 
 
-def check_likelihood(effect: Effect) -> None:
+def check_likelihood(effect: PartialledEffect) -> None:
     """Refuse an effect whose errors have no variance in some direction."""
     if effect.unexplained[1, 1] <= RANK_TOLERANCE**2:
         raise DataError(
@@ -221,7 +221,7 @@ def check_likelihood(effect: Effect) -> None:
         )
 
 
-def smallest_roots(effect: Effect) -> tuple[float, float]:
+def smallest_roots(effect: PartialledEffect) -> tuple[float, float]:
     """Return the two smallest eigenvalues of M^-1 P."""
     factor = np.linalg.cholesky(effect.unexplained)
     half = np.linalg.solve(factor, np.linalg.solve(factor, effect.explained).T)
@@ -229,7 +229,7 @@ def smallest_roots(effect: Effect) -> tuple[float, float]:
     return float(roots[0]), float(roots[1])
 
 
-def level_set(effect: Effect, q: float) -> Intervals:
+def level_set(effect: PartialledEffect, q: float) -> Intervals:
     """Return {theta: ar(theta) <= q}."""
     R = effect.explained - q * effect.unexplained
     inner = R[2:, 2:]

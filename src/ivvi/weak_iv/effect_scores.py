@@ -23,7 +23,7 @@ from ivvi.estimators.estimate import Floats
 from ivvi.estimators.whitening import Whitened
 from ivvi.logs import Log
 from ivvi.moments import Moments
-from ivvi.weak_iv.partialled_effect import Effect
+from ivvi.weak_iv.partialled_effect import PartialledEffect
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class EffectScores:
     clusters: int
 
     @classmethod
-    def of_episodes(cls, moments: Moments, effect: Effect) -> EffectScores:
+    def of_episodes(cls, moments: Moments, effect: PartialledEffect) -> EffectScores:
         """Sum over the episodes' moments."""
         blocks = moments.episodes
         if blocks is None:
@@ -50,7 +50,7 @@ class EffectScores:
         cls,
         errors: Resolved,
         moments: Moments,
-        effect: Effect,
+        effect: PartialledEffect,
         log: Log | None,
         progress: Callable[[int], None] | None = None,
     ) -> EffectScores:
@@ -64,7 +64,7 @@ class EffectScores:
 
     @classmethod
     def of_scored(
-        cls, scored: Scored, errors: Resolved, moments: Moments, effect: Effect
+        cls, scored: Scored, errors: Resolved, moments: Moments, effect: PartialledEffect
     ) -> EffectScores:
         """Take the sums of `effect_score` that were made elsewhere."""
         k, t = effect.k, 2 + effect.nuisance
@@ -81,7 +81,7 @@ class EffectScores:
         return cls((moments.weight * one.space.means(moments, one.R)).T, squares, clusters)
 
     @classmethod
-    def _of_parts(cls, parts: Iterable[Floats], effect: Effect) -> EffectScores:
+    def _of_parts(cls, parts: Iterable[Floats], effect: PartialledEffect) -> EffectScores:
         k, t = effect.k, 2 + effect.nuisance
         total, squares, clusters = np.zeros(k * t), np.zeros((k * t, k * t)), 0
         for part in parts:
@@ -98,7 +98,7 @@ class EffectScores:
         return product
 
 
-def effect_score(effect: Effect, moments: Moments) -> Score:
+def effect_score(effect: PartialledEffect, moments: Moments) -> Score:
     """Return what is added up over rows: columns of T times instruments, squared together."""
     R, constant = effect.into_columns.T.copy(), moments.design.constant
     if constant is not None:  # the columns of T are measured from the centre

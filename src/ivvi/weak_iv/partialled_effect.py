@@ -28,7 +28,7 @@ Combination = str | Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class PartialledEffect:
     """The reduced problem of one effect.
 
     Attributes
@@ -71,7 +71,7 @@ class Effect:
         return len(self.explained) - 2
 
     @classmethod
-    def of(cls, moments: Moments, output: str, feature: Combination) -> Effect:
+    def of(cls, moments: Moments, output: str, feature: Combination) -> PartialledEffect:
         """Reduce the moments to one effect: `feature` names one, or weighs several."""
         design = moments.design
         at = design.output(output)

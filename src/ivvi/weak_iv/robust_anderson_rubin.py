@@ -21,7 +21,7 @@ from ivvi.diagnostics.roots import find_root
 from ivvi.estimators.estimate import Floats
 from ivvi.weak_iv.confidence_sets import LINE, ConfidenceSet, Intervals
 from ivvi.weak_iv.effect_scores import EffectScores
-from ivvi.weak_iv.partialled_effect import Effect
+from ivvi.weak_iv.partialled_effect import PartialledEffect
 
 ANGLES = 96
 DESCENTS = 100
@@ -30,7 +30,7 @@ SAMPLE, LOWEST = 64, 3
 
 
 def robust_anderson_rubin(
-    effect: Effect, scores: EffectScores, level: float = 0.95, *, se: str
+    effect: PartialledEffect, scores: EffectScores, level: float = 0.95, *, se: str
 ) -> ConfidenceSet:
     """Return the Anderson-Rubin set that the scores of rows or of episodes give."""
     check_level(level)
@@ -96,7 +96,7 @@ def _accepted(ends: list[float], inside: Callable[[float], bool]) -> Intervals:
     return tuple(pieces)
 
 
-def _projected(effect: Effect, scores: EffectScores, q: float) -> Intervals:
+def _projected(effect: PartialledEffect, scores: EffectScores, q: float) -> Intervals:
     """Solve min_gamma AR(theta, gamma) <= q."""
 
     def excess(fixed: Floats, enough: float) -> float:
@@ -160,7 +160,7 @@ def _standard_error(scores: EffectScores, b: Floats) -> float:
     return float(np.sqrt(half @ scores.variance(b) @ half))
 
 
-def span(effect: Effect, fixed: Floats) -> Floats:
+def span(effect: PartialledEffect, fixed: Floats) -> Floats:
     """Return a basis (t, 1 + m) of b in (fixed, 0) and the nuisance directions.
 
     No statistic depends on the length of b, so that nuisance at infinity is a direction
@@ -171,7 +171,7 @@ def span(effect: Effect, fixed: Floats) -> Floats:
     return basis
 
 
-def starting_points(effect: Effect, scores: EffectScores, basis: Floats) -> Floats:
+def starting_points(effect: PartialledEffect, scores: EffectScores, basis: Floats) -> Floats:
     """Return points h, as rows, from which to look for the smallest AR(basis h).
 
     The lowest of a fixed sample, and the stationary points of the homoskedastic ratio: with

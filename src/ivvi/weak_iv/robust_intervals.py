@@ -38,7 +38,7 @@ from ivvi.weak_iv.confidence_sets import (
     piece,
 )
 from ivvi.weak_iv.effect_scores import EffectScores
-from ivvi.weak_iv.partialled_effect import Effect
+from ivvi.weak_iv.partialled_effect import PartialledEffect
 from ivvi.weak_iv.profiled_sets import Profile
 from ivvi.weak_iv.robust_anderson_rubin import robust_anderson_rubin
 from ivvi.weak_iv.robust_likelihood_ratio import robust_likelihood_ratio
@@ -238,14 +238,14 @@ class _Maker:
         reach = wider * half
         return RobustInterval(((w - reach, w + reach),), "tF", wider <= 1 + TF_WIDER)
 
-    def _homoskedastic(self, effect: Effect, w: float, half: float) -> RobustInterval:
+    def _homoskedastic(self, effect: PartialledEffect, w: float, half: float) -> RobustInterval:
         """Return the set under homoskedastic errors, in closed form."""
         just = effect.k == effect.nuisance + 1
         confidence_set = (anderson_rubin if just else conditional_likelihood_ratio)(effect, LEVEL)
         return self._compared(confidence_set.intervals, confidence_set.method, w, half)
 
     def _one_action(
-        self, effect: Effect, scores: EffectScores, w: float, se: float, width: float
+        self, effect: PartialledEffect, scores: EffectScores, w: float, se: float, width: float
     ) -> RobustInterval:
         enough = scores.clusters > scores.sums.size
         make = robust_likelihood_ratio if enough else robust_anderson_rubin
@@ -254,7 +254,7 @@ class _Maker:
         return self._compared(confidence_set.intervals, confidence_set.method, w, width * se / few)
 
     def _projected(
-        self, effect: Effect, scores: EffectScores, w: float, se: float, width: float
+        self, effect: PartialledEffect, scores: EffectScores, w: float, se: float, width: float
     ) -> RobustInterval | str:
         q = chi2_quantile(LEVEL, effect.k)
         if scores.clusters < BOUNDED * q:

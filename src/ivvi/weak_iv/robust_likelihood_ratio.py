@@ -36,7 +36,7 @@ from ivvi.weak_iv.confidence_sets import (
     conditional_tail,
 )
 from ivvi.weak_iv.effect_scores import EffectScores
-from ivvi.weak_iv.partialled_effect import Effect
+from ivvi.weak_iv.partialled_effect import PartialledEffect
 from ivvi.weak_iv.robust_anderson_rubin import (
     ANGLES,
     descend,
@@ -60,7 +60,7 @@ SAME = 1e-8
 
 
 def robust_likelihood_ratio(
-    effect: Effect, scores: EffectScores, level: float = 0.95, *, se: str
+    effect: PartialledEffect, scores: EffectScores, level: float = 0.95, *, se: str
 ) -> ConfidenceSet:
     """Return the conditional-likelihood-ratio set that the scores of rows or episodes give."""
     check_level(level)
@@ -125,7 +125,9 @@ def p_value(scores: EffectScores, b: Floats) -> float:
     return conditional_tail(ratio, r, k, t - 1)
 
 
-def _least_surprise(effect: Effect, scores: EffectScores, fixed: Floats, enough: float) -> float:
+def _least_surprise(
+    effect: PartialledEffect, scores: EffectScores, fixed: Floats, enough: float
+) -> float:
     """Return the smallest -log p of (fixed, gamma) over gamma, or one below `enough`.
 
     The search starts where AR is smallest, and ends there if p is below 1e-9.

@@ -20,7 +20,7 @@ from ivvi.estimators.sgda.schedules import Schedule
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, slots=True)
-class State:
+class JaxState:
     """What descent-ascent carries from step to step.
 
     Averages are kept as their distance from the last iterate, which the step at hand gives
@@ -41,7 +41,7 @@ class State:
     reached: Any
 
     @classmethod
-    def begin(cls, W0: Floats, d_psi: int, n_points: int) -> State:
+    def begin(cls, W0: Floats, d_psi: int, n_points: int) -> JaxState:
         """Return the state before the first step."""
         zero, W = jnp.asarray(0), jnp.asarray(W0)
         path = jnp.zeros((n_points, *W0.shape))
@@ -67,7 +67,7 @@ def _sum(count: Any, W: Any, drift: Any) -> Floats:
 
 @partial(jax.jit, static_argnames=("schedule",))
 def advance(
-    state: State,
+    state: JaxState,
     Phi: Any,
     Psi: Any,
     Y: Any,
@@ -76,10 +76,10 @@ def advance(
     sign: float,
     tail: int,
     points: Any,
-) -> State:
+) -> JaxState:
     """Take one step for each mini-batch, (steps, batch, d) arrays."""
 
-    def step(s: State, rows: tuple[Any, Any, Any]) -> tuple[State, None]:
+    def step(s: JaxState, rows: tuple[Any, Any, Any]) -> tuple[JaxState, None]:
         phi, psi, y = rows
         step_W, step_K = schedule(s.t)
         dual = psi @ s.K.T
@@ -90,7 +90,7 @@ def advance(
         t = s.t + 1
         hit = points[jnp.minimum(s.reached, len(points) - 1)] == t
         path = jax.lax.cond(hit, lambda p: p.at[s.reached].set(W), lambda p: p, s.path)
-        return State(
+        return JaxState(
             t,
             W,
             K,
@@ -104,19 +104,19 @@ def advance(
     return jax.lax.scan(step, state, (Phi, Psi, Y))[0]  # type: ignore[no-any-return]
 
 
-SEPARATE = State(None, 0, 0, 0, 0, None, 0, None)
+SEPARATE = JaxState(None, 0, 0, 0, 0, None, 0, None)
 """Axes of a state of several runs side by side: they share the clock and nothing else."""
 
 
-def begin_many(W0: Floats, d_psi: int, n_points: int) -> State:
+def begin_many(W0: Floats, d_psi: int, n_points: int) -> JaxState:
     """Return the state of several runs before the first step, from starts (runs, d_y, d_phi)."""
-    begin = partial(State.begin, d_psi=d_psi, n_points=n_points)
-    state: State = jax.vmap(begin, out_axes=SEPARATE)(jnp.asarray(W0))
+    begin = partial(JaxState.begin, d_psi=d_psi, n_points=n_points)
+    state: JaxState = jax.vmap(begin, out_axes=SEPARATE)(jnp.asarray(W0))
     return state
 
 
 @partial(jax.jit, static_argnames=("schedule",))
-def advance_many(state: State, Phi: Any, Psi: Any, Y: Any, **settings: Any) -> State:
+def advance_many(state: JaxState, Phi: Any, Psi: Any, Y: Any, **settings: Any) -> JaxState:
     """Take the steps of several runs at once, (steps, runs, batch, d) arrays."""
     together = jax.vmap(
         partial(advance, **settings), in_axes=(SEPARATE, 1, 1, 1), out_axes=SEPARATE

@@ -13,8 +13,14 @@ import numpy as np
 from ivvi._io.checkpoint import Checkpoint
 from ivvi._io.files import Saved, nest, unnest
 from ivvi.estimators.sgda import numpy_kernel
-from ivvi.estimators.sgda.sampler import Place, RowSource, episode_edges, evaluate, take_rows
-from ivvi.estimators.sgda.setup import Plan
+from ivvi.estimators.sgda.sampler import (
+    RowSource,
+    SweepPosition,
+    episode_edges,
+    evaluate,
+    take_rows,
+)
+from ivvi.estimators.sgda.setup import Setup
 from ivvi.features.design import Design, Floats
 from ivvi.logs import Batch
 
@@ -31,7 +37,7 @@ class Descent:
 
     Attributes
     ----------
-    plan, design
+    setup, design
         Start, coordinates, steps; features.
     batch
         Rows of a mini-batch, or None for whole episodes.
@@ -49,7 +55,7 @@ class Descent:
         The dual steps of a mini-batch, where they are not one beside each primal step.
     """
 
-    plan: Plan
+    setup: Setup
     design: Design
     batch: int | None
     passes: int
@@ -61,14 +67,14 @@ class Descent:
     compiled: bool
     dual: numpy_kernel.DualLoop | None = None
 
-    def run(self, rows: RowSource, checkpoint: Checkpoint | None = None) -> numpy_kernel.State:
+    def run(self, rows: RowSource, checkpoint: Checkpoint | None = None) -> numpy_kernel.NumpyState:
         """Take all steps, going on where an earlier run was killed."""
         size = CHUNK if self.batch is None else max(self.batch, CHUNK // self.batch * self.batch)
         with _double_precision(self.compiled):
             state, take = self.begin()
             state, place = self._resume(state, checkpoint)
             for sweep in range(place.sweep, self.passes):
-                start = place if sweep == place.sweep else Place(sweep)
+                start = place if sweep == place.sweep else SweepPosition(sweep)
                 for chunk, after in rows.sweep(size, self.seed, start):
                     state = self.walk(state, take, chunk)
                     if not np.isfinite(np.asarray(state.W)).all():
@@ -76,21 +82,23 @@ class Descent:
                     if checkpoint is not None:
                         checkpoint.offer(STAGE, partial(_saved, state, after))
             if checkpoint is not None:
-                checkpoint.offer(STAGE, partial(_saved, state, Place(self.passes)), now=True)
+                checkpoint.offer(
+                    STAGE, partial(_saved, state, SweepPosition(self.passes)), now=True
+                )
             return _as_numpy(state)
 
     def begin(self) -> tuple[Any, Callable[..., Any]]:
         """Return the first state and the function that takes steps."""
-        plan, n_points = self.plan, len(self.points)
+        setup, n_points = self.setup, len(self.points)
         settings: dict[str, Any] = {
-            "schedule": plan.schedule,
+            "schedule": setup.schedule,
             "sign": self.sign,
             "tail": self.steps // 2,
         }
-        d_psi = plan.K0.shape[1]
+        d_psi = setup.K0.shape[1]
         if not self.compiled:
-            state = numpy_kernel.State.begin(plan.W0, d_psi, n_points)
-            state.K += plan.K0
+            state = numpy_kernel.NumpyState.begin(setup.W0, d_psi, n_points)
+            state.K += setup.K0
 
             def take(state: Any, Phi: Floats, Psi: Floats, Y: Floats, edges: list[int]) -> Any:
                 return numpy_kernel.advance(
@@ -102,8 +110,8 @@ class Descent:
 
         from ivvi.estimators.sgda import jax_kernel  # brings JAX
 
-        begun = jax_kernel.State.begin(plan.W0, d_psi, n_points)
-        begun = replace(begun, K=jnp.asarray(plan.K0))
+        begun = jax_kernel.JaxState.begin(setup.W0, d_psi, n_points)
+        begun = replace(begun, K=jnp.asarray(setup.K0))
         points = jnp.asarray(self.points)
 
         def take_compiled(state: Any, Phi: Floats, Psi: Floats, Y: Floats, edges: list[int]) -> Any:
@@ -112,11 +120,11 @@ class Descent:
 
         return begun, take_compiled
 
-    def _resume(self, state: Any, checkpoint: Checkpoint | None) -> tuple[Any, Place]:
+    def _resume(self, state: Any, checkpoint: Checkpoint | None) -> tuple[Any, SweepPosition]:
         """Return the state and the place from which to go on."""
         saved = checkpoint.stage(STAGE) if checkpoint is not None else None
         if saved is None:
-            return state, Place()
+            return state, SweepPosition()
         facts, arrays = saved
         values: dict[str, Any] = dict(unnest("state", arrays))
         if self.compiled:
@@ -125,14 +133,14 @@ class Descent:
             values = {name: jnp.asarray(value) for name, value in values.items()}
         else:
             values = {n: int(v) if v.ndim == 0 else v for n, v in values.items()}
-        return replace(state, **values), Place.restore(facts, unnest("position", arrays))
+        return replace(state, **values), SweepPosition.restore(facts, unnest("position", arrays))
 
     def walk(self, state: Any, take: Callable[..., Any], chunk: Batch) -> Any:
         """Take the steps of one chunk, a piece at a time."""
-        plan = self.plan
+        setup = self.setup
         for part, edges in pieces(chunk, self.batch, piece_rows(self.design)):
             Phi, Psi, Y = evaluate(self.design, take_rows(chunk, part), self.mean_weight)
-            state = take(state, plan.phi.of(Phi), plan.psi.of(Psi), Y, edges)
+            state = take(state, setup.phi.of(Phi), setup.psi.of(Psi), Y, edges)
         return state
 
 
@@ -154,7 +162,7 @@ def pieces(chunk: Batch, batch: int | None, most: int) -> Iterator[tuple[slice, 
         i = j
 
 
-def chosen_weights(state: numpy_kernel.State, average: str) -> Floats:
+def chosen_weights(state: numpy_kernel.NumpyState, average: str) -> Floats:
     """Return the last iterate, or the average of the second half or of all of them."""
     if average == "last":
         return state.W
@@ -163,16 +171,16 @@ def chosen_weights(state: numpy_kernel.State, average: str) -> Floats:
     return state.full_sum / max(state.t, 1)
 
 
-def _saved(state: Any, place: Place) -> Saved:
+def _saved(state: Any, place: SweepPosition) -> Saved:
     facts, rows = place.saved()
     arrays = {f.name: np.array(getattr(state, f.name)) for f in fields(state)}
     return facts, {**nest("state", arrays), **nest("position", rows)}
 
 
-def _as_numpy(state: Any) -> numpy_kernel.State:
-    arrays = {f.name: np.asarray(getattr(state, f.name)) for f in fields(numpy_kernel.State)}
+def _as_numpy(state: Any) -> numpy_kernel.NumpyState:
+    arrays = {f.name: np.asarray(getattr(state, f.name)) for f in fields(numpy_kernel.NumpyState)}
     values: dict[str, Any] = {n: int(v) if v.ndim == 0 else v for n, v in arrays.items()}
-    return numpy_kernel.State(**values)
+    return numpy_kernel.NumpyState(**values)
 
 
 def _double_precision(compiled: bool) -> contextlib.AbstractContextManager[Any]:

@@ -35,7 +35,9 @@ class DualLoop:
     restart: bool = True
     keep: bool = True
 
-    def ascend(self, state: State, schedule: Schedule, sign: float, moments: BatchMoments) -> None:
+    def ascend(
+        self, state: NumpyState, schedule: Schedule, sign: float, moments: BatchMoments
+    ) -> None:
         """Take the dual steps of one mini-batch, in place."""
         A, B, C = moments
         target = state.W @ A.T - C
@@ -47,8 +49,8 @@ class DualLoop:
 
 
 @dataclass(slots=True)
-class State:
-    """What descent-ascent carries from step to step, as in `descent.State`; changed in place."""
+class NumpyState:
+    """What `jax_kernel.JaxState` holds, changed in place."""
 
     t: int
     W: Floats
@@ -71,7 +73,7 @@ class State:
             self.reached += 1
 
     @classmethod
-    def begin(cls, W0: Floats, d_psi: int, n_points: int) -> State:
+    def begin(cls, W0: Floats, d_psi: int, n_points: int) -> NumpyState:
         """Return the state before the first step."""
         W, K = W0.copy(), np.zeros((len(W0), d_psi))
         path = np.zeros((n_points, *W0.shape))
@@ -79,7 +81,7 @@ class State:
 
 
 def advance(  # noqa: PLR0913 - the rows of a call, then what all calls share
-    state: State,
+    state: NumpyState,
     Phi: Floats,
     Psi: Floats,
     Y: Floats,
@@ -90,7 +92,7 @@ def advance(  # noqa: PLR0913 - the rows of a call, then what all calls share
     tail: int,
     points: Sequence[int],
     dual: DualLoop | None = None,
-) -> State:
+) -> NumpyState:
     """Take one step for the rows between each edge and the next; returns the same state."""
     with np.errstate(over="ignore", invalid="ignore"):
         for i, j in itertools.pairwise(edges):
@@ -107,7 +109,7 @@ def advance(  # noqa: PLR0913 - the rows of a call, then what all calls share
 
 
 def _together(
-    s: State, phi: Floats, psi: Floats, y: Floats, schedule: Schedule, sign: float
+    s: NumpyState, phi: Floats, psi: Floats, y: Floats, schedule: Schedule, sign: float
 ) -> None:
     """Take one step in W and one in K, both from where they were."""
     step_W, step_K = schedule(s.t)

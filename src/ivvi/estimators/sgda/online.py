@@ -19,7 +19,7 @@ from ivvi.estimators.estimate import Estimate
 from ivvi.estimators.least_squares import Exact
 from ivvi.estimators.sgda.loop import Descent, piece_rows, pieces
 from ivvi.estimators.sgda.moment_conditions import Conditions
-from ivvi.estimators.sgda.numpy_kernel import State
+from ivvi.estimators.sgda.numpy_kernel import NumpyState
 from ivvi.estimators.sgda.sampler import ROW_FIELDS, episode_edges, evaluate, take_rows
 from ivvi.estimators.sgda.sgda import LEAST_BURN_IN, SGDA
 from ivvi.features.design import Design
@@ -34,7 +34,7 @@ LINEAR_BURN_IN, STEP_ROWS = 512, 1 << 16
 class Online:
     """The state of descent-ascent between two deliveries of rows.
 
-    Until the burn-in is whole there is no plan and no step has been taken.
+    Until the burn-in is whole there is no setup and no step has been taken.
     """
 
     def __init__(self, method: SGDA, design: Design) -> None:
@@ -49,7 +49,7 @@ class Online:
         self._burn_in: Batch | None = None
         self._descent: Descent | None = None
         self._stable = 0.0
-        self.state: State | None = None
+        self.state: NumpyState | None = None
         self._seen, self._checked = self._no_conditions(), self._no_conditions()
 
     def _no_conditions(self) -> Conditions:
@@ -97,14 +97,14 @@ class Online:
         return len(rows) // size * size if size is not None else episode_edges(rows)[-2]
 
     def _prepare(self, burn_in: Batch) -> None:
-        """Make the plan from the burn-in; the same rows give the same plan."""
+        """Make the setup from the burn-in; the same rows give the same setup."""
         method, design = self._method, self._layout
         weight = 1.0 if burn_in.weight is None else float(burn_in.weight.mean())
-        plan, self._stable = method.make_plan(burn_in, design, weight, linear=self._linear)
-        if plan.average == "tail":  # a stream has no second half
-            plan = replace(plan, average="full")
+        setup, self._stable = method.make_setup(burn_in, design, weight, linear=self._linear)
+        if setup.average == "tail":  # a stream has no second half
+            setup = replace(setup, average="full")
         self._descent = Descent(
-            plan=plan,
+            setup=setup,
             design=design,
             batch=method.rows_of_batch,
             passes=1,
@@ -133,7 +133,7 @@ class Online:
     def _check(self, chunk: Batch, descent: Descent) -> None:
         if self.state is None or not self.state.t:
             return
-        W = descent.plan.phi.weights(self._method.chosen(self.state, descent.plan))
+        W = descent.setup.phi.weights(self._method.chosen(self.state, descent.setup))
         for part, _ in pieces(chunk, 1, piece_rows(self._layout)):
             self._seen.add(W, *evaluate(self._layout, take_rows(chunk, part), descent.mean_weight))
         if self._seen.n >= WINDOW:
@@ -149,11 +149,11 @@ class Online:
             if not sums.n:
                 raise DataError("all rows went into the first steps; expected more to check them")
             return self._method.judged_by_conditions(
-                self.state, descent.plan, self._layout, sums, self._stable
+                self.state, descent.setup, self._layout, sums, self._stable
             )
-        W = descent.plan.phi.weights(self.state.W)
+        W = descent.setup.phi.weights(self.state.W)
         exact = Exact().solve(moments)
-        return self._method.judged(self.state, descent.plan, moments, exact, [self.state.t], [W])
+        return self._method.judged(self.state, descent.setup, moments, exact, [self.state.t], [W])
 
     def copy(self) -> Online:
         """Return the same state, to go back to when a delivery fails."""
@@ -187,7 +187,7 @@ class Online:
         self.state = None
         if self._burn_in is not None:
             self._prepare(self._burn_in)
-            self.state = State(**_numbers(unnest("state", arrays)))
+            self.state = NumpyState(**_numbers(unnest("state", arrays)))
         self._seen = Conditions(**_numbers(unnest("seen", arrays)))
         self._checked = Conditions(**_numbers(unnest("checked", arrays)))
 

@@ -3,7 +3,7 @@
 A source yields raw rows, a chunk at a time; features are made of a chunk's pieces
 (`evaluate`), so that what is in memory does not grow with their number. What is random in
 a chunk depends on the seed and on the chunk's number alone: a pass that goes on from a
-`Place` meets the same rows in the same order.
+`SweepPosition` meets the same rows in the same order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROW_FIELDS = ("x", "a", "z", "y", "weight", "episode")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SweepPosition:
     """Where the passes stand: `chunk` chunks of pass `sweep` are done.
 
     A stream is read on from `position`; of the next batch, `used` rows are done.
@@ -45,7 +45,7 @@ class Place:
         return {"place": [self.sweep, self.chunk, self.used], "position": facts}, arrays
 
     @classmethod
-    def restore(cls, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Place:
+    def restore(cls, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> SweepPosition:
         """Rebuild a place from what `saved` returned."""
         sweep, chunk, used = facts["place"]
         at = facts["position"]
@@ -62,7 +62,9 @@ class RowSource(Protocol):
         """How many episodes there are."""
         ...
 
-    def sweep(self, size: int, seed: int, start: Place) -> Iterator[tuple[Batch, Place]]:
+    def sweep(
+        self, size: int, seed: int, start: SweepPosition
+    ) -> Iterator[tuple[Batch, SweepPosition]]:
         """Go on with a pass: chunks of `size` rows (fewer at the end) and the place after each."""
         ...
 
@@ -83,7 +85,9 @@ class Shuffled:
         """How many episodes there are."""
         return len(np.unique(_episodes(self._rows)))
 
-    def sweep(self, size: int, seed: int, start: Place) -> Iterator[tuple[Batch, Place]]:
+    def sweep(
+        self, size: int, seed: int, start: SweepPosition
+    ) -> Iterator[tuple[Batch, SweepPosition]]:
         """Go on with a pass."""
         rng = np.random.default_rng([seed, start.sweep])
         if self._whole:
@@ -96,7 +100,7 @@ class Shuffled:
             part = slice(edges[i], edges[i + 1])
             chunk = take_rows(self._rows, order[part])
             chunk = chunk if number is None else replace(chunk, episode=number[part])
-            yield chunk, Place(start.sweep, i + 1)
+            yield chunk, SweepPosition(start.sweep, i + 1)
 
     def _episode_order(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows, episode by episode in a random order, and new episode numbers."""
@@ -130,7 +134,9 @@ class Streamed:
             last = int(numbers[-1]) if len(numbers) else last
         return count
 
-    def sweep(self, size: int, seed: int, start: Place) -> Iterator[tuple[Batch, Place]]:
+    def sweep(
+        self, size: int, seed: int, start: SweepPosition
+    ) -> Iterator[tuple[Batch, SweepPosition]]:
         """Go on with a pass over the log."""
         walk = self._log.batches(episodes=self._whole, start=start.position)
         waiting: list[tuple[Position | None, Batch]] = []
@@ -141,12 +147,14 @@ class Streamed:
             while cut := self._cut(waiting, used, size):
                 chunk, waiting, used = _split(waiting, used, cut)
                 number += 1
-                place = Place(start.sweep, number, waiting[0][0] if waiting else before, used)
+                place = SweepPosition(
+                    start.sweep, number, waiting[0][0] if waiting else before, used
+                )
                 yield self._mixed(chunk, seed, place), place
         if rest := _have(waiting, used):
             number += 1
             chunk, _, _ = _split(waiting, used, rest)
-            place = Place(start.sweep, number, before)
+            place = SweepPosition(start.sweep, number, before)
             yield self._mixed(chunk, seed, place), place
 
     def _cut(self, waiting: list[tuple[Position | None, Batch]], used: int, size: int) -> int:
@@ -162,7 +170,7 @@ class Streamed:
             )
         return int(np.searchsorted(numbers, numbers[-1]))  # the last may go on
 
-    def _mixed(self, chunk: Batch, seed: int, place: Place) -> Batch:
+    def _mixed(self, chunk: Batch, seed: int, place: SweepPosition) -> Batch:
         if self._as_logged:
             return chunk
         rng = np.random.default_rng([seed, place.sweep, place.chunk])

@@ -24,7 +24,7 @@ class Schedule(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class ConstantSteps:
     """The same steps throughout."""
 
     step_W: float
@@ -125,7 +125,7 @@ def parse_schedule(word: str) -> Schedule | None:
     except ValueError:
         numbers = []
     if kind == "constant" and len(numbers) in (1, 2):
-        return Constant(numbers[0], numbers[-1])
+        return ConstantSteps(numbers[0], numbers[-1])
     if kind == "decay" and len(numbers) in (1, 2, 3):
         return Decay(*numbers)
     known = ("auto", *PAPER, "constant:STEP", "decay:SCALE,POWER,DELAY")

@@ -25,7 +25,7 @@ MOST_STEP, SAFETY, POWER, DELAY = 0.5, 0.2, 0.35, 50.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Setup:
     """Start, coordinates and steps.
 
     W0 and K0 are in these coordinates; `average` is what to return unless asked otherwise.
@@ -53,12 +53,12 @@ class Start:
         return W0, _array("start_K", self.K, (d_y, len(design.psi_names)))
 
 
-def plain_plan(design: Design, start: Start, schedule: Schedule) -> Plan:
+def plain_setup(design: Design, start: Start, schedule: Schedule) -> Setup:
     """Raw features and a schedule as it is given, as in the paper."""
-    return Plan(*start.arrays(design), Raw(), Raw(), schedule, "last")
+    return Setup(*start.arrays(design), Raw(), Raw(), schedule, "last")
 
 
-def automatic_plan(rows: Chunk, design: Design, start: Start, size: float) -> tuple[Plan, float]:
+def automatic_setup(rows: Chunk, design: Design, start: Start, size: float) -> tuple[Setup, float]:
     """Coordinates that make A and B identities on these rows, and their closed form to start.
 
     Steps suit mini-batches of `size` rows; any below 2 are stable in these coordinates.
@@ -71,10 +71,10 @@ def automatic_plan(rows: Chunk, design: Design, start: Start, size: float) -> tu
     if start.W is None:
         fitted = Psi @ (Psi.T @ Phi / len(Y))
         W0 = np.asarray(np.linalg.lstsq(fitted, Y, rcond=None)[0].T, dtype=np.float64)
-    return Plan(W0, K0, phi, psi, _steps(Phi, size, MOST_STEP), "full"), 2.0
+    return Setup(W0, K0, phi, psi, _steps(Phi, size, MOST_STEP), "full"), 2.0
 
 
-def diagonal_plan(rows: Chunk, design: Design, start: Start, size: float) -> tuple[Plan, float]:
+def diagonal_setup(rows: Chunk, design: Design, start: Start, size: float) -> tuple[Setup, float]:
     """Each feature centred and scaled by itself, and steps below the stable ones: O(d)."""
     Phi, Psi, Y = rows
     constant = design.constant
@@ -86,7 +86,7 @@ def diagonal_plan(rows: Chunk, design: Design, start: Start, size: float) -> tup
     if start.W is None and constant is not None:
         W0[:, constant] = Y.mean(axis=0)
     stable = stable_step(Phi, Psi)
-    return Plan(W0, K0, phi, psi, _steps(Phi, size, min(1.0, stable) * MOST_STEP), "tail"), stable
+    return Setup(W0, K0, phi, psi, _steps(Phi, size, min(1.0, stable) * MOST_STEP), "tail"), stable
 
 
 def stable_step(Phi: Floats, Psi: Floats) -> float:

@@ -35,25 +35,25 @@ from ivvi.estimators.estimate import Estimate, Floats, distance_in_se, with_weig
 from ivvi.estimators.least_squares import Exact
 from ivvi.estimators.sgda.loop import CHUNK, Descent, chosen_weights, piece_rows, pieces
 from ivvi.estimators.sgda.moment_conditions import Conditions
-from ivvi.estimators.sgda.numpy_kernel import DualLoop, State
+from ivvi.estimators.sgda.numpy_kernel import DualLoop, NumpyState
 from ivvi.estimators.sgda.preconditioning import Scaled
 from ivvi.estimators.sgda.sampler import (
-    Place,
     RowSource,
     Shuffled,
     Streamed,
+    SweepPosition,
     evaluate,
     survey,
     take_rows,
 )
 from ivvi.estimators.sgda.schedules import PAPER, PaperRun, Schedule, parse_schedule
 from ivvi.estimators.sgda.setup import (
-    Plan,
+    Setup,
     Start,
-    automatic_plan,
-    diagonal_plan,
+    automatic_setup,
+    diagonal_setup,
     mean_length,
-    plain_plan,
+    plain_setup,
     stable_step,
 )
 from ivvi.features.design import Design
@@ -202,19 +202,19 @@ class SGDA:
         mean_weight = moments.weight / moments.n
         given, design = self.given_schedule, moments.design
         if given is not None:
-            plan = plain_plan(design, self._start, given)
+            setup = plain_setup(design, self._start, given)
         else:
             burn_in = self._burn_in(rows, design)
-            plan, _ = self.make_plan(burn_in, design, mean_weight, linear=False)
-        descent = self._descent(plan, rows, design, mean_weight)
+            setup, _ = self.make_setup(burn_in, design, mean_weight, linear=False)
+        descent = self._descent(setup, rows, design, mean_weight)
         state = descent.run(rows, checkpoint)
-        path = [plan.phi.weights(w) for w in state.path[: state.reached]]
-        return self.judged(state, plan, moments, exact, descent.points[: state.reached], path)
+        path = [setup.phi.weights(w) for w in state.path[: state.reached]]
+        return self.judged(state, setup, moments, exact, descent.points[: state.reached], path)
 
     def judged(
         self,
-        state: State,
-        plan: Plan,
+        state: NumpyState,
+        setup: Setup,
         moments: Moments,
         exact: Estimate,
         points: Sequence[int],
@@ -225,7 +225,7 @@ class SGDA:
         Where the instruments leave directions free, W has the smallest norm, as the closed form;
         the paper's runs keep there what they started with.
         """
-        W = plan.phi.weights(self.chosen(state, plan))
+        W = setup.phi.weights(self.chosen(state, setup))
         with np.errstate(over="ignore", invalid="ignore"):
             least = W - (W @ exact.null.T) @ exact.null
             error = distance_in_se(least, exact)
@@ -233,7 +233,7 @@ class SGDA:
         target = exact.W if self.target is None else np.asarray(self.target, dtype=np.float64)
         trace = Trace.of(points, path, moments, target)
         trace = judge(trace, W, exact.W, error, moments)
-        return replace(with_weights(moments, exact, W, plan.psi.weights(state.K)), trace=trace)
+        return replace(with_weights(moments, exact, W, setup.psi.weights(state.K)), trace=trace)
 
     def solve_wide(
         self,
@@ -249,23 +249,23 @@ class SGDA:
         """
         about = survey(log, self.seed, progress)
         rows = self._rows(log, about.n)
-        plan, stable = self.make_plan(about.sample, design, about.mean_weight, linear=True)
-        descent = self._descent(plan, rows, design, about.mean_weight, wide=True)
+        setup, stable = self.make_setup(about.sample, design, about.mean_weight, linear=True)
+        descent = self._descent(setup, rows, design, about.mean_weight, wide=True)
         state = descent.run(rows, checkpoint)
-        W = plan.phi.weights(self.chosen(state, plan))
+        W = setup.phi.weights(self.chosen(state, setup))
         conditions = _conditions(rows, design, W, about.mean_weight)
-        return self.judged_by_conditions(state, plan, design, conditions, stable), about.counts
+        return self.judged_by_conditions(state, setup, design, conditions, stable), about.counts
 
     def judged_by_conditions(
-        self, state: State, plan: Plan, design: Design, conditions: Conditions, stable: float
+        self, state: NumpyState, setup: Setup, design: Design, conditions: Conditions, stable: float
     ) -> Estimate:
         """Return the weights that were reached, with a verdict from the moment conditions."""
-        W, K = plan.phi.weights(self.chosen(state, plan)), plan.psi.weights(state.K)
+        W, K = setup.phi.weights(self.chosen(state, setup)), setup.psi.weights(state.K)
         far = float("nan") if self.target is None else float(np.linalg.norm(W - self.target))
         trace = Trace((max(state.t, 1),), (float("nan"),), (far,))
         trace = judge_conditions(trace, W, conditions, stable)
         nothing, null = np.empty((0, 0)), np.empty((0, W.shape[1]))
-        spread = plan.phi.scale if isinstance(plan.phi, Scaled) else np.ones(W.shape[1])
+        spread = setup.phi.scale if isinstance(setup.phi, Scaled) else np.ones(W.shape[1])
         return Estimate(
             design, W, K, conditions.noise_cov, nothing, null, spread, conditions.n, trace
         )
@@ -282,7 +282,7 @@ class SGDA:
 
     def _descent(
         self,
-        plan: Plan,
+        setup: Setup,
         rows: RowSource,
         design: Design,
         mean_weight: float,
@@ -294,7 +294,7 @@ class SGDA:
             raise DataError(f"{rows.n} rows are fewer than one mini-batch of {size}")
         steps = self.passes * (rows.episodes if size is None else rows.n // size)
         return Descent(
-            plan=plan,
+            setup=setup,
             design=design,
             batch=size,
             passes=self.passes,
@@ -307,22 +307,22 @@ class SGDA:
             dual=self.dual_loop,
         )
 
-    def chosen(self, state: State, plan: Plan) -> Floats:
+    def chosen(self, state: NumpyState, setup: Setup) -> Floats:
         """Return the iterate or the average of them that is asked for."""
-        return chosen_weights(state, plan.average if self.average == "auto" else self.average)
+        return chosen_weights(state, setup.average if self.average == "auto" else self.average)
 
-    def make_plan(
+    def make_setup(
         self, burn_in: Batch, design: Design, mean_weight: float, *, linear: bool
-    ) -> tuple[Plan, float]:
+    ) -> tuple[Setup, float]:
         """Return coordinates, start and steps from a burn-in, and the largest stable step."""
         given = self.given_schedule
         rows = evaluate(design, burn_in, mean_weight)
         start = self._start
         if given is not None:
-            plan = plain_plan(design, start, given)
-            return plan, stable_step(*rows[:2]) if linear else float("nan")
+            setup = plain_setup(design, start, given)
+            return setup, stable_step(*rows[:2]) if linear else float("nan")
         size = self.rows_of_batch or mean_length(burn_in)
-        make = diagonal_plan if linear else automatic_plan
+        make = diagonal_setup if linear else automatic_setup
         return make(rows, design, start, size)
 
     def _burn_in(self, rows: RowSource, design: Design) -> Batch:
@@ -333,14 +333,14 @@ class SGDA:
         """
         need = max(int(BURN_IN * rows.n), LEAST_BURN_IN)
         need = max(min(need, MOST_BURN_IN), 20 * len(design.psi_names))
-        return next(rows.sweep(min(need, rows.n), self.seed, Place(self.passes)))[0]
+        return next(rows.sweep(min(need, rows.n), self.seed, SweepPosition(self.passes)))[0]
 
 
 def _conditions(rows: RowSource, design: Design, W: Floats, mean_weight: float) -> Conditions:
     """Check the moment conditions by one more pass."""
     conditions = Conditions.empty(len(design.outputs), len(design.psi_names))
     if np.isfinite(W).all():
-        for chunk, _ in rows.sweep(CHUNK, 0, Place()):
+        for chunk, _ in rows.sweep(CHUNK, 0, SweepPosition()):
             for part, _ in pieces(chunk, 1, piece_rows(design)):
                 conditions.add(W, *evaluate(design, take_rows(chunk, part), mean_weight))
     return conditions

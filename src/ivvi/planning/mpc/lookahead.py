@@ -10,7 +10,7 @@ import numpy as np
 
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
-from ivvi.rewards import Linear, Quadratic, Ratings
+from ivvi.rewards import Linear, Quadratic, RatingReward
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +21,7 @@ class Lookahead:
     discount^L V(x_L) instead of one more step with the last action held.
 
     In linear dynamics the spread of x_l around its mean is known, and rewards that say
-    their mean under it (`Ratings`) are averaged over the noise.
+    their mean under it (`RatingReward`) are averaged over the noise.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class Lookahead:
 
     def _reward(self, x: Array, a: Array, x_next: Array, h: Array, step: Any) -> Array:
         reward: Any = self.problem.reward
-        if isinstance(reward, Ratings) and self.spreads is not None:
+        if isinstance(reward, RatingReward) and self.spreads is not None:
             return reward.expected(x, jnp.asarray(self.spreads)[step])
         return reward(x, a, x_next, h)
 

@@ -28,7 +28,7 @@ DIVERGED = 1e6
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class IterationResult:
     """What the iteration found.
 
     Attributes
@@ -67,7 +67,7 @@ class Backward:
     greedy: Greedy
     progress: Callable[[int], None] | None = None
 
-    def run(self, x: np.ndarray, features: Spectral, ridge: float) -> Plan:
+    def run(self, x: np.ndarray, features: Spectral, ridge: float) -> IterationResult:
         """Plan on states x (n, d_x)."""
         problem = self.greedy.problem
         timed = uses_step(problem)
@@ -91,7 +91,9 @@ class Backward:
             v = np.asarray(v) * self._alive(x)
             spreads.append(float(v.std()))
             if not spreads[-1] <= DIVERGED * max(spreads[:10]):  # not a number, or too large
-                return Plan(np.array(weights), np.asarray(a), np.inf, tuple(improved[:-1]), True)
+                return IterationResult(
+                    np.array(weights), np.asarray(a), np.inf, tuple(improved[:-1]), True
+                )
             weights.append(regression.fit(v))
             if self.progress:
                 self.progress(1)
@@ -99,7 +101,7 @@ class Backward:
             if moved < SETTLED and change <= CONVERGED * spreads[-1] and not timed:
                 break
         residual = regression.residual(weights[-1], v)
-        return Plan(np.array(weights), np.asarray(a), residual, tuple(improved))
+        return IterationResult(np.array(weights), np.asarray(a), residual, tuple(improved))
 
     def columns(self, x: np.ndarray, features: Spectral) -> np.ndarray:
         """Return the features of states as NumPy's, (n, p)."""

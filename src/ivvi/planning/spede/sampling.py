@@ -12,7 +12,7 @@ import numpy as np
 from ivvi.features.blocks import Array
 from ivvi.planning.spede.features import Spectral
 from ivvi.planning.spede.greedy import Greedy, Mould
-from ivvi.planning.spede.iteration import NEWTON_STEPS, Backward, Plan
+from ivvi.planning.spede.iteration import NEWTON_STEPS, Backward, IterationResult
 
 REACHED_STEPS = 3
 EPISODES, STEPS = 32, 50
@@ -28,7 +28,11 @@ def first_states(greedy: Greedy, count: int, rng: np.random.Generator) -> np.nda
 
 
 def reached_states(
-    backward: Backward, x: np.ndarray, features: Spectral, plan: Plan, rng: np.random.Generator
+    backward: Backward,
+    x: np.ndarray,
+    features: Spectral,
+    plan: IterationResult,
+    rng: np.random.Generator,
 ) -> np.ndarray:
     """Mix states with those that the plan reaches from them in the model, (n, d_x)."""
     parts, now, a = [x], x, plan.actions

@@ -19,7 +19,7 @@ CODED, EXACT, CELLS = "coded", "exact", "cells"
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
-class Table:
+class StateTable:
     """G(m) = sum_s P(s | m) V(s) over the rows s of a table of states.
 
     What the model's mean m says of the next state depends on the table (`law`):
@@ -47,7 +47,7 @@ class Table:
     deviation: float = 0.0
 
     @classmethod
-    def of(cls, problem: Problem) -> Table:
+    def of(cls, problem: Problem) -> StateTable:
         """Take the distinct states of the problem as the table."""
         rows, d = np.unique(problem.support, axis=0), len(problem.model.state)
         if len(rows) > MOST_ROWS:
@@ -68,7 +68,7 @@ class Table:
         return cls(rows, CELLS, float(np.sqrt(problem.model.next_cov[0, 0])))
 
     @classmethod
-    def from_arrays(cls, problem: Problem, arrays: Mapping[str, np.ndarray]) -> Table:
+    def from_arrays(cls, problem: Problem, arrays: Mapping[str, np.ndarray]) -> StateTable:
         """Make the table again from `arrays`."""
         return cls(arrays["rows"], str(arrays["law"]), float(arrays["deviation"]))
 

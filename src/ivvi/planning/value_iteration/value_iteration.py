@@ -41,7 +41,7 @@ from ivvi.planning.value_iteration.quadrature import (
     uses_step,
 )
 from ivvi.planning.value_iteration.riccati import riccati_values
-from ivvi.planning.value_iteration.tabular import Table, is_coded
+from ivvi.planning.value_iteration.tabular import StateTable, is_coded
 
 VALUES = ("auto", "grid", "categories", "fitted", "quadratic", "tabular", "unbounded")
 MOST_KEPT = 128
@@ -53,7 +53,7 @@ KINDS: dict[Any, Any] = {
     "categories": CategoryGrid,
     "fitted": Fitted,
     "quadratic": Fitted,
-    "tabular": Table,
+    "tabular": StateTable,
 }
 
 
@@ -155,7 +155,7 @@ class ValueIteration:
         """Return the value function, the states where it is computed, and how it is fitted."""
         word = self.value if self.value != "auto" else usual_value(problem)
         if word == "tabular":
-            table = Table.of(problem)
+            table = StateTable.of(problem)
             return table, table.rows, table.design(problem)
         if word == "categories":
             of_levels = CategoryGrid.of(problem, self.points, seed)
@@ -176,7 +176,7 @@ class ValueRule:
     Attributes
     ----------
     values
-        How G is evaluated from coefficients (`Grid`, `Fitted`, `Table`).
+        How G is evaluated from coefficients (`Grid`, `Fitted`, `StateTable`).
     coefficients
         Those of the last K steps, (K, p); the steps before them differ by a constant.
     shifts
@@ -296,7 +296,7 @@ def backup_of(mould: Mould) -> Any:
 
 def action_value(problem: Problem, values: Any, noise: Noise, c: Array, h: Array) -> Any:
     """Return Q_h as a function of states (n, d_x) and actions (n, d_a)."""
-    law = values if isinstance(values, Table | CategoryGrid) else noise
+    law = values if isinstance(values, StateTable | CategoryGrid) else noise
 
     def q(x: Array, a: Array) -> Array:
         m = problem.model.mean(x, a)
