@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import typer.main
@@ -12,9 +13,10 @@ from ivvi.cli.reproduce import reproduction_app
 HEAD = """\
 # Commands
 
-Generated from the program by `python tools/pages.py`. `ivvi VERB --help` prints the same; how
-errors, exit codes, colours and completion behave is in [shell.md](shell.md).
+Generated from the program by `python tools/pages.py`. `ivvi VERB --help` prints the same.
+Installation, exit codes, colours, completion and caches are [at the end](#for-all-commands).
 """
+TAIL = Path(__file__).parents[1] / "docs" / "templates" / "commands.md"
 
 
 def command_reference() -> str:
@@ -27,7 +29,7 @@ def command_reference() -> str:
     commands = group.commands | {"reproduce": typer.main.get_command(reproduction_app())}
     for name, command in commands.items():
         lines += _section(name, command)
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join([*lines, TAIL.read_text()]).rstrip() + "\n"
 
 
 def _section(name: str, command: Any) -> list[str]:
