@@ -64,6 +64,43 @@ def test_halving_is_fitting_effects_of_halves():
         assert plain.nickell.bias[0, at] == pytest.approx(slope(other, name) - slope(plain, name))
 
 
+def influence(rows, group):
+    """What each episode moves in the slopes: residuals times instruments, by hand."""
+    parts = np.column_stack([rows[name] for name in ("x", "z", "a", "y")])
+    for g in np.unique(group):
+        parts[group == g] -= parts[group == g].mean(axis=0)
+    psi, phi, y = parts[:, [0, 1]], parts[:, [0, 2]], parts[:, 3]
+    A = psi.T @ phi
+    slopes = np.linalg.solve(A, psi.T @ y)
+    scores = psi * (y - phi @ slopes)[:, None]
+    sums = np.array([scores[rows["episode"] == e].sum(axis=0) for e in range(30)])
+    return np.linalg.solve(A, sums.T).T
+
+
+@pytest.mark.parametrize("debiased", [True, False])
+def test_standard_errors_count_the_correction(debiased):
+    """Influence 2 u - v of each episode, squared; episodes of three lengths."""
+    data = make_panel(30, 9, seed=6)
+    kept = data["step"] < 8 + data["episode"] % 3
+    data = {name: values[kept] for name, values in data.items()}
+    last = np.append(data["episode"][1:] != data["episode"][:-1], True)
+    rows = {name: values[~last] for name, values in data.items()}
+    rows["y"] = data["x"][1:][~last[:-1]]
+    length = np.bincount(rows["episode"])[rows["episode"]]
+    half = 2 * rows["episode"] + (rows["step"] >= length // 2)
+    each = 2 * influence(rows, rows["episode"]) - influence(rows, half)
+    variance = (each**2).sum(axis=0)
+    if debiased:
+        n = len(rows["y"])
+        variance = variance * 30 / 29 * (n - 1) / (n - 3)
+    errors = ivvi.StandardErrors("clustered", debiased=debiased)
+    fit = ivvi.estimate(open_log(data), absorb="episode", half_panel=True, se=errors)
+    at = [fit.estimate.design.phi_names.index(name) for name in ("x", "a")]
+    np.testing.assert_allclose(fit.se[0, at], np.sqrt(variance), rtol=1e-7)
+    plain = ivvi.estimate(open_log(data), absorb="episode", se=errors)
+    assert fit.se[0, at[0]] > 1.1 * plain.se[0, at[0]]
+
+
 def test_nothing_is_said_where_there_is_no_lagged_state():
     rows = make_panel(50, 6, seed=3)
     rows["y"] = np.random.default_rng(0).normal(size=len(rows["x"]))

@@ -95,27 +95,59 @@ def test_markdown_has_the_same_number_of_cells_in_every_row(fits):
     assert cells == {4}
 
 
+def columns_of(line):
+    """Count the cells of a LaTeX row."""
+    spans = [int(n) for n in re.findall(r"\\multicolumn\{(\d+)\}", line)]
+    return len(re.split(r"(?<!\\)&", line)) + sum(n - 1 for n in spans)
+
+
+def hostile_table():
+    """Names of columns that mean something to LaTeX; one output."""
+    rng = np.random.default_rng(0)
+    state, instrument, hidden = rng.normal(size=(3, 300))
+    action = instrument + hidden
+    outcome = 0.3 * action + state + hidden
+    names = ["[x] {50%}", "\u03b1 price_[\u20ac] & $2", "#z~^1\\", "R\u00b2 < 5 \u03a3\u0391"]
+    columns = dict(zip(names, (state, action, instrument, outcome), strict=True))
+    roles = dict(zip(("state", "action", "instrument", "next_state"), names, strict=True))
+    log = ivvi.read_logs(columns, **{role: (name,) for role, name in roles.items()})
+    return ivvi.table([ivvi.estimate(log), ivvi.estimate(log, se="unadjusted")], stars=True)
+
+
 def test_latex_is_well_formed(fits):
-    text = ivvi.table(fits, beside="reduced-form", stars=True).to_latex()
-    columns = len(re.search(r"\{tabular\}\{(l c*|lc*)\}", text)[1])
-    for line in text.splitlines():
-        if line.endswith(r"\\") and "multicolumn" not in line:
-            assert len(re.split(r"(?<!\\)&", line)) == columns
-    assert text.count("{") == text.count("}")
-    assert r"50\% \& more\_x" in text
-    assert text.count("$") % 2 == text.count(r"\$") % 2 == 0
+    for table in (ivvi.table(fits, beside="reduced-form", stars=True), hostile_table()):
+        text = table.to_latex()
+        columns = len(re.search(r"\{tabular\}\{(lc*)\}", text)[1])
+        for line in text.splitlines():
+            if line.endswith(r"\\"):
+                assert columns_of(line) == columns
+                assert not line.startswith("[")
+        bare = re.sub(r"\\[\\{}$]", "", text)
+        assert bare.count("{") == bare.count("}")
+        assert bare.count("$") % 2 == 0
+    text = ivvi.table(fits, beside="reduced-form").to_latex()
+    assert r"\multicolumn{2}{c}{50\% \& more\_x}" in text
+    assert r"\cmidrule(lr){4-5}" in text
+    text = hostile_table().to_latex()
+    assert r"{}[x] \{50\%\}" in text
+    assert r"$\alpha$ price\_[\texteuro{}] \& \$2" in text
+    assert "R\u00b2 $<$ 5 $\\Sigma$A" in text
 
 
 @pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX here")
 def test_latex_compiles(fits, tmp_path):
-    body = ivvi.table(fits, beside="least-squares,reduced-form", stars=True).to_latex()
+    """Every table stands on a page without an error, and one of four columns fits its width."""
+    one = ivvi.table(fits, beside="least-squares", stars=True).to_latex()
+    tables = [one, hostile_table().to_latex()]
     head = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
-    (tmp_path / "table.tex").write_text(f"{head}{body}\n\\end{{document}}\n")
+    body = "\n\n\\clearpage\n".join(f"\\noindent\n{table}" for table in tables)
+    (tmp_path / "table.tex").write_text(f"{head}{body}\n\\end{{document}}\n", encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:]
-    assert (tmp_path / "table.pdf").stat().st_size > 1000
+    assert "Overfull" not in done.stdout
+    assert "2 pages" in done.stdout
 
 
 def test_html_shows_in_a_notebook_and_escapes_names(fits):

@@ -302,7 +302,7 @@ class AbsorbedTable:
         y = [place[c] for c in design.y_columns]
         parts = zip(self.names, self.labels, self.effects.theta, self.effects.mass, strict=True)
         for name, labels, theta, mass in parts:
-            values = theta[y].T - theta[phi].T @ slopes.T
+            values = theta[:, y] - theta[:, phi] @ slopes.T
             values = values - mass @ values / mass.sum()
             kept = mass > 0
             found.append(

@@ -7,7 +7,8 @@ effects of their own for the two halves of each episode the bias is about 2 b / 
     W_half - W ~ b / T        (the bias)        2 W - W_half        (W without it)
 
 to first order: the half-panel jackknife (Dhaene and Jochmans, 2015), here with one slope for
-both halves.
+both halves. With u_i and v_i the influence of an episode on W and on W_half, its influence on the
+corrected weights is 2 u_i - v_i, whose squares add up to their variance.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ import numpy as np
 
 from ivvi.errors import DataError, IdentificationError, InputError
 from ivvi.estimators import Estimate, Method
+from ivvi.estimators.covariance.clusters import cluster_products
 from ivvi.estimators.estimate import with_weights
+from ivvi.estimators.whitening import whiten
 from ivvi.features.design import Design, Floats, build_design
 from ivvi.fitting.absorbing import AbsorbedTable
 from ivvi.logs import Log
@@ -97,6 +100,66 @@ def nickell_bias(
     except (DataError, IdentificationError, InputError):
         return Nickell(np.empty((0, 0)), steps)
     return Nickell(halved.W - W, steps)
+
+
+def jackknife_covariance(
+    log: Log, design: Design, columns: Columns, table: AbsorbedTable, method: Method
+) -> Floats | None:
+    """Return the covariance of 2 W - W_half by episodes, (d_y d_phi, d_y d_phi).
+
+    It is without a small-sample correction. None for a method that measures its own errors.
+    """
+    at = table.names.index(str(log.roles.episode))
+    lengths = table.effects.counts[at]
+    halves = AbsorbedTable(log, design, columns, lengths=lengths)
+    of_halves = halves.effects.counts[at]
+    padded = np.pad(of_halves, (0, 2 * len(lengths) - len(of_halves)))
+    parts = []
+    for rows, used in ((table, lengths > 0), (halves, padded.reshape(-1, 2).any(axis=1))):
+        influence = _influence(rows, method)
+        if influence is None or len(influence) != np.count_nonzero(used):
+            return None
+        whole = np.zeros((len(lengths), influence.shape[1]))
+        whole[used] = influence
+        parts.append(whole)
+    each = 2 * parts[0] - parts[1]
+    covariance: Floats = each.T @ each
+    return covariance
+
+
+def _influence(table: AbsorbedTable, method: Method) -> Floats | None:
+    """Return what each episode moves in the weights of rows without effects, (E, d_y d_phi)."""
+    rows = Log(table, table.roles)
+    moments, _ = compute_moments(rows, build_design(rows, *table.features), episodes=True)
+    estimate = method.solve(moments, rows)
+    if moments.episodes is None or not estimate.influence.size:
+        return None
+    space = whiten(moments, estimate.instruments)
+    sums = cluster_products(estimate.residual_map, space, moments.episodes)
+    L = np.broadcast_to(estimate.influence, (sums.shape[1], *estimate.influence.shape[-2:]))
+    moved = np.einsum("jkr,ejr->ejk", L, sums) / moments.weight
+    influence: Floats = moved.reshape(len(moved), -1)
+    return influence
+
+
+def with_jackknife_errors(
+    estimate: Estimate, whole: Floats | None, episode: str | None, lost: int
+) -> Estimate:
+    """Return the estimate with the covariance of the corrected weights in its small-sample form.
+
+    Only errors clustered by the episode count what the correction adds. `lost` are the degrees
+    of freedom of effects that are not nested in episodes.
+    """
+    held = estimate.covariance
+    if whole is None or held is None or [name for name, _ in held.clusters] != [episode]:
+        return estimate
+    d_y, d_phi = estimate.W.shape
+    if held.debiased:
+        count = held.clusters[0][1]
+        whole = whole * (count / (count - 1) * (estimate.n - 1) / (estimate.n - d_phi - lost))
+    blocks = np.array([whole.reshape(d_y, d_phi, d_y, d_phi)[i, :, i] for i in range(d_y)])
+    joint = None if held.joint is None else whole
+    return replace(estimate, covariance=replace(held, blocks=blocks, joint=joint))
 
 
 def without_bias(estimate: Estimate, bias: Floats, moments: Moments) -> Estimate:

@@ -37,7 +37,14 @@ from ivvi.fitting.absorbing import AbsorbedTable
 from ivvi.fitting.differences import DifferencedTable, Levels
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference import Inference
-from ivvi.fitting.nickell import Nickell, nickell_bias, refuse_half_panel, without_bias
+from ivvi.fitting.nickell import (
+    Nickell,
+    jackknife_covariance,
+    nickell_bias,
+    refuse_half_panel,
+    with_jackknife_errors,
+    without_bias,
+)
 from ivvi.fitting.partialling import features_of, without_controls
 from ivvi.fitting.second_pass import second_pass
 from ivvi.fitting.summary import half_widths
@@ -346,6 +353,11 @@ class Recipe:
             refuse_half_panel(bias, log.roles.episode)
         if bias is not None and half_panel:
             estimate = without_bias(estimate, bias.bias, fit.moments)
+            method = method_for_moments(self.method.name, settings_of(self.method))
+            whole = jackknife_covariance(log, design, absorb, table, method)
+            episode = log.roles.episode
+            lost = table.absorbed.freedom((str(episode),))
+            estimate = with_jackknife_errors(estimate, whole, episode, lost)
             bias = replace(bias, corrected=True)
         if bias is not None and bias.bias.size:
             bias = replace(bias, bias=table.in_levels(bias.bias))

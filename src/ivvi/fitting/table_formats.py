@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import html
 import io
+import itertools
 import re
+import textwrap
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,8 +22,16 @@ LATEX = {
     "^": r"\textasciicircum{}",
     "<": r"$<$",
     ">": r"$>$",
+    **{"\u2212": "$-$", "\u00d7": r"$\times$", "\u00b1": r"$\pm$"},
+    **{"\u2264": r"$\leq$", "\u2265": r"$\geq$", "\u20ac": r"\texteuro{}"},
 }
-"""Signs that mean something else to LaTeX."""
+"""Signs that mean something else to LaTeX, or that its fonts have in formulas alone."""
+LATIN_CAPITALS = {"alpha": "A", "beta": "B", "epsilon": "E", "zeta": "Z", "eta": "H", "iota": "I"}
+LATIN_CAPITALS |= {"kappa": "K", "mu": "M", "nu": "N", "omicron": "O", "rho": "P"}
+LATIN_CAPITALS |= {"tau": "T", "chi": "X"}
+"""Capital Greek letters that LaTeX writes as Latin ones."""
+NOTE_WIDTH = (34, 12)
+"""Letters of a line of the note below a table, and more of them for each column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +98,7 @@ def latex(grid: Cells) -> str:
     """Return a LaTeX ``tabular`` with the rules of booktabs."""
     width = len(grid.heads[0])
     lines = [r"% \usepackage{booktabs}", rf"\begin{{tabular}}{{l{'c' * width}}}", r"\toprule"]
-    lines += [_latex_row("", head) for head in grid.heads]
+    lines += [*_latex_spans(grid.heads[0]), *(_latex_row("", head) for head in grid.heads[1:])]
     for output, coefficients, statistics in grid.panels:
         lines.append(r"\midrule")
         if not grid.one:
@@ -98,20 +109,48 @@ def latex(grid: Cells) -> str:
         lines += [_latex_row(*line) for line in statistics]
     lines += [r"\midrule"] if grid.foot else []
     lines += [_latex_row(*line) for line in grid.foot]
-    told = rf"\footnotesize {_latex_text(grid.told)}"
-    lines += [r"\bottomrule", rf"\multicolumn{{{width + 1}}}{{l}}{{{told}}} \\"]
+    lines.append(r"\bottomrule")
+    for note in textwrap.wrap(grid.told, NOTE_WIDTH[0] + NOTE_WIDTH[1] * width):
+        told = rf"\footnotesize {_latex_text(note)}"
+        lines.append(rf"\multicolumn{{{width + 1}}}{{l}}{{{told}}} \\")
     return "\n".join([*lines, r"\end{tabular}"])
 
 
+def _latex_spans(heads: list[str]) -> list[str]:
+    """Return a row of heads; those that stand side by side more than once are written once."""
+    cells, rules, at = [""], [], 2
+    for head, same in itertools.groupby(heads):
+        count = len(list(same))
+        text = _latex_text(head)
+        cells.append(text if count == 1 else rf"\multicolumn{{{count}}}{{c}}{{{text}}}")
+        rules += [rf"\cmidrule(lr){{{at}-{at + count - 1}}}"] if count > 1 else []
+        at += count
+    return [" & ".join(cells) + r" \\", *rules]
+
+
 def _latex_row(name: str, cells: list[str]) -> str:
-    return " & ".join(_latex_text(cell) for cell in (name, *cells)) + r" \\"
+    first = _latex_text(name)
+    guarded = "{}" + first if first.startswith("[") else first  # else an option of the row before
+    return " & ".join([guarded, *map(_latex_text, cells)]) + r" \\"
 
 
 def _latex_text(text: str) -> str:
-    escaped = "".join(LATEX.get(sign, sign) for sign in text)
+    escaped = "".join(LATEX.get(sign) or _latex_letter(sign) for sign in text)
     escaped = re.sub(r"\*+", lambda stars: f"$^{{{stars[0]}}}$", escaped)
+    escaped = re.sub(r"\\textasciicircum{}(\d+)", r"$^{\1}$", escaped)
     negative = escaped.startswith("-") and escaped[1:2].isdigit()
     return f"$-${escaped[1:]}" if negative else escaped
+
+
+def _latex_letter(sign: str) -> str:
+    """Return a letter as it is; a Greek one as a symbol of formulas."""
+    kind, _, name = unicodedata.name(sign, "").lower().rpartition(" letter ")
+    name = name.replace("lamda", "lambda").removeprefix("final ")
+    if kind not in ("greek small", "greek capital") or not name.isalpha():
+        return sign
+    if kind == "greek capital":
+        return LATIN_CAPITALS.get(name, f"$\\{name.capitalize()}$")
+    return "o" if name == "omicron" else f"$\\{name}$"
 
 
 STYLE = """

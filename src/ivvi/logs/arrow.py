@@ -86,12 +86,14 @@ class Numbers:
     def _of_places(self, at: Ints) -> Ints:
         numbers = self._places[at].astype(np.int64)
         if (new := numbers < 0).any():
-            values, first = np.unique(at[new], return_index=True)
-            values = values[np.argsort(first)]
+            unknown = at[new]
+            rows = np.arange(len(unknown), dtype=np.int32)
+            self._places[unknown[::-1]] = rows[::-1]  # the first row of each value stays
+            values = unknown[self._places[unknown] == rows]
             self._places[values] = np.arange(len(self), len(self) + len(values))
             self._met += (values + self._lowest).tolist()
             self._placed = len(self._met)
-            numbers = self._places[at].astype(np.int64)
+            numbers[new] = self._places[unknown]
         return numbers
 
 

@@ -21,17 +21,11 @@ import numpy as np
 
 from ivvi.errors import DataError
 from ivvi.features.design import Floats
+from ivvi.moments.reduced_equations import Reduced
 from ivvi.moments.welford import Ints
 
-DENSE = 1000
-"""Unknowns up to which the reduced equations are solved directly."""
-TOLERANCE = 1e-13
-"""Size of what conjugate gradients leave of the equations, against their right-hand side."""
-MOST_STEPS = 20_000
 NOTHING_LEFT = 1e-12
 """Share of a column's squares within groups below which the groups determine it."""
-SINGULAR = 1e-11
-"""Eigenvalues of the equations, in units of the groups' weights, that count as zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,35 +139,33 @@ class EffectTally:
         if not self._rows:
             raise DataError("the log has no rows of a weight above zero")
         sizes = [int(np.flatnonzero(weight)[-1]) + 1 for weight in self._weight]
-        codes = [np.concatenate(parts) for parts in self._codes]
-        self._codes = []
+        codes = [np.concatenate(self._codes.pop(0)) for _ in self.columns]
         weights = np.concatenate(self._weights) if self._weights else None
         weight = [w[:size] for w, size in zip(self._weight, sizes, strict=True)]
         sums = [s[:, :size] for s, size in zip(self._sums, sizes, strict=True)]
-        theta = solve_effects(codes, weights, weight, sums)
-        live = live_rows(codes, sizes)
-        if not live.any():
+        theta, joined = solve_effects(codes, weights, weight, sums)
+        live, counts = live_rows(codes, sizes)
+        if live is not None and not live.any():
             raise DataError(
                 f"all {self._rows:,} rows are alone in their group of {' or '.join(self.columns)}: "
                 "absorbing its effects leaves nothing to estimate from"
             )
-        kept = [code[live] for code in codes]
-        known = None if weights is None else weights[live]
-        mass = [
-            np.bincount(c, known, size).astype(np.float64)
-            for c, size in zip(kept, sizes, strict=True)
-        ]
-        shares = [t @ m for t, m in zip(theta, mass, strict=True)]
+        redundant = redundant_levels(codes, counts, live, joined)
+        mass: list[Floats] = [count.astype(np.float64) for count in counts]
+        if weights is not None:
+            known = weights if live is None else weights * live
+            parts = zip(codes, sizes, strict=True)
+            mass = [np.bincount(c, known, s).astype(np.float64) for c, s in parts]
+        shares = [m @ t for t, m in zip(theta, mass, strict=True)]
         centre = self.origin + np.sum(shares, axis=0) / mass[0].sum()
         nested = tuple(tuple(owner) for owner in self._owner)
-        levels = tuple(int(np.count_nonzero(m)) for m in mass)
-        lost = int(len(live) - live.sum())
-        absorbed = Absorbed(self.columns, levels, redundant_levels(kept, sizes), nested, lost)
+        levels = tuple(int(np.count_nonzero(count)) for count in counts)
+        lost = self._rows - int(counts[0].sum())
+        absorbed = Absorbed(self.columns, levels, redundant, nested, lost)
         explained = np.sum(
-            [np.sum(t * s, axis=1) for t, s in zip(theta, sums, strict=True)], axis=0
+            [np.einsum("gp,pg->p", t, s) for t, s in zip(theta, sums, strict=True)], axis=0
         )
         determined = self._square - explained <= NOTHING_LEFT * self._square
-        counts = [np.bincount(c, minlength=size) for c, size in zip(kept, sizes, strict=True)]
         return Effects(absorbed, theta, mass, counts, self.origin, centre, determined)
 
 
@@ -186,7 +178,7 @@ class Effects:
     absorbed
         How many they are.
     theta
-        For each column, the effects of its groups, (p, G).
+        For each column, the effects of its groups, (G, p).
     mass
         For each column, the weight of the rows of each group that are kept, (G,).
     counts
@@ -207,17 +199,19 @@ class Effects:
 
     def keeps(self, codes: Sequence[Ints]) -> Any:
         """Tell which rows are kept, (n,): those with company in every group."""
-        alive = [mass[code] > 0 for mass, code in zip(self.mass, codes, strict=True)]
+        if not self.absorbed.singletons and all(count.all() for count in self.counts):
+            return np.ones(len(codes[0]), dtype=bool)
+        alive = [(count > 0)[code] for count, code in zip(self.counts, codes, strict=True)]
         return np.logical_and.reduce(alive)
 
     def within(self, V: Floats, codes: Sequence[Ints]) -> Floats:
         """Return what the effects leave of rows V (n, p), around the mean of all, (n, p)."""
-        left = np.empty((V.shape[1], len(V)))
-        for i, column in enumerate(V.T):
-            np.subtract(column, self.origin[i], out=left[i])
-            for theta, code in zip(self.theta, codes, strict=True):
-                left[i] -= theta[i][code]
-            left[i] += self.centre[i]
+        taken = np.take(self.theta[0], codes[0], axis=0)
+        for theta, code in zip(self.theta[1:], codes[1:], strict=True):
+            taken += np.take(theta, code, axis=0)
+        taken += self.origin - self.centre
+        left = V.T.copy()
+        left -= taken.T
         return left.T
 
 
@@ -230,159 +224,87 @@ def add_at(total: Floats, code: Ints, values: Floats) -> None:
         np.add.at(total, code, values)
 
 
-def live_rows(codes: Sequence[Any], sizes: Sequence[int]) -> Any:
-    """Tell which rows have company in every group once those that have none are gone, (n,)."""
-    live = np.ones(len(codes[0]), dtype=bool)
-    while True:
-        alone = np.zeros_like(live)
-        for code, size in zip(codes, sizes, strict=True):
-            counts = np.bincount(code[live], minlength=size)
-            alone |= live & (counts == 1)[code]
-        if not alone.any():
-            return live
-        live &= ~alone
+def live_rows(codes: Sequence[Any], sizes: Sequence[int]) -> tuple[Any, list[Ints]]:
+    """Find the rows that have company in every group once those that have none are gone.
+
+    Returns which these are, (n,), or None for all of them, and how many each group has, (G,).
+    """
+    counts = [np.bincount(c, minlength=size) for c, size in zip(codes, sizes, strict=True)]
+    live = None
+    while any((count == 1).any() for count in counts):
+        alone = np.zeros(len(codes[0]), dtype=bool)
+        for code, count in zip(codes, counts, strict=True):
+            alone |= (count == 1)[code]
+        if live is not None:
+            alone &= live
+        gone = np.flatnonzero(alone)
+        for code, count in zip(codes, counts, strict=True):
+            np.subtract.at(count, code[gone], 1)
+        live = ~alone if live is None else live & ~alone
+    return live, counts
 
 
-def redundant_levels(codes: Sequence[Any], sizes: Sequence[int]) -> tuple[int, ...]:
+def redundant_levels(
+    codes: Sequence[Any], counts: Sequence[Ints], live: Any, joined: Any = None
+) -> tuple[int, ...]:
     """Return, for each column, how many of its groups' effects earlier columns determine.
 
     Those of a pair are as many as there are connected sets of their groups; of several pairs
-    the most, which is a lower bound.
+    the most, which is a lower bound. Of two columns, `joined` may say which groups (m,) of the
+    smaller one share a group of the larger, (m, m). Rows alone in a group join no two groups
+    that are left, so that they may count in it.
     """
-    found = [0]
+    if joined is not None and len(codes) == 2:
+        from scipy.sparse.csgraph import connected_components
+
+        smaller = 1 - int(np.argmax([len(count) for count in counts]))
+        used = np.flatnonzero(counts[smaller])
+        return (0, int(connected_components(joined[np.ix_(used, used)], directed=False)[0]))
+    kept = [code if live is None else code[live] for code in codes]
+    most = [0]
     for j in range(1, len(codes)):
-        pairs = [_connected(codes[i], codes[j], sizes[i], sizes[j]) for i in range(j)]
-        found.append(max(pairs))
-    return tuple(found)
+        pairs = [_connected(kept[i], kept[j], counts[i], counts[j]) for i in range(j)]
+        most.append(max(pairs))
+    return tuple(most)
 
 
-def _connected(one: Any, two: Any, first: int, second: int) -> int:
+def _connected(one: Any, two: Any, first: Ints, second: Ints) -> int:
+    """Count the connected sets of the groups of two columns that have rows."""
     from scipy import sparse
     from scipy.sparse.csgraph import connected_components
 
+    size = len(first) + len(second)
     joined = sparse.coo_array(
-        (np.ones(len(one), np.int8), (one, two + np.int32(first))), shape=(first + second,) * 2
+        (np.ones(len(one), np.int8), (one, two + np.int32(len(first)))), shape=(size, size)
     ).tocsr()
     labels = connected_components(joined, directed=False)[1]
-    return len(np.unique(labels[np.unique(one)]))
+    return int(np.count_nonzero(np.bincount(labels[: len(first)][first > 0])))
 
 
 def solve_effects(
     codes: Sequence[Any], weights: Floats | None, weight: Sequence[Floats], sums: Sequence[Floats]
-) -> list[Floats]:
-    """Solve the normal equations; returns the effects of each column, (p, G_j)."""
+) -> tuple[list[Floats], Any]:
+    """Solve the normal equations.
+
+    Returns the effects of each column, (G_j, p), and which groups of the columns but the largest
+    share one of its groups, (m, m), where that was found on the way.
+    """
     inverse = [np.divide(1.0, w, out=np.zeros_like(w), where=w > 0) for w in weight]
     if len(codes) == 1:
-        return [sums[0] * inverse[0]]
+        return [np.ascontiguousarray((sums[0] * inverse[0]).T)], None
     largest = int(np.argmax([len(w) for w in weight]))
     others = [j for j in range(len(codes)) if j != largest]
-    system = _Reduced.of(codes, weights, weight, largest, others)
+    system = Reduced.of(codes, weights, weight, largest, others)
     right = np.vstack([sums[j].T for j in others])
     scaled = inverse[largest][:, None] * sums[largest].T
     right = right - system.across.T @ scaled
-    found = system.solve(right)
-    first = scaled - inverse[largest][:, None] * (system.across @ found)
+    solved, joined = system.solve(right)
+    scaled -= inverse[largest][:, None] * (system.across @ solved)
     theta: list[Floats] = [np.zeros((0, 0))] * len(codes)
-    theta[largest] = np.ascontiguousarray(first.T)
+    theta[largest] = scaled
     at = 0
     for j in others:
         size = len(weight[j])
-        theta[j] = np.ascontiguousarray(found[at : at + size].T)
+        theta[j] = solved[at : at + size]
         at += size
-    return theta
-
-
-@dataclass(frozen=True, slots=True)
-class _Reduced:
-    """The equations of the other columns once the largest is eliminated.
-
-    (H - C' D^-1 C) theta = r, with H the weights that groups of the other columns share, C those
-    that they share with the groups of the largest, and D its weights.
-    """
-
-    H: Any
-    across: Any
-    inverse: Floats
-    diagonal: Floats
-
-    @classmethod
-    def of(
-        cls,
-        codes: Sequence[Any],
-        weights: Floats | None,
-        weight: Sequence[Floats],
-        largest: int,
-        others: Sequence[int],
-    ) -> _Reduced:
-        from scipy import sparse
-
-        value = np.ones(len(codes[0])) if weights is None else weights
-
-        def shared(i: int, j: int) -> Any:
-            shape = (len(weight[i]), len(weight[j]))
-            return sparse.coo_array((value, (codes[i], codes[j])), shape=shape).tocsr()
-
-        across = sparse.hstack([shared(largest, j) for j in others], format="csr")
-        blocks = [
-            [sparse.diags_array(weight[i]) if i == j else shared(i, j) for j in others]
-            for i in others
-        ]
-        w = weight[largest]
-        inverse = np.divide(1.0, w, out=np.zeros_like(w), where=w > 0)
-        diagonal = np.concatenate([weight[j] for j in others])
-        H = sparse.block_array(blocks, format="csr")
-        return cls(H, across, inverse, diagonal)
-
-    def apply(self, theta: Floats) -> Floats:
-        """Return the left-hand side, (m, p)."""
-        inner = self.inverse[:, None] * (self.across @ theta)
-        product: Floats = self.H @ theta - self.across.T @ inner
-        return product
-
-    def solve(self, right: Floats) -> Floats:
-        """Solve for (m, p) right-hand sides; of many solutions the choice does not matter."""
-        return self._directly(right) if len(right) <= DENSE else self._by_gradients(right)
-
-    def _directly(self, right: Floats) -> Floats:
-        """Invert the matrix where it has an inverse, with one step of refinement."""
-        scaled = self.across.multiply(np.sqrt(self.inverse)[:, None]).tocsr()
-        whole = self.H.toarray() - (scaled.T @ scaled).toarray()
-        unit = 1 / np.sqrt(np.where(self.diagonal > 0, self.diagonal, 1.0))
-        values, vectors = np.linalg.eigh(whole * np.outer(unit, unit))
-        good = values > SINGULAR
-        half = unit[:, None] * vectors[:, good]
-
-        def inverted(side: Floats) -> Floats:
-            solved: Floats = half @ (half.T @ side / values[good, None])
-            return solved
-
-        first = inverted(right)
-        refined: Floats = first + inverted(right - self.apply(first))
-        return refined
-
-    def _by_gradients(self, right: Floats) -> Floats:
-        """Conjugate gradients of all right-hand sides at once, scaled by the groups' weights."""
-        precondition = (1 / np.where(self.diagonal > 0, self.diagonal, 1.0))[:, None]
-        theta, left = np.zeros_like(right), right.copy()
-        scaled = precondition * left
-        direction, size = scaled.copy(), np.sum(left * scaled, axis=0)
-        enough = TOLERANCE**2 * np.where(size > 0, size, 1.0)
-        for _ in range(MOST_STEPS):
-            if (size <= enough).all():
-                return theta
-            product = self.apply(direction)
-            curvature = np.sum(direction * product, axis=0)
-            go = np.where((curvature > 0) & (size > enough), size, 0.0)
-            step = np.divide(go, curvature, out=np.zeros_like(go), where=curvature > 0)
-            theta += step * direction
-            left -= step * product
-            scaled = precondition * left
-            new = np.sum(left * scaled, axis=0)
-            direction = scaled + np.divide(new, size, out=np.zeros_like(new), where=size > 0) * (
-                direction
-            )
-            size = new
-        raise DataError(
-            f"absorbing the effects did not converge in {MOST_STEPS:,} steps: the groups of the "
-            "columns hardly overlap; absorb fewer columns"
-        )
+    return theta, joined

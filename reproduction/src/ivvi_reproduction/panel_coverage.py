@@ -1,0 +1,153 @@
+"""How often 95% intervals hold the slopes of a panel with fixed effects.
+
+Run it with ``python -m ivvi_reproduction.panel_coverage``. Units differ by alpha, which is in
+states, actions and outcomes; a confounder of one step moves the action and the outcome.
+
+- *exogenous*: y = 0.5 x - 0.5 a + alpha + e, where x has its own course and e lasts (0.5 of it is
+  left a step later). Absorbing the units is unbiased for any number of steps.
+- *lagged*: x' = 0.5 x - 0.5 a + alpha + e, where x' is the state of the next row. Absorbing the
+  units is biased by about one over the number of steps (Nickell); the half-panel jackknife takes
+  the first order of it out, differences have none of it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from ivvi.cli.terminal import progress
+from ivvi.errors import IvviWarning
+from ivvi.fitting import estimate
+from ivvi.logs import Log, read_logs
+from ivvi_reproduction.study import (
+    Force,
+    Json,
+    Logs,
+    Seed,
+    check,
+    coverage_cell,
+    coverage_table,
+    run_study,
+    tell,
+)
+
+SLOPES = {"x": 0.5, "a": -0.5}
+UNITS, STEPS, BEFORE = 200, (5, 10, 50), 20
+"""Units, steps that are seen, and steps before them, after which states no longer drift."""
+ABSORBED: dict[str, Any] = {"absorb": "episode"}
+WAYS: dict[str, dict[str, dict[str, Any]]] = {
+    "exogenous": {"absorbed": ABSORBED},
+    "lagged": {
+        "absorbed": ABSORBED,
+        "half-panel": ABSORBED | {"half_panel": True},
+        "differences": {"difference": True},
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """How one slope was estimated in many panels: bias, spread, mean s.e. and coverage."""
+
+    design: str
+    steps: int
+    way: str
+    slope: str
+    panels: int
+    bias: float
+    spread: float
+    se: float
+    coverage: float
+
+
+def draw_panel(design: str, units: int, steps: int, rng: np.random.Generator) -> Log:
+    """Draw a panel of one of the two designs."""
+    alpha = rng.normal(size=units)
+    x, e = 2 * alpha + rng.normal(size=units), rng.normal(size=units)
+    lagged = design == "lagged"
+    columns: dict[str, list[np.ndarray]] = {name: [] for name in ("step", "x", "a", "z", "y")}
+    for t in range(-BEFORE, steps + lagged):
+        shock, z = rng.normal(size=(2, units))
+        e = shock if lagged else 0.5 * e + np.sqrt(0.75) * shock
+        a = 0.8 * z + 0.5 * e + rng.normal(size=units) + alpha
+        y = SLOPES["x"] * x + SLOPES["a"] * a + alpha + e
+        for name, values in zip(columns, (np.full(units, t), x, a, z, y), strict=True):
+            if t >= 0:
+                columns[name].append(values)
+        x = y if lagged else 0.5 * x + alpha + rng.normal(size=units)
+    rows = {name: np.array(values).T.ravel() for name, values in columns.items()}
+    rows["episode"] = np.repeat(np.arange(units), steps + lagged)
+    roles: dict[str, Any] = {"state": "x", "action": "a", "instrument": "z"}
+    return read_logs(rows, **roles | ({} if lagged else {"next_state": "y"}))
+
+
+def measure(
+    design: str,
+    steps: int,
+    panels: int,
+    seed: int = 0,
+    *,
+    units: int = UNITS,
+    bar: Callable[[int], None] | None = None,
+) -> list[Record]:
+    """Fit many panels of a design in every way, and count the intervals that hold the truth."""
+    fits: dict[tuple[str, str], list[tuple[float, float, bool]]] = {}
+    for i in range(panels):
+        log = draw_panel(design, units, steps, np.random.default_rng([seed, steps, i]))
+        for way, settings in WAYS[design].items():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", IvviWarning)  # of the bias, which is the point
+                rows = estimate(log, **settings).records()
+            for row in rows:
+                if (truth := SLOPES.get(row["feature"])) is not None:
+                    held = row["low"] <= truth <= row["high"]
+                    values = (row["coefficient"] - truth, row["se"], held)
+                    fits.setdefault((way, row["feature"]), []).append(values)
+        if bar:
+            bar(1)
+    records = []
+    for (way, slope), each in fits.items():
+        gap, se, held = np.array(each, dtype=np.float64).T
+        parts = (float(part) for part in (gap.mean(), gap.std(), se.mean(), held.mean()))
+        records.append(Record(design, steps, way, slope, panels, *parts))
+    return records
+
+
+def table(records: Iterable[Record]) -> str:
+    """Set the coverages of each slope beside bias, spread and standard errors."""
+    records = list(records)
+    head = (
+        f"{'steps':>5}  {'states':<10} {'fit':<12} {'slope':<5}"
+        f"{'bias':>9}{'spread':>9}{'mean se':>9}{'coverage':>10}"
+    )
+    lines = [
+        f"{r.steps:>5}  {r.design:<10} {r.way:<12} {r.slope:<5}"
+        f"{r.bias:>+9.4f}{r.spread:>9.4f}{r.se:>9.4f}{coverage_cell(r.coverage, r.panels, 10)}"
+        for r in records
+    ]
+    return coverage_table(head, lines, records[0].panels, f"{UNITS} units")
+
+
+def command(
+    logs: Logs = 400,
+    steps: Annotated[list[int] | None, typer.Option(help="Steps of a unit; may repeat.")] = None,
+    seed: Seed = 0,
+    json: Json = None,
+    force: Force = False,
+) -> None:
+    """Measure how often 95% intervals hold the slopes of a panel with fixed effects."""
+    check(json, force, logs=logs, **{"steps": min(steps or STEPS)})
+    cases = [(design, count) for count in steps or STEPS for design in WAYS]
+    with progress("panels", logs * len(cases)) as bar:
+        parts = [measure(design, count, logs, seed, bar=bar) for design, count in cases]
+    records = [record for part in parts for record in part]
+    tell(table(records), records, json, force)
+
+
+if __name__ == "__main__":
+    run_study(command)
