@@ -24,6 +24,7 @@ from ivvi.estimators.covariance.meat import (
     Meat,
     Piece,
     RowMeat,
+    Runs,
     kernel_weights,
 )
 from ivvi.estimators.covariance.scores import Scored
@@ -283,7 +284,7 @@ def _meats(groups: tuple[Group, ...], errors: Resolved, log: Log) -> list[Meat]:
 
 def _add(meats: list[Meat], E: Floats, white: Floats, codes: list[Ints]) -> None:
     for meat, code in zip(meats, codes, strict=True):
-        meat.add(E, white, code)
+        meat.add(E, white, Runs(code))
 
 
 def _pieces(meats: list[Meat]) -> tuple[Piece, ...]:

@@ -162,6 +162,10 @@ def flags(column: pa.Array) -> Bools:
     return as_numpy(column.cast(pa.uint8())).astype(bool)
 
 
+SHORT_RUN = 512
+"""Rows of a run up to which looking up each row costs less than copying run by run."""
+
+
 class RowRuns:
     """The valid rows of a block, copied run by run or, when the runs are short, by index."""
 
@@ -169,12 +173,19 @@ class RowRuns:
         edges = np.flatnonzero(np.diff(np.concatenate([[0], valid.view(np.int8), [0]])))
         self.count = int(valid.sum())
         self._runs: list[list[int]] = edges.reshape(-1, 2).tolist()
-        self._index = np.flatnonzero(valid) if len(self._runs) * 32 > len(valid) else None
+        short = len(self._runs) * SHORT_RUN > len(valid)
+        self._indices = {0: np.flatnonzero(valid)} if short else {}  # by shift
 
     def copy(self, column: NDArray[Any], shift: int, out: NDArray[np.float64]) -> None:
         """Write the valid rows, or the rows `shift` after them, to `out` (count,)."""
-        if self._index is not None:
-            out[:] = column[self._index + shift]
+        if self._indices:
+            if shift not in self._indices:
+                self._indices[shift] = self._indices[0] + shift
+            index = self._indices[shift]
+            if column.dtype == out.dtype:
+                np.take(column, index, out=out, mode="clip")  # without a check of each row
+            else:
+                out[:] = column[index]
             return
         at = 0
         for start, stop in self._runs:

@@ -7,7 +7,7 @@ They cost one addition for each cell of a pass that is made anyway.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from ivvi._io.files import Saved
 from ivvi.features.design import Design, Floats
 from ivvi.logs import Batch, Roles
-from ivvi.moments.welford import Ints
+from ivvi.moments.welford import Ints, run_starts
 
 MOST_BYTES = 32 << 20
 """Size from which the sums of a column's groups are not kept."""
@@ -55,6 +55,8 @@ class GroupSums:
 
     def merged(self, other: GroupSums) -> GroupSums:
         """Return the sums of both sets of rows; groups of one key are one."""
+        if self.keys[-1] <= other.keys[0]:
+            return self._followed(other)
         keys = np.union1d(self.keys, other.keys)
         weight, square = np.zeros((2, len(keys)))
         sums = np.zeros((len(keys), self.sums.shape[1]))
@@ -63,6 +65,21 @@ class GroupSums:
             weight[at] += part.weight
             square[at] += part.square
             sums[at] += values
+        return GroupSums(self.by, keys, weight, square, sums, self.origin)
+
+    def _followed(self, other: GroupSums) -> GroupSums:
+        """Return the sums of both, where the other's groups follow: the last may be its first."""
+        keys = np.concatenate([self.keys, other.keys])
+        weight = np.concatenate([self.weight, other.weight])
+        square = np.concatenate([self.square, other.square])
+        sums = np.concatenate([self.sums, other.about(self.origin)])
+        last = len(self)
+        if self.keys[-1] == other.keys[0]:
+            for values in (weight, square, sums):
+                values[last] += values[last - 1]
+            keys, weight, square, sums = (
+                np.delete(values, last - 1, axis=0) for values in (keys, weight, square, sums)
+            )
         return GroupSums(self.by, keys, weight, square, sums, self.origin)
 
     def renumbered(self, numbers: Ints) -> GroupSums:
@@ -74,11 +91,15 @@ class GroupSums:
 
 
 class GroupTally:
-    """Adds up `GroupSums` of several columns over the batches of a pass."""
+    """Adds up `GroupSums` of several columns over the batches of a pass.
+
+    What was summed last is merged with what came before it once it is half as large, so that
+    each group is merged a few times, however many batches there are.
+    """
 
     def __init__(self, columns: Iterable[str], roles: Roles, design: Design) -> None:
         self._columns, self._roles, self._layout = tuple(columns), roles, design
-        self._found: dict[str, GroupSums] = {}
+        self._parts: dict[str, list[GroupSums]] = {}  # each less than half of the one before
         self._dropped: set[str] = set()
 
     def add(self, batch: Batch, V: Floats, but: str | None = None) -> None:
@@ -89,26 +110,34 @@ class GroupTally:
             codes = group_codes(batch, self._roles, column)
             if codes is None or column in self._dropped or not len(batch):
                 continue
-            known = self._found.get(column)
-            origin = V[0] if known is None else known.origin[self._layout.varying]
+            known = self._parts.get(column)
+            origin = known[0].origin[self._layout.varying] if known else V[0]
             self._take(_sums(column, codes, V, batch.weight, origin, self._layout))
 
     def take(self, by: str, keys: Ints, weight: Floats, mean: Floats) -> None:
         """Add groups of rows of weight one, given their sizes and means (G, p)."""
         if by in self._columns and by not in self._dropped and len(keys):
             order = np.argsort(keys, kind="stable")
-            known = self._found.get(by)
-            origin = mean[0] if known is None else known.origin
+            known = self._parts.get(by)
+            origin = known[0].origin if known else mean[0]
             sums = (weight[:, None] * (mean - origin))[order]
             self._take(GroupSums(by, keys[order], weight[order], weight[order], sums, origin))
 
     def _take(self, part: GroupSums) -> None:
-        known = self._found.get(part.by)
-        merged_sums = part if known is None else known.merged(part)
-        self._found[part.by] = merged_sums
-        if 8 * merged_sums.sums.size > MOST_BYTES:
+        parts = self._parts.setdefault(part.by, [])
+        parts.append(part)
+        while len(parts) > 1 and 2 * len(parts[-1]) >= len(parts[-2]):
+            parts[-2:] = [parts[-2].merged(parts[-1])]
+        if _size(parts) > MOST_BYTES and _size([self._whole(part.by)]) > MOST_BYTES:
             self._dropped.add(part.by)
-            del self._found[part.by]
+            del self._parts[part.by]
+
+    def _whole(self, by: str) -> GroupSums:
+        """Merge what there is of a column."""
+        parts = self._parts[by]
+        while len(parts) > 1:
+            parts[-2:] = [parts[-2].merged(parts[-1])]
+        return parts[0]
 
     def merge(self, parts: Iterable[GroupSums], numbers: Mapping[str, Ints]) -> None:
         """Add what another process has summed; `numbers` are the log's of its own 0, 1, ..."""
@@ -120,12 +149,13 @@ class GroupTally:
     @property
     def found(self) -> tuple[GroupSums, ...]:
         """The sums of the columns whose groups are not too many."""
-        return tuple(self._found.values())
+        return tuple(map(self._whole, self._parts))
 
     def copy(self) -> GroupTally:
         """Return a tally that does not change when this one does."""
         other = GroupTally(self._columns, self._roles, self._layout)
-        other._found, other._dropped = dict(self._found), set(self._dropped)
+        other._parts = {by: list(parts) for by, parts in self._parts.items()}
+        other._dropped = set(self._dropped)
         return other
 
     def saved(self) -> Saved:
@@ -136,14 +166,19 @@ class GroupTally:
             for i, part in enumerate(self.found)
             for name in names
         }
-        return {"by": list(self._found), "dropped": sorted(self._dropped)}, arrays
+        return {"by": list(self._parts), "dropped": sorted(self._dropped)}, arrays
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Go on from what `saved` returned."""
         self._dropped = set(facts["dropped"])
         names = ("keys", "weight", "square", "sums", "origin")
         for i, by in enumerate(facts["by"]):
-            self._found[by] = GroupSums(by, *(arrays[f"{i}.{name}"] for name in names))
+            self._parts[by] = [GroupSums(by, *(arrays[f"{i}.{name}"] for name in names))]
+
+
+def _size(parts: Iterable[GroupSums]) -> int:
+    """Return the bytes of sums."""
+    return sum(part.sums.nbytes for part in parts)
 
 
 def group_codes(batch: Batch, roles: Roles, column: str) -> Ints | None:
@@ -165,20 +200,29 @@ def group_codes(batch: Batch, roles: Roles, column: str) -> Ints | None:
 def _sums(
     by: str, codes: Ints, V: Floats, weight: Floats | None, origin: Floats, design: Design
 ) -> GroupSums:
+    keys, added = _adder(codes)
+    w = np.ones(len(codes)) if weight is None else weight
+    total = added(w)
+    square = total if weight is None else added(w * w)
+    sums, at, moved = np.zeros((len(keys), design.width)), design.varying, np.empty(len(codes))
+    for i, column in enumerate(V.T):
+        np.subtract(column, origin[i], out=moved)
+        sums[:, at[i]] = added(moved if weight is None else moved * w)
+    whole = np.ones(design.width)
+    whole[at] = origin
+    used = total > 0
+    return GroupSums(by, keys[used], total[used], square[used], sums[used], whole)
+
+
+def _adder(codes: Ints) -> tuple[Ints, Callable[[Floats], Floats]]:
+    """Return the groups (G,) of rows, and what adds up values (n,) by group."""
+    if np.all(codes[1:] >= codes[:-1]):
+        starts = run_starts(codes)
+        return codes[starts], lambda values: np.add.reduceat(values, starts)
     lowest, highest = int(codes.min()), int(codes.max())
     if highest - lowest < 4 * len(codes) + 1024:
         keys, place = np.arange(lowest, highest + 1), codes - lowest
     else:
         keys, place = np.unique(codes, return_inverse=True)
-    size, at = len(keys), design.varying
-    w = np.ones(len(codes)) if weight is None else weight
-    total = np.bincount(place, w if weight is not None else None, size).astype(np.float64)
-    square = total if weight is None else np.bincount(place, w * w, size).astype(np.float64)
-    sums = np.zeros((size, design.width))
-    for i, column in enumerate(V.T):
-        moved = column - origin[i]
-        sums[:, at[i]] = np.bincount(place, moved if weight is None else moved * w, size)
-    whole = np.ones(design.width)
-    whole[at] = origin
-    used = total > 0
-    return GroupSums(by, keys[used], total[used], square[used], sums[used], whole)
+    size = len(keys)
+    return keys, lambda values: np.bincount(place, values, size).astype(np.float64, copy=False)

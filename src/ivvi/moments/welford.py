@@ -14,6 +14,10 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 LONG_RUN = 24
 """Rows of a run from which one matrix product each beats sums of all products."""
+NEAR_ZERO = 8
+"""Second moment against variance up to which the mean may be taken out after the products."""
+RUNS_PER_LENGTH = 8
+"""Runs of each length, on average, from which those of one length are multiplied together."""
 
 
 def run_starts(codes: Ints) -> Ints:
@@ -28,22 +32,49 @@ def run_products(E: Floats, Z: Floats, starts: Ints) -> Floats:
     The rows are columns here: E (d_e, n), Z (d_z, n).
     """
     n, sums = E.shape[1], np.empty((len(starts), len(E), len(Z)))
-    if n < LONG_RUN * len(starts):
+    lengths: Ints = np.diff(starts, append=n)
+    inner = lengths[1:-1]
+    if len(inner) and (inner == inner[0]).all():  # the rows may begin and end inside of a run
+        within = slice(starts[1], starts[-1])
+        _equal_products(E[:, within], Z[:, within], sums[1:-1])
+        _single_products(E, Z, starts[[0, -1]], lengths[[0, -1]], sums[:: len(sums) - 1])
+    elif len(starts) >= RUNS_PER_LENGTH * len(kinds := np.unique(lengths)):
+        for length in kinds.tolist():
+            which = np.flatnonzero(lengths == length)
+            rows = (starts[which][:, None] + np.arange(length)).ravel()
+            together = np.empty((len(which), len(E), len(Z)))
+            _equal_products(E[:, rows], Z[:, rows], together)
+            sums[which] = together
+    elif n < LONG_RUN * len(starts):
         for i, e in enumerate(E):
             sums[:, i] = np.add.reduceat(e * Z, starts, axis=1).T
-        return sums
-    stops = np.append(starts, n)[1:]
-    for out, start, stop in zip(sums, starts.tolist(), stops.tolist(), strict=True):
-        np.matmul(E[:, start:stop], Z[:, start:stop].T, out=out)
+    else:
+        _single_products(E, Z, starts, lengths, sums)
     return sums
+
+
+def _equal_products(E: Floats, Z: Floats, out: Floats) -> None:
+    """Write the sums of runs of one length to `out` (runs, d_e, d_z)."""
+    left, right = (part.reshape(len(part), len(out), -1).swapaxes(0, 1) for part in (E, Z))
+    np.matmul(left, right.swapaxes(1, 2), out=out)
+
+
+def _single_products(E: Floats, Z: Floats, starts: Ints, lengths: Ints, out: Floats) -> None:
+    """Write the sums of runs, one after the other, to `out` (runs, d_e, d_z)."""
+    for sums, start, stop in zip(out, starts.tolist(), (starts + lengths).tolist(), strict=True):
+        np.matmul(E[:, start:stop], Z[:, start:stop].T, out=sums)
 
 
 def scatter_of(V: Floats, weight: Floats | None) -> tuple[float, Floats, Floats]:
     """Return total weight, mean (p,) and scatter (p, p) of the rows of V."""
     if weight is None:
         mean = V.mean(axis=0)
-        centred = V - mean
-        return float(len(V)), mean, centred.T @ centred
+        raw = V.T @ V
+        scatter = raw - len(V) * np.outer(mean, mean)
+        if not (np.diag(raw) <= NEAR_ZERO * np.diag(scatter)).all():
+            centred = V - mean
+            scatter = centred.T @ centred
+        return float(len(V)), mean, scatter
     total = float(weight.sum())
     if total == 0:
         return 0.0, np.zeros(V.shape[1]), np.zeros((V.shape[1],) * 2)

@@ -39,11 +39,25 @@ class Piece:
     sign: float = 1.0
 
 
+class Runs:
+    """Clusters or episodes of some rows, `codes` (n,), and how to bring each one's together."""
+
+    __slots__ = ("codes", "order", "starts")
+
+    def __init__(self, codes: Ints) -> None:
+        self.codes, self.order = codes, None
+        if codes.ndim == 1:
+            if np.any(codes[1:] < codes[:-1]):
+                self.order = np.argsort(codes, kind="stable")
+                self.codes = codes[self.order]
+            self.starts = run_starts(self.codes)
+
+
 class Meat(Protocol):
     """Something to which chunks of rows are added."""
 
-    def add(self, E: Floats, white: Floats, codes: Ints) -> None:
-        """Add rows; `codes` (n,) are their clusters or episodes."""
+    def add(self, E: Floats, white: Floats, runs: Runs) -> None:
+        """Add rows of these clusters or episodes."""
         ...
 
     def piece(self) -> Piece:
@@ -57,8 +71,8 @@ class RowMeat:
     def __init__(self, groups: Sequence[Group]) -> None:
         self._groups, self._sums = groups, [np.zeros((1, 1))] * len(groups)
 
-    def add(self, E: Floats, white: Floats, codes: Ints) -> None:
-        """Add rows, whatever their codes."""
+    def add(self, E: Floats, white: Floats, runs: Runs) -> None:
+        """Add rows, whatever their clusters."""
         for i, group in enumerate(self._groups):
             g = products(E[group], white)
             self._sums[i] = self._sums[i] + g @ g.T
@@ -106,14 +120,11 @@ class ClusterMeat:
         self._open = -1  # code of the cluster that is held, when ordered
         self._count = 0
 
-    def add(self, E: Floats, white: Floats, codes: Ints) -> None:
+    def add(self, E: Floats, white: Floats, runs: Runs) -> None:
         """Add rows."""
-        if np.any(codes[1:] < codes[:-1]):
-            order = np.argsort(codes, kind="stable")
-            E, white, codes = E[:, order], white[:, order], codes[order]
-        starts = run_starts(codes)
-        sums = run_products(E, white, starts)
-        self.add_sums(codes[starts], sums)
+        if runs.order is not None:
+            E, white = E[:, runs.order], white[:, runs.order]
+        self.add_sums(runs.codes[runs.starts], run_products(E, white, runs.starts))
 
     def add_sums(self, codes: Ints, whole: Floats) -> None:
         """Add sums over parts of clusters, codes (c,) in order and sums (c, d_e, r)."""
@@ -233,9 +244,9 @@ class HacMeat:
         self._head: Edge | None = None
         self._tail: Edge | None = None
 
-    def add(self, E: Floats, white: Floats, codes: Ints) -> None:
+    def add(self, E: Floats, white: Floats, runs: Runs) -> None:
         """Add rows in the order of their episodes."""
-        rows = Edge(E, white, codes)
+        rows = Edge(E, white, runs.codes)
         self._tail = self._meet(rows, inside=True)
         if self._head is None:
             self._head = rows.first(self._lags)

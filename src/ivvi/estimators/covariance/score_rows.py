@@ -17,6 +17,7 @@ from ivvi.estimators.covariance.meat import (
     Meat,
     Piece,
     RowMeat,
+    Runs,
     kernel_weights,
 )
 from ivvi.estimators.covariance.standard_errors import Resolved
@@ -86,9 +87,10 @@ def _add(
     for batch in batches:
         numbers = codes.of(batch)
         for part, values in rows.chunks(batch):
+            runs = [Runs(code[part]) for code in numbers]
             for (E, white), meats in zip(values, ways, strict=True):
-                for meat, code in zip(meats, numbers, strict=True):
-                    meat.add(E, white, code[part])
+                for meat, together in zip(meats, runs, strict=True):
+                    meat.add(E, white, together)
     return codes
 
 
@@ -183,16 +185,18 @@ class _Rows:
         self._chunk = max(256, CHUNK_BYTES // (8 * max(widest, 1)))
         self._centred = np.ones((len(varying) + 1, self._chunk))  # the last row stays one
 
-    def chunks(self, batch: Batch) -> Iterator[tuple[Ints, list[tuple[Floats, Floats]]]]:
+    def chunks(self, batch: Batch) -> Iterator[tuple[slice | Ints, list[tuple[Floats, Floats]]]]:
         """Yield the positions of some rows in the batch and, for each score, E and white."""
         V, weight = self._layout.rows(batch).T, batch.weight
-        used = np.arange(len(batch))
-        if weight is not None and not self._lags:
+        used = None
+        if weight is not None and not self._lags and not weight.all():
             used = np.flatnonzero(weight)
-        for start in range(0, len(used), self._chunk):
-            part = used[start : start + self._chunk]
-            some = V[:, part] if len(used) < len(batch) else V[:, start : start + self._chunk]
-            centred = self._centred[:, : len(part)]
+        for start in range(0, len(batch) if used is None else len(used), self._chunk):
+            part: slice | Ints = slice(start, start + self._chunk)
+            if used is not None:
+                part = used[part]
+            some = V[:, part]
+            centred = self._centred[:, : some.shape[1]]
             np.subtract(some, self._shift[:, None], out=centred[:-1])
             values = self._map @ centred
             pairs = []
