@@ -122,7 +122,7 @@ def test_shared_shocks_alone_do_not_move_the_effect_of_an_instrument_of_its_own(
 
 def test_few_steps_are_too_few_draws_of_a_shared_instrument():
     log = ivvi.read_logs(panel(2, weeks=6, stores=60), **RIVAL)
-    with pytest.warns(IvviWarning, match="z0: alike in all episodes at a step, so that 5 steps"):
+    with pytest.warns(IvviWarning, match="z0: alike in all episodes at a step, so 5 steps"):
         fit = ivvi.estimate(log)
     assert list(fit.to_json()["clusters"]) == ["episode"]
     assert any("5 steps are its draws" in text for text in fit.to_json()["warnings"])
@@ -536,7 +536,7 @@ def test_the_bootstrap_of_a_value_follows_the_fit(monkeypatch):
         ivvi.value(policy, both, actions=(-1, 1), method="bootstrap", **settings)
     again = ivvi.value(policy, both, actions=(-1, 1), cluster="ward", log=log, **settings)
     assert any("clusters by ward" in note for note in again.notes)
-    with pytest.raises(InputError, match="clustered by ward take the rows"):
+    with pytest.raises(InputError, match="clustered by ward need the rows"):
         ivvi.value(policy, both, actions=(-1, 1), cluster="ward", **settings)
 
 

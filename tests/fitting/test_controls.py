@@ -192,7 +192,7 @@ def test_learners_and_settings_that_cannot_be_used_are_refused():
         "60 rows cannot make 61 folds": {"controls": "c*", "folds": 61},
         "controls column 'age'": {"controls": "age"},
         "cannot be imported": {"controls": "c*", "learner": "nowhere:thing"},
-        "no scikit-learn regressor": {"controls": "c*", "learner": "math:pi"},
+        "not a scikit-learn regressor": {"controls": "c*", "learner": "math:pi"},
         "expected lasso, forest": {"controls": "c*", "learner": 3},
         "the learner of 'a' failed": {"controls": "c*", "learner": KNeighborsRegressor(500)},
     }

@@ -303,7 +303,7 @@ def test_clusters_that_are_none(tmp_path, monkeypatch):
 
 def test_only_parquet_is_shared(client, tmp_path):
     for log in (make_rows(), write_table(make_rows(), tmp_path / "log.csv")):
-        with pytest.raises(InputError, match="several processes can share Parquet files"):
+        with pytest.raises(InputError, match="only Parquet files can be shared"):
             ivvi.estimate(log, client=client)
 
 

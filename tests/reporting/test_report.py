@@ -233,7 +233,7 @@ def test_a_picture_keeps_its_words_and_follows_the_page():
 def test_what_cannot_be_reported_is_refused(model, tmp_path):
     assert_refused(run("report", tmp_path / "absent"), "absent", "not a folder that exists")
     assert_refused(run("report", tmp_path), "holds nothing to report")
-    assert_refused(run("report", model, "--out", tmp_path / "page.pdf"), "page.pdf", "no .html")
+    assert_refused(run("report", model, "--out", tmp_path / "page.pdf"), "page.pdf", "not an .html")
     (tmp_path / "there.html").write_text("mine")
     assert_refused(run("report", model, "--out", tmp_path / "there.html"), "exists already")
     assert (tmp_path / "there.html").read_text() == "mine"
@@ -246,7 +246,7 @@ def test_what_cannot_be_reported_is_refused(model, tmp_path):
 def test_fit_refuses_a_report_that_cannot_be_written_before_it_reads(tmp_path):
     words = ("fit", "absent.parquet", *OPTIONS, "--out", tmp_path / "model")
     assert_refused(run(*words, "--report", tmp_path / "none" / "a.html"), "cannot be written")
-    assert_refused(run(*words, "--report", tmp_path / "a.txt"), "a.txt", "no .html file")
+    assert_refused(run(*words, "--report", tmp_path / "a.txt"), "a.txt", "not an .html file")
     assert list(tmp_path.iterdir()) == []
 
 

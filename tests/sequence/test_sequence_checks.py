@@ -237,7 +237,7 @@ def _roles():
 
 
 def test_rows_without_order_are_no_sequence(log_of, confounded):
-    with pytest.raises(InputError, match="has no episode column, so that its rows are no seq"):
+    with pytest.raises(InputError, match="has no episode column, so its rows are not a seq"):
         ivvi.check(log_of(*confounded(0)))
     few = {name: column[:5] for name, column in columns(0).items()}
     with pytest.raises(InputError, match="too few to compare"):

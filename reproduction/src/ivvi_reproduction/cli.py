@@ -14,18 +14,14 @@ from ivvi.cli.terminal import check_json_target, emit_json, say
 def reproduce(  # noqa: PLR0913
     experiment: Annotated[str, typer.Argument(help="linear, nonlinear, movielens or all.")] = "all",
     out: Annotated[
-        Path, typer.Option(help="Folder of the records; a run that was killed goes on.")
+        Path, typer.Option(help="Folder of the records; a killed run continues from them.")
     ] = Path("ivvi-reproduction"),
-    quick: Annotated[
-        bool, typer.Option("--quick", help="One log of each cell, few episodes.")
-    ] = False,
-    seeds: Annotated[
-        int | None, typer.Option(help="Logs of each cell. [default: 5, quick 1]")
-    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One log per cell, few episodes.")] = False,
+    seeds: Annotated[int | None, typer.Option(help="Logs per cell. [default: 5, quick 1]")] = None,
     column: Annotated[
         str,
         typer.Option(
-            help="paper (as the paper does), authors (their estimates), best (ours) or all."
+            help="paper (as the paper did), authors (their estimates), best (ours) or all."
         ),
     ] = "all",
     jobs: Annotated[int, typer.Option(help="Processes.")] = 2,
@@ -33,15 +29,15 @@ def reproduce(  # noqa: PLR0913
         str | None, typer.Option(help="Address of a Dask scheduler that does the work instead.")
     ] = None,
     ratings: Annotated[
-        str | None, typer.Option(help="MovieLens 1M; left out, a synthetic stand-in.")
+        str | None, typer.Option(help="MovieLens 1M ratings. [default: a synthetic stand-in]")
     ] = None,
     specs: Annotated[
-        str | None, typer.Option(help="Folder of specs to run in place of the paper's.")
+        str | None, typer.Option(help="Folder of specs to run instead of the paper's.")
     ] = None,
     json: Json = None,
     force: Force = False,
 ) -> None:
-    """Reproduce the paper's tables and figures, as the paper does and at our best."""
+    """Reproduce the paper's tables and figures, as the paper computed them and at our best."""
     from ivvi.reporting.write import write_page
     from ivvi_reproduction.progress import showing
     from ivvi_reproduction.report_page import report_page

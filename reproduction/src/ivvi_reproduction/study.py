@@ -13,7 +13,7 @@ from ivvi.cli.terminal import check_json_target, emit_json, progress, run_app, s
 from ivvi.errors import InputError
 
 Logs = Annotated[int, typer.Option(help="Logs of each design.")]
-Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Seed = Annotated[int, typer.Option(help="Random seed.")]
 Json = Annotated[str | None, typer.Option("--json", help="Write JSON; - is stdout.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")]
 Plot = Annotated[str | None, typer.Option(help="Draw to this file, png, svg or pdf.")]

@@ -31,17 +31,20 @@ def act(  # noqa: PLR0913
     ] = None,
     model: Annotated[
         Path | None,
-        typer.Option(help="The model: say too how firmly the log recommends each action."),
+        typer.Option(
+            help="The fitted model; also shows how firmly the log recommends each action."
+        ),
     ] = None,
     stdin: Annotated[
         bool,
         typer.Option(
-            "--stdin", help="Read a state per line of JSON, write its action as one; see the docs."
+            "--stdin",
+            help="Serve: read a state per line of JSON, write an action per line of JSON.",
         ),
     ] = False,
     unseen: Annotated[
         str | None,
-        typer.Option(help="Level that stands for levels the log does not have, such as other."),
+        typer.Option(help="Level to use for levels that are not in the log, such as other."),
     ] = None,
     step: Annotated[int, typer.Option(help="Step of the episode, for plans that end.")] = 0,
     seed: Seed = 0,
@@ -49,7 +52,7 @@ def act(  # noqa: PLR0913
     json: Json = None,
     force: Force = False,
 ) -> None:
-    """Say what a policy does in one state, in each row of a table, or line by line."""
+    """Print what a policy does in one state, in each row of a table, or line by line."""
     from ivvi._io.files import checked_output
     from ivvi.categories import decode_rows
     from ivvi.planning.plan import weakness

@@ -19,7 +19,8 @@ def check(  # noqa: PLR0913
         str | None, typer.Option(help="Features to compare with. [default: one step richer]")
     ] = None,
     time: Annotated[
-        str | None, typer.Option(help="Numeric, date or timestamp column: is W stable along it?")
+        str | None,
+        typer.Option(help="Number, date or timestamp column; are the effects the same along it?"),
     ] = None,
     cluster: Annotated[
         str | None, typer.Option(help="Up to three columns to cluster by. [default: as fit does]")
@@ -29,7 +30,7 @@ def check(  # noqa: PLR0913
     json: Json = None,
     force: Force = False,
 ) -> None:
-    """Check that the instrument is free of the past and that one W holds all the time."""
+    """Check that the instrument does not depend on the past and that one model holds throughout."""
     from ivvi.sequence.check import check as check_log
 
     check_json_target(json, force=force)

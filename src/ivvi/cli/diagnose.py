@@ -48,14 +48,15 @@ def diagnose(  # noqa: PLR0913
     dask: DaskOptions,
     errors: ErrorOptions,
     suspect: Annotated[
-        str | None, typer.Option(help="Instrument features to test, given the others.")
+        str | None,
+        typer.Option(help="Instrument features to test, assuming that the others are valid."),
     ] = None,
     absorb: Absorb = None,
     seed: Seed = 0,
     json: Json = None,
     force: Force = False,
 ) -> None:
-    """Say how strong the instruments of a log are, what they identify and if they are valid."""
+    """Say how strong the instruments are, what they identify, and whether they look valid."""
     from ivvi.fitting import estimate
     from ivvi.fitting.diagnosing import diagnose as diagnose_fit
 

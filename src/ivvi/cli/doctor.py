@@ -219,7 +219,7 @@ STEPS: tuple[Callable[[dict[str, Any]], str], ...] = (_write, _estimate, _plan, 
 
 
 def doctor(json: Json = None, force: Force = False) -> None:
-    """Show versions and optional parts, and check in seconds that the package works here."""
+    """Show versions and optional packages, and check in seconds that the installation works."""
     check_json_target(json, force=force)
     report = examine()
     say(str(report), quiet=json == "-")

@@ -17,7 +17,8 @@ def effect(  # noqa: PLR0913
     action: Annotated[str, typer.Option(help="The action whose effect is shown.")],
     *,
     over: Annotated[
-        str | None, typer.Option(help="The state along which it may change. [default: the first]")
+        str | None,
+        typer.Option(help="State along which the effect may change. [default: the first]"),
     ] = None,
     output: Annotated[
         str | None, typer.Option(help="Output. [default: the reward, or the next value of --over]")
@@ -28,7 +29,7 @@ def effect(  # noqa: PLR0913
     between: Annotated[
         str | None, typer.Option(help="Two values of the action to compare, such as 0,1.")
     ] = None,
-    level: Annotated[float, typer.Option(help="Probability of the bands.")] = 0.95,
+    level: Annotated[float, typer.Option(help="Confidence level of the bands.")] = 0.95,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the effect into this file (svg, png or pdf).")
     ] = None,

@@ -16,17 +16,21 @@ def evaluate(  # noqa: PLR0913
         list[Path], typer.Argument(help="Folders of policies that `ivvi plan` saved.")
     ],
     env: Annotated[str, typer.Option(help="linear, nonlinear, recommender, nicu, sepsis.")],
-    dim: Annotated[int | None, typer.Option(help="Dimension of the synthetic ones.")] = None,
+    dim: Annotated[
+        int | None, typer.Option(help="Number of states, for linear and nonlinear.")
+    ] = None,
     setting: Annotated[str, typer.Option(help="Setting of the paper, I to VI.")] = "I",
     ratings: Annotated[
         str | None, typer.Option(help="MovieLens ratings for the recommenders.")
     ] = None,
     signs: Annotated[
-        str, typer.Option(help="Of the recommenders' singular vectors: largest or authors.")
+        str, typer.Option(help="Signs of the recommenders' singular vectors: largest or authors.")
     ] = "largest",
     literal: Annotated[
         bool,
-        typer.Option("--literal", help="Score a recommender as the paper's authors did, from 0."),
+        typer.Option(
+            "--literal", help="Score a recommender as the paper's authors did, starting from 0."
+        ),
     ] = False,
     episodes: Annotated[int, typer.Option(help="Episodes.")] = 64,
     horizon: Annotated[int | None, typer.Option(help="Steps each. [default: the paper's]")] = None,
@@ -41,7 +45,7 @@ def evaluate(  # noqa: PLR0913
     json: Json = None,
     force: Force = False,
 ) -> None:
-    """Run policies in a simulator with the same noise and compare what they earn."""
+    """Run policies in a simulator under the same noise and compare what they earn."""
     from ivvi._io.plotting import check_figure
     from ivvi.planning.policy import load_policy
     from ivvi.reporting.figures import draw_rewards

@@ -56,7 +56,7 @@ class MethodOptions:
     batch: Annotated[
         str | None,
         typer.Option(
-            help="Rows of a mini-batch of sgda, or episode for whole ones. [default: 32, or the "
+            help="Mini-batch size of sgda in rows, or the word episode. [default: 32, or the "
             "paper's]"
         ),
     ] = None
@@ -68,17 +68,18 @@ class MethodOptions:
         ),
     ] = None
     restart: Annotated[
-        bool, typer.Option(help="Begin the dual schedule anew in every mini-batch (--inner).")
+        bool, typer.Option(help="Restart the dual schedule in every mini-batch (--inner).")
     ] = True
     keep_K: Annotated[
         bool,
-        typer.Option(
-            "--keep-K/--no-keep-K", help="Go on with K from the mini-batch before (--inner)."
-        ),
+        typer.Option("--keep-K/--no-keep-K", help="Keep K from the previous mini-batch (--inner)."),
     ] = True
     passes: Annotated[int, typer.Option(help="Passes of sgda over the rows.")] = 1
     order: Annotated[
-        str, typer.Option(help="Rows of sgda: auto, shuffled, iid (draws), stream or logged.")
+        str,
+        typer.Option(
+            help="Order of rows for sgda: auto, shuffled, iid (with replacement), stream or logged."
+        ),
     ] = "auto"
     memory: Annotated[
         str, typer.Option(help="Memory of sgda in features: auto, quadratic or linear.")
@@ -140,20 +141,23 @@ def fit(  # noqa: PLR0913
         Path | None, typer.Option(help="Fit to sums that `ivvi moments` wrote, not to a log.")
     ] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="File from which a run that was killed goes on.")
+        Path | None, typer.Option(help="File that lets a run continue after it was killed.")
     ] = None,
     checkpoint_every: Annotated[
-        float, typer.Option(help="Seconds between two writings of the checkpoint.")
+        float, typer.Option(help="Seconds between two checkpoints.")
     ] = 30.0,
     without_moments: Annotated[
         bool, typer.Option("--without-moments", help="Save a model that cannot be updated.")
     ] = False,
     keep_episodes: Annotated[
         bool,
-        typer.Option("--keep-episodes", help="Keep moments of episodes, to bootstrap values."),
+        typer.Option(
+            "--keep-episodes",
+            help="Keep the sums of each episode, for bootstrapped values and clustered updates.",
+        ),
     ] = False,
     report: Annotated[
-        Path | None, typer.Option(help="Write a report of the fit too, one HTML file.")
+        Path | None, typer.Option(help="Also write a report of the fit, one HTML file.")
     ] = None,
     difference: Annotated[
         bool,
@@ -164,20 +168,20 @@ def fit(  # noqa: PLR0913
     ] = False,
     exogenous: Annotated[
         str | None,
-        typer.Option(
-            help="With --difference, states that no noise moves, such as dummies for the years."
-        ),
+        typer.Option(help="With --difference, states that no noise affects, such as year dummies."),
     ] = None,
     absorb: Absorb = None,
     half_panel: Annotated[
         bool,
         typer.Option(
-            "--half-panel", help="With --absorb, take the Nickell bias of lagged states out."
+            "--half-panel", help="With --absorb, remove the Nickell bias of lagged states."
         ),
     ] = False,
     controls: Annotated[
         str | None,
-        typer.Option(help="Columns that a learner takes out of all others first, such as 'x*'."),
+        typer.Option(
+            help="Columns whose influence a learner removes from all others first, such as 'x*'."
+        ),
     ] = None,
     learner: Annotated[
         str | None,
@@ -187,14 +191,14 @@ def fit(  # noqa: PLR0913
         ),
     ] = None,
     folds: Annotated[int, typer.Option(help="Folds of whole clusters for --controls.")] = 5,
-    all_outputs: Annotated[bool, typer.Option(help="Print the table of every output.")] = False,
+    all_outputs: Annotated[bool, typer.Option(help="Print the tables of all outputs.")] = False,
     dask: DaskOptions,
     seed: Seed = 0,
     trust: Trust = "",
     json: Json = None,
     force: Force = False,
 ) -> None:
-    """Estimate the dynamics of a log (or of moments) and save them as a model."""
+    """Estimate what the actions do, from a log or its sums, and save it as a model."""
     from ivvi._io.checkpoint import Checkpoint
     from ivvi.fitting import estimate
 

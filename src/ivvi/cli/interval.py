@@ -35,14 +35,14 @@ def interval(  # noqa: PLR0913
     cluster: Annotated[
         str | None, typer.Option(help="Up to three columns to cluster by. [default: as fit does]")
     ] = None,
-    bandwidth: Annotated[int | None, typer.Option(help="Largest lag of hac.")] = None,
-    level: Annotated[float, typer.Option(help="Probability of holding the truth.")] = 0.95,
+    bandwidth: Annotated[int | None, typer.Option(help="Largest lag for hac.")] = None,
+    level: Annotated[float, typer.Option(help="Confidence level.")] = 0.95,
     absorb: Absorb = None,
     seed: Seed = 0,
     json: Json = None,
     force: Force = False,
 ) -> None:
-    """Say which values of one effect the log does not reject, however weak the instrument."""
+    """Give a confidence set for one effect that is valid however weak the instrument is."""
     from ivvi.estimators import StandardErrors
     from ivvi.fitting.confidence_set import interval as confidence_set
 

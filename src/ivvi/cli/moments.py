@@ -44,7 +44,7 @@ def moments(  # noqa: PLR0913
     json: Json = None,
     force: Force = False,
 ) -> None:
-    """Write the sums of a log, without its rows, to be merged with those of others."""
+    """Write the sums of a log, without its rows, to merge them with those of other sites."""
     from ivvi._io.files import checked_output
     from ivvi.features.design import build_design
     from ivvi.fitting import load_moments
@@ -75,7 +75,7 @@ def merge(
     json: Json = None,
     force: Force = False,
 ) -> None:
-    """Add up moments; the result is that of all their rows together."""
+    """Add up the sums of several sites; the result is that of all their rows together."""
     from ivvi._io.files import checked_output
     from ivvi.fitting import load_moments
 
@@ -99,7 +99,7 @@ def _finish(shard: Any, out: Path, json: str | None, *, force: bool) -> None:
             "rows; share them as you would share the rows"
         )
     if shard.moments.episodes is not None:
-        warn("the sums of each episode say much about single episodes; share them with care")
+        warn("the sums of each episode reveal much about single episodes; share them with care")
     say(f"{out}: sums of {n:,} transitions of {shard.label}", quiet=json == "-")
     facts = {
         "moments": str(out),

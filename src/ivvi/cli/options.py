@@ -20,7 +20,7 @@ def words(*known: str) -> Callable[[str], list[str]]:
 
 Json = Annotated[str | None, typer.Option("--json", help="Write JSON to this file; - is stdout.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")]
-Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Seed = Annotated[int, typer.Option(help="Random seed.")]
 UNTOLD = ("json", "force", "report")
 """Options that change where results go, not what they are."""
 SOURCES = "Parquet (file, folder, glob), CSV, Arrow, or minari:NAME."
@@ -29,13 +29,13 @@ OptionalSource = Annotated[str | None, typer.Argument(help=SOURCES)]
 DropMissing = Annotated[bool, typer.Option(help="Drop rows with missing or infinite values.")]
 Where = Annotated[
     str | None,
-    typer.Option(help="Keep the rows that pass: \"age >= 18 and ward != 'ICU'\". Others are gaps."),
+    typer.Option(help="Keep only these rows: \"age >= 18 and ward != 'ICU'\"."),
 ]
 Trust = Annotated[
     str,
     typer.Option(
         "--trust",
-        help="Packages, with commas, whose functions saved models and policies may import.",
+        help="Packages from which saved models and policies may import, comma-separated.",
     ),
 ]
 Unidentified = Annotated[
@@ -49,9 +49,7 @@ Absorb = Annotated[
 
 Unit = Annotated[
     str,
-    typer.Option(
-        help="Value of absorbed columns, such as id=7, whose effects count. [default: average]"
-    ),
+    typer.Option(help="Unit whose absorbed effects are used, such as id=7. [default: average]"),
 ]
 
 
@@ -120,15 +118,17 @@ class ColumnOptions:
     action: Annotated[str | None, typer.Option(help="Action columns.")] = None
     instrument: Annotated[
         str | None,
-        typer.Option(help="Instrument columns; loo:doctor is the others' mean action by doctor."),
+        typer.Option(
+            help="Instrument columns; loo:doctor is the doctor's mean action in all other episodes."
+        ),
     ] = None
     next_state: Annotated[
-        str | None, typer.Option(help="Next-state columns; else the next row's state.")
+        str | None, typer.Option(help="Next-state columns. [default: the state of the next row]")
     ] = None
     formula: Annotated[
         str | None,
         typer.Option(
-            help="In their place: 'next_x ~ x + C(ward) + x:age | absorbed | dose ~ doctor'."
+            help="All columns at once: 'next_x ~ x + C(ward) + x:age | absorbed | dose ~ doctor'."
         ),
     ] = None
     reward: Annotated[
@@ -137,7 +137,7 @@ class ColumnOptions:
     episode: Annotated[
         str | None,
         typer.Option(
-            help="Episode column, or several (store,brand) that make one together. "
+            help="Episode column, or several whose combinations are the episodes (store,brand). "
             "[default: episode, if present]"
         ),
     ] = None
@@ -145,17 +145,25 @@ class ColumnOptions:
         str | None, typer.Option(help="Step column: numbers or dates. [default: step, if present]")
     ] = None
     context: Annotated[
-        str, typer.Option(help="Columns that phi and psi look at and that are not predicted.")
+        str,
+        typer.Option(
+            help="Columns that are used for prediction but not predicted themselves (age, ward)."
+        ),
     ] = ""
     categorical: Annotated[
-        str, typer.Option(help="Categories that hold numbers; text is one by itself.")
+        str, typer.Option(help="Columns of numbers that are categories; text columns always are.")
     ] = ""
     lags: Annotated[
-        int, typer.Option(help="Earlier states and actions that are part of the state.")
+        int,
+        typer.Option(
+            help="Number of earlier rows whose states and actions are added to the state."
+        ),
     ] = 0
     every: Annotated[
         str | None,
-        typer.Option(help="Time between consecutive steps, such as 7d; others are gaps."),
+        typer.Option(
+            help="Time between consecutive steps, such as 7d; rows further apart are not joined."
+        ),
     ] = None
     seen: Annotated[
         str,
@@ -171,7 +179,7 @@ class ColumnOptions:
     weight_kind: Annotated[
         str,
         typer.Option(
-            help="probability (survey weights) or frequency (a row stands for so many).",
+            help="probability (survey weights) or frequency (number of rows it stands for).",
             autocompletion=words("probability", "frequency"),
         ),
     ] = "probability"
@@ -220,8 +228,13 @@ class FeatureOptions:
             ),
         ),
     ] = "linear"
-    phi: Annotated[str | None, typer.Option(help="Feature word for phi(x, a) alone.")] = None
-    psi: Annotated[str | None, typer.Option(help="Feature word for psi(x, z) alone.")] = None
+    phi: Annotated[
+        str | None, typer.Option(help="Features of state and action only, overriding --features.")
+    ] = None
+    psi: Annotated[
+        str | None,
+        typer.Option(help="Features of state and instrument only, overriding --features."),
+    ] = None
 
     @property
     def both(self) -> tuple[str, str]:
@@ -248,9 +261,9 @@ class ErrorOptions:
     ] = None
     debiased: Annotated[
         bool | None,
-        typer.Option(help="Small-sample correction of variances. [default: of clustered ones]"),
+        typer.Option(help="Correct variances for small samples. [default: of clustered ones]"),
     ] = None
-    bandwidth: Annotated[int | None, typer.Option(help="Largest lag of hac.")] = None
+    bandwidth: Annotated[int | None, typer.Option(help="Largest lag for hac.")] = None
     draws: Annotated[int, typer.Option(help="Draws of the wild bootstrap.")] = 9999
 
     @property

@@ -25,13 +25,16 @@ def plan(  # noqa: PLR0913
         ),
     ],
     action_low: Annotated[
-        str | None, typer.Option(help="Lower bounds of the actions: one number, or one each.")
+        str | None,
+        typer.Option(help="Lower bounds of the actions: one number for all, or one for each."),
     ] = None,
     action_high: Annotated[str | None, typer.Option(help="Upper bounds of the actions.")] = None,
     action_set: Annotated[
-        Path | None, typer.Option(help="Table of the actions allowed, a column each.")
+        Path | None, typer.Option(help="Table of allowed actions, one per row.")
     ] = None,
-    binary: Annotated[bool, typer.Option("--action-binary", help="Actions in {0, 1}^d.")] = False,
+    binary: Annotated[
+        bool, typer.Option("--action-binary", help="Every action is 0 or 1.")
+    ] = False,
     states: Annotated[
         Path | None,
         typer.Option(
@@ -45,12 +48,14 @@ def plan(  # noqa: PLR0913
     discount: Annotated[float, typer.Option(help="Weight of each later step, in (0, 1].")] = 1.0,
     method: Annotated[
         str,
-        typer.Option(help="auto tries what fits and keeps the best; mpc, value-iteration, spede."),
+        typer.Option(
+            help="auto (tries all that suit, keeps the best), mpc, value-iteration or spede."
+        ),
     ] = "auto",
     budget: Annotated[
         float | None,
         typer.Option(
-            help="Processor seconds after which auto tries no further method. [default: 60]"
+            help="Processor seconds after which auto stops trying further planners. [default: 60]"
         ),
     ] = None,
     lookahead: Annotated[
@@ -58,18 +63,25 @@ def plan(  # noqa: PLR0913
     ] = None,
     temperature: Annotated[
         float,
-        typer.Option(help="Of mpc: act on the mean of a soft plan, in units of the reward."),
+        typer.Option(help="For mpc: softness of the plan, in units of the reward."),
     ] = 0.0,
     caution: Annotated[
         float,
-        typer.Option(help="From 0 to a confidence below 1: how sure a gain over the fallback."),
+        typer.Option(
+            help="Depart from the fallback only where a gain has this confidence, such as 0.95."
+        ),
     ] = 0.0,
     abstain: Annotated[
         float | None,
-        typer.Option(help="Do the fallback outside this share of the log's rows, as 0.99."),
+        typer.Option(
+            help="Use the fallback outside the region with this share of the log, such as 0.99."
+        ),
     ] = None,
     fallback: Annotated[
-        str, typer.Option(help="Of caution: best, usual, zero, or an action, as 0.5,1.")
+        str,
+        typer.Option(
+            help="What --caution falls back on: best, usual, zero, or an action such as 0.5,1."
+        ),
     ] = "best",
     seed: Seed = 0,
     unit: Unit = "",
@@ -77,7 +89,7 @@ def plan(  # noqa: PLR0913
     json: Json = None,
     force: Force = False,
 ) -> None:
-    """Plan a policy in estimated dynamics."""
+    """Find the best action in every state of a fitted model, and save it as a policy."""
     from ivvi._io.files import checked_output
     from ivvi.dynamics.saved_model import load_model
     from ivvi.fitting import load_fit

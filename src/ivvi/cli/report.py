@@ -27,10 +27,10 @@ def report(
         typer.Option(help="The file. [default: MODEL.html, or report.html in the folder]"),
     ] = None,
     policy: Annotated[
-        Path | None, typer.Option(help="A policy that was planned with the model, shown too.")
+        Path | None, typer.Option(help="Also show this policy, which was planned with the model.")
     ] = None,
     value: Annotated[
-        Path | None, typer.Option(help="What `ivvi value --json` wrote about it, shown too.")
+        Path | None, typer.Option(help="Also show its worth, as written by `ivvi value --json`.")
     ] = None,
     trust: Trust = "",
     json: Json = None,

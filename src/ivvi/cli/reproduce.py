@@ -17,7 +17,7 @@ PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_optio
 
 
 def reproduce(context: typer.Context) -> None:
-    """Reproduce the paper's tables and figures, as the paper does and at our best."""
+    """Reproduce the paper's tables and figures, as the paper computed them and at our best."""
     reproduction_app()(args=context.args, prog_name="ivvi reproduce", standalone_mode=False)
 
 
@@ -32,7 +32,7 @@ def import_reproduction(module: str) -> Any:
     """Import a module of the paper's package; without the package, say how to install it."""
     if importlib.util.find_spec(PACKAGE) is None:
         raise InputError(
-            "reproducing the paper takes the package ivvi-reproduction, which is not installed; "
+            "reproducing the paper needs the package ivvi-reproduction, which is not installed; "
             "run `pip install ./reproduction` in a copy of ivvi's source"
         )
     return importlib.import_module(f"{PACKAGE}.{module}")

@@ -17,7 +17,7 @@ def respond(  # noqa: PLR0913
     *,
     columns: ColumnOptions,
     of: Annotated[
-        str | None, typer.Option(help="The action that is moved. [default: the only one]")
+        str | None, typer.Option(help="Action whose effect is traced. [default: the only one]")
     ] = None,
     output: Annotated[
         str | None, typer.Option(help="What responds. [default: the reward, or the first output]")
@@ -26,7 +26,7 @@ def respond(  # noqa: PLR0913
     later: Annotated[
         str,
         typer.Option(
-            help="Actions of later steps: held, or follow (the state, as in the log).",
+            help="Later actions are held (fixed), or follow (react to the state, as in the log).",
             autocompletion=words("held", "follow"),
         ),
     ] = "held",
@@ -36,7 +36,7 @@ def respond(  # noqa: PLR0913
     cluster: Annotated[
         str | None, typer.Option(help="One or two columns to cluster by. [default: as fit does]")
     ] = None,
-    level: Annotated[float, typer.Option(help="Probability of intervals and bands.")] = 0.95,
+    level: Annotated[float, typer.Option(help="Confidence level of intervals and bands.")] = 0.95,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the response into this file (svg, png or pdf).")
     ] = None,

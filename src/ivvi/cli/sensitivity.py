@@ -14,19 +14,30 @@ from ivvi.cli.terminal import check_json_target, emit_json, progress, say
 
 def sensitivity(  # noqa: PLR0913
     policy: Annotated[Path, typer.Argument(help="Folder of a policy that `ivvi plan` saved.")],
-    model: Annotated[Path, typer.Option(help="Folder of the model that it was planned with.")],
+    model: Annotated[
+        Path, typer.Option(help="Folder of the model that the policy was planned with.")
+    ],
     against: Annotated[
         str,
-        typer.Option(help="Rivals: behaviour, zero, least-squares, folders of policies; commas."),
+        typer.Option(
+            help="Rivals, comma-separated: behaviour, zero, least-squares, folders of policies."
+        ),
     ] = "behaviour",
     violations: Annotated[
-        str, typer.Option(help="worst; an instrument, z0; on one output, z0:x1; a sign, +z0:x1.")
+        str,
+        typer.Option(
+            help="worst, an instrument (z0), on one output (z0:x1), with a sign (+z0:x1)."
+        ),
     ] = "worst",
     state: Annotated[
         str | None, typer.Option(help="A state whose action is planned again: numbers.")
     ] = None,
-    states: Annotated[Path | None, typer.Option(help="Table of such states.")] = None,
-    start: Annotated[str | None, typer.Option(help="One first state: numbers with commas.")] = None,
+    states: Annotated[
+        Path | None, typer.Option(help="Table of states where the action is asked for.")
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option(help="One first state: comma-separated numbers.")
+    ] = None,
     starts: Annotated[
         Path | None, typer.Option(help="Table of first states. [default: those of the log]")
     ] = None,
@@ -35,10 +46,11 @@ def sensitivity(  # noqa: PLR0913
     most: Annotated[
         float, typer.Option(help="Largest direct effect, in standard deviations of the noise.")
     ] = 1.0,
-    level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
+    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     draws: Annotated[int, typer.Option(help="Draws of W for the intervals; 0 for none.")] = 40,
     log: Annotated[
-        str | None, typer.Option(help="The log, to compute the effects' errors again by its rows.")
+        str | None,
+        typer.Option(help="The log, to compute the errors of the effects from its rows."),
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the gains (PNG, SVG, PDF).")] = None,
     seed: Seed = 0,
@@ -46,7 +58,7 @@ def sensitivity(  # noqa: PLR0913
     json: Json = None,
     force: Force = False,
 ) -> None:
-    """Find how far the instrument may be invalid before gain and actions change."""
+    """Find how invalid the instrument may be before the gain or the actions change."""
     from ivvi._io.plotting import check_figure
     from ivvi.fitting import load_fit
     from ivvi.moments.shard import open_like

@@ -18,7 +18,9 @@ def simulate(  # noqa: PLR0913
         typer.Argument(help="linear, nonlinear, recommender, recommender-revised, nicu, sepsis."),
     ],
     out: Annotated[Path, typer.Option(help="Parquet file to write.")],
-    dim: Annotated[int | None, typer.Option(help="Dimension of the synthetic ones.")] = None,
+    dim: Annotated[
+        int | None, typer.Option(help="Number of states, for linear and nonlinear.")
+    ] = None,
     setting: Annotated[str, typer.Option(help="Setting of the paper, I to VI.")] = "I",
     episodes: Annotated[int | None, typer.Option(help="Episodes. [default: the paper's]")] = None,
     horizon: Annotated[int | None, typer.Option(help="Steps each. [default: the paper's]")] = None,
@@ -26,7 +28,7 @@ def simulate(  # noqa: PLR0913
         str | None, typer.Option(help="MovieLens ratings for the recommenders.")
     ] = None,
     signs: Annotated[
-        str, typer.Option(help="Of the recommenders' singular vectors: largest or authors.")
+        str, typer.Option(help="Signs of the recommenders' singular vectors: largest or authors.")
     ] = "largest",
     download: Annotated[
         str | None, typer.Option(help="Fetch ml-1m, ml-100k or ml-latest-small and use it.")
@@ -41,7 +43,7 @@ def simulate(  # noqa: PLR0913
     from ivvi.simulators.ratings import download as fetch
 
     if out.suffix not in ("", ".parquet"):
-        raise InputError(f"--out {out} has no known ending; .parquet is known")
+        raise InputError(f"--out {out} has an unknown ending; expected .parquet")
     checked_output(out, force=force)
     check_json_target(json, force=force, out=out)
     if download is not None:

@@ -21,17 +21,18 @@ def table(  # noqa: PLR0913
         ),
     ] = "markdown",
     names: Annotated[
-        str | None, typer.Option(help="Names of the models, with commas. [default: the folders']")
+        str | None,
+        typer.Option(help="Names of the models, comma-separated. [default: the folders']"),
     ] = None,
-    output: Annotated[str, typer.Option(help="Outputs that are shown. [default: all]")] = "",
-    feature: Annotated[str, typer.Option(help="Features that are shown. [default: all]")] = "",
+    output: Annotated[str, typer.Option(help="Outputs to show. [default: all]")] = "",
+    feature: Annotated[str, typer.Option(help="Features to show. [default: all]")] = "",
     beside: Annotated[
         str, typer.Option(help="Columns beside each fit: least-squares, reduced-form.")
     ] = "",
     statistics: Annotated[
         str,
         typer.Option(
-            help="What stands below: n, episodes, clusters, f, j, endogeneity, r2, verdict, errors."
+            help="Statistics below: n, episodes, clusters, f, j, endogeneity, r2, verdict, errors."
         ),
     ] = "n,episodes,f,j,errors",
     stars: Annotated[bool, typer.Option("--stars", help="Star coefficients by p-value.")] = False,

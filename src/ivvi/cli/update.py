@@ -19,7 +19,7 @@ def update(  # noqa: PLR0913
         Path | None, typer.Option(help="Folder for the new model. [default: the old one]")
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Add a file whose rows are in the model already.")
+        bool, typer.Option("--again", help="Add a file even if its rows are in the model already.")
     ] = False,
     cluster: Annotated[
         str | None, typer.Option(help="Column to cluster by. [default: what the model keeps]")
@@ -28,7 +28,7 @@ def update(  # noqa: PLR0913
     drop_missing: DropMissing = False,
     allow_unidentified: Unidentified = False,
     wait: Annotated[
-        float, typer.Option(min=0, help="Seconds to wait for another run that replaces the model.")
+        float, typer.Option(min=0, help="Seconds to wait while another run is updating the model.")
     ] = 600.0,
     trust: Trust = "",
     json: Json = None,
@@ -49,7 +49,7 @@ def update(  # noqa: PLR0913
         version = version_of(model, KIND) if out is None else None
         known = load_fit(model, trust=trusted(trust))
         if not known.has_moments:
-            raise InputError(f"{model} keeps no moments, so that nothing can be added to it")
+            raise InputError(f"{model} keeps no moments, so nothing can be added to it")
         logs = open_like(log, known.roles, where=where, drop_missing=drop_missing)
         with progress("reading", logs.num_rows) as bar:
             updated = update_fit(

@@ -15,7 +15,7 @@ from ivvi.cli.terminal import check_json_target, emit_json, progress, say
 def value(  # noqa: PLR0913
     policy: Annotated[
         str,
-        typer.Argument(help="Folder that `ivvi plan` saved, or the word of a rival."),
+        typer.Argument(help="Folder that `ivvi plan` saved, or a rival's name."),
     ],
     model: Annotated[Path, typer.Option(help="Folder of the model that `ivvi fit` saved.")],
     against: Annotated[
@@ -31,19 +31,28 @@ def value(  # noqa: PLR0913
         typer.Option(help="auto, asymptotic; bootstrap or wild (after fit --keep-episodes)."),
     ] = "auto",
     draws: Annotated[
-        int | None, typer.Option(help="Models drawn. [default: 500, or as many as it takes]")
+        int | None,
+        typer.Option(help="Number of models to draw. [default: 500, or as many as it takes]"),
     ] = None,
-    replan: Annotated[bool, typer.Option("--replan", help="Plan again in every draw.")] = False,
-    level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    replan: Annotated[
+        bool,
+        typer.Option(
+            "--replan",
+            help="Plan again in every drawn model, and subtract the optimism of the plan.",
+        ),
+    ] = False,
+    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     reward: Annotated[str | None, typer.Option(help="As for plan. [default: the policy's]")] = None,
     horizon: Annotated[int | None, typer.Option(help="Steps. [default: the policy's]")] = None,
     discount: Annotated[float | None, typer.Option(help="[default: the policy's]")] = None,
-    start: Annotated[str | None, typer.Option(help="One first state: values with commas.")] = None,
+    start: Annotated[
+        str | None, typer.Option(help="One first state: comma-separated values.")
+    ] = None,
     starts: Annotated[
         Path | None, typer.Option(help="Table of first states. [default: those of the log]")
     ] = None,
     log: Annotated[
-        str | None, typer.Option(help="The log, to say what it shows of its own policy.")
+        str | None, typer.Option(help="The log, to also show the return recorded in it.")
     ] = None,
     cluster: Annotated[
         str | None,
@@ -55,7 +64,7 @@ def value(  # noqa: PLR0913
     json: Json = None,
     force: Force = False,
 ) -> None:
-    """Say what a policy earns in the estimated dynamics, against others, with intervals."""
+    """Estimate what a policy earns, and what it gains over others, with intervals."""
     from ivvi.evaluation import value as value_policy
     from ivvi.evaluation.value_policy import default_rivals
     from ivvi.fitting import load_fit

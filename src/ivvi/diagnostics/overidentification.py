@@ -119,7 +119,7 @@ def difference(
     if not lost:
         raise InputError(
             f"the other instruments say all that {', '.join(suspects)} "
-            f"{'says' if len(suspects) == 1 else 'say'} (they are collinear), so that nothing is "
+            f"{'says' if len(suspects) == 1 else 'say'} (they are collinear), so nothing is "
             "left to test"
         )
     c = _output_moments(moments, space)

@@ -393,7 +393,7 @@ class Dynamics:
         if self.partialled:
             named = ", ".join(self.partialled[:3]) + (", ..." if len(self.partialled) > 3 else "")
             raise InputError(
-                f"the controls {named} were taken out before this fit, so that the model holds the "
+                f"the controls {named} were taken out before this fit, so the model holds the "
                 "effects of actions and not what follows in a state; fit without controls to plan"
             )
 
@@ -429,7 +429,7 @@ class Dynamics:
         W_cov = self.W_cov
         if W_cov is None:
             if not self.bread.size:
-                raise InputError("this model does not know how sure its weights are")
+                raise InputError("this model was saved without the covariance of its weights")
             W_cov = np.kron(self.noise_cov, self.bread)
         if W_cov.ndim == 3:
             d_y, d_phi = self.W.shape

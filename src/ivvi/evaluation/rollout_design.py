@@ -68,7 +68,7 @@ class RolloutDesign:
         first = np.atleast_2d(np.asarray(model.starts if starts is None else starts, float))
         if first.size == 0 or first.ndim != 2 or first.shape[1] != len(model.state):
             raise InputError(
-                f"first states of shape {first.shape} are at hand; expected rows of "
+                f"first states of shape {first.shape} were found; expected rows of "
                 f"{len(model.state)} ({', '.join(model.state)}): pass starts (--start)"
             )
         if not np.isfinite(first).all():

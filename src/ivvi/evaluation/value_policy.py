@@ -205,7 +205,7 @@ def clustered_by(source: Any, cluster: str | tuple[str, ...], log: Log | None) -
         return source
     if log is None or own.moments is None:
         raise InputError(
-            f"errors clustered by {' and '.join(wanted.columns)} take the rows: pass the log "
+            f"errors clustered by {' and '.join(wanted.columns)} need the rows: pass the log "
             "(--log), or fit with those clusters"
         )
     design = own.moments.design
@@ -251,7 +251,7 @@ def _acting_by_word(who: str, source: Source, problem: Problem, planner: Any) ->
         return OneAction(), np.zeros(len(problem.model.action))
     if who in ("lowest", "highest"):
         if len(problem.model.acted) == 0:
-            raise InputError(f"the model holds no rows of the log to find its {who} action in")
+            raise InputError(f"the model holds no rows of the log, so its {who} action is unknown")
         return OneAction(), _lowest_and_highest(problem.model)[who == "highest"]
     if who == "behaviour":
         if source.behaviour is None:

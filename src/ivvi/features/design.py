@@ -216,7 +216,7 @@ def fitted_design(
         psi = phi
     if isinstance(phi, str) and phi.startswith("spline:") and not roles.state:
         raise InputError(
-            f"{phi} bends states, and the log has none: use auto or polyD, which bend actions too"
+            f"{phi} bends states, and the log has none; use auto or polyD, which bend actions too"
         )
     first = parse_features(phi, seed)[0] if isinstance(phi, str) else phi
     second = parse_features(psi, seed)[1] if isinstance(psi, str) else psi

@@ -81,7 +81,7 @@ def _check_margins(formula: Formula, own: tuple[Term, ...], roles: Roles) -> Non
             absorbed = len(rest) == 1 and rest[0].column in formula.absorbed
             if factor.column in coded and rest not in terms and not absorbed:
                 raise InputError(
-                    f"the formula has {term_text(term)} without {term_text(rest)}, so that the "
+                    f"the formula has {term_text(term)} without {term_text(rest)}, so the "
                     f"reference level of {factor.column} would have none; expected "
                     f"{term_text(rest)} + {term_text(term)}"
                 )

@@ -120,7 +120,7 @@ class DifferencedTable:
         lasting = [n for n, c in zip(self._instruments, self._changes, strict=True) if not c]
         if lasting:
             raise InputError(
-                f"the instrument {lasting[0]!r} never changes within an episode, so that "
+                f"the instrument {lasting[0]!r} never changes within an episode, so "
                 "differences between steps leave nothing of it; leave it out, or estimate without "
                 "differences"
             )

@@ -296,7 +296,7 @@ class _Question:
         state, action = self.roles.state, self.roles.action
         for name in at:
             if name not in (*state, *action) or name == self.over:
-                raise InputError(f"{name!r} is no other state or action that can be held")
+                raise InputError(f"{name!r} is not another state or action that can be held fixed")
         x, a = self.sample.x, self.sample.a
         own = x[:, state.index(self.over)] if self.over in state else a[:, action.index(self.over)]
         values = np.unique(own)

@@ -175,8 +175,7 @@ def _check_transformed(
         raise InputError("half_panel (--half-panel) is for absorbed effects; give absorb too")
     if exogenous and not difference:
         raise InputError(
-            "exogenous states are told apart in differences alone; give difference (--difference) "
-            "too"
+            "exogenous states only matter with differences; give difference (--difference) too"
         )
 
 

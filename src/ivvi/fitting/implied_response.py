@@ -178,6 +178,6 @@ def why_not_closed(roles: Roles) -> str:
     if roles.next_state and len(roles.next_state) != len(roles.predicted):
         return (
             f"{len(roles.next_state)} next-state columns do not make up the next value of "
-            f"{len(roles.predicted)} states, so that W has no powers"
+            f"{len(roles.predicted)} states, so W has no powers"
         )
     return ""

@@ -202,7 +202,7 @@ def learner_of(learner: Any, seed: int) -> Callable[[], Any]:
             learner = learner()
         if not _learns(learner):
             raise InputError(
-                f"the learner {given!r} is no scikit-learn regressor; expected fit and predict"
+                f"the learner {given!r} is not a scikit-learn regressor; expected fit and predict"
             )
     elif not _learns(learner):
         raise InputError(

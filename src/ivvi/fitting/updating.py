@@ -59,7 +59,7 @@ def update(
     old = fit if isinstance(fit, Fit) else Fit.load(fit)
     place = repr(old) if isinstance(fit, Fit) else str(fit)
     if not old.has_moments:
-        raise InputError(f"{place} keeps no moments, so that nothing can be added to it")
+        raise InputError(f"{place} keeps no moments, so nothing can be added to it")
     known = old.shard
     settings: dict[str, Any] = {"where": where, "drop_missing": drop_missing}
     log = logs if isinstance(logs, Log) else open_like(logs, known.roles, **settings)

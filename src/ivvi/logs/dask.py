@@ -54,7 +54,7 @@ def connected(cluster: Cluster) -> Iterator[Any]:
     try:
         from distributed import Client, LocalCluster
     except ImportError as error:
-        raise InputError("Dask is not installed; pip install 'ivvi[dask]' brings it") from error
+        raise InputError("Dask is not installed; run pip install 'ivvi[dask]'") from error
     if isinstance(cluster, Client):
         yield cluster
     elif isinstance(cluster, int):
@@ -184,7 +184,7 @@ class ClusterPass:
                     futures.append(self._client.submit(work, pieces[i + ahead], pure=False))
         except KilledWorker as error:
             raise InputError(
-                f"worker after worker died on piece {i} of {len(pieces)} of {self._log.label}; "
+                f"workers keep dying on piece {i} of {len(pieces)} of {self._log.label}; "
                 "give each worker more memory"
             ) from error
         except MissingError as error:  # one piece has told of itself alone
@@ -308,7 +308,9 @@ def _walk(settings: _Settings, fold: Callable[[Iterable[Batch]], Any], piece: Ta
 def _cut(log: Log) -> list[Table]:
     table: Any = log.table
     if not in_parquet(table):
-        raise InputError(f"several processes can share Parquet files; {log.label} is none")
+        raise InputError(
+            f"only Parquet files can be shared among processes; {log.label} is not one"
+        )
     return list(table.pieces(PIECE_ROWS))
 
 

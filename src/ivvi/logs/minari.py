@@ -214,5 +214,5 @@ def _import_minari() -> Any:
     try:
         import minari
     except ImportError as error:
-        raise InputError("Minari is not installed; pip install 'ivvi[minari]'") from error
+        raise InputError("Minari is not installed; run pip install 'ivvi[minari]'") from error
     return minari

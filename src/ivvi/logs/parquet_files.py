@@ -44,7 +44,7 @@ def find_remote(url: str) -> list[RemoteFile]:
     try:
         from fsspec.core import url_to_fs
     except ImportError as error:
-        raise InputError(f"{url} needs fsspec; pip install 'ivvi[dask]' brings it") from error
+        raise InputError(f"{url} needs fsspec; run pip install 'ivvi[dask]'") from error
     try:
         system, path = url_to_fs(url)
         if glob.has_magic(path):

@@ -287,7 +287,7 @@ class _Plan:
         """Refuse next states beside those that are made, and a table that has their names."""
         if self.followed and self.schema.next_state:
             raise InputError(
-                "states were seen after the action (--seen after), so that a row's own are its "
+                "states were seen after the action (--seen after), so a row's own are its "
                 "next states; next-state columns are given too"
             )
         if taken := [name for name in self.followed if name in self.table.schema.names]:

@@ -68,7 +68,7 @@ class Policy:
             states = np.asarray(x, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise InputError(
-                f"the states are no table of numbers ({error}); expected (n, {len(names)}) or "
+                f"the states are not a table of numbers ({error}); expected (n, {len(names)}) or "
                 f"({len(names)},) ({', '.join(names)})"
             ) from error
         if not isinstance(step, Integral) or not 0 <= step < LAST_STEP:

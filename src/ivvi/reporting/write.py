@@ -62,7 +62,7 @@ def check_page(path: str | os.PathLike[str], *, force: bool) -> Path:
     """Refuse a page that cannot be written, before the work starts."""
     target = checked_output(path, force=force)
     if target.suffix not in (".html", ".htm"):
-        raise InputError(f"the report {target} is no .html file; a report is one HTML file")
+        raise InputError(f"the report {target} is not an .html file; a report is one HTML file")
     return target
 
 

@@ -108,7 +108,7 @@ def sensitivity(  # noqa: PLR0913
     stage = GainSimulator.of(source, problem, starts, episodes, seed)
     rivals = by_name(against)
     if not rivals:
-        raise InputError("no rival was given; a gain is over somebody, such as behaviour")
+        raise InputError("no rival was given; a gain is measured over a rival, such as behaviour")
     everyone = (policy, *rivals.values())
     own, *others = (acting(who, source, problem, planner_of(policy)) for who in everyone)
     exclusion = stage.exclusion

@@ -274,7 +274,7 @@ def _in_order(log: Log, time: str | None) -> tuple[Log, Calendar | None]:
     """Return the log in order of (episode, step), and the calendar of its time column."""
     if log.roles.episode is None or log.roles.step is None:
         missing = "episode" if log.roles.episode is None else "step"
-        raise InputError(f"{log.label} has no {missing} column, so that its rows are no sequence")
+        raise InputError(f"{log.label} has no {missing} column, so its rows are not a sequence")
     if time is None:
         return log.in_order(), None
     timed = log.timed(time)

@@ -40,7 +40,7 @@ def nicu_world(setting: str = "I") -> World:
         x0' = 0.3 x0 + 0.5 x1 - 0.8 a + e0      x1' = 0.2 x0 + 0.7 x1 + e1
     """
     if setting not in NICU_SETTINGS:
-        raise InputError(f"setting {setting!r} of nicu is unknown; I and II are known")
+        raise InputError(f"setting {setting!r} of nicu is unknown; expected I or II")
 
     def behaviour(key: Array, x: Array, z: Array, e: Array) -> Array:
         leaning = 0.3 + 0.6 * x[1:] - 0.8 * (z - 1.5) + 0.9 * e[:1]

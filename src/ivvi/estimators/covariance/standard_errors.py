@@ -274,7 +274,7 @@ class Resolved:
         if few or not rows or self.kind != "clustered" or self.wanted.kind != "auto":
             return replace(
                 self,
-                warning=f"{reason}, so that {alike.steps:,} steps are its draws; the standard "
+                warning=f"{reason}, so {alike.steps:,} steps are its draws; the standard "
                 "errors take episodes for independent and are too small"
                 + (
                     ""

@@ -96,7 +96,7 @@ class SPEDE:
         """Plan three times over: a pilot, the choice of the features, the plan itself."""
         if problem.model.ends:
             raise InputError(
-                "SPEDE knows no chance of an end; use the method auto or value-iteration"
+                "SPEDE cannot plan with a chance of ending; use the method auto or value-iteration"
             )
         rng = np.random.default_rng(seed)
         problem = believed(problem)
