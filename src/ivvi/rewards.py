@@ -192,7 +192,7 @@ def make_reward(reward: Any, model: Any) -> Reward:
         return Learned(model)
     if isinstance(reward, Quadratic | Linear):
         reward = _of_predicted(reward, model)
-        _check_widths(reward, len(model.state), len(model.action))
+        _check_widths(reward, tuple(model.state), tuple(model.action))
     if not callable(reward):
         raise InputError(f"the reward is {reward!r}; expected a word or a function of (x, a)")
     return reward if is_reward(reward) else Function.of(reward)
@@ -329,15 +329,17 @@ def _of_predicted(reward: Quadratic | Linear, model: Any) -> Quadratic | Linear:
     return dataclasses.replace(reward, **wider)  # type: ignore[arg-type]  # of its own fields
 
 
-def _check_widths(reward: Quadratic | Linear, d_x: int, d_a: int) -> None:
+def _check_widths(
+    reward: Quadratic | Linear, state: tuple[str, ...], action: tuple[str, ...]
+) -> None:
     of_action = ("action_weight", "action")
     for f in dataclasses.fields(reward):
         numbers = getattr(reward, f.name)
-        wanted = d_a if f.name in of_action else d_x
-        if isinstance(numbers, tuple) and len(numbers) not in (1, wanted):
+        columns = action if f.name in of_action else state
+        if isinstance(numbers, tuple) and len(numbers) not in (1, len(columns)):
             raise InputError(
                 f"{f.name} of the reward {reward.kind} has {len(numbers)} numbers; "
-                f"expected one or {wanted}"
+                f"expected one or {len(columns)} ({', '.join(columns)})"
             )
 
 

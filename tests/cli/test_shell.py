@@ -14,7 +14,7 @@ import ivvi
 from helpers import OPTIONS, ROOT, make_rows, run, write_table
 from ivvi.cli import doctor
 from ivvi.cli.main import VERBS
-from ivvi.cli.terminal import program_name, progress
+from ivvi.cli.terminal import program_name, progress, say
 
 SGR = re.compile(r"\x1b\[(?!0m)[0-9;]*m")  # a change of colour or weight; 0 ends one
 
@@ -205,6 +205,14 @@ def test_help_lists_every_verb_on_a_line_that_is_not_cut(monkeypatch):
     commands = run("--help").out.partition("Commands:")[2].strip().splitlines()
     assert len(commands) == len(VERBS)
     assert [line for line in commands if line.rstrip().endswith("...")] == []
+
+
+def test_commands_are_suggested_as_they_were_typed(monkeypatch, capsys):
+    monkeypatch.setenv("IVVI_COMMAND", "./run")
+    say("Next  `ivvi fit`, then `ivvi plan`.")
+    monkeypatch.delenv("IVVI_COMMAND")
+    say("Next  `ivvi fit`.")
+    assert capsys.readouterr().out == "Next  `./run fit`, then `./run plan`.\nNext  `ivvi fit`.\n"
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_strong_is_where_wald_agrees():
     assert f.critical[1] < f.value < 60  # strong by the first stage alone
     verdict = between.diagnostics.verdict
     assert (verdict.word, verdict.recommended) == ("doubtful", "robust")
-    assert "1 of 1 tF intervals differ from Wald's" in verdict.rule
+    assert "the robust interval (tF) differs from Wald's" in verdict.rule
     assert "in place of Wald's" in between.model.verdict.sentence
 
 

@@ -134,9 +134,11 @@ def peak_memory() -> str:
 
 
 def say(text: str, *, quiet: bool = False) -> None:
-    """Print a line for people."""
+    """Print a line for people; commands in it begin with what they type, such as ``./run``."""
     if not quiet:
-        print(text)
+        print(
+            text.replace("`ivvi ", f"`{program_name()} ") if "IVVI_COMMAND" in os.environ else text
+        )
 
 
 def warn(text: str) -> None:

@@ -330,10 +330,14 @@ def settled(verdict: Verdict, robust: RobustIntervals, *, bootstrapped: bool = F
         )
     methods = " and ".join(sorted({one.method for one in robust.found.values()}))
     apart = sum(not one.agrees for one in robust.found.values())
-    sentence = f"{methods} intervals agree with Wald's"
+    sentence = f"the robust intervals ({methods}) agree with Wald's"
     word = verdict.word
+    if apart and len(robust.found) == 1:
+        sentence = f"the robust interval ({methods}) differs from Wald's"
+    elif apart:
+        many = f"{apart} of {len(robust.found)}"
+        sentence = f"{many} robust intervals ({methods}) differ from Wald's"
     if apart:
-        sentence = f"{apart} of {len(robust.found)} {methods} intervals differ from Wald's"
         word = "doubtful" if word == "strong" else word
     if not robust.bounded:
         sentence = f"{sentence}, and some are unbounded"
