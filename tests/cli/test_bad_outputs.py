@@ -83,7 +83,7 @@ def test_force_does_not_replace_a_foreign_folder(tmp_path):
 
 def test_a_demo_does_not_move_into_a_foreign_folder(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    assert_refused(run("demo", "--out", tmp_path), "is not empty and is no earlier demo")
+    assert_refused(run("demo", "--out", tmp_path), "is not empty and not an earlier demo")
     assert_refused(run("demo", "--out", tmp_path / "notes.txt"), "is a file")
     assert_refused(run("demo", "--out", tmp_path / "notes.txt" / "demo"), "cannot be made")
     assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]

@@ -27,7 +27,7 @@ def test_a_strong_instrument_in_a_confounded_log_is_good_enough_and_turns_a_sign
     fit = ivvi.fit(log_of(confounded=2.0))
     told = words(fit)
     assert told["Instrument"].startswith("Good enough: the effective F is ")
-    assert "turned a sign: one more a changes y by -" in told["Confounding"]
+    assert "flipped a sign: one more a changes y by -" in told["Confounding"]
     assert f"regression says {fit.baseline.W[0, 2]:+.3g}" in told["Confounding"]
     assert "`ivvi plan`" in told["Next"]
     panel = words(fit.diagnostics)
@@ -46,7 +46,7 @@ def test_levels_and_products_are_told_as_what_they_are():
     log = ivvi.read_logs(rows, state="sick", action="drug", instrument="z", next_state="y")
     told = words(ivvi.fit(log))["Confounding"]
     (level,) = {"high", "low"} - {log.roles.categories[1].levels[0]}
-    assert f"drug = {level} in place of " in told
+    assert f"drug = {level} instead of " in told
     cross = ivvi.fit(log, "linear:cross")
     j = cross.estimate.design.phi_names.index(f"sick[yes]*drug[{level}]")
     assert _effect(cross, 0, j) == f"the coefficient of sick[yes]*drug[{level}] for y is"
@@ -55,7 +55,7 @@ def test_levels_and_products_are_told_as_what_they_are():
 def test_a_log_without_confounding_is_called_so():
     """At 5%; of several seeds at least one agrees, or the test of confounding has no size."""
     told = [words(ivvi.fit(log_of(confounded=0.0, seed=seed))) for seed in range(5)]
-    assert any(one["Confounding"].startswith("None to see") for one in told)
+    assert any(one["Confounding"].startswith("None visible") for one in told)
     asked = [words(ivvi.diagnose(log_of(confounded=0.0, seed=seed))) for seed in range(5)]
     assert any(one["Confounding"].startswith("None was found") for one in asked)
 

@@ -113,7 +113,7 @@ def test_strong_is_where_wald_agrees():
     verdict = between.diagnostics.verdict
     assert (verdict.word, verdict.recommended) == ("doubtful", "robust")
     assert "the robust interval (tF) differs from Wald's" in verdict.rule
-    assert "in place of Wald's" in between.model.verdict.sentence
+    assert "instead of Wald's" in between.model.verdict.sentence
 
 
 def test_an_unbounded_interval_is_told_in_every_place(tmp_path):

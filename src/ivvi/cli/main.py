@@ -62,7 +62,7 @@ SHORT = {
     "demo": "The whole story on a simulated log, with a report.",
     "simulate": "Write a log of a simulated world with a hidden confounder.",
     "diagnose": "Is the instrument strong, and is the log confounded?",
-    "check": "Does the order of rows speak against the instrument?",
+    "check": "Does the order of rows cast doubt on the instrument?",
     "fit": "Estimate what the actions do, and save it as a model.",
     "effect": "How an effect changes with a state, and for whom it helps.",
     "respond": "How long an effect lasts, and does the model say the same?",

@@ -17,7 +17,7 @@ MANY, ENOUGH_FOR_JACKKNIFE = 10, 4.14
 value of the jackknifed first stage: from there on a jackknife's intervals hold."""
 MEANING = {
     "strong": "the instruments are strong: estimates and Wald's intervals can be trusted",
-    "doubtful": "the instruments are doubtful: report the robust intervals in place of Wald's",
+    "doubtful": "the instruments are doubtful: report the robust intervals instead of Wald's",
     "weak": "the instruments are weak: estimates and standard errors are unreliable",
     "not identified": "the instruments do not identify the dynamics",
 }

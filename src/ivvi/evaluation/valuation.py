@@ -247,7 +247,9 @@ class Valuation(TableResult):
         """What believing regression would cost, or what the confounder gave the log's policy."""
         if (gain := self.gains.get("least-squares")) is not None:
             less = "less" if gain.estimate >= 0 else "more"
-            told = f"A plan by regression from the same log earns {abs(gain.estimate):.4g} {less}"
+            told = (
+                f"A plan based on regression of the same log earns {abs(gain.estimate):.4g} {less}"
+            )
             low, high = gain.interval
             sure = "" if low > 0 or high < 0 else "; the log cannot tell the two apart"
             return f"{told} (gain over it {_pair(gain)}{sure})."
@@ -306,7 +308,7 @@ class Valuation(TableResult):
     def summary(self) -> str:
         """Return three plain sentences, then a table of the values and gains."""
         draws, level = len(self.value.draws), f"{self.value.level:.0%} interval"
-        plans = "; each draw has a plan of its own" if self.replanned else ""
+        plans = "; each draw has its own plan" if self.replanned else ""
         lines = [self.brief.text, ""]
         lines += [self.warning] if self.warning else []
         if self.verdict is not None:

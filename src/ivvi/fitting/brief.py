@@ -35,14 +35,14 @@ def fit_brief(fit: Fit) -> Brief:
         return Brief(
             (
                 ("Instrument", "Not used: this is regression."),
-                ("Confounding", "Taken for absent; the standard errors say nothing about it."),
+                ("Confounding", "Assumed absent; the standard errors do not account for it."),
                 ("Next", "Fit with the instrument (`--method exact`) and compare."),
             )
         )
     if fit.inference is None:
         return Brief(
             (
-                ("Instrument", "Not judged: the moments that tell were not formed."),
+                ("Instrument", "Not judged: the moments that this takes were not computed."),
                 ("Confounding", "Not compared with regression, for the same reason."),
                 ("Next", "`ivvi diagnose` on a part of the log with fewer features."),
             )
@@ -82,7 +82,7 @@ def _confounding(fit: Fit, *, trusted: bool) -> str:
     worst = max(places, key=lambda place: abs(gaps[place]))
     if abs(gaps[worst]) < FAR:
         return (
-            "None to see: regression and the instrument agree about every effect of an action "
+            "None visible: regression and the instrument agree about every effect of an action "
             f"(largest gap {abs(gaps[worst]):.1f} standard errors)."
         )
     return _told(fit, *worst)
@@ -116,8 +116,8 @@ def _told(fit: Fit, i: int, j: int) -> str:
     if low <= ls <= high and fit.diagnostics.verdict.recommended in ("robust", "none"):
         return f"Not certain: {effect}, which does not rule out the {ls:.3g} of regression."
     if w * ls < 0 and (low > 0 or high < 0):
-        return f"It turned a sign: {effect}, where regression says {ls:+.3g}."
-    return f"It moved the effects: {effect}, where regression says {ls:.3g}."
+        return f"It flipped a sign: {effect}, where regression says {ls:+.3g}."
+    return f"It distorted the effects: {effect}, where regression says {ls:.3g}."
 
 
 def _effect(fit: Fit, i: int, j: int) -> str:
@@ -126,7 +126,7 @@ def _effect(fit: Fit, i: int, j: int) -> str:
     for coded in fit.roles.categories:
         if feature in coded.names:
             level = coded.levels[1 + coded.names.index(feature)]
-            return f"{coded.column} = {level} in place of {coded.levels[0]} changes {output} by"
+            return f"{coded.column} = {level} instead of {coded.levels[0]} changes {output} by"
     if feature in fit.roles.action:
         return f"one more {feature} changes {output} by"
     return f"the coefficient of {feature} for {output} is"

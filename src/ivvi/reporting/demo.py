@@ -108,10 +108,10 @@ def _plan(model: Dynamics) -> Policy:
 
 def _check_folder(out: Path, *, force: bool) -> None:
     if out.exists() and not out.is_dir():
-        raise FileError(f"{out} is a file; the demo wants a folder")
+        raise FileError(f"{out} is a file; the demo needs a folder")
     if out.exists() and any(out.iterdir()) and not force and not (out / "demo.json").exists():
         raise FileError(
-            f"{out} is not empty and is no earlier demo; choose another or pass --force"
+            f"{out} is not empty and not an earlier demo; choose another or pass --force"
         )
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -196,6 +196,6 @@ def _next_steps(out: Path, program: str) -> str:
             f"  {program} diagnose {log} {columns}",
             f"  {program} fit {log} {columns} --out my-model",
             f"  {program} act {policy} --state 10,10,10,10,10",
-            "Then put your own table in the place of that log, and its columns for x*, a* and z*.",
+            "Then use your own table instead of that log, and its columns for x*, a* and z*.",
         )
     )

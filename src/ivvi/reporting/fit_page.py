@@ -159,10 +159,10 @@ def effect_section(fit: FitView) -> Section:
     if fit.compared and fit.endogenous:
         turned, known = sign_changes(fit)
         lead = (
-            f"The instrument tells the sign of {known} effects of actions; least squares gives "
+            f"The instrument settles the sign of {known} effects of actions; least squares gives "
             f"{turned or 'none'} of them the other sign."
             if known
-            else "The instrument does not tell the sign of any effect of an action."
+            else "The instrument does not settle the sign of any effect of an action."
         )
     return Section("What moves what", lead, (figure, _coefficient_table(fit)))
 
@@ -258,7 +258,7 @@ def residual_section(fit: FitView) -> Section:
             fit.command,
         )
     )
-    return Section("What is left", "Residuals tell what the model missed.", tuple(parts))
+    return Section("What is left", "Residuals show what the model missed.", tuple(parts))
 
 
 def assumption_section(fit: FitView) -> Section:

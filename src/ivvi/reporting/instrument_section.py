@@ -15,8 +15,8 @@ TONES = {"strong": "good", "doubtful": "doubtful", "weak": "bad", "not identifie
 ADVICE = {
     "wald": "Wald's intervals, low to high in the table of coefficients, can be reported.",
     "wild": "Report the intervals of the wild bootstrap in the table of coefficients.",
-    "robust": "Report the robust intervals of the table of coefficients in place of Wald's.",
-    "none": "Report no interval of the table of coefficients: Wald's are not to be trusted, and "
+    "robust": "Report the robust intervals of the table of coefficients instead of Wald's.",
+    "none": "Report no interval of the table of coefficients: Wald's cannot be trusted, and "
     "`ivvi interval` searches for the set of one effect.",
 }
 TESTS = {

@@ -34,7 +34,7 @@ def value_section(value: Any) -> Section:
 
 def _section(facts: Mapping[str, Any]) -> Section:
     name, level = facts["policy"], f"{facts['level']:.0%}"
-    plans = "; each draw has a plan of its own" if facts["replanned"] else ""
+    plans = "; each draw has its own plan" if facts["replanned"] else ""
     lead = (
         f"{facts['horizon']:,} steps from {facts['starts']}, discount {facts['discount']:g}; "
         f"{facts['draws']:,} {facts['method']} draws{plans}."

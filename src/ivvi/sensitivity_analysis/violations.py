@@ -116,7 +116,7 @@ class Exclusion:
     def of(cls, source: Source) -> Exclusion:
         """Take what a log told; refuse what rests on no instrument, or kept no moments."""
         if isinstance(source.method, LeastSquares):
-            raise InputError("least squares uses no instrument: so there is no instrument to doubt")
+            raise InputError("least squares uses no instrument, so there is none to doubt")
         if source.moments is None:
             raise InputError(
                 "the model keeps no moments of the log, from which doubts are computed; fit it "

@@ -50,13 +50,13 @@ def _told(checks: Sequence[Check], what: str) -> str:
     if failed:
         named = ", ".join(check.name for check in failed)
         return (
-            f"{len(failed)} of {len(asked)} checks speak against {what} (p below {level}): {named}."
+            f"{len(failed)} of {len(asked)} checks cast doubt on {what} (p below {level}): {named}."
         )
     smallest = min(check.test.p_value for check in asked if check.test is not None)
     if smallest < asked[0].level:  # sure, and too small to matter
-        return f"Nothing that matters speaks against {what} in {len(asked)} checks."
+        return f"No evidence that matters against {what} in {len(asked)} checks."
     checked = "the one check" if len(asked) == 1 else f"{len(asked)} checks"
     return (
-        f"Nothing speaks against {what}: the smallest p of {checked} is {smallest:.2g}, and only "
+        f"No evidence against {what}: the smallest p of {checked} is {smallest:.2g}, and only "
         f"below {level} counts."
     )
