@@ -154,7 +154,7 @@ BAD = {
     "a date that does not parse": (
         lambda f: f.assign(date=["soon", *f["date"].astype(str)[1:]]),
         {},
-        "'soon' in data row 0 .from 0., which is not a date",
+        "'soon' in data row 0 .from 0., which is no date",
     ),
     "lags longer than any episode": (
         lambda f: f,

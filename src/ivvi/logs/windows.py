@@ -261,8 +261,7 @@ class _Plan:
             if bad:
                 raise DataError(
                     f"step column {self.step!r} of {label} holds {bad[0][1]!r} in data row "
-                    f"{bad[0][0]} (from 0), which is not a date; expected the year "
-                    "first, as in 2024-03-01 (pandas.to_datetime(column, dayfirst=True) helps)"
+                    f"{bad[0][0]} (from 0), which is no date; expected dates such as 2024-03-01"
                 )
         keys = ", ".join(map(quote, self.episode))
         twice = db.execute(
