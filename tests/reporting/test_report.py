@@ -6,6 +6,7 @@ import shutil
 import warnings
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import ivvi
@@ -157,6 +158,44 @@ def test_a_light_fit_says_what_it_does_not_know(log, tmp_path):
         fit = ivvi.estimate(read, method=ivvi.SGDA(memory="linear"))
     text = ivvi.report(fit, tmp_path / "light.html").read_text()
     assert "With memory of order d the moments are not formed" in text
+
+
+def test_categories_have_their_own_names_and_a_constant_action_is_a_sentence(tmp_path):
+    rng = np.random.default_rng(0)
+    day = [f"2024-01-{d:02d}" for d in range(1, 7)] * 150
+    doctor, hidden = rng.integers(4, size=900), rng.normal(size=900)
+    given = 0.8 * (doctor - 1.5) + hidden > 0
+    pain = rng.normal(size=900)
+    table = pa.table(
+        {
+            "patient": np.repeat(np.arange(150), 6),
+            "day": day,
+            "pain": pain,
+            "drug": np.where(given, "yes", "no"),
+            "doctor": np.array(["Ada", "Ben", "Cy", "Di"])[doctor],
+            "after": 0.5 * pain - 2.0 * given + hidden,
+        }
+    )
+    log = ivvi.read_logs(
+        table, state="pain", action="drug", instrument="doctor", next_state="after",
+        episode="patient", step="day",
+    )  # fmt: skip
+    fit = ivvi.fit(log)
+    text = ivvi.report(fit, tmp_path / "page.html").read_text()
+    assert "effects of drug on after, estimated with doctor as instrument" in text
+    assert "doctor is independent" in text
+    assert "patient, day<" in text
+    assert "day_number" not in text
+    assert "<code>ivvi plan</code> finds" in text
+
+    log = ivvi.read_logs(
+        table, state="pain", action="drug", instrument="doctor", episode="patient", step="day"
+    )
+    fit = ivvi.fit(log)
+    policy = ivvi.plan(fit, "linear:state=0,action=1", horizon=2, method="mpc", compare=False)
+    text = ivvi.report(fit, tmp_path / "policy.html", policy=policy).read_text()
+    assert "at their medians: drug = yes." in text
+    assert "What the policy does" not in text
 
 
 def test_a_policy_and_its_value_have_their_places(fit, model, tmp_path):

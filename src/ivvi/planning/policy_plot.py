@@ -22,7 +22,8 @@ MOST = 6
 class ActionCurve:
     """One action along one state (m,), the other states at their medians.
 
-    `limits` are the lowest and highest values of the action over the curves of that action.
+    `limits` are the lowest and highest values of the action over the curves of that action;
+    `indicator` is whether the state is 0 or 1 in all rows, and only these two are shown.
     """
 
     action: str
@@ -30,25 +31,46 @@ class ActionCurve:
     x: np.ndarray
     a: np.ndarray
     limits: tuple[float, float]
+    indicator: bool = False
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the action is the same along all states that were tried."""
+        return self.limits[0] == self.limits[1]
 
 
 def action_curves(policy: Policy, sample: np.ndarray) -> list[ActionCurve]:
     """Follow each action along the states that move it most, from their 5% to 95% quantile."""
     model = policy.problem.model
     low, middle, high = np.quantile(sample, (0.05, 0.5, 0.95), axis=0)
-    grid, along = np.linspace(0, 1, 41), []
+    is_indicator = np.all(np.isin(sample, (0.0, 1.0)), axis=0, keepdims=True)[0]
+    low, high = np.where(is_indicator, 0.0, low), np.where(is_indicator, 1.0, high)
+    grid, along, ends = np.linspace(0, 1, 41), [], [0, -1]
     for k, name in enumerate(model.state):
         x = np.tile(middle, (len(grid), 1))
         x[:, k] = low[k] + grid * (high[k] - low[k])
-        along.append((name, x[:, k], policy(x)))
+        kept = ends if is_indicator[k] else slice(None)
+        along.append((name, x[kept, k], policy(x)[kept], bool(is_indicator[k])))
     each, curves = max(1, MOST // len(model.action)), []
     for j, action in enumerate(model.action[:MOST]):
         own = sorted(
-            ((name, x, a[:, j]) for name, x, a in along), key=lambda one: -float(np.ptp(one[2]))
+            ((name, x, a[:, j], flag) for name, x, a, flag in along),
+            key=lambda one: -float(np.ptp(one[2])),
         )[:each]
-        limits = float(min(a.min() for *_, a in own)), float(max(a.max() for *_, a in own))
-        curves += [ActionCurve(action, *one, limits) for one in own]
+        limits = float(min(a.min() for *_, a, _ in own)), float(max(a.max() for *_, a, _ in own))
+        curves += [ActionCurve(action, name, x, a, limits, flag) for name, x, a, flag in own]
     return curves
+
+
+def draw_curve(ax: Any, curve: ActionCurve, colour: str = IV) -> None:
+    """Draw the action along a state, or at 0 and 1 of an indicator."""
+    if curve.indicator:
+        ax.plot(curve.x, curve.a, "o", color=colour, ms=7)
+        ax.set_xticks((0, 1))
+        ax.set_xlim(-0.5, 1.5)
+    else:
+        ax.plot(curve.x, curve.a, color=colour, lw=2)
+        ax.margins(x=0.02)
 
 
 def plot_policy(policy: Policy, path: str | os.PathLike[str] | None, *, force: bool) -> Any:
@@ -62,7 +84,7 @@ def plot_policy(policy: Policy, path: str | os.PathLike[str] | None, *, force: b
     figure, axes = make_axes(-(-len(curves) // columns), columns)
     for ax, curve in zip(axes.ravel(), curves, strict=False):
         room = 0.08 * (curve.limits[1] - curve.limits[0]) or 0.5
-        ax.plot(curve.x, curve.a, color=IV, lw=2)
+        draw_curve(ax, curve)
         ax.set(xlabel=curve.state, ylabel=curve.action)
         ax.set_ylim(curve.limits[0] - room, curve.limits[1] + room)
     for ax in axes.ravel()[len(curves) :]:

@@ -38,11 +38,12 @@ def fit_page(fit: FitView, policy: Any = None, value: Any = None) -> Page:
     sections += [value_section(value)] if value is not None else []
     sections.append(assumption_section(fit))
     beside = ", beside least squares" if fit.compared else ""
+    word = "instrument" if len(fit.columns_of("instrument")) == 1 else "instruments"
     return Page(
         title="What the actions do",
-        lead=f"{facts['log']}: effects of {listed(facts['columns']['action'])} on "
-        f"{listed(facts['outputs'])}, estimated with {listed(facts['columns']['instrument'])} "
-        f"as instruments{beside}.",
+        lead=f"{facts['log']}: effects of {listed(fit.columns_of('action'))} on "
+        f"{listed(facts['outputs'])}, estimated with {listed(fit.columns_of('instrument'))} "
+        f"as {word}{beside}.",
         sections=tuple(sections),
         numbers=tuple(_numbers(fit)),
         facts={
@@ -95,7 +96,7 @@ def brief_section(brief: Brief, value: Any = None) -> Section:
     told = value.to_json() if hasattr(value, "to_json") else value
     if isinstance(told, dict) and (next_step := (told.get("brief") or {}).get("next")):
         items["Next"] = next_step  # what is known of the policy is known later
-    points = tuple((word.lower(), said.replace("`", "")) for word, said in items.items())
+    points = tuple((word.lower(), said) for word, said in items.items())
     return Section("In short", "Three answers; the evidence is below.", (Points(points),))
 
 
@@ -103,7 +104,7 @@ def log_section(fit: FitView) -> Section:
     """Describe the rows and the columns."""
     facts, columns = fit.facts, fit.facts["columns"]
     dropped = [f"{n:,} {why}" for why, n in facts["dropped"].items() if n]
-    keys = [columns[name] for name in ("episode", "step", "weight") if columns[name]]
+    keys = [name for role in ("episode", "step", "weight") for name in fit.columns_of(role)]
     parts: list[Part] = [
         Points(
             (
@@ -263,8 +264,10 @@ def residual_section(fit: FitView) -> Section:
 
 def assumption_section(fit: FitView) -> Section:
     """Say what the data cannot check, and what the estimate rests on."""
-    facts, columns = fit.facts, fit.facts["columns"]
-    z, a = listed(columns["instrument"]), listed(columns["action"])
+    facts = fit.facts
+    z, a = listed(fit.columns_of("instrument")), listed(fit.columns_of("action"))
+    is_one = len(fit.columns_of("instrument")) == 1
+    are, touch = ("is", "touches") if is_one else ("are", "touch")
     d = facts["diagnostics"]
     over = d.get("hansen_j") or d.get("sargan")
     checked = "Not testable here: there are no more instruments than features they serve."
@@ -279,8 +282,14 @@ def assumption_section(fit: FitView) -> Section:
         (
             Points(
                 (
-                    ("independence", f"{z} are independent of what moves outcomes unseen."),
-                    ("exclusion", f"{z} touch the outputs only through {a}. {checked}"),
+                    (
+                        "independence",
+                        f"{z} {are} independent of what moves outcomes unseen.",
+                    ),
+                    (
+                        "exclusion",
+                        f"{z} {touch} the outputs only through {a}. {checked}",
+                    ),
                     ("relevance", f"Not identified: {'; '.join(free)}." if free else identified),
                     ("form", f"Outputs are linear in {len(fit.phi)} features, plus noise."),
                     ("noise", f"Standard errors: {_errors(facts)}."),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ivvi.fitting.summary import NORMAL_95
-from ivvi.planning.policy_plot import ActionCurve, action_curves
+from ivvi.planning.policy_plot import ActionCurve, draw_curve
 from ivvi.reporting.cells import Picture
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.pictures import INK, IV, LS, MUTED, draw
@@ -160,9 +161,9 @@ def _spread_of(i: int, name: str, fitted: np.ndarray, left: np.ndarray, colour: 
     return draw(f"spread-{i}", alt, paint, title=name, height=210)
 
 
-def policy_slices(policy: Any, sample: np.ndarray) -> tuple[Picture, ...]:
-    """Draw each action along the states that it answers most, each on an axis of its own."""
-    return tuple(_slice(i, curve) for i, curve in enumerate(action_curves(policy, sample)))
+def policy_slices(curves: Sequence[ActionCurve]) -> tuple[Picture, ...]:
+    """Draw actions along the states that they answer most, each on its own axis."""
+    return tuple(_slice(i, curve) for i, curve in enumerate(curves))
 
 
 def _slice(number: int, curve: ActionCurve) -> Picture:
@@ -170,10 +171,9 @@ def _slice(number: int, curve: ActionCurve) -> Picture:
     room = 0.08 * (high - low) or 0.5
 
     def paint(ax: Any) -> None:
-        ax.plot(curve.x, curve.a, color=IV, lw=2)
+        draw_curve(ax, curve, IV)
         ax.set_xlabel(_short(curve.state))
         ax.set_ylim(low - room, high + room)
-        ax.margins(x=0.02)
         ax.grid(visible=True, axis="y")
 
     ends = [f"{a:.3g} at {x:.3g}" for x, a in zip(curve.x[[0, -1]], curve.a[[0, -1]], strict=True)]

@@ -38,6 +38,15 @@ class FitView:
         """`Fit.to_json`."""
         return self.fit.to_json()
 
+    def columns_of(self, role: str) -> list[str]:
+        """Return the columns of a role as the log has them: a category once, a date by its name."""
+        roles, found = self.fit.roles, self.facts["columns"][role]
+        if role == "step" and (asked := dict(roles.asked).get("step")):
+            return list(asked)
+        names = [found] if isinstance(found, str) else list(found or ())
+        coded = {name: c.column for c in roles.categories for name in c.names}
+        return list(dict.fromkeys(coded.get(name, name) for name in names))
+
     @cached_property
     def model(self) -> Dynamics:
         """The estimated dynamics."""

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ivvi.planning.policy_plot import action_curves
 from ivvi.reporting.fit_pictures import policy_slices
 from ivvi.reporting.fit_view import FitView
-from ivvi.reporting.page import Figure, Part, Points, Section
+from ivvi.reporting.page import Figure, Part, Points, Section, Text
 
 
 def policy_section(policy: Any, fit: FitView) -> Section:
@@ -26,17 +27,37 @@ def policy_section(policy: Any, fit: FitView) -> Section:
         )
     ]
     states = problem.model.states if len(problem.model.states) else fit.model.states
-    if states.size:
+    curves = action_curves(policy, states) if states.size else []
+    if moving := [curve for curve in curves if not curve.is_flat]:
         parts.append(
             Figure(
                 "What the policy does",
-                policy_slices(policy, states),
+                policy_slices(moving),
                 "Each action along the states that it answers most. A state runs from its 5% to "
                 "its 95% quantile in the log while the others stay at their medians.",
                 f"ivvi act POLICY --state {','.join(f'{v:g}' for v in np.median(states, axis=0))}",
             )
         )
+    if flat := {curve.action: curve.limits[0] for curve in curves if curve.is_flat}:
+        said = ", ".join(_decision(name, value, fit) for name, value in flat.items())
+        parts.append(
+            Text(
+                (
+                    f"The same along every state, from its 5% to its 95% quantile in the log while "
+                    f"the others stay at their medians: {said}.",
+                )
+            )
+        )
     return Section("The policy", "Planned with the instrumented model.", tuple(parts))
+
+
+def _decision(action: str, value: float, fit: FitView) -> str:
+    """Write an action with its value, an indicator as the level that it stands for."""
+    for coded in fit.fit.roles.categories:
+        if action in coded.names and not coded.boolean:
+            level = coded.levels[1 + coded.names.index(action)]
+            return f"{coded.column} = {level}" if value else f"{coded.column} is not {level}"
+    return f"{action} = {value:.4g}"
 
 
 def _words(reward: Any) -> str:
