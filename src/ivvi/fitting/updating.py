@@ -57,7 +57,7 @@ def update(
     sums holds no rows of its log, and none of the new one after an update.
     """
     old = fit if isinstance(fit, Fit) else Fit.load(fit)
-    place = repr(old) if isinstance(fit, Fit) else str(fit)
+    place = "the model" if isinstance(fit, Fit) else str(fit)
     if not old.has_moments:
         raise InputError(f"{place} keeps no moments, so nothing can be added to it")
     known = old.shard
