@@ -103,8 +103,8 @@ def _remove(path: Path) -> None:
 
 def _children() -> list[int]:
     """Return the processes that this one has started, where the system tells."""
-    found: list[int] = []
+    children: list[int] = []
     with contextlib.suppress(OSError, ValueError):
         for listed in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
-            found += map(int, listed.read_bytes().split())  # text could wait for an import
-    return found
+            children += map(int, listed.read_bytes().split())  # text could wait for an import
+    return children

@@ -64,13 +64,13 @@ def effect(  # noqa: PLR0913
 
 def _values(text: str | None) -> dict[str, str]:
     """Turn ``age=60,ward=ICU`` into values by name."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for part in text.split(",") if text else ():
         name, _, value = part.partition("=")
         if not (name.strip() and value.strip()):
             raise InputError(f"--at {text!r} has no value in {part!r}; age=60,ward=ICU is the form")
-        found[name.strip()] = value.strip()
-    return found
+        values[name.strip()] = value.strip()
+    return values
 
 
 def _pair(text: str | None) -> tuple[float, float] | None:

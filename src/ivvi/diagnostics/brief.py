@@ -76,10 +76,10 @@ def confounding_sentence(d: Diagnostics) -> str:
     tests = d.by_output["robust_wu_hausman"] or d.by_output["wu_hausman"]
     if tests is None:
         return f"Not tested: {d.reasons.get('wu_hausman', 'there is nothing to compare')}."
-    found = sorted(zip(d.outputs, tests, strict=True), key=lambda pair: pair[1].p_value)
-    p_value = min(1.0, len(found) * found[0][1].p_value)  # as many chances to be wrong
+    ranked = sorted(zip(d.outputs, tests, strict=True), key=lambda pair: pair[1].p_value)
+    p_value = min(1.0, len(ranked) * ranked[0][1].p_value)  # as many chances to be wrong
     if p_value < LEVEL:
-        named = [name for name, test in found if len(found) * test.p_value < LEVEL]
+        named = [name for name, test in ranked if len(ranked) * test.p_value < LEVEL]
         shown = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
         return (
             f"Yes: regression and the instrument disagree about {shown} ({_p(p_value)}), so "

@@ -84,10 +84,10 @@ def judge(
     if effective is not None:
         at = dict(zip(BIASES, effective.critical, strict=True))
         source = "Montiel Olea and Pflueger's critical values for a bias of 10% and 30%"
-        found = _compare("the effective F", effective.value, at[0.10], at[0.30], source)
-        if found.word == "strong" or not spread_over_many(effective, instruments):
-            return found
-        return replace(found, method=jackknife)
+        verdict = _compare("the effective F", effective.value, at[0.10], at[0.30], source)
+        if verdict.word == "strong" or not spread_over_many(effective, instruments):
+            return verdict
+        return replace(verdict, method=jackknife)
     if f is None:
         return Verdict("", missing)
     return _compare(name, f, *thresholds(endogenous, instruments))

@@ -72,14 +72,14 @@ def cross_validate(rows: Batch, design: Design, folds: np.ndarray) -> Losses:
 
 def fold_sums(rows: Batch, design: Design, folds: np.ndarray) -> list[Moments]:
     """Moments of the rows of each fold, a few thousand rows at a time."""
-    found = []
+    sums = []
     for fold in range(int(folds.max()) + 1):
         at = np.flatnonzero(folds == fold)
         total = Moments.empty(design)
         for start in range(0, len(at), AT_ONCE):
             total = total + Moments.of_batch(design, rows.taken(at[start : start + AT_ONCE]))
-        found.append(total)
-    return found
+        sums.append(total)
+    return sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +167,8 @@ class _FoldSums:
         B = held[np.ix_(self.psi, self.psi)]
         loss = np.einsum("lpo,lpo->lo", delta, B @ delta - 2 * r0)
         rest = seen[np.ix_(columns, columns)]
-        found: Floats = loss / np.einsum("po,pq,qo->o", left, rest, left)
-        return found
+        loss_by_output: Floats = loss / np.einsum("po,pq,qo->o", left, rest, left)
+        return loss_by_output
 
     def _path(self, seen: Floats, first_stage: float) -> tuple[Floats, Floats]:
         """Return W for each penalty (penalties, d_phi, d_y), and the first stage (d_psi, d_phi).
@@ -198,5 +198,5 @@ def _two_stage(seen: Floats, psi: np.ndarray, phi: np.ndarray, y: np.ndarray) ->
     first = np.linalg.lstsq(seen[np.ix_(psi, psi)], np.hstack([A, C]), rcond=None)[0]
     projected = A.T @ first
     G, c = projected[:, : len(phi)], projected[:, len(phi) :]
-    found: Floats = np.linalg.lstsq(G, c, rcond=None)[0]
-    return found
+    weights: Floats = np.linalg.lstsq(G, c, rcond=None)[0]
+    return weights

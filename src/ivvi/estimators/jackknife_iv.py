@@ -142,12 +142,12 @@ class _Jackknife:
         shared = set(design.shared)
         inside = [c for c in design.phi_columns if c not in shared]
         across = np.zeros((len(inside), space.exogenous))
-        found = cls(kind, moments, log, kept, space, np.eye(design.width)[inside], across)
+        jackknife = cls(kind, moments, log, kept, space, np.eye(design.width)[inside], across)
         if kind == "ujive":
-            return found
-        for parts in found._parts():
+            return jackknife
+        for parts in jackknife._parts():
             across += (parts.weight * parts.t.T) @ parts.w / moments.weight
-        return found
+        return jackknife
 
     def _parts(self) -> Iterator[_Parts]:
         moments, space, e = self.moments, self.space, self.space.exogenous
@@ -192,8 +192,10 @@ class _Jackknife:
         blocks = back @ self._covariance(b, S) @ back.T
         rows = Rows.of(moments)
         K = dual(moments, rows, rows.Y - rows.Phi @ W[:, rows.phi_kept].T)
-        found = with_weights(moments, base, W, K)
-        return replace(found, influence=np.empty((0, 0)), covariance=Covariance("robust", blocks))
+        estimated = with_weights(moments, base, W, K)
+        return replace(
+            estimated, influence=np.empty((0, 0)), covariance=Covariance("robust", blocks)
+        )
 
     def _covariance(self, b: Floats, S: Floats) -> Floats:
         """Return the covariance of the slopes and of the coordinates of w, (d_y, m+e, m+e)."""

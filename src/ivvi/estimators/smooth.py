@@ -84,12 +84,12 @@ class Smooth:
             breads.append(inverse / units)
             lost.append((inverse * (share * penalty * D)) @ inverse / units)
         parts = (np.array(slopes), np.array(influence), np.array(breads))
-        found = finish(moments, rows, *parts, np.empty((0, len(scale))))
+        estimate = finish(moments, rows, *parts, np.empty((0, len(scale))))
         extend = extension(moments, rows)
         taken = extend.T @ np.array(lost) @ extend
-        taken *= np.diag(found.noise_cov)[:, None, None]
-        covariance = unadjusted(found.noise_cov, found.bread)
-        return replace(found, bread=found.bread[0], covariance=covariance, taken=taken)
+        taken *= np.diag(estimate.noise_cov)[:, None, None]
+        covariance = unadjusted(estimate.noise_cov, estimate.bread)
+        return replace(estimate, bread=estimate.bread[0], covariance=covariance, taken=taken)
 
 
 def roughness(design: Design) -> tuple[Floats, Floats]:

@@ -271,12 +271,12 @@ class _Search:
 
     def _result(self) -> ChosenFeatures:
         n, count = len(self.rows), int(self.folds.max()) + 1
-        told = (tuple(self.compared), n, count, self.threshold, self._notes)
+        facts = (tuple(self.compared), n, count, self.threshold, self._notes)
         if self.best is None or self.losses is None or self.design is None:
-            return ChosenFeatures(linear(), linear(), None, FeatureChoice("linear", 0, 0, *told))
+            return ChosenFeatures(linear(), linear(), None, FeatureChoice("linear", 0, 0, *facts))
         values = -self.losses.at(self.penalties)
         spread = float(values.std(ddof=1) / len(values) ** 0.5)
-        choice = FeatureChoice(self.best.label, float(values.mean()), spread, *told)
+        choice = FeatureChoice(self.best.label, float(values.mean()), spread, *facts)
         penalty = tuple(PENALTIES[self.penalties].tolist())
         method = Smooth(penalty, self.losses.first_stage, n)
         return ChosenFeatures(self.design.phi, self.design.psi, method, choice)
@@ -298,8 +298,8 @@ def _grid(column: Floats) -> tuple[float, ...]:
     """Knots at quantiles; none for a column with too few different values."""
     if len(np.unique(column)) < FEWEST_VALUES:
         return ()
-    found = np.unique(np.quantile(column, np.linspace(*INSIDE, KNOTS)))
-    return tuple(found.tolist()) if len(found) >= FEWEST_KNOTS else ()
+    knots = np.unique(np.quantile(column, np.linspace(*INSIDE, KNOTS)))
+    return tuple(knots.tolist()) if len(knots) >= FEWEST_KNOTS else ()
 
 
 def _folds(rows: Batch) -> np.ndarray:

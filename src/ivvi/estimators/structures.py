@@ -111,12 +111,12 @@ def single_states(columns: Columns) -> list[Structure]:
 
 def all_states(columns: Columns) -> list[Structure]:
     """Every state bent, added up."""
-    found = columns.bendable
-    if len(found) < 2:
+    bendable = columns.bendable
+    if len(bendable) < 2:
         return []
-    label = f"{' and '.join(columns.state[j] for j in found)} bent"
-    label = label if len(found) == 2 else "every state bent"
-    return [Structure(label, lambda m: [t for j in found for t in bend(j, m)])]
+    label = f"{' and '.join(columns.state[j] for j in bendable)} bent"
+    label = label if len(bendable) == 2 else "every state bent"
+    return [Structure(label, lambda m: [t for j in bendable for t in bend(j, m)])]
 
 
 def single_effects(columns: Columns) -> list[Structure]:
@@ -199,30 +199,30 @@ def bent_actions(columns: Columns, base: Structure | None) -> list[Structure]:
         others = [(j,) for j in columns.states]
         return alone(m) + [t for a in bent for t in times(a, others, min(m, BENT_ACTION))]
 
-    found = [Structure(f"{before}{named} bent", alone)]
+    structures = [Structure(f"{before}{named} bent", alone)]
     if columns.state:
-        found.append(Structure(f"{before}{named} bent, times states", crossed_with_states))
-    return found
+        structures.append(Structure(f"{before}{named} bent, times states", crossed_with_states))
+    return structures
 
 
 def instrument_terms(phi: Sequence[Term], columns: Columns) -> list[Term]:
     """Products of [x, z] for the products of [x, a]: instruments for actions, and bent ones."""
     first, count = len(columns.state), len(columns.instrument)
     places = range(first, first + count)
-    found: list[Term] = [term for term in phi if not _acts(term, first)]
+    terms: list[Term] = [term for term in phi if not _acts(term, first)]
     bent_action = any(k > 1 for term in phi for c, k in term if c >= first)
     for term in phi:
         rest = tuple(factor for factor in term if factor[0] < first)
         acting = len(term) - len(rest)
         for chosen in itertools.combinations(places, acting) if acting else ():
-            found.append((*rest, *((z, 1) for z in chosen)))
+            terms.append((*rest, *((z, 1) for z in chosen)))
     most = 20 if bent_action else BENT_INSTRUMENT
     for z in places:
         bends = most if columns.bent_instrument[z - first] else 0
-        found += bend(z, bends)
-        found += [((x, 1), (z, k)) for x in columns.states for k in range(1, bends + 2)]
+        terms += bend(z, bends)
+        terms += [((x, 1), (z, k)) for x in columns.states for k in range(1, bends + 2)]
     straight = {((z, 1),) for z in places}
-    return [term for term in _distinct(found) if term not in straight]
+    return [term for term in _distinct(terms) if term not in straight]
 
 
 def _acts(term: Term, first: int) -> bool:

@@ -33,14 +33,14 @@ def formula_features(roles: Roles) -> tuple[FeatureMap, FeatureMap]:
 def _blocks(terms: Sequence[Term], roles: Roles, inputs: tuple[str, ...]) -> Iterator[Block]:
     """Yield the columns of x or of u that stand alone, then the other products."""
     names, width = (*roles.state, *inputs), len(roles.state)
-    found = dict.fromkeys(at for term in terms for at in _positions(term, roles, names))
-    alone = [at for at in found if len(at) == 1]
+    positions = dict.fromkeys(at for term in terms for at in _positions(term, roles, names))
+    alone = [at for at in positions if len(at) == 1]
     wanted = range(width, len(names)) if inputs else range(width)
     if len(wanted) and {at[0] for at in alone} == set(wanted):
         yield Power(1, "input" if inputs else "state")
-        found = dict.fromkeys(at for at in found if at not in alone)
-    of_state = tuple(at for at in found if max(at) < width)
-    of_both = tuple(at for at in found if max(at) >= width)
+        positions = dict.fromkeys(at for at in positions if at not in alone)
+    of_state = tuple(at for at in positions if max(at) < width)
+    of_both = tuple(at for at in positions if max(at) >= width)
     if of_state:
         yield Monomials(of_state, "state")
     if of_both:

@@ -53,9 +53,9 @@ def rotation(grid: tuple[float, ...]) -> tuple[Floats, Floats]:
     values, vectors = np.linalg.eigh(gram)
     root = vectors / np.sqrt(values)
     roughness, axes = np.linalg.eigh(root.T @ rough @ root)
-    found = (root @ axes)[:, 2:]  # the first two are the straight lines
-    found *= np.sign(found[-1])  # which sign an axis has is chance
-    return found, roughness[2:] / roughness[2]
+    waves = (root @ axes)[:, 2:]  # the first two are the straight lines
+    waves *= np.sign(waves[-1])  # which sign an axis has is chance
+    return waves, roughness[2:] / roughness[2]
 
 
 def second_derivatives(v: Floats, grid: tuple[float, ...]) -> Floats:

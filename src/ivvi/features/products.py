@@ -48,11 +48,11 @@ class Products(Plain):
         v = looked_at(self.of, x, u)
         if not isinstance(v, np.ndarray) or v.ndim != 2 or len(v) <= AT_ONCE:
             return self._products(v)
-        found = np.empty((len(self.terms), len(v))).T
+        values = np.empty((len(self.terms), len(v))).T
         for start in range(0, len(v), AT_ONCE):
             part = slice(start, start + AT_ONCE)
-            found[part] = self._products(v[part])
-        return found
+            values[part] = self._products(v[part])
+        return values
 
     def _products(self, v: Array) -> Array:
         xp = v.__array_namespace__()

@@ -64,15 +64,15 @@ class FixedEffects(TableResult):
         at = np.flatnonzero(self.labels == str(label))
         if not len(at):
             raise InputError(f"the column {self.column!r} has no effect of {label!r} in this fit")
-        found: Floats = self.values[at[0]]
-        return found
+        effects: Floats = self.values[at[0]]
+        return effects
 
     def summary(self) -> str:
         """Return how large the effects are, as text."""
         mass = self.weight / self.weight.sum()
         spread = np.sqrt(mass @ (self.values - mass @ self.values) ** 2)
-        told = ", ".join(f"{o} {s:.4g}" for o, s in zip(self.outputs, spread, strict=True))
-        return f"effects of {len(self):,} values of {self.column}; standard deviation: {told}"
+        spreads = ", ".join(f"{o} {s:.4g}" for o, s in zip(self.outputs, spread, strict=True))
+        return f"effects of {len(self):,} values of {self.column}; standard deviation: {spreads}"
 
     def records(self) -> Records:
         """Return one row per value: its effect on each output."""
@@ -295,7 +295,7 @@ class AbsorbedTable:
 
     def effects_of(self, W: Floats) -> tuple[FixedEffects, ...]:
         """Return the effects that go with the weights W (d_y, d_phi) of the log's features."""
-        design, found = self._layout, []
+        design, effects = self._layout, []
         place = {int(column): i for i, column in enumerate(design.varying)}
         phi = [place[c] for c in design.phi_columns if c in place]
         slopes = W[:, [c for c in design.phi_columns if c in place]]
@@ -305,12 +305,12 @@ class AbsorbedTable:
             values = theta[:, y] - theta[:, phi] @ slopes.T
             values = values - mass @ values / mass.sum()
             kept = mass > 0
-            found.append(
+            effects.append(
                 FixedEffects(
                     name, labels[: len(mass)][kept], values[kept], mass[kept], design.outputs
                 )
             )
-        return tuple(found)
+        return tuple(effects)
 
 
 def _check_columns(names: Sequence[str], roles: Roles) -> None:
@@ -328,11 +328,11 @@ def _check_columns(names: Sequence[str], roles: Roles) -> None:
 def _unique(design: Design) -> list[str]:
     """Return the names of the columns of v; one that comes twice is told apart."""
     met: dict[str, int] = {}
-    found = []
+    names = []
     for name in design.names:
         met[name] = met.get(name, 0) + 1
-        found.append(name if met[name] == 1 else f"{name} ({met[name]})")
-    return found
+        names.append(name if met[name] == 1 else f"{name} ({met[name]})")
+    return names
 
 
 def _roles(roles: Roles, design: Design) -> tuple[list[int], Roles]:
@@ -348,10 +348,10 @@ def _roles(roles: Roles, design: Design) -> tuple[list[int], Roles]:
     )
     order = [varying.index(c) for kind in kinds for c in kind]
     state, action, instrument, outputs = (tuple(names[c] for c in kind) for kind in kinds)
-    found = Roles(
+    kept_roles = Roles(
         *(state, action, instrument, outputs, None, roles.episode, roles.step),
         weight=None if roles.frequency else roles.weight,  # rows are repeated already
         cluster=roles.cluster,
         dates=roles.dates if roles.dates in roles.cluster else None,
     )
-    return order, found
+    return order, kept_roles

@@ -72,12 +72,12 @@ def _absorbed_lines(fit: Fit) -> list[str]:
         return []
     parts = zip(absorbed.columns, absorbed.levels, absorbed.nested, strict=True)
     clusters = {name for name, _ in fit.estimate.W_cov.clusters}
-    told = [
+    columns = [
         f"{name} ({levels:,}{', nested in clusters' if clusters & set(nested) else ''})"
         for name, levels, nested in parts
     ]
     lost = absorbed.freedom(tuple(clusters)) + 1
-    lines = [f"absorbed effects  {', '.join(told)}; {lost:,} degrees of freedom"]
+    lines = [f"absorbed effects  {', '.join(columns)}; {lost:,} degrees of freedom"]
     if fit.nickell is not None:
         lines.append(f"Nickell bias      {fit.nickell.line(fit.estimate)}")
     return lines

@@ -68,8 +68,8 @@ class Nickell:
             return f"not known: {self.steps:.3g} steps an episode are too few to halve"
         i, j, ratio = worst
         names = estimate.design.phi_names[j], estimate.design.outputs[i]
-        told = f"{self.bias[i, j]:+.3g} ({ratio:.2g} standard errors) for {names[0]} on {names[1]}"
-        return f"at most about {told}" + (", taken out (half-panel jackknife)" * self.corrected)
+        bias = f"{self.bias[i, j]:+.3g} ({ratio:.2g} standard errors) for {names[0]} on {names[1]}"
+        return f"at most about {bias}" + (", taken out (half-panel jackknife)" * self.corrected)
 
     def warning(self, estimate: Estimate) -> str:
         """Return what to know before believing the estimate; empty if nothing."""
@@ -170,8 +170,8 @@ def without_bias(estimate: Estimate, bias: Floats, moments: Moments) -> Estimate
         gap[:, constant] = 0.0
         gap[:, constant] = -gap @ moments.mean[phi]
     lost = moments.n / (moments.n - len(design.phi_names) - moments.lost())
-    found = with_weights(moments, estimate, estimate.W - gap, estimate.K)
-    return replace(found, noise_cov=lost * found.noise_cov)
+    corrected = with_weights(moments, estimate, estimate.W - gap, estimate.K)
+    return replace(corrected, noise_cov=lost * corrected.noise_cov)
 
 
 def refuse_half_panel(found: Nickell | None, episode: Any) -> None:

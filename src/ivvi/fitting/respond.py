@@ -147,7 +147,7 @@ def _answer(
     ]
     implied, reason = asked.implied()
     covariance, robust, clusters = second_pass(asked, regressions, implied, level)
-    found = _Joint(
+    joint = _Joint(
         np.array([one.coefficient for one in regressions]),
         None if implied is None else implied.value,
         covariance,
@@ -156,16 +156,16 @@ def _answer(
     )
     if not asked.held and memory > MEMORY:
         reason = reason or "the instrument goes on pushing, which the model's response leaves out"
-    test = reason or found.agreement()
+    test = reason or joint.agreement()
     W_cov = replace(asked.fit.estimate.W_cov, effective=None, bandwidth=asked.errors.bandwidth)
     return Response(
         action=asked.action,
         output=asked.fit.roles.outputs[asked.output],
         later="held" if asked.held else "follow",
-        **found.bands(level, seed),
+        **joint.bands(level, seed),
         robust=robust,
         rows=tuple(one.moments.n for one in regressions),
-        implied=found.of_model(level),
+        implied=joint.of_model(level),
         agreement=None if isinstance(test, str) else test,
         reason=test if isinstance(test, str) else "",
         level=level,

@@ -104,8 +104,8 @@ class Table(TableResult):
         for i, output in enumerate(self.outputs):
             for feature in self.features:
                 for column in self.columns:
-                    if (found := column.at(i, feature)) is not None:
-                        coefficient, se, p = map(float, found)
+                    if (cell := column.at(i, feature)) is not None:
+                        coefficient, se, p = map(float, cell)
                         row = {"output": output, "feature": feature, "fit": column.fit}
                         numbers = {"coefficient": coefficient, "se": se, "p_value": p}
                         rows.append(row | {"estimator": column.title} | numbers)
@@ -133,16 +133,16 @@ class Table(TableResult):
         for i, output in enumerate(self.outputs):
             lines: list[tuple[str, list[str]]] = []
             for feature in self.features:
-                found = [column.at(i, feature) for column in self.columns]
-                if any(one is not None for one in found):
-                    lines.append(("Constant" if feature == "1" else feature, self._points(found)))
-                    lines.append(("", [self._bracket(one) for one in found]))
+                cells = [column.at(i, feature) for column in self.columns]
+                if any(one is not None for one in cells):
+                    lines.append(("Constant" if feature == "1" else feature, self._points(cells)))
+                    lines.append(("", [self._bracket(one) for one in cells]))
             panels.append((output, lines, [line for line in below[i] if line not in common]))
         heads = [[c.fit for c in self.columns], [c.title for c in self.columns]]
         notes = ["Standard errors in brackets."]
         if self.stars:
-            told = ", ".join(f"{'*' * (3 - i)} p < {p:g}" for i, p in enumerate(LEVELS))
-            notes.append(f"{told}.")
+            stars = ", ".join(f"{'*' * (3 - i)} p < {p:g}" for i, p in enumerate(LEVELS))
+            notes.append(f"{stars}.")
         return Cells(heads, panels, common, " ".join(notes))
 
     def _below(self, output: str) -> list[tuple[str, list[str]]]:
@@ -260,12 +260,12 @@ def _loaded(one: Any) -> Fit:
 def _words(given: Columns, known: Iterable[str], what: str) -> tuple[str, ...]:
     """Return the words that are asked for, all of them known."""
     words = given.split(",") if isinstance(given, str) else given
-    found = tuple(dict.fromkeys(word.strip() for word in words if word.strip()))
-    for word in found:
+    asked = tuple(dict.fromkeys(word.strip() for word in words if word.strip()))
+    for word in asked:
         if word not in known:
             hint = nearest(word, tuple(known)) or f"; expected {', '.join(known)}"
             raise InputError(f"unknown {what} {word!r}{hint}")
-    return found
+    return asked
 
 
 def _common_outputs(fits: Sequence[Fit], asked: Columns, names: Sequence[str]) -> tuple[str, ...]:
@@ -292,18 +292,18 @@ def _columns(
     below = {word: STATISTICS[word][1](fit, shown) for word in words}
     title = METHOD_TITLES.get(fit.method, fit.method)
     make = partial(_column, name, at=at)
-    found = [make(title, estimate.design.phi_names, estimate.W, estimate.se, df, below)]
+    columns = [make(title, estimate.design.phi_names, estimate.W, estimate.se, df, below)]
     only_n = {word: below[word] if word in ("n", "episodes", "clusters") else {} for word in words}
     for word in beside:
         if word == "least-squares" and fit.method != "least-squares":
             W, se = fit.baseline.W, fit.baseline.se
-            found.append(make(BESIDE[word], estimate.design.phi_names, W, se, df, only_n))
+            columns.append(make(BESIDE[word], estimate.design.phi_names, W, se, df, only_n))
         reduced = None if fit.inference is None else fit.inference.reduced_form
         if word == "reduced-form" and reduced is not None:
             df = np.full(reduced.W.shape, np.min(df))
             parts = (reduced.names, reduced.W, reduced.se, df, only_n)
-            found.append(make(BESIDE[word], *parts))
-    return found
+            columns.append(make(BESIDE[word], *parts))
+    return columns
 
 
 def _column(
@@ -333,9 +333,9 @@ def _p_values(names: Sequence[str], fit: Fit, shown: Sequence[str]) -> dict[str,
     if fit.inference is None:
         return {}
     tests = fit.diagnostics.by_output
-    found = next((tests[name] for name in names if tests.get(name) is not None), None)
+    tested = next((tests[name] for name in names if tests.get(name) is not None), None)
     outputs = fit.diagnostics.outputs
-    pairs = zip(outputs, found or (), strict=False)
+    pairs = zip(outputs, tested or (), strict=False)
     return {output: f"{test.p_value:.3f}" for output, test in pairs if output in shown}
 
 
@@ -370,9 +370,9 @@ def _clusters(fit: Fit, shown: Sequence[str]) -> dict[str, str]:
 def _errors(fit: Fit, shown: Sequence[str]) -> dict[str, str]:
     if fit.inference is None:
         return {}
-    found = fit.estimate.W_cov
-    by = f" by {', '.join(c for c, _ in found.clusters)}" if found.clusters else ""
-    return _by_output(found.kind + by, shown)
+    covariance = fit.estimate.W_cov
+    by = f" by {', '.join(c for c, _ in covariance.clusters)}" if covariance.clusters else ""
+    return _by_output(covariance.kind + by, shown)
 
 
 Below = Callable[[Fit, Sequence[str]], dict[str, str]]

@@ -68,11 +68,11 @@ class Cells:
     def lines(self) -> list[Line]:
         """Return all rows but the first head, one after another."""
         width = len(self.heads[0])
-        found: list[Line] = [("", self.heads[1])]
+        lines: list[Line] = [("", self.heads[1])]
         for output, coefficients, statistics in self.panels:
             title: list[Line] = [] if self.one else [(f"output {output}", [""] * width)]
-            found += [*title, *coefficients, *statistics]
-        return found + self.foot
+            lines += [*title, *coefficients, *statistics]
+        return lines + self.foot
 
 
 def markdown(grid: Cells) -> str:

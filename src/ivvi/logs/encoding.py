@@ -63,24 +63,22 @@ def find_categories(
     kinds = {name: plain_type(table.schema.field(name).type) for name in columns}
     booleans = [n for n in columns if pa.types.is_boolean(kinds[n]) and n not in asked]
     coded = [n for n in columns if n in asked or is_text(kinds[n])]
-    found: dict[str, dict[str, int]] = {n: {} for n in coded}
+    met: dict[str, dict[str, int]] = {n: {} for n in coded}
     row = 0
     for block in table.batches(coded, (), 1 << 16) if coded else ():
         for name in coded:
-            levels = found[name]
+            levels = met[name]
             if len(levels) <= MOST_LEVELS:
                 for value in block.column(name).dictionary_encode().dictionary.to_pylist():
                     if not is_missing(value):
                         levels.setdefault(level_text(value), row)
         row += block.num_rows
     for name in coded:
-        _check_levels(name, list(found[name]), row, table, asked=name in asked)
+        _check_levels(name, list(met[name]), row, table, asked=name in asked)
     for name, other in shared.items():
-        if name in found and other in found:
-            found[other] |= found[name]
-    levels_of = {
-        n: _sorted(found[shared.get(n, n) if shared.get(n) in found else n]) for n in found
-    }
+        if name in met and other in met:
+            met[other] |= met[name]
+    levels_of = {n: _sorted(met[shared.get(n, n) if shared.get(n) in met else n]) for n in met}
     made = [CodedColumn(name, levels_of[name]) for name in coded]
     made += [CodedColumn(name, ("false", "true"), boolean=True) for name in booleans]
     return tuple(sorted(made, key=lambda category: list(columns).index(category.column)))
@@ -146,8 +144,8 @@ class EncodedTable(TableView):
         for block in self.table.batches(read, numbers, size):
             values = dict(zip(block.schema.names, block.columns, strict=True))
             for category in made:
-                found = indicators(category, values[category.column], self.label)
-                values |= dict(zip(category.names, found, strict=True))
+                coded = indicators(category, values[category.column], self.label)
+                values |= dict(zip(category.names, coded, strict=True))
             yield pa.RecordBatch.from_arrays([values[name] for name in columns], list(columns))
 
     def pieces(self, rows: int) -> list[TableView]:

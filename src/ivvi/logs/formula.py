@@ -285,13 +285,13 @@ class _Reader:
 
     def names(self, part: str, start: int, what: str, *, category: bool) -> tuple[str, ...]:
         """Read a sum of columns, which may be written as categories."""
-        found = []
+        columns = []
         for term, at in self._read(part, start):
             forms = (term[0].column, f"C({term[0].column})")[: 1 + category]
             if len(term) > 1 or str(term[0]) not in forms:
                 raise _refusal(self.text, at, f"{term_text(term)} is not {what}; expected a column")
-            found.append(term[0].column)
-        return tuple(dict.fromkeys(found))
+            columns.append(term[0].column)
+        return tuple(dict.fromkeys(columns))
 
     def terms(self, part: str, start: int) -> tuple[tuple[Term, ...], bool]:
         """Read a sum of terms, and whether the constant is one of them."""

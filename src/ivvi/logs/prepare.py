@@ -56,15 +56,15 @@ def encoded(
     named = dict.fromkeys(roles.state + roles.action + roles.instrument + roles.next_state)
     shared = dict(zip(roles.next_state, roles.predicted, strict=False)) | dict(lagged)
     if like is None:
-        found = find_categories(table, list(named), categorical, shared)
+        categories = find_categories(table, list(named), categorical, shared)
     else:
-        found = like.categories
+        categories = like.categories
     _check_singles(table, roles)
-    coded = {category.column for category in found}
+    coded = {category.column for category in categories}
     check_numeric(table.schema, [name for name in named if name not in coded], table.label)
     check_keys(table.schema, roles.keys, table.label)
     table, terminal = _with_end(table, roles)
-    expanded = {name: (name,) for name in named} | {c.column: c.names for c in found}
+    expanded = {name: (name,) for name in named} | {c.column: c.names for c in categories}
     lags = set(_expand(list(lagged), expanded))
     if like is None:
         finds = roles.derived or bool(followed)
@@ -86,9 +86,9 @@ def encoded(
         next_state=_expand(following, expanded),
         carried=tuple((name, by_name[name]) for name in ordered if name in by_name),
         terminal=terminal,
-        categories=found,
+        categories=categories,
     )
-    return with_indicators(table, found), made
+    return with_indicators(table, categories), made
 
 
 def _expand(names: Sequence[str], expanded: Expanded) -> tuple[str, ...]:
@@ -140,9 +140,9 @@ def _changing(table: Table, roles: Roles, columns: Sequence[str]) -> dict[str, b
     if (np.diff(episode[order]) == 0).sum() < ENOUGH:
         return {}
     codes = {name: _numbered(blocks, name)[order] for name in columns}
-    found = {n: _changes(episode[order], v) for n, v in codes.items() if len(set(v[v >= 0])) > 1}
-    stays = [name for name, changes in found.items() if not changes]
-    return found | dict.fromkeys(_changing_later(table, parts, stays), True)
+    changing = {n: _changes(episode[order], v) for n, v in codes.items() if len(set(v[v >= 0])) > 1}
+    stays = [name for name, changes in changing.items() if not changes]
+    return changing | dict.fromkeys(_changing_later(table, parts, stays), True)
 
 
 def _changing_later(table: Table, parts: Sequence[str], columns: Sequence[str]) -> set[str]:

@@ -234,11 +234,11 @@ def _check_shape(
     """Refuse a function of a world that fails on its arguments, or returns another shape."""
     shapes = ", ".join(str(v.shape) if v.ndim else "key" for v in arguments)
     try:
-        found = jax.eval_shape(function, *arguments)
+        result = jax.eval_shape(function, *arguments)
     except (TypeError, ValueError, IndexError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(f"{what} fails on ({shapes}): {reason}") from error
-    shape = getattr(found, "shape", None)
+    shape = getattr(result, "shape", None)
     if shape != expected:
         raise InputError(f"{what} returns {shape} for ({shapes}); expected {expected}")
 
