@@ -57,9 +57,9 @@ def expected_sales(before: float, price: float, season: str, promotion: bool) ->
     return 27.5 + LASTS * before + SLOPE[season] * price + 3 * promotion
 
 
-def profit(x: Any, a: Any, x_next: Any) -> Any:
-    """Return the margin times the sales of the week."""
-    return (a[:, 0] - USUAL_COST) * x_next[:, 0]
+def profit(x: Any, a: Any, x_next: Any, *, instrument: Any) -> Any:
+    """Return the margin times the sales of the week; the cost is what moves prices in the log."""
+    return (a[:, 0] - instrument["cost"]) * x_next[:, 0]
 
 
 def truly_earned(prices: Any, sales: float) -> float:

@@ -1,15 +1,15 @@
 """Rewards: r(x, a, x') of a step, as a value that JAX can differentiate.
 
 A reward is called with batches: x (..., d_x), a (..., d_a), x' (..., d_x) and the number
-of the step h, and returns (...). A user's functions, of the reward and of the end of an episode,
-are called with rows whatever the batch. `parse_reward` reads the words of the command line.
+of the step h, and returns (...). A user's own function is `ivvi.reward_functions.Function`.
+`parse_reward` reads the words of the command line.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -19,10 +19,13 @@ from ivvi._io.files import as_tuples
 from ivvi._io.records import check_fields
 from ivvi.errors import FileError, InputError, hint, nearest
 from ivvi.features.blocks import Array
-from ivvi.features.custom_block import import_function, import_path, import_saved
+from ivvi.features.custom_block import import_saved
+from ivvi.reward_functions import Function
 
 Numbers = tuple[float, ...]
 WORDS = ("quadratic", "linear", "learned")
+HIDDEN = ("model", "function", "context", "instrument", "nodes", "shares")
+"""What a reward takes from its model, and is not saved with it."""
 
 
 class Reward(Protocol):
@@ -119,61 +122,6 @@ class Learned:
         return self.model.reward(x, a)
 
 
-@dataclass(frozen=True)
-class Function:
-    """A user's function of (x, a), (x, a, x') or (x, a, x', h), found by ``module:name``.
-
-    It is given rows, (n, d_x), (n, d_a), (n, d_x) and the step, and returns (n,).
-    """
-
-    kind: ClassVar[str] = "function"
-    path: str
-    arguments: int = 2
-    function: Callable[..., Any] | None = None
-
-    @classmethod
-    def of(cls, function: Callable[..., Any] | str) -> Function:
-        """Wrap a function or its import path; one that cannot be imported cannot be saved."""
-        if isinstance(function, str):
-            return cls(function, _positional(import_function(function), function))
-        path, imported = import_path(function)
-        return cls(path, _positional(function, path), None if imported else function)
-
-    def __call__(self, x: Array, a: Array, x_next: Array, h: Array) -> Array:
-        """Call the function with as many arguments as it takes."""
-        function = self.function or import_function(self.path)
-        step = (h,) if self.arguments > 3 else ()
-        return _by_rows(function, (x, a, x_next)[: self.arguments], step, "the reward")
-
-    def check_importable(self) -> None:
-        """Refuse to be saved when the function could not be found again."""
-        if self.function is not None:
-            raise InputError(
-                f"the reward {self.path!r} cannot be saved: it cannot be imported; define it "
-                "at the top of a module"
-            )
-
-
-@dataclass(frozen=True)
-class Ending:
-    """A user's function that tells which states end an episode, from rows (n, d_x) to (n,)."""
-
-    function: Callable[..., Any]
-
-    def __call__(self, x: Array) -> Array:
-        """Tell for states (..., d_x), as numbers 0 and 1, (...)."""
-        return 1.0 * _by_rows(self.function, (x,), (), "terminal")
-
-
-def make_ending(terminal: Any) -> Ending | None:
-    """Return the end of an episode that a user gives as a function, if any."""
-    if terminal is None or isinstance(terminal, Ending):
-        return terminal
-    if not callable(terminal):
-        raise InputError(f"terminal is {terminal!r}; a function of states is expected")
-    return Ending(terminal)
-
-
 KINDS: dict[Any, Any] = {c.kind: c for c in (Quadratic, Linear, RatingReward, Learned, Function)}
 
 
@@ -182,20 +130,28 @@ def is_reward(value: Any) -> bool:
     return isinstance(value, tuple(KINDS.values()))
 
 
-def make_reward(reward: Any, model: Any) -> Reward:
-    """Return a reward for a word, a function, or a reward that is one already."""
+def make_reward(reward: Any, model: Any, instrument: Mapping[str, Any] | None = None) -> Reward:
+    """Return a reward for a word, a function, or a reward that is one already.
+
+    `instrument` gives the value of the instrument to a function that asks for it.
+    """
     if isinstance(reward, str):
         reward = _parse_for(reward, model)
     if isinstance(reward, Learned):
         if not model.has_reward:
             raise InputError("a learned reward was asked for; the model was fitted without one")
-        return Learned(model)
+        reward = Learned(model)
     if isinstance(reward, Quadratic | Linear):
         reward = _of_predicted(reward, model)
         _check_widths(reward, tuple(model.state), tuple(model.action))
     if not callable(reward):
         raise InputError(f"the reward is {reward!r}; expected a word or a function of (x, a)")
-    return reward if is_reward(reward) else Function.of(reward)
+    made: Reward = reward if is_reward(reward) else Function.of(reward)
+    if isinstance(made, Function):
+        return made.in_model(model, instrument)
+    if instrument is not None:
+        raise InputError("an instrument is given; only a reward that is a function may ask for it")
+    return made
 
 
 def _parse_for(word: str, model: Any) -> Reward:
@@ -257,16 +213,15 @@ def reward_to_json(reward: Any) -> dict[str, Any]:
     """Describe a reward with JSON values; a user's function by its import path."""
     if isinstance(reward, Function):
         reward.check_importable()
-    hidden = ("model", "function")
     fields = {f.name: getattr(reward, f.name) for f in dataclasses.fields(reward)}
-    return {"kind": reward.kind, **{k: v for k, v in fields.items() if k not in hidden}}
+    return {"kind": reward.kind, **{k: v for k, v in fields.items() if k not in HIDDEN}}
 
 
 def reward_from_json(value: Mapping[str, Any], model: Any) -> Reward:
     """Rebuild a reward from `reward_to_json`."""
     settings = {k: as_tuples(v) for k, v in value.items() if k != "kind"}
-    if "function" in settings or "model" in settings:
-        raise FileError("the saved reward holds a function or a model itself")
+    if unsaved := set(HIDDEN) & set(settings):
+        raise FileError(f"the saved reward holds its {min(unsaved)} itself")
     if value.get("kind") == Function.kind:
         import_saved(settings.get("path"))
     try:
@@ -277,36 +232,6 @@ def reward_from_json(value: Mapping[str, Any], model: Any) -> Reward:
         raise FileError(
             f"the saved reward {value.get('kind')!r} cannot be read: {error}"
         ) from error
-
-
-def _by_rows(
-    function: Callable[..., Any], batches: tuple[Array, ...], extra: tuple[Any, ...], what: str
-) -> Array:
-    """Call a function of rows (n, d) with batches (..., d) of any shape; returns (...)."""
-    lead = np.broadcast_shapes(*(batch.shape[:-1] for batch in batches))
-    n = math.prod(lead)
-    rows = []
-    for batch in batches:
-        xp, width = batch.__array_namespace__(), batch.shape[-1]
-        rows.append(xp.broadcast_to(batch, (*lead, width)).reshape(n, width))
-    answer = function(*rows, *extra)
-    try:
-        values = answer if hasattr(answer, "aval") else np.asarray(answer)
-    except ValueError:
-        values = np.empty(0, dtype=object)
-    if values.dtype.kind not in "biuf":
-        raise InputError(f"{what} returned {_shortly(answer)} for {n} states; numbers are expected")
-    if values.shape != (n,):
-        raise InputError(
-            f"{what} returned shape {values.shape} for {n} states; one number for each is "
-            "expected, (n,) for states (n, d_x)"
-        )
-    return values.reshape(lead)
-
-
-def _shortly(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _of_predicted(reward: Quadratic | Linear, model: Any) -> Quadratic | Linear:
@@ -341,18 +266,3 @@ def _check_widths(
                 f"{f.name} of the reward {reward.kind} has {len(numbers)} numbers; "
                 f"expected one or {len(columns)} ({', '.join(columns)})"
             )
-
-
-def _positional(function: Callable[..., Any], path: str) -> int:
-    """Count the arguments that a reward takes: 2 (x, a), 3 with x', 4 with the step."""
-    import inspect
-
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return 2
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    count = sum(p.kind in kinds and p.default is p.empty for p in parameters)
-    if not 2 <= count <= 4:
-        raise InputError(f"the reward {path!r} takes {count} arguments; (x, a), x', h are given")
-    return count

@@ -179,7 +179,7 @@ def test_another_log_is_read_with_the_same_levels():
 def test_missing_categories_are_dropped_or_refused():
     columns = table()
     columns["ward"] = [None, *columns["ward"][1:]]
-    with pytest.raises(DataError, match=r"missing.*ward\[general\]"):
+    with pytest.raises(DataError, match=r"1 missing.*'ward', row 0"):
         read_logs(columns, state="temperature,ward", **ROLES).to_batch()
     log = read_logs(columns, state="temperature,ward", drop_missing=True, **ROLES)
     assert len(log.to_batch()) == 6 * 7 - 1

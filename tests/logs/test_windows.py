@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from ivvi.errors import InputError
+from ivvi.fitting import estimate
 from ivvi.logs import read_logs
 from ivvi.moments.shard import open_like
 
@@ -182,3 +183,126 @@ def test_what_cannot_be_ordered_or_lagged_is_refused(case):
     change, options, sentence = BAD[case]
     with pytest.raises(InputError, match=sentence):
         read_logs(change(visits()), **ROLES | options).to_batch()
+
+
+# padding, and what is counted
+
+PADDED = {
+    "e": [1, 1, 1, 1, 2, 2, 2, 3],
+    "s": [0, 1, 2, 4, 0, 1, 2, 0],
+    "x": [1.0, 2, 3, 4, 5, 6, 7, 8],
+    "a": [0, 1, 0, 1, 0, 1, 1, 0],
+    "z": [0.0, 1, 4, 9, 16, 25, 36, 49],
+}
+LAGGED = {"state": "x", "action": "a", "instrument": "z", "episode": "e", "step": "s"}
+
+
+@pytest.mark.parametrize(
+    ("padding", "seen", "states", "early"),
+    [
+        ("drop", "before", [[2, 1, 0], [6, 5, 0]], 4),
+        ("drop", "after", [[2, 1, 1], [6, 5, 1]], 6),
+        ("first", "before", [[1, 1, 0], [2, 1, 0], [5, 5, 0], [6, 5, 0]], 1),
+        ("first", "after", [[1, 1, 0], [2, 1, 1], [5, 5, 0], [6, 5, 1]], 4),
+    ],
+)
+def test_lags_of_first_rows_are_dropped_or_padded(
+    padding: str, seen: str, states: list[list[float]], early: int
+) -> None:
+    log = read_logs(PADDED, lags=1, lag_padding=padding, seen=seen, **LAGGED)
+    assert log.roles.state == ("x", "x_lag1", "a_lag1")
+    walk = log.batches()
+    assert np.concatenate([batch.x for batch in walk]).tolist() == states
+    assert walk.counts.early == early  # the row after a gap is never padded
+    assert walk.counts.early + walk.counts.rows == len(PADDED["e"])
+
+
+def test_a_padded_text_action_is_its_first_level_and_is_opened_again() -> None:
+    table = PADDED | {"a": ["no" if a == 0 else "yes" for a in PADDED["a"]]}
+    log = read_logs(table, lags=1, lag_padding="first", **LAGGED)
+    batch = log.to_batch()
+    assert batch.x.tolist() == [[1, 1, 0], [2, 1, 0], [5, 5, 0], [6, 5, 0]]
+    again = open_like(table, log.roles)
+    assert again.to_batch().x.tolist() == batch.x.tolist()
+
+
+def test_an_unknown_padding_is_refused() -> None:
+    with pytest.raises(InputError, match=r"expected 'drop'.* or 'first'"):
+        read_logs(PADDED, lags=1, lag_padding="zero", **LAGGED)
+
+
+@pytest.mark.filterwarnings("ignore:weak instruments")
+def test_rows_that_windows_remove_are_told_by_reason() -> None:
+    n = 60
+    rng = np.random.default_rng(0)
+    table = {
+        "patient": np.repeat(np.arange(n // 3), 3),
+        "day": np.tile(np.arange(3), n // 3),
+        "doctor": ["one"] * 3 + ["many", "more", "most"] * (n // 3 - 1),
+        "x": rng.normal(size=n),
+        "a": rng.normal(size=n),
+        "r": rng.normal(size=n),
+    }
+    table["doctor"][:3] = ["alone"] * 3
+    names = {"state": "x", "action": "a", "instrument": "loo:doctor", "reward": "r"}
+    log = read_logs(table, episode="patient", step="day", **names)
+    fitted = estimate(log)
+    assert fitted.dropped["without another episode of their group"] == 3
+    assert "3 without another episode of their group" in fitted.summary()
+    lagged = read_logs(table, episode="patient", step="day", lags=1, **names)
+    counts = lagged.removed
+    assert (counts.early, counts.alone) == (20, 2)
+
+
+def test_a_missing_category_counts_once_and_is_found_in_the_user_s_file() -> None:
+    table = {
+        "who": ["A", "A", "B", "B"],
+        "date": ["2024-01-02", "2024-01-01", "2024-01-02", "2024-01-01"],
+        "vital": ["low", "high", None, "mid"],
+        "a": [0.0, 1.0, 0.5, 0.2],
+        "z": [1.0, 2.0, 3.0, 5.0],
+    }
+    names = {"state": "vital", "action": "a", "instrument": "z", "episode": "who"}
+    log = read_logs(table, step="date", **names)
+    with pytest.raises(InputError, match=r"has 1 missing .* in column 'vital', who B, date 2024"):
+        log.to_batch()
+
+
+# dates as people write them
+
+
+def written(form: str) -> pd.DataFrame:
+    """Return visits whose dates are text of some format."""
+    frame = visits()
+    return frame.assign(date=frame["date"].dt.strftime(form))
+
+
+@pytest.mark.parametrize("form", ["%d.%m.%Y", "%m/%d/%Y", "%d %b %Y", "%Y%m%d"])
+def test_dates_may_be_written_in_any_format(form: str) -> None:
+    frame = written(form)
+    if form == "%Y%m%d":
+        frame = frame.assign(date=frame["date"].astype(int))
+    log = read_logs(frame.sample(frac=1, random_state=1), date_format=form, **ROLES)
+    assert len(log.to_batch()) == 25
+    assert open_like(frame, log.roles).roles == log.roles
+
+
+def test_several_formats_are_tried_in_turn() -> None:
+    frame, other = written("%d.%m.%Y"), written("%Y-%m-%d")
+    frame.loc[frame["id"] > 2, "date"] = other["date"]
+    log = read_logs(frame, date_format="%d.%m.%Y;%Y-%m-%d", **ROLES)
+    assert len(log.to_batch()) == 25
+
+
+def test_the_format_that_fits_all_dates_is_suggested() -> None:
+    with pytest.raises(InputError, match=r"--date-format '%d/%m/%Y' fits all"):
+        read_logs(written("%d/%m/%Y"), **ROLES)
+
+
+@pytest.mark.parametrize(
+    ("form", "sentence"),
+    [("%d.%m.%Y", r"'01/01/2024' in data row 0 .* expected dates as %d"), ("%Q", "cannot be read")],
+)
+def test_a_format_that_does_not_fit_is_refused(form: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        read_logs(written("%d/%m/%Y"), date_format=form, **ROLES)

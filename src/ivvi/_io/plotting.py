@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ def check_figure(path: str | os.PathLike[str] | None, *, force: bool) -> None:
 
 IV, LS, MUTED = "#1d6fb8", "#c1121f", "#8a8b8c"
 """With the instrument, by least squares, and what is neither."""
+OTHERS = ("#7a5195", "#b07a00", "#2a8c6a")
+"""Further colours."""
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -58,6 +60,25 @@ def draw_intervals(
         ax.plot(estimate, y, "o", color=colour, ms=6)
     ax.set_yticks(range(len(names), 0, -1), names)
     ax.set_ylim(0.3, len(names) + 0.7)
+
+
+def draw_survival(ax: Any, curves: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
+    """Draw the share of episodes that go on after each step, a line and a band per policy.
+
+    Each curve has `estimate`, `low` and `high`, (H + 1,); the first one is the policy's.
+    """
+    known = {"least-squares": LS, "behaviour": MUTED}
+    others = iter(OTHERS * len(curves))
+    for i, (name, curve) in enumerate(curves.items()):
+        colour = IV if i == 0 else known.get(name) or next(others)
+        steps = range(len(curve["estimate"]))
+        ax.step(steps, curve["estimate"], where="post", color=colour, lw=1.8, label=name)
+        band = curve["low"], curve["high"]
+        ax.fill_between(steps, *band, step="post", color=colour, alpha=0.15, lw=0)
+    ax.set(xlabel="step", ylabel="share that goes on")
+    ax.set_xlim(0, None)
+    ax.set_ylim(0, 1.02)
+    ax.legend(frameon=False, fontsize=9, loc="lower left")
 
 
 def make_axes(rows: int, columns: int, **settings: Any) -> tuple[Any, Any]:

@@ -159,11 +159,22 @@ class ColumnOptions:
             help="Number of earlier rows whose states and actions are added to the state."
         ),
     ] = 0
+    lag_padding: Annotated[
+        str,
+        typer.Option(
+            help="First rows of an episode: drop, or first (its first state was there before).",
+            autocompletion=words("drop", "first"),
+        ),
+    ] = "drop"
     every: Annotated[
         str | None,
         typer.Option(
             help="Time between consecutive steps, such as 7d; rows further apart are not joined."
         ),
+    ] = None
+    date_format: Annotated[
+        str | None,
+        typer.Option(help="How --step writes dates, as %d.%m.%Y; several with semicolons."),
     ] = None
     seen: Annotated[
         str,
@@ -207,7 +218,9 @@ class ColumnOptions:
             context=self.context,
             categorical=self.categorical,
             lags=self.lags,
+            lag_padding=self.lag_padding,
             every=self.every,
+            date_format=self.date_format,
             seen=self.seen,
             terminal=self.terminal,
         )

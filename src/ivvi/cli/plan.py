@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ivvi.cli.options import Force, Json, Seed, Trust, Unit, of_unit, trusted
-from ivvi.cli.read_numbers import numbers, read_columns, read_rows, read_states
+from ivvi.cli.read_numbers import named_values, numbers, read_columns, read_rows, read_states
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say, warn
 from ivvi.errors import InputError, PlanningWarning
 
@@ -46,6 +46,18 @@ def plan(  # noqa: PLR0913
         typer.Option(help="Steps of an episode. [default: 100; 1 if rows are single decisions]"),
     ] = None,
     discount: Annotated[float, typer.Option(help="Weight of each later step, in (0, 1].")] = 1.0,
+    reward_at_end: Annotated[
+        float,
+        typer.Option(
+            help="Paid when the episode ends for good (fit --terminal), as -1 of a death."
+        ),
+    ] = 0.0,
+    instrument: Annotated[
+        str | None,
+        typer.Option(
+            help="For a reward that asks for it, as cost=6. [default: the log's, averaged]"
+        ),
+    ] = None,
     method: Annotated[
         str,
         typer.Option(
@@ -112,6 +124,7 @@ def plan(  # noqa: PLR0913
     settings |= {"budget": budget} if budget is not None else {}
     planner = make_planner(method, **settings)
     problem: dict[str, Any] = {"horizon": horizon, "discount": discount}
+    problem |= {"reward_at_end": reward_at_end, "instrument": named_values(instrument)}
     problem |= {"caution": caution, "abstain": abstain}
     problem["fallback"] = _fallback(fallback)
     support = read_states(loaded, None, states, "--state")

@@ -47,6 +47,16 @@ def _one_row(model: Any, text: str, option: str) -> dict[str, list[Any]]:
     return {name: [value] for name, value in zip(names, parts, strict=True)}
 
 
+def named_values(text: str | None) -> dict[str, str] | None:
+    """Read ``cost=6,season=winter`` of --instrument; None if nothing is given."""
+    if text is None:
+        return None
+    parts = [part.partition("=") for part in text.split(",")]
+    if bad := [name for name, equals, value in parts if not (equals and value.strip())]:
+        raise InputError(f"--instrument {text!r}: {bad[0]!r} has no value; expected cost=6")
+    return {name.strip(): value.strip() for name, _, value in parts}
+
+
 def read_rows(path: Path, names: tuple[str, ...]) -> dict[str, list[Any]]:
     """Read named columns of a table as they are."""
     from ivvi.logs.readers import open_table

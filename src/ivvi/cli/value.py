@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ivvi.cli.options import Force, Json, Seed, Trust, Unit, folder_names, of_unit, trusted
-from ivvi.cli.read_numbers import read_states
+from ivvi.cli.read_numbers import named_values, read_states
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say
 
 
@@ -45,6 +45,13 @@ def value(  # noqa: PLR0913
     reward: Annotated[str | None, typer.Option(help="As for plan. [default: the policy's]")] = None,
     horizon: Annotated[int | None, typer.Option(help="Steps. [default: the policy's]")] = None,
     discount: Annotated[float | None, typer.Option(help="[default: the policy's]")] = None,
+    reward_at_end: Annotated[
+        float | None, typer.Option(help="Paid when the episode ends. [default: the policy's]")
+    ] = None,
+    instrument: Annotated[
+        str | None,
+        typer.Option(help="As for plan, as cost=6. [default: the policy's]"),
+    ] = None,
     start: Annotated[
         str | None, typer.Option(help="One first state: comma-separated values.")
     ] = None,
@@ -89,6 +96,8 @@ def value(  # noqa: PLR0913
             reward=reward,
             horizon=horizon,
             discount=discount,
+            reward_at_end=reward_at_end,
+            instrument=named_values(instrument),
             against=rivals,
             method=method,
             draws=draws,

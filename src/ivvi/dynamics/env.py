@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,8 @@ from ivvi.actions import make_actions
 from ivvi.dynamics.gym import SimulatedEnv
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
-from ivvi.rewards import Reward, make_ending, make_reward
+from ivvi.reward_functions import make_ending
+from ivvi.rewards import Reward, make_reward
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,12 +32,15 @@ class ModelSimulator:
         Draws a first state from a key.
     terminal
         Tells which states end an episode.
+    reward_at_end
+        Paid when the episode ends.
     """
 
     model: Any
     reward: Reward
     start: Callable[[Array], Array]
     terminal: Callable[[Array], Array] | None = None
+    reward_at_end: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "terminal", make_ending(self.terminal))
@@ -54,7 +58,10 @@ class ModelSimulator:
         """Draw the next state; the same key gives the same standard normal draws always."""
         draws = jax.random.normal(key, (self.model.d_next,), jnp.float64)
         x_next = self.model.next_state(self.model.mean(x, a), draws)
-        return x_next, self.reward(x, a, x_next, h)
+        r = self.reward(x, a, x_next, h)
+        if self.reward_at_end:
+            r = r + self.reward_at_end * self.ended(key, x, a, x_next)
+        return x_next, r
 
     def ended(self, key: Array, x: Array, a: Array, x_next: Array) -> Array:
         """Tell whether the episode ends: drawn with the model's chance, or told by the state."""
@@ -82,6 +89,8 @@ class ModelEnv(SimulatedEnv):
         starts: Any = None,
         horizon: int = 100,
         terminal: Callable[[Array], Array] | None = None,
+        reward_at_end: float = 0.0,
+        instrument: Mapping[str, Any] | None = None,
     ) -> None:
         self.actions = make_actions(actions, model.action)
         first = np.atleast_2d(np.asarray(model.states if starts is None else starts, float))
@@ -92,7 +101,10 @@ class ModelEnv(SimulatedEnv):
             )
         if horizon < 1:
             raise InputError(f"the horizon is {horizon}; expected at least 1")
-        simulator = ModelSimulator(model, make_reward(reward, model), one_of(first), terminal)
+        if reward_at_end and terminal is None and not model.ends:
+            raise InputError("a reward at the end is asked for, and no episode of the model ends")
+        made = make_reward(reward, model, instrument)
+        simulator = ModelSimulator(model, made, one_of(first), terminal, reward_at_end)
         super().__init__(simulator, len(model.state), self.actions.to_space(), horizon)
 
     def vector_of(self, action: Any) -> Any:

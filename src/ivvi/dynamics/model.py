@@ -110,6 +110,8 @@ class Dynamics:
         The categories of the log whose indicators are columns of state and action.
     partialled
         Controls that were taken out before the fit: the model then predicts nothing.
+    instrument
+        Column names of z.
     """
 
     phi: FeatureMap
@@ -133,6 +135,7 @@ class Dynamics:
     ends: bool = False
     coded: tuple[CodedColumn, ...] = ()
     partialled: tuple[str, ...] = ()
+    instrument: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         x, a = ", ".join(self.state), ", ".join(self.action)
@@ -172,6 +175,7 @@ class Dynamics:
             carried=roles.carried,
             ends=roles.terminal is not None,
             coded=roles.categories,
+            instrument=roles.instrument,
             **rows,
         )
 
@@ -291,6 +295,11 @@ class Dynamics:
         return tuple(Category(tuple(places[name] for name in names)) for names in named)
 
     @property
+    def context(self) -> tuple[str, ...]:
+        """Columns of the state that are facts or drawn anew, and neither predicted nor lags."""
+        return tuple(name for name, source in self.carried if source in ("", name))
+
+    @property
     def raw_state(self) -> tuple[str, ...]:
         """Columns of the state as the log has them: a category is one column."""
         return raw_columns(self.state, self.coded)
@@ -382,7 +391,8 @@ class Dynamics:
             As for `ivvi.plan`.
         settings
             `starts` (m, d_x), first states, by default the model's sample of the log's;
-            `horizon`, 100 by default; `terminal`, which tells the states that end an episode.
+            `horizon`, 100 by default; `terminal`, which tells the states that end an episode;
+            `reward_at_end` and `instrument` as for `ivvi.plan`.
         """
         from ivvi.dynamics.env import ModelEnv
 

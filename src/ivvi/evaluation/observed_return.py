@@ -9,8 +9,10 @@ from ivvi.evaluation.source import Source
 from ivvi.evaluation.valuation import Amount, Gap
 from ivvi.features.blocks import Power
 from ivvi.logs import Log
+from ivvi.logs.batch import Batch
 from ivvi.moments import Moments
 from ivvi.planning import Problem
+from ivvi.reward_functions import Function
 from ivvi.rewards import Learned, Linear, Quadratic
 
 SAME_LENGTH = 0.02
@@ -35,14 +37,30 @@ def from_log(log: Log, problem: Problem) -> float:
         else:
             x_next = problem.model.update.observed(batch.y, batch.x, batch.a)
             with jax.enable_x64(True):
-                rows = (jnp.asarray(part) for part in (batch.x, batch.a, x_next, h))
-                r = np.asarray(problem.reward(*rows))
+                x, a, after, at, z = map(jnp.asarray, (batch.x, batch.a, x_next, h, batch.z))
+                if isinstance(problem.reward, Function):
+                    r = np.asarray(problem.reward.observed(x, a, after, at, z))
+                else:
+                    r = np.asarray(problem.reward(x, a, after, at))
+        if problem.reward_at_end:
+            r = r + problem.reward_at_end * _has_ended(problem, batch)
         r = np.where(h < problem.horizon, problem.discount**h * r, 0.0)
         sums = np.bincount(back, r, len(numbers))
         for e, total, count in zip(numbers, sums, np.bincount(back), strict=True):
             totals[int(e)] = totals.get(int(e), 0.0) + float(total)
             steps[int(e)] = steps.get(int(e), 0) + int(count)
     return float(np.mean(list(totals.values())))
+
+
+def _has_ended(problem: Problem, batch: Batch) -> np.ndarray:
+    """Tell which rows of a log ended their episode, (n,), as numbers."""
+    ended = (
+        batch.y[:, problem.model.update.predicted] if problem.model.ends else np.zeros(len(batch))
+    )
+    if problem.terminal is None:
+        return ended
+    x_next = problem.model.update.observed(batch.y, batch.x, batch.a)
+    return np.asarray(np.maximum(ended, np.asarray(problem.terminal(x_next))))
 
 
 def from_moments(source: Source, problem: Problem) -> float | None:

@@ -6,7 +6,7 @@ differences of returns are differences of the models and of the policies.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -42,6 +42,7 @@ class Task:
     horizon: int
     discount: float
     terminal: Callable[[Array], Array] | None = None
+    reward_at_end: float = 0.0
 
     @classmethod
     def of(cls, problem: Problem) -> Task:
@@ -55,6 +56,7 @@ class Task:
             problem.horizon,
             problem.discount,
             problem.terminal,
+            problem.reward_at_end,
         )
 
     def step(
@@ -67,9 +69,10 @@ class Task:
         x_next = jnp.clip(next_state(mean, noise, models.law, self.categories), -FAR, FAR)
         ended = self._ended(y, x_next)
         if isinstance(self.reward, Learned):
-            lost = beyond(x, models.reach[:, None], models.fade[:, None])
-            return x_next, y[..., -1] - lost, ended
-        return x_next, self.reward(x, a, x_next, h), ended
+            r = y[..., -1] - beyond(x, models.reach[:, None], models.fade[:, None])
+        else:
+            r = self.reward(x, a, x_next, h)
+        return x_next, r + self.reward_at_end * ended if self.reward_at_end else r, ended
 
     def _ended(self, y: Array, x_next: Array) -> Array:
         """Return the chance that the episode is over after the step, (B, n)."""
@@ -96,12 +99,22 @@ def returns(
     `actor` is an `Actor`, or any function of states (m, d_x), which is called once a step.
     """
     with jax.enable_x64(True):
-        key = jax.random.key(episodes.seed)
-        keys = jax.vmap(jax.vmap(partial(jax.random.fold_in, key)))(jnp.asarray(episodes.numbers))
-        starts = jnp.asarray(episodes.starts)
+        starts, keys = jnp.asarray(episodes.starts), _keys(episodes)
         if not hasattr(actor, "begin") and not isinstance(actor, Planned):
             return _called(task, actor, models, starts, keys)
         return np.asarray(_compiled(task, actor)(models, given, starts, keys))
+
+
+def alive_by_step(
+    task: Task, actor: Any, given: Any, models: ModelDraws, episodes: Episodes
+) -> np.ndarray:
+    """Return what a task pays in each step, (B, H, n), undiscounted."""
+    with jax.enable_x64(True):
+        starts, keys = jnp.asarray(episodes.starts), _keys(episodes)
+        if not hasattr(actor, "begin"):
+            return np.stack(list(_steps_called(task, actor, models, starts, keys)), axis=1)
+        paid = _compiled_by_step(task, actor)(models, given, starts, keys)
+        return np.moveaxis(np.asarray(paid), 0, 1)
 
 
 def in_chunks(
@@ -146,10 +159,22 @@ def _compiled(task: Task, actor: Any) -> Callable[..., Array]:
     return jax.jit(all_of)  # type: ignore[no-any-return]
 
 
+@lru_cache(maxsize=32)
+def _compiled_by_step(task: Task, actor: Any) -> Callable[..., Array]:
+    return jax.jit(lambda *given: _episodes(task, actor, *given)[2][1])  # type: ignore[no-any-return]
+
+
 def _run(
     task: Task, actor: Actor, models: ModelDraws, given: Any, starts: Array, keys: Array
 ) -> Array:
     """Whole episodes: returns (B, n)."""
+    return _episodes(task, actor, models, given, starts, keys)[1]
+
+
+def _episodes(
+    task: Task, actor: Actor, models: ModelDraws, given: Any, starts: Array, keys: Array
+) -> Any:
+    """Whole episodes, as `run_episodes` returns them."""
 
     def act(x: Array, h: Array, memory: Any) -> Any:
         return actor.act(models, given, x, h, memory, _at(_at(keys, h), 1))
@@ -159,13 +184,20 @@ def _run(
         return task.step(models, x, a, _noise(_at(keys, h), x.shape), h, pushed)
 
     memory = actor.begin(models, given, starts.shape[1])
-    return run_episodes(act, step, starts, memory, task.horizon, discount=task.discount)[1]
+    return run_episodes(act, step, starts, memory, task.horizon, discount=task.discount)
 
 
 def _called(task: Task, policy: Any, models: ModelDraws, x: Array, keys: Array) -> np.ndarray:
-    """Call a function of NumPy states once for each step."""
-    step = _compiled_step(task)
-    total, alive = np.zeros(x.shape[:2]), jnp.ones(x.shape[:2])
+    """Call a function of NumPy states once for each step; returns (B, n)."""
+    paid = _steps_called(task, policy, models, x, keys)
+    return np.asarray(sum(task.discount**h * r for h, r in enumerate(paid)))
+
+
+def _steps_called(
+    task: Task, policy: Any, models: ModelDraws, x: Array, keys: Array
+) -> Iterator[np.ndarray]:
+    """Yield what each step pays, (B, n)."""
+    step, alive = _compiled_step(task), jnp.ones(x.shape[:2])
     for h in range(task.horizon):
         states = np.asarray(x).reshape(-1, x.shape[-1])
         a = np.asarray(policy(states), dtype=np.float64)
@@ -175,8 +207,7 @@ def _called(task: Task, policy: Any, models: ModelDraws, x: Array, keys: Array) 
                 "expected one row for each"
             )
         x, r, alive = step(models, x, a.reshape(*x.shape[:2], -1), keys, h, alive)
-        total = total + task.discount**h * np.asarray(r)
-    return total
+        yield np.asarray(r)
 
 
 @lru_cache(maxsize=32)
@@ -187,6 +218,12 @@ def _compiled_step(task: Task) -> Callable[..., Any]:
         return x_next, r * alive, alive * (1.0 - ended)
 
     return jax.jit(step)  # type: ignore[no-any-return]
+
+
+def _keys(episodes: Episodes) -> Array:
+    """Return the key of each episode, (B, n), which fixes its noise."""
+    key = jax.random.key(episodes.seed)
+    return jax.vmap(jax.vmap(partial(jax.random.fold_in, key)))(jnp.asarray(episodes.numbers))
 
 
 def _at(keys: Array, h: Array) -> Array:

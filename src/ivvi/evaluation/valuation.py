@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.brief import Brief
-from ivvi._io.plotting import IV, MUTED, check_figure, draw_intervals, finished, make_axes
+from ivvi._io.plotting import (
+    IV,
+    MUTED,
+    check_figure,
+    draw_intervals,
+    draw_survival,
+    finished,
+    make_axes,
+)
 from ivvi._io.result import Records, TableResult
 from ivvi.diagnostics.brief import instrument_sentence
 from ivvi.diagnostics.verdict import Verdict
@@ -200,6 +208,9 @@ class Valuation(TableResult):
         How the draws were made, and whether each has a plan of its own.
     notes
         What else to know.
+    survival
+        Share of episodes that go on after 0, 1, ... steps under the policy and its first rival,
+        with bands (`ivvi.evaluation.survival`); empty where no episode ends.
     """
 
     values: dict[str, Amount]
@@ -213,6 +224,7 @@ class Valuation(TableResult):
     replanned: bool = False
     notes: tuple[str, ...] = field(default_factory=tuple)
     gap: Gap | None = None
+    survival: dict[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -284,8 +296,10 @@ class Valuation(TableResult):
         check_figure(path, force=force)
         parts = {"value": self.values, f"gain of {self.name} over": self.gains}
         shown = {title: amounts for title, amounts in parts.items() if amounts}
-        figure, axes = make_axes(1, len(shown))
-        for ax, (title, amounts) in zip(axes[0], shown.items(), strict=True):
+        figure, axes = make_axes(1, len(shown) + bool(self.survival))
+        if self.survival:
+            draw_survival(axes[0][-1], {n: c.to_json() for n, c in self.survival.items()})
+        for ax, (title, amounts) in zip(axes[0], shown.items(), strict=False):
             rows = [(one.estimate, *one.interval) for one in amounts.values()]
             draw_intervals(ax, list(amounts), rows, IV)
             if title != "value":
@@ -333,6 +347,9 @@ class Valuation(TableResult):
                 f"estimated dynamics: a gap of {whole.estimate:.5g} {_pair(whole)}"
             )
             lines += self.gap.lines()
+        if self.survival:
+            shares = ", ".join(f"{name} {curve}" for name, curve in self.survival.items())
+            lines.append(f"share of episodes that go on after {self.horizon:,} steps: {shares}")
         return "\n".join([*lines, *(f"note: {text}" for text in self.notes)])
 
     def to_json(self) -> dict[str, Any]:
@@ -352,6 +369,7 @@ class Valuation(TableResult):
             },
             "shown_by_the_log": self.shown,
             "gap": None if self.gap is None else self.gap.to_json(),
+            "survival": {name: curve.to_json() for name, curve in self.survival.items()},
             "level": self.value.level,
             "horizon": self.horizon,
             "discount": self.discount,

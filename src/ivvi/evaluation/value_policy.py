@@ -19,6 +19,7 @@ from ivvi.evaluation.model_draws import drawing_method
 from ivvi.evaluation.observed_return import from_log, from_moments, gap_of
 from ivvi.evaluation.rollout_design import RolloutDesign
 from ivvi.evaluation.source import Source
+from ivvi.evaluation.survival import survival
 from ivvi.evaluation.valuation import Amount, Gap, Valuation, gains_of
 from ivvi.evaluation.value_estimator import ValueEstimator
 from ivvi.fitting import estimate
@@ -31,7 +32,8 @@ from ivvi.planning.policy import Policy, check_steps
 from ivvi.planning.simple_rules import HeldRule, Unplanned, UsualRule
 from ivvi.planning.value_iteration.value_iteration import ValueRule
 from ivvi.planning.value_iteration.visited_states import VisitedValue
-from ivvi.rewards import Learned, make_reward
+from ivvi.reward_functions import Function
+from ivvi.rewards import Learned
 
 RIVALS = ("behaviour", "zero", "least-squares", "lowest", "highest")
 FIRST_DRAWS, MOST_DRAWS, ASKED_DRAWS = 500, 8000, 1_000_000
@@ -49,6 +51,8 @@ def value(  # noqa: PLR0913
     horizon: int | None = None,
     discount: float | None = None,
     terminal: Callable[..., Any] | None = None,
+    reward_at_end: float | None = None,
+    instrument: Mapping[str, Any] | None = None,
     against: Sequence[str] | Mapping[str, Any] | None = None,
     method: str = "auto",
     draws: int | None = None,
@@ -72,7 +76,7 @@ def value(  # noqa: PLR0913
         A `Policy`, a function of states (n, d_x), one action (d_a,), or a rival's word.
     source
         A `Fit`, the folder of a saved model, or `Dynamics`.
-    reward, actions, horizon, discount, terminal
+    reward, actions, horizon, discount, terminal, reward_at_end, instrument
         As for `ivvi.plan`; those of the policy by default, and the log's range of actions.
     against
         Rivals: ``behaviour`` (the log's own policy, once the confounder no longer helps it),
@@ -116,7 +120,8 @@ def value(  # noqa: PLR0913
     True
     """
     source = Source.of(clustered_by(source, cluster, log) if cluster else source)
-    settings = {"horizon": horizon, "discount": discount, "terminal": terminal}
+    settings: dict[str, Any] = {"horizon": horizon, "discount": discount, "terminal": terminal}
+    settings |= {"reward_at_end": reward_at_end, "instrument": instrument}
     problem = problem_of(policy, source, reward, actions, settings)
     check_level(level)
     if draws is not None and not 20 <= draws <= ASKED_DRAWS:
@@ -148,6 +153,7 @@ def value(  # noqa: PLR0913
         replan,
         (*_notes(source, problem, observed, drawing_method(source, method)), *_too_few(values)),
         _gap(estimator, actors, values, observed),
+        survival(estimator, actors),
     )
 
 
@@ -301,7 +307,7 @@ def problem_of(
 ) -> Problem:
     """Return what is to be valued, in the estimated dynamics; the policy says what is not given.
 
-    `overrides` holds horizon, discount and terminal.
+    `overrides` holds horizon, discount, terminal, reward_at_end and instrument.
     """
     model = source.model
     known = policy.problem if isinstance(policy, Policy) else None
@@ -317,8 +323,11 @@ def problem_of(
         raise InputError("a policy that ivvi.plan did not make needs a reward")
     if actions is None:
         actions = _range_of(model) if known is None else known.actions
-    wanted = make_reward(reward if reward is not None else known.reward, model)  # type: ignore[union-attr]
+    wanted = reward if reward is not None else known.reward  # type: ignore[union-attr]
+    if isinstance(wanted, Function):
+        wanted = replace(wanted, nodes=())  # those of this model
     settings: dict[str, Any] = {"horizon": None, "discount": 1.0, "terminal": None}
+    settings["reward_at_end"] = 0.0
     if known is not None:
         settings = {name: getattr(known, name) for name in settings}
     settings |= {name: given for name, given in overrides.items() if given is not None}

@@ -188,6 +188,12 @@ class Fit(TableResult):
             "without next state": self.counts.without_next,
             "with missing values": self.counts.missing,
         }
+        before = {
+            "without a time": self.counts.untimed,
+            "without earlier rows": self.counts.early,
+            "without another episode of their group": self.counts.alone,
+        }
+        found |= {reason: count for reason, count in before.items() if count}
         if self.absorbed is not None:
             dropped["alone in a group"] = self.absorbed.singletons
         return dropped

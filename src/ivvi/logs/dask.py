@@ -25,7 +25,7 @@ from ivvi.logs.arrow import Numbers
 from ivvi.logs.batch import Batch
 from ivvi.logs.instrument_checks import CopyWatch
 from ivvi.logs.log import Log, batch_rows, check_finished
-from ivvi.logs.scan_position import Counts, Position
+from ivvi.logs.scan_position import Position
 from ivvi.logs.schema import Roles
 from ivvi.logs.sorting import check_no_duplicates, is_ordered, ordered_ends
 from ivvi.logs.table import ArrowTable, Table
@@ -115,7 +115,7 @@ class ClusterPass:
         episodes: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        self.counts = Counts()
+        self.counts = replace(log.removed)
         self._client, self._log, self._fold = client, log, fold
         self._episodes, self._progress = episodes, progress
         self._pieces = _cut(log)

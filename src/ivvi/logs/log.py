@@ -60,7 +60,9 @@ class Log:
         *,
         drop_missing: bool = False,
         notes: tuple[str, ...] = (),
+        removed: Counts | None = None,
     ) -> None:
+        self.removed = Counts() if removed is None else removed
         self.table, self.roles, self.drop_missing = table, roles, drop_missing
         self.notes = notes
         check_keys(table.schema, roles.keys + roles.cluster, table.label)
@@ -108,6 +110,7 @@ class Log:
             episodes=episodes,
             progress=progress,
         )
+        walk.counts = replace(self.removed)
         if start is not None:
             walk.go_on(start)
         return Pass(walk, self, start)
@@ -144,7 +147,9 @@ class Log:
         return self._with(self.table, replace(self.roles, cluster=others))
 
     def _with(self, table: Table, roles: Roles) -> Log:
-        return Log(table, roles, drop_missing=self.drop_missing, notes=self.notes)
+        return Log(
+            table, roles, drop_missing=self.drop_missing, notes=self.notes, removed=self.removed
+        )
 
     def with_formula(self, formula: str) -> Log:
         """Return the log with the columns that a formula names, its episodes and weights kept."""
@@ -368,8 +373,9 @@ def read_logs(  # noqa: PLR0913
         Drop rows with missing or infinite values, and count them, instead of refusing.
     **others
         `reward`, `step`, `weight` and `terminal`: one column each; `weight_kind`: ``probability``
-        or ``frequency``. `context` and `categorical`: columns. `lags`: a number, `every`: a time
-        such as ``7d``, `seen`: ``before`` or ``after``. See `Schema` for what they mean.
+        or ``frequency``. `context` and `categorical`: columns. `lags`: a number, `lag_padding`:
+        ``drop`` or ``first``, `every`: a time such as ``7d``, `date_format`: such as
+        ``%d.%m.%Y``, `seen`: ``before`` or ``after``. See `Schema` for what they mean.
     """
     table: Table = open_minari(source) if is_minari(source) else open_table(source)
     table = table if where is None else filtered(table, where)
@@ -424,7 +430,7 @@ def _opened(
     asked = (*_in_words(schema, roles, made), ("renamed", new_names))
     table, roles = encoded(table, roles, coded, made.lagged, made.followed, like)
     roles = replace(roles, asked=asked, formula=like.formula if like else "")
-    return Log(table, roles, drop_missing=drop_missing, notes=made.notes)
+    return Log(table, roles, drop_missing=drop_missing, notes=made.notes, removed=made.removed)
 
 
 def reopened(
@@ -436,9 +442,10 @@ def reopened(
     table = table if where is None else filtered(table, where)
     words: dict[str, Any] = {name: names for name, names in roles.asked}
     renamed = dict(word.split(":", 1) for word in words.pop("renamed", ()))
-    for name in ("reward", "step", "weight", "terminal", "every"):
+    for name in ("reward", "step", "weight", "terminal", "every", "date_format"):
         words[name] = words[name][0] if words.get(name) else None
     words["lags"] = int(words["lags"][0]) if words.get("lags") else 0
+    words["lag_padding"] = words["lag_padding"][0] if words.get("lag_padding") else "drop"
     words["weight_kind"] = roles.weight_kind
     words["seen"] = words["seen"][0] if words.get("seen") else "before"
     if not roles.asked:  # roles that were not read from a table
@@ -466,7 +473,9 @@ def _in_words(
         "categorical": match_columns(schema.categorical, names, "categorical"),
         "step": (made.step,) if made.step else (),
         "lags": (str(schema.lags),) if schema.lags else (),
+        "lag_padding": (schema.lag_padding,),
         "every": (schema.every,) if schema.every else (),
+        "date_format": (schema.date_format,) if schema.date_format else (),
         "seen": (schema.seen,),
     }
     for name in ("reward", "weight", "terminal"):

@@ -23,7 +23,12 @@ from ivvi.logs.table import Table
 
 @dataclass(slots=True)
 class Counts:
-    """What one pass over a log has met so far."""
+    """What one pass over a log has met so far.
+
+    Before it, rows may be left out: `untimed` without a time, `early` without the rows before
+    them that lags (or states seen after the action) need, `alone` without another episode of
+    their group.
+    """
 
     rows: int = 0
     transitions: int = 0
@@ -31,6 +36,9 @@ class Counts:
     without_next: int = 0
     missing: int = 0
     ended: int = 0
+    untimed: int = 0
+    early: int = 0
+    alone: int = 0
 
     def __add__(self, other: Counts) -> Counts:
         """Count both."""

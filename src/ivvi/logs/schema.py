@@ -20,6 +20,8 @@ from ivvi.errors import ColumnError, nearest
 
 Columns = str | Sequence[str]
 """One pattern, several separated by commas, or a sequence of patterns."""
+SETTINGS = ("lags", "lag_padding", "every", "date_format", "seen")
+"""Fields of `Schema` that name no columns."""
 WEIGHT_KINDS = ("probability", "frequency")
 NO_ROLE = (
     *("episode_parts", "where", "carried", "categories", "asked", "groups", "formula"),
@@ -57,8 +59,14 @@ class Schema:
         Columns that are categories though they hold numbers.
     lags
         How many earlier rows' states and actions are part of the state.
+    lag_padding
+        The first rows of an episode, which have no earlier ones: ``drop`` leaves them out,
+        ``first`` takes its first state for the earlier ones, and no action (0, the first level).
     every
         Time between consecutive steps, such as ``7d``; others are gaps.
+    date_format
+        How dates in the step column are written, such as ``%d.%m.%Y``, where it is not
+        ``2024-03-01``; several formats are separated by semicolons.
     seen
         When the states of a row were seen: ``before`` its action, or ``after`` it. After it, the
         state that an action met is that of the row before, and the row's own is what followed.
@@ -76,7 +84,9 @@ class Schema:
     terminal: str | None = None
     categorical: Columns = ()
     lags: int = 0
+    lag_padding: str = "drop"
     every: str | None = None
+    date_format: str | None = None
     weight_kind: str = WEIGHT_KINDS[0]
     seen: str = "before"
 
@@ -171,6 +181,14 @@ class Roles:
         """Names of the outputs y: the next state, the end, and the reward if it is learned."""
         following = self.next_state or tuple(f"next_{name}" for name in self.predicted)
         return following + tuple(name for name in (self.terminal, self.reward) if name)
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether the rows are not those of the user's file: filtered, or in another order."""
+        asked = dict(self.asked)
+        made = self.where or asked.get("lags") or asked.get("every") or self.groups
+        numbered = asked.get("step") and self.step not in (asked.get("step") or ())
+        return bool(made or numbered or asked.get("seen") == ("after",))
 
     @property
     def predicted(self) -> tuple[str, ...]:
@@ -314,7 +332,7 @@ def with_new_names(schema: Schema, available: Sequence[str]) -> tuple[Schema, di
     changed: dict[str, Any] = {}
     for field in fields(schema):
         value = getattr(schema, field.name)
-        if not value or field.name in ("lags", "every", "seen") or value in available:
+        if not value or field.name in SETTINGS or value in available:
             continue
         if field.name in SINGLE:
             changed[field.name] = plain(value)
@@ -334,8 +352,7 @@ def with_conventions(schema: Schema, available: Sequence[str], left_out: Sequenc
     named: set[str] = set()
     for field in fields(schema):
         value = getattr(schema, field.name)
-        settings = ("lags", "every", "seen", "categorical", "weight_kind")
-        if value and field.name not in settings:
+        if value and field.name not in (*SETTINGS, "categorical", "weight_kind"):
             known = _without_made(value, available)
             named |= set(match_columns(known, available, field.name.replace("_", "-")))
     taken: dict[str, Any] = {}

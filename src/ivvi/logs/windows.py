@@ -4,7 +4,8 @@
   `every` only those that lie as far apart; ``dt`` is the time to the next row.
 - States that were seen after the action of their row: the state is that of the row before, and
   the row's own is its next state, ``next_sales``.
-- Lags: earlier states and actions of the same episode, ``temperature_lag1``.
+- Lags: earlier states and actions of the same episode, ``temperature_lag1``. The first rows of an
+  episode have none: they are dropped, or padded with its first state and with no action.
 - ``loo:doctor``: for each action, its mean over the *other* episodes of the same doctor.
 
 The query spills to disk; its result is a temporary file, or a table in memory where the log is.
@@ -26,6 +27,7 @@ from ivvi.errors import ColumnError, DataError, FileError, InputError
 from ivvi.logs.arrow import plain_type
 from ivvi.logs.encoding import find_categories, is_text
 from ivvi.logs.parquet_files import ParquetTable
+from ivvi.logs.scan_position import Counts
 from ivvi.logs.schema import Schema, match_columns
 from ivvi.logs.sorting import (
     ROWS,
@@ -41,6 +43,14 @@ from ivvi.logs.table import ArrowTable, Table
 LOO, DT = "loo:", "dt"
 UNITS = {"s": 1 / 86400, "min": 1 / 1440, "h": 1 / 24, "d": 1.0, "w": 7.0, "": 1.0}
 """Days of each unit of time; of steps that are numbers, the number itself."""
+FORMATS = (
+    *("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%d.%m.%y"),
+    *("%d/%m/%y", "%m/%d/%y", "%d %b %Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y", "%Y%m%d"),
+    *("%d.%m.%Y %H:%M", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M"),
+)
+"""Dates that people write, to be suggested."""
+PADDING = ("drop", "first")
+"""What becomes of rows whose lags lie before their episode."""
 NEAR = 0.1
 """Share by which the time between two rows may differ from `every`."""
 SHARED_DATES = 1.5
@@ -56,7 +66,8 @@ class Windowed:
     `lagged` are columns of the state that are earlier values of others; `followed` the next states
     that were made; `groups` the columns over
     whose values leave-one-out means were taken, which are the `made` instruments; `step` is the
-    step column as the user has it, and `shared` whether its dates come more than once each.
+    step column as the user has it, and `shared` whether its dates come more than once each;
+    `removed` counts the rows that are left out.
     """
 
     table: Table
@@ -68,6 +79,7 @@ class Windowed:
     made: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     shared: bool = False
+    removed: Counts = field(default_factory=Counts)
 
 
 def windowed(table: Table, schema: Schema) -> Windowed:
@@ -80,8 +92,8 @@ def windowed(table: Table, schema: Schema) -> Windowed:
         db, rows = _opened(table, stack, folder)
         plan.check(db, rows, table.label)
         spacing, shared = plan.spacing(db, rows), plan.shares_dates(db, rows)
-        query = plan.query(rows)
-        made = _result(table, db, query, stack, folder)
+        made = _result(table, db, plan.query(rows), stack, folder)
+        removed = plan.removed(db, rows, int(made.num_rows or 0))
     lagged, state = plan.lagged, [*plan.state, *plan.lagged]
     named = replace(
         schema,
@@ -90,12 +102,13 @@ def windowed(table: Table, schema: Schema) -> Windowed:
         next_state=plan.followed or schema.next_state,
         step=plan.new_step,
         lags=0,
+        lag_padding="drop",
         every=None,
+        date_format=None,
         seen="before",
     )
-    notes = spacing + plan.notes(made, table.num_rows)
     parts = plan.step, lagged, plan.followed, plan.groups, tuple(plan.means)
-    return Windowed(made, named, *parts, notes, shared)
+    return Windowed(made, named, *parts, spacing + plan.notes, shared, removed)
 
 
 @dataclass(frozen=True)
@@ -156,6 +169,17 @@ class _Plan:
         return self.schema.lags + (self.schema.seen == "after")
 
     @property
+    def pads(self) -> bool:
+        """Whether the first rows of an episode get lags that stand for what was before it."""
+        padding = self.schema.lag_padding
+        if padding not in PADDING:
+            raise InputError(
+                f"the padding of lags is {padding!r}; expected 'drop' (leave the first rows of an "
+                "episode out) or 'first' (its first state was there before)"
+            )
+        return padding == "first" and self.schema.lags > 0
+
+    @property
     def followed(self) -> tuple[str, ...]:
         """Names of the next states, where those of a row were seen after its action."""
         if self.schema.seen != "after":
@@ -168,7 +192,8 @@ class _Plan:
         if self.step is None or self.step not in self.table.schema.names:
             return False
         kind = plain_type(self.table.schema.field(self.step).type)
-        return is_text(kind) or pa.types.is_temporal(kind) or bool(self.schema.every) or self.has_dt
+        asked = bool(self.schema.every or self.schema.date_format)
+        return is_text(kind) or pa.types.is_temporal(kind) or asked or self.has_dt
 
     @property
     def has_dt(self) -> bool:
@@ -220,11 +245,20 @@ class _Plan:
             raise InputError("lags and steps need a step column; name one (--step)")
         kind = plain_type(self.table.schema.field(self.step).type)
         name = quote(self.step)
-        if is_text(kind):
-            return f"epoch(try_cast({name} AS TIMESTAMP)) / 86400.0"
+        if is_text(kind) or self.schema.date_format:
+            return f"epoch({self._parsed}) / 86400.0"
         if pa.types.is_temporal(kind):
             return f"epoch(CAST({name} AS TIMESTAMP)) / 86400.0"
         return f"CAST({name} AS DOUBLE)"
+
+    @property
+    def _parsed(self) -> str:
+        """The step as a timestamp, where it is text; NULL where it is no date."""
+        name = quote(str(self.step))
+        if not self.schema.date_format:
+            return f"try_cast({name} AS TIMESTAMP)"
+        formats = ", ".join(text_of(f) for f in self.schema.date_format.split(";"))
+        return f"try_strptime(CAST({name} AS VARCHAR), [{formats}])"
 
     @property
     def every(self) -> float | None:
@@ -252,17 +286,8 @@ class _Plan:
             )
         self._check_followed()
         name = quote(self.step)
-        if is_text(self.table.schema.field(self.step).type):
-            bad = db.execute(
-                f"SELECT n, v FROM (SELECT row_number() OVER () - 1 AS n, {name} AS v FROM {rows}) "
-                "WHERE v IS NOT NULL AND try_cast(v AS TIMESTAMP) IS NULL "
-                "ORDER BY try_cast(v AS DOUBLE) IS NOT NULL, n LIMIT 1"
-            ).fetchall()
-            if bad:
-                raise DataError(
-                    f"step column {self.step!r} of {label} holds {bad[0][1]!r} in data row "
-                    f"{bad[0][0]} (from 0), which is no date; expected dates such as 2024-03-01"
-                )
+        if is_text(self.table.schema.field(self.step).type) or self.schema.date_format:
+            self._check_dates(db, rows, label)
         keys = ", ".join(map(quote, self.episode))
         twice = db.execute(
             f"SELECT {keys}, any_value({name}) FROM {rows} WHERE {name} IS NOT NULL "
@@ -275,13 +300,39 @@ class _Plan:
             longest = db.execute(
                 f"SELECT max(c) FROM (SELECT count(*) AS c FROM {rows} GROUP BY {keys})"
             ).fetchall()[0][0]
-            fewest = self.schema.lags + 2
+            fewest = self.earlier - self.pads * self.schema.lags + 2 - bool(self.followed)
             if not longest or longest < fewest:
                 what = f"{self.schema.lags} lags were" if self.schema.lags else "earlier rows are"
                 raise DataError(
                     f"{what} asked for, and the longest episode of {label} has {longest or 0} "
                     f"rows; expected at least {fewest}"
                 )
+
+    def _check_dates(self, db: Any, rows: str, label: str) -> None:
+        """Refuse a date that does not parse, with its row and its value."""
+        import duckdb  # heavy, and only few logs need it
+
+        numbered = f"SELECT *, row_number() OVER () - 1 AS __n FROM {rows}"
+        value = f"CAST({quote(str(self.step))} AS VARCHAR)"
+        asked = self.schema.date_format
+        try:
+            bad = db.execute(
+                f"SELECT __n, {value} AS v FROM ({numbered}) WHERE v IS NOT NULL AND "
+                f"{self._parsed} IS NULL ORDER BY try_cast(v AS DOUBLE) IS NOT NULL, __n LIMIT 1"
+            ).fetchall()
+        except duckdb.Error as error:
+            sentence = str(error).strip().splitlines()[0]
+            raise InputError(
+                f"the date format {asked!r} cannot be read ({sentence}); expected one such as "
+                "%d.%m.%Y, or several with semicolons"
+            ) from error
+        if bad:
+            row, held = bad[0]
+            known = f"dates as {asked}" if asked else "dates such as 2024-03-01"
+            raise DataError(
+                f"step column {self.step!r} of {label} holds {held!r} in data row {row} (from 0), "
+                f"which is no date; expected {known}{'' if asked else _guessed(db, rows, value)}"
+            )
 
     def _check_followed(self) -> None:
         """Refuse next states beside those that are made, and a table that has their names."""
@@ -345,8 +396,7 @@ class _Plan:
         query = f"SELECT {', '.join([star, *self._made(keys)])} FROM ({inner})"
         if self.orders or self.earlier:
             query += f" WINDOW v AS (PARTITION BY {keys} ORDER BY __t)"
-            if n := self.earlier:
-                query += f" QUALIFY lag(__step, {n}) OVER v = __step - {n}"
+            query += f" QUALIFY {self._has_earlier}" if self.earlier else ""
         if self.means:
             present = " AND ".join(f"{quote(name)} IS NOT NULL" for name in self.means)
             query = f"SELECT * FROM ({query}) WHERE {present}"
@@ -368,13 +418,37 @@ class _Plan:
             made.append(f"coalesce(__ahead, median(__ahead) OVER ()) AS {DT}")
         for name in self.lagged:
             root, _, k = name.rpartition("_lag")
-            made.append(f"lag({quote(root)}, {int(k) + (root in self._shifted)}) OVER v")
-            made[-1] += f" AS {quote(name)}"
+            made.append(f"{self._lag(root, int(k))} AS {quote(name)}")
         for own, name in zip(self._shifted, self.followed, strict=True):
             made += [f"lag({quote(own)}) OVER v AS {quote(own)}", f"{quote(own)} AS {quote(name)}"]
         for name, (value, group) in self.means.items():
             made.append(f"{self._leave_out(value, quote(group), keys)} AS {quote(name)}")
         return made
+
+    @property
+    def _has_earlier(self) -> str:
+        """The condition that a row has the rows before it, or that lags may be padded."""
+        n, known = self.earlier, f"lag(__step, {self.earlier}) OVER v = __step - {self.earlier}"
+        if not self.pads:
+            return known
+        place, first = "row_number() OVER v", "first_value(__step) OVER v"
+        unbroken = f"__step - {first} = {place} - 1 AND {place} > {n - self.schema.lags}"
+        return f"({known}) OR ({place} <= {n} AND {unbroken})"
+
+    def _lag(self, root: str, k: int) -> str:
+        """A column k steps earlier; before an episode's first row its first state, no action."""
+        back, column = k + (root in self._shifted), quote(root)
+        known = f"lag({column}, {back}) OVER v"
+        if not self.pads:
+            return known
+        before = f"first_value({column}) OVER v"
+        if root in self.action:
+            kind = plain_type(self.table.schema.field(root).type)
+            listed = match_columns(self.schema.categorical, self.table.schema.names, "categorical")
+            first_level = is_text(kind) or root in listed
+            before = "FALSE" if pa.types.is_boolean(kind) else "0"
+            before = f"min({column}) OVER ()" if first_level else before
+        return f"CASE WHEN row_number() OVER v > {back} THEN {known} ELSE {before} END"
 
     def _stepped(self, inner: str, keys: str) -> str:
         """Number the steps: one on from row to row, two where there is a gap."""
@@ -400,19 +474,54 @@ class _Plan:
             )
         return f"({total} - {own}) / nullif({count} - {rows}, 0)"
 
-    def notes(self, made: Table, rows: int | None) -> tuple[str, ...]:
+    def removed(self, db: Any, rows: str, left: int) -> Counts:
+        """Count the rows that the query leaves out: without a time, without rows before, alone.
+
+        `left` is the number of rows that it returns.
+        """
+        counts, keys = Counts(), ", ".join(map(quote, self.episode))
+        lost = _counted(db, f"SELECT * FROM {rows}") - left
+        if self.orders or self.earlier:
+            counts.untimed = _counted(db, f"SELECT * FROM {rows} WHERE {self.time} IS NULL")
+        if self.earlier and self.means:
+            stepped = self._stepped(f"SELECT * FROM {rows}", keys)
+            window = f"WINDOW v AS (PARTITION BY {keys} ORDER BY __t)"
+            known = f"SELECT coalesce({self._has_earlier}, FALSE) AS k FROM ({stepped}) {window}"
+            counts.early = _counted(db, f"SELECT * FROM ({known}) WHERE NOT k")
+        elif self.earlier:
+            counts.early = lost - counts.untimed
+        counts.alone = lost - counts.untimed - counts.early
+        return counts
+
+    @property
+    def notes(self) -> tuple[str, ...]:
         """Say what a leave-one-out instrument rests on."""
         if not self.means:
             return ()
-        left = "" if rows is None or made.num_rows is None else f"{rows - made.num_rows:,} "
         groups = " and ".join(self.groups)
-        lost = f"; {left}rows of a {groups} with no other episode are left out"
-        if self.earlier or rows is None or made.num_rows == rows:
-            lost = ""
         return (
             f"instruments by {groups} are means over others' episodes: they are as good as the "
-            f"assignment to a {groups} is random, and need many episodes of each{lost}",
+            f"assignment to a {groups} is random, and need many episodes of each",
         )
+
+
+def _guessed(db: Any, rows: str, value: str) -> str:
+    """Suggest the formats in which every date of a column can be read."""
+    fits = [
+        word
+        for word in FORMATS
+        if not _counted(
+            db,
+            f"SELECT * FROM {rows} WHERE {value} IS NOT NULL AND "
+            f"try_strptime({value}, {text_of(word)}) IS NULL LIMIT 1",
+        )
+    ]
+    listed = " or ".join(f"--date-format '{word}'" for word in fits)
+    return f", or their format: {listed} fits all of them" if fits else ""
+
+
+def _counted(db: Any, query: str) -> int:
+    return int(db.execute(f"SELECT count(*) FROM ({query})").fetchall()[0][0])
 
 
 def _opened(table: Table, stack: contextlib.ExitStack, folder: str) -> tuple[Any, str]:

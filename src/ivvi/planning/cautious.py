@@ -202,7 +202,7 @@ class CautiousRule:
         total, alive = jnp.zeros(len(x)), jnp.ones(len(x))
         for step in range(STEPS + 1):
             x_next = problem.model.mean(x, a)
-            r = problem.reward(x, a, x_next, h + step)
+            r = problem.gain(x, a, x_next, h + step)
             total = total + problem.discount**step * alive * r
             alive = alive * (1.0 - problem.ended(x, a, x_next))
             x, a = x_next, fall_back(self.fallback, x_next, h + step + 1)

@@ -191,7 +191,7 @@ def _values(problem: Problem, act: Acting) -> Callable[[Array, Array], Array]:
             (x, alive), (h, e) = carry, now
             a = act(given, x, h)
             x_next = model.next_state(world.model.mean(x, a), e)
-            gained = problem.discount**h * alive * world.reward(x, a, x_next, h)
+            gained = problem.discount**h * alive * world.gain(x, a, x_next, h)
             alive = alive * (1.0 - world.ended(x, a, x_next))
             return (x_next, alive), jnp.mean(gained)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from ivvi.dynamics.model import Dynamics
@@ -57,6 +58,8 @@ def plan(  # noqa: PLR0913
     fallback: Any = "best",
     states: Any = None,
     terminal: Any = None,
+    reward_at_end: float = 0.0,
+    instrument: Mapping[str, Any] | None = None,
     compare: bool = True,
     seed: int = 0,
     progress: Any = None,
@@ -70,7 +73,8 @@ def plan(  # noqa: PLR0913
     reward
         A reward word (``quadratic:weight=0.05,target=0``, ``linear:..``, ``learned``,
         ``module:function``), a reward of `ivvi.rewards`, or a function of (x, a),
-        (x, a, x') or (x, a, x', h) on batches, written for JAX.
+        (x, a, x') or (x, a, x', h) on batches, written for JAX. A function may also ask for
+        ``context`` and ``instrument`` by parameter name: ``instrument["cost"]`` is (n,).
     actions
         (low, high) of a box, the rows of a finite set, or `ivvi.Actions`. Actions that are
         categories in the log need none: their levels are what may be done.
@@ -94,6 +98,12 @@ def plan(  # noqa: PLR0913
         States where the plan should be good, (n, d_x); by default a sample of the log's.
     terminal
         Tells which states (..., d_x) end an episode.
+    reward_at_end
+        Paid when the episode ends for good, such as -1 for a death, where the log has a
+        `terminal` column or `terminal` tells the ends.
+    instrument
+        Value of each instrument, by name, for a reward that asks for it; by default the reward
+        is its expectation over the log's.
     compare
         Whether a plan whose method is forced also meets rivals that need no plan, in the model.
     seed
@@ -120,6 +130,8 @@ def plan(  # noqa: PLR0913
         discount=discount,
         states=states,
         terminal=terminal,
+        reward_at_end=reward_at_end,
+        instrument=instrument,
     )
     logger.info("planning %d steps with %s in %s", problem.horizon, planner, problem.actions)
     rule, comparison = _planned(problem, planner, seed, progress, compare=compare)

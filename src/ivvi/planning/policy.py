@@ -109,6 +109,7 @@ class Policy:
             "horizon": problem.horizon,
             "discount": problem.discount,
             "terminal": _path_of(problem.terminal),
+            "reward_at_end": problem.reward_at_end,
             "rule": {"kind": self.rule.kind, **settings},
             "comparison": None if self.comparison is None else self.comparison.to_json(),
         }
@@ -165,6 +166,7 @@ def _from_parts(
             int(document["horizon"]),
             float(document["discount"]),
             terminal=None if terminal is None else import_saved(terminal),
+            reward_at_end=float(document["reward_at_end"]),
         )
         if problem.horizon < 1:
             raise FileError(f"its horizon is {problem.horizon}")

@@ -21,7 +21,8 @@ from ivvi.dynamics.next_state import Category as CategoryLevels
 from ivvi.errors import InputError, PlanningWarning
 from ivvi.features.blocks import Array
 from ivvi.logs.readers import open_table
-from ivvi.rewards import Learned, Reward, make_ending, make_reward
+from ivvi.reward_functions import make_ending
+from ivvi.rewards import Learned, Reward, make_reward
 
 MOST_STATES = 4096
 EXPLODING = 1e3
@@ -55,6 +56,8 @@ class Problem:
         States where the plan should be good, (n, d_x): a sample of the log's, and starts.
     terminal
         Tells which states end an episode, from rows (n, d_x) to (n,); None when none does.
+    reward_at_end
+        Paid beside the reward of the step after which the episode ends for good.
     """
 
     model: Dynamics
@@ -64,12 +67,13 @@ class Problem:
     discount: float = 1.0
     states: np.ndarray | None = None
     terminal: Callable[[Array], Array] | None = None
+    reward_at_end: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "terminal", make_ending(self.terminal))
 
     @classmethod
-    def of(
+    def of(  # noqa: PLR0913
         cls,
         model: Dynamics,
         reward: Any,
@@ -79,6 +83,8 @@ class Problem:
         discount: float = 1.0,
         states: Any = None,
         terminal: Callable[[Array], Array] | None = None,
+        reward_at_end: float = 0.0,
+        instrument: Mapping[str, Any] | None = None,
     ) -> Problem:
         """Check everything a user gives, and warn of models that should not be trusted."""
         model.check_whole()
@@ -100,9 +106,8 @@ class Problem:
             )
         made = allowed_actions(model, actions)
         given = None if states is None else state_rows(states, model)
-        problem = cls(
-            model, make_reward(reward, model), made, int(horizon), discount, given, terminal
-        )
+        parts = model, make_reward(reward, model, instrument), made, int(horizon), discount, given
+        problem = cls(*parts, terminal, checked_reward_at_end(reward_at_end, model, terminal))
         _check_functions(problem)
         for text in problem.doubts:
             warnings.warn(text, PlanningWarning, stacklevel=3)
@@ -134,6 +139,13 @@ class Problem:
             return chance
         return 1.0 - (1.0 - chance) * (1.0 - self.terminal(x_next))
 
+    def gain(self, x: Array, a: Array, x_next: Array, h: Array) -> Array:
+        """Return the reward (...) of a step, and what its end is expected to pay."""
+        r = self.reward(x, a, x_next, h)
+        if not self.reward_at_end:
+            return r
+        return r + self.reward_at_end * self.ended(x, a, x_next)
+
     @property
     def numbers(self) -> tuple[Any, ...]:
         """The numbers of the model: weights, noise covariance, knots, reach."""
@@ -159,7 +171,7 @@ class Problem:
             "learned" if learned else self.reward,
             json.dumps(self.actions.to_json()),
             self.discount,
-            self.terminal,
+            (self.terminal, self.reward_at_end),
         )
 
     @property
@@ -282,6 +294,20 @@ def as_columns(given: Any) -> Mapping[str, list[Any]] | None:
         blocks = list(table.batches(names, (), 1 << 16))
         return {n: [v for block in blocks for v in block.column(n).to_pylist()] for n in names}
     return None
+
+
+def checked_reward_at_end(amount: Any, model: Dynamics, terminal: Any) -> float:
+    """Return what the end of an episode pays, or refuse it where nothing ends."""
+    if isinstance(amount, bool) or not isinstance(amount, int | float | np.number):
+        raise InputError(f"the reward at the end is {amount!r}; expected a number")
+    if not np.isfinite(amount):
+        raise InputError(f"the reward at the end is {amount}; expected a finite number")
+    if amount and terminal is None and not model.ends:
+        raise InputError(
+            f"a reward of {amount:g} at the end is asked for, and no episode of the model ends: "
+            "fit with terminal (--terminal COLUMN)"
+        )
+    return float(amount)
 
 
 def state_rows(states: Any, model: Dynamics) -> np.ndarray:

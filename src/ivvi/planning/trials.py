@@ -86,7 +86,7 @@ def _compiled(mould: Mould, decision: Decision) -> Callable[..., Any]:
         def step(x: Array, a: Array, h: Array, memory: Any) -> Any:
             m = jnp.clip(problem.model.mean(x, a), -FAR, FAR)
             x_next = next_state(m, noise[:, h], law, problem.model.categories)
-            return x_next, problem.reward(x, a, x_next, h), problem.ended(x, a, x_next)
+            return x_next, problem.gain(x, a, x_next, h), problem.ended(x, a, x_next)
 
         _, total, (path, _) = run_episodes(
             lambda x, h, memory: decision.decide(given, x, h, memory),

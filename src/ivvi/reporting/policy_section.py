@@ -11,11 +11,14 @@ from ivvi.planning.policy_plot import action_curves
 from ivvi.reporting.fit_pictures import policy_slices
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.page import Figure, Part, Points, Section, Text
+from ivvi.reward_functions import Function
 
 
 def policy_section(policy: Any, fit: FitView) -> Section:
     """Say what was planned for, and draw what the policy does along each state."""
     problem = policy.problem
+    paid = problem.reward_at_end
+    at_end = (("when an episode ends", f"{paid:+g}"),) if paid else ()
     parts: list[Part] = [
         Points(
             (
@@ -23,6 +26,7 @@ def policy_section(policy: Any, fit: FitView) -> Section:
                 ("actions", _allowed(problem.actions)),
                 ("horizon", f"{problem.horizon:,} steps, discount {problem.discount:g}"),
                 ("planner", policy.rule.kind),
+                *at_end,
             )
         )
     ]
@@ -61,7 +65,10 @@ def _decision(action: str, value: float, fit: FitView) -> str:
 
 
 def _words(reward: Any) -> str:
-    """Write a reward as its name and settings."""
+    """Write a reward as its name and settings; a function by its path and what it asks for."""
+    if isinstance(reward, Function):
+        asked = f", asks for {' and '.join(reward.asks)}" if reward.asks else ""
+        return f"{reward.path}{asked}"
     known = is_dataclass(reward) and not isinstance(reward, type)
     settings = asdict(reward) if known else {}
     words = [f"{name.replace('_', ' ')} {_setting(value)}" for name, value in settings.items()]

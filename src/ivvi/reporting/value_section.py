@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.plotting import draw_survival
 from ivvi.errors import InputError
 from ivvi.reporting.cells import Cell, Picture, Shown
 from ivvi.reporting.page import Badge, Figure, PageTable, Part, Section, Text
@@ -51,6 +52,10 @@ def _section(facts: Mapping[str, Any]) -> Section:
     rows = tuple(_row(policy, facts) for policy in facts["values"])
     columns = ("policy", "value", "std.err.", level, f"gain of {name}", level, "P(gain)")
     parts.append(PageTable("Values and gains", columns, rows, command=COMMAND))
+    if curves := facts.get("survival"):
+        told = f"Bands: {level} intervals. After each step, in the estimated world."
+        title = "Share of episodes that go on"
+        parts.append(Figure(title, (_survival(curves, name),), told, COMMAND))
     notes = tuple(facts["notes"])
     if facts["shown_by_the_log"] is not None:
         notes += (f"The log shows {facts['shown_by_the_log']:.5g} for its own policy.",)
@@ -74,6 +79,14 @@ def _row(policy: str, amount: Mapping[str, Any]) -> tuple[Cell, ...]:
 def _interval(amount: Mapping[str, Any]) -> Shown:
     low, high = amount["interval"]
     return Shown(low, f"[{low:.4g}, {high:.4g}]")
+
+
+def _survival(curves: Mapping[str, Any], policy: str) -> Picture:
+    """Draw the survival curves of the policy and its rivals."""
+    shown = {name: curves[name] for name in (policy, *(n for n in curves if n != policy))}
+    ends = "; ".join(f"{name} {curve['estimate'][-1]:.3f}" for name, curve in shown.items())
+    alt = f"Share of episodes that go on, at the end: {ends}."
+    return draw("worth-survival", alt, lambda ax: draw_survival(ax, shown), height=260)
 
 
 def _amounts(kind: str, title: str, amounts: Mapping[str, Any], policy: str) -> Picture:

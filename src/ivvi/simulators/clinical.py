@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi.errors import InputError
-from ivvi.rewards import Function, Quadratic
+from ivvi.reward_functions import Function
+from ivvi.rewards import Quadratic
 from ivvi.simulators.world import Array, World, gaussian
 
 LABEL = "synthetic, made up for tests and tutorials"

@@ -94,8 +94,10 @@ class Lookahead:
     def _reward(self, x: Array, a: Array, x_next: Array, h: Array, step: Any) -> Array:
         reward: Any = self.problem.reward
         if isinstance(reward, RatingReward) and self.spreads is not None:
-            return reward.expected(x, jnp.asarray(self.spreads)[step])
-        return reward(x, a, x_next, h)
+            at_end = self.problem.reward_at_end
+            paid = at_end * self.problem.ended(x, a, x_next) if at_end else 0.0
+            return reward.expected(x, jnp.asarray(self.spreads)[step]) + paid
+        return self.problem.gain(x, a, x_next, h)
 
 
 def _spreads(problem: Problem, steps: int) -> Array | None:

@@ -68,10 +68,10 @@ class Greedy:
         """E r(x, a, x') over the noise, (n,); only a user's function can depend on x'."""
         problem, m = self.problem, self.mean(x, a)
         if not uses_next_state(problem):
-            return problem.reward(x, a, m, h)
+            return problem.gain(x, a, m, h)
         noise = jnp.broadcast_to(self._draws[:, None], (len(self._draws), *m.shape))
         x_next = problem.model.next_state(m, noise)
-        return jnp.mean(problem.reward(x, a, x_next, h), axis=0)
+        return jnp.mean(problem.gain(x, a, x_next, h), axis=0)
 
     def best(
         self, x: Array, h: Array, features: Spectral, w: Array, guess: Array, steps: int

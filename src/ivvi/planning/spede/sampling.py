@@ -70,7 +70,7 @@ def _runner(mould: Mould) -> Any:
             (x, alive), (h, e) = carry, given
             a, _ = greedy.best(x, h, features, w, features.of_states(x) @ guide, NEWTON_STEPS)
             x_next = problem.model.next_state(greedy.mean(x, a), e)
-            gained = problem.discount**h * alive * problem.reward(x, a, x_next, h)
+            gained = problem.discount**h * alive * problem.gain(x, a, x_next, h)
             alive = alive * (1.0 - problem.ended(x, a, x_next))
             return (x_next, alive), gained
 

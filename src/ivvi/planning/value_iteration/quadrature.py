@@ -10,10 +10,11 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
+from ivvi._io.tracing import arguments_used
 from ivvi.errors import InputError, hint
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
-from ivvi.rewards import Function
+from ivvi.reward_functions import Function
 
 INTEGRATIONS = ("auto", "gauss-hermite", "quasi", "antithetic")
 PER_AXIS = {1: 128, 2: 21}
@@ -92,15 +93,17 @@ class Law(Protocol):
 def mean_reward(problem: Problem, law: Law, x: Array, a: Array, m: Array, h: Array) -> Array:
     """E r(x, a, x', h), (n,), for states (n, d_x), actions (n, d_a) and means m of x'."""
     if not uses_next_state(problem):
-        return problem.reward(x, a, m, h)
+        return problem.gain(x, a, m, h)
     xp = m.__array_namespace__()
     x_next, weights = law.around(m)
     x, a = (xp.broadcast_to(v, (len(weights), *v.shape)) for v in (x, a))
-    return (weights * problem.reward(x, a, x_next, h)).sum(axis=0)
+    return (weights * problem.gain(x, a, x_next, h)).sum(axis=0)
 
 
 def uses_next_state(problem: Problem) -> bool:
-    """Tell whether the reward looks at x'."""
+    """Tell whether the reward, or what the end pays, looks at x'."""
+    if problem.reward_at_end and problem.terminal is not None:
+        return True
     return "x_next" in _looked_at(problem)
 
 
@@ -119,17 +122,12 @@ def _looked_at(problem: Problem) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def _arguments_used(reward: Function, d_x: int, d_a: int) -> tuple[str, ...]:
-    """Follow the traced reward back from its result: an argument it merely accepts is not used."""
+    """Name the arguments that matter: one that the reward merely accepts is not used."""
     with jax.enable_x64(True):
         state, action = (jax.ShapeDtypeStruct((2, d), np.float64) for d in (d_x, d_a))
         step = jax.ShapeDtypeStruct((), np.int64)
-        program = jax.make_jaxpr(reward)(state, action, state, step).jaxpr
-    needed = {id(v) for v in program.outvars}
-    for equation in reversed(program.eqns):
-        if any(id(v) in needed for v in equation.outvars):
-            needed |= {id(v) for v in equation.invars}
-    names = zip(("x", "a", "x_next", "step"), program.invars, strict=True)
-    return tuple(name for name, variable in names if id(variable) in needed)
+        used = arguments_used(reward, state, action, state, step)
+    return tuple(("x", "a", "x_next", "step")[i] for i in used)
 
 
 def check_integration(integration: str, nodes: int | None) -> None:

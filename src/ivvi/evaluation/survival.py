@@ -1,0 +1,82 @@
+"""Survival curves: which share of episodes goes on under each policy, with bands.
+
+    S(h) = P(the episode has not ended after h steps),    S(0) = 1,
+
+in the estimated dynamics, where ends are weighted by their chance. Bands are quantiles over drawn
+models, each compared with the estimate in the same episodes under the same noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ivvi.evaluation.actors import Acting
+from ivvi.evaluation.model_draws import ModelDraws, estimated_model, repeated
+from ivvi.evaluation.rollout import Episodes, Task, alive_by_step
+from ivvi.evaluation.value_estimator import ValueEstimator
+from ivvi.features.blocks import Array
+
+MOST_DRAWS = 200
+"""Models that a band is drawn from."""
+
+
+@dataclass(frozen=True, eq=False)
+class Survival:
+    """The share of episodes that go on after 0, 1, ..., H steps, (H + 1,), and its band."""
+
+    estimate: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    def to_json(self) -> dict[str, list[float]]:
+        """Describe with JSON values."""
+        return {name: getattr(self, name).tolist() for name in ("estimate", "low", "high")}
+
+    def __str__(self) -> str:
+        return f"{self.estimate[-1]:.3f} [{self.low[-1]:.3f}, {self.high[-1]:.3f}]"
+
+
+def survival(estimator: ValueEstimator, actors: Mapping[str, Acting]) -> dict[str, Survival]:
+    """Return the curves of the policy and of its first rival; none where no episode ends."""
+    if not estimator.problem.can_end:
+        return {}
+    task = replace(
+        Task.of(estimator.problem), reward=_one, reward_at_end=-1.0, discount=1.0
+    )  # what a step then pays is whether the episode goes on after it
+    return {name: _curve(estimator, task, acting) for name, acting in list(actors.items())[:2]}
+
+
+def _one(x: Array, a: Array, x_next: Array, h: Array) -> Array:
+    return jnp.ones(x.shape[:-1])
+
+
+def _curve(estimator: ValueEstimator, task: Task, acting: Acting) -> Survival:
+    design, models = estimator.rollouts, estimator.models
+    one = repeated(estimated_model(estimator.source), design.size)
+    parts = [alive_by_step(task, *acting, one, some) for some in design.episodes()]
+    estimate = np.mean([part.mean(axis=(0, 2)) for part in parts], axis=0)
+    few = design.few
+    here = alive_by_step(task, *acting, one, few)[:1].mean(axis=2)
+    moved = [_of_draws(task, acting, models, few, at) - here for at in _chunks(models, design.size)]
+    drawn = np.concatenate(moved)[: min(MOST_DRAWS, len(models.W))] + estimate
+    tails = (1 - estimator.level) / 2
+    low, high = np.quantile(np.clip(drawn, 0.0, 1.0), [tails, 1 - tails], axis=0, method="weibull")
+    ends = (np.minimum(low, estimate), np.maximum(high, estimate))
+    return Survival(*(np.append(1.0, values) for values in (estimate, *ends)))
+
+
+def _chunks(models: ModelDraws, size: int) -> list[np.ndarray]:
+    """Return the places of models, `size` at a time; the last ones again to fill up."""
+    count = min(MOST_DRAWS, len(models.W))
+    firsts = range(0, count, size)
+    return [np.minimum(np.arange(first, first + size), count - 1) for first in firsts]
+
+
+def _of_draws(task: Task, acting: Acting, models: ModelDraws, few: Episodes, at: np.ndarray) -> Any:
+    """Return the share that goes on after each step in each of some drawn models, (B, H)."""
+    return alive_by_step(task, *acting, models.rows(at), few).mean(axis=2)

@@ -1,0 +1,323 @@
+"""Functions that a user writes: the reward of a step, and the end of an episode.
+
+They are called with rows whatever the batch. A reward may ask for more than states and actions,
+by the names of its parameters: ``context`` holds the columns that are not predicted (age, weather),
+``instrument`` what moved the log's actions, such as a cost that belongs in a profit. Nobody knows
+tomorrow's instrument, so that the reward is an expectation over the log's,
+
+    r(x, a, x', h) = sum_k share_k f(x, a, x', h, instrument=z_k),
+
+unless its value is given.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ivvi.categories import encode_rows, raw_columns
+from ivvi.errors import ColumnError, InputError, nearest
+from ivvi.features.blocks import Array
+from ivvi.features.custom_block import import_function, import_path
+
+CONTEXT, INSTRUMENT = "context", "instrument"
+NODES = 16
+"""Instruments that stand for those of the log."""
+Rows = tuple[tuple[float, ...], ...]
+
+
+class Columns:
+    """Columns of rows by name: ``columns["cost"]`` is (n,).
+
+    Examples
+    --------
+    >>> Columns("context", ("age", "rain"), np.array([[70.0, 0.0], [60.0, 1.0]]))["age"].tolist()
+    [70.0, 60.0]
+    """
+
+    def __init__(self, what: str, names: Sequence[str], values: Array) -> None:
+        self.what, self.names, self.values = what, tuple(names), values
+
+    def __getitem__(self, name: str) -> Array:
+        """Return a column, (n,)."""
+        if name not in self.names:
+            near = nearest(name, self.names) if isinstance(name, str) else ""
+            raise ColumnError(
+                f"the reward asks for {self.what}[{name!r}]{near or '; known: '}"
+                f"{'' if near else ', '.join(self.names)}"
+            )
+        return self.values[:, self.names.index(name)]
+
+
+@dataclass(frozen=True)
+class Function:
+    """A user's function of (x, a), (x, a, x') or (x, a, x', h), found by ``module:name``.
+
+    It is given rows, (n, d_x), (n, d_a), (n, d_x) and the step, and returns (n,). Parameters that
+    are called ``context`` and ``instrument`` are given as `Columns`.
+
+    Attributes
+    ----------
+    path, arguments, function
+        Where it is found, the number of its arguments without those asked for by name, and the
+        function itself where it cannot be found again.
+    asks
+        Which of ``context`` and ``instrument`` it asks for.
+    given
+        The instrument where its value is given, (d_z,).
+    context
+        Columns of the context with their places in the state.
+    instrument, nodes, shares
+        Names of the instrument's columns, and values (k, d_z) that stand for the log's with
+        their shares (k,).
+    """
+
+    kind: ClassVar[str] = "function"
+    path: str
+    arguments: int = 2
+    function: Callable[..., Any] | None = None
+    asks: tuple[str, ...] = ()
+    given: tuple[float, ...] | None = None
+    context: tuple[tuple[str, int], ...] = ()
+    instrument: tuple[str, ...] = ()
+    nodes: Rows = ()
+    shares: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, function: Callable[..., Any] | str) -> Function:
+        """Wrap a function or its import path; one that cannot be imported cannot be saved."""
+        if isinstance(function, str):
+            path, found, own = function, import_function(function), None
+        else:
+            found, (path, imported) = function, import_path(function)
+            own = None if imported else function
+        arguments, asks = _parameters(found, path)
+        return cls(path, arguments, own, asks)
+
+    def in_model(self, model: Any, instrument: Mapping[str, Any] | None = None) -> Function:
+        """Return the reward with what it asks for taken from a model.
+
+        `instrument` gives the value of each of the instrument's columns, as the log has them.
+        """
+        if instrument is not None and INSTRUMENT not in self.asks:
+            raise InputError(
+                f"an instrument is given; the reward {self.path!r} has no parameter 'instrument'"
+            )
+        bound = self
+        if CONTEXT in self.asks:
+            if not model.context:
+                raise InputError(
+                    f"the reward {self.path!r} asks for the context; the model has none: fit with "
+                    "context (--context)"
+                )
+            places = tuple((name, model.state.index(name)) for name in model.context)
+            bound = replace(bound, context=places)
+        if INSTRUMENT in self.asks and (instrument is not None or not self.nodes):
+            bound = bound._with_instrument(model, instrument)
+        return bound
+
+    def _with_instrument(self, model: Any, instrument: Mapping[str, Any] | None) -> Function:
+        names = model.instrument
+        if not names:
+            raise InputError(
+                f"the reward {self.path!r} asks for the instrument; the model has none"
+            )
+        given = self.given if instrument is None else _values(instrument, names, model.coded)
+        if given is not None:
+            return replace(self, given=given, instrument=names, nodes=(given,), shares=(1.0,))
+        rows = model.instruments
+        if not len(rows):
+            raise InputError(
+                f"the reward {self.path!r} asks for the instrument; the model holds no rows of the "
+                f"log to draw it from: give its value (--instrument {names[0]}=...)"
+            )
+        whole = replace(self, instrument=names)
+        nodes, shares = typical_rows(rows)
+        if len(nodes) > 1 and whole.is_affine_in_instrument(model):
+            nodes, shares = rows.mean(axis=0)[None], np.ones(1)
+        kept = tuple(map(tuple, nodes.tolist()))
+        return replace(whole, nodes=kept, shares=tuple(shares.tolist()))
+
+    def __call__(self, x: Array, a: Array, x_next: Array, h: Array) -> Array:
+        """Call the function with as many arguments as it takes, (...)."""
+        if INSTRUMENT not in self.asks:
+            return self._called(x, a, x_next, h, None)
+        if len(self.nodes) == 1:
+            return self._called(x, a, x_next, h, np.asarray(self.nodes[0]))
+        lead = np.broadcast_shapes(x.shape[:-1], a.shape[:-1])
+        nodes = np.asarray(self.nodes).reshape(len(self.nodes), *(1 for _ in lead), -1)
+        shares = np.asarray(self.shares).reshape(-1, *(1 for _ in lead))
+        return (shares * self._called(x, a, x_next, h, nodes)).sum(axis=0)
+
+    def observed(self, x: Array, a: Array, x_next: Array, h: Array, z: Array) -> Array:
+        """Return the rewards of rows of a log, whose instruments z (n, d_z) are known."""
+        return self._called(x, a, x_next, h, z if INSTRUMENT in self.asks else None)
+
+    def _called(self, x: Array, a: Array, x_next: Array, h: Array, z: Array | None) -> Array:
+        function = self.function or import_function(self.path)
+        step = (h,) if self.arguments > 3 else ()
+        named: dict[str, tuple[tuple[str, ...], Array]] = {}
+        if self.context:
+            names, places = zip(*self.context, strict=True)
+            named[CONTEXT] = names, x[..., list(places)]
+        if z is not None:
+            named[INSTRUMENT] = self.instrument, z
+        return by_rows(function, (x, a, x_next)[: self.arguments], step, "the reward", named)
+
+    def is_affine_in_instrument(self, model: Any) -> bool:
+        """Tell whether only the instrument's mean matters: its derivative looks at none of it."""
+        import jax
+
+        from ivvi._io.tracing import arguments_used
+
+        widths = len(model.state), len(model.action), len(model.state), len(self.instrument)
+
+        def slope(x: Array, a: Array, x_next: Array, h: Array, z: Array, dz: Array) -> Array:
+            return jax.jvp(lambda z: self._called(x, a, x_next, h, z), (z,), (dz,))[1]
+
+        with jax.enable_x64(True):
+            x, a, x_next, z = (jax.ShapeDtypeStruct((2, d), np.float64) for d in widths)
+            h = jax.ShapeDtypeStruct((), np.int64)
+            try:
+                return 4 not in arguments_used(slope, x, a, x_next, h, z, z)
+            except Exception:  # said in a sentence where the reward is tried
+                return False
+
+    def check_importable(self) -> None:
+        """Refuse to be saved when the function could not be found again."""
+        if self.function is not None:
+            raise InputError(
+                f"the reward {self.path!r} cannot be saved: it cannot be imported; define it "
+                "at the top of a module"
+            )
+
+
+@dataclass(frozen=True)
+class Ending:
+    """A user's function that tells which states end an episode, from rows (n, d_x) to (n,)."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, x: Array) -> Array:
+        """Tell for states (..., d_x), as numbers 0 and 1, (...)."""
+        return 1.0 * by_rows(self.function, (x,), (), "terminal")
+
+
+def make_ending(terminal: Any) -> Ending | None:
+    """Return the end of an episode that a user gives as a function, if any."""
+    if terminal is None or isinstance(terminal, Ending):
+        return terminal
+    if not callable(terminal):
+        raise InputError(f"terminal is {terminal!r}; a function of states is expected")
+    return Ending(terminal)
+
+
+def typical_rows(rows: np.ndarray, most: int = NODES) -> tuple[np.ndarray, np.ndarray]:
+    """Return at most `most` rows (k, d) that stand for many (m, d), and their shares (k,).
+
+    Their mean is that of all rows: the distinct ones where they are few, the means of quantile
+    groups of one column, else rows spread over the log and moved to the mean.
+
+    Examples
+    --------
+    >>> typical_rows(np.array([[0.0], [1.0], [1.0], [1.0]]))[1].tolist()
+    [0.25, 0.75]
+    """
+    distinct, counts = np.unique(rows, axis=0, return_counts=True)
+    if len(distinct) <= most:
+        return distinct, counts / len(rows)
+    if rows.shape[1] == 1:
+        groups = np.array_split(np.sort(rows[:, 0]), most)
+        shares = np.array([len(group) for group in groups]) / len(rows)
+        return np.array([[group.mean()] for group in groups]), shares
+    some = rows[np.linspace(0, len(rows) - 1, most).astype(int)]
+    return some + rows.mean(axis=0) - some.mean(axis=0), np.full(most, 1 / most)
+
+
+def by_rows(
+    function: Callable[..., Any],
+    batches: tuple[Array, ...],
+    extra: tuple[Any, ...],
+    what: str,
+    named: Mapping[str, tuple[tuple[str, ...], Array]] | None = None,
+) -> Array:
+    """Call a function of rows (n, d) with batches (..., d) of any shape; returns (...).
+
+    `named` batches are given by keyword, as `Columns`.
+    """
+    everything = *batches, *(values for _, values in (named or {}).values())
+    lead = np.broadcast_shapes(*(batch.shape[:-1] for batch in everything))
+    n = math.prod(lead)
+    rows = []
+    for batch in everything:
+        xp, width = batch.__array_namespace__(), batch.shape[-1]
+        rows.append(xp.broadcast_to(batch, (*lead, width)).reshape(n, width))
+    keywords = {
+        word: Columns(word, names, values)
+        for (word, (names, _)), values in zip(
+            (named or {}).items(), rows[len(batches) :], strict=True
+        )
+    }
+    answer = function(*rows[: len(batches)], *extra, **keywords)
+    try:
+        values = answer if hasattr(answer, "aval") else np.asarray(answer)
+    except ValueError:
+        values = np.empty(0, dtype=object)
+    if values.dtype.kind not in "biuf":
+        raise InputError(f"{what} returned {_shortly(answer)} for {n} states; numbers are expected")
+    if values.shape != (n,):
+        raise InputError(
+            f"{what} returned shape {values.shape} for {n} states; one number for each is "
+            "expected, (n,) for states (n, d_x)"
+        )
+    return values.reshape(lead)
+
+
+def _values(instrument: Mapping[str, Any], names: tuple[str, ...], coded: Any) -> tuple[float, ...]:
+    """Return the instrument (d_z,) that a user gives by the columns of the log."""
+    expected = raw_columns(names, coded)
+    if not isinstance(instrument, Mapping):
+        raise InputError(
+            f"the instrument is {instrument!r}; expected a value by name ({', '.join(expected)})"
+        )
+    for name in expected:
+        if name not in instrument:
+            raise ColumnError(
+                f"the instrument has no value of {name!r}; expected {', '.join(expected)}"
+            )
+    if unknown := [name for name in instrument if name not in expected]:
+        raise ColumnError(
+            f"{unknown[0]!r} is no instrument of the model; expected {', '.join(expected)}"
+        )
+    rows = encode_rows({name: [instrument[name]] for name in expected}, names, coded, "instrument")
+    return tuple(rows[0].tolist())
+
+
+def _shortly(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _parameters(function: Callable[..., Any], path: str) -> tuple[int, tuple[str, ...]]:
+    """Count the arguments that a reward takes: 2 (x, a), 3 with x', 4 with the step.
+
+    Beside them the names that it asks for.
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 2, ()
+    asks = tuple(p.name for p in parameters if p.name in (CONTEXT, INSTRUMENT))
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    count = sum(p.kind in kinds and p.default is p.empty and p.name not in asks for p in parameters)
+    if not 2 <= count <= 4:
+        raise InputError(
+            f"the reward {path!r} takes {count} arguments; (x, a), x', h are given, and by name "
+            "context and instrument"
+        )
+    return count, asks
