@@ -231,7 +231,7 @@ def test_an_unknown_padding_is_refused() -> None:
         read_logs(PADDED, lags=1, lag_padding="zero", **LAGGED)
 
 
-@pytest.mark.filterwarnings("ignore:weak instruments")
+@pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
 def test_rows_that_windows_remove_are_told_by_reason() -> None:
     n = 60
     rng = np.random.default_rng(0)

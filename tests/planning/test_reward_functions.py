@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -125,11 +126,7 @@ def test_a_saved_policy_asks_for_the_same(fit: ivvi.Fit, tmp_path: Path) -> None
 
 
 def test_what_cannot_be_known_is_refused(fit: ivvi.Fit) -> None:
-    bare = ivvi.fit(shop(), "linear").model
-    bare = Dynamics.from_parts(*bare.parts())
-    without = {"instruments": np.empty((0, 0))}
-    empty = bare.with_numbers(bare.numbers)
-    object.__setattr__(empty, "instruments", without["instruments"])
+    empty = dataclasses.replace(fit.model, instruments=np.empty((0, 0)))
     for model, reward, instrument, words in (
         (empty, profit, None, "no rows of the log to draw it from"),
         (fit.model, profit, {"cots": 1}, "no value of 'cost'"),

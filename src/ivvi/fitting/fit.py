@@ -193,7 +193,7 @@ class Fit(TableResult):
             "without earlier rows": self.counts.early,
             "without another episode of their group": self.counts.alone,
         }
-        found |= {reason: count for reason, count in before.items() if count}
+        dropped |= {reason: count for reason, count in before.items() if count}
         if self.absorbed is not None:
             dropped["alone in a group"] = self.absorbed.singletons
         return dropped

@@ -1,0 +1,198 @@
+"""Logs as people have them, against a truth that is known: memory, doctors' names, text columns.
+
+- ``memory``: x'' depends on x and the x before; what a plan with and without --lags 1 loses, and
+  what the check says.
+- ``doctors``: coverage and bias of --instrument loo:doctor beside 2SLS with a dummy per doctor.
+- ``text``: processor time of a fit of a log with two text columns over that of the same in numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import ivvi
+from ivvi.errors import IvviWarning
+
+NOW, BEFORE, EFFECT = 1.3, -0.6, 0.7
+"""x'' = NOW x' + BEFORE x + EFFECT a + e."""
+TREATED = -0.5
+"""Effect of a treatment in the world of doctors."""
+
+
+def second_order(episodes: int, steps: int, seed: int) -> dict[str, np.ndarray]:
+    """Simulate the log of a world that remembers, with one state observed."""
+    rng = np.random.default_rng(seed)
+    x = before = 3 * rng.normal(size=episodes)
+    rows: dict[str, list[np.ndarray]] = {name: [] for name in ("episode", "step", "x0", "a0", "z0")}
+    for t in range(steps):
+        z, e = rng.normal(size=(2, episodes))
+        a = np.clip(z + 0.8 * e + 0.3 * rng.normal(size=episodes), -3, 3)
+        for name, values in zip(rows, (np.arange(episodes), t, x, a, z), strict=True):
+            rows[name].append(np.broadcast_to(values, episodes))
+        x, before = NOW * x + BEFORE * before + EFFECT * a + e, x
+    return {name: np.array(parts).T.ravel() for name, parts in rows.items()}
+
+
+def true_cost(policy: object, lags: int, episodes: int = 4000, steps: int = 20) -> float:
+    """Return the mean cost sum x^2 + 0.1 a^2 of an episode, in truth."""
+    rng = np.random.default_rng(10)
+    x = before = 3 * rng.normal(size=episodes)
+    cost, a = np.zeros(episodes), np.zeros(episodes)
+    for t in range(steps):
+        states = np.column_stack([x, before, a][: 1 + 2 * lags])
+        a = policy(states, t)[:, 0]  # type: ignore[operator]
+        cost += x**2 + 0.1 * a**2
+        x, before = NOW * x + BEFORE * before + EFFECT * a + rng.normal(size=episodes), x
+    return float(cost.mean())
+
+
+def memory(logs: int) -> None:
+    """Print what plans lose against the best one, over the best of what a log allows."""
+    truth = ivvi.fit(_remembering(second_order(4000, 50, 999), 1))
+    names = truth.estimate.design.phi_names
+    W = np.zeros_like(truth.W)
+    for name, weight in (("x0", NOW), ("x0_lag1", BEFORE), ("a0", EFFECT)):
+        W[0, names.index(name)] = weight
+    exact = truth.model.with_numbers((W, np.eye(1), *truth.model.numbers[2:]))
+    settings = {"horizon": 20, "method": "mpc", "compare": False}
+    reward = "quadratic:weight=1,action_weight=0.1"
+    best = true_cost(ivvi.plan(exact, reward, (-3, 3), **settings), 1)
+    print("| log | best | --lags 1 | loss | without | loss | the check without says |")
+    print("|---:|---:|---:|---:|---:|---:|---|")
+    for seed in range(logs):
+        rows, cells = second_order(100, 20, seed), []
+        for lags in (1, 0):
+            log = _remembering(rows, lags)
+            policy = ivvi.plan(ivvi.fit(log), reward, (-3, 3), **settings)
+            cost = true_cost(policy, lags)
+            cells.append(f"{cost:.1f} | {cost / best - 1:.1%}")
+        findings = ivvi.check(_remembering(rows, 0))
+        told = "lags" if "--lags" in findings.summary() else "nothing"
+        print(f"| {seed} | {best:.1f} | {' | '.join(cells)} | {told} |")
+
+
+def _remembering(rows: dict[str, np.ndarray], lags: int) -> ivvi.Log:
+    return ivvi.read_logs(rows, state="x0", action="a0", instrument="z0", lags=lags)
+
+
+def visits(doctors: int, patients: int, seed: int) -> dict[str, object]:
+    """Simulate patients who meet one doctor each, at random, and are treated as he likes."""
+    rng = np.random.default_rng(seed)
+    habit = rng.normal(0, 0.7, doctors)
+    doctor = rng.integers(doctors, size=patients)
+    severity, e, own = rng.normal(size=(3, patients))
+    treated = (habit[doctor] + e + 0.5 * severity + own > 0).astype(float)
+    outcome = 0.4 * severity + TREATED * treated + e
+    parts = {"severity": severity, "treated": treated, "outcome": outcome}
+    return parts | {"doctor": doctor, "patient": np.arange(patients)}
+
+
+def doctors(logs: int) -> None:
+    """Print bias and coverage of leave-one-out means beside dummies."""
+    print("| doctors | patients | estimate | bias | spread | coverage of 95% |")
+    print("|---:|---:|---|---:|---:|---:|")
+    for count, patients in ((50, 2000), (2000, 20_000)):
+        found: dict[str, list[tuple[float, bool]]] = {"loo:doctor": [], "dummies": []}
+        for seed in range(logs):
+            rows = visits(count, patients, seed)
+            log = ivvi.read_logs(
+                rows, state="severity", action="treated", instrument="loo:doctor",
+                next_state="outcome", episode="patient",
+            )  # fmt: skip
+            fit = ivvi.fit(log)
+            row = next(r for r in fit.records() if r["feature"] == "treated")
+            found["loo:doctor"].append(
+                (row["coefficient"] - TREATED, row["low"] <= TREATED <= row["high"])
+            )
+            found["dummies"].append(_dummies(rows, count))
+        for name, values in found.items():
+            error, held = np.array(values, float).T
+            parts = f"{error.mean():+.3f} | {error.std():.3f} | {held.mean():.1%}"
+            print(f"| {count:,} | {patients:,} | {name} | {parts} |")
+
+
+def _dummies(rows: dict[str, object], count: int) -> tuple[float, bool]:
+    """2SLS with an indicator of each doctor as instruments, in closed form; robust errors."""
+    group = np.asarray(rows["doctor"])
+    a, y, s = (np.asarray(rows[name], float) for name in ("treated", "outcome", "severity"))
+    sizes = np.maximum(np.bincount(group, minlength=count), 1)
+
+    def within(v: np.ndarray) -> np.ndarray:
+        return v - (np.bincount(group, v, count) / sizes)[group]
+
+    fitted = a - within(a) + within(s) * (within(s) @ within(a)) / (within(s) @ within(s))
+    controls = np.column_stack([np.ones(len(a)), s])
+    left = fitted - controls @ np.linalg.lstsq(controls, fitted, rcond=None)[0]
+    slope = left @ y / (left @ a)
+    rest = y - slope * a
+    e = rest - controls @ np.linalg.lstsq(controls, rest, rcond=None)[0]
+    se = float(np.sqrt(np.sum((left * e) ** 2)) / abs(left @ a))
+    return float(slope - TREATED), bool(abs(slope - TREATED) <= 1.96 * se)
+
+
+def text(rows: int) -> None:
+    """Print the processor seconds of a fit of two text columns, and of their indicators."""
+    with tempfile.TemporaryDirectory() as folder:
+        _write_both(Path(folder), rows)
+        used = {}
+        for name, state in (("numbers", "x0,v1,v2,w1,w2,w3"), ("text", "x0,vital,ward")):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            fit = ["-m", "ivvi", "fit", f"{folder}/{name}.parquet", "--state", state]
+            fit += ["--action", "a0", "--instrument", "z0", "--out", f"{folder}/{name}"]
+            subprocess.run([sys.executable, *fit], check=True, capture_output=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            used[name] = seconds
+            print(f"{name:8} {seconds:6.1f} processor seconds for {rows:,} rows")
+        print(f"ratio    {used['text'] / used['numbers']:6.2f}")
+
+
+def _write_both(folder: Path, rows: int, size: int = 1_000_000) -> None:
+    rng = np.random.default_rng(0)
+    writers: dict[str, pq.ParquetWriter] = {}
+    for first in range(0, rows, size):
+        i = np.arange(first, min(first + size, rows))
+        z, e, x = rng.normal(size=(3, len(i)))
+        ward, vital = rng.integers(4, size=len(i)), rng.integers(3, size=len(i))
+        base = {"episode": i // 20, "step": i % 20, "x0": x, "a0": z + e, "z0": z}
+        words = {
+            "ward": np.array(["A", "B", "C", "D"])[ward],
+            "vital": np.array(["high", "low", "mid"])[vital],
+        }
+        numbers = {f"w{k}": (ward == k).astype(float) for k in (1, 2, 3)}
+        numbers |= {f"v{k}": (vital == k).astype(float) for k in (1, 2)}
+        for name, more in (("text", words), ("numbers", numbers)):
+            table = pa.table(base | more)
+            if name not in writers:
+                writers[name] = pq.ParquetWriter(folder / f"{name}.parquet", table.schema)
+            writers[name].write_table(table, row_group_size=250_000)
+    for writer in writers.values():
+        writer.close()
+
+
+def main() -> None:
+    """Run one of the three."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("memory", "doctors", "text"))
+    parser.add_argument("--logs", type=int, default=200)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore", IvviWarning)
+    if options.what == "text":
+        text(options.rows)
+    else:
+        {"memory": memory, "doctors": doctors}[options.what](options.logs)
+
+
+if __name__ == "__main__":
+    main()
