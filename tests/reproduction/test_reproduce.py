@@ -18,12 +18,12 @@ import pytest
 from helpers import ROOT, assert_refused, run
 from ivvi.errors import FileError, InputError
 from ivvi_reproduction.cell_statistics import CellStatistics, Spread
-from ivvi_reproduction.docs_page import make_page
+from ivvi_reproduction.docs_page import column_values, filled, make_page
 from ivvi_reproduction.jobs import Job, list_jobs
 from ivvi_reproduction.progress import draw, duration
 from ivvi_reproduction.records import Records
 from ivvi_reproduction.reproduce import read_results, reproduce
-from ivvi_reproduction.results import as_json, as_text, shown, table_markdown
+from ivvi_reproduction.results import ResultTable, as_json, as_text, shown, table_markdown
 from ivvi_reproduction.run_job import Options, Outcome
 from ivvi_reproduction.scheduler import JobQueue
 from ivvi_reproduction.specs import (
@@ -129,13 +129,16 @@ def test_a_run_fills_tables_and_figures(whole):
     assert by_setting["I"]["as / paper"] == pytest.approx(as_paper / 10, rel=1e-2)
     assert by_setting["I"]["their estimate"] is not None
     assert by_setting["IV"]["their estimate"] is None  # none was released
-    (estimates,) = (
+    baseline, estimates = (
         dict(zip(found.tables[3].columns, r, strict=True)) for r in found.tables[3].rows
     )
+    assert (baseline["setting"], baseline["descent"]) == ("Baseline", "closed form")
+    assert baseline["ours to W*"] > estimates["ours to W*"]
     truth = np.array([0.0, 0.5, -0.5])
     far = np.linalg.norm(truth - [0.0, 0.5, -0.3])
     assert estimates["theirs to W*"] == pytest.approx(far, rel=1e-3)
     assert abs(estimates["ours to W*"] - far) <= estimates["ours to theirs"] + 1e-3
+    assert estimates["ours / theirs"] == pytest.approx(estimates["ours to W*"] / far, rel=1e-3)
     assert {figure.name for figure in found.figures} == {
         "linear-both-loss-k1",
         "linear-both-reward-k1",
@@ -416,7 +419,7 @@ def test_text_markdown_and_json(whole):
     assert len(json.dumps(as_json(found), allow_nan=False)) > 1000
 
 
-def test_the_page_is_made_from_the_records(whole):
+def test_the_page_is_made_from_the_records(whole, tmp_path):
     found = read_results(whole, SPECS)
     template = 'A {{ table("linear-regret") }} B {{ off("linear") }} C {{ figure("linear-both") }}'
     page = make_page(found, template)
@@ -424,10 +427,34 @@ def test_the_page_is_made_from_the_records(whole):
     assert "of the paper's 10" in page
     assert "(images/linear-both.png)" in page
     assert make_page(found, '{{ table("linear-other") }}') == "*Not run yet.*"
+    (tmp_path / "study.txt").write_text("a line\n")
+    said = '{{ printed("study") }} {{ printed("other") }}'
+    assert make_page(found, said, tmp_path) == "```text\na line\n``` *Not run yet.*"
+
+
+def test_columns_that_are_empty_in_every_row_are_left_out():
+    table = ResultTable("t", "T", ("variant", "a", "b"), (("k", None, 1.0), ("l", None, None)))
+    assert filled(table).columns == ("variant", "b")
+    assert filled(table).rows == (("k", 1.0), ("l", None))
+
+
+def test_the_page_may_name_the_ends_of_a_column(whole):
+    found = read_results(whole, SPECS)
+    regret = {table.name: table for table in found.tables}["linear-regret"]
+    rows = [dict(zip(regret.columns, row, strict=True)) for row in regret.rows]
+    best = [row["best"] for row in rows]
+    words = '{{ lowest("linear-regret", "best") }} {{ highest("linear-regret", "best") }}'
+    assert make_page(found, words) == f"{shown(min(best))} {shown(max(best))}"
+    assert column_values(regret, "paper", "paper", ["I", "IV"]) == [1.0, 1.0]
+    ours = rows[1]["their estimate"] / rows[1]["best"]
+    assert column_values(regret, "their estimate", "best", ["I", "IV"]) == [ours]  # IV has none
 
 
 def test_the_page_in_the_docs_is_that_of_the_records():
     """Otherwise run ``python -m ivvi_reproduction.docs_page``."""
-    found = read_results(ROOT / "reproduction/results")
+    folder = ROOT / "reproduction/results"
+    found = read_results(folder)
     template = (ROOT / "docs/templates/reproduction.md").read_text(encoding="utf-8")
-    assert make_page(found, template) == (ROOT / "docs/reproduction.md").read_text(encoding="utf-8")
+    page = make_page(found, template, folder / "printed")
+    assert "Not run yet" not in page
+    assert page == (ROOT / "docs/reproduction.md").read_text(encoding="utf-8")

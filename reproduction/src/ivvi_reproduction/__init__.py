@@ -6,7 +6,7 @@ beside the paper's numbers as `results`; `report_page` and `docs_page` print the
 
 Each other module is one study, run with ``python -m ivvi_reproduction.NAME``:
 `breakdown_points`, `cautious_planning`, `convergence_rate`, `error_exponents`,
-`instrument_strength`, `interval_coverage`, `loss_curves`, `misspecification`, `one_change`,
+`interval_coverage`, `loss_curves`, `misspecification`, `one_change`,
 `planning_error`, `rejection_rates`, `sequence_checks`, `value_coverage`,
 `weak_instrument_coverage`, `world_coverage`. `study` holds what they share.
 """

@@ -33,7 +33,7 @@ from ivvi.planning.simple_rules import UsualRule
 from ivvi.simulators import ConfoundedEnv, linear_world
 from ivvi.simulators.behaviour import Behaviour
 from ivvi.simulators.world import gaussian
-from ivvi_reproduction.study import Force, Json, Logs, Seed, check, each, run_study, tell
+from ivvi_reproduction.study import logs_command, run_study
 
 DIM, EPISODES, STEPS = 5, 40, 50
 HORIZON, TRIALS = 100, 32
@@ -169,17 +169,14 @@ def table(records: Sequence[Record]) -> str:
     return "\n".join(lines)
 
 
-def command(
-    logs: Logs = 100,
-    seed: Seed = 0,
-    json: Json = None,
-    force: Force = False,
-) -> None:
-    """Measure what caution costs with strong instruments and saves with weak ones."""
-    check(json, force, logs=logs)
-    records = each("instruments", list(STRENGTHS), lambda which: measure(which, logs, seed))
-    tell(table(records), records, json, force)
-
+command = logs_command(
+    "Measure what caution costs with strong instruments and saves with weak ones.",
+    "instruments",
+    list(STRENGTHS),
+    measure,
+    table,
+    100,
+)
 
 if __name__ == "__main__":
     run_study(command)

@@ -1,13 +1,15 @@
 """The page on the reproduction, made from the records and a template.
 
 Run it with ``python -m ivvi_reproduction.docs_page``: the tables, captions and cells of
-docs/reproduction.md come from ``reproduction/results/records.parquet``, what is said about how the
-paper is read, and what the other studies printed, from docs/templates/reproduction.md.
+docs/reproduction.md come from ``reproduction/results/records.parquet``, what the other studies
+printed from ``reproduction/results/printed/NAME.txt``, and what is said about them from
+docs/templates/reproduction.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,12 +23,19 @@ from ivvi_reproduction.results import ResultFigure, Results, ResultTable, shown,
 from ivvi_reproduction.specs import names, read_experiment, read_figure
 from ivvi_reproduction.study import run_study
 
+PRINTED = "printed"
+"""Folder beside the records with what studies printed."""
 FACTOR = 2.0
 """Cells that are further off the paper's number than this are listed."""
 
 
-def make_page(results: Results, template: str) -> str:
-    """Fill the template: ``{{ table("linear-regret") }}``, ``{{ figure("linear-loss") }}``."""
+def make_page(results: Results, template: str, printed: Path | None = None) -> str:
+    """Fill the template: ``{{ table("linear-regret") }}``, ``{{ figure("linear-loss") }}``.
+
+    ``{{ printed("one_change-linear") }}`` is a file of the folder `printed`: what a study's
+    command wrote. ``cell`` is one number of a table, ``lowest`` and ``highest`` are those of a
+    column, as they are or divided by another column, in the rows named.
+    """
     from jinja2 import Environment, StrictUndefined
 
     tables = {table.name: table for table in results.tables}
@@ -35,7 +44,7 @@ def make_page(results: Results, template: str) -> str:
         if name not in tables:
             return "*Not run yet.*"
         found = tables[name]
-        return f"```text\n{found.command}\n```\n\n{table_markdown(found)}\n\n{found.note}"
+        return f"```text\n{found.command}\n```\n\n{table_markdown(filled(found))}\n\n{found.note}"
 
     def figure(name: str) -> str:
         panels = panels_of(results, name)
@@ -45,9 +54,21 @@ def make_page(results: Results, template: str) -> str:
         caption = " ".join(_captions(panels)).replace("W*", "`W*`")
         return f"![{rest}](images/{name}.png)\n\n{caption}"
 
+    def output(name: str) -> str:
+        file = (printed or Path()) / f"{name}.txt"
+        if not file.is_file():
+            return "*Not run yet.*"
+        return f"```text\n{file.read_text(encoding='utf-8').rstrip()}\n```"
+
+    def over(pick: Callable[[list[float]], float]) -> Callable[..., str]:
+        return lambda name, *of: shown(pick(column_values(tables[name], *of)))
+
     words = {
         "table": table,
         "figure": figure,
+        "printed": output,
+        "lowest": over(min),
+        "highest": over(max),
         "facts": results.facts,
         "off": lambda name: "\n".join(off_by_much(tables.get(f"{name}-regret"))),
         "cell": lambda name, variant, setting, column: cell(tables[name], variant, setting, column),
@@ -63,6 +84,24 @@ def cell(table: ResultTable, variant: str, setting: str, column: str) -> str:
         if (found["variant"], found["setting"]) == (variant, setting):
             return shown(found[column])
     raise InputError(f"{table.name} has no row {variant}, {setting}")
+
+
+def filled(table: ResultTable) -> ResultTable:
+    """Leave out columns that are empty in every row."""
+    kept = [i for i in range(len(table.columns)) if any(row[i] is not None for row in table.rows)]
+    rows = tuple(tuple(row[i] for i in kept) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows)
+
+
+def column_values(
+    table: ResultTable, column: str, per: str = "", settings: Sequence[str] = ()
+) -> list[float]:
+    """Return the numbers of a column, divided by those of `per`, of all or of some settings."""
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    chosen = [row for row in rows if not settings or row["setting"] in settings]
+    pairs = [(row[column], row[per] if per else 1.0) for row in chosen]
+    numbers = (int, float)
+    return [a / b for a, b in pairs if isinstance(a, numbers) and isinstance(b, numbers)]
 
 
 def _captions(panels: list[ResultFigure]) -> Iterator[str]:
@@ -143,7 +182,7 @@ def command(
     template = docs / "templates/reproduction.md"
     if not template.is_file():
         raise FileError(f"{template} is not there; the page is made from it")
-    page = make_page(results, template.read_text(encoding="utf-8"))
+    page = make_page(results, template.read_text(encoding="utf-8"), folder / PRINTED)
     for experiment in names("experiments"):
         for name in names("figures", experiment):
             if panels := panels_of(results, name):

@@ -1,28 +1,29 @@
-"""From our best number to the paper's, one change at a time, in the linear experiment.
+"""From our best number to the paper's, one change at a time.
 
-Run it with ``python -m ivvi_reproduction.one_change``. The first row is the closed form (least
-squares on the log of setting I for the baseline) and the exact planner, evaluated with the noise
-Sigma_e of the text. Every further row makes one more change; the last two are the authors' own
-matrices, and what the paper prints. Regret is to planning with the truth by the same
-planner in the same noise.
+Run it with ``python -m ivvi_reproduction.one_change [linear | nonlinear | movielens]``. The first
+line of a block is our best estimate and planner, evaluated as the text says, with least squares on
+the log of setting I as the baseline. Every further line keeps the changes above it and makes one
+more; the last is what the paper prints. Regret is to planning with the truth by the same planner in
+the same noise, a mean over logs.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
 from ivvi.dynamics.model import Dynamics
-from ivvi.errors import IvviWarning
-from ivvi.estimators import Method
+from ivvi.errors import InputError, IvviWarning
 from ivvi.estimators.registry import make_method
 from ivvi.estimators.sgda.sgda import SGDA
 from ivvi.fitting import estimate
+from ivvi.simulators import ConfoundedEnv
 from ivvi_reproduction.jobs import Job
 from ivvi_reproduction.run_job import (
     EVALUATION_SEED,
@@ -35,93 +36,145 @@ from ivvi_reproduction.specs import Column, Experiment, read_experiment, read_ta
 from ivvi_reproduction.study import Force, Json, Seed, check, each, run_study, tell
 
 ROWS = ("Baseline", "I", "II", "III")
-CHANGES = (
-    "closed form, exact planner",
-    "noise N(0, I)",
-    "baseline from the log of III",
-    "the authors' loop",
-    "soft planner",
-    "the authors' matrices",
-)
-EXACT = Column("linear", "exact")
+PAPER = "the paper"
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How an estimate is made, planned with and evaluated.
+
+    `column` holds features, method and planner; its method ``loop`` is the authors' descent,
+    ``released`` are their matrices. `baseline` is the setting whose log least squares is given.
+    `literal` starts and scores as their scripts do, `horizon` is the length of an episode where it
+    is not the simulator's.
+    """
+
+    column: Column
+    baseline: str = "I"
+    noise: str = ""
+    signs: str = "largest"
+    literal: bool = False
+    horizon: int | None = None
+
+    def changed(self, **changes: Any) -> Setup:
+        """Return the setup after a change of its own or of its column."""
+        own = {name: value for name, value in changes.items() if name in Setup.__slots__}
+        rest = {name: value for name, value in changes.items() if name not in own}
+        return replace(self, column=replace(self.column, **rest), **own)
+
+
+LOOP = ("the authors' loop", {"method": "loop"})
+BASELINE = ("baseline from the log of III", {"baseline": "III"})
+SOFT = ("soft planner", {"temperature": 0.01})
+MATRICES = ("the authors' matrices", {"method": "released"})
+CHANGES: dict[str, tuple[tuple[str, Setup], tuple[tuple[str, Mapping[str, Any]], ...]]] = {
+    "linear": (
+        ("closed form, exact planner", Setup(Column("linear", "exact"))),
+        (("noise N(0, I)", {"noise": "identity"}), BASELINE, LOOP, SOFT, MATRICES),
+    ),
+    "nonlinear": (
+        ("splines, exact planner", Setup(Column("spline:16", "exact"))),
+        (("the paper's features", {"features": "poly2"}), BASELINE, LOOP, SOFT, MATRICES),
+    ),
+    "movielens": (
+        ("shrunk effects, our signs", Setup(Column("linear", "shrunk", lookahead=1))),
+        (
+            ("the authors' signs", {"signs": "authors"}),
+            ("closed form", {"method": "exact"}),
+            *(BASELINE, LOOP, MATRICES),
+            ("their start and reward", {"literal": True}),
+            ("episodes of 5 steps", {"horizon": 5}),
+        ),
+    ),
+}
+"""By experiment: where the block begins, and the changes in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Regrets of the rows Baseline, I, II and III after a change, for one dimension."""
+    """Regrets of the rows Baseline, I, II and III after a change, for one variant."""
 
     variant: str
     change: str
     regrets: tuple[float, ...]
+    se: tuple[float, ...] = field(default=())
 
 
-def measure(variant: str, *, episodes: int, seed: int) -> list[Change]:
-    """Make the changes one after another in one dimension, with one log a setting."""
-    noisy = read_experiment("linear")
-    printed = read_table("linear-regret").numbers
-    at = [v.key for v in noisy.variants].index(variant)
-    cell = Cells(noisy, variant, episodes, seed)
-    textbook = replace(noisy, noise="")
-    soft, loop = noisy.columns["paper"], SGDA(noisy.variant(variant).schedule)
-    closed = {row: cell.model(row, make_method("exact")) for row in ROWS[1:]}
-    stepped = {row: cell.model(row, loop) for row in ROWS[1:]}
-    first = {"Baseline": cell.model("I", make_method("least-squares"))}
-    later = {"Baseline": cell.model("III", make_method("least-squares"))}
-    theirs = {row: cell.released(row) for row in ROWS}
-    steps: list[tuple[Experiment, Column, dict[str, Dynamics]]] = [
-        (textbook, EXACT, first | closed),
-        (noisy, EXACT, first | closed),
-        (noisy, EXACT, later | closed),
-        (noisy, EXACT, later | stepped),
-        (noisy, soft, later | stepped),
-        (noisy, soft, theirs),
-    ]
-    found = [
-        Change(variant, change, cell.regrets(*step))
-        for change, step in zip(CHANGES, steps, strict=True)
-    ]
-    return [*found, Change(variant, "the paper", tuple(printed[row][at][0] for row in ROWS))]
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Cells:
-    """The cells of one dimension."""
+    """One variant of an experiment: its logs, its estimates, and what plans with them lose."""
 
     experiment: Experiment
     variant: str
     episodes: int
-    seed: int
+    seeds: Sequence[int]
+    ratings: str | None = None
 
-    def model(self, setting: str, method: Method) -> Dynamics:
-        """Estimate from the log of a setting."""
-        log = make_world(self.experiment, self.variant, setting).collect(seed=self.seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", IvviWarning)
-            return estimate(log, "linear", method=method, se="unadjusted").model
+    def steps(self) -> Iterator[Change]:
+        """Make the changes one after another."""
+        (name, setup), changes = CHANGES[self.experiment.name]
+        yield self.measured(name, setup)
+        for name, change in changes:
+            setup = setup.changed(**change)
+            yield self.measured(name, setup)
+        printed = read_table(f"{self.experiment.name}-regret").numbers
+        at = [v.key for v in self.experiment.variants].index(self.variant)
+        yield Change(self.variant, PAPER, tuple(float(printed[row][at][0]) for row in ROWS))
 
-    def released(self, row: str) -> Dynamics:
-        """Return the authors' matrix."""
+    def measured(self, name: str, setup: Setup) -> Change:
+        """Plan with the truth and with each estimate, and run all of them in the same noise."""
+        seeds = self.seeds[:1] if setup.column.method == "released" else self.seeds
+        best = self._returns(setup, None)
+
+        def lost_by(row: str, seed: int) -> float:
+            return float(np.mean(best - self._returns(setup, self._model(setup, row, seed))))
+
+        lost = np.array([[lost_by(row, seed) for row in ROWS] for seed in seeds])
+        se = lost.std(axis=0, ddof=1) / len(lost) ** 0.5 if len(lost) > 1 else np.zeros(0)
+        return Change(self.variant, name, tuple(lost.mean(axis=0).tolist()), tuple(se.tolist()))
+
+    def _returns(self, setup: Setup, model: Dynamics | None) -> np.ndarray:
+        """Return what planning with a model, or with the truth, earns in each episode."""
+        arena = self._world(setup, "III", literal=setup.literal)
+        timed = replace(self.experiment, horizon=setup.horizon)
+        chosen = arena.world.true_model() if model is None else model
+        policy = make_policy(chosen, setup.column, timed, arena, Clock())
+        settings: dict[str, Any] = {"horizon": setup.horizon, "seed": EVALUATION_SEED}
+        return arena.rollout(policy, episodes=self.episodes, **settings).returns
+
+    def _model(self, setup: Setup, row: str, seed: int) -> Dynamics:
+        """Estimate from the log of a row, or take the authors' matrix."""
         who = "baseline" if row == "Baseline" else "ivvi"
-        job = Job("linear", self.variant, "authors", row, who, 0)
-        arena = make_world(self.experiment, self.variant, "III")
-        return released_model(job, self.experiment, arena)
+        if setup.column.method == "released":
+            job = Job(self.experiment.name, self.variant, "authors", row, who, 0)
+            return released_model(job, self.experiment, self._world(setup, "III"))
+        setting = setup.baseline if who == "baseline" else row
+        method = "least-squares" if who == "baseline" else setup.column.method
+        return self._estimated(setting, setup.column.features, method, setup.signs, seed)
 
-    def regrets(
-        self, experiment: Experiment, column: Column, models: dict[str, Dynamics]
-    ) -> tuple[float, ...]:
-        """Plan with the truth and with each model, and run all of them in the same noise."""
-        arena = make_world(experiment, self.variant, "III")
-        settings: dict[str, Any] = {"episodes": self.episodes, "seed": EVALUATION_SEED}
-        plans = [arena.world.true_model(), *(models[row] for row in ROWS)]
-        best, *earned = (
-            arena.rollout(make_policy(m, column, experiment, arena, Clock()), **settings).returns
-            for m in plans
-        )
-        return tuple(float(np.mean(best - own)) for own in earned)
+    @cached_property
+    def _estimated(self) -> Callable[..., Dynamics]:
+        """Estimate by setting, features, method, signs and seed; each once."""
+        schedule = self.experiment.variant(self.variant).schedule
+
+        @cache
+        def estimated(setting: str, features: str, word: str, signs: str, seed: int) -> Dynamics:
+            world = self._world(Setup(Column(features, word), signs=signs), setting)
+            method = SGDA(schedule) if word == "loop" else make_method(word)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", IvviWarning)
+                settings: dict[str, Any] = {"se": "unadjusted", "allow_unidentified": True}
+                return estimate(world.collect(seed=seed), features, method=method, **settings).model
+
+        return estimated
+
+    def _world(self, setup: Setup, setting: str, *, literal: bool = False) -> ConfoundedEnv:
+        chosen = replace(self.experiment, noise=setup.noise, signs=setup.signs)
+        return make_world(chosen, self.variant, setting, self.ratings, literal=literal)
 
 
 def table(changes: Sequence[Change]) -> str:
-    """Print a line for each change, a block for each dimension."""
+    """Print a line for each change, a block for each variant."""
     lines = []
     for variant in dict.fromkeys(c.variant for c in changes):
         lines.append(f"{variant:<30}" + "".join(f"{row:>10}" for row in ROWS))
@@ -134,16 +187,25 @@ def table(changes: Sequence[Change]) -> str:
 
 
 def command(
+    experiment: Annotated[str, typer.Argument(help="linear, nonlinear or movielens.")] = "linear",
+    logs: Annotated[int, typer.Option(help="Logs of each setting to average over.")] = 1,
     episodes: Annotated[int, typer.Option(help="Episodes of an evaluation.")] = 8,
+    ratings: Annotated[str | None, typer.Option(help="MovieLens 1M ratings.")] = None,
     seed: Seed = 0,
     json: Json = None,
     force: Force = False,
 ) -> None:
     """Say which part of the gap to the paper is log, noise, estimator and planner."""
-    check(json, force, episodes=episodes)
-    variants = [v.key for v in read_experiment("linear").variants]
-    settings = {"episodes": episodes, "seed": seed}
-    found = each("dimensions", variants, lambda variant: measure(variant, **settings))
+    check(json, force, logs=logs, episodes=episodes)
+    if experiment not in CHANGES:
+        raise InputError(f"unknown experiment {experiment!r}; expected {', '.join(CHANGES)}")
+    spec, seeds = read_experiment(experiment), range(seed, seed + logs)
+    variants = [v.key for v in spec.variants]
+    found = each(
+        "variants",
+        variants,
+        lambda key: list(Cells(spec, key, episodes, seeds, ratings).steps()),
+    )
     changes = [change for some in found for change in some]
     tell(table(changes), changes, json, force)
 

@@ -8,12 +8,16 @@ the end; every file is written whole or not at all, so that a killed run can go 
 
 from __future__ import annotations
 
+import importlib.metadata
 import itertools
 import json
 import os
+import platform
 import shutil
+import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +26,15 @@ import pyarrow.parquet as pq
 
 from ivvi._io.files import atomic_file, read_json, write_json
 from ivvi.errors import FileError
+from ivvi.version import __version__
 from ivvi_reproduction.jobs import KEYS, Job
-from ivvi_reproduction.provenance import commit, versions
 from ivvi_reproduction.run_job import Options, Outcome
 from ivvi_reproduction.specs import COLUMNS
 
 FILE, JOBS = "records.parquet", "jobs"
 SETTINGS = b"ivvi.reproduction"
 """Where the metadata of the file hold the settings of each experiment and column."""
+LIBRARIES = ("numpy", "scipy", "jax")
 PARTS = ("simulation", "estimation", "planning", "evaluation")
 STRENGTH = ("mu_iv", "smallest", "smallest_nonzero")
 _NUMBERS = pa.list_(pa.float64())
@@ -232,3 +237,22 @@ def _complaint(folder: Path, name: str, found: Any, needed: dict[str, Any]) -> s
         f"{folder} holds records of {name} with {differing} {was!r}, not {now!r}; choose another "
         "--out, or pass --force to replace them"
     )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that numbers may depend on."""
+    found = {name: importlib.metadata.version(name) for name in LIBRARIES}
+    return {"ivvi": __version__, "python": platform.python_version(), **found}
+
+
+@lru_cache(maxsize=1)
+def commit() -> str | None:
+    """Return the commit of the source, None outside of a repository."""
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():
+        return None
+    words = ["git", "-C", str(root), "rev-parse", "--short=12", "HEAD"]
+    try:
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

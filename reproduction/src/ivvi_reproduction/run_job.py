@@ -171,18 +171,27 @@ def make_policy(
 
 @lru_cache(maxsize=8)
 def _env(
-    simulator: str, dim: int | None, setting: str, ratings: str | None, signs: str
+    simulator: str, dim: int | None, setting: str, ratings: str | None, signs: str, literal: bool
 ) -> ConfoundedEnv:
     factors = _factors(ratings) if simulator.startswith("recommender") else None
-    return make_env(simulator, dim=dim, setting=setting, ratings=factors, signs=signs)
+    words: dict[str, Any] = {"signs": signs, "literal": literal}
+    return make_env(simulator, dim=dim, setting=setting, ratings=factors, **words)
 
 
 def make_world(
-    experiment: Experiment, variant: str, setting: str, ratings: str | None = None
+    experiment: Experiment,
+    variant: str,
+    setting: str,
+    ratings: str | None = None,
+    *,
+    literal: bool = False,
 ) -> ConfoundedEnv:
-    """Return the simulator of a cell, with the noise in which policies are evaluated."""
+    """Return the simulator of a cell, with the noise in which policies are evaluated.
+
+    A `literal` recommender starts and scores as the authors' scripts do.
+    """
     found = experiment.variant(variant)
-    env = _env(found.simulator, found.dim, setting, ratings, experiment.signs)
+    env = _env(found.simulator, found.dim, setting, ratings, experiment.signs, literal)
     if experiment.noise != "identity":
         return env
     return ConfoundedEnv(replace(env.world, noise=gaussian(np.eye(env.world.d_x))))

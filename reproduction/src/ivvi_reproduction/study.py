@@ -70,6 +70,30 @@ def tell(table: str, records: Iterable[Any], json: str | None, force: bool) -> N
     emit_json(described, json, force=force)
 
 
+def logs_command(
+    about: str,
+    what: str,
+    cases: Sequence[Case],
+    measure: Callable[[Case, int, int], Record],
+    table: Callable[[list[Record]], str],
+    default: int,
+) -> Callable[..., None]:
+    """Return the command of a study that draws `--logs` logs of each case; `about` is its help.
+
+    `measure` takes a case, the number of logs and a seed.
+    """
+
+    def command(
+        logs: Logs = default, seed: Seed = 0, json: Json = None, force: Force = False
+    ) -> None:
+        check(json, force, logs=logs)
+        records = each(what, cases, lambda case: measure(case, logs, seed))
+        tell(table(records), records, json, force)
+
+    command.__doc__ = about
+    return command
+
+
 def run_study(command: Callable[..., None]) -> None:
     """Run a study's command line."""
     app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)

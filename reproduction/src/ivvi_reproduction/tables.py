@@ -18,11 +18,14 @@ REGRET = (
     *("best", "best ±", "as / paper", "descent"),
 )
 ESTIMATES = (
-    *("variant", "setting", "theirs to W*", "ours to W*", "sd", "ours to theirs"),
-    *("closed form to W*", "descent"),
+    *("variant", "setting", "theirs to W*", "ours to W*", "sd", "ours / theirs"),
+    *("ours to theirs", "closed form to W*", "descent"),
 )
 SECONDS = ("variant", "setting", "paper", "as the paper", "as ±", "best", "best ±")
-STRENGTH = ("variant", "setting", "paper", "ours", "sd", "off by, sd", "without the zero")
+STRENGTH = (
+    *("variant", "setting", "paper", "ours", "sd", "ours / paper", "off by, sd"),
+    "without the zero",
+)
 NOTES = {
     "regret": (
         "Return of planning with the true dynamics minus return of planning with the estimate, by "
@@ -33,13 +36,13 @@ NOTES = {
     ),
     "estimates": (
         "Frobenius norms, means over logs; sd over logs. *Theirs* are the matrices that the "
-        "authors released, *ours* those of the same loop on our logs; the closed form is on our "
-        "logs too."
+        "authors released, *ours* those of the same loop on our logs (of the baseline, least "
+        "squares); the closed form is on our logs too."
     ),
     "seconds": "CPU seconds of the estimation phase, without simulation and compilation.",
     "strength": (
         "Off by: distance from the interval that rounds to the paper's digits, in standard "
-        "deviations over logs, which two logs give only roughly."
+        "deviations over logs, which five logs give only roughly."
     ),
 }
 
@@ -81,10 +84,10 @@ def make_estimates_table(
 ) -> ResultTable | None:
     """Set our estimates beside those that the authors released; None where there are none."""
     rows = tuple(
-        (variant.label, setting, *_estimates(experiment, measures, variant.key, setting))
+        (variant.label, label, *_estimates(experiment, measures, variant.key, label))
         for variant in experiment.variants
-        for setting in experiment.settings
-        if setting in experiment.released.get(variant.key, {})
+        for label in ("Baseline", *experiment.settings)
+        if label in experiment.released.get(variant.key, {})
     )
     if not rows:
         return None
@@ -93,20 +96,24 @@ def make_estimates_table(
 
 
 def _estimates(
-    experiment: Experiment, measures: CellStatistics, variant: str, setting: str
+    experiment: Experiment, measures: CellStatistics, variant: str, label: str
 ) -> Iterator[Cell]:
-    def spread(column: str, of: str) -> Spread | None:
-        return Spread.of(measures.values((variant, column, "ivvi", setting), of=of))
+    is_baseline = label == "Baseline"
+    cell = ("baseline", experiment.baseline) if is_baseline else ("ivvi", label)
 
-    columns = experiment.columns
+    def spread(column: str, of: str) -> Spread | None:
+        return Spread.of(measures.values((variant, column, *cell), of=of))
+
     theirs, ours = spread("authors", "distance"), spread("paper", "distance")
-    closed = spread("best", "distance") if columns["best"].method == "exact" else None
+    has_closed = experiment.columns["best"].method == "exact" and not is_baseline
+    closed = spread("best", "distance") if has_closed else None
     yield _pair(theirs)[0]
     yield _pair(ours)[0]
     yield None if ours is None else _rounded(ours.sd)
+    yield None if ours is None or theirs is None else _rounded(ours.mean / theirs.mean)
     yield _pair(spread("paper", "from_authors"))[0]
     yield _pair(closed)[0]
-    yield measures.descent((variant, "paper", "ivvi", setting)) or None
+    yield measures.descent((variant, "paper", *cell)) or None
 
 
 def _regret(place: Place) -> Iterator[Cell]:
@@ -139,10 +146,11 @@ def _strength(place: Place) -> Iterator[Cell]:
     spread = Spread.of([value["smallest" if several else "mu_iv"] for value in values])
     yield place.printed
     if spread is None:
-        yield from (None,) * 4
+        yield from (None,) * 5
         return
     yield _rounded(spread.mean)
     yield _rounded(spread.sd)
+    yield _rounded(spread.mean / place.printed)
     yield _rounded(deviation(spread, place.printed, place.spec.digit))
     honest = float(np.mean([value["smallest_nonzero"] for value in values]))
     yield _rounded(honest) if several else None

@@ -33,17 +33,11 @@ from ivvi.simulators import ConfoundedEnv, World, linear_world, nonlinear_world
 from ivvi.simulators.behaviour import Behaviour
 from ivvi.simulators.world import gaussian
 from ivvi_reproduction.study import (
-    Force,
-    Json,
-    Logs,
-    Seed,
     binomial_deviation,
-    check,
     coverage_cell,
     coverage_table,
-    each,
+    logs_command,
     run_study,
-    tell,
 )
 
 EPISODES, HORIZON = 80, 50
@@ -215,17 +209,14 @@ def table(records: Sequence[Record]) -> str:
     return coverage_table(head, lines, records[0].logs, size)
 
 
-def command(
-    logs: Logs = 200,
-    seed: Seed = 0,
-    json: Json = None,
-    force: Force = False,
-) -> None:
-    """Measure how often intervals for values and gains hold the truth."""
-    check(json, force, logs=logs)
-    records = each("designs", DESIGNS, lambda design: measure(design, logs, seed))
-    tell(table(records), records, json, force)
-
+command = logs_command(
+    "Measure how often intervals for values and gains hold the truth.",
+    "designs",
+    DESIGNS,
+    measure,
+    table,
+    200,
+)
 
 if __name__ == "__main__":
     run_study(command)

@@ -30,17 +30,11 @@ from ivvi.weak_iv.partialled_effect import PartialledEffect
 from ivvi.weak_iv.robust_anderson_rubin import robust_anderson_rubin
 from ivvi.weak_iv.robust_likelihood_ratio import p_value
 from ivvi_reproduction.study import (
-    Force,
-    Json,
-    Logs,
-    Seed,
     binomial_deviation,
-    check,
     coverage_cell,
     coverage_table,
-    each,
+    logs_command,
     run_study,
-    tell,
 )
 
 EFFECT = -0.5
@@ -174,17 +168,14 @@ def table(records: Sequence[Record]) -> str:
     return coverage_table(head, lines, records[0].logs, f"{EPISODES} episodes of {STEPS} steps")
 
 
-def command(
-    logs: Logs = 1000,
-    seed: Seed = 0,
-    json: Json = None,
-    force: Force = False,
-) -> None:
-    """Measure how often intervals hold the truth with weak instruments."""
-    check(json, force, logs=logs)
-    records = each("designs", DESIGNS, lambda design: measure(design, logs, seed))
-    tell(table(records), records, json, force)
-
+command = logs_command(
+    "Measure how often intervals hold the truth with weak instruments.",
+    "designs",
+    DESIGNS,
+    measure,
+    table,
+    1000,
+)
 
 if __name__ == "__main__":
     run_study(command)

@@ -23,17 +23,11 @@ from ivvi.fitting import estimate
 from ivvi.logs import read_logs
 from ivvi.planning.plan import plan
 from ivvi_reproduction.study import (
-    Force,
-    Json,
-    Logs,
-    Seed,
     binomial_deviation,
-    check,
     coverage_cell,
     coverage_table,
-    each,
+    logs_command,
     run_study,
-    tell,
 )
 
 EPISODES, STEPS = 80, 30
@@ -44,7 +38,7 @@ TRUE_EPISODES = 20_000
 PLANNER = "value-iteration"
 """What the default chooses in these worlds."""
 SHARE = 0.6
-"""Probability that the next level listens to the state and the treatment, and not to rollouts."""
+"""Probability that the next level listens to the state and the treatment, and not to luck."""
 WARMER = np.array([1.0, 3.0])
 """What each level adds to the temperature."""
 FATAL = 4.0
@@ -61,7 +55,7 @@ class World:
     start
         Draws n first states, (n, d_x).
     step
-        Draws the next states from states, treatments (n,), rollouts u (n,), which the log's
+        Draws the next states from states, treatments (n,), luck u (n,), which the log's
         treatments leaned on, and a generator.
     reward, terminal
         As for `ivvi.plan`, of rows.
@@ -143,7 +137,7 @@ class Record:
 
 
 def log_of(world: World, rng: Draws) -> Any:
-    """Let doctors who see part of the rollouts write a log; those who died have no further rows."""
+    """Let doctors who see part of the luck write a log; those who died have no further rows."""
     x, alive, rows = world.start(EPISODES, rng), np.ones(EPISODES, dtype=bool), []
     for step in range(STEPS):
         u, z = rng.uniform(size=EPISODES), rng.normal(size=EPISODES)
@@ -215,17 +209,14 @@ def table(records: Sequence[Record]) -> str:
     return coverage_table(head, lines, records[0].logs, size)
 
 
-def command(
-    logs: Logs = 200,
-    seed: Seed = 0,
-    json: Json = None,
-    force: Force = False,
-) -> None:
-    """Measure how often intervals hold the truth with categories and with endings."""
-    check(json, force, logs=logs)
-    records = each("models", WORLDS, lambda world: measure(world, logs, seed))
-    tell(table(records), records, json, force)
-
+command = logs_command(
+    "Measure how often intervals hold the truth with categories and with endings.",
+    "models",
+    WORLDS,
+    measure,
+    table,
+    200,
+)
 
 if __name__ == "__main__":
     run_study(command)
