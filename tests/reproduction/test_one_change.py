@@ -3,8 +3,9 @@
 import pytest
 
 from helpers import ROOT
+from ivvi.errors import InputError
 from ivvi_reproduction.cell_statistics import CellStatistics
-from ivvi_reproduction.one_change import CHANGES, PAPER, ROWS, Cells, Change, Setup, table
+from ivvi_reproduction.one_change import CHANGES, PAPER, ROWS, Cells, Change, Setup, command, table
 from ivvi_reproduction.records import Records
 from ivvi_reproduction.specs import Column, read_experiment, read_table
 
@@ -37,6 +38,19 @@ def test_the_table_has_a_block_for_each_variant():
     lines = table([Change("k5", PAPER, printed), Change("k10", PAPER, (1.0, 2.0, 3.0, 4.0))])
     assert [line.split()[0] for line in lines.splitlines()] == ["k5", "the", "k10", "the"]
     assert lines.splitlines()[1].split()[2:] == ["590.2", "14.84", "4.17", "1.44"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"experiment": "wages"}, "expected linear, nonlinear, movielens"),
+        ({"experiment": "linear", "only": "k1"}, "no variant 'k1'; expected k5, k10, k20"),
+        ({"experiment": "linear", "logs": 0}, "--logs is 0"),
+    ],
+)
+def test_words_that_mean_nothing_are_refused(words, said):
+    with pytest.raises(InputError, match=said):
+        command(**words)
 
 
 @pytest.mark.thorough

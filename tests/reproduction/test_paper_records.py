@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.special import ndtr, stdtrit
 
 from helpers import ROOT
 from ivvi_reproduction.cell_statistics import CellStatistics, Spread
@@ -37,9 +38,14 @@ def strengths(records, name):
             yield f"{variant.key} {setting}", [value[part] for value in values], printed
 
 
-def test_every_cell_has_five_logs(records):
+def test_every_cell_has_two_logs_and_those_of_the_released_estimates_five(records):
     for name in names("experiments"):
-        assert not [str(j) for j in list_jobs(read_experiment(name), LOGS) if j not in records.done]
+        experiment = read_experiment(name)
+        assert not [str(j) for j in list_jobs(experiment, 2) if j not in records.done]
+    cells = [j for j in list_jobs(read_experiment("linear"), LOGS) if j.setting in RELEASED]
+    as_paper = [j for j in cells if (j.column, j.who) == ("paper", "ivvi")]
+    assert len(as_paper) == 3 * 3 * LOGS
+    assert not [str(j) for j in as_paper if j not in records.done]
 
 
 @pytest.mark.parametrize("dim", [5, 10, 20])
@@ -57,14 +63,12 @@ def test_nonlinear_estimates_are_those_of_the_authors(records, dim):
     found = statistics(records, "nonlinear")
     for setting in RELEASED:
         away = found.values((f"k{dim}", "paper", "ivvi", setting), of="from_authors")
-        assert len(away) == LOGS
         assert np.mean(away) < 0.1, setting
 
 
 def test_strengths_of_movielens_are_within_five_percent_of_the_printed_ones(records):
     assert "synthetic" not in records.runs["movielens"]["paper"]["data"]
     for cell, values, printed in strengths(records, "movielens"):
-        assert len(values) == LOGS
         assert np.mean(values) == pytest.approx(printed, rel=0.05), cell
 
 
@@ -72,18 +76,61 @@ def test_strengths_of_movielens_are_within_five_percent_of_the_printed_ones(reco
 def test_other_strengths_round_to_the_printed_digits_within_sampling_error(records, name):
     """The printed number is of one log, and so off by three deviations or less.
 
-    The deviation comes from five logs: Student's t with four degrees of freedom has 6.6 where a
-    normal law has three (0.27% of 36 cells outside in both), and their mean adds a fifth.
+    With the deviation and the mean of n logs in place of the truth this becomes the same point of
+    Student's t with n - 1 degrees of freedom, times sqrt(1 + 1 / n).
     """
     digit = read_table(f"{name}-strength").digit
     for cell, values, printed in strengths(records, name):
-        off = deviation(Spread.of(values), printed, digit)
-        assert off <= 6.6 * math.sqrt(1 + 1 / LOGS), cell
+        n = len(values)
+        limit = stdtrit(n - 1, ndtr(3)) * math.sqrt(1 + 1 / n)
+        assert deviation(Spread.of(values), printed, digit) <= limit, cell
 
 
 @pytest.mark.parametrize(("mean", "off"), [(0.1449, 0.0), (0.1351, 0.0), (0.147, 2.0)])
 def test_deviation_counts_from_the_rounding_interval(mean, off):
     assert deviation(Spread(mean, 0.001, 0.0, 5), 0.14, 0.01) == pytest.approx(off, abs=1e-9)
+
+
+ORDERS = (("I", "II", "III"), ("IV", "V", "VI"))
+"""Settings from the weakest to the strongest instrument."""
+
+
+@pytest.mark.parametrize("name", ["linear", "nonlinear", "movielens"])
+def test_the_loss_falls_with_the_strength_of_the_instrument(records, name):
+    found, experiment = statistics(records, name), read_experiment(name)
+
+    def loss(variant, setting):
+        runs = found.values((variant, "paper", "ivvi", setting), of="loss")
+        return np.mean([np.log(run["distance"][-1]) for run in runs])
+
+    for variant in experiment.variants:
+        for order in (o for o in ORDERS if set(o) <= set(experiment.settings)):
+            ends = [loss(variant.key, setting) for setting in order]
+            assert ends == sorted(ends, reverse=True), (variant.key, order)
+        if len(experiment.settings) == 6:  # IV to VI have the instruments of I to III
+            pairs = zip(*ORDERS, strict=True)
+            gaps = [abs(loss(variant.key, a) - loss(variant.key, b)) for a, b in pairs]
+            assert max(gaps) < math.log(1.1), variant.key
+
+
+@pytest.mark.parametrize("name", ["linear", "nonlinear"])
+def test_regret_falls_with_strength_and_least_squares_is_worse(records, name):
+    found, experiment = statistics(records, name), read_experiment(name)
+    for variant in experiment.variants:
+        cell = (variant.key, "paper")
+        poor = np.mean(found.regrets((*cell, "baseline", experiment.baseline)))
+        for order in ORDERS:
+            means = [np.mean(found.regrets((*cell, "ivvi", setting))) for setting in order]
+            assert [poor, *means] == sorted([poor, *means], reverse=True), (variant.key, order)
+
+
+def test_on_movielens_the_method_is_nearer_to_the_truth_than_least_squares(records):
+    found = statistics(records, "movielens")
+    for variant in ("original", "revised"):
+        poor = found.values((variant, "paper", "baseline", "III"), of="distance")
+        for setting in RELEASED:
+            near = found.values((variant, "paper", "ivvi", setting), of="distance")
+            assert max(near) < min(poor) / 2, (variant, setting)
 
 
 @pytest.mark.thorough

@@ -19,7 +19,14 @@ from ivvi._io.files import atomic_file
 from ivvi._io.plotting import make_axes, save_figure
 from ivvi.errors import FileError, InputError
 from ivvi_reproduction.reproduce import read_results
-from ivvi_reproduction.results import ResultFigure, Results, ResultTable, shown, table_markdown
+from ivvi_reproduction.results import (
+    Curve,
+    ResultFigure,
+    Results,
+    ResultTable,
+    shown,
+    table_markdown,
+)
 from ivvi_reproduction.specs import names, read_experiment, read_figure
 from ivvi_reproduction.study import run_study
 
@@ -108,17 +115,28 @@ def _captions(panels: list[ResultFigure]) -> Iterator[str]:
     """Say what each kind of panel shows, and where its curves end."""
     for kind in dict.fromkeys(_kind(panel) for panel in panels):
         alike = [panel for panel in panels if _kind(panel) == kind]
-        yield alike[0].alt.partition(":")[0] + "; ends:"
-        yield (
-            "; ".join(
-                f"{panel.title.partition(',')[2].partition(':')[0].strip()}: "
-                + ", ".join(
-                    f"{c.label.removeprefix('setting ')} {c.mean[-1]:.3g}" for c in panel.curves
-                )
-                for panel in alike
-            )
-            + "."
+        dotted = any(curve.level_for for panel in alike for curve in panel.curves)
+        said = "; ends (in brackets, of the dotted lines):" if dotted else "; ends:"
+        ends = "; ".join(
+            f"{panel.title.partition(',')[2].partition(':')[0].strip()}: {_ends(panel)}"
+            for panel in alike
         )
+        yield f"{alike[0].alt.partition(':')[0]}{said} {ends}."
+
+
+def _ends(panel: ResultFigure) -> str:
+    """List where curves end, each with the level that is drawn beside it."""
+    levels = {c.level_for: f" ({c.label.partition(',')[0]} {_end(c)})" for c in panel.curves}
+    return ", ".join(
+        f"{c.label.removeprefix('setting ')} {_end(c)}{levels.get(c.label, '')}"
+        for c in panel.curves
+        if not c.level_for
+    )
+
+
+def _end(curve: Curve) -> str:
+    end = float(curve.mean[-1])
+    return f"{end:,.0f}" if abs(end) >= 1000 else f"{end:.3g}"
 
 
 def off_by_much(table: ResultTable | None) -> Iterator[str]:
@@ -155,7 +173,8 @@ def draw_panels(panels: list[ResultFigure], columns: int) -> Any:
             colour = f"C{colours.index(curve.level_for or curve.label)}"
             line = ":" if curve.level_for else "-"
             style = {"linestyle": line, "linewidth": 1.3, "color": colour}
-            ax.plot(curve.x, curve.mean, label=curve.label, **style)
+            label = "_" if curve.level_for else curve.label  # dotted levels are in the caption
+            ax.plot(curve.x, curve.mean, label=label, **style)
             if curve.low is not None and curve.high is not None and not curve.level_for:
                 ax.fill_between(curve.x, curve.low, curve.high, alpha=0.2, color=colour, lw=0)
         ax.set_xscale("log" if panel.log_x else "linear")

@@ -46,6 +46,10 @@ class Panels:
                 flat = np.repeat(np.array(closed)[:, None], 2, axis=1)
                 label = f"{columns['best'].method}, {setting}"
                 curves.append(replace(_geometric(label, t[[0, -1]], flat), level_for=name))
+        regressed = self._values("paper", "baseline", self.experiment.baseline, of="distance")
+        if curves and regressed and any(self.spec.baseline):
+            flat = np.repeat(np.array(regressed)[:, None], 2, axis=1)
+            curves.append(_geometric("least squares", curves[0].x[[0, -1]], flat))
         target = "W_sad" if self.experiment.columns["paper"].features == "poly2" else "W*"
         return self._figure(
             f"loss-{self.variant.key}",

@@ -188,6 +188,7 @@ def table(changes: Sequence[Change]) -> str:
 
 def command(
     experiment: Annotated[str, typer.Argument(help="linear, nonlinear or movielens.")] = "linear",
+    only: Annotated[str | None, typer.Option(help="Only this variant, such as k5.")] = None,
     logs: Annotated[int, typer.Option(help="Logs of each setting to average over.")] = 1,
     episodes: Annotated[int, typer.Option(help="Episodes of an evaluation.")] = 8,
     ratings: Annotated[str | None, typer.Option(help="MovieLens 1M ratings.")] = None,
@@ -200,7 +201,10 @@ def command(
     if experiment not in CHANGES:
         raise InputError(f"unknown experiment {experiment!r}; expected {', '.join(CHANGES)}")
     spec, seeds = read_experiment(experiment), range(seed, seed + logs)
-    variants = [v.key for v in spec.variants]
+    known = [v.key for v in spec.variants]
+    if only is not None and only not in known:
+        raise InputError(f"{experiment} has no variant {only!r}; expected {', '.join(known)}")
+    variants = known if only is None else [only]
     found = each(
         "variants",
         variants,
