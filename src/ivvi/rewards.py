@@ -184,7 +184,10 @@ def parse_reward(word: str) -> Reward:
     if kind not in ("quadratic", "linear"):
         if rest and "=" not in rest:
             return Function.of(word)
-        known = nearest(kind, WORDS) or "; quadratic:.., linear:.., learned or module:function"
+        known = nearest(kind, WORDS) or (
+            "; expected quadratic:.., linear:.., learned or module:function (for a column of the "
+            "log, `ivvi fit --reward COLUMN`, then the reward learned)"
+        )
         raise InputError(f"unknown reward {word!r}{known}")
     settings: dict[str, Any] = {}
     names = [f.name for f in dataclasses.fields(KINDS[kind])]

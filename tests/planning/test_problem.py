@@ -104,6 +104,7 @@ def test_reward_words(word, wanted):
 @pytest.mark.parametrize(
     ("word", "sentence"),
     [
+        ("revenue", "then the reward learned"),
         ("quadratik", "unknown reward 'quadratik'; did you mean 'quadratic'?"),
         ("quadratc:weight=1", "unknown reward 'quadratc:weight=1'; did you mean 'quadratic'"),
         ("nonsense", "quadratic:.., linear:.., learned or module:function"),
