@@ -162,7 +162,7 @@ class ColumnOptions:
     lag_padding: Annotated[
         str,
         typer.Option(
-            help="First rows of an episode: drop, or first (its first state was there before).",
+            help="First rows, which have no lags: drop, or first (repeat the first state).",
             autocompletion=words("drop", "first"),
         ),
     ] = "drop"
@@ -174,7 +174,9 @@ class ColumnOptions:
     ] = None
     date_format: Annotated[
         str | None,
-        typer.Option(help="How --step writes dates, as %d.%m.%Y; several with semicolons."),
+        typer.Option(
+            help="Format of the dates in --step, such as %d.%m.%Y; several with semicolons."
+        ),
     ] = None
     seen: Annotated[
         str,

@@ -48,14 +48,13 @@ def plan(  # noqa: PLR0913
     discount: Annotated[float, typer.Option(help="Weight of each later step, in (0, 1].")] = 1.0,
     reward_at_end: Annotated[
         float,
-        typer.Option(
-            help="Paid when the episode ends for good (fit --terminal), as -1 of a death."
-        ),
+        typer.Option(help="Reward for ending for good (fit --terminal), such as -1 for a death."),
     ] = 0.0,
     instrument: Annotated[
         str | None,
         typer.Option(
-            help="For a reward that asks for it, as cost=6. [default: the log's, averaged]"
+            help="Value of the instrument for a reward that uses it, such as cost=6. "
+            "[default: the log's, averaged]"
         ),
     ] = None,
     method: Annotated[

@@ -46,11 +46,11 @@ def value(  # noqa: PLR0913
     horizon: Annotated[int | None, typer.Option(help="Steps. [default: the policy's]")] = None,
     discount: Annotated[float | None, typer.Option(help="[default: the policy's]")] = None,
     reward_at_end: Annotated[
-        float | None, typer.Option(help="Paid when the episode ends. [default: the policy's]")
+        float | None, typer.Option(help="Reward for ending for good. [default: the policy's]")
     ] = None,
     instrument: Annotated[
         str | None,
-        typer.Option(help="As for plan, as cost=6. [default: the policy's]"),
+        typer.Option(help="Value of the instrument, as for plan: cost=6. [default: the policy's]"),
     ] = None,
     start: Annotated[
         str | None, typer.Option(help="One first state: comma-separated values.")
