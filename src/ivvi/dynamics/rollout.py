@@ -105,7 +105,7 @@ def roll_out(
     """Run `policy` in all episodes of a `Simulator` at once.
 
     A policy of ours (anything with `begin` and `act` for JAX) runs in one compiled loop;
-    any other function of states (n, d_x) is called once a step.
+    any other function of states (n, d_x) is called once per step.
     """
     for name, value in (("episodes", episodes), ("horizon", horizon)):
         if value < 1:

@@ -96,7 +96,7 @@ def returns(
 ) -> np.ndarray:
     """Return sum_h discount^h r_h of each episode in each model, (B, n).
 
-    `actor` is an `Actor`, or any function of states (m, d_x), which is called once a step.
+    `actor` is an `Actor`, or any function of states (m, d_x), which is called once per step.
     """
     with jax.enable_x64(True):
         starts, keys = jnp.asarray(episodes.starts), _keys(episodes)

@@ -204,7 +204,7 @@ class StandardErrors:
                 note = (
                     f"{episodes} episodes are too few to cluster {d_phi} coefficients by: the "
                     f"standard errors are {kind.replace('hac', 'HAC along the episodes')}, and too "
-                    "small if an instrument is drawn once an episode"
+                    "small if an instrument is drawn once per episode"
                 )
         if kind == "hac" and not (log.roles.episode and log.ordered):
             raise DataError(
