@@ -23,11 +23,11 @@ from ivvi_reproduction.study import Force, Json, Seed, check, each, run_study, t
 LEVEL = 0.05
 KINDS = {
     "rules kept": "nothing is wrong",
-    "global": "nothing is wrong; one draw of z an episode",
+    "global": "nothing is wrong; one draw of z per episode",
     "history": "z follows the last action",
     "state": "z follows the state",
     "lasting z": "z follows its own last value",
-    "global, assigned": "one draw of z an episode, by the first state",
+    "global, assigned": "one draw of z per episode, by the first state",
     "lasting errors": "e follows its own last value",
     "steps": "the effect of a vanishes in later steps",
     "episodes": "the effect of a vanishes in later episodes",
