@@ -42,7 +42,7 @@ NOTES = {
     "seconds": "CPU seconds of the estimation phase, without simulation and compilation.",
     "strength": (
         "Off by: distance from the interval that rounds to the paper's digits, in standard "
-        "deviations over logs, which five logs give only roughly."
+        "deviations over logs, which few logs give only roughly."
     ),
 }
 
