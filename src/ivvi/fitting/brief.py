@@ -42,7 +42,7 @@ def fit_brief(fit: Fit) -> Brief:
     if fit.inference is None:
         return Brief(
             (
-                ("Instrument", "Not judged: the moments that this takes were not computed."),
+                ("Instrument", "Not judged: the moments that this needs were not formed."),
                 ("Confounding", "Not compared with regression, for the same reason."),
                 ("Next", "`ivvi diagnose` on a part of the log with fewer features."),
             )
