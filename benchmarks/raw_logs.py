@@ -3,6 +3,8 @@
 - ``memory``: x'' depends on x and the x before; what a plan with and without --lags 1 loses, and
   what the check says.
 - ``doctors``: coverage and bias of --instrument loo:doctor beside 2SLS with a dummy per doctor.
+- ``death``: patients in three conditions who are treated or not, and may die: what plans lose
+  against exact dynamic programming, in the true model, end to end and by least squares.
 - ``text``: processor time of a fit of a log with two text columns over that of the same in numbers.
 """
 
@@ -140,6 +142,83 @@ def _dummies(rows: dict[str, object], count: int) -> tuple[float, bool]:
     return float(slope - TREATED), bool(abs(slope - TREATED) <= 1.96 * se)
 
 
+VITALS = ("critical", "stable", "unwell")
+MOVES = np.array(  # [treated, condition, next condition] of those who go on
+    [
+        [[0.55, 0.10, 0.35], [0.05, 0.75, 0.20], [0.25, 0.30, 0.45]],
+        [[0.25, 0.30, 0.45], [0.05, 0.75, 0.20], [0.12, 0.50, 0.38]],
+    ]
+)
+DEATHS = np.array([[0.16, 0.03, 0.06], [0.08, 0.04, 0.05]])  # [treated, condition]
+COMFORT, BURDEN, AT_END, STEPS = np.array([0.0, 1.0, 0.4]), 0.35, -3.0, 10
+STARTS = np.array([0.15, 0.5, 0.35])
+
+
+def wards(patients: int, seed: int) -> dict[str, object]:
+    """Simulate visits: who looks worse than the record says is treated more, and does worse."""
+    rng = np.random.default_rng(seed)
+    habit, rows = rng.normal(size=60), []
+    for patient in range(patients):
+        s = rng.choice(3, p=STARTS)
+        for day in range(14):
+            e, doctor = rng.choice([-1, 1]), rng.integers(60)
+            a = int(habit[doctor] + 0.9 * e + 0.4 * (s != 1) + rng.normal() > 0)
+            died = rng.random() < DEATHS[a, s] + 0.025 * e
+            comfort = COMFORT[s] - BURDEN * a - 0.1 * e + 0.1 * rng.normal()
+            what = VITALS[s], ("no", "yes")[a], f"Dr {doctor}", comfort, bool(died)
+            rows.append((patient, day, *what))
+            if died:
+                break
+            s = rng.choice(3, p=MOVES[a, s] + e * np.array([0.04, -0.04, 0.0]))
+    names = ("patient", "day", "vital", "treated", "doctor", "comfort", "died")
+    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+
+
+def earned(actions: np.ndarray | None) -> float:
+    """Return what actions [step, condition] earn in truth; the best where none are given."""
+    V = np.zeros(3)
+    for h in reversed(range(STEPS)):
+        pays = COMFORT - BURDEN * np.arange(2)[:, None] + DEATHS * AT_END
+        Q = pays + (1 - DEATHS) * (MOVES @ V)
+        V = Q.max(axis=0) if actions is None else Q[actions[h], np.arange(3)]
+    return float(STARTS @ V)
+
+
+def death(logs: int) -> None:
+    """Print losses in % of what the best policy gains over the better of always and never."""
+    best = earned(None)
+    floor = max(earned(np.full((STEPS, 3), a)) for a in (0, 1))
+    print("| log | best | planning loss | end to end | least squares |")
+    print("|---:|---:|---:|---:|---:|")
+    states = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    for seed in range(logs):
+        log = ivvi.read_logs(
+            wards(2000, seed), state="vital", action="treated", instrument="loo:doctor",
+            episode="patient", step="day", reward="comfort", terminal="died",
+        )  # fmt: skip
+        fit = ivvi.fit(log, "linear:cross")
+        regression = ivvi.fit(log, "linear:cross", method="least-squares")
+        losses = []
+        for model in (_true_model(fit.model, states), fit.model, regression.model):
+            policy = ivvi.plan(
+                model, "learned", horizon=STEPS, reward_at_end=AT_END, method="value-iteration",
+                compare=False,
+            )  # fmt: skip
+            actions = np.array([policy(states, h)[:, 0] for h in range(STEPS)]).round().astype(int)
+            losses.append(f"{(best - earned(actions)) / (best - floor):.1%}")
+        print(f"| {seed} | {best:.3f} | {' | '.join(losses)} |")
+
+
+def _true_model(model: ivvi.Dynamics, states: np.ndarray) -> ivvi.Dynamics:
+    """Return the model with the weights of the truth: the six cells fix the six features."""
+    x, a = np.vstack([states, states]), np.repeat([[0.0], [1.0]], 3, axis=0)
+    deaths, moves = DEATHS.reshape(6, 1), MOVES.reshape(6, 3)[:, 1:]
+    follow = (1 - deaths) * moves + deaths * x  # who has died stands still
+    comfort = (COMFORT - BURDEN * np.arange(2)[:, None]).reshape(6, 1)
+    W = np.linalg.solve(model.phi(x, a), np.hstack([follow, deaths, comfort])).T
+    return model.with_numbers((W, *model.numbers[1:]))
+
+
 def text(rows: int) -> None:
     """Print the processor seconds of a fit of two text columns, and of their indicators."""
     with tempfile.TemporaryDirectory() as folder:
@@ -181,9 +260,9 @@ def _write_both(folder: Path, rows: int, size: int = 1_000_000) -> None:
 
 
 def main() -> None:
-    """Run one of the three."""
+    """Run one of them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("memory", "doctors", "text"))
+    parser.add_argument("what", choices=("memory", "doctors", "death", "text"))
     parser.add_argument("--logs", type=int, default=200)
     parser.add_argument("--rows", type=int, default=10_000_000)
     options = parser.parse_args()
@@ -191,7 +270,7 @@ def main() -> None:
     if options.what == "text":
         text(options.rows)
     else:
-        {"memory": memory, "doctors": doctors}[options.what](options.logs)
+        {"memory": memory, "doctors": doctors, "death": death}[options.what](options.logs)
 
 
 if __name__ == "__main__":
