@@ -103,8 +103,8 @@ def _check_levels(name: str, levels: list[str], rows: int, table: Table, *, aske
         )
         raise ColumnError(
             f"{where} has {count}, such as {levels[0]!r}; expected a category of at most "
-            f"{MOST_LEVELS} levels that rows share, or numbers. As an instrument of many levels "
-            f"take the mean of their others: --instrument loo:{name}"
+            f"{MOST_LEVELS} levels that rows share, or numbers. An instrument with many levels "
+            f"is made by --instrument loo:{name}"
         )
     if len(levels) == 1:
         raise ColumnError(

@@ -251,12 +251,22 @@ class Transitions:
         before = self._carry is not None and self._last[str(roles.terminal)] > 0
         after = np.append(before, ended[:-1]) & ~starts
         if after.any():
-            at = int(np.flatnonzero(after)[0])
-            where = " and ".join(f"{key} {block.column(key)[at].as_py()!r}" for key in roles.keys)
+            where = self._told(block, int(np.flatnonzero(after)[0]))
             raise DataError(
                 f"terminal column {roles.terminal!r} says that the episode has ended, and a row "
                 f"follows it ({where}); expected the end in the last row of an episode"
             )
+
+    def _told(self, block: pa.RecordBatch, at: int) -> str:
+        """Tell a row by its episode and step as the user's file has them."""
+        keys = {key: block.column(key)[at] for key in self._roles.keys}
+        telling = _telling(self._source, self._roles)
+        for whole in self._source.batches([*keys, *telling], (), 1 << 16) if telling else ():
+            same = [flags(pc.equal(whole.column(key), value)) for key, value in keys.items()]
+            for row in np.flatnonzero(np.logical_and.reduce(same))[:1]:
+                keys = {name: whole.column(name)[int(row)] for name in telling}
+                return " and ".join(f"{name} {value.as_py()}" for name, value in keys.items())
+        return " and ".join(f"{key} {value.as_py()!r}" for key, value in keys.items())
 
     def _check_facts(
         self, block: pa.RecordBatch, values: Columns, first: bool, linked: Bools
@@ -268,10 +278,7 @@ class Transitions:
             before = np.append(self._last[name] if first else v[0], v[:-1])
             changed = (v != before) & np.append(first, linked[:-1])
             if changed.any():
-                at = int(np.flatnonzero(changed)[0])
-                where = " and ".join(
-                    f"{key} {block.column(key)[at].as_py()!r}" for key in roles.keys
-                )
+                where = self._told(block, int(np.flatnonzero(changed)[0]))
                 raise DataError(
                     f"state {name!r} was taken for a fact that never changes within an episode, "
                     f"and changes ({where}); fit it together with such rows, sorted by "
