@@ -206,7 +206,7 @@ class _Opened:
             groups=wanted.summed_by(opened),
             progress=progress,
         )
-        alike = step_dependence(moments, opened.roles.moment)
+        alike = step_dependence(moments, opened.roles.moment, opened)
         errors = wanted.resolve(opened, counts, len(design.phi_names), alike)
         return cls(moments, opened, errors)
 
@@ -221,7 +221,7 @@ def _of_fit(fit: Fit, wanted: StandardErrors, log: Log | None) -> Resolved:
             return replace(own, kind="unadjusted")
         if own.kind in ("clustered", "hac") or episodes is None:
             return own
-    alike = step_dependence(fit.moments, fit.roles.moment)
+    alike = step_dependence(fit.moments, fit.roles.moment, log)
     if log is not None:
         return wanted.resolve(log, fit.counts, fit.W.shape[1], alike)
     return _of_moments(fit.moments, wanted, None)

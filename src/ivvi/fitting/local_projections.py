@@ -327,7 +327,10 @@ def _robust_set(
         return RobustSet(reason=f"not made of {one.width:,} products (at most {MOST_JOINT:,})")
     effect, moments = one.effect, one.moments
     t, n = 2 + effect.nuisance, moments.n
-    scored = Scored(_pieces(meats), t, effect.k, n, moments.weight, not errors.wanted.columns)
+    scored = Scored(
+        *(_pieces(meats), t, effect.k, n, moments.weight, not errors.wanted.columns),
+        inflation=errors.inflation,
+    )
     try:
         scores = EffectScores.of_scored(scored, errors, moments, effect)
         if not effect.nuisance:

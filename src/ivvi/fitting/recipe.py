@@ -290,7 +290,7 @@ class Recipe:
     def _resolved(self, shard: Shard, log: Log | None, d_phi: int) -> Resolved:
         """Say what the standard errors asked for come to, with the rows or without them."""
         blocks, step = shard.moments.episodes, shard.roles.moment
-        alike = step_dependence(shard.moments, step)
+        alike = step_dependence(shard.moments, step, log)
         if log is not None:
             errors = self.errors.resolve(log, shard.counts, d_phi, alike)
             return errors.counting_effects() if shard.moments.absorbed else errors

@@ -8,11 +8,13 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from ivvi._io.checkpoint import Checkpoint
 from ivvi._io.files import Saved, nest, unnest
 from ivvi.features.design import Design, Floats
 from ivvi.logs import Batch, Counts, Log, Pass, Position, Roles
-from ivvi.moments.group_sums import GroupTally, group_codes
+from ivvi.moments.group_sums import GroupSums, GroupTally, group_codes
 from ivvi.moments.moments import EpisodeMoments, Moments, merge_episodes
 from ivvi.moments.welford import Ints, run_starts
 
@@ -99,7 +101,8 @@ def compute_moments(
         episodes_merged = labelled(episodes_merged, by, walk.clusters[log.roles.cluster.index(by)])
     absorbed = getattr(log.table, "absorbed", None)
     others = _named(total.others, log.roles, walk.clusters)
-    moments = replace(total, episodes=episodes_merged, others=others, groups=tally.found)
+    groups_found = tuple(_placed(part, log.roles, walk.clusters) for part in tally.found)
+    moments = replace(total, episodes=episodes_merged, others=others, groups=groups_found)
     return replace(moments, absorbed=absorbed), walk.counts
 
 
@@ -130,6 +133,15 @@ def _named(
         labelled(block, block.by, values[block.by]) if block.by in values else block
         for block in others
     )
+
+
+def _placed(sums: GroupSums, roles: Roles, clusters: Sequence[Sequence[Any]]) -> GroupSums:
+    """Say in which order dates follow each other; steps are numbers that say so themselves."""
+    if sums.by != roles.dates or sums.by not in roles.cluster:
+        return sums
+    values = clusters[roles.cluster.index(sums.by)]
+    order = sorted(range(len(values)), key=values.__getitem__)
+    return replace(sums, places=np.argsort(order)[sums.keys])
 
 
 def _hand_over(blocks: Sequence[EpisodeMoments], tally: GroupTally, by: str | None) -> None:

@@ -36,6 +36,8 @@ class GroupSums:
         Sums of the weights and of their squares, (G,).
     sums, origin
         Sums of w (v - origin), (G, p), and the origin (p,).
+    places
+        Places of the groups in time, (G,), where their keys do not tell them.
     """
 
     by: str
@@ -44,6 +46,7 @@ class GroupSums:
     square: Floats
     sums: Floats
     origin: Floats
+    places: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -207,7 +207,7 @@ def check(  # noqa: PLR0913
     moments, counts = compute_moments(log, wide, groups=groups, progress=progress)
     base = restrict(moments, design)
     errors = wanted.resolve(
-        *(log, counts, len(design.phi_names)), step_dependence(base, log.roles.moment)
+        *(log, counts, len(design.phi_names)), step_dependence(base, log.roles.moment, log)
     )
     by = _blocks_by(errors, base, log)
     sequence = compute_sequence_moments(log, design, counts, progress, calendar, by)

@@ -34,7 +34,8 @@ class Scored:
     The pieces of clusters by several columns are those by each column, then by their combinations.
     `guarded` leaves the combinations out where subtracting them gives no variance: the sum errs
     on the safe side (Davezies, D'Haultfoeuille and Guyonvarch 2021).
-    `lost` are the degrees of freedom of absorbed effects.
+    `lost` are the degrees of freedom of absorbed effects. What different clusters of the first
+    column share by the others counts `inflation` times.
     """
 
     pieces: tuple[Piece, ...]
@@ -44,6 +45,7 @@ class Scored:
     weight: float
     guarded: bool = False
     lost: int = 0
+    inflation: float = 1.0
 
     def blocks(self, coefficients: int | None = None) -> Floats:
         """Omega of each residual, (d_e, r, r); corrected for so many coefficients if given."""
@@ -77,6 +79,7 @@ class Scored:
         factors = [
             piece.sign * scale * self._correction(piece, coefficients) for piece in self.pieces
         ]
+        factors[1:] = [self.inflation * factor for factor in factors[1:]]
         groups = list(zip(*(piece.groups for piece in self.pieces), strict=True))
 
         def added(count: int) -> list[Floats]:
@@ -148,7 +151,7 @@ def score(
     scored = {
         key: Scored(
             *(pieces[key], len(one.R), one.space.rank, moments.n, moments.weight),
-            *(guarded, moments.lost(errors.clusters)),
+            *(guarded, moments.lost(errors.clusters), errors.inflation),
         )
         for key, one in distinct.items()
     }

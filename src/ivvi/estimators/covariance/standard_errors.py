@@ -238,7 +238,8 @@ class StandardErrors:
 class Resolved:
     """Standard errors for one log: the choice, its clusters, and a note on how it was made.
 
-    `warning` is what to know before believing them.
+    `warning` is what to know before believing them. What episodes share at a step weighs
+    `inflation` times as much as if steps were independent.
     """
 
     wanted: StandardErrors
@@ -247,6 +248,7 @@ class Resolved:
     bandwidth: int = 0
     note: str = ""
     warning: str = ""
+    inflation: float = 1.0
 
     @property
     def debiased(self) -> bool:
@@ -268,8 +270,9 @@ class Resolved:
         if step is None or not alike.matters:
             return self
         names = ", ".join(alike.shared)
-        what = f"{names}: alike" if names else "instrument times residual: alike"
-        reason = f"{what} in all episodes at a {step}"
+        reason = f"{names}: alike in all episodes at a {step}"
+        if not names:
+            reason = f"instrument times residual: alike in episodes at a {step}"
         few = alike.steps < FEWEST_STEPS
         if few or not rows or self.kind != "clustered" or self.wanted.kind != "auto":
             return replace(
@@ -282,11 +285,13 @@ class Resolved:
                     else f": cluster by {self.clusters[0] if self.clusters else 'episode'},{step}"
                 ),
             )
-        return replace(
-            self,
-            clusters=(*self.clusters, step),
-            note=f"{reason} ({alike.steps:,} of them), so clustered by {step} too",
-        )
+        note = f"{reason} ({alike.steps:,} of them), so clustered by {step} too"
+        if alike.lasting:
+            note += (
+                f"; it lasts from one {step} to the next (correlation {alike.lasting:.2f}), and "
+                f"its part of the variance counts {alike.inflation:.1f} times"
+            )
+        return replace(self, clusters=(*self.clusters, step), note=note, inflation=alike.inflation)
 
     def prepared(self, log: Log) -> Log:
         """Return the log with the columns read that rows are clustered by."""

@@ -10,18 +10,27 @@ is the correlation of f between two rows of a step (method of moments). Products
 instrument and residual are then correlated rho_z rho_e, and Moulton's factor
 1 + (m - 1) rho_z rho_e is by how much a variance that knows episodes alone is too small,
 with m - 1 = sum_t (W_t^2 - sum_t w^2) / sum w^2 the other rows of a row's step.
+
+Where both the instrument and the shocks last from one step to the next, r_z and r_e being the
+correlations of their means between steps that follow each other, so do their products, and
+what episodes share weighs (1 + r_z r_e) / (1 - r_z r_e) times as much as if steps were
+independent: the long-run variance of a series of the first order (Andrews and Monahan, 1992).
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import ndtri
 
 from ivvi.estimators.least_squares import Exact
 from ivvi.estimators.whitening import whiten
 from ivvi.features.design import Floats
+from ivvi.logs import Log
 from ivvi.moments import GroupSums, Moments
+from ivvi.moments.group_sums import group_codes
 
 SHARED = 0.5
 """Correlation of z between two episodes at a step from which z counts as shared."""
@@ -34,6 +43,13 @@ FEWEST_STEPS = 6
 """Steps from which shocks that episodes share can be told from a trend, and clustered by."""
 SURE = 4.0
 """Standard errors by which shared shocks must stand out before they count."""
+LASTING = 2.33
+"""Standard errors from which z, and shocks, last from a step to the next: 1% each by chance."""
+MOST_LASTING = 0.9
+BY_CHANCE = 0.005
+"""Level at which products are tested, all together, for dependence at a step."""
+MOST_PRODUCTS = 64
+"""Products of an instrument and a residual that are looked at one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +66,9 @@ class StepDependence:
         That of the residual of each output.
     factor
         Moulton's largest, over the slopes of psi and the outputs whose residuals surely depend.
+    lasting
+        Correlation of their products between steps that follow each other: r_z r_e, the largest;
+        zero unless both are sure.
     """
 
     steps: int
@@ -57,6 +76,12 @@ class StepDependence:
     instruments: dict[str, float]
     residuals: dict[str, float]
     factor: float
+    lasting: float = 0.0
+
+    @property
+    def inflation(self) -> float:
+        """By how much what episodes share weighs more than if steps were independent."""
+        return (1 + self.lasting) / (1 - self.lasting)
 
     @property
     def shared(self) -> tuple[str, ...]:
@@ -74,8 +99,14 @@ class StepDependence:
         return bool(self.shared) or (self.steps >= FEWEST_STEPS and self.factor >= MATTERS)
 
 
-def step_dependence(moments: Moments, step: str | None) -> StepDependence | None:
-    """Measure dependence at a step from the sums that a pass has kept, or return None."""
+def step_dependence(
+    moments: Moments, step: str | None, log: Log | None = None
+) -> StepDependence | None:
+    """Measure dependence at a step from the sums that a pass has kept, or return None.
+
+    Sums do not tell what only some episodes share, such as those of a region: the first rows of
+    the `log` do, where it is given.
+    """
     sums = moments.group_sums(step)
     if sums is None or len(sums) < 2 or not others_of_step(sums) > 0:
         return None
@@ -97,13 +128,17 @@ def step_dependence(moments: Moments, step: str | None) -> StepDependence | None
     pairs = float(np.sum(sums.weight**2 - sums.square))
     sure = rho_e >= SURE * np.sqrt(2 / pairs)  # the variance of a mean of products of pairs
     largest = max([*rho_z, *rho_x], default=0.0) * max(rho_e[sure], default=0.0)
+    factor = 1 + more * max(largest, 0.0)
+    if log is not None and factor < MATTERS and len(sums) >= FEWEST_STEPS:
+        factor = max(factor, _products(moments, log, str(step), of_z, exact.residual_map))
     names = [name for name, c in zip(design.psi_names, design.psi_columns, strict=True) if c in psi]
     return StepDependence(
         steps=len(sums),
         rows=1 + more,
         instruments=dict(zip(names, rho_z.tolist(), strict=True)),
         residuals=dict(zip(design.outputs, rho_e.tolist(), strict=True)),
-        factor=1 + more * max(largest, 0.0),
+        factor=factor,
+        lasting=_lasting(moments, sums, of_z) * _lasting(moments, sums, exact.residual_map[sure]),
     )
 
 
@@ -127,3 +162,49 @@ def correlations(moments: Moments, sums: GroupSums, maps: Floats) -> Floats:
         excess, variance * pairs, out=np.zeros(len(maps)), where=varies & (pairs > 0)
     )
     return correlation
+
+
+def _products(moments: Moments, log: Log, step: str, of_z: Floats, of_e: Floats) -> float:
+    """Return by how much products of instruments and residuals depend in a log's first rows.
+
+    (sum_t G_t^2) / (sum_i g_i^2) of the largest that is surely above one, for products g = z e
+    and their sums G_t by step; one where none is. Without dependence sum_t G_t^2 - sum_i g_i^2
+    has the variance 2 sum_t ((sum_i g_i^2)^2 - sum_i g_i^4).
+    """
+    head = log.head(episodes=True)
+    codes = group_codes(head, log.roles, step)
+    if codes is None:
+        return 1.0
+    place = np.unique(codes, return_inverse=True)[1]
+    V = np.ones((len(head), moments.design.width))
+    V[:, moments.design.varying] = moments.design.rows(head)
+    z, e = (V - moments.mean) @ of_z.T, V @ of_e.T
+    pairs = list(itertools.islice(itertools.product(z.T, e.T), MOST_PRODUCTS))
+    sure, largest = float(ndtri(1 - BY_CHANCE / max(len(pairs), 1))), 1.0
+    for one, other in pairs:
+        g = one * other if head.weight is None else head.weight * one * other
+        sums, squares, fourths = (np.bincount(place, part) for part in (g, g**2, g**4))
+        excess = np.sum(sums**2) - np.sum(squares)
+        if excess > sure * np.sqrt(2 * np.sum(squares**2 - fourths)):
+            largest = max(largest, float(1 + excess / np.sum(squares)))
+    return largest
+
+
+def _lasting(moments: Moments, sums: GroupSums, maps: Floats) -> float:
+    """Return the largest correlation of means of R v between steps that follow each other.
+
+    Corrected for the bias of short series (Kendall 1954); zero where none is sure.
+    """
+    steps = len(sums)
+    if steps < 2 * FEWEST_STEPS or not len(maps):
+        return 0.0
+    means = sums.about(moments.mean) @ maps.T / sums.weight[:, None]
+    if sums.places is not None:
+        means = means[np.argsort(sums.places)]
+    means -= means.mean(axis=0)
+    squares = np.sum(means**2, axis=0)
+    pairs = np.sum(means[1:] * means[:-1], axis=0)
+    alike = float(np.max(np.divide(pairs, squares, out=np.zeros(len(maps)), where=squares > 0)))
+    if alike + 1 / steps < LASTING / np.sqrt(steps):
+        return 0.0
+    return min(alike + (1 + 3 * alike) / steps, MOST_LASTING)

@@ -102,6 +102,8 @@ def _weighed(
             effective = np.full(estimate.W.shape, float(count))
         else:
             effective = np.minimum(effective_clusters(estimate, moments, sums, held), count)
+        if column != errors.clusters[0]:
+            effective = effective / errors.inflation
         least, freedom = np.minimum(least, effective), np.minimum(freedom, effective - 1)
     if errors.wanted.debiased:
         freedom = np.full(estimate.W.shape, min(k for _, k in covariance.clusters) - 1.0)
