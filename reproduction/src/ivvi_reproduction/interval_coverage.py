@@ -3,7 +3,8 @@
 Run it with ``python -m ivvi_reproduction.interval_coverage``. Every log is fitted with the
 defaults; counted is the interval that the summary recommends for the action's effect (Wald's,
 or the one that a weak instrument cannot spoil), and beside it Wald's. The designs: weekly
-instruments that 40 stores share; 15 to 80 clusters of equal and of Pareto sizes; strong
+instruments that 40 stores share, also where they and the shocks last from week to week; those
+that only the stores of a region share; 15 to 80 clusters of equal and of Pareto sizes; strong
 endogeneity with heteroskedastic errors; 30 instruments, weak and less weak; errors of heavy
 tails.
 """
@@ -28,6 +29,7 @@ from ivvi_reproduction.study import Force, Json, Logs, Seed, check, run_study, t
 
 EFFECT = -0.5
 STORES, ROWS = 40, 20
+REGIONS, WEEKS = 8, 40
 PARETO = 1.2
 """Exponent of the sizes of uneven clusters; their variance is infinite."""
 Draw = Callable[[np.random.Generator], Log]
@@ -58,17 +60,27 @@ class Record:
     by: dict[str, int] = field(default_factory=dict)
 
 
-def weekly(weeks: int) -> Draw:
-    """One instrument and a shock that all stores share in a week."""
+def weekly(weeks: int, lasting: float = 0.0) -> Draw:
+    """One instrument and a shock that all stores share in a week, and that may last."""
 
     def draw(rng: np.random.Generator) -> Log:
         n, week = STORES * weeks, np.tile(np.arange(weeks), STORES)
-        shock, z = rng.normal(size=(2, weeks))
+        shock, z = both = rng.normal(size=(2, weeks))
+        for t in range(1, weeks):
+            both[:, t] = lasting * both[:, t - 1] + np.sqrt(1 - lasting**2) * both[:, t]
         e = np.sqrt(0.3) * shock[week] + np.sqrt(0.7) * rng.normal(size=n)
         store = np.repeat(np.arange(STORES), weeks)
         return _log(rng, z[week][:, None], e, episode=store, step=week)
 
     return draw
+
+
+def regional(rng: np.random.Generator) -> Log:
+    """One instrument and a shock of which the stores of a region share all and half in a week."""
+    store, week = np.divmod(np.arange(STORES * WEEKS), WEEKS)
+    z, shock = rng.normal(size=(2, REGIONS, WEEKS))[:, store % REGIONS, week]
+    e = np.sqrt(0.5) * (shock + rng.normal(size=len(store)))
+    return _log(rng, z[:, None], e, episode=store, step=week)
 
 
 def clusters(count: int, *, pareto: bool) -> Draw:
@@ -132,6 +144,8 @@ def _log(
 DESIGNS = (
     LogDesign("weekly z, 30 weeks", weekly(30)),
     LogDesign("weekly z, 60 weeks", weekly(60)),
+    LogDesign("weekly z that lasts", weekly(60, lasting=0.7)),
+    LogDesign("regional z", regional),
     *(
         LogDesign(f"{count} clusters, {word}", clusters(count, pareto=word == "Pareto"))
         for word in ("equal", "Pareto")

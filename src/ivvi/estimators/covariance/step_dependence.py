@@ -104,8 +104,8 @@ def step_dependence(
 ) -> StepDependence | None:
     """Measure dependence at a step from the sums that a pass has kept, or return None.
 
-    Sums do not tell what only some episodes share, such as those of a region: the first rows of
-    the `log` do, where it is given.
+    Sums tell that some episodes share something, such as those of a region, and not whether they
+    share both z and shocks: the first rows of the `log` do, where it is given.
     """
     sums = moments.group_sums(step)
     if sums is None or len(sums) < 2 or not others_of_step(sums) > 0:
@@ -126,11 +126,13 @@ def step_dependence(
         correlations(moments, sums, maps) for maps in (of_z, state, exact.residual_map)
     )
     pairs = float(np.sum(sums.weight**2 - sums.square))
-    sure = rho_e >= SURE * np.sqrt(2 / pairs)  # the variance of a mean of products of pairs
+    chance = SURE * np.sqrt(2 / pairs)  # the variance of a mean of products of pairs
+    sure = rho_e >= chance
     largest = max([*rho_z, *rho_x], default=0.0) * max(rho_e[sure], default=0.0)
     factor = 1 + more * max(largest, 0.0)
-    if log is not None and factor < MATTERS and len(sums) >= FEWEST_STEPS:
-        factor = max(factor, _products(moments, log, str(step), of_z, exact.residual_map))
+    some = (rho_z >= chance).any() and sure.any() and len(sums) >= FEWEST_STEPS
+    if log is not None and some and factor < MATTERS:
+        factor = max(factor, _products(moments, log, str(step), of_z, exact.residual_map[sure]))
     names = [name for name, c in zip(design.psi_names, design.psi_columns, strict=True) if c in psi]
     return StepDependence(
         steps=len(sums),
