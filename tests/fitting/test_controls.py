@@ -72,8 +72,8 @@ def test_one_instrument_is_the_formula_of_double_machine_learning(name):
     z, a, y = left(learner, C, np.column_stack([data[n] for n in ("z0", "a", "y")]), fold).T
     theta = (z @ y) / (z @ a)
     psi = z * (y - theta * a)
-    assert np.isclose(fit.W[0, 0], theta, rtol=1e-10)
-    assert np.isclose(fit.se[0, 0], np.sqrt(psi @ psi) / abs(z @ a), rtol=1e-8)
+    assert np.isclose(fit.W[0, 1], theta, rtol=1e-10)
+    assert np.isclose(fit.se[0, 1], np.sqrt(psi @ psi) / abs(z @ a), rtol=1e-8)
 
 
 @pytest.mark.peers
@@ -88,8 +88,8 @@ def test_doubleml_says_the_same_with_the_same_folds(name):
     peer = doubleml.DoubleMLPLIV(table, *(sklearn.base.clone(learner) for _ in range(3)), n_folds=3)
     peer.set_sample_splitting([[(at[fold != k], at[fold == k]) for k in range(3)]])
     peer.fit()
-    assert np.allclose(fit.W[0, 0], peer.coef, rtol=1e-6)
-    assert np.allclose(fit.se[0, 0], peer.se, rtol=1e-6)
+    assert np.allclose(fit.W[0, 1], peer.coef, rtol=1e-6)
+    assert np.allclose(fit.se[0, 1], peer.se, rtol=1e-6)
 
 
 def test_bent_controls_bias_a_linear_fit_and_not_a_learner():
@@ -98,7 +98,7 @@ def test_bent_controls_bias_a_linear_fit_and_not_a_learner():
     bends = make_pipeline(SplineTransformer(12), LinearRegression())
     fit = ivvi.fit(opened(data), controls="c*", learner=bends)
     assert abs(straight.W[0, 3] - EFFECT) > 5 * straight.se[0, 3]
-    assert abs(fit.W[0, 0] - EFFECT) < 3 * fit.se[0, 0]
+    assert abs(fit.W[0, 1] - EFFECT) < 3 * fit.se[0, 1]
     assert fit.partialled.explained["a"] > 0.3
 
 
@@ -120,8 +120,8 @@ def test_everything_else_is_computed_from_what_is_left(tmp_path):
         *([ivvi.features.FeatureMap(ivvi.linear().blocks[1:])] * 2),
         se=ivvi.StandardErrors(cluster="firm"),
     )
-    assert np.allclose(fit.W, again.W)
-    assert np.allclose(fit.se, again.se)
+    assert np.allclose(fit.W[:, 1:], again.W)
+    assert np.allclose(fit.se[:, 1:], again.se)
     J, other = (one.to_json()["diagnostics"]["hansen_j"] for one in (fit, again))
     assert J is not None
     assert np.isclose(next(iter(J.values()))["value"], next(iter(other.values()))["value"])
@@ -146,7 +146,7 @@ def test_weights_of_rows_reach_the_learners():
     C = np.column_stack([data[f"c{i}"] for i in range(3)])
     columns = np.column_stack([data[n] for n in ("z0", "a", "y")])
     z, a, y = left(LinearRegression(), C, columns, fold, weight).T
-    assert np.isclose(fit.W[0, 0], (weight * z) @ y / ((weight * z) @ a))
+    assert np.isclose(fit.W[0, 1], (weight * z) @ y / ((weight * z) @ a))
 
 
 def test_states_of_a_sequence_can_be_controls():
@@ -162,23 +162,109 @@ def test_states_of_a_sequence_can_be_controls():
         zip(names, (np.concatenate(part) for part in zip(*parts, strict=True)), strict=True)
     )
     fit = ivvi.fit(data, controls="x1", learner=LinearRegression())
-    assert fit.estimate.design.phi_names == ("x0", "a0")
+    assert fit.estimate.design.phi_names == ("1", "x0", "a0")
     assert fit.estimate.design.outputs == ("next_x0", "next_x1")
     assert fit.partialled.by == "episode"
-    assert abs(fit.W[0, 0] - 0.5) < 3 * fit.se[0, 0]
-    assert abs(fit.W[0, 1] - -0.5) < 3 * fit.se[0, 1]
+    assert abs(fit.W[0, 1] - 0.5) < 3 * fit.se[0, 1]
+    assert abs(fit.W[0, 2] - -0.5) < 3 * fit.se[0, 2]
+    with pytest.raises(ivvi.InputError, match="the controls x1 are states that actions may move"):
+        ivvi.plan(fit, "linear:state=1", (-1, 1))
+    assert "fit without controls" in fit.brief.to_json()["next"]
 
 
-def test_what_controls_left_is_no_model_to_plan_with(tmp_path):
-    data = rows(n=300)
-    fit = ivvi.fit(opened(data), controls="c*", learner=LinearRegression())
+def panel(kind, units=120, steps=10, seed=0):
+    """x' = 0.5 x - 0.5 a + bent controls + e; controls are held, drawn anew, or last."""
+    rng = np.random.default_rng(seed)
+    c, x, parts = rng.uniform(-1, 1, size=(units, 2)), rng.normal(size=units), []
+    for step in range(steps):
+        if kind != "held":
+            new = rng.uniform(-1, 1, size=(units, 2))
+            c = new if kind == "drawn" else 0.8 * c + 0.2 * new
+        g = 2 + 3 * c[:, 0] ** 2 + c[:, 1]
+        z, e = rng.normal(size=(2, units))
+        a = z + 0.5 * g + 0.7 * e
+        parts.append(np.column_stack([np.arange(units), np.full(units, step), x, c, a, z, g]))
+        x = 0.5 * x - 0.5 * a + g + e
+    names = ("unit", "step", "x", "c0", "c1", "a", "z", "g")
+    data = dict(zip(names, np.array(parts).transpose(1, 0, 2).reshape(-1, 8).T, strict=True))
+    data["unit"] = np.char.add("u", data["unit"].astype(int).astype(str))
+    columns = {"state": "x", "action": "a", "instrument": "z", "context": "c*"}
+    return ivvi.read_logs(data, **columns, episode="unit", step="step"), data["g"]
+
+
+BENT = make_pipeline(SplineTransformer(6), LinearRegression())
+
+
+def test_controls_that_are_drawn_anew_are_noise_to_a_plan(tmp_path):
+    log, g = panel("drawn")
+    fit = ivvi.fit(log, controls="c*", learner=BENT)
+    assert fit.partialled.later == "drawn"
+    assert fit.roles.state == ("x",)
+    rows = log.to_batch()
+    rest = rows.y[:, 0] - fit.W[0, 1] * rows.x[:, 0] - fit.W[0, 2] * rows.a[:, 0]
+    assert fit.W[0, 0] == pytest.approx(rest.mean())
+    assert fit.estimate.noise_cov[0, 0] == pytest.approx(rest.var(ddof=1))
+    truth = np.array([g.mean(), 0.5, -0.5])
+    assert (np.abs(fit.W[0] - truth) < 4 * fit.se[0]).all()
+    fit.save(tmp_path / "model")
+    model = ivvi.load_model(tmp_path / "model")
+    policy = ivvi.plan(model, "quadratic:weight=1,target=1", (-9, 9), horizon=3)
+    best = (0.5 * np.array([0.0, 2.0]) + g.mean() - 1) / 0.5  # lands on the target in the mean
+    np.testing.assert_allclose(policy(np.array([[0.0], [2.0]]))[:, 0], best, atol=0.4)
+    worth = ivvi.value(policy, ivvi.load_fit(tmp_path / "model"), draws=20)
+    assert worth.gains["behaviour"].interval[0] > 0
+    with pytest.raises(ivvi.InputError, match="no absorbed effects"):
+        fit.of_unit(unit="u3")
+
+
+def test_controls_that_are_held_are_a_constant_of_each_episode(tmp_path):
+    log, g = panel("held", units=200)
+    fit = ivvi.fit(log, controls="c*", learner=BENT)
+    assert fit.partialled.later == "held"
+    fit.save(tmp_path / "model")
+    again = ivvi.load_fit(tmp_path / "model")
+    (units,) = again.effects
+    assert (len(units), units.column) == (200, "unit")
+    constants = [units[f"u{i}"][0] for i in range(200)]
+    assert np.corrcoef(constants, g[::10])[0, 1] > 0.98
+    one = again.of_unit(unit="u7")
+    assert one.W[0, 0] == pytest.approx(fit.W[0, 0] + units["u7"][0])
+    problem = ("quadratic:weight=1,target=1", (-9, 9))
+    acts = [ivvi.plan(f, *problem, horizon=3)(np.zeros((1, 1)))[0, 0] for f in (one, again)]
+    assert acts[0] - acts[1] == pytest.approx(2 * units["u7"][0], abs=0.1)
+    asked = {"reward": problem[0], "actions": problem[1], "horizon": 2, "draws": 20}
+    assert "least-squares" in ivvi.value("zero", again, **asked).values
+    assert "least-squares" not in ivvi.value("zero", one, **asked).values
+
+
+def test_controls_that_a_plan_would_have_to_predict_are_refused(tmp_path):
+    fit = ivvi.fit(panel("lasting")[0], controls="c*", learner=BENT)
     fit.save(tmp_path / "model")
     for model in (fit, ivvi.load_model(tmp_path / "model")):
-        with pytest.raises(ivvi.InputError, match="c0, c1, c2 were taken out before this fit"):
+        with pytest.raises(
+            ivvi.InputError, match=r"lasts \(correlation 0\.\d+ with the step before"
+        ):
             ivvi.plan(model, "linear:state=1", (-1, 1))
     with pytest.raises(ivvi.InputError, match="keeps no moments"):
-        ivvi.update(tmp_path / "model", data)
-    assert "fit without controls" in fit.brief.to_json()["next"]
+        ivvi.update(tmp_path / "model", panel("lasting")[0])
+
+
+def test_one_decision_with_controls_and_a_learned_reward():
+    """Rows of their own: the outcome is the reward, and a column that is kept is the state."""
+    data = rows(7, n=900)
+    kept = np.random.default_rng(1).normal(size=900)
+    data |= {"kept": kept, "y": data["y"] + kept}
+    columns = {"action": "a", "instrument": "z0", "context": "kept", "reward": "y"}
+    log = ivvi.read_logs(data, state=(), **columns)
+    fit = ivvi.fit(log, controls="c*", learner=BENT)
+    assert (fit.partialled.later, fit.roles.outputs) == ("drawn", ("y",))
+    policy = ivvi.plan(fit, "learned", (-1, 2), horizon=1)
+    np.testing.assert_allclose(policy(np.array([[0.0], [1.0]])), 2.0, atol=1e-6)
+    bare = ivvi.fit(
+        ivvi.read_logs(data, state=(), action="a", instrument="z0", reward="y"), controls="c*"
+    )
+    with pytest.raises(ivvi.InputError, match="the model has no states"):
+        ivvi.plan(bare, "learned", (-1, 2), horizon=1)
 
 
 def test_learners_and_settings_that_cannot_be_used_are_refused():
@@ -251,6 +337,6 @@ def test_the_shell_takes_words_and_learners_of_ones_own(tmp_path, monkeypatch):
             "--out",
             "policy",
         ),
-        "taken out before this fit",
+        "the model has no states",
     )
     ivvi.load_fit(tmp_path / "model-eady")  # which imports nothing of one's own

@@ -73,6 +73,7 @@ def value(  # noqa: PLR0913
 ) -> None:
     """Estimate what a policy earns, and what it gains over others, with intervals."""
     from ivvi.evaluation import value as value_policy
+    from ivvi.evaluation.source import Source
     from ivvi.evaluation.value_policy import default_rivals
     from ivvi.fitting import load_fit
     from ivvi.moments.shard import open_like
@@ -80,7 +81,9 @@ def value(  # noqa: PLR0913
     check_json_target(json, force=force)
     fit = of_unit(load_fit(model, trust=trusted(trust)), unit)
     valued = _policy(policy, trusted(trust))
-    words = default_rivals(fit.model) if against is None else against.split(",")
+    known = Source.of(fit).knows_least_squares
+    usual = default_rivals(fit.model, regression=known)
+    words = usual if against is None else against.split(",")
     named = [word for word in words if word]
     names = folder_names(named, ("policy",))
     rivals = {name: _policy(word, trusted(trust)) for name, word in zip(names, named, strict=True)}

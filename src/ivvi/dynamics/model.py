@@ -108,8 +108,8 @@ class Dynamics:
         Whether the output after the next state is the chance that the episode ends.
     coded
         The categories of the log whose indicators are columns of state and action.
-    partialled
-        Controls that were taken out before the fit: the model then predicts nothing.
+    refused
+        Why the model predicts nothing, in words; empty where it does.
     instrument
         Column names of z.
     """
@@ -134,7 +134,7 @@ class Dynamics:
     carried: tuple[tuple[str, str], ...] = ()
     ends: bool = False
     coded: tuple[CodedColumn, ...] = ()
-    partialled: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
     instrument: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -399,13 +399,9 @@ class Dynamics:
         return ModelEnv(self, reward, actions, **settings)
 
     def check_whole(self) -> None:
-        """Refuse a model of what controls left over: what follows in a state is not in it."""
-        if self.partialled:
-            named = ", ".join(self.partialled[:3]) + (", ..." if len(self.partialled) > 3 else "")
-            raise InputError(
-                f"the controls {named} were taken out before this fit, so the model holds the "
-                "effects of actions and not what follows in a state; fit without controls to plan"
-            )
+        """Refuse a model that does not hold what follows in a state."""
+        if self.refused:
+            raise InputError("; ".join(self.refused))
 
     def _outputs(self, x: Array, a: Array) -> Array:
         self.check_whole()

@@ -17,7 +17,7 @@ from ivvi.dynamics.model import KIND, SAMPLES, Dynamics, InstrumentVerdict
 from ivvi.errors import FileError, InputError, TrustError
 from ivvi.features.feature_map import FeatureMap
 
-NAMES = ("state", "action", "outputs", "unidentified", "partialled", "instrument")
+NAMES = ("state", "action", "outputs", "unidentified", "refused", "instrument")
 FLAGS = ("has_reward", "global_instrument", "ends")
 ARRAYS = ("W", "noise_cov", "bread", *SAMPLES)
 UNKNOWN = ("bread", (0, 0))

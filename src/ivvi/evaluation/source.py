@@ -114,13 +114,20 @@ class Source:
         return episodes is not None and self.clusters in ((), (episodes.by,))
 
     @property
+    def knows_least_squares(self) -> bool:
+        """Whether the dynamics of least squares are at hand."""
+        return self.moments is not None or (self.fit is not None and self.fit.has_baseline_model)
+
+    @property
     def baseline(self) -> Dynamics:
         """The dynamics that confounded least squares believes in."""
         if self.moments is None:
-            raise InputError(
-                "the least-squares policy needs the moments of the log, which this model does "
-                "not keep; fit it again without --without-moments, and in levels"
-            )
+            if self.fit is None or not self.fit.has_baseline_model:
+                raise InputError(
+                    "the least-squares policy needs the moments of the log, which this model does "
+                    "not keep (nor what regression says of a single unit); name other rivals"
+                )
+            return replace(self.fit.baseline_model, W_cov=None, unidentified=())
         least_squares = LeastSquares().solve(self.moments)
         believed = replace(
             self.model,

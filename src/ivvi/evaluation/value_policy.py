@@ -128,7 +128,8 @@ def value(  # noqa: PLR0913
         raise InputError(f"{draws:,} draws; expected 20 to {ASKED_DRAWS:,} for an interval")
     name = policy if isinstance(policy, str) else "policy"
     planner = planner_of(policy)
-    rivals = by_name(default_rivals(source.model) if against is None else against)
+    usual = default_rivals(source.model, regression=source.knows_least_squares)
+    rivals = by_name(usual if against is None else against)
     rival = rivals.get(name, policy)
     if rival is not policy and not (isinstance(rival, str) and rival == name):
         raise InputError(f"a rival is called {name!r}, as what is valued; expected another name")
@@ -223,11 +224,15 @@ def by_name(against: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
     return dict(against) if isinstance(against, Mapping) else {word: word for word in against}
 
 
-def default_rivals(model: Dynamics) -> tuple[str, ...]:
-    """Return the rivals that are met unless others are named; zero only where it was tried."""
+def default_rivals(model: Dynamics, *, regression: bool = True) -> tuple[str, ...]:
+    """Return the rivals that are met unless others are named; zero only where it was tried.
+
+    Least squares is one where its dynamics are known, which `regression` says.
+    """
     low, high = _lowest_and_highest(model)
     inside = bool(((low <= 0) & (high >= 0)).all())
-    return ("behaviour", *(("zero",) if inside else ("lowest", "highest")), "least-squares")
+    least_squares = ("least-squares",) if regression else ()
+    return ("behaviour", *(("zero",) if inside else ("lowest", "highest")), *least_squares)
 
 
 def acting(who: Any, source: Source, problem: Problem, planner: Any) -> Acting:

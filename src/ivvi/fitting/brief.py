@@ -51,7 +51,7 @@ def fit_brief(fit: Fit) -> Brief:
     method = fit.diagnostics.verdict.method
     if fit.method in KINDS or (fit.method == "liml" and fit.estimate.W_cov.bekker):
         trusted, method = trusted or bool(method), ""
-    plan = PLAN if fit.partialled is None else REPORT
+    plan = REPORT if fit.partialled is not None and fit.partialled.refusal else PLAN
     next_step = plan if trusted else dict(diagnose_brief(fit.diagnostics).items)["Next"]
     if method:
         next_step = many_sentence(method)

@@ -213,11 +213,20 @@ class Fit(TableResult):
         """The dynamics that least squares believes in."""
         return self._as_left(Dynamics.of(self.baseline, self.roles, self.sample))
 
+    @property
+    def has_baseline_model(self) -> bool:
+        """Whether `baseline_model` is of the same units: effects are those of the instrument."""
+        units = () if self.absorbed is None else self.absorbed.columns
+        if self.partialled is not None and self.partialled.later == "held":
+            units = (str(self.roles.episode),)
+        known = {found.column for found in self.effects}
+        return self.inference is not None and set(units) <= known
+
     def _as_left(self, model: Dynamics) -> Dynamics:
-        """Let the dynamics know of controls that are not in them."""
-        if self.partialled is None:
+        """Let the dynamics know why they cannot be planned with after controls were taken out."""
+        if self.partialled is None or not self.partialled.refusal:
             return model
-        return dataclasses.replace(model, partialled=self.partialled.controls)
+        return dataclasses.replace(model, refused=(self.partialled.refusal,))
 
     @property
     def shard(self) -> Shard:
@@ -336,7 +345,7 @@ class Fit(TableResult):
         """Return the fit for one value of absorbed columns: its effects are in the constant.
 
         Plan with its `model`, or give it to `value`, for that unit; without it they are for the
-        average one.
+        average one. After controls that never change were taken out, episodes are such units.
 
         Parameters
         ----------
@@ -345,7 +354,7 @@ class Fit(TableResult):
         """
         known = {found.column: found for found in self.effects}
         constant = self.estimate.design.constant
-        if self.absorbed is None or constant is None:
+        if (self.absorbed is None and not self.effects) or constant is None:
             raise InputError("the fit has no absorbed effects; fit with absorb (--absorb) first")
         W = self.W.copy()
         for column, value in units.items():

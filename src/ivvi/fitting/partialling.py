@@ -50,6 +50,11 @@ class Partialled:
         How many, and the column whose groups lie whole in one of them; nothing for single rows.
     explained
         Share of each column's variance that the controls predict out of fold.
+    later
+        What a plan takes the controls for: ``held`` or ``drawn`` anew at every step; empty where
+        there is no plan, and `refusal` says why.
+    refusal
+        Why the fit cannot be planned with, in a sentence.
     """
 
     controls: tuple[str, ...]
@@ -57,6 +62,8 @@ class Partialled:
     folds: int
     by: str
     explained: dict[str, float]
+    later: str = ""
+    refusal: str = ""
 
     @property
     def line(self) -> str:
@@ -68,6 +75,41 @@ class Partialled:
         )
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Residuals:
+    """Rows with and without what controls predict of them.
+
+    Attributes
+    ----------
+    log
+        What is left, as a log of its own.
+    partialled, counts
+        How the controls were taken out, and of how many rows.
+    rows
+        The rows themselves, their states without the controls.
+    controls
+        The controls of each row, (n, k).
+    left
+        What is left of [x, a, z, y], (n, p), as in `log`.
+    roles
+        Roles of the columns of `rows`.
+    units
+        The values of the episode column, in the order of their numbers.
+    groups
+        What tells apart the groups of which folds were made, (n,), from 0 on.
+    """
+
+    log: Log
+    partialled: Partialled
+    counts: Counts
+    rows: Batch
+    controls: Floats
+    left: Floats
+    roles: Roles
+    units: tuple[Any, ...]
+    groups: Ints
+
+
 def without_controls(
     log: Log,
     controls: Columns,
@@ -76,8 +118,8 @@ def without_controls(
     by: str | None,
     seed: int,
     progress: Callable[[int], None] | None = None,
-) -> tuple[Log, Partialled, Counts]:
-    """Return the rows of a log less what controls predict of them, as a log in memory.
+) -> Residuals:
+    """Take what controls predict of them out of the rows of a log, in memory.
 
     Parameters
     ----------
@@ -90,9 +132,9 @@ def without_controls(
     by
         Column whose groups are not divided between folds; None for the episodes, if any.
     """
+    own = log.roles
     names, log = _with_controls(log, controls)
-    walk = log.batches(episodes=True, progress=progress)
-    rows = concatenate([replace(batch, table=None) for batch in walk])
+    rows, units, counts = _read(log, progress)
     make = learner_of(learner, seed)
     numbers, by = _groups(rows, log.roles, by)
     fold = folds_of(numbers, folds, seed, by)
@@ -110,7 +152,28 @@ def without_controls(
     table = _table(dict(zip(columns, left.T, strict=True)), rows, roles)
     label = f"{log.label}, {len(names)} controls taken out"
     opened = Log(ArrowTable(table, label, log.table.files), roles, notes=log.notes)
-    return opened, Partialled(names, _called(learner), folds, by, explained), walk.counts
+    partialled = Partialled(names, _called(learner), folds, by, explained)
+    rows = replace(rows, x=rows.x[:, kept])
+    in_levels = _kept_roles(own, roles)
+    return Residuals(opened, partialled, counts, rows, X, left, in_levels, units, numbers)
+
+
+def _read(
+    log: Log, progress: Callable[[int], None] | None
+) -> tuple[Batch, tuple[Any, ...], Counts]:
+    """Return all rows, the values of the episode column by number, and what was met."""
+    roles = log.roles
+    named = roles.episode is not None and roles.episode not in roles.cluster
+    cluster = (*roles.cluster, str(roles.episode)) if named else roles.cluster
+    read = Log(log.table, replace(roles, cluster=cluster), drop_missing=log.drop_missing)
+    walk = read.batches(episodes=True, progress=progress)
+    rows = concatenate([replace(batch, table=None) for batch in walk])
+    units: tuple[Any, ...] = ()
+    if roles.episode is not None:
+        at = cluster.index(roles.episode)
+        units, codes = tuple(walk.clusters[at]), rows.clusters[at]
+        rows = replace(rows, episode=np.asarray(codes))
+    return replace(rows, clusters=rows.clusters[: len(roles.cluster)]), units, walk.counts
 
 
 def features_of(roles: Roles) -> FeatureMap:
@@ -151,6 +214,13 @@ def _roles(roles: Roles, state: tuple[str, ...]) -> Roles:
         cluster=roles.cluster,
         groups=roles.groups,
     )
+
+
+def _kept_roles(roles: Roles, left: Roles) -> Roles:
+    """Return the roles of a log without its controls; those of what is `left` if one is output."""
+    carried = tuple(pair for pair in roles.carried if pair[0] in left.state)
+    kept = replace(roles, state=left.state, carried=carried)
+    return kept if kept.outputs == left.next_state else left
 
 
 def _groups(rows: Batch, roles: Roles, by: str | None) -> tuple[Ints, str]:

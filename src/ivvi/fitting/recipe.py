@@ -34,6 +34,7 @@ from ivvi.estimators.structure_choice import ROWS_TO_CHOOSE, choose_structure
 from ivvi.features.design import Design, build_design
 from ivvi.features.feature_map import AUTO, FeatureMap, linear
 from ivvi.fitting.absorbing import AbsorbedTable
+from ivvi.fitting.control_levels import ControlLevels
 from ivvi.fitting.differences import DifferencedTable, Levels
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference import Inference
@@ -395,13 +396,22 @@ class Recipe:
             errors = replace(errors, cluster=log.roles.groups[:2])
         log = errors.prepared(log)
         by = next(iter(errors.columns), None)
-        rows, partialled, counts = without_controls(
-            log, controls, learner, folds, by, seed, self.progress
-        )
-        features = features_of(rows.roles)
+        residuals = without_controls(log, controls, learner, folds, by, seed, self.progress)
+        features = features_of(residuals.log.roles)
         recipe = replace(self, errors=errors, progress=None)
-        fit = recipe.of_rows(rows, features, features)
-        return replace(fit, counts=counts, partialled=partialled)
+        fit = recipe.of_rows(residuals.log, features, features)
+        levels = ControlLevels.of(residuals, fit.W)
+        baseline = ControlLevels.of(residuals, fit.baseline.W).restore(fit.baseline)
+        return replace(
+            fit,
+            estimate=levels.restore(fit.estimate),
+            inference=fit.inference and replace(fit.inference, baseline=baseline),
+            counts=residuals.counts,
+            roles=residuals.roles,
+            sample=Sample.of(residuals.rows),
+            effects=levels.effects(),
+            partialled=levels.partialled,
+        )
 
     def _nickell(
         self, log: Log, design: Design, absorb: Columns, table: AbsorbedTable, estimate: Estimate

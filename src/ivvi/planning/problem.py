@@ -98,6 +98,11 @@ class Problem:
             )
         if not 0 < discount <= 1:
             raise InputError(f"the discount is {discount:g}; expected a number in (0, 1]")
+        if not model.state:
+            raise InputError(
+                "the model has no states, so that one action is best for all, and the effects in "
+                "the fit say which; keep a column as --state or --context to plan by it"
+            )
         if model.d_next != len(model.state):
             raise InputError(
                 f"the model predicts {model.d_next} columns from {len(model.state)} states; "
