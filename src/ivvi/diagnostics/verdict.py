@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,7 +50,8 @@ class Verdict:
         meaning = MEANING.get(self.word, "nothing was judged")
         if (self.word, self.recommended) == ("doubtful", "none"):
             meaning = NO_INTERVAL
-        return f"{meaning} ({self.rule})"
+        plain = re.sub(r" \([^()]*\)", "", self.rule)  # without where the values come from
+        return f"{meaning} ({plain})"
 
     def to_json(self) -> dict[str, Any]:
         """Describe the verdict with JSON values."""
