@@ -1,26 +1,36 @@
 """Effects that vary and effects that bend: `features=auto` beside the words, on published designs.
 
-    python benchmarks/nonlinear.py [--seeds 5] [--first 1000] [--switches 0]
+    python benchmarks/nonlinear.py [--seeds 5] [--first 1000] [--coverage 0] [--switches 0]
+        [--switch-dim 2] [--large 0]
 
 Test errors are mean squares against the true function. `demand` is the design of Hartford et al.
 (2017) on its grid of prices, times and types; `bent demand` adds 30 sin(p / 3). The zoo is the
 low-dimensional one of Bennett et al. (2019), outputs in units of their standard deviation. In
 `varying` the effect of the action is 1.5 sin(1.5 x); its error is that of the effect between the
 2.5% and 97.5% quantiles of the state, and its coverage that of the 95% band for each point after
-the features were chosen. With `--switches N` it counts how often a linear world is called bent.
+the features were chosen (`--coverage N` logs). With `--switches N` it counts how often a linear
+world of `--switch-dim` states and as many actions is called bent. With `--large N` it writes a log
+of N rows and fits it by `spline:8` and by `auto`, each in a process of its own, whose processor
+time and memory it prints. `--seeds 0` leaves the tables of errors out.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
+import sys
+import tempfile
 import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import ivvi
 
@@ -119,23 +129,26 @@ def varying(n: int, seed: int, horizon: int = 50) -> ivvi.Log:
     return opened(*(part[:, None] for part in parts), episode)
 
 
-def linear(n: int, seed: int, *, strength: float = 0.6, heavy: bool = False) -> ivvi.Log:
-    """Two states and two actions, linear in both."""
+def linear(
+    n: int, seed: int, *, dim: int = 2, strength: float = 0.6, heavy: bool = False
+) -> ivvi.Log:
+    """One or two states and as many actions, linear in both."""
     rng = np.random.default_rng(seed)
     horizon, episodes = 20, n // 20
+    rule, effect = np.array([[0.3, 0.15], [-0.15, 0.3]]), np.array([[0.5, 0.1], [0.0, -0.4]])
 
     def draw() -> Any:
-        shape = (episodes, 2)
+        shape = (episodes, dim)
         return rng.standard_t(3, shape) if heavy else rng.normal(size=shape)
 
-    x, rows = rng.normal(size=(episodes, 2)), []
+    x, rows = rng.normal(size=(episodes, dim)), []
     for _ in range(horizon):
         z, u = draw(), draw()
-        a = strength * z + 0.7 * u + x @ np.array([[0.3, 0.15], [-0.15, 0.3]])
-        y = 0.7 * x + a @ np.array([[0.5, 0.1], [0.0, -0.4]]) + 0.5 * u + 0.5 * draw()
+        a = strength * z + 0.7 * u + x @ rule[:dim, :dim]
+        y = 0.7 * x + a @ effect[:dim, :dim] + 0.5 * u + 0.5 * draw()
         rows.append((x, a, z, y))
         x = y
-    parts = (np.array(part).transpose(1, 0, 2).reshape(-1, 2) for part in zip(*rows, strict=True))
+    parts = (np.array(part).transpose(1, 0, 2).reshape(-1, dim) for part in zip(*rows, strict=True))
     return opened(*parts, np.repeat(np.arange(episodes), horizon))
 
 
@@ -170,14 +183,8 @@ def covered(n: int, seeds: range) -> float:
     return float(np.mean(shares))
 
 
-def main() -> None:
-    """Print every table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--first", type=int, default=1000)
-    parser.add_argument("--switches", type=int, default=0)
-    options = parser.parse_args()
-    seeds = range(options.first, options.first + options.seeds)
+def tables(seeds: range) -> None:
+    """Print test errors of every word, with processor seconds."""
     print(f"{'design':<22}" + "".join(f"{word:>17}" for word in WORDS), flush=True)
     for n in (1000, 5000):
         for rho in (0.1, 0.5, 0.9):
@@ -198,17 +205,61 @@ def main() -> None:
     for n in (2000, 8000):
         row = measured(lambda w, s, n=n: effect_error(w, n, s), seeds)
         print(f"varying {n:<14}" + row, flush=True)
-        print(f"  95% band of auto covers {covered(n, seeds):.1%}", flush=True)
+
+
+def switches(seeds: range, dim: int) -> None:
+    """Print what linear worlds are called."""
     for name, settings in (
         ("strong", {}),
         ("weak", {"strength": 0.08}),
         ("heavy", {"heavy": True}),
     ):
-        many = range(options.first, options.first + options.switches)
-        logs = (linear(2000, seed, **settings) for seed in many)
+        logs = (linear(2000, seed, dim=dim, **settings) for seed in seeds)
         labels = Counter(ivvi.estimate(log, phi="auto").choice.label for log in logs)
-        if labels:
-            print(f"linear world, {name}: {dict(labels)}", flush=True)
+        bent = len(seeds) - labels["linear"]
+        print(
+            f"linear world k={dim}, {name}: {bent} of {len(seeds)} bent {dict(labels)}", flush=True
+        )
+
+
+def large(rows: int, seed: int) -> None:
+    """Print processor seconds and memory of fits to a log in a file."""
+    names = ("--state", "x0", "--action", "a0", "--instrument", "z0", "--next-state", "y0")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.parquet"
+        pq.write_table(varying(rows, seed).to_arrow(), path, row_group_size=100_000)
+        for word in ("spline:8", "auto"):
+            out = ("--features", word, "--episode", "episode", "--out", f"{folder}/{word}")
+            command = (sys.executable, "-m", "ivvi", "fit", str(path), *names, *out)
+            started = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            _, status, used = os.wait4(started.pid, 0)
+            seconds = used.ru_utime + used.ru_stime
+            print(
+                f"{rows:,} rows, {word}: {seconds:.1f} processor seconds, "
+                f"{used.ru_maxrss / 1024:.0f} MB, exit {os.waitstatus_to_exitcode(status)}",
+                flush=True,
+            )
+
+
+def main() -> None:
+    """Print what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, default in (
+        *(("seeds", 5), ("first", 1000), ("coverage", 0)),
+        *(("switches", 0), ("switch-dim", 2), ("large", 0)),
+    ):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    options = parser.parse_args()
+    first = options.first
+    if options.seeds:
+        tables(range(first, first + options.seeds))
+    for n in (2000, 8000) if options.coverage else ():
+        share = covered(n, range(first, first + options.coverage))
+        print(f"varying {n}: the 95% band of auto for each point covers {share:.1%}", flush=True)
+    if options.switches:
+        switches(range(first, first + options.switches), options.switch_dim)
+    if options.large:
+        large(options.large, first)
 
 
 if __name__ == "__main__":

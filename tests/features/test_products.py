@@ -76,3 +76,31 @@ def test_spline_vary_multiplies_each_spline_by_each_input():
     assert np.allclose(values[:, names.index("s1(x0)*a0")], product)
     with pytest.raises(InputError, match="spline:4:vary"):
         parse_features("spline:4:varied")
+
+
+def test_products_of_named_columns_are_tensor_products():
+    import ivvi
+    from ivvi.features.design import build_design
+
+    rng = np.random.default_rng(2)
+    x, y, z, noise = rng.normal(size=(4, 400))
+    a = z + 0.3 * noise
+    columns = {"age": x, "sick": y, "dose": a, "push": z, "after": y}
+    roles = {"state": "age,sick", "action": "dose", "instrument": "push", "reward": "after"}
+    log = ivvi.read_logs(columns, **roles)
+    design = build_design(log, "spline:4:age*dose,age*sick")
+    added = [name for name in design.phi_names if "*" in name]
+    assert len(added) == 3 + 9  # three functions of a state, one of an action
+    assert "bend2(age)*std(dose)" in added
+    assert "bend1(age)*bend2(sick)" in added
+    instead = [name for name in design.psi_names if "*" in name]
+    assert instead == [name.replace("dose", "push") for name in added]
+    values = design.phi(np.column_stack([x, y]), a[:, None])
+    block = design.phi.blocks[-1]
+    age = bends(x, block.grids[0], 2)[:, 1]
+    found = values[:, design.phi_names.index("bend2(age)*std(dose)")]
+    assert np.allclose(found, age * (a - a.mean()) / a.std())
+    assert ivvi.fit(log, "spline:4:age*dose").W.shape == (1, 1 + 2 * 5 + 1 + 3)
+    for word, fact in (("spline:4:age*dos", "dos"), ("spline:4:age*age", "different columns")):
+        with pytest.raises(InputError, match=fact):
+            build_design(log, word)

@@ -205,3 +205,67 @@ def test_effects_of_categories_are_asked_for_by_their_columns_and_levels():
         ivvi.effect(fit, "drug", "ward")
     with pytest.raises(InputError, match=r"'ward' of at .* holds 'D', which is none of the levels"):
         ivvi.effect(fit, "drug", "severity", at={"ward": "D"})
+
+
+def test_sums_of_chosen_features_are_merged_and_fitted_like_all_rows(log, fit, tmp_path):
+    near, far = tmp_path / "near.parquet", tmp_path / "far.parquet"
+    pq.write_table(varying(), near)
+    pq.write_table(shifted(varying(1500, seed=9), 1000), far)
+    columns = (*COLUMNS, "--next-state", "next_severity")
+    made = run("moments", near, *columns, "--features", "auto", "--out", tmp_path / "one")
+    assert made.code == 0
+    assert "chosen: severity bent, dose x severity" in made.out
+    assert run("moments", far, "--like", tmp_path / "one", "--out", tmp_path / "two").code == 0
+    merged = ("merge", tmp_path / "one", tmp_path / "two", "--out", tmp_path / "both")
+    assert run(*merged).code == 0
+    fitted = run("fit", "--moments", tmp_path / "both", "--out", tmp_path / "model")
+    assert fitted.code == 0
+    again = ivvi.load_fit(tmp_path / "model")
+    assert (again.method, again.choice) == ("smooth", fit.choice)
+    updated = ivvi.update(fit, opened(varying(1500, seed=9)))
+    assert np.allclose(again.W, updated.W, atol=1e-8)
+    refused = run("moments", near, *columns, "--phi", "auto", "--psi", "linear", "--out", "no")
+    assert_refused(refused, "together")
+
+
+def test_a_stream_chooses_by_its_first_delivery_and_goes_on_after_a_pause(fit, tmp_path):
+    columns = {"state": "severity", "action": "dose", "instrument": "push"}
+    stream = ivvi.Stream("auto", next_state="next_severity", **columns)
+    with pytest.raises(InputError, match="5 folds of 50 rows"):
+        stream.partial_fit(varying(120, horizon=10))
+    stream.partial_fit(varying())
+    stream.save(tmp_path / "stream")
+    stream = ivvi.Stream.load(tmp_path / "stream")
+    with pytest.warns(IvviWarning, match="too many for a stream"):
+        first = stream.fit()
+    assert first.choice == fit.choice
+    assert np.allclose(first.W, fit.W, atol=1e-8)
+    stream.partial_fit(shifted(varying(1500, seed=9), 1000))
+    assert stream.n == fit.estimate.n + 1500
+
+
+def test_the_report_draws_the_effect_and_says_for_whom_it_helps(fit, linear_log, tmp_path):
+    page = ivvi.report(fit, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Effects that vary" in page
+    assert "The effect of dose changes with severity" in page
+    assert "Effect of dose on next_severity along severity" in page
+    assert "For whom it helps" in page
+    assert fit.choice.sentence.split(";")[0] in page
+    plain = ivvi.report(ivvi.fit(linear_log), tmp_path / "plain.html").read_text(encoding="utf-8")
+    assert "Effects that vary" not in plain
+
+
+def test_a_chosen_model_is_valued_and_acted_with(fit, tmp_path):
+    fit.save(tmp_path / "model")
+    actions = ivvi.Actions.finite([[-1.0], [0.0], [1.0]])
+    plan = ivvi.plan(fit, reward="quadratic:weight=1,target=0", actions=actions, horizon=4)
+    plan.save(tmp_path / "policy")
+    again = ivvi.load_policy(tmp_path / "policy")
+    states = np.array([[1.0], [-0.5], [40.0]])
+    assert np.array_equal(again(states), plan(states))
+    worth = ivvi.value(again, fit, horizon=4, draws=20, seed=0)
+    assert np.isfinite(worth.to_json()["values"]["policy"]["interval"]).all()
+    far = fit.model.mean(np.array([[50.0], [60.0], [70.0]]), np.zeros((3, 1)))[:, 0]
+    inside = fit.estimate.design.phi(np.array([[50.0], [60.0], [70.0]]), np.zeros((3, 1)))
+    assert np.abs(np.diff(inside @ fit.W[0], n=2)).max() < 1e-6  # straight beyond the log
+    assert np.isfinite(far).all()

@@ -157,6 +157,19 @@ def test_a_fit_is_that_of_one_process_whatever_the_cluster(client, small_pieces,
     np.testing.assert_array_equal(fits[0].W, fits[1].W)  # whoever finishes first
 
 
+def test_features_that_the_data_choose_are_fitted_by_workers(client, tmp_path):
+    rng = np.random.default_rng(4)
+    x, z, hidden = rng.normal(size=(3, 1200))
+    a = z + hidden
+    columns = {"episode": np.arange(1200) // 20, "step": np.arange(1200) % 20}
+    columns |= {"x0": x, "a0": a, "z0": z, "next_x0": np.sin(2 * x) * a + hidden}
+    path = write_table(columns, tmp_path / "log.parquet", row_group_size=400)
+    one, fit = (ivvi.estimate(path, phi="auto", client=of) for of in (None, client))
+    assert fit.choice == one.choice
+    assert fit.method == "smooth"
+    np.testing.assert_allclose(fit.W, one.W, rtol=0, atol=1e-9)
+
+
 def leaves(value, name=""):
     """Return the numbers and words of nested JSON values by their path."""
     if isinstance(value, dict | list):

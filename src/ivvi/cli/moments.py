@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,25 +49,24 @@ def moments(  # noqa: PLR0913
 ) -> None:
     """Write the sums of a log, without its rows, to merge them with those of other sites."""
     from ivvi._io.files import checked_output
-    from ivvi.features.design import build_design
     from ivvi.fitting import load_moments
-    from ivvi.moments.shard import Shard, open_like
+    from ivvi.moments.shard import open_like
 
     checked_output(out, force=force)
     check_json_target(json, force=force, out=out)
     if like is None:
         logs = columns.open(log)
         logs.refuse_absorbed("moments")
-        design = build_design(logs, *features.both, seed)
+        make = _summing(logs, features.both, seed, quiet=json == "-")
     else:
         for group in (columns, features):
             why = "is taken from --like; expected one of both"
             refuse_given(group, why, ("drop_missing",), shell)
         known = load_moments(like, trust=trusted(trust))
         logs = open_like(log, known.roles, drop_missing=columns.drop_missing)
-        design = known.moments.design
+        make = partial(_alike, known, logs)
     with progress("reading", logs.num_rows) as bar:
-        shard = Shard.of(logs, design, episodes=by_episode, progress=bar)
+        shard = make(episodes=by_episode, progress=bar)
     _finish(shard, out, json, force=force)
 
 
@@ -88,6 +90,26 @@ def merge(
     _finish(merged, out, json, force=force)
     for text in dict.fromkeys(str(one.message) for one in lost):
         warn(text)
+
+
+def _summing(log: Any, words: tuple[str, str], seed: int, *, quiet: bool) -> Callable[..., Any]:
+    """Return what makes the sums of a log for these features, which the data may choose."""
+    from ivvi.features.design import build_design
+    from ivvi.fitting.feature_choice import choose, chosen_shard, is_auto
+    from ivvi.moments.shard import Shard
+
+    if not is_auto(*words):
+        return partial(Shard.of, log, build_design(log, *words, seed))
+    chosen = choose(log, log.roles)
+    say(str(chosen.choice), quiet=quiet)
+    return partial(chosen_shard, log, chosen)
+
+
+def _alike(known: Any, log: Any, **options: Any) -> Any:
+    """Return the sums of a log for the features of others, chosen as theirs were."""
+    from ivvi.moments.shard import Shard
+
+    return replace(Shard.of(log, known.moments.design, **options), chosen=known.chosen)
 
 
 def _finish(shard: Any, out: Path, json: str | None, *, force: bool) -> None:

@@ -192,6 +192,15 @@ def build_design(
     return fitted_design(log.roles, log.head, phi, psi, seed)
 
 
+def _resolved(
+    word: str, roles: Roles, head: Callable[[], Batch], seed: int
+) -> tuple[FeatureMap, FeatureMap]:
+    """Turn a word into phi and psi; one that names columns needs to know them."""
+    from ivvi.features.tensor import is_tensor, tensor_features
+
+    return tensor_features(word, roles, head()) if is_tensor(word) else parse_features(word, seed)
+
+
 def fitted_design(
     roles: Roles,
     head: Callable[[], Batch],
@@ -218,8 +227,10 @@ def fitted_design(
         raise InputError(
             f"{phi} bends states, and the log has none; use auto or polyD, which bend actions too"
         )
-    first = parse_features(phi, seed)[0] if isinstance(phi, str) else phi
-    second = parse_features(psi, seed)[1] if isinstance(psi, str) else psi
+    first, second = (
+        _resolved(word, roles, head, seed)[side] if isinstance(word, str) else word
+        for side, word in enumerate((phi, psi))
+    )
     if first.needs_data or second.needs_data:
         rows = head()
         first, second = first.fitted(rows.x, rows.a), second.fitted(rows.x, rows.z)

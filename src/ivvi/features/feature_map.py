@@ -206,7 +206,8 @@ def parse_features(word: str, seed: int = 0) -> tuple[FeatureMap, FeatureMap]:
     ``linear`` (``linear:cross`` with state times action), ``polyD`` (``polyD:cross`` with all
     mixed terms), ``fourier:M``,
     ``spline:K``: K knots of each state, actions linear, psi with splines of z too;
-    ``spline:K:vary`` adds the products of those splines with actions, and with instruments.
+    ``spline:K:vary`` adds the products of those splines with actions, and with instruments;
+    ``spline:K:severity*dose`` those of the columns that it names (`features.tensor`).
     The `seed` draws the frequencies of Fourier features.
     """
     kind, _, argument = word.partition(":")
@@ -228,7 +229,10 @@ def parse_features(word: str, seed: int = 0) -> tuple[FeatureMap, FeatureMap]:
         count, _, vary = argument.partition(":")
         knots = _count(word, count)
         if vary not in ("", "vary"):
-            raise InputError(f"unknown features {word!r}; did you mean spline:{knots}:vary?")
+            raise InputError(
+                f"unknown features {word!r}; did you mean spline:{knots}:vary, or products of "
+                f"columns as in spline:{knots}:severity*dose?"
+            )
         return (
             spline(knots, vary=bool(vary)),
             spline(knots, of_input=min(knots, 5), vary=bool(vary)),

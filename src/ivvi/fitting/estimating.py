@@ -141,7 +141,7 @@ def estimate(  # noqa: PLR0913
         progress=progress,
     )
     if isinstance(logs, Shard):
-        fit = recipe.of_moments(logs)
+        fit = recipe.of_sums(logs)
     else:
         fit_log = partial(recipe.of_rows, episodes=episodes)
         if difference:

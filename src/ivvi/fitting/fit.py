@@ -26,6 +26,7 @@ from ivvi.estimators.structure_choice import FeatureChoice
 from ivvi.fitting.absorbing import FixedEffects
 from ivvi.fitting.brief import fit_brief
 from ivvi.fitting.effect_plot import plot_fit
+from ivvi.fitting.feature_choice import kept_choice
 from ivvi.fitting.fit_summary import fit_summary
 from ivvi.fitting.inference import NO_MOMENTS, Inference, nothing_inferred
 from ivvi.fitting.nickell import Nickell
@@ -248,7 +249,8 @@ class Fit(TableResult):
             )
         there = [f for f in self.files if not isinstance(f, Path) or f.exists()]
         hashes = tuple(content_hash(f) if isinstance(f, Path) else f for f in there)
-        return Shard(self.moments, self.counts, self.roles, hashes, self.label)
+        parts = (self.moments, self.counts, self.roles, hashes, self.label)
+        return Shard(*parts, kept_choice(self.method, self.settings, self.choice))
 
     def wald(self, restriction: Any, target: Any = 0.0) -> Statistic:
         """Test hypotheses about W, all together.

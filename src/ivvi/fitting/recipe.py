@@ -14,6 +14,7 @@ import numpy as np
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.diagnostics import Diagnostics, diagnose, strength
 from ivvi.diagnostics.fitted_range import leaves_range
+from ivvi.diagnostics.held_out import predicts_worse
 from ivvi.diagnostics.identification import explain_unidentified
 from ivvi.diagnostics.reduced_form import reduced_form
 from ivvi.diagnostics.timing import explained_in_own_row
@@ -30,12 +31,12 @@ from ivvi.estimators.kclass import LIML, Fuller
 from ivvi.estimators.registry import method_for_moments, settings_of
 from ivvi.estimators.sgda.sgda import SGDA
 from ivvi.estimators.smooth import Smooth
-from ivvi.estimators.structure_choice import ROWS_TO_CHOOSE, choose_structure
 from ivvi.features.design import Design, build_design
-from ivvi.features.feature_map import AUTO, FeatureMap, linear
+from ivvi.features.feature_map import FeatureMap, linear
 from ivvi.fitting.absorbing import AbsorbedTable
 from ivvi.fitting.control_levels import ControlLevels
 from ivvi.fitting.differences import DifferencedTable, Levels
+from ivvi.fitting.feature_choice import choose, is_auto, restored_choice
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference import Inference
 from ivvi.fitting.nickell import (
@@ -50,7 +51,7 @@ from ivvi.fitting.partialling import features_of, without_controls
 from ivvi.fitting.second_pass import second_pass
 from ivvi.fitting.summary import half_widths
 from ivvi.logs import Batch, Counts, Log, Roles, Sample
-from ivvi.logs.sample import MOST, first_rows, spread_episodes
+from ivvi.logs.sample import MOST, first_rows
 from ivvi.logs.schema import Columns
 from ivvi.moments import Moments, compute_moments
 from ivvi.moments.restrict import restrict
@@ -75,13 +76,6 @@ def run_key(log: Log, design: Design, method: Method, **options: Any) -> dict[st
         "features": [design.phi.to_json(), design.psi.to_json()],
         "options": [method.name, settings_of(method), options],
     }
-
-
-def notes_on(head: Batch, roles: Roles, estimate: Estimate, moments: Moments) -> tuple[str, ...]:
-    """Return warnings: an outcome taken for a state, fitted values out of range."""
-    own = explained_in_own_row(head, roles)
-    notes = (own.warning if own else "", leaves_range(estimate, moments, head))
-    return tuple(text for text in notes if text)
 
 
 WITH_ROBUST_INTERVALS = ("exact", "gmm", "liml", "fuller", "sgda", *KINDS)
@@ -146,8 +140,8 @@ class Recipe:
                 log, phi, psi, seed=seed, episodes=episodes
             )
         log = self.errors.prepared(log)
-        if AUTO in (phi, psi):
-            return self._of_chosen(log, phi, psi, episodes=episodes)
+        if is_auto(phi, psi):
+            return self._of_chosen(log, episodes=episodes)
         design = build_design(log, phi, psi, seed)
         if self.checkpoint is not None:
             kept = {"episodes": episodes or self._keeps, "sums": self.errors.summed_by(log)}
@@ -158,18 +152,9 @@ class Recipe:
         fit = self.of_moments(Shard(moments, counts, log.roles, label=log.label), log)
         return fit if episodes else _without_episodes(fit)
 
-    def _of_chosen(
-        self, log: Log, phi: FeatureMap | str, psi: FeatureMap | str | None, *, episodes: bool
-    ) -> Fit:
+    def _of_chosen(self, log: Log, *, episodes: bool) -> Fit:
         """Fit with the features that the log asks for: one more pass, to see which."""
-        if phi != AUTO or psi not in (None, AUTO):
-            raise InputError("auto chooses phi and psi together; leave --phi and --psi out")
-        if self.method != Exact():
-            raise InputError(
-                "auto chooses features and their penalties by the closed form; it is for the "
-                f"method exact without a ridge, not for {self.method.name}: choose other features"
-            )
-        chosen = choose_structure(spread_episodes(log, ROWS_TO_CHOOSE), log.roles)
+        chosen = choose(log, log.roles, self.method)
         recipe = self if chosen.method is None else replace(self, method=chosen.method)
         fit = recipe.of_rows(log, chosen.phi, chosen.psi, episodes=episodes)
         return replace(fit, choice=chosen.choice)
@@ -194,6 +179,13 @@ class Recipe:
             **options,
         )
         return sums
+
+    def of_sums(self, shard: Shard) -> Fit:
+        """Fit to sums; those of features that were chosen are penalised as the choice was."""
+        known = restored_choice(shard) if self.method == Exact() else None
+        if known is None:
+            return self.of_moments(shard)
+        return replace(replace(self, method=known[0]).of_moments(shard), choice=known[1])
 
     def of_moments(self, shard: Shard, log: Log | None = None) -> Fit:
         """Fit to moments; without the log that they are of, errors are clustered or unadjusted."""
@@ -274,8 +266,24 @@ class Recipe:
             files=shard.files if log is None else tuple(log.table.files),
             log=log,
             sample=None if head is None else Sample.of(head),
-            notes=_notes(log, head, shard.roles, sure["estimate"], moments),
+            notes=self._notes(log, head, shard.roles, sure["estimate"], moments),
         )
+
+    def _notes(
+        self,
+        log: Log | None,
+        head: Batch | None,
+        roles: Roles,
+        estimate: Estimate,
+        moments: Moments,
+    ) -> tuple[str, ...]:
+        """Return warnings from the first rows of a log, where there is one."""
+        if log is None or head is None:
+            return ()
+        out_of_range = leaves_range(estimate, moments, head)
+        far = out_of_range or predicts_worse(self.method, moments, head, roles)
+        own = explained_in_own_row(head, roles)
+        return log.notes + tuple(text for text in (own.warning if own else "", far) if text)
 
     def _wild(self, moments: Moments, estimate: Estimate) -> dict[tuple[str, str], WildTest]:
         """Bootstrap the actions' effects where that is asked for: those of the closed form."""
@@ -462,15 +470,6 @@ class Recipe:
 def linear_part(moments: Moments, roles: Roles) -> Moments:
     """Return the moments of the linear terms alone, by which instruments are judged."""
     return restrict(moments, Design.build(linear(), linear(), roles))
-
-
-def _notes(
-    log: Log | None, head: Batch | None, roles: Roles, estimate: Estimate, moments: Moments
-) -> tuple[str, ...]:
-    """Return warnings from the first rows of a log, where there is one."""
-    if log is None or head is None:
-        return ()
-    return log.notes + notes_on(head, roles, estimate, moments)
 
 
 def _start_clusters(log: Log | None, head: Batch | None, errors: Resolved) -> np.ndarray:

@@ -17,9 +17,11 @@ from ivvi.errors import DataError, FileError, InputError, IvviWarning
 from ivvi.estimators import Estimate, Method
 from ivvi.estimators.registry import make_method, restore_method, settings_of
 from ivvi.estimators.sgda.sgda import SGDA
+from ivvi.estimators.structure_choice import FeatureChoice
 from ivvi.features.design import build_design, fitted_design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting import Fit, estimate
+from ivvi.fitting.feature_choice import choose, is_auto, restored
 from ivvi.fitting.stream_state import LABEL, StreamState
 from ivvi.logs import Batch, Counts, Log, Roles, read_logs
 from ivvi.logs.instrument_checks import CopyWatch
@@ -40,7 +42,8 @@ class Stream:
     Parameters
     ----------
     phi, psi, method, seed
-        As for `estimate`. `Exact` and `LeastSquares` keep moments; `SGDA` gathers a burn-in
+        As for `estimate`; ``auto`` features are chosen by the first delivery. `Exact` and
+        `LeastSquares` keep moments; `SGDA` gathers a burn-in
         and then takes steps, with moments beside them unless its memory is linear.
     **columns
         As for `read_logs`.
@@ -68,6 +71,7 @@ class Stream:
         self._phi, self._psi, self._seed, self._columns = phi, psi, seed, columns
         self.method = make_method(method) if isinstance(method, str) else method
         self._state: StreamState | None = None
+        self._choice: FeatureChoice | None = None
         self._known: dict[Path, tuple[int, int]] = {}
 
     @property
@@ -87,6 +91,7 @@ class Stream:
                 self.partial_fit(delivery)
             return self
         before = self._state and self._state.copy()
+        chosen = self.method, self._choice
         try:
             if isinstance(rows, Batch):
                 self._beginning_with_batch(rows).add_batch(rows)
@@ -95,6 +100,7 @@ class Stream:
                 self._beginning_with_log(log).add_log(log, by_episode=self._by_episode)
         except BaseException:
             self._state = before
+            self.method, self._choice = chosen
             raise
         return self
 
@@ -128,7 +134,7 @@ class Stream:
         CopyWatch(state.roles, state.position.alike).check()
         if state.online is None:
             fit = estimate(self.shard, method=self.method, allow_unidentified=allow_unidentified)
-            return _told(fit, state)
+            return _told(replace(fit, choice=self._choice), state)
         settings, solution = settings_of(self.method), state.online.estimate(state.moments)
         if state.shard is None:
             return Fit(
@@ -167,6 +173,7 @@ class Stream:
             "method": self.method.name,
             "settings": settings_of(self.method),
             "columns": self._columns,
+            "choice": None if self._choice is None else self._choice.to_json(),
         }
         save_file(path, KIND, facts, arrays)
 
@@ -180,6 +187,7 @@ class Stream:
                 state = StreamState.restore(method, facts, arrays)
             maps = state.design.phi, state.design.psi
             stream = cls(*maps, method=method, **facts["columns"])
+            stream._choice = restored(facts.get("choice"))
         except (KeyError, TypeError, AttributeError) as error:
             raise FileError(f"{path} is not a complete stream: {error}") from error
         stream._state = state
@@ -204,16 +212,26 @@ class Stream:
 
     def _beginning_with_log(self, log: Log) -> StreamState:
         if self._state is None:
-            design = build_design(log, self._phi, self._psi, self._seed)
+            phi, psi = self._features(log, log.roles)
+            design = build_design(log, phi, psi, self._seed)
             self._state = StreamState.begin(self.method, design, log.roles)
         return self._state
 
     def _beginning_with_batch(self, batch: Batch) -> StreamState:
         if self._state is None:
             roles = _roles_of(batch)
-            design = fitted_design(roles, lambda: batch, self._phi, self._psi, self._seed)
+            phi, psi = self._features(batch, roles)
+            design = fitted_design(roles, lambda: batch, phi, psi, self._seed)
             self._state = StreamState.begin(self.method, design, roles)
         return self._state
+
+    def _features(self, rows: Log | Batch, roles: Roles) -> Any:
+        """Return phi and psi, chosen by the first delivery where the data are to choose."""
+        if not is_auto(self._phi, self._psi):
+            return self._phi, self._psi
+        chosen = choose(rows, roles, self.method)
+        self.method, self._choice = chosen.method or self.method, chosen.choice
+        return chosen.phi, chosen.psi
 
 
 @dataclass(frozen=True, slots=True)

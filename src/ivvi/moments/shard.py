@@ -49,6 +49,9 @@ class Shard:
         SHA-256 of each file that was read; tables in memory have none.
     label
         Where the rows came from, for people.
+    chosen
+        Where the data chose the features: the settings of the method that goes with them and the
+        choice, as JSON values (`fitting.feature_choice`). Of merged sums those of the first.
     """
 
     moments: Moments
@@ -56,6 +59,7 @@ class Shard:
     roles: Roles
     files: tuple[str, ...] = ()
     label: str = ""
+    chosen: Mapping[str, Any] | None = None
 
     @classmethod
     def of(
@@ -105,6 +109,7 @@ class Shard:
             self.roles,
             self.files + other.files,
             f"{self.label} + {other.label}",
+            self.chosen or other.chosen,
         )
 
     def __radd__(self, other: int) -> Shard:
@@ -127,6 +132,7 @@ class Shard:
             "counts": dataclasses.asdict(self.counts),
             "files": list(self.files),
             "label": self.label,
+            "chosen": self.chosen,
         }, arrays
 
     @classmethod
@@ -142,6 +148,7 @@ class Shard:
             roles,
             tuple(facts["files"]),
             facts["label"],
+            facts.get("chosen"),
         )
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:

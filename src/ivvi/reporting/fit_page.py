@@ -17,6 +17,7 @@ from ivvi.reporting.page import Figure, Page, PageTable, Part, Points, Section
 from ivvi.reporting.pictures import sparkline
 from ivvi.reporting.policy_section import policy_section
 from ivvi.reporting.value_section import value_section
+from ivvi.reporting.varying_section import varying_section
 from ivvi.weak_iv.confidence_sets import piece
 
 KEY = {"iv": ("iv", "with the instrument, 95% interval"), "ls": ("ls", "least squares")}
@@ -33,6 +34,8 @@ def fit_page(fit: FitView, policy: Any = None, value: Any = None) -> Page:
         instrument_section(fit),
         effect_section(fit),
     ]
+    varying = varying_section(fit)
+    sections += [varying] if varying is not None else []
     sections += [residual_section(fit)] if fit.residuals else []
     sections += [policy_section(policy, fit)] if policy is not None else []
     sections += [value_section(value)] if value is not None else []

@@ -1,0 +1,170 @@
+"""Does a fit predict episodes that it has not seen better than a constant does?
+
+A few thousand of the log's first rows are dealt out to folds of whole episodes. The sums of a fold
+are taken away from those of all rows, the rest is fitted again, and on the fold the squared error
+of the fit is compared with that of the rest's mean. It is measured twice:
+
+    y - E[W phi | x, z]    what states and instruments predict by way of the fit
+    y - W phi(x, a)        what the fit says, the action known
+
+The first is that of the true effects at most that of a constant, however strong the confounding.
+The second is not: confounding may hide an effect, so that the truth itself is further from what
+happened than the mean is. So it counts only where linear features do much better: then weights
+that cancel where they were fitted, and nowhere else, are to blame.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ivvi.estimators import Exact, Method
+from ivvi.features.design import Design, Floats
+from ivvi.features.feature_map import linear
+from ivvi.logs import Batch, Roles
+from ivvi.moments import Moments
+
+FOLDS = 5
+MOST_ROWS = 8192
+"""Rows that are predicted."""
+WORSE, FAR = 1.1, 1.5
+"""Ratios of errors: with a test over the folds, and without (what explodes does so in one fold)."""
+ONE_SOLUTION = ("exact", "sgda", "least-squares", "liml", "fuller", "kclass", "gmm", "smooth")
+"""Methods to fit again; penalties by cross-validation have been judged on folds already."""
+ROUNDING = 1e-10
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """Squared errors on each fold, (folds, d_y).
+
+    Attributes
+    ----------
+    fit
+        Of W phi(x, a).
+    foreseen
+        Of what states and instruments predict of it.
+    constant
+        Of the mean of the other folds.
+    """
+
+    fit: Floats
+    foreseen: Floats
+    constant: Floats
+
+    def ratio(self, errors: Floats) -> Floats:
+        """Errors over those of a constant, (d_y,)."""
+        total = self.constant.sum(axis=0)
+        found: Floats = errors.sum(axis=0) / np.where(total > 0, total, np.inf)
+        return found
+
+    def worse(self, errors: Floats) -> np.ndarray:
+        """Outputs that a constant predicts better, by more than chance or by far, (d_y,)."""
+        from scipy.special import stdtrit
+
+        lead, ratio = errors - self.constant, self.ratio(errors)
+        spread = lead.std(axis=0, ddof=1) / len(lead) ** 0.5
+        clear = lead.mean(axis=0) > float(stdtrit(len(lead) - 1, 0.975)) * spread
+        return np.asarray(((ratio > WORSE) & clear) | (ratio > FAR))
+
+    @property
+    def foresees_nothing(self) -> np.ndarray:
+        """Outputs of which a constant foresees more, by far, (d_y,)."""
+        return np.asarray(self.ratio(self.foreseen) > FAR)
+
+
+def predicts_worse(method: Method, moments: Moments, head: Batch, roles: Roles) -> str:
+    """Return a warning where a constant predicts an output better than the fit, or nothing."""
+    rows, folds = _dealt(head)
+    kind = method.name.partition(":")[0]
+    if folds is None or kind not in ONE_SOLUTION:
+        return ""
+    again = method if kind in ("smooth", "least-squares") else Exact()
+    found = held_out(again, moments, rows, folds)
+    if found is None:
+        return ""
+    outputs, foreseen = moments.design.outputs, found.ratio(found.foreseen)
+    if kind != "smooth" and found.foresees_nothing.any():  # its first stage is penalised
+        at = int(np.argmax(foreseen))
+        return (
+            f"on episodes held out, what this fit lets states and instruments predict of "
+            f"{outputs[at]} is worse than its mean: {foreseen[at]:.3g} times the squared error; "
+            "use fewer or simpler features, or more rows"
+        )
+    worse, ratio = found.worse(found.fit), found.ratio(found.fit)
+    if moments.design.is_raw or not worse.any():
+        return ""
+    plain = Design.build(linear(), linear(), roles)
+    straight = held_out(Exact(), Moments.of_batch(plain, rows), rows, folds)
+    if straight is None:
+        return ""
+    simple = straight.ratio(straight.fit)
+    worse &= ratio > FAR * simple
+    if not worse.any():
+        return ""
+    at = int(np.argmax(np.where(worse, ratio, -1.0)))
+    return (
+        f"on episodes held out, this fit predicts {outputs[at]} worse than its mean does: "
+        f"{ratio[at]:.3g} times the squared error, where linear features have {simple[at]:.3g}; "
+        "these are too rich for the instruments: use fewer or simpler ones, auto, or a penalty "
+        "(--method ridge)"
+    )
+
+
+def held_out(method: Method, moments: Moments, rows: Batch, folds: np.ndarray) -> HeldOut | None:
+    """Fit without each fold of `rows`, which are part of `moments`, and measure the errors there.
+
+    None where what is left does not identify the weights.
+    """
+    design, errors = moments.design, []
+    y = list(design.y_columns)
+    for fold in range(int(folds.max()) + 1):
+        part = rows.taken(np.flatnonzero(folds == fold))
+        rest = without(moments, Moments.of_batch(design, part))
+        if rest.n <= 2 * len(design.phi_names) or not rest.weight > 0:
+            return None
+        fit = method.solve(rest)
+        if not fit.identified or not np.isfinite(fit.W).all():
+            return None
+        weight = np.ones(len(part)) if part.weight is None else part.weight
+        said = design.phi(part.x, part.a) @ fit.W.T
+        seen = design.psi(part.x, part.z) @ _reduced(rest) @ fit.W.T
+        errors.append([weight @ (part.y - one) ** 2 for one in (said, seen, rest.mean[y])])
+    return HeldOut(*np.array(errors).transpose(1, 0, 2))
+
+
+def without(moments: Moments, part: Moments) -> Moments:
+    """Return the moments of all rows but those of a part."""
+    weight = moments.weight - part.weight
+    if not weight > 0:
+        return Moments.empty(moments.design)
+    mean = (moments.weight * moments.mean - part.weight * part.mean) / weight
+    shift = part.mean - mean
+    share = weight * part.weight / moments.weight
+    scatter = moments.scatter - part.scatter - share * np.outer(shift, shift)
+    return Moments(moments.design, moments.n - part.n, weight, mean, scatter)
+
+
+def _reduced(moments: Moments) -> Floats:
+    """The regression of phi on psi, (d_psi, d_phi)."""
+    phi, psi = list(moments.design.phi_columns), list(moments.design.psi_columns)
+    second = moments.scatter / moments.weight + np.outer(moments.mean, moments.mean)
+    scale = np.sqrt(np.maximum(np.diag(second)[psi], np.finfo(float).tiny))
+    B = second[np.ix_(psi, psi)] / np.outer(scale, scale)
+    A = second[np.ix_(psi, phi)] / scale[:, None]
+    first: Floats = np.linalg.lstsq(B, A, rcond=ROUNDING)[0] / scale[:, None]
+    return first
+
+
+def _dealt(head: Batch) -> tuple[Batch, np.ndarray | None]:
+    """Return whole episodes, spread over the rows, and their folds; none where they are few."""
+    episode = np.arange(len(head)) if head.episode is None else head.episode
+    place = np.unique(episode, return_inverse=True)[1]
+    every = max(1, -(-len(head) // MOST_ROWS))
+    at = np.flatnonzero(place % every == 0)
+    count = min(FOLDS, len(np.unique(place[at])))
+    if count < 2:
+        return head, None
+    rows = head.taken(at)
+    return rows, np.asarray((place[at] // every) % count)

@@ -1,0 +1,82 @@
+"""Features that the data choose: for a fit, for the sums of a log, for a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ivvi._io.records import Unpacker
+from ivvi.errors import FileError, InputError
+from ivvi.estimators import Exact, Method
+from ivvi.estimators.registry import restore_method, settings_of
+from ivvi.estimators.structure_choice import (
+    ROWS_TO_CHOOSE,
+    ChosenFeatures,
+    FeatureChoice,
+    choose_structure,
+)
+from ivvi.features.design import Design
+from ivvi.features.feature_map import AUTO, FeatureMap
+from ivvi.logs import Batch, Log, Roles
+from ivvi.logs.sample import spread_episodes
+from ivvi.moments.shard import Shard
+
+
+def is_auto(phi: FeatureMap | str, psi: FeatureMap | str | None) -> bool:
+    """Whether the data are to choose; refused where they would choose one map alone."""
+    if AUTO not in (phi, psi):
+        return False
+    if phi != AUTO or psi not in (None, AUTO):
+        raise InputError("auto chooses phi and psi together; leave --phi and --psi out")
+    return True
+
+
+def choose(rows: Log | Batch, roles: Roles, method: Method | None = None) -> ChosenFeatures:
+    """Choose features for a log, or for some rows, that `method` is to be fitted with."""
+    if method not in (None, Exact()):
+        raise InputError(
+            "auto chooses features and their penalties by the closed form; it is for the "
+            f"method exact without a ridge, not for {method.name}: choose other features"
+        )
+    taken = spread_episodes(rows, ROWS_TO_CHOOSE) if isinstance(rows, Log) else rows
+    return choose_structure(taken, roles)
+
+
+def chosen_shard(log: Log, chosen: ChosenFeatures, **options: Any) -> Shard:
+    """Return the sums of a log for features that were chosen; they remember how to be fitted."""
+    shard = Shard.of(log, Design.build(chosen.phi, chosen.psi, log.roles), **options)
+    if chosen.method is None:
+        return shard
+    settings = settings_of(chosen.method)
+    return replace(shard, chosen=kept_choice(chosen.method.name, settings, chosen.choice))
+
+
+def kept_choice(
+    method: str, settings: Mapping[str, Any], choice: FeatureChoice | None
+) -> dict[str, Any] | None:
+    """Return what sums remember of a choice: the penalties, and what was compared."""
+    if method != "smooth" or choice is None:
+        return None
+    return {"settings": dict(settings), "choice": choice.to_json()}
+
+
+def restored_choice(shard: Shard) -> tuple[Method, FeatureChoice] | None:
+    """Return the method and the choice that sums remember."""
+    if shard.chosen is None:
+        return None
+    try:
+        choice = restored(shard.chosen["choice"])
+        method = restore_method("smooth", shard.chosen["settings"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise FileError(f"{shard.label} does not say how its features were chosen") from error
+    return None if choice is None else (method, choice)
+
+
+def restored(facts: Mapping[str, Any] | None) -> FeatureChoice | None:
+    """Rebuild a choice from what its `to_json` returned."""
+    if facts is None:
+        return None
+    fields = {name: value for name, value in facts.items() if name != "sentence"}
+    choice: FeatureChoice = Unpacker({}).unpack(FeatureChoice, fields)
+    return choice
