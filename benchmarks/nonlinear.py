@@ -36,6 +36,8 @@ import ivvi
 
 warnings.simplefilter("ignore")
 WORDS = ("linear", "poly3:cross", "spline:8", "auto")
+EFFECT = np.array([[0.5, 0.1], [0.0, -0.4]])
+"""Of each action (row) on each state in the linear world."""
 ZOO: dict[str, Callable[[Any], Any]] = {
     "abs": np.abs,
     "sin": np.sin,
@@ -135,7 +137,7 @@ def linear(
     """One or two states and as many actions, linear in both."""
     rng = np.random.default_rng(seed)
     horizon, episodes = 20, n // 20
-    rule, effect = np.array([[0.3, 0.15], [-0.15, 0.3]]), np.array([[0.5, 0.1], [0.0, -0.4]])
+    rule = np.array([[0.3, 0.15], [-0.15, 0.3]])
 
     def draw() -> Any:
         shape = (episodes, dim)
@@ -145,7 +147,7 @@ def linear(
     for _ in range(horizon):
         z, u = draw(), draw()
         a = strength * z + 0.7 * u + x @ rule[:dim, :dim]
-        y = 0.7 * x + a @ effect[:dim, :dim] + 0.5 * u + 0.5 * draw()
+        y = 0.7 * x + a @ EFFECT[:dim, :dim] + 0.5 * u + 0.5 * draw()
         rows.append((x, a, z, y))
         x = y
     parts = (np.array(part).transpose(1, 0, 2).reshape(-1, dim) for part in zip(*rows, strict=True))
@@ -208,18 +210,21 @@ def tables(seeds: range) -> None:
 
 
 def switches(seeds: range, dim: int) -> None:
-    """Print what linear worlds are called."""
-    for name, settings in (
-        ("strong", {}),
-        ("weak", {"strength": 0.08}),
-        ("heavy", {"heavy": True}),
-    ):
-        logs = (linear(2000, seed, dim=dim, **settings) for seed in seeds)
-        labels = Counter(ivvi.estimate(log, phi="auto").choice.label for log in logs)
+    """Print what linear worlds are called, and the mean error of effects of both fits there."""
+    from varying_effects import judged
+
+    worlds = {"strong": {}, "weak": {"strength": 0.08}, "heavy": {"heavy": True}}
+    for name, settings in worlds.items():
+        labels, errors = Counter[str](), []
+        for seed in seeds:
+            log = linear(2000, seed, dim=dim, **settings)
+            chosen, plain = ivvi.estimate(log, phi="auto"), ivvi.estimate(log)
+            labels[chosen.choice.label] += 1
+            errors.append([judged(fit, log, EFFECT[:dim, 0])[0] for fit in (chosen, plain)])
         bent = len(seeds) - labels["linear"]
-        print(
-            f"linear world k={dim}, {name}: {bent} of {len(seeds)} bent {dict(labels)}", flush=True
-        )
+        auto, straight = np.mean(errors, axis=0)
+        told = f"{bent} of {len(seeds)} bent, error {auto:.4g} (linear {straight:.4g})"
+        print(f"linear world k={dim}, {name}: {told} {dict(labels)}", flush=True)
 
 
 def large(rows: int, seed: int) -> None:

@@ -113,7 +113,7 @@ def many_states(dim: int, rows: int, seeds: range) -> str:
     """Mean regret in the paper's nonlinear world of several states."""
     env, lost = ivvi.make_env("nonlinear", dim=dim), []
     for seed in seeds:
-        log = env.collect(episodes=rows // 500, horizon=500, seed=seed)
+        log = env.collect(episodes=rows // 100, horizon=100, seed=seed)
         plans = {
             word: ivvi.plan(
                 fitted(log, word).model,
@@ -144,7 +144,7 @@ def main() -> None:
     env = ivvi.make_env("nonlinear", dim=1)
     for n in (2000, 8000):
         row = one_state(
-            PAPER, lambda s, n=n: env.collect(episodes=n // 500, horizon=500, seed=s), seeds
+            PAPER, lambda s, n=n: env.collect(episodes=n // 100, horizon=100, seed=s), seeds
         )
         print(f"nonlinear k=1 {n:<8}" + row, flush=True)
     for dim in (int(word) for word in options.dims.split(",") if word):

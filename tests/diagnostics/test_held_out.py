@@ -81,5 +81,7 @@ def test_errors_that_explode_in_one_fold_count_without_a_test():
     constant = np.ones((5, 1))
     once = constant.copy()
     once[2] = 30.0
-    assert HeldOut(once, constant, constant).worse(once)[0]
-    assert not HeldOut(constant, constant, constant).worse(constant)[0]
+    varies = np.array([True])
+    assert HeldOut(once, constant, constant, varies).worse(once)[0]
+    assert not HeldOut(once, constant, constant, ~varies).worse(once)[0]
+    assert not HeldOut(constant, constant, constant, varies).worse(constant)[0]

@@ -26,12 +26,13 @@ from ivvi.logs import Batch, Roles
 from ivvi.moments import Moments
 
 FOLDS = 5
-MOST_ROWS = 8192
-"""Rows that are predicted."""
+FEWEST_ROWS, MOST_ROWS = 100, 8192
+"""Rows that are predicted; of fewer, chance decides."""
 WORSE, FAR = 1.1, 1.5
 """Ratios of errors: with a test over the folds, and without (what explodes does so in one fold)."""
-ONE_SOLUTION = ("exact", "sgda", "least-squares", "liml", "fuller", "kclass", "gmm", "smooth")
-"""Methods to fit again; penalties by cross-validation have been judged on folds already."""
+ONE_SOLUTION = ("exact", "sgda", "liml", "fuller", "kclass", "gmm", "smooth")
+"""Methods to fit again; penalties by cross-validation have been judged on folds already, and least
+squares claims no effects."""
 ROUNDING = 1e-10
 
 
@@ -47,16 +48,19 @@ class HeldOut:
         Of what states and instruments predict of it.
     constant
         Of the mean of the other folds.
+    varies
+        Outputs that are no constant up to rounding, (d_y,).
     """
 
     fit: Floats
     foreseen: Floats
     constant: Floats
+    varies: np.ndarray
 
     def ratio(self, errors: Floats) -> Floats:
         """Errors over those of a constant, (d_y,)."""
-        total = self.constant.sum(axis=0)
-        found: Floats = errors.sum(axis=0) / np.where(total > 0, total, np.inf)
+        total = np.where(self.varies, self.constant.sum(axis=0), np.inf)
+        found: Floats = errors.sum(axis=0) / total
         return found
 
     def worse(self, errors: Floats) -> np.ndarray:
@@ -80,8 +84,9 @@ def predicts_worse(method: Method, moments: Moments, head: Batch, roles: Roles) 
     kind = method.name.partition(":")[0]
     if folds is None or kind not in ONE_SOLUTION:
         return ""
-    again = method if kind in ("smooth", "least-squares") else Exact()
-    found = held_out(again, moments, rows, folds)
+    again = method if kind == "smooth" else Exact()
+    with np.errstate(all="ignore"):  # numbers that leave every range are what it looks for
+        found = held_out(again, moments, rows, folds)
     if found is None:
         return ""
     outputs, foreseen = moments.design.outputs, found.ratio(found.foreseen)
@@ -124,14 +129,20 @@ def held_out(method: Method, moments: Moments, rows: Batch, folds: np.ndarray) -
         rest = without(moments, Moments.of_batch(design, part))
         if rest.n <= 2 * len(design.phi_names) or not rest.weight > 0:
             return None
-        fit = method.solve(rest)
+        try:
+            fit = method.solve(rest)
+        except np.linalg.LinAlgError:
+            return None
         if not fit.identified or not np.isfinite(fit.W).all():
             return None
         weight = np.ones(len(part)) if part.weight is None else part.weight
         said = design.phi(part.x, part.a) @ fit.W.T
         seen = design.psi(part.x, part.z) @ _reduced(rest) @ fit.W.T
         errors.append([weight @ (part.y - one) ** 2 for one in (said, seen, rest.mean[y])])
-    return HeldOut(*np.array(errors).transpose(1, 0, 2))
+    spread = np.sqrt(np.diag(moments.scatter)[y] / moments.weight)
+    varies = spread > ROUNDING * np.abs(moments.mean[y])
+    fitted, foreseen, constant = np.array(errors).transpose(1, 0, 2)
+    return HeldOut(fitted, foreseen, constant, varies)
 
 
 def without(moments: Moments, part: Moments) -> Moments:
@@ -143,6 +154,7 @@ def without(moments: Moments, part: Moments) -> Moments:
     shift = part.mean - mean
     share = weight * part.weight / moments.weight
     scatter = moments.scatter - part.scatter - share * np.outer(shift, shift)
+    np.fill_diagonal(scatter, np.maximum(np.diag(scatter), 0.0))  # rounding of a constant
     return Moments(moments.design, moments.n - part.n, weight, mean, scatter)
 
 
@@ -164,7 +176,7 @@ def _dealt(head: Batch) -> tuple[Batch, np.ndarray | None]:
     every = max(1, -(-len(head) // MOST_ROWS))
     at = np.flatnonzero(place % every == 0)
     count = min(FOLDS, len(np.unique(place[at])))
-    if count < 2:
+    if count < 2 or len(at) < FEWEST_ROWS:
         return head, None
     rows = head.taken(at)
     return rows, np.asarray((place[at] // every) % count)
