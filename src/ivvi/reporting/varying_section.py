@@ -11,7 +11,7 @@ from ivvi.errors import InputError
 from ivvi.fitting.effect import Effect, effect
 from ivvi.reporting.cells import Cell, Picture
 from ivvi.reporting.fit_view import FitView
-from ivvi.reporting.page import Figure, Part, Points, Section, Table
+from ivvi.reporting.page import Figure, PageTable, Part, Points, Section
 from ivvi.reporting.pictures import draw
 
 MOST = 6
@@ -59,7 +59,7 @@ def varying_section(fit: FitView) -> Section | None:
         )
     )
     parts.append(
-        Table(
+        PageTable(
             "For whom it helps",
             (
                 "action",
