@@ -26,6 +26,7 @@ settings.load_profile("ivvi")  # pytest --hypothesis-profile thorough takes the 
 def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="run the tests marked thorough too")
     parser.addoption("--fuzz", action="store_true", help="run tests/fuzz alone, for an hour")
+    parser.addoption("--cases", type=int, default=0, help="with --fuzz: new cases of each test")
     parser.addoption("--slow", action="store_true", help="run the tests marked slow too")
 
 
@@ -40,6 +41,14 @@ def pytest_collection_modifyitems(config, items):
         for mark in chosen:
             if item.get_closest_marker(mark):
                 item.add_marker(pytest.mark.skip(reason=f"{mark}: run with {OPTION[mark]}"))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say how many cases the fuzzer has tried."""
+    ended = [r for name in ("passed", "failed") for r in terminalreporter.stats.get(name, ())]
+    counted = [n for r in ended for word, n in r.user_properties if word == "cases"]
+    if counted:
+        terminalreporter.write_line(f"fuzz cases: {sum(counted):,}")
 
 
 def pytest_unconfigure():

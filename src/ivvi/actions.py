@@ -11,15 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.errors import FileError, InputError
+from ivvi.errors import LARGEST, FileError, InputError
 from ivvi.features.blocks import Array
 
 MOST_CHOICES = 1 << 16
 """More combinations of discrete actions than this are not listed, but searched."""
 MOST_LEVELS = 64
 """Most coordinates of a product of small sets."""
-LARGEST = 1e70
-"""Largest size of a bound, so that squares and differences are finite."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +55,11 @@ class Actions:
     levels: tuple[tuple[float, ...], ...] = ()
 
     def __post_init__(self) -> None:
+        if len(self.continuous) != len(self.low) or not {*self.continuous} <= {*range(self.dim)}:
+            raise InputError(
+                f"the continuous coordinates are {self.continuous}; expected {len(self.low)} of "
+                f"{self.dim}"
+            )
         for i, (low, high) in enumerate(zip(self.low, self.high, strict=True)):
             if not low < high or not np.isfinite([low, high]).all():
                 raise InputError(

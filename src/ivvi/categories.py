@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ivvi.errors import DataError, hint
+from ivvi.errors import LARGEST, DataError, hint
 
 YES, NO = ("true", "yes", "y", "t", "1"), ("false", "no", "n", "f", "0")
 
@@ -138,6 +138,10 @@ def _number(value: Any, column: str, where: str) -> float:
         number = np.nan
     if not np.isfinite(number):
         raise DataError(f"column {column!r} of {where} holds {value!r}; expected a finite number")
+    if abs(number) > LARGEST:
+        raise DataError(
+            f"column {column!r} of {where} holds {number:g}; at most {LARGEST:g} in size"
+        )
     return number
 
 

@@ -11,6 +11,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LARGEST = 1e70
+"""Largest size of a number: sums of fourth powers, which variances take, are still finite."""
+
 
 class InputError(ValueError):
     """The input cannot be used; the message says which part and why."""

@@ -131,6 +131,14 @@ def test_libraries_that_no_limit_leaves_room_for_are_not_loaded(tmp_path):
     assert (result.code, result.err) == (1, "ivvi: out of memory\n")
 
 
+@pytest.mark.parametrize("limit", [250, 320, 450, 600])
+def test_no_limit_is_so_small_that_a_library_hangs(limit, log):
+    """In between OpenBLAS tries again and again, and an import fails without an exception."""
+    code = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({limit} << 20,) * 2)"
+    result = run_process("diagnose", log, *OPTIONS, code=code)
+    assert (result.code, result.err) == (1, "ivvi: out of memory\n")
+
+
 def test_a_library_that_cannot_be_mapped_is_out_of_memory(log, monkeypatch):
     def loading(*_, **__):
         raise ImportError("duckdb.so: failed to map segment from shared object")

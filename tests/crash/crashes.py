@@ -1,13 +1,18 @@
 """Every system call that changes the disk fails in turn, or is the last one of its process.
 
 In the manner of SQLite's crash tests: run a command once to count its calls; then for each of them
-and each fault run it again on a fresh copy, and look at what the next command finds. Needs a C
-compiler; ``python tests/crash/crashes.py`` prints the table.
+and each fault run it again on a fresh copy, and look at what the next command finds. A process
+that has loaded the libraries forks for each run. What planning, valuing and the paper's jobs come
+to is taken from a run before: computing changes no disk, and takes seconds. Needs a C compiler;
+``python tests/crash/crashes.py`` prints the table.
 """
 
+import atexit
 import contextlib
 import ctypes
 import errno
+import functools
+import importlib
 import io
 import json
 import os
@@ -16,22 +21,32 @@ import signal
 import subprocess
 import sys
 import tempfile
+import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 FAULTS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "SIGKILL": 0}
 COLUMNS = ("--state", "x*", "--action", "a*", "--instrument", "z*")
+BOX = ("--reward", "quadratic:weight=1", "--action-low", "-1", "--action-high", "1")
+SPECS = str(HERE.parent / "reproduction" / "specs")
+RECORDS = ("reproduce", "linear", "--specs", SPECS, "--column", "best", "--jobs", "1")
 COMMANDS = {
     "fit --force": ["fit", "new.parquet", *COLUMNS, "--out", "model", "--force"],
     "update": ["update", "model", "new.parquet"],
     "moments --force": ["moments", "new.parquet", *COLUMNS, "--out", "sums", "--force"],
-    "plan --force": [
-        *("plan", "model", "--reward", "quadratic:weight=1", "--action-low", "-1"),
-        *("--action-high", "1", "--horizon", "9", "--out", "policy", "--force"),
-    ],
+    "plan --force": ["plan", "model", *BOX, "--horizon", "9", "--out", "policy", "--force"],
+    "value --json": ["value", "policy", "--model", "model", "--json", "value.json", "--force"],
+    "reproduce": [*RECORDS, "--seeds", "2", "--out", "records"],
 }
-WRITES = {"fit": "model", "update": "model", "plan": "policy"}
+OWN_CACHE = "CRASHES_CACHE"
+"""Where the compiled programs are that whoever measures has already."""
+TARGETS = {
+    **{"fit": "model", "update": "model", "moments": "sums", "plan": "policy"},
+    **{"value": "value.json", "reproduce": "records"},
+}
+"""What a verb writes here."""
 
 
 def compiled(folder):
@@ -45,32 +60,38 @@ def compiled(folder):
 
 
 def measure(commands, every=1):
-    """Return the table in a process of its own: command, fault, points, old, new."""
+    """Return the table in a process of its own: command, fault, points, old, new, between."""
     with tempfile.TemporaryDirectory() as folder:
         library = compiled(folder)
         if library is None:
             return None
-        environment = os.environ | {"LD_PRELOAD": str(library), "OPENBLAS_NUM_THREADS": "1"}
+        environment = os.environ | {
+            **{"LD_PRELOAD": str(library), "OPENBLAS_NUM_THREADS": "1"},
+            **{OWN_CACHE: os.environ.get("IVVI_CACHE", ""), "IVVI_CACHE": f"{folder}/cache"},
+        }
+        environment.pop("JAX_COMPILATION_CACHE_DIR", None)  # of who measures
         arguments = [sys.executable, __file__, "--inside", folder, str(every), *commands]
         done = subprocess.run(
-            arguments, env=environment, capture_output=True, text=True, check=False, timeout=900
+            arguments, env=environment, capture_output=True, text=True, check=False, timeout=3600
         )
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def in_child(work, fault=(0, 0)):
-    """Fork and run `work` with a fault; return its exit code and the calls that it made."""
+    """Fork and run `work` with a fault; return its exit code, its calls and what it said."""
     reader, writer = os.pipe()
     if not (child := os.fork()):
         library = ctypes.CDLL(None)
         silent = io.StringIO()
         try:
-            with contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent):
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(silent):
                 library.faults_arm(ctypes.c_long(fault[0]), fault[1])
-                code = work()
-        except SystemExit as stop:
-            code = stop.code
+                try:
+                    code = work()
+                except SystemExit as stop:
+                    code = stop.code
+                atexit._run_exitfuncs()
         except BaseException as error:
             code, silent = 99, io.StringIO(repr(error))
         calls = library.faults_count()
@@ -86,56 +107,80 @@ def in_child(work, fault=(0, 0)):
     return json.loads(text)
 
 
-def state_of(target):
-    """Return what the next command finds: the logs that a whole folder is of."""
-    from ivvi._io.files import load_folder
-    from ivvi._io.replacing import recover
-
-    recover(target)
-    (described,) = target.glob("*.json")
-    document, _ = load_folder(target, described.stem)
-    return json.dumps([document.get("fit", document).get("files"), document.get("horizon")])
-
-
 def inside(folder, every, names):
     """Make the logs, then try each command at each of its points."""
-    import ivvi.planning.plan
-    from helpers import make_rows, run, write_table
+    from helpers import make_rows, write_table
     from ivvi.cli.main import main
 
     start = folder / "start"
     for name, seed in (("old", 0), ("new", 1)):
         write_table(make_rows(seed=seed), start / f"{name}.parquet")
     os.chdir(start)
-
-    def prepare():
-        assert run("moments", "old.parquet", *COLUMNS, "--out", "sums").code == 0
-        assert run("fit", "old.parquet", *COLUMNS, "--out", "model").code == 0
-        plans = ((5, "policy"), (9, "planned")) if "plan --force" in names else ()
-        for horizon, out in plans:
-            done = run(
-                "plan", "model", "--reward", "quadratic:weight=1", "--action-low", "-1",
-                "--action-high", "1", "--horizon", horizon, "--method", "mpc", "--out", out,
-            )  # fmt: skip
-            assert done.code == 0, done
-        return 0
-
-    code, _, said = in_child(prepare)
+    code, _, said = in_child(lambda: prepare({COMMANDS[name][0] for name in names}))
     assert code == 0, said
+    take_results_from(start)
+    for name in names:
+        for fault, code in FAULTS.items():
+            print(json.dumps(tried(folder, name, (fault, code), every, main)), flush=True)
 
-    def planned(*_, **__):  # planning changes no disk; what it came to is written
-        return ivvi.load_policy("planned")
+
+def prepare(verbs):
+    """Make what the commands begin with, and what those that compute come to."""
+    from helpers import run
+
+    os.environ["IVVI_CACHE"] = os.environ[OWN_CACHE]
+
+    def made(*words):
+        result = run(*words)
+        assert result.code == 0, result
+
+    made("moments", "old.parquet", *COLUMNS, "--out", "sums")
+    made("fit", "old.parquet", *COLUMNS, "--out", "model")
+    if verbs & {"plan", "value"}:
+        for horizon, out in ((5, "policy"), (9, "planned")):
+            words = ("--horizon", horizon, "--method", "mpc", "--out", out)
+            made("plan", "model", *BOX, *words)
+    if "value" in verbs:
+        for horizon, out in ((5, "value.json"), (9, "valued.json")):
+            few = ("--draws", 20, "--against", "zero", "--horizon", horizon)
+            made("value", "policy", "--model", "model", *few, "--json", out)
+    if "reproduce" in verbs:
+        made(*RECORDS, "--seeds", 1, "--out", "records")
+        made(*RECORDS, "--seeds", 2, "--out", "all")
+    return 0
+
+
+def take_results_from(start):
+    """Put results of a run before in the place of what only computes."""
+    import ivvi.evaluation
+    import ivvi.planning.plan
+    from ivvi_reproduction import reproduce
+    from ivvi_reproduction.records import Records
+    from ivvi_reproduction.run_job import Outcome
+
+    def planned(*_, **__):
+        return ivvi.load_policy(start / "planned")
+
+    def valued(*_, **__):
+        facts = json.loads((start / "valued.json").read_text())
+        return SimpleNamespace(summary=lambda: "", to_json=lambda: facts)
+
+    @functools.cache
+    def records():
+        return Records.open(start / "all").done
+
+    def recorded(job, options):
+        return Outcome(records()[job]["result"], records()[job]["seconds"])
 
     ivvi.planning.plan.plan = planned
-    for name in names:
-        command = COMMANDS[name]
-        target = Path(WRITES.get(command[0], "sums"))
-        for fault, code in FAULTS.items():
-            print(json.dumps(tried(folder, name, command, target, (fault, code), every, main)))
+    ivvi.evaluation.value = valued
+    reproduce.run_job = recorded
 
 
-def tried(folder, name, command, target, fault, every, main):
+def tried(folder, name, fault, every, main):
     """Return how the points of a command end under one fault."""
+    command = COMMANDS[name]
+    target = Path(TARGETS[command[0]])
 
     def fresh():
         place = folder / "place"
@@ -143,25 +188,62 @@ def tried(folder, name, command, target, fault, every, main):
         shutil.copytree(folder / "start", place)
         os.chdir(place)
 
+    def counted():
+        try:
+            main(command)
+        finally:
+            (folder / "loaded").write_text("\n".join(sys.modules))
+
     fresh()
     old = state_of(target)
+    in_child(counted)
+    load((folder / "loaded").read_text().split())
+    fresh()
     _, points, said = in_child(lambda: main(command), (1 << 40, 1))
     new = state_of(target)
     assert old != new, (name, said)
-    row = {"command": name, "fault": fault[0], "points": 0, "old": 0, "new": 0, "wrong": []}
+    row = {"command": name, "fault": fault[0], "calls": points, "points": 0}
+    row |= {"old": 0, "new": 0, "between": 0, "wrong": []}
     for at in range(1, points + 1, every):
         fresh()
         code, _, said = in_child(lambda: main(command), (at, fault[1]))
         row["points"] += 1
-        kind = {old: "old", new: "new"}.get(found(target))
+        kind = kind_of(found(target), old, new)
         killed = code == -signal.SIGKILL
         told = killed or (code == 0 and kind == "new") or (code == 1 and said.count("\n") == 1)
-        left = cleared(target)
-        if kind is None or not told or left:
+        left = cleared(target, lambda: main(command))
+        whole = command[0] != "reproduce" or found(target) == new  # the next run goes on
+        if kind is None or not told or left or not whole:
             row["wrong"].append([at, code, kind, said, left])
         else:
             row[kind] += 1
     return row
+
+
+def load(modules):
+    """Import what a command has imported, so that its forks need not."""
+    with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in modules:
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
+
+
+def state_of(target):
+    """Return what the next command finds: the logs that a whole folder is of, or the records."""
+    from ivvi._io.files import load_folder, read_json
+    from ivvi._io.replacing import recover
+
+    recover(target)
+    if target.name == "records":
+        from ivvi_reproduction.records import Records
+
+        return {job.name: json.dumps(r["result"]) for job, r in Records.open(target).done.items()}
+    if target.is_file():
+        return json.dumps(read_json(target), sort_keys=True)
+    (described,) = target.glob("*.json")
+    document, _ = load_folder(target, described.stem)
+    return json.dumps([document.get("fit", document).get("files"), document.get("horizon")])
 
 
 def found(target):
@@ -172,24 +254,38 @@ def found(target):
         return None
 
 
-def cleared(target):
-    """Return what is left beside a target once the next writer has taken it."""
+def kind_of(state, old, new):
+    """Say which state it is; records may stand between: those there are, are those expected."""
+    if state in (old, new):
+        return "old" if state == old else "new"
+    if isinstance(state, dict) and old.items() <= state.items() <= new.items():
+        return "between"
+    return None
+
+
+def cleared(target, again):
+    """Return what is left once the next writer has taken the target: of a reproduction, itself."""
     from ivvi._io.replacing import locked, remove_leftovers
 
-    with locked(target.resolve()):
-        remove_leftovers(target.resolve())
-    return [path.name for path in Path.cwd().iterdir() if path.name.startswith(".")]
+    if target.name == "records":
+        assert in_child(again)[0] == 0
+    else:
+        with locked(target.resolve()):
+            remove_leftovers(target.resolve())
+    return [str(path) for path in Path().rglob("*") if path.name.startswith(".")]
 
 
 def table(rows):
-    """Return the rows as text."""
-    lines = [f"{'command':<18}{'fault':<10}{'points':>8}{'old':>6}{'new':>6}{'wrong':>7}"]
+    """Return the rows as text, and how many of all points were tried."""
+    counts = ("points", "old", "between", "new")
+    lines = [f"{'command':<18}{'fault':<10}" + "".join(f"{n:>9}" for n in (*counts, "wrong"))]
     lines += [
-        f"{r['command']:<18}{r['fault']:<10}{r['points']:>8}{r['old']:>6}{r['new']:>6}"
-        f"{len(r['wrong']):>7}"
-        for r in rows
+        f"{row['command']:<18}{row['fault']:<10}"
+        + "".join(f"{n:>9}" for n in (*(row[c] for c in counts), len(row["wrong"])))
+        for row in rows
     ]
-    return "\n".join(lines)
+    points, calls = (sum(row[word] for row in rows) for word in ("points", "calls"))
+    return "\n".join([*lines, f"{points} of {calls} points ({100 * points / calls:.0f}%)"])
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -68,5 +69,17 @@ CHANGES(int, mkdir, (const char *a, mode_t mode), (a, mode))
 CHANGES(int, mkdirat, (int f, const char *a, mode_t mode), (f, a, mode))
 CHANGES(int, chmod, (const char *a, mode_t mode), (a, mode))
 CHANGES(int, fchmodat, (int f, const char *a, mode_t mode, int how), (f, a, mode, how))
+CHANGES(int, fchmod, (int fd, mode_t mode), (fd, mode))
+CHANGES(int, link, (const char *a, const char *b), (a, b))
+CHANGES(int, linkat, (int f, const char *a, int g, const char *b, int how), (f, a, g, b, how))
+CHANGES(int, symlink, (const char *a, const char *b), (a, b))
+CHANGES(int, symlinkat, (const char *a, int g, const char *b), (a, g, b))
+CHANGES(int, fsync, (int fd), (fd))
+CHANGES(int, fdatasync, (int fd), (fd))
+CHANGES(int, utimensat, (int f, const char *a, const struct timespec t[2], int how), (f, a, t, how))
+CHANGES(int, fallocate, (int fd, int how, off_t at, off_t n), (fd, how, at, n))
+CHANGES(ssize_t, sendfile, (int out, int in, off_t *at, size_t n), (out, in, at, n))
+CHANGES(ssize_t, copy_file_range, (int in, off64_t *i, int out, off64_t *o, size_t n, unsigned how), (in, i, out, o, n, how))
+CHANGES(int, truncate, (const char *a, off_t n), (a, n))
 CHANGES(int, ftruncate, (int fd, off_t n), (fd, n))
 CHANGES(int, ftruncate64, (int fd, off64_t n), (fd, n))

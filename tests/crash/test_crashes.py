@@ -2,6 +2,7 @@
 
 import pytest
 
+from crash import updates
 from crash.crashes import COMMANDS, FAULTS, measure, table
 
 
@@ -22,5 +23,11 @@ def test_some_points_of_moments():
 @pytest.mark.thorough
 @pytest.mark.parametrize("command", COMMANDS)
 def test_points_of_every_command_that_writes(command):
-    """Every ninth, beginning with the first; ``python tests/crash/crashes.py`` tries all."""
-    assert_whole([command], every=9)
+    """Some, beginning with the first; ``python tests/crash/crashes.py`` tries all."""
+    assert_whole([command], every=37 if command == "reproduce" else 15)
+
+
+def test_updates_at_once_hold_every_row_once():
+    """``python tests/crash/updates.py 100`` makes a hundred rounds."""
+    ((count, rounds, _, right, _),) = updates.measure(1, [4])
+    assert (count, rounds, right) == (4, 1, 1)

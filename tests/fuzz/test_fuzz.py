@@ -1,168 +1,59 @@
-"""Any verb with any option on hostile tables, and saved files that were damaged or forged.
+"""Any verb with any option on hostile tables, saved files that were damaged or forged, signals.
 
-Whatever comes in, a command ends with code 0, 1 or 2, says one sentence when it refuses, shows no
-traceback and no warning of NumPy, and leaves no new name unless it succeeds. ``./run test --fuzz``
-looks for an hour; ``--all`` for a fixed number of cases.
+Whatever comes in, a command keeps its promise (`fuzz.promise`). ``./run test --fuzz`` looks for an
+hour, ``--all`` for two minutes with a fixed number of cases, ``pytest tests/fuzz --fuzz --cases N``
+for N new cases of each test; the number of cases is printed at the end.
 """
 
 import contextlib
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import time
-import warnings
+import traceback
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from helpers import OPTIONS, forge, make_rows, run, write_table
+from fuzz.hostile import ARRAYS, VALUES, commands, leaves, replaced
+from fuzz.promise import is_one_sentence, keeps_its_promise, names
+from helpers import OPTIONS, ROLES, forge, make_rows, run, write_table
+from ivvi import Stream
+from ivvi.errors import InputError
 
 HOUR = 3600.0
-CODES = {0, 1, 2}
-NUMBERS = st.sampled_from(
-    [0.0, -0.0, 1.0, -1.0, 0.5, 1e-320, 1e70, 1e155, 1e308, np.inf, -np.inf, np.nan, None]
-)
-HOSTILE = st.one_of(
-    st.sampled_from(
-        [
-            *("", " ", ",", "x0", "x*", "*", "a0,a0", "-1", "0", "1", "3", "1.5", "nan", "inf"),
-            *("1e308", "9" * 30, "'", '"', "\\", "/", ".", "..", "log.parquet", "model", "\u202e"),
-            *("linear", "poly2", "poly3:cross", "spline:3", "fourier:7", "exact", "liml", "hac"),
-            *("robust", "clustered", "unadjusted", "x0 > 0", "x0 >", "episode", "z0", "reward"),
-            *("loo:episode", "loo:", "a0:1", "7d", "999999999999", "step", "x0,", "poly2:cross"),
-        ]
-    ),
-    st.text(max_size=12),
-)
-LOG_OPTIONS = (
-    *("--state", "--action", "--instrument", "--next-state", "--reward", "--episode", "--step"),
-    *("--weight", "--where", "--features", "--phi", "--psi"),
-    *("--context", "--categorical", "--lags", "--terminal", "--every"),
-)
-VERBS = {
-    "fit": (
-        *(*LOG_OPTIONS, "--cluster", "--method", "--se", "--bandwidth", "--ridge", "--draws"),
-        *("--absorb", "--seed", "--workers"),
-    ),
-    "diagnose": (*LOG_OPTIONS, "--cluster", "--absorb", "--se", "--suspect"),
-    "check": (*LOG_OPTIONS, "--cluster", "--time", "--level", "--richer"),
-    "interval": (*LOG_OPTIONS, "--cluster", "--absorb", "--level", "--method"),
-    "moments": LOG_OPTIONS,
-    "effect": ("--action", "--output", "--over", "--at", "--between", "--level"),
-    "table": ("--output", "--feature", "--beside", "--statistics", "--names", "--digits"),
-    "update": ("--where", "--cluster", "--wait"),
-    "act": ("--state", "--states", "--step", "--trust"),
-    "merge": ("--trust",),
-}
-
-
-LEVELS = ("", "nan", "a,b", "a\nb", "\u202e\u00e9", "x" * 3000, None)
-CHANGES = {
-    "constant": lambda n: [1.0] * n,
-    "huge": lambda n: [1e69] * n,
-    "text": lambda n: ["a"] * n,
-    "levels": lambda n: [LEVELS[i % 7] for i in range(n)],
-    "names": lambda n: [f"p{i}" for i in range(n)],
-    "yes": lambda n: [i % 2 == 0 for i in range(n)],
-    "whole": lambda n: [2**62 + i for i in range(n)],
-    "unsigned": lambda n: pa.array([2**63 + i for i in range(n)], pa.uint64()),
-    "days": lambda n: pa.array(range(n)).cast(pa.timestamp("s")),
-    "nothing": pa.nulls,
-    "lists": lambda n: [[1.0]] * n,
-}
-"""What a whole column is replaced with."""
-
-
-def budget(request, cases):
-    """Return how many cases to try, and until when."""
-    if request.config.getoption("--fuzz"):
-        return 1_000_000, time.monotonic() + HOUR / 3
-    return cases * (8 if request.config.getoption("--all") else 1), float("inf")
+TESTS = 6
+"""Tests that share the hour."""
 
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
-    """Make a log, sums, a model and a policy."""
+    """Make a log, sums, a model, a policy, its value and the state of a stream."""
     folder = tmp_path_factory.mktemp("start")
     log = write_table(make_rows(12, 10), folder / "log.parquet")
-    write_table(make_rows(12, 10, seed=1), folder / "more.parquet")
+    more = write_table(make_rows(12, 10, seed=1), folder / "more.parquet")
     assert run("moments", log, *OPTIONS, "--out", folder / "sums").code == 0
-    assert run("fit", log, *OPTIONS, "--out", folder / "model").code == 0
+    assert run("moments", more, *OPTIONS, "--out", folder / "other").code == 0
+    assert run("fit", log, *OPTIONS, "--keep-episodes", "--out", folder / "model").code == 0
     bounds = ("--action-low", "-1", "--action-high", "1", "--horizon", "3", "--method", "mpc")
     reward = ("--reward", "quadratic:weight=1")
     assert run("plan", folder / "model", *reward, *bounds, "--out", folder / "policy").code == 0
+    few = ("--model", folder / "model", "--draws", 20, "--against", "zero")
+    assert run("value", folder / "policy", *few, "--json", folder / "value.json").code == 0
+    stream = Stream("linear", **ROLES)
+    stream.partial_fit(log)
+    stream.save(folder / "stream.state")
     return folder
-
-
-def promised(place, *arguments):
-    """Run a command in `place` and check the whole promise."""
-    before = {path.name for path in place.iterdir()}
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        result = run(*arguments)
-    assert result.code in CODES, (arguments, result)
-    assert "Traceback" not in result.err, (arguments, result)
-    if result.code:
-        refused = result.err.splitlines()[-1:]
-        assert [line[:6] for line in refused] == ["ivvi: "], (arguments, result)
-    numpy = [str(one.message) for one in said if issubclass(one.category, RuntimeWarning)]
-    assert numpy == [], arguments
-    after = {path.name for path in place.iterdir()}
-    new = after - before
-    assert not any(name.startswith(".") for name in new), (arguments, new)
-    assert result.code == 0 or not new, (arguments, new)
-    return result
-
-
-@st.composite
-def tables(draw):
-    """Draw a small log with hostile cells, types and columns."""
-    rows = make_rows(draw(st.integers(1, 6)), draw(st.integers(1, 6)))
-    columns = {name: list(values) for name, values in rows.items()}
-    for _ in range(draw(st.integers(0, 4))):
-        name = draw(st.sampled_from(sorted(columns)))
-        column = [None if v is None else float(v) for v in columns[name]]
-        column[draw(st.integers(0, len(column) - 1))] = draw(NUMBERS)
-        columns[name] = column
-    if draw(st.booleans()):
-        name = draw(st.sampled_from(sorted(columns)))
-        change = draw(st.sampled_from([*CHANGES, "gone"]))
-        count = len(columns.pop(name))
-        if change != "gone":
-            columns[name] = CHANGES[change](count)
-    return pa.table({name: pa.array(values) for name, values in columns.items()})
-
-
-class TimeOver(KeyboardInterrupt):
-    """The time is over: the one exception that Hypothesis passes on as it is."""
-
-
-def each(strategy, cases, until, work):
-    """Try `work` on values of a strategy: so many cases, or until the time is over."""
-
-    @settings(
-        max_examples=cases,
-        deadline=None,
-        database=None,
-        derandomize=until == float("inf"),
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(strategy)
-    def tried(value):
-        if time.monotonic() > until:
-            raise TimeOver
-        work(value)
-
-    with contextlib.suppress(TimeOver):
-        tried()
 
 
 @pytest.fixture
 def place(start, tmp_path, monkeypatch):
-    """Give a fresh copy of the files, and a way to get another one."""
+    """Give a function that makes a fresh copy of the files and goes there."""
 
     def fresh():
         folder = tmp_path / "place"
@@ -175,34 +66,61 @@ def place(start, tmp_path, monkeypatch):
     return fresh
 
 
-def test_any_verb_with_any_option_on_any_table(place, request):
-    verbs = st.sampled_from(sorted(VERBS))
-    chosen = verbs.flatmap(
-        lambda verb: st.tuples(
-            st.just(verb),
-            st.lists(st.tuples(st.sampled_from(VERBS[verb]), HOSTILE), max_size=3),
-            st.one_of(st.none(), tables()),
-            st.booleans(),
-        )
-    )
+class TimeOver(KeyboardInterrupt):
+    """The time is over: the one exception that Hypothesis passes on as it is."""
 
+
+@pytest.fixture
+def each(request, record_property):
+    """Give a function that tries `work` on values of a strategy, and counts them.
+
+    A case that breaks the promise does not end the search; all of them are told at the end.
+    """
+    asked, fuzzing = (request.config.getoption(name) for name in ("--cases", "--fuzz"))
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    until = time.monotonic() + HOUR * workers / TESTS if fuzzing and not asked else float("inf")
+
+    def try_all(strategy, few, many, work):
+        count, findings = 0, []
+        fixed = many if request.config.getoption("--all") else few
+
+        @settings(
+            max_examples=asked or (1_000_000 if fuzzing else fixed),
+            deadline=None,
+            database=None,
+            derandomize=not fuzzing,
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(strategy)
+        def tried(value):
+            nonlocal count
+            if time.monotonic() > until:
+                raise TimeOver
+            count += 1
+            try:
+                work(value)
+            except Exception:
+                findings.append(f"{value}\n{traceback.format_exc()}")
+
+        with contextlib.suppress(TimeOver):
+            tried()
+        record_property("cases", count)
+        assert not findings, "\n\n".join([f"{len(findings)} of {count} cases", *findings])
+
+    return try_all
+
+
+def test_any_verb_with_any_option_on_any_table(place, each):
     def work(case):
-        verb, options, table, dropping = case
+        verb, words, table = case
         folder = place()
         log = "log.parquet"
         if table is not None:
             log = write_table(table, folder / "hostile.parquet").name
-        sources = {
-            **{"update": ("model", log), "act": ("policy",), "merge": ("sums", "sums")},
-            **{"effect": ("model", "--action", "a0"), "table": ("model", "model")},
-            "interval": (log, "--output", "x0", "--feature", "a0"),
-        }
-        words = [verb, *sources.get(verb, (log,))]
-        words += ["--out", "made"] if verb in ("fit", "moments", "update", "merge") else []
-        words += ["--drop-missing"] if dropping and "--where" in VERBS[verb] else []
-        promised(folder, *words, *(word for pair in options for word in pair))
+        words = [log if word == "LOG" else word for word in words]
+        keeps_its_promise(folder, verb, *words)
 
-    each(chosen, *budget(request, 15), work)
+    each(commands(), 15, 150, work)
 
 
 def says_the_same(one, other):
@@ -213,84 +131,169 @@ def says_the_same(one, other):
         return False
 
 
-def test_saved_files_with_damaged_bytes(place, request):
+READERS = {
+    "model": [
+        ("update", "model", "more.parquet", "--out", "made"),
+        ("effect", "model", "--action", "a0"),
+        ("table", "model"),
+        ("fit", "log.parquet", *OPTIONS, "--force", "--out", "made"),
+    ],
+    "sums": [
+        ("merge", "sums", "other", "--out", "made"),
+        ("fit", "--moments", "sums", "--out", "made"),
+        ("moments", "more.parquet", "--like", "sums", "--out", "made"),
+    ],
+    "policy": [
+        ("act", "policy", "--state", "1,2"),
+        ("act", "policy", "--stdin"),
+        ("value", "policy", "--model", "model", "--draws", "20", "--against", "zero"),
+    ],
+}
+"""Commands that read a saved folder; the last of a model replaces another one."""
+DAMAGE = st.tuples(
+    st.sampled_from(["flip", "cut", "add"]), st.floats(0, 1, exclude_max=True), st.integers(1, 255)
+)
+
+
+def damaged(content, kind, where, bits):
+    """Return bytes with one flipped, with one more, or without the end."""
+    content = bytearray(content)
+    at = int(where * len(content))
+    if kind == "flip":
+        content[at] ^= bits
+    elif kind == "cut":
+        del content[at:]
+    else:
+        content[at:at] = bytes([bits])
+    return bytes(content)
+
+
+def test_saved_files_with_damaged_bytes(place, each):
     """A damaged file is refused; nothing that is read from it is believed."""
-    damage = st.tuples(
-        st.sampled_from(["model/model.json", "model/model.npz", "sums/moments.npz"]),
-        st.sampled_from(["flip", "cut", "add"]),
-        st.floats(0, 1, exclude_max=True),
-        st.integers(1, 255),
-    )
+    pairs = [(source, i) for source in READERS for i in range(3)]
+    cases = st.tuples(st.sampled_from(pairs), st.sampled_from(["json", "npz"]), DAMAGE)
 
     def work(case):
-        name, kind, where, bits = case
+        (source, reader), ending, damage = case
         folder = place()
-        whole = (folder / name).read_bytes()
-        content = bytearray(whole)
-        at = int(where * len(content))
-        if kind == "flip":
-            content[at] ^= bits
-        elif kind == "cut":
-            del content[at:]
-        else:
-            content[at:at] = bytes([bits])
-        (folder / name).write_bytes(content)
-        if name.endswith(".json") and says_the_same(whole, bytes(content)):
+        (file,) = (folder / source).glob(f"*.{ending}")
+        whole = file.read_bytes()
+        file.write_bytes(damaged(whole, *damage))
+        if ending == "json" and says_the_same(whole, file.read_bytes()):
             return  # a space became a tab
-        source = name.partition("/")[0]
-        if source == "model":
-            result = promised(folder, "update", "model", "more.parquet", "--out", "made")
-        else:
-            result = promised(folder, "merge", "sums", "sums", "--out", "made")
+        result = keeps_its_promise(folder, *READERS[source][reader])
         assert result.code == 2, (case, result)
 
-    each(damage, *budget(request, 15), work)
+    each(cases, 15, 150, work)
 
 
-VALUES = st.one_of(
-    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(-1e300, 1e300),
-    st.text(max_size=5), st.just([]), st.just({}), st.just([[1]]), st.just("os:system"),
-)  # fmt: skip
-
-
-def leaves(document, path=()):
-    """Yield the path of every value in a JSON document."""
-    items = document.items() if isinstance(document, dict) else enumerate(document)
-    for key, value in items:
-        yield (*path, key)
-        if isinstance(value, dict | list) and len(path) < 6:
-            yield from list(leaves(value, (*path, key)))[:40]
-
-
-def test_saved_files_that_were_forged_and_signed_again(place, start, request):
-    """One sentence, or a result; never a traceback, and nothing is imported."""
-    sources = ("model", "sums", "policy")
-    documents = {n: json.loads(next((start / n).glob("*.json")).read_text()) for n in sources}
-    paths = {name: sorted(leaves(documents[name]), key=str) for name in sources}
-    forgery = st.sampled_from(sources).flatmap(
-        lambda name: st.tuples(st.just(name), st.sampled_from(paths[name]), VALUES)
-    )
+def test_other_files_with_damaged_bytes(place, each):
+    """Logs, a value for a report, the state of a stream: one sentence or a result."""
+    files = ["log.parquet", "log.csv", "log.arrow", "value.json", "stream.state"]
 
     def work(case):
-        name, path, value = case
+        name, damage = case
+        folder = place()
+        if not (folder / name).exists():
+            write_table(make_rows(12, 10), folder / name)
+        (folder / name).write_bytes(damaged((folder / name).read_bytes(), *damage))
+        if name == "stream.state":
+            with contextlib.suppress(InputError):
+                Stream.load(folder / name)
+        elif name == "value.json":
+            words = ("model", "--policy", "policy", "--value", name, "--out", "made.html")
+            keeps_its_promise(folder, "report", *words)
+        else:
+            keeps_its_promise(folder, "moments", name, *OPTIONS, "--out", "made")
+
+    each(st.tuples(st.sampled_from([*files[:3] * 3, *files[3:]]), DAMAGE), 15, 60, work)
+
+
+def test_saved_files_that_were_forged_and_signed_again(place, start, each):
+    """One sentence, or a result; never a traceback, and nothing is imported."""
+    documents = {n: json.loads(next((start / n).glob("*.json")).read_text()) for n in READERS}
+    paths = {name: sorted(leaves(documents[name]), key=str) for name in READERS}
+    arrays = {name: sorted(np.load(next((start / name).glob("*.npz")))) for name in READERS}
+
+    def forged(name):
+        value = st.tuples(st.sampled_from(paths[name]), VALUES)
+        array = st.tuples(st.sampled_from(arrays[name]), ARRAYS)
+        return st.tuples(
+            st.just(name), st.one_of(value, value, array), st.sampled_from(READERS[name][:2])
+        )
+
+    def work(case):
+        name, (where, value), reader = case
         folder = place()
 
         def change(document):
-            inner = document
-            for key in path[:-1]:
-                inner = inner[key]
-            if path != ("checksum",):
-                inner[path[-1]] = value
+            if isinstance(where, str):
+                file = next((folder / name).glob("*.npz"))
+                stored = dict(np.load(file))
+                np.savez(file, **stored | {where: replaced(stored[where], value)})
+            elif where != ("checksum",):
+                inner = document
+                for key in where[:-1]:
+                    inner = inner[key]
+                inner[where[-1]] = value
 
         forge(folder / name, change)
-        if name == "model":
-            promised(folder, "update", "model", "more.parquet", "--out", "made")
-        elif name == "sums":
-            promised(folder, "fit", "--moments", "sums", "--out", "made")
-        else:
-            promised(folder, "act", "policy", "--state", "1")
+        keeps_its_promise(folder, *reader)
 
-    each(forgery, *budget(request, 15), work)
+    each(st.sampled_from(sorted(READERS)).flatmap(forged), 15, 150, work)
+
+
+SIGNALLED = """
+from ivvi._io.interruption import end_on_signals
+end_on_signals()
+print("ready", flush=True)
+import sys
+from ivvi.__main__ import main
+main()
+"""
+LONG = [
+    ("simulate", "linear", "--dim", "2", "--out", "made.parquet"),
+    ("fit", "log.parquet", *OPTIONS, "--out", "made"),
+    ("update", "model", "more.parquet"),
+    ("moments", "log.csv", *OPTIONS, "--out", "made"),
+    ("fit", "model", "--out", "made"),
+    ("plan", "model", "--reward", "quadratic:weight=1", "--horizon", "5", "--out", "made",
+     "--action-low", "-1", "--action-high", "1"),
+    ("value", "policy", "--model", "model", "--json", "made.json"),
+]  # fmt: skip
+ENDS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 143}
+
+
+def test_signals_at_any_moment(place, each):
+    """130 or 143 and one line, or the end that was near; nothing new unless 0, nothing half."""
+
+    def work(case):
+        words, number, delay = case
+        folder = place()
+        rows = make_rows(12, 10)
+        write_table({k: v[::-1] for k, v in rows.items()}, folder / "log.csv")  # to be sorted
+        before = names(folder)
+        code = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n" + SIGNALLED
+        with subprocess.Popen(
+            [sys.executable, "-c", code, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout.readline() == "ready\n"
+            time.sleep(delay)
+            process.send_signal(number)
+            _, err = process.communicate(timeout=300)
+        assert process.returncode in {0, 2, ENDS[number]}, (case, process.returncode, err)
+        assert process.returncode == 0 or is_one_sentence(err), (case, err)
+        new = names(folder) - before
+        assert not any(name.startswith(".") for name in new), (case, new)
+        assert process.returncode == 0 or not new, (case, new)
+        assert run("table", "model").code == 0, case
+
+    delays = st.one_of(st.floats(0, 0.5), st.floats(0, 8))
+    cases = st.tuples(st.sampled_from(LONG), st.sampled_from(sorted(ENDS)), delays)
+    each(cases, 1, 6, work)
 
 
 @example(["{"])

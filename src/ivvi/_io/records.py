@@ -85,7 +85,10 @@ class Unpacker:
         if kind is Any:
             return data
         if np.ndarray in (kind, origin):
-            return self.arrays[data[ARRAY]]
+            array = self.arrays[data[ARRAY]]
+            if array.dtype.kind not in "fiub":
+                raise TypeError(f"an array holds {array.dtype}; expected numbers")
+            return array
         if dataclasses.is_dataclass(kind):
             hints: dict[str, Any] = field_types(kind)
             return kind(**{name: self.unpack(hints[name], data[name]) for name in hints})  # type: ignore[operator]
@@ -104,6 +107,8 @@ class Unpacker:
         return None if data is None else self.unpack(_member(members, data), data)
 
     def _tuple(self, arguments: tuple[Any, ...], data: list[Any]) -> tuple[Any, ...]:
+        if not isinstance(data, list | tuple):
+            raise TypeError(f"{data!r} is not a list")
         if arguments[-1:] == (Ellipsis,):
             return tuple(self.unpack(arguments[0], item) for item in data)
         return tuple(self.unpack(one, item) for one, item in zip(arguments, data, strict=True))

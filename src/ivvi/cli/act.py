@@ -110,6 +110,8 @@ def _serve(folder: Path, trust: tuple[str, ...], unseen: str | None, given: list
     from ivvi.planning.policy import load_policy
     from ivvi.planning.serving import serve
 
+    if sys.stdin is None:  # it was closed (<&-)
+        raise InputError("--stdin reads standard input, which is closed")
     sys.stdin.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     for answer in serve(load_policy(folder, trust=trust), sys.stdin, unseen=unseen):
         print(answer, flush=True)

@@ -8,6 +8,7 @@ left half-written.
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -56,8 +57,9 @@ COMPILING = (
 """Verbs that may compile programs, which are kept for the next command."""
 WITHOUT_JAX = {"fit", "interval", "report"}
 """Verbs of these that mostly do not."""
-ROOM, ROOM_FOR_JAX = 1 << 28, 5 << 28
-"""Bytes of address space without which libraries end the process when they are loaded."""
+ROOM, ROOM_FOR_JAX, PLENTY = 5 << 27, 5 << 29, 1 << 32
+"""Bytes of address space without which libraries end the process, or wait without end, when they
+are loaded; with less than plenty OpenBLAS gets one thread, each of which takes its own share."""
 SHORT = {
     "demo": "The whole story on a simulated log, with a report.",
     "simulate": "Write a log of a simulated world with a hidden confounder.",
@@ -106,8 +108,10 @@ def _root(
 
 def _check_room(verb: str | None) -> None:
     """Give up before libraries do, which end the process where a limit leaves them no memory."""
-    compiling = verb in COMPILING and verb not in WITHOUT_JAX
-    if verb and allowed_memory() < (ROOM_FOR_JAX if compiling else ROOM):
+    compiling, allowed = verb in COMPILING and verb not in WITHOUT_JAX, allowed_memory()
+    if allowed < PLENTY:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy is not loaded yet
+    if verb and allowed < (ROOM_FOR_JAX if compiling else ROOM):
         raise MemoryError
 
 

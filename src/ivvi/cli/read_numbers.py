@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ivvi.errors import ColumnError, DataError, InputError, nearest
+from ivvi.errors import LARGEST, ColumnError, DataError, InputError, nearest
 
 
 def read_states(
@@ -103,9 +103,8 @@ def read_columns(path: Path, names: tuple[str, ...]) -> Any:
     if not parts or not sum(map(len, parts)):
         raise DataError(f"{path} has no rows")
     values = np.concatenate(parts)
-    if not np.isfinite(values).all():
-        row, column = np.argwhere(~np.isfinite(values))[0]
-        raise DataError(
-            f"{path} has no finite number in column {names[column]!r}, row {row} (from 0)"
-        )
+    if (bad := ~(np.abs(values) <= LARGEST)).any():
+        row, column = np.argwhere(bad)[0]
+        kind = f"number below {LARGEST:g}" if np.isfinite(values[row, column]) else "finite number"
+        raise DataError(f"{path} has no {kind} in column {names[column]!r}, row {row} (from 0)")
     return values

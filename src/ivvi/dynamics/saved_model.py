@@ -44,18 +44,14 @@ def model_from_parts(document: Mapping[str, Any], arrays: Mapping[str, np.ndarra
     """Rebuild a model from `model_parts`, refusing one that is not whole."""
     try:
         parts: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
-        parts |= {name: tuple(document[name]) for name in NAMES}
-        parts |= {name: bool(document[name]) for name in FLAGS}
-        parts["carried"] = tuple((str(one), str(other)) for one, other in document["carried"])
         read = Unpacker({})
+        parts |= {name: read.unpack(tuple[str, ...], document[name]) for name in NAMES}
+        parts |= {name: read.unpack(bool, document[name]) for name in FLAGS}
+        parts["carried"] = read.unpack(tuple[tuple[str, str], ...], document["carried"])
         parts["coded"] = tuple(read.unpack(CodedColumn, one) for one in document["coded"])
         phi = FeatureMap.from_json(document["phi"])
         saved_verdict = document.get("verdict")
-        verdict = (
-            None
-            if saved_verdict is None
-            else InstrumentVerdict(saved_verdict["word"], saved_verdict["sentence"])
-        )
+        verdict = None if saved_verdict is None else read.unpack(InstrumentVerdict, saved_verdict)
         model = Dynamics(phi=phi, W_cov=arrays.get("W_cov"), verdict=verdict, **parts)
     except TrustError:
         raise
@@ -78,14 +74,18 @@ def _check_shapes(model: Dynamics) -> None:
     for name, wide in width.items():
         rows = len(getattr(model, name))
         expected[name] = (rows, wide if rows else 0)
+    held = {len(part) for part in (model.states, model.acted, model.instruments, model.followed)}
+    if len(model.followed) and len(held) > 1:
+        raise FileError("not a sound model: the rows that it holds do not fit together")
     unknown = {n for pair in model.carried for n in pair if n} - {*model.state, *model.action}
     if unknown or (model.ends and d_y < 1 + model.has_reward):
         raise FileError("not a sound model: its columns do not fit together")
     for name in expected:
         if getattr(model, name).dtype.kind not in "fiu":
             raise FileError(f"not a sound model: {name} holds no numbers")
-    if not np.isfinite(model.W).all():
-        raise FileError("not a sound model: its weights are not finite numbers")
+        if not np.isfinite(getattr(model, name)).all():
+            what = "weights" if name == "W" else name
+            raise FileError(f"not a sound model: its {what} are not finite numbers")
     for name, shape in expected.items():
         if (given := getattr(model, name).shape) != shape and (name, given) != UNKNOWN:
             raise FileError(f"not a sound model: {name} is {given}; expected {shape}")

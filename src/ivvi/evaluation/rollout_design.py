@@ -21,6 +21,7 @@ from ivvi.errors import InputError
 from ivvi.evaluation.rollout import Episodes
 from ivvi.evaluation.wild_scores import student_variance
 from ivvi.planning import Problem
+from ivvi.planning.problem import state_numbers
 
 CHUNK = 100
 """Models that are simulated at once."""
@@ -65,14 +66,12 @@ class RolloutDesign:
     def of(cls, problem: Problem, starts: Any, draws: int, seed: int) -> RolloutDesign:
         """Take the log's first states, in an order at random, or those given."""
         model = problem.model
-        first = np.atleast_2d(np.asarray(model.starts if starts is None else starts, float))
+        first = np.atleast_2d(state_numbers(model.starts if starts is None else starts, model))
         if first.size == 0 or first.ndim != 2 or first.shape[1] != len(model.state):
             raise InputError(
                 f"first states of shape {first.shape} were found; expected rows of "
                 f"{len(model.state)} ({', '.join(model.state)}): pass starts (--start)"
             )
-        if not np.isfinite(first).all():
-            raise InputError("a first state holds values that are not finite numbers")
         least = FEW if (first == first[0]).all() else SOME
         if problem.terminal is not None or model.categories:
             least = max(MANY, MANY_STEPS // problem.horizon)

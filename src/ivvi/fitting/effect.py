@@ -18,7 +18,7 @@ import numpy as np
 from ivvi._io.plotting import check_figure, new_figure, save_figure
 from ivvi._io.result import Records, TableResult
 from ivvi.diagnostics.distributions import check_level, two_sided
-from ivvi.errors import InputError, nearest
+from ivvi.errors import LARGEST, InputError, nearest
 from ivvi.estimators import Estimate
 from ivvi.features.design import Floats
 from ivvi.logs import Roles, Sample
@@ -239,6 +239,8 @@ def _in_numbers(at: Mapping[str, float | str], roles: Roles) -> dict[str, float]
             found[name] = float(value)
         except ValueError as error:
             raise InputError(f"{name} is held at {value!r}; expected a number") from error
+        if not abs(found[name]) <= LARGEST:
+            raise InputError(f"{name} is held at {value}; expected a number up to {LARGEST:g}")
     return found
 
 
@@ -274,8 +276,11 @@ class _Question:
         ends = between or (middle - half, middle + half)
         if set(np.unique(column).tolist()) <= {0.0, 1.0} and between is None:
             ends = (0.0, 1.0)
-        if not (np.isfinite(ends).all() and ends[0] != ends[1]):
-            raise InputError(f"the action is moved between {ends[0]:g} and {ends[1]:g}; two differ")
+        if not (np.abs(ends) <= LARGEST).all() or ends[0] == ends[1]:
+            raise InputError(
+                f"the action is moved between {ends[0]:g} and {ends[1]:g}; expected two numbers "
+                f"that differ, up to {LARGEST:g}"
+            )
         return cls(roles, sample, action, over or names[0], ends)
 
     def usual_output(self, roles: Roles) -> str:

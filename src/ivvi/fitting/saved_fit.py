@@ -57,7 +57,7 @@ def load_fit(path: str | os.PathLike[str], *, trust: Trust = ()) -> Fit:
         raise
     except FileError as error:
         raise FileError(f"{path} is {error}") from error
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
         raise FileError(f"{path} is not a complete model: {error}") from error
 
 
@@ -73,7 +73,10 @@ def _from_parts(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Fit:
     fields = {n: t for n, t in field_types(Fit).items() if n not in SAVED_BESIDE}
     parts = {name: unpacker.unpack(kind, facts[name]) for name, kind in fields.items()}
     inferred = unpacker.unpack(field_types(Fit)["inference"], facts["inference"])
-    return Fit(**parts, inference=inferred, sample=model.rows)
+    fit = Fit(**parts, inference=inferred, sample=model.rows)
+    if not np.array_equal(fit.W, model.W):
+        raise FileError("not a sound model: the weights of its fit are others than its own")
+    return fit
 
 
 def load_moments(path: str | os.PathLike[str], *, trust: Trust = ()) -> Shard:

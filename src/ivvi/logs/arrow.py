@@ -11,12 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ivvi.errors import ColumnError, FileError
+from ivvi.errors import LARGEST, ColumnError, FileError
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
-LARGEST = 1e70
-"""Largest size of a number: sums of fourth powers, which variances take, are still finite."""
 NUMPY_TYPES = {"double": np.float64, "float": np.float32} | {
     f"{sign}int{bits}": np.dtype(f"{sign}int{bits}")
     for sign in ("", "u")

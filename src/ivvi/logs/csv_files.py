@@ -66,11 +66,12 @@ class CsvTable:
 
     def _check_no_text(self, file: Path, numeric: Sequence[str]) -> None:
         """If a numeric column holds text, raise naming the column, the row and the text."""
-        types = dict.fromkeys(numeric, pa.string())
+        types = dict.fromkeys(numeric, pa.binary())  # what is not UTF-8 is text, too
         row = 0
-        for block in _open_csv(file, column_types=types):
+        for block in _open_csv(file, include_columns=list(numeric), column_types=types):
             for name in numeric:
-                for offset, text in enumerate(block.column(name).to_pylist()):
+                for offset, cell in enumerate(block.column(name).to_pylist()):
+                    text = (cell or b"").decode(errors="backslashreplace")
                     if text and not _is_number(text):
                         raise ColumnError(
                             f"column {name!r} of {file} holds text: {text!r} in data row "

@@ -17,9 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ivvi.errors import DataError, LargeError, MissingError
+from ivvi.errors import LARGEST, DataError, LargeError, MissingError
 from ivvi.logs.arrow import (
-    LARGEST,
     Bools,
     Ints,
     Numbers,

@@ -10,14 +10,16 @@ import numpy as np
 
 from ivvi._io.files import Saved, nest, unnest
 from ivvi._io.memory import check_memory
-from ivvi.errors import FileError, InputError, LargeError
+from ivvi.errors import LARGEST, FileError, InputError, LargeError
 from ivvi.features.design import Design, Floats
 from ivvi.logs import Batch
-from ivvi.logs.arrow import LARGEST
+from ivvi.logs.arrow import Bools
 from ivvi.moments.fixed_effects import Absorbed
 from ivvi.moments.group_sums import GroupSums
 from ivvi.moments.welford import Ints, merge, scatter_by_group, scatter_of
 
+ROUNDING = 1e-6
+"""By how much, in shares of the largest, sums of products may miss what rows can have."""
 LARGEST_SUM = 1e200
 """Largest size of a sum of squares of numbers up to `LARGEST`, with room for many rows."""
 FIELDS = ("number", "weight", "mean", "scatter")
@@ -57,6 +59,11 @@ class EpisodeMoments:
         number, weight, mean, scatter = (arrays[name] for name in FIELDS)
         by = str(arrays["by"]) if "by" in arrays else ""
         labels = tuple(arrays["labels"].tolist()) if by else ()
+        groups, p = len(number), mean.shape[-1]
+        shapes = (groups,), (groups,), (groups, p), (groups, p, p)
+        found = tuple(part.shape for part in (number, weight, mean, scatter))
+        if found != shapes or number.dtype.kind not in "iu" or (by and len(labels) != groups):
+            raise FileError(f"not sound: its sums by {by or 'episode'} do not fit together")
         return cls(number, weight, mean, scatter, by, labels)
 
     def first_sums(self, column: str, origin: Floats) -> GroupSums:
@@ -237,6 +244,8 @@ class Moments:
             raise FileError(f"not sound: its sums are of {n!r} rows of weight {weight!r}")
         _check_sums(design, weight, mean, scatter)
         for block in (*([] if blocks is None else [blocks]), *others):
+            if block.mean.shape[-1] != design.width:
+                raise FileError(f"not sound: its sums by group are not of {design.width} columns")
             _check_sums(design, block.weight, block.mean, block.scatter)
         return cls(design, n, weight, mean, scatter, blocks, others=tuple(others))
 
@@ -297,14 +306,32 @@ def _check_sums(design: Design, weight: Any, mean: Floats, scatter: Floats) -> N
     """Refuse saved sums that no rows can have: values that are not finite, or absurdly large."""
     bad = ~(np.abs(mean) <= LARGEST)
     bad |= ~(np.abs(scatter) <= LARGEST_SUM).all(axis=-1)
+    if not bad.any():
+        bad = _is_no_scatter(scatter)
     if bad.any():
         column = int(np.flatnonzero(bad.reshape(-1, design.width).any(axis=0))[0])
         raise FileError(
             f"not sound: its sums of {design.names[column]!r} are not finite numbers, or too large "
-            "to compute with"
+            "to compute with, or those of no rows"
         )
     if not (np.isfinite(weight) & (np.asarray(weight) >= 0)).all():
         raise FileError("not sound: its weights are not finite numbers from 0 on")
+
+
+def _is_no_scatter(scatter: Floats) -> Bools:
+    """Tell of which columns no rows have the products S (..., p, p): S_ij^2 <= S_ii S_jj.
+
+    Of the many small ones of episodes only S_ii >= 0 is looked at.
+    """
+    squares = np.diagonal(scatter, axis1=-2, axis2=-1)
+    slack = ROUNDING * np.abs(squares).max(axis=-1, initial=0.0, keepdims=True)
+    bad: Bools = squares < -slack
+    if scatter.ndim == 2:
+        size = np.sqrt(np.maximum(squares, 0.0))
+        most = size[:, None] * size * (1 + ROUNDING) + slack
+        bad |= (np.abs(scatter) > most).any(axis=-1)
+        bad |= (np.abs(scatter - scatter.T) > ROUNDING * most).any(axis=-1)
+    return bad
 
 
 def merge_episodes(parts: Sequence[EpisodeMoments]) -> EpisodeMoments:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ivvi._io.files import load_folder, nest, save_folder, unnest
 from ivvi._io.trust import Trust, trusting
-from ivvi.actions import Actions
+from ivvi.actions import Actions, make_actions
 from ivvi.dynamics.rollout import Decision
 from ivvi.dynamics.saved_model import model_from_parts, model_parts
 from ivvi.errors import FileError, InputError, TrustError
@@ -25,7 +25,7 @@ from ivvi.features.custom_block import import_path, import_saved
 from ivvi.planning import RULES
 from ivvi.planning.comparison import Comparison
 from ivvi.planning.policy_plot import plot_policy
-from ivvi.planning.problem import Problem, Rule, as_columns
+from ivvi.planning.problem import Problem, Rule, as_columns, state_numbers
 from ivvi.rewards import reward_from_json, reward_to_json
 
 KIND = "policy"
@@ -64,13 +64,7 @@ class Policy:
             model = self.problem.model
             return model.decode_actions(self(model.encode_states(columns), step))
         names = self.problem.model.state
-        try:
-            states = np.asarray(x, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise InputError(
-                f"the states are not a table of numbers ({error}); expected (n, {len(names)}) or "
-                f"({len(names)},) ({', '.join(names)})"
-            ) from error
+        states = state_numbers(x, self.problem.model)
         if not isinstance(step, Integral) or not 0 <= step < LAST_STEP:
             raise InputError(f"the step is {step!r}; expected a whole number from 0 on")
         if states.ndim not in (1, 2) or states.shape[-1] != len(names):
@@ -78,8 +72,6 @@ class Policy:
                 f"states of shape {states.shape} were given; expected (n, {len(names)}) or "
                 f"({len(names)},) ({', '.join(names)})"
             )
-        if not np.isfinite(states).all():
-            raise InputError("a state holds values that are not finite numbers")
         check_steps(self, step + 1)
         if not len(states):
             return np.empty((0, self.problem.actions.dim))
@@ -162,7 +154,7 @@ def _from_parts(
         problem = Problem(
             model,
             reward_from_json(document["reward"], model),
-            Actions.from_json(document["actions"]),
+            make_actions(Actions.from_json(document["actions"]), model.action),
             int(document["horizon"]),
             float(document["discount"]),
             terminal=None if terminal is None else import_saved(terminal),
@@ -173,17 +165,20 @@ def _from_parts(
         settings = dict(document["rule"])
         make = RULES[settings.pop("kind")]
         compared = document["comparison"]
-        return Policy(
+        policy = Policy(
             problem,
             make(problem, settings, unnest("rule", arrays)),
             None if compared is None else Comparison.from_json(compared),
         )
+        with jax.enable_x64(True):
+            Decision.of(policy)  # what it decides with can be made of what was saved
     except TrustError:
         raise
     except InputError as error:
         raise FileError(f"the policy {path} cannot be used: {error}") from error
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
         raise FileError(f"{path} is not a complete policy: {error}") from error
+    return policy
 
 
 @lru_cache(maxsize=64)

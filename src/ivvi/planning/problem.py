@@ -18,7 +18,7 @@ from ivvi.actions import Actions, make_actions
 from ivvi.categories import encode_rows, raw_columns
 from ivvi.dynamics.model import Dynamics, affine_part
 from ivvi.dynamics.next_state import Category as CategoryLevels
-from ivvi.errors import InputError, PlanningWarning
+from ivvi.errors import LARGEST, InputError, PlanningWarning
 from ivvi.features.blocks import Array
 from ivvi.logs.readers import open_table
 from ivvi.reward_functions import make_ending
@@ -322,13 +322,30 @@ def state_rows(states: Any, model: Dynamics) -> np.ndarray:
     """
     if (columns := as_columns(states)) is not None:
         return model.encode_states(columns)
-    rows = np.atleast_2d(np.asarray(states, dtype=np.float64))
-    if rows.ndim != 2 or rows.shape[1] != len(model.state) or not np.isfinite(rows).all():
+    rows = np.atleast_2d(state_numbers(states, model))
+    if rows.ndim != 2 or rows.shape[1] != len(model.state):
         raise InputError(
             f"states of shape {rows.shape} were given; expected rows of {len(model.state)} "
             f"finite numbers ({', '.join(model.state)})"
         )
     return rows
+
+
+def state_numbers(states: Any, model: Dynamics) -> np.ndarray:
+    """Return states as numbers that can be computed with, in the shape they have."""
+    try:
+        numbers = np.asarray(states, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        d, names = len(model.state), ", ".join(model.state)
+        raise InputError(
+            f"the states are not a table of numbers ({error}); expected (n, {d}) or ({d},) ({names})"
+        ) from error
+    if not np.isfinite(numbers).all():
+        raise InputError("a state holds values that are not finite numbers")
+    if (np.abs(numbers) > LARGEST).any():
+        largest = float(np.abs(numbers).max())
+        raise InputError(f"a state holds {largest:g} in size; expected at most {LARGEST:g}")
+    return numbers
 
 
 def _check_functions(problem: Problem) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ivvi.dynamics.model import Dynamics
-from ivvi.errors import InputError
+from ivvi.errors import LARGEST, InputError
 from ivvi.planning.policy import Policy
 
 SIZES = (8, 128, 2048)
@@ -132,7 +132,7 @@ def _numbers(model: Dynamics, rows: list[list[Any]], unseen: str | None) -> np.n
     for row in rows:
         for name, value in zip(names, row, strict=True):
             kinds = (int, float, str, bool) if name in coded else (int, float)
-            if type(value) not in kinds or (type(value) is not str and not abs(value) < 1e300):
+            if type(value) not in kinds or (type(value) is not str and not abs(value) <= LARGEST):
                 expected = "a level" if name in coded else "a finite number"
                 raise InputError(f"{name} of a state is {str(value)[:40]!r}; expected {expected}")
     if not coded:

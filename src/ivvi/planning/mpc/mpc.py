@@ -22,7 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi._io.files import Saved
-from ivvi.errors import InputError
+from ivvi._io.memory import check_memory
+from ivvi.errors import InputError, check_seed
 from ivvi.features.blocks import Array
 from ivvi.planning.mpc.beam_search import best_choice, is_held, usual_depth
 from ivvi.planning.mpc.box_qp import BoxQP
@@ -103,13 +104,23 @@ class MPCRule:
     seed: int
     temperature: float = 0.0
 
+    def __post_init__(self) -> None:
+        width = self.lookahead * self.problem.actions.dim
+        programs = min(self.problem.horizon, self.lookahead + TAIL) * 3.0 * width**2
+        needed = programs if self._is_program else float(self.starts * width)
+        check_memory(8 * needed, f"a plan {self.lookahead:,} steps ahead")
+
     @classmethod
     def from_parts(
         cls, problem: Problem, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
     ) -> MPCRule:
         """Make the rule again from `parts`."""
-        counts = {k: int(settings[k]) for k in ("lookahead", "starts", "seed")}
-        return cls(problem, **counts, temperature=float(settings.get("temperature", 0.0)))
+        seed = int(settings["seed"])
+        check_seed(seed)
+        counts = {k: int(settings[k]) for k in ("lookahead", "starts")}
+        planner = MPC(**counts, temperature=float(settings.get("temperature", 0.0)))
+        steps = planner.steps(problem)
+        return cls(problem, steps, planner.starts, seed, planner.temperature)
 
     def parts(self) -> Saved:
         """Return settings; the problem says the rest."""
