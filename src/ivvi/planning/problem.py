@@ -338,7 +338,8 @@ def state_numbers(states: Any, model: Dynamics) -> np.ndarray:
     except (TypeError, ValueError, OverflowError) as error:
         d, names = len(model.state), ", ".join(model.state)
         raise InputError(
-            f"the states are not a table of numbers ({error}); expected (n, {d}) or ({d},) ({names})"
+            f"the states are not a table of numbers ({error}); expected (n, {d}) or ({d},) "
+            f"({names})"
         ) from error
     if not np.isfinite(numbers).all():
         raise InputError("a state holds values that are not finite numbers")
