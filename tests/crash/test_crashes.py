@@ -21,7 +21,10 @@ def test_some_points_of_moments():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command",
+    [*sorted(set(COMMANDS) - {"reproduce"}), pytest.param("reproduce", marks=pytest.mark.slow)],
+)
 def test_points_of_every_command_that_writes(command):
     """Some, beginning with the first; ``python tests/crash/crashes.py`` tries all."""
     assert_whole([command], every=37 if command == "reproduce" else 15)
