@@ -3,6 +3,7 @@
 from zoo.boxes import BOXES
 from zoo.optimum import Reference, reference
 from zoo.sets import SETS
+from zoo.three_states import THREE_STATES
 from zoo.treatments import TREATMENTS
 from zoo.world import (
     World,
@@ -16,7 +17,7 @@ from zoo.world import (
     true_weights,
 )
 
-WORLDS = {world.name: world for world in (*TREATMENTS, *SETS, *BOXES)}
+WORLDS = {world.name: world for world in (*TREATMENTS, *SETS, *BOXES, *THREE_STATES)}
 
 __all__ = [
     "WORLDS",

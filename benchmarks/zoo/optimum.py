@@ -2,8 +2,8 @@
 
 `reference(world)` returns a policy and how it was found:
 
-- ``grid``: one or two states on a fine grid, every action (boxes in steps), the noise integrated
-  over its density; exact up to the steps of the grid.
+- ``grid``: up to four states on a fine grid, every action (boxes in steps), the noise integrated
+  over its density; exact up to the steps of the grid. Ends look at the first state alone.
 - ``separable``: states that neither meet in the dynamics nor in the reward, one grid for all.
 - ``levels``: finitely many states, exactly.
 - ``riccati``: linear, quadratic, and a box that never binds, exactly.
@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -118,23 +118,27 @@ def pairs(x: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.repeat(x, len(actions), axis=0), np.tile(actions, (len(x), 1))
 
 
+def alive(world: World, v: np.ndarray) -> np.ndarray:
+    """Tell where an episode goes on, for first states v of any shape."""
+    rest = np.zeros((v.size, world.d_x - 1))
+    return ~world.is_over(np.column_stack([v.reshape(-1, 1), rest])).reshape(v.shape)
+
+
 def solve_grid(world: World) -> Reference:
     """Backward induction on the grid: Q_h = E r + discount G_h(mean), G_h(m) = E V_h+1(m + e)."""
     axes = [np.linspace(*line) for line in world.grid]
     shape, actions = tuple(map(len, axes)), candidates(world)
     smoothers = [
-        smoother(axis, s, lambda v: ~world.is_over(v.reshape(-1, 1)).reshape(v.shape))
-        if world.terminal
-        else smoother(axis, s, lambda v: 1.0)
-        for axis, s in zip(axes, world.spread, strict=True)
+        smoother(axis, s, partial(alive, world) if i == 0 else lambda v: 1.0)
+        for i, (axis, s) in enumerate(zip(axes, world.spread, strict=True))
     ]
     x, a = pairs(np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(axes)), actions)
     now, ahead = mean_reward(world, x, a), interpolation(world.mean(x, a), axes)
     values, kept = np.zeros(shape), []
     for _ in range(world.horizon):
-        values = smoothers[0] @ values
-        if len(axes) == 2:
-            values = (smoothers[1] @ values.T).T
+        for smooth in smoothers:  # along the first axis, which then becomes the last
+            lines = smooth @ values.reshape(values.shape[0], -1)
+            values = np.moveaxis(lines.reshape(values.shape), 0, -1)
         kept.append(values.ravel())
         q = now + world.discount * (ahead @ kept[-1])
         values = q.reshape(-1, len(actions)).max(axis=1).reshape(shape)

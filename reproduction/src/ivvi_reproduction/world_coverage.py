@@ -35,6 +35,7 @@ EPISODES, STEPS = 80, 30
 HORIZON = 15
 DRAWS = 200
 TRUE_EPISODES = 20_000
+METHODS = ("asymptotic", "bootstrap")
 PLANNER = "value-iteration"
 """What the default chooses in these worlds."""
 SHARE = 0.6
@@ -173,27 +174,49 @@ def true_value(world: World, policy: Any, seed: int) -> float:
     return total
 
 
+@dataclass(frozen=True)
+class Held:
+    """What an interval from one log says of a plan, and the truth."""
+
+    interval: tuple[float, float]
+    estimate: float
+    true: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the truth is inside."""
+        return self.interval[0] <= self.true <= self.interval[1]
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether the estimate lies outside its own interval."""
+        return not self.interval[0] <= self.estimate <= self.interval[1]
+
+
+def value_once(world: World, seed: int, i: int) -> dict[str, Held]:
+    """Simulate log i, plan with it, value the plan with it by each method."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IvviWarning)
+        fit = estimate(log_of(world, np.random.default_rng([seed, i])), episodes=True)
+        settings: dict[str, Any] = {"horizon": HORIZON, "terminal": world.terminal}
+        policy = plan(fit.model, world.reward, [[0.0], [1.0]], method=PLANNER, **settings)
+    true, told = true_value(world, policy, i), {}
+    for method in METHODS:
+        found = value(policy, fit, against=(), method=method, draws=DRAWS, seed=i).value
+        told[method] = Held(found.interval, found.estimate, true)
+    return told
+
+
 def measure(world: World, logs: int, seed: int = 0) -> Record:
     """Simulate the logs of a world and count the intervals that hold the truth."""
-    hits: dict[str, int] = {"asymptotic": 0, "bootstrap": 0}
-    lengths: dict[str, list[float]] = {method: [] for method in hits}
-    outside = 0
-    for i in range(logs):
-        rng = np.random.default_rng([seed, i])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", IvviWarning)
-            fit = estimate(log_of(world, rng), episodes=True)
-            settings: dict[str, Any] = {"horizon": HORIZON, "terminal": world.terminal}
-            policy = plan(fit.model, world.reward, [[0.0], [1.0]], method=PLANNER, **settings)
-        true = true_value(world, policy, i)
-        for method in hits:
-            found = value(policy, fit, against=(), method=method, draws=DRAWS, seed=i).value
-            low, high = found.interval
-            hits[method] += low <= true <= high
-            lengths[method].append(high - low)
-            outside += not low <= found.estimate <= high
-    coverage = {method: count / logs for method, count in hits.items()}
-    middle = {method: float(np.median(found)) for method, found in lengths.items()}
+    told = [value_once(world, seed, i) for i in range(logs)]
+    by = {method: [one[method] for one in told] for method in METHODS}
+    coverage = {method: sum(h.holds for h in held) / logs for method, held in by.items()}
+    middle = {
+        method: float(np.median([h.interval[1] - h.interval[0] for h in held]))
+        for method, held in by.items()
+    }
+    outside = sum(h.is_outside for held in by.values() for h in held)
     return Record(world.name, logs, coverage, middle, outside)
 
 

@@ -1,6 +1,6 @@
 """The default planner: try what fits the problem, keep what earns most in the model.
 
-Which planner is best is a question of the problem: a grid in one or two dimensions, a table of
+Which planner is best is a question of the problem: a grid in up to four dimensions, a table of
 few states, a quadratic program where the model is linear, a search where the set is finite, values
 fitted where a plan leads. All that can serve are tried, each is run in the model from the
 log's first states, and so are rivals that need no plan: doing nothing, what was usual, one action
@@ -26,6 +26,7 @@ from ivvi.planning.simple_rules import HeldRule, UsualRule, held_actions
 from ivvi.planning.trials import Trials
 from ivvi.planning.upper_bounds import upper_bound
 from ivvi.planning.value_iteration.category_grid import other_columns
+from ivvi.planning.value_iteration.grid import POINTS, affordable_points
 from ivvi.planning.value_iteration.value_iteration import ValueIteration, usual_value
 from ivvi.planning.value_iteration.visited_states import VisitedValue
 
@@ -129,11 +130,16 @@ class Contest:
         return float(self.returns[name].mean())
 
     def best(self) -> str:
-        """Return the name of the preferred entry: not clearly behind the best, and most exact."""
+        """Return the name of the preferred entry: not clearly behind the best, and most exact.
+
+        Where a coarse grid was tried no method is more exact than another: what earns most counts.
+        """
         leader = max(self.returns, key=self.mean)
         tied = [name for name in self.returns if self._is_tied(name, leader)]
         plans = [name for name in tied if name not in self.simple]
-        return min(plans, key=_preference) if plans else leader
+        if COARSE in self.rules:
+            return max(plans, key=self.mean, default=leader)
+        return min(plans, key=_preference, default=leader)
 
     def _is_tied(self, name: str, leader: str) -> bool:
         gap = self.returns[leader] - self.returns[name]
@@ -167,7 +173,10 @@ GRID, TABLE, LEVELS, UNBOUNDED, VISITED = (
     "one step ahead of the value without bounds",
     "value iteration on visited states",
 )
+COARSE, FINER = "value iteration on a coarse grid", "value iteration on a finer grid"
 EXACTNESS = (TABLE, LEVELS, GRID, "mpc", UNBOUNDED, VISITED)
+AROUND = 3.0
+"""Standard deviations of noise around visited states that a finer grid covers."""
 
 
 def _preference(name: str) -> int:
@@ -187,6 +196,11 @@ def _planners(problem: Problem, contest: Contest) -> Iterator[tuple[str, Planner
         return  # all states are listed: nothing is more exact
     if quadratic and not in_box:
         yield UNBOUNDED, ValueIteration(value="unbounded")
+    if can_be_coarse(problem) and not (quadratic and in_box):
+        yield COARSE, ValueIteration(value="grid")
+        if COARSE in contest.rules:
+            region = _visited(contest.trials, contest.rules[COARSE])
+            yield FINER, ValueIteration(value="grid", region=region)
     first = MPC().steps(problem)
     yield f"mpc, {_steps(first)}", MPC()
     if quadratic and in_box:
@@ -199,6 +213,21 @@ def _planners(problem: Problem, contest: Contest) -> Iterator[tuple[str, Planner
     visited = VisitedValue(first=contest.rules[contest.best()])
     if d > 2 and visited.serves(problem):
         yield VISITED, visited
+
+
+def can_be_coarse(problem: Problem) -> bool:
+    """Tell whether a grid of three or four dimensions takes no more than some seconds."""
+    d = len(problem.model.state)
+    return d in (3, 4) and not problem.model.categories and affordable_points(problem) >= POINTS[d]
+
+
+def _visited(trials: Trials, rule: Rule) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return lowest and highest states of a rule's episodes, and some noise around them."""
+    problem, (_, x, _) = trials.problem, trials.paths(rule)
+    low, high = x.min(axis=(0, 1)), x.max(axis=(0, 1))
+    noise = AROUND * np.sqrt(np.diag(problem.model.next_cov))
+    margin = np.maximum(noise, 0.05 * (high - low))
+    return tuple(low - margin), tuple(high + margin)
 
 
 def _longer(contest: Contest, problem: Problem, first: int) -> Iterator[tuple[str, Planner]]:

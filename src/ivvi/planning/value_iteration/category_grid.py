@@ -17,6 +17,7 @@ from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
 from ivvi.planning.value_iteration.grid import DEVIATIONS, Grid, interpolation, reachable_means
 from ivvi.planning.value_iteration.quadrature import Noise
+from ivvi.planning.value_iteration.smoothing import sparse_smoothing
 
 POINTS = {1: 201, 2: 31}
 """Default points on each axis of the grids."""
@@ -161,7 +162,7 @@ class CategoryGrid:
         points = self.grid.lattice()
         states = np.concatenate([level + points @ put for level in self.levels])
         maps = [
-            self.grid.smoothing(points, own, _ending(problem.terminal, level, put))
+            sparse_smoothing(self.grid, points, own, _ending(problem.terminal, level, put))
             for level in self.levels
         ]
         inside = interpolation(self.grid)

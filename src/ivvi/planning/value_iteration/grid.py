@@ -1,8 +1,8 @@
-"""Values on a grid of one or two dimensions, interpolated by cubic splines."""
+"""Values on a grid of one to four dimensions, interpolated by cubic splines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -16,15 +16,24 @@ from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
 from ivvi.planning.value_iteration.best_action import action_count
 from ivvi.planning.value_iteration.quadrature import Noise
+from ivvi.planning.value_iteration.smoothing import (
+    alive_average,
+    convolution,
+    cubes,
+    sparse_smoothing,
+)
 
-POINTS, FINEST = {1: 401, 2: 61}, {1: 401, 2: 141}
-"""Default points on each axis, and the most, taken where all of planning tries no more than
-`MOST_TRIED` actions."""
-MOST_TRIED = 35_000_000
+MOST_AXES = 4
+POINTS, FINEST = {1: 401, 2: 61, 3: 21, 4: 11}, {1: 401, 2: 141, 3: 41, 4: 19}
+"""Fewest default points on each axis, and the most, taken where all of planning tries no more than
+`MOST_TRIED` actions and keeps no more than `MOST_KEPT` values."""
+MOST_TRIED = {1: 35_000_000, 2: 35_000_000, 3: 60_000_000, 4: 25_000_000}
+MOST_KEPT = 4_000_000
+CLIMBED = 3
+"""What the points of a box cost with the climb from the best of them, in units of their own."""
 DEVIATIONS = 5.0
 """How many standard deviations of noise around the reachable means the grid covers."""
-MOST_POINTS = 20_000
-AT_ONCE = 1 << 21
+MOST_POINTS = {1: 20_000, 2: 20_000, 3: 80_000, 4: 200_000}
 
 
 @jax.tree_util.register_dataclass
@@ -39,7 +48,7 @@ class Grid:
     Attributes
     ----------
     low, high
-        Corners, (d_x,), d_x at most 2.
+        Corners, (d_x,), d_x at most `MOST_AXES`.
     points
         Points on each axis.
     """
@@ -50,22 +59,30 @@ class Grid:
     points: int = field(metadata={"static": True})
 
     @classmethod
-    def around(cls, problem: Problem, points: int | None, seed: int) -> Grid:
-        """Return the grid that the problem needs."""
+    def around(
+        cls,
+        problem: Problem,
+        points: int | None,
+        seed: int,
+        region: tuple[Sequence[float], Sequence[float]] | None = None,
+    ) -> Grid:
+        """Return the grid that the problem needs, or the one of a region (low, high)."""
         d = len(problem.model.state)
-        if d > 2:
+        if d > MOST_AXES:
             raise InputError(
-                f"a grid of {d} dimensions was asked for; a grid has at most 2: use "
+                f"a grid of {d} dimensions was asked for; a grid has at most {MOST_AXES}: use "
                 "value='fitted', or the planner mpc"
             )
         points = points or usual_points(problem)
         if points < 4:
             raise InputError(f"a grid of {points} points on each axis; expected at least 4")
-        if points**d > MOST_POINTS:
+        if points**d > MOST_POINTS[d]:
             raise InputError(
                 f"a grid of {points} points on each of {d} axes; at most "
-                f"{int(MOST_POINTS ** (1 / d))} fit in memory"
+                f"{int(MOST_POINTS[d] ** (1 / d))} fit in memory"
             )
+        if region is not None:
+            return cls(np.array(region[0], float), np.array(region[1], float), points)
         spread = DEVIATIONS * np.sqrt(np.diag(problem.model.next_cov))
         low, high = problem.support.min(axis=0), problem.support.max(axis=0)
         states = problem.support
@@ -98,15 +115,18 @@ class Grid:
     def __call__(self, c: Array, m: Array) -> Array:
         """Evaluate the spline with coefficients c (p,) at m (n, d_x); returns (n,)."""
         first, values = self._axis_basis(m, jnp)
-        c, row = jnp.asarray(c), self.points + 2
+        c, d = jnp.asarray(c), m.shape[-1]
+        rows = [(self.points + 2) ** (d - 1 - axis) for axis in range(d)]
+
         # sums over the 4^d_x splines written out: XLA is several times faster than with an axis
-        if m.shape[-1] == 1:
-            return sum(c[first[..., 0] + i] * values[i][..., 0] for i in range(4))
-        corner = first[..., 0] * row + first[..., 1]
-        lines = (
-            sum(c[corner + (i * row + j)] * values[j][..., 1] for j in range(4)) for i in range(4)
-        )
-        return sum(line * values[i][..., 0] for i, line in enumerate(lines))
+        def along(axis: int, place: Array) -> Array:
+            if axis == d:
+                return c[place]
+            return sum(
+                along(axis + 1, place + i * rows[axis]) * values[i][..., axis] for i in range(4)
+            )
+
+        return along(0, sum(first[..., axis] * row for axis, row in enumerate(rows)))
 
     def _axis_basis(self, m: Array, xp: Any) -> tuple[Array, list[Array]]:
         """Return the first spline of each axis that is not zero at m, and four values, from it on.
@@ -116,14 +136,12 @@ class Grid:
         unit = (m - self.low) / (self.high - self.low) * (self.points - 1)
         unit = xp.clip(unit, 0.0, self.points - 1.0)
         first = xp.clip(xp.floor(unit), 0, self.points - 2)
-        t = unit - first
-        cubes = [(1 - t) ** 3, 3 * t**3 - 6 * t**2 + 4, -3 * t**3 + 3 * t**2 + 3 * t + 1, t**3]
-        return first.astype(int), [cube / 6 for cube in cubes]
+        return first.astype(int), cubes(unit - first)
 
-    def _basis(self, m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the numbers and values of the 4^d_x splines that are not zero at m."""
-        first, cubes = self._axis_basis(m, np)
-        values = np.stack(cubes, axis=-1)
+    def basis(self, m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the numbers and values of the 4^d_x splines that are not zero at m, d_x <= 2."""
+        first, each = self._axis_basis(m, np)
+        values = np.stack(each, axis=-1)
         numbers = first[..., None] + np.arange(4)
         columns, weights = numbers[..., 0, :], values[..., 0, :]
         if m.shape[-1] == 2:
@@ -139,8 +157,18 @@ class Grid:
         V is interpolated, averaged over the noise around each point, and interpolated again.
         """
         points, interpolate = self.lattice(), interpolation(self)
-        smooth = self.smoothing(points, noise, problem.terminal)
-        return points, lambda values: interpolate(smooth @ interpolate(values))
+        if len(self.low) <= 2:
+            matrix = sparse_smoothing(self, points, noise, problem.terminal)
+            return points, lambda values: interpolate(matrix @ interpolate(values))
+        smooth, ends = convolution(self, noise), problem.terminal
+        alive = None if ends is None else alive_average(self, points, ends)
+        shape = (self.points + 2,) * len(self.low)
+
+        def fit(values: np.ndarray) -> np.ndarray:
+            left = values if alive is None else alive @ values
+            return interpolate(smooth(interpolate(left).reshape(shape)))
+
+        return points, fit
 
     def lattice(self) -> np.ndarray:
         """The points of the grid, (points^d_x, d_x)."""
@@ -148,62 +176,21 @@ class Grid:
         axes = [np.linspace(low, high, self.points) for low, high in sides]
         return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(self.low))
 
-    def smoothing(self, points: np.ndarray, noise: Noise, terminal: Any) -> Any:
-        """Return the sparse map (n, p) from coefficients of V to E V(point + e) while alive.
-
-        The points are those of the lattice. Where all noise stays inside the grid and nothing
-        ends, the rows of the map are the same but for their place, and one is computed.
-        """
-        from scipy.sparse import csr_array, vstack
-
-        farthest = np.abs(noise.offsets).max(axis=0)
-        inside = ((points - farthest >= self.low) & (points + farthest <= self.high)).all(axis=1)
-        if terminal is not None or not inside.any():
-            return self._smoothing_rows(points, noise, terminal)
-        at = np.flatnonzero(inside)
-        first = self._smoothing_rows(points[at[:1]], noise, None)
-        places = self._places(at)
-        columns = first.indices + (places - places[0])[:, None]
-        ends = np.arange(len(at) + 1) * len(first.data)
-        data = np.tile(first.data, len(at))
-        shape = (len(at), first.shape[1])
-        middle = csr_array((data, columns.ravel(), ends), shape=shape)
-        edge = np.flatnonzero(~inside)
-        rows = vstack([middle, self._smoothing_rows(points[edge], noise, None)], format="csr")
-        return rows[np.argsort(np.concatenate([at, edge]))]
-
-    def _places(self, rows: np.ndarray) -> np.ndarray:
-        """Number of the first spline at points of the lattice, by their rows, (n,)."""
-        if len(self.low) == 1:
-            return rows
-        return np.asarray(rows // self.points * (self.points + 2) + rows % self.points)
-
-    def _smoothing_rows(self, points: np.ndarray, noise: Noise, terminal: Any) -> Any:
-        """Return the rows of `smoothing` at points (n, d_x), one by one."""
-        from scipy.sparse import csr_array, vstack
-
-        nodes, size = len(noise.weights), (self.points + 2) ** len(self.low)
-        step = max(1, AT_ONCE // (nodes * self.width))
-        rows = [csr_array((0, size))]
-        for i in range(0, len(points), step):
-            x_next = points[i : i + step, None] + noise.offsets
-            columns, weights = self._basis(x_next)
-            share = noise.alive(x_next, terminal)
-            data = (weights * share[..., None]).reshape(len(x_next), -1)
-            ends = np.arange(len(x_next) + 1) * data.shape[1]
-            part = csr_array(
-                (data.ravel(), columns.ravel(), ends), shape=(len(x_next), size), copy=False
-            )
-            part.sum_duplicates()
-            rows.append(part)
-        return vstack(rows, format="csr")
-
 
 def usual_points(problem: Problem) -> int:
     """Points on each axis: the more, the fewer actions are tried at each in all steps."""
     d = len(problem.model.state)
-    tried = action_count(problem.actions) * problem.horizon
-    return int(np.clip((MOST_TRIED / tried) ** (1 / d), POINTS[d], FINEST[d]))
+    return int(np.clip(affordable_points(problem), POINTS[d], FINEST[d]))
+
+
+def affordable_points(problem: Problem) -> float:
+    """Points on each axis at which planning takes some seconds."""
+    d, actions = len(problem.model.state), problem.actions
+    tried = action_count(actions) * problem.horizon
+    if d <= 2:
+        return float((MOST_TRIED[d] / tried) ** (1 / d))
+    climbed = 1 if actions.is_finite else CLIMBED
+    return float(min(MOST_TRIED[d] / (climbed * tried), MOST_KEPT / problem.horizon) ** (1 / d))
 
 
 def reachable_means(problem: Problem, states: np.ndarray, seed: int) -> np.ndarray:
@@ -218,10 +205,15 @@ def reachable_means(problem: Problem, states: np.ndarray, seed: int) -> np.ndarr
 
 def interpolation(grid: Grid) -> Callable[[np.ndarray], np.ndarray]:
     """Return the map from values at the points of a grid to coefficients of its splines."""
-    S = spline_coefficients(grid.points)
-    if len(grid.low) == 1:
-        return lambda values: np.asarray(S @ values)
-    return lambda values: np.asarray(S @ values.reshape(grid.points, -1) @ S.T).ravel()
+    S, d = spline_coefficients(grid.points), len(grid.low)
+
+    def interpolate(values: np.ndarray) -> np.ndarray:
+        c = values.reshape((grid.points,) * d)
+        for _ in range(d):  # along the first axis, which then becomes the last
+            c = np.moveaxis(np.tensordot(S, c, axes=1), 0, -1)
+        return np.asarray(c).ravel()
+
+    return interpolate
 
 
 @lru_cache(maxsize=8)

@@ -46,8 +46,11 @@ from ivvi.planning.value_iteration.tabular import StateTable, is_coded
 VALUES = ("auto", "grid", "categories", "fitted", "quadratic", "tabular", "unbounded")
 MOST_KEPT = 128
 """Nodes of the noise that are met at every decision, for rewards that look at x'."""
-CLIMB = 8
-"""Newton steps of a backup: the error of the value is the square of that of the action."""
+CONVOLVED = 1 << 14
+"""Nodes of the noise on grids of more than two dimensions, where they cost next to nothing."""
+CLIMB, FEW = 8, 2
+"""Newton steps of a backup, and those on a grid of more than two dimensions: the error of the
+value is the square of that of the action."""
 KINDS: dict[Any, Any] = {
     "grid": Grid,
     "categories": CategoryGrid,
@@ -64,7 +67,7 @@ class ValueIteration:
     Parameters
     ----------
     value
-        ``grid`` (cubic splines, d_x at most 2), ``categories`` (a grid of up to two other
+        ``grid`` (cubic splines, d_x at most 4), ``categories`` (a grid of up to two other
         states for every combination of their levels), ``fitted`` (quadratic plus Fourier
         features of sampled states), ``quadratic``, ``tabular`` (the states that are given are
         all there are), ``unbounded`` (Riccati's closed form as if every action were allowed; the
@@ -84,6 +87,9 @@ class ValueIteration:
         horizon; needs a discount below 1.
     tolerance
         Largest error of the fixed point, relative to the largest value.
+    region
+        Lowest and highest values of the states that a grid covers; by default those of the log
+        and what the model can reach from them.
     """
 
     value: str = "auto"
@@ -92,6 +98,7 @@ class ValueIteration:
     nodes: int | None = None
     stationary: bool = False
     tolerance: float = 1e-8
+    region: tuple[tuple[float, ...], tuple[float, ...]] | None = None
 
     def __post_init__(self) -> None:
         if self.value not in VALUES:
@@ -161,7 +168,11 @@ class ValueIteration:
             of_levels = CategoryGrid.of(problem, self.points, seed)
             return of_levels, *of_levels.design(problem, _left(problem, self, seed))
         if word == "grid":
-            grid = Grid.around(problem, self.points, seed)
+            grid = Grid.around(problem, self.points, seed, self.region)
+            if len(grid.low) > 2:
+                word = "quasi" if self.integration == "auto" else self.integration
+                nodes = self.nodes or CONVOLVED
+                noise = Noise.of(problem.model.next_cov, word, nodes, seed)
             return grid, *grid.design(problem, noise)
         states = sampled_states(problem, self.points or STATES, seed)
         fitted = Fitted.to(states, seed, cosines=word == "fitted")
@@ -289,7 +300,9 @@ def backup_of(mould: Mould) -> Any:
         problem = mould.problem.with_numbers(numbers)
         q = action_value(problem, values, noise, jnp.asarray(c), h)
         width = width_of(values, noise)
-        return best_action(q, jnp.asarray(x), problem.actions, width=width, steps=CLIMB)[1]
+        many = isinstance(values, Grid) and len(values.low) > 2
+        steps = FEW if many else CLIMB
+        return best_action(q, jnp.asarray(x), problem.actions, width=width, steps=steps)[1]
 
     return jax.jit(backup)
 
