@@ -192,6 +192,7 @@ def test_rewards_survive_json(linear_model):
         ({"reward": lambda x, a: 1.0}, "the reward returned shape () for 3 states"),
         ({"reward": lambda x, a: x[..., 0] * jnp.nan}, "the reward is nan at x0="),
         ({"reward": lambda x, a: x @ jnp.ones(7)}, "the reward cannot be evaluated"),
+        ({"reward": lambda x, a: "good"}, "the reward"),
         ({"reward": lambda x: x}, "takes 1 arguments"),
         ({"reward": 3}, "the reward is 3; expected a word or a function"),
         ({"terminal": lambda x: x > 3}, "terminal returned shape (3, 2) for 3 states"),

@@ -25,6 +25,7 @@ from ivvi.planning.problem import Planner, Problem, Rule
 from ivvi.planning.simple_rules import HeldRule, UsualRule, held_actions
 from ivvi.planning.trials import Trials
 from ivvi.planning.upper_bounds import upper_bound
+from ivvi.planning.value_iteration.best_action import is_searched
 from ivvi.planning.value_iteration.category_grid import other_columns
 from ivvi.planning.value_iteration.grid import POINTS, affordable_points
 from ivvi.planning.value_iteration.value_iteration import ValueIteration, usual_value
@@ -218,15 +219,18 @@ def _planners(problem: Problem, contest: Contest) -> Iterator[tuple[str, Planner
 def can_be_coarse(problem: Problem) -> bool:
     """Tell whether a grid of three or four dimensions takes no more than some seconds."""
     d = len(problem.model.state)
-    return d in (3, 4) and not problem.model.categories and affordable_points(problem) >= POINTS[d]
+    if d not in (3, 4) or problem.model.categories or is_searched(problem.actions):
+        return False
+    return affordable_points(problem) >= POINTS[d]
 
 
 def _visited(trials: Trials, rule: Rule) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return lowest and highest states of a rule's episodes, and some noise around them."""
-    problem, (_, x, _) = trials.problem, trials.paths(rule)
+    """Return lowest and highest states of a rule's episodes, with some noise around them."""
+    _, x, _ = trials.paths(rule)
     low, high = x.min(axis=(0, 1)), x.max(axis=(0, 1))
-    noise = AROUND * np.sqrt(np.diag(problem.model.next_cov))
+    noise = AROUND * np.sqrt(np.diag(trials.problem.model.next_cov))
     margin = np.maximum(noise, 0.05 * (high - low))
+    margin = np.where(margin > 0, margin, 0.5)
     return tuple(low - margin), tuple(high + margin)
 
 

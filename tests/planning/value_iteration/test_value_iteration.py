@@ -73,6 +73,8 @@ def test_problems_that_a_value_function_cannot_hold(model_of, simulator_model):
     wide = model_of(ivvi.linear(), W, np.eye(5), rng.normal(size=(10, 5)), 5)
     refused(wide, "a grid has at most 4: use value='fitted', or the planner mpc", value="grid")
     refused(cube, "at most 43 fit", value="grid", points=44)
+    flat = ((0.0, 0.0, 0.0), (1.0, 0.0, 1.0))
+    refused(cube, "a higher value of each of 3 states", value="grid", region=flat)
     refused(cube, "3 columns and Gaussian noise", value="tabular")
     refused(cube, "20 sampled states for", value="fitted", points=20)
     refused(simulator_model, "3 points on each axis", value="grid", points=3)

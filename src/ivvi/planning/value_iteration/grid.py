@@ -82,7 +82,7 @@ class Grid:
                 f"{int(MOST_POINTS[d] ** (1 / d))} fit in memory"
             )
         if region is not None:
-            return cls(np.array(region[0], float), np.array(region[1], float), points)
+            return cls(*_sides(region, d), points)
         spread = DEVIATIONS * np.sqrt(np.diag(problem.model.next_cov))
         low, high = problem.support.min(axis=0), problem.support.max(axis=0)
         states = problem.support
@@ -175,6 +175,19 @@ class Grid:
         sides = zip(self.low, self.high, strict=True)
         axes = [np.linspace(low, high, self.points) for low, high in sides]
         return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(self.low))
+
+
+def _sides(
+    region: tuple[Sequence[float], Sequence[float]], d: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the corners of a region, or refuse it."""
+    low, high = (np.array(side, float) for side in region)
+    if low.shape != (d,) or high.shape != (d,) or not (low < high).all():
+        raise InputError(
+            f"a region from {low.tolist()} to {high.tolist()} was asked for; expected a lowest and "
+            f"a higher value of each of {d} states"
+        )
+    return low, high
 
 
 def usual_points(problem: Problem) -> int:
