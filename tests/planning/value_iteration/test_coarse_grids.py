@@ -126,3 +126,22 @@ def test_the_default_tries_coarse_grids_and_saves_what_it_keeps(patients, tmp_pa
     again = type(found).from_parts(found.problem, *found.parts())
     x = patients(3).states[:20]
     np.testing.assert_array_equal(again.value(x), found.value(x))
+
+
+@pytest.mark.parametrize(("d", "steps", "off"), [(1, 8, 1e-5), (2, 8, 3e-3), (3, 8, 0.05)])
+def test_ever_smaller_nets_find_the_best_of_a_box(d, steps, off):
+    """The last nets have steps of 2e-6, 3e-3 and 8e-3, the smaller the fewer axes there are."""
+    import jax
+
+    from ivvi.planning.value_iteration.best_action import best_action
+
+    x = np.random.default_rng(0).uniform(-1, 1, (20, d))
+    bend = np.eye(d) + 0.6
+
+    def q(x, a):
+        return -jax.numpy.einsum("ni,ij,nj->n", a - x, bend, a - x)
+
+    with jax.enable_x64(True):
+        a, value = best_action(q, x, ivvi.Actions.box(-2, 2, dim=d), steps=steps, zoom=True)
+    assert np.abs(np.asarray(a) - x).max() < off
+    assert np.asarray(value).max() <= 0

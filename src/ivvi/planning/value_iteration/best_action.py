@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -19,6 +19,9 @@ ON_A_LINE, ON_AN_AXIS, ANYWHERE = 33, 7, 32
 """Points of a box that are tried first: in one dimension, on each axis of two, in more."""
 STARTS = 2
 """Of the points tried (or the choices), those from which Newton's method climbs."""
+ZOOM = {1: (9, 1 / 32), 2: (5, 1 / 6), 3: (3, 1 / 4)}
+"""Points on each axis of a net around the best point, and how far it reaches at first, by the
+number of actions in the box."""
 AT_ONCE = 1 << 22
 MOST_TRIED = 1 << 12
 """Products of small sets with more combinations are searched by changing coordinates."""
@@ -29,7 +32,13 @@ Values = Callable[[Array, Array], Array]
 
 
 def best_action(
-    q: Values, x: Array, actions: Actions, *, width: int = 1, steps: int = STEPS
+    q: Values,
+    x: Array,
+    actions: Actions,
+    *,
+    width: int = 1,
+    steps: int = STEPS,
+    zoom: bool = False,
 ) -> tuple[Array, Array]:
     """Maximise q(x, a), (n, d_x) and (n, d_a) to (n,), over the actions for every state.
 
@@ -37,16 +46,19 @@ def best_action(
     `MOST_TRIED`; larger products are searched by `best_combination`. Over a box a net of points
     is tried, and projected Newton steps climb from the best; over both together, from the best
     point of the best choices. `width` numbers are held for every value of q; Newton's method
-    takes at most `steps`. Returns actions (n, d_a) and values (n,).
+    takes at most `steps`. With `zoom`, `steps` ever smaller nets around the best point take its
+    place in boxes of up to three actions: derivatives of a wide q cost far more than its values.
+    Returns actions (n, d_a) and values (n,).
     """
     size = max(1, min(len(x), AT_ONCE // max(width, action_count(actions))))
-    find = _best_of_product if is_searched(actions) else _best_of_list
+    climb = partial(_zoom if zoom and len(actions.low) in ZOOM else _climb, steps=steps)
+    find = partial(_best_of_product if is_searched(actions) else _best_of_list, climb=climb)
     if size == len(x):
-        return find(q, x, actions, width, steps)
+        return find(q, x, actions, width)
     count = -(-len(x) // size)
     padded = jnp.concatenate([x, jnp.broadcast_to(x[-1:], (count * size - len(x), x.shape[1]))])
     parts = padded.reshape(count, size, x.shape[1])
-    a, value = jax.lax.map(lambda part: find(q, part, actions, width, steps), parts)
+    a, value = jax.lax.map(lambda part: find(q, part, actions, width), parts)
     return a.reshape(-1, actions.dim)[: len(x)], value.reshape(-1)[: len(x)]
 
 
@@ -62,7 +74,7 @@ def is_searched(actions: Actions) -> bool:
 
 
 def _best_of_list(
-    q: Values, x: Array, actions: Actions, width: int, steps: int
+    q: Values, x: Array, actions: Actions, width: int, *, climb: Any
 ) -> tuple[Array, Array]:
     n, m = len(x), len(actions.choices)
     boxes = actions.low + _net(len(actions.low)) * (actions.high - actions.low)
@@ -80,11 +92,11 @@ def _best_of_list(
         started = choice * k + jnp.take_along_axis(point, choice, axis=1)
     else:
         started = jax.lax.top_k(scores, min(STARTS, k) if len(actions.low) > 1 else 1)[1]
-    return _climb(q, x, actions, table[started], steps)
+    return climb(q, x, actions, table[started])  # type: ignore[no-any-return]
 
 
 def _best_of_product(
-    q: Values, x: Array, actions: Actions, width: int, steps: int
+    q: Values, x: Array, actions: Actions, width: int, *, climb: Any
 ) -> tuple[Array, Array]:
     """Search the product with the box in its middle, then climb in the box."""
     middle = jnp.asarray((actions.low + actions.high) / 2)
@@ -93,7 +105,9 @@ def _best_of_product(
     )
     if actions.is_finite:
         return actions.join(middle, choice), value
-    return _climb(q, x, actions, actions.join(middle, choice)[:, None], steps)
+    return climb(  # type: ignore[no-any-return]
+        q, x, actions, actions.join(middle, choice)[:, None]
+    )
 
 
 def best_combination(q: Values, x: Array, actions: Actions) -> tuple[Array, Array]:
@@ -150,7 +164,7 @@ def _moves(levels: tuple[tuple[float, ...], ...]) -> np.ndarray:
 
 
 def _climb(
-    q: Values, x: Array, actions: Actions, started: Array, steps: int
+    q: Values, x: Array, actions: Actions, started: Array, *, steps: int
 ) -> tuple[Array, Array]:
     """Climb from actions (n, s, d_a) with their choices held; return the best end."""
     n, s, _ = started.shape
@@ -165,6 +179,31 @@ def _climb(
     action, reached = maximise(value, begun, actions.low, actions.high, steps=steps)
     best = jnp.argmax(reached.reshape(n, s), axis=1) + s * jnp.arange(n)
     return actions.join(action[best, 0], choices[best]), reached[best]
+
+
+def _zoom(
+    q: Values, x: Array, actions: Actions, started: Array, *, steps: int
+) -> tuple[Array, Array]:
+    """Try ever smaller nets around actions (n, s, d_a) with their choices held; return the best."""
+    n, s, d = len(x), started.shape[1], len(actions.low)
+    rows = started.reshape(n * s, -1)
+    choices, states = rows[:, list(actions.discrete)], jnp.repeat(x, s, axis=0)
+    side, first = ZOOM[d]
+    net = jnp.asarray(list(itertools.product(np.linspace(-1, 1, side), repeat=d)))
+    net = net * first * (actions.high - actions.low)
+    k, low, high = len(net), jnp.asarray(actions.low), jnp.asarray(actions.high)
+
+    def closer(i: Array, centre: Array) -> Array:
+        tried = jnp.clip(centre[:, None] + net * min(0.5, 2.0 / (side - 1)) ** i, low, high)
+        each = actions.join(tried.reshape(-1, d), jnp.repeat(choices, k, axis=0))
+        values = q(jnp.repeat(states, k, axis=0), each).reshape(-1, k)
+        best = jnp.argmax(values, axis=1)
+        return jnp.take_along_axis(tried, best[:, None, None], axis=1)[:, 0]
+
+    centre = jax.lax.fori_loop(0, steps, closer, rows[:, list(actions.continuous)])
+    reached = q(states, actions.join(centre, choices))
+    best = jnp.argmax(reached.reshape(n, s), axis=1) + s * jnp.arange(n)
+    return actions.join(centre[best], choices[best]), reached[best]
 
 
 def _scores(q: Values, x: Array, table: Array, width: int) -> Array:

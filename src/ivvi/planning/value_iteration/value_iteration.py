@@ -22,6 +22,7 @@ import numpy as np
 from ivvi._io.files import Saved
 from ivvi.errors import FileError, InputError, hint
 from ivvi.features.blocks import Array
+from ivvi.planning.mpc.newton import STEPS
 from ivvi.planning.problem import Problem
 from ivvi.planning.trials import Mould
 from ivvi.planning.value_iteration.backward import backward, fixed_point
@@ -49,8 +50,8 @@ MOST_KEPT = 128
 CONVOLVED = 1 << 14
 """Nodes of the noise on grids of more than two dimensions, where they cost next to nothing."""
 CLIMB, FEW = 8, 2
-"""Newton steps of a backup, and those on a grid of more than two dimensions: the error of the
-value is the square of that of the action."""
+"""Newton steps of a backup, and nets on a grid of more than two dimensions: the error of the value
+is the square of that of the action."""
 KINDS: dict[Any, Any] = {
     "grid": Grid,
     "categories": CategoryGrid,
@@ -288,7 +289,9 @@ class ValueRule:
         shift = jnp.asarray(shifts)[jnp.clip(h, 0, steps - 1)]
         q = action_value(problem, values, noise, c, h)
         width = width_of(values, noise)
-        a, value = best_action(q, values.nearest(x), problem.actions, width=width)
+        zoom = _is_wide(values)
+        settings: dict[str, Any] = {"width": width, "steps": CLIMB if zoom else STEPS, "zoom": zoom}
+        a, value = best_action(q, values.nearest(x), problem.actions, **settings)
         return a, value + problem.discount * shift
 
 
@@ -300,9 +303,9 @@ def backup_of(mould: Mould) -> Any:
         problem = mould.problem.with_numbers(numbers)
         q = action_value(problem, values, noise, jnp.asarray(c), h)
         width = width_of(values, noise)
-        many = isinstance(values, Grid) and len(values.low) > 2
-        steps = FEW if many else CLIMB
-        return best_action(q, jnp.asarray(x), problem.actions, width=width, steps=steps)[1]
+        zoom = _is_wide(values)
+        settings: dict[str, Any] = {"width": width, "steps": FEW if zoom else CLIMB, "zoom": zoom}
+        return best_action(q, jnp.asarray(x), problem.actions, **settings)[1]
 
     return jax.jit(backup)
 
@@ -319,6 +322,11 @@ def action_value(problem: Problem, values: Any, noise: Noise, c: Array, h: Array
         return mean_reward(problem, law, x, a, m, h) + ahead
 
     return q
+
+
+def _is_wide(values: Any) -> bool:
+    """Tell whether derivatives of the values cost far more than the values themselves."""
+    return isinstance(values, Grid) and len(values.low) > 2
 
 
 def width_of(values: Any, noise: Noise) -> int:
