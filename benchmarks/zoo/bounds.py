@@ -126,7 +126,7 @@ def hull_bound(world: World, paths: int = 100, seed: int = 0) -> tuple[float, fl
 def upper_bound(world: World, episodes: int, seeds: range) -> tuple[float, float]:
     """Return a bound and its standard error, over the first states of the seeds' episodes.
 
-    Where `reference` is exact it is dynamic programming's own value; in several states its error is
+    Where `reference` is exact it is dynamic programming's own value; in two states its error is
     of the order of the squared step of the grid, and a grid of twice the step removes it
     (Richardson). Elsewhere it is that of the hull.
     """
@@ -136,7 +136,7 @@ def upper_bound(world: World, episodes: int, seeds: range) -> tuple[float, float
         return float(np.mean([value for value, _ in found])), float(error)
     x = np.concatenate([noise_of(world, episodes, seed)[0] for seed in seeds])
     values = reference(world).claimed(x)
-    if world.solver == "grid" and world.d_x > 1:
+    if world.solver == "grid" and world.d_x == 2:
         half = tuple((low, high, points // 2 + 1) for low, high, points in world.grid)
         values = values + (values - solve_grid(replace(world, grid=half)).claimed(x)) / 3
     return float(values.mean()), 0.0
