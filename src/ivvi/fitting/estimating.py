@@ -16,6 +16,7 @@ from ivvi.estimators.registry import make_method
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.recipe import Recipe
+from ivvi.fitting.transformed_rows import fit_absorbed, fit_differences, fit_partialled
 from ivvi.logs.log import Log, open_log
 from ivvi.logs.schema import Columns
 from ivvi.moments.shard import Shard
@@ -145,12 +146,12 @@ def estimate(  # noqa: PLR0913
     else:
         fit_log = partial(recipe.of_rows, episodes=episodes)
         if difference:
-            fit_log = partial(recipe.of_differences, exogenous=exogenous)
+            fit_log = partial(fit_differences, recipe, exogenous=exogenous)
         elif absorb:
-            fit_log = partial(recipe.of_absorbed, absorb=absorb, half_panel=half_panel)
+            fit_log = partial(fit_absorbed, recipe, absorb=absorb, half_panel=half_panel)
         elif controls:
             named = "lasso" if learner is None else learner
-            fit_log = partial(recipe.of_partialled, controls=controls, learner=named, folds=folds)
+            fit_log = partial(fit_partialled, recipe, controls=controls, learner=named, folds=folds)
         fit = fit_log(logs, phi, psi, seed=seed)
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=2)

@@ -1,4 +1,4 @@
-"""How a fit is made: of rows, of moments, or of differences between steps."""
+"""How a fit is made: of the rows of a log, or of their moments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.checkpoint import Checkpoint
-from ivvi.diagnostics import Diagnostics, diagnose, strength
+from ivvi.diagnostics import Diagnostics, Strength, diagnose, strength
 from ivvi.diagnostics.fitted_range import leaves_range
 from ivvi.diagnostics.held_out import predicts_worse
 from ivvi.diagnostics.identification import explain_unidentified
@@ -28,31 +28,18 @@ from ivvi.estimators.covariance.with_errors import counted, with_errors
 from ivvi.estimators.deterministic_outputs import without_rounding
 from ivvi.estimators.jackknife_iv import KINDS, JackknifeIV
 from ivvi.estimators.kclass import LIML, Fuller
-from ivvi.estimators.registry import method_for_moments, settings_of
+from ivvi.estimators.registry import settings_of
 from ivvi.estimators.sgda.sgda import SGDA
 from ivvi.estimators.smooth import Smooth
 from ivvi.features.design import Design, build_design
 from ivvi.features.feature_map import FeatureMap, linear
-from ivvi.fitting.absorbing import AbsorbedTable
-from ivvi.fitting.control_levels import ControlLevels
-from ivvi.fitting.differences import DifferencedTable, Levels
 from ivvi.fitting.feature_choice import choose, is_auto, restored_choice
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference import Inference
-from ivvi.fitting.nickell import (
-    Nickell,
-    jackknife_covariance,
-    nickell_bias,
-    refuse_half_panel,
-    with_jackknife_errors,
-    without_bias,
-)
-from ivvi.fitting.partialling import features_of, without_controls
 from ivvi.fitting.second_pass import second_pass
 from ivvi.fitting.summary import half_widths
 from ivvi.logs import Batch, Counts, Log, Roles, Sample
 from ivvi.logs.sample import MOST, first_rows
-from ivvi.logs.schema import Columns
 from ivvi.moments import Moments, compute_moments
 from ivvi.moments.restrict import restrict
 from ivvi.moments.shard import Shard
@@ -189,76 +176,19 @@ class Recipe:
 
     def of_moments(self, shard: Shard, log: Log | None = None) -> Fit:
         """Fit to moments; without the log that they are of, errors are clustered or unadjusted."""
-        moments, counts = shard.moments, shard.counts
+        moments = shard.moments
         judged = linear_part(moments, shard.roles) if isinstance(self.method, Smooth) else moments
-        strong = strength(judged)
-        logger.info(
-            "%s: moments of %s transitions, %d features phi, %d psi, rank of A %d",
-            *(shard.label, f"{moments.n:,}", strong.d_phi, strong.d_psi, strong.rank),
-        )
-        free = self.method.name in ("least-squares", "ridge") or bool(
-            getattr(self.method, "ridge", 0.0)
-        )
-        if not (strong.identified or self.allow_unidentified or free):
-            raise IdentificationError(explain_unidentified(judged, strong, shard.roles))
+        strong = self._checked_strength(judged, shard)
         errors = self._resolved(shard, log, strong.d_phi)
         log = None if log is None else errors.prepared(log)
-        method = self.method
-        if isinstance(method, JackknifeIV) and errors.kind != "robust":
-            raise InputError(
-                f"{method.name} leaves out single rows, and its standard errors are robust; these "
-                f"are {errors.kind}: ask for --se robust if rows are independent"
-            )
-        if isinstance(method, GMM) and method.weight is None:
-            if log is None and errors.note and errors.kind == "unadjusted":
-                raise InputError(
-                    "gmm needs the rows of a log, or sums that were kept by episode "
-                    "(--by-episode, --keep-episodes); these are the sums of all"
-                )
-            method = replace(method, weight=errors)  # weigh by the variance they assume
-        if self.errors.kind == "bekker" and not isinstance(method, LIML | Fuller):
-            raise InputError(
-                f"bekker standard errors are for the methods liml and fuller:1; the method is "
-                f"{method.name} (ujive, ijive and jive1 have errors for many instruments by "
-                "themselves)"
-            )
-        found = {
-            "estimate": method.solve(moments, log, self.checkpoint),
-            "baseline": LeastSquares().solve(moments),
-        }
-        logger.info("weights by %s; standard errors %s", method.name, errors.kind)
-        scored = second_pass(
-            *(found, moments, errors, log, counts, self.progress, self.client),
-            judged=None if judged is moments else judged,
-        )
-        sure = {
-            name: without_rounding(with_errors(e, errors, scored.get(name), moments), moments)
-            for name, e in found.items()
-        }
-        if self.errors.kind == "bekker" and isinstance(method, LIML | Fuller):
-            sure["estimate"] = with_bekker(sure["estimate"], moments, method.ks(moments))
-        errors = counted(errors, sure["estimate"])
+        method = self._method_for(errors, log)
+        estimates, scored = self._solved(method, shard, judged, errors, log)
+        estimate, errors = estimates["estimate"], counted(errors, estimates["estimate"])
         head = None if log is None else log.head(episodes=True)
-        diagnostics = diagnose(judged, scored)
-        robust = beside_wald(self.method, moments, sure["estimate"], diagnostics, scored)
-        wild = self._wild(moments, sure["estimate"])
-        verdict = settled(diagnostics.verdict, robust, bootstrapped=bool(wild))
-        if errors.kind not in ("robust", "unadjusted"):
-            verdict = replace(verdict, method="")  # a jackknife takes rows for independent
-        diagnostics = replace(diagnostics, verdict=verdict)
-        design, roles = judged.design, shard.roles
-        features_of_actions = holding(design.phi, len(roles.state), len(roles.action), head)
-        stages = diagnostics.first_stage
-        by_action = strength_by_action(stages, robust, design, roles.action, features_of_actions)
         return Fit(
-            estimate=sure["estimate"],
-            inference=Inference(
-                *(moments, sure["baseline"], diagnostics, scored, errors, robust, by_action),
-                wild,
-                reduced_form(judged, errors, scored.get("reduced_form")),
-                _start_clusters(log, head, errors),
-            ),
-            counts=counts,
+            estimate=estimate,
+            inference=self._judged(shard, judged, estimates, scored, errors, log, head),
+            counts=shard.counts,
             roles=shard.roles,
             label=shard.label,
             method=method.name,
@@ -266,7 +196,101 @@ class Recipe:
             files=shard.files if log is None else tuple(log.table.files),
             log=log,
             sample=None if head is None else Sample.of(head),
-            notes=self._notes(log, head, shard.roles, sure["estimate"], moments),
+            notes=self._notes(log, head, shard.roles, estimate, moments),
+        )
+
+    def _checked_strength(self, judged: Moments, shard: Shard) -> Strength:
+        """Return how strong the instruments are; refuse those that do not identify W."""
+        strong = strength(judged)
+        logger.info(
+            "%s: moments of %s transitions, %d features phi, %d psi, rank of A %d",
+            *(shard.label, f"{shard.moments.n:,}", strong.d_phi, strong.d_psi, strong.rank),
+        )
+        free = self.method.name in ("least-squares", "ridge") or bool(
+            getattr(self.method, "ridge", 0.0)
+        )
+        if not (strong.identified or self.allow_unidentified or free):
+            raise IdentificationError(explain_unidentified(judged, strong, shard.roles))
+        return strong
+
+    def _method_for(self, errors: Resolved, log: Log | None) -> Method:
+        """Return the method, weighted as the errors assume; refuse errors that are not for it."""
+        method = self.method
+        if isinstance(method, JackknifeIV) and errors.kind != "robust":
+            raise InputError(
+                f"{method.name} leaves out single rows, and its standard errors are robust; these "
+                f"are {errors.kind}: ask for --se robust if rows are independent"
+            )
+        if self.errors.kind == "bekker" and not isinstance(method, LIML | Fuller):
+            raise InputError(
+                f"bekker standard errors are for the methods liml and fuller:1; the method is "
+                f"{method.name} (ujive, ijive and jive1 have errors for many instruments by "
+                "themselves)"
+            )
+        if not isinstance(method, GMM) or method.weight is not None:
+            return method
+        if log is None and errors.note and errors.kind == "unadjusted":
+            raise InputError(
+                "gmm needs the rows of a log, or sums that were kept by episode "
+                "(--by-episode, --keep-episodes); these are the sums of all"
+            )
+        return replace(method, weight=errors)
+
+    def _solved(
+        self, method: Method, shard: Shard, judged: Moments, errors: Resolved, log: Log | None
+    ) -> tuple[dict[str, Estimate], dict[str, Scored]]:
+        """Return the estimate and least squares with their errors, and the scores behind these."""
+        moments = shard.moments
+        solved = {
+            "estimate": method.solve(moments, log, self.checkpoint),
+            "baseline": LeastSquares().solve(moments),
+        }
+        logger.info("weights by %s; standard errors %s", method.name, errors.kind)
+        scored = second_pass(
+            *(solved, moments, errors, log, shard.counts, self.progress, self.client),
+            judged=None if judged is moments else judged,
+        )
+        estimates = {
+            name: without_rounding(with_errors(one, errors, scored.get(name), moments), moments)
+            for name, one in solved.items()
+        }
+        if self.errors.kind == "bekker" and isinstance(method, LIML | Fuller):
+            estimates["estimate"] = with_bekker(estimates["estimate"], moments, method.ks(moments))
+        return estimates, scored
+
+    def _judged(
+        self,
+        shard: Shard,
+        judged: Moments,
+        estimates: Mapping[str, Estimate],
+        scored: dict[str, Scored],
+        errors: Resolved,
+        log: Log | None,
+        head: Batch | None,
+    ) -> Inference:
+        """Judge the instruments: diagnostics, robust intervals, a verdict for each action."""
+        moments, roles, estimate = shard.moments, shard.roles, estimates["estimate"]
+        diagnostics = diagnose(judged, scored)
+        robust = beside_wald(self.method, moments, estimate, diagnostics, scored)
+        wild = self._wild(moments, estimate)
+        verdict = settled(diagnostics.verdict, robust, bootstrapped=bool(wild))
+        if errors.kind not in ("robust", "unadjusted"):
+            verdict = replace(verdict, method="")  # a jackknife takes rows for independent
+        diagnostics = replace(diagnostics, verdict=verdict)
+        held_by = holding(judged.design.phi, len(roles.state), len(roles.action), head)
+        return Inference(
+            moments,
+            estimates["baseline"],
+            diagnostics,
+            scored,
+            errors,
+            robust,
+            strength_by_action(
+                diagnostics.first_stage, robust, judged.design, roles.action, held_by
+            ),
+            wild,
+            reduced_form(judged, errors, scored.get("reduced_form")),
+            _start_clusters(log, head, errors),
         )
 
     def _notes(
@@ -306,138 +330,6 @@ class Recipe:
         by = None if blocks is None else blocks.by or shard.roles.episode or "row"
         others = tuple(block.by for block in shard.moments.others)
         return self.errors.for_sums(by, shard.counts, d_phi, step, alike, others)
-
-    def of_differences(
-        self,
-        log: Log,
-        phi: FeatureMap | str,
-        psi: FeatureMap | str | None,
-        *,
-        seed: int = 0,
-        exogenous: Columns = (),
-    ) -> Fit:
-        """Fit to differences between steps; what comes back speaks of levels again."""
-        if set(self.errors.columns) - {log.roles.episode}:
-            raise InputError("differences are clustered by the episode alone")
-        design = build_design(log, phi, psi, seed)
-        table = DifferencedTable(log, design, exogenous)
-        moments, counts = compute_moments(log, design, progress=self.progress)
-        levels = Levels(design, moments, counts.episodes, table.order)
-        fit = replace(self, progress=None)._of_differenced(table)
-        baseline = levels.restore(fit.baseline)
-        return replace(
-            fit,
-            estimate=levels.restore(fit.estimate),
-            inference=fit.inference and replace(fit.inference, baseline=baseline),
-            roles=log.roles,
-            sample=log.sample(),
-            differenced=True,
-        )
-
-    def of_absorbed(
-        self,
-        log: Log,
-        phi: FeatureMap | str,
-        psi: FeatureMap | str | None,
-        *,
-        seed: int = 0,
-        absorb: Columns = (),
-        half_panel: bool = False,
-    ) -> Fit:
-        """Fit to what fixed effects leave of the rows; what comes back speaks of levels again."""
-        log = self.errors.prepared(log)
-        design = build_design(log, phi, psi, seed)
-        if isinstance(self.method, SGDA) and self.method.is_linear(design):
-            raise InputError(
-                "absorbed effects need the moments of the rows, which sgda does not form in linear "
-                "memory; use --memory quadratic or the method exact"
-            )
-        table = AbsorbedTable(log, design, absorb, self.progress)
-        if self.errors.kind in ("cr2", "wild"):
-            table.check_nested(self.errors.columns or (log.roles.episode,))
-        rows = Log(table, table.roles)
-        fit = replace(self, progress=None).of_rows(rows, *table.features)
-        bias, estimate = self._nickell(log, design, absorb, table, fit.estimate), fit.estimate
-        if half_panel:
-            refuse_half_panel(bias, log.roles.episode)
-        if bias is not None and half_panel:
-            estimate = without_bias(estimate, bias.bias, fit.moments)
-            method = method_for_moments(self.method.name, settings_of(self.method))
-            whole = jackknife_covariance(log, design, absorb, table, method)
-            episode = log.roles.episode
-            lost = table.absorbed.freedom((str(episode),))
-            estimate = with_jackknife_errors(estimate, whole, episode, lost)
-            bias = replace(bias, corrected=True)
-        if bias is not None and bias.bias.size:
-            bias = replace(bias, bias=table.in_levels(bias.bias))
-        estimate = table.levels(estimate)
-        counts = replace(
-            table.counts, transitions=fit.counts.transitions, episodes=fit.counts.episodes
-        )
-        baseline = table.levels(fit.baseline)
-        return replace(
-            fit,
-            estimate=estimate,
-            inference=fit.inference and replace(fit.inference, baseline=baseline),
-            counts=counts,
-            roles=log.roles,
-            sample=log.sample(),
-            absorbed=table.absorbed,
-            effects=table.effects_of(estimate.W),
-            nickell=bias,
-        )
-
-    def of_partialled(
-        self,
-        log: Log,
-        phi: FeatureMap | str,
-        psi: FeatureMap | str | None,
-        *,
-        seed: int = 0,
-        controls: Columns = (),
-        learner: Any = "lasso",
-        folds: int = 5,
-    ) -> Fit:
-        """Fit to what controls leave of the rows (`fitting.partialling`); features are linear."""
-        errors = self.errors
-        if log.roles.groups and not errors.columns and errors.kind == "auto":
-            errors = replace(errors, cluster=log.roles.groups[:2])
-        log = errors.prepared(log)
-        by = next(iter(errors.columns), None)
-        residuals = without_controls(log, controls, learner, folds, by, seed, self.progress)
-        features = features_of(residuals.log.roles)
-        recipe = replace(self, errors=errors, progress=None)
-        fit = recipe.of_rows(residuals.log, features, features)
-        levels = ControlLevels.of(residuals, fit.W)
-        baseline = ControlLevels.of(residuals, fit.baseline.W).restore(fit.baseline)
-        return replace(
-            fit,
-            estimate=levels.restore(fit.estimate),
-            inference=fit.inference and replace(fit.inference, baseline=baseline),
-            counts=residuals.counts,
-            roles=residuals.roles,
-            sample=Sample.of(residuals.rows),
-            effects=levels.effects(),
-            partialled=levels.partialled,
-        )
-
-    def _nickell(
-        self, log: Log, design: Design, absorb: Columns, table: AbsorbedTable, estimate: Estimate
-    ) -> Nickell | None:
-        method = method_for_moments(self.method.name, settings_of(self.method))
-        return nickell_bias(log, design, absorb, table, method, estimate.W)
-
-    def _of_differenced(self, table: DifferencedTable) -> Fit:
-        """Fit to a table of differences, around their mean unless that is one of the features."""
-        log, features = Log(table, table.roles), table.features
-        try:
-            fit = self.of_rows(log, features, features)
-        except IdentificationError:
-            table.check_instruments()
-            alone = FeatureMap(features.blocks[1:])
-            return self.of_rows(log, alone, features)
-        table.check_instruments()
-        return fit
 
     def _without_moments(self, method: SGDA, log: Log, design: Design) -> Fit:
         """Fit by descent-ascent in memory of order d."""

@@ -1,0 +1,170 @@
+"""Fits to rows that are transformed first: differences, absorbed effects, controls taken out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ivvi.errors import IdentificationError, InputError
+from ivvi.estimators import Estimate
+from ivvi.estimators.registry import method_for_moments, settings_of
+from ivvi.estimators.sgda.sgda import SGDA
+from ivvi.features.design import Design, build_design
+from ivvi.features.feature_map import FeatureMap
+from ivvi.fitting.absorbing import AbsorbedTable
+from ivvi.fitting.control_levels import ControlLevels
+from ivvi.fitting.differences import DifferencedTable, Levels
+from ivvi.fitting.fit import Fit
+from ivvi.fitting.nickell import (
+    Nickell,
+    jackknife_covariance,
+    nickell_bias,
+    refuse_half_panel,
+    with_jackknife_errors,
+    without_bias,
+)
+from ivvi.fitting.partialling import features_of, without_controls
+from ivvi.fitting.recipe import Recipe
+from ivvi.logs import Log, Sample
+from ivvi.logs.schema import Columns
+from ivvi.moments import compute_moments
+
+
+def fit_differences(
+    recipe: Recipe,
+    log: Log,
+    phi: FeatureMap | str,
+    psi: FeatureMap | str | None,
+    *,
+    seed: int = 0,
+    exogenous: Columns = (),
+) -> Fit:
+    """Fit to differences between steps; what comes back speaks of levels again."""
+    if set(recipe.errors.columns) - {log.roles.episode}:
+        raise InputError("differences are clustered by the episode alone")
+    design = build_design(log, phi, psi, seed)
+    table = DifferencedTable(log, design, exogenous)
+    moments, counts = compute_moments(log, design, progress=recipe.progress)
+    levels = Levels(design, moments, counts.episodes, table.order)
+    fit = _fit_differenced(replace(recipe, progress=None), table)
+    baseline = levels.restore(fit.baseline)
+    return replace(
+        fit,
+        estimate=levels.restore(fit.estimate),
+        inference=fit.inference and replace(fit.inference, baseline=baseline),
+        roles=log.roles,
+        sample=log.sample(),
+        differenced=True,
+    )
+
+
+def fit_absorbed(
+    recipe: Recipe,
+    log: Log,
+    phi: FeatureMap | str,
+    psi: FeatureMap | str | None,
+    *,
+    seed: int = 0,
+    absorb: Columns = (),
+    half_panel: bool = False,
+) -> Fit:
+    """Fit to what fixed effects leave of the rows; what comes back speaks of levels again."""
+    log = recipe.errors.prepared(log)
+    design = build_design(log, phi, psi, seed)
+    if isinstance(recipe.method, SGDA) and recipe.method.is_linear(design):
+        raise InputError(
+            "absorbed effects need the moments of the rows, which sgda does not form in linear "
+            "memory; use --memory quadratic or the method exact"
+        )
+    table = AbsorbedTable(log, design, absorb, recipe.progress)
+    if recipe.errors.kind in ("cr2", "wild"):
+        table.check_nested(recipe.errors.columns or (log.roles.episode,))
+    rows = Log(table, table.roles)
+    fit = replace(recipe, progress=None).of_rows(rows, *table.features)
+    bias, estimate = _nickell(recipe, log, design, absorb, table, fit.estimate), fit.estimate
+    if half_panel:
+        refuse_half_panel(bias, log.roles.episode)
+    if bias is not None and half_panel:
+        estimate = without_bias(estimate, bias.bias, fit.moments)
+        method = method_for_moments(recipe.method.name, settings_of(recipe.method))
+        whole = jackknife_covariance(log, design, absorb, table, method)
+        episode = log.roles.episode
+        lost = table.absorbed.freedom((str(episode),))
+        estimate = with_jackknife_errors(estimate, whole, episode, lost)
+        bias = replace(bias, corrected=True)
+    if bias is not None and bias.bias.size:
+        bias = replace(bias, bias=table.in_levels(bias.bias))
+    estimate = table.levels(estimate)
+    counts = replace(table.counts, transitions=fit.counts.transitions, episodes=fit.counts.episodes)
+    baseline = table.levels(fit.baseline)
+    return replace(
+        fit,
+        estimate=estimate,
+        inference=fit.inference and replace(fit.inference, baseline=baseline),
+        counts=counts,
+        roles=log.roles,
+        sample=log.sample(),
+        absorbed=table.absorbed,
+        effects=table.effects_of(estimate.W),
+        nickell=bias,
+    )
+
+
+def fit_partialled(
+    recipe: Recipe,
+    log: Log,
+    phi: FeatureMap | str,
+    psi: FeatureMap | str | None,
+    *,
+    seed: int = 0,
+    controls: Columns = (),
+    learner: Any = "lasso",
+    folds: int = 5,
+) -> Fit:
+    """Fit to what controls leave of the rows (`fitting.partialling`); features are linear."""
+    errors = recipe.errors
+    if log.roles.groups and not errors.columns and errors.kind == "auto":
+        errors = replace(errors, cluster=log.roles.groups[:2])
+    log = errors.prepared(log)
+    by = next(iter(errors.columns), None)
+    residuals = without_controls(log, controls, learner, folds, by, seed, recipe.progress)
+    features = features_of(residuals.log.roles)
+    recipe = replace(recipe, errors=errors, progress=None)
+    fit = recipe.of_rows(residuals.log, features, features)
+    levels = ControlLevels.of(residuals, fit.W)
+    baseline = ControlLevels.of(residuals, fit.baseline.W).restore(fit.baseline)
+    return replace(
+        fit,
+        estimate=levels.restore(fit.estimate),
+        inference=fit.inference and replace(fit.inference, baseline=baseline),
+        counts=residuals.counts,
+        roles=residuals.roles,
+        sample=Sample.of(residuals.rows),
+        effects=levels.effects(),
+        partialled=levels.partialled,
+    )
+
+
+def _nickell(
+    recipe: Recipe,
+    log: Log,
+    design: Design,
+    absorb: Columns,
+    table: AbsorbedTable,
+    estimate: Estimate,
+) -> Nickell | None:
+    method = method_for_moments(recipe.method.name, settings_of(recipe.method))
+    return nickell_bias(log, design, absorb, table, method, estimate.W)
+
+
+def _fit_differenced(recipe: Recipe, table: DifferencedTable) -> Fit:
+    """Fit to a table of differences, around their mean unless that is one of the features."""
+    log, features = Log(table, table.roles), table.features
+    try:
+        fit = recipe.of_rows(log, features, features)
+    except IdentificationError:
+        table.check_instruments()
+        alone = FeatureMap(features.blocks[1:])
+        return recipe.of_rows(log, alone, features)
+    table.check_instruments()
+    return fit
