@@ -109,9 +109,9 @@ def encode_rows(
             parts.append(coded[column].encode(values, where, unseen))
         else:
             parts.append(np.array([_number(v, column, where) for v in values])[:, None])
-    found = np.hstack(parts) if parts else np.zeros((1, 0))
+    encoded = np.hstack(parts) if parts else np.zeros((1, 0))
     order = [name for c in raw_columns(names, categories) for name in _made(c, coded)]
-    return found[:, [order.index(name) for name in names]]
+    return encoded[:, [order.index(name) for name in names]]
 
 
 def decode_rows(
@@ -119,12 +119,12 @@ def decode_rows(
 ) -> dict[str, list[Any]]:
     """Return columns as the user has them for numeric ones (n, d)."""
     coded = {category.column: category for category in categories}
-    found: dict[str, list[Any]] = {}
+    columns: dict[str, list[Any]] = {}
     for column in raw_columns(names, categories):
         at = [list(names).index(name) for name in _made(column, coded)]
         part = values[:, at]
-        found[column] = coded[column].decode(part) if column in coded else part[:, 0].tolist()
-    return found
+        columns[column] = coded[column].decode(part) if column in coded else part[:, 0].tolist()
+    return columns
 
 
 def _made(column: str, coded: Mapping[str, CodedColumn]) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ class FirstStage:
 
 
 @dataclass(frozen=True, slots=True)
-class Partialled:
+class PartialledColumns:
     """Endogenous features and instruments after regression on the exogenous features.
 
     Attributes
@@ -94,7 +94,7 @@ class Partialled:
 
 
 @remembered
-def partial_out(moments: Moments) -> Partialled:
+def partial_out(moments: Moments) -> PartialledColumns:
     """Partial the shared features out of the others."""
     design, rows, space = moments.design, Rows.of(moments), whiten(moments)
     given = set(exogenous(moments))
@@ -103,7 +103,7 @@ def partial_out(moments: Moments) -> Partialled:
     X = residual(space.included, rows.Phi[:, inside])
     select = np.eye(design.width)[rows.phi_kept[inside]]
     freedom = moments.n - space.rank - moments.lost()
-    return Partialled(names, X, space.excluded.basis, space, select, freedom)
+    return PartialledColumns(names, X, space.excluded.basis, space, select, freedom)
 
 
 def first_stage(
@@ -157,7 +157,7 @@ class _Robust:
     freedom: int
 
     @classmethod
-    def of(cls, moments: Moments, parts: Partialled, scored: Scored) -> _Robust:
+    def of(cls, moments: Moments, parts: PartialledColumns, scored: Scored) -> _Robust:
         pi = parts.space.excluded.means(moments, parts.select) * np.sqrt(moments.n)
         omega, joint = scored.blocks(parts.space.rank), scored.joint(parts.space.rank)
         return cls(pi, omega, joint, denominator(scored, parts.freedom))
@@ -172,7 +172,7 @@ class _Robust:
 
 
 def _conditional(
-    parts: Partialled, robust: _Robust | None, i: int, unadjusted: str
+    parts: PartialledColumns, robust: _Robust | None, i: int, unadjusted: str
 ) -> list[Statistic | str]:
     """Sanderson and Windmeijer's F of one endogenous feature given the others, and robust.
 

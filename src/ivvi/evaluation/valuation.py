@@ -259,12 +259,12 @@ class Valuation(TableResult):
         """What believing regression would cost, or what the confounder gave the log's policy."""
         if (gain := self.gains.get("least-squares")) is not None:
             less = "less" if gain.estimate >= 0 else "more"
-            told = (
+            loss = (
                 f"A plan based on regression of the same log earns {abs(gain.estimate):.4g} {less}"
             )
             low, high = gain.interval
             sure = "" if low > 0 or high < 0 else "; the log cannot tell the two apart"
-            return f"{told} (gain over it {_pair(gain)}{sure})."
+            return f"{loss} (gain over it {_pair(gain)}{sure})."
         if self.gap is not None and self.gap.help is not None:
             return (
                 f"It helped the log's own policy by {self.gap.help.estimate:.4g} "
@@ -280,16 +280,16 @@ class Valuation(TableResult):
         name = "behaviour" if "behaviour" in self.gains else next(iter(self.gains))
         rival, gain = RIVAL_WORDS.get(name, name), self.gains[name]
         low, high = gain.interval
-        told = f"It earns {gain.estimate:.4g} {_pair(gain)} more than {rival}"
+        more = f"It earns {gain.estimate:.4g} {_pair(gain)} more than {rival}"
         if self.verdict is None or self.verdict.word in ("weak", "not identified"):
             return (
-                f"Do not act on this: {told[0].lower()}{told[1:]}, but the instrument is too weak."
+                f"Do not act on this: {more[0].lower()}{more[1:]}, but the instrument is too weak."
             )
         if low > 0:
-            return f"{told}: ask `ivvi sensitivity` how invalid the instrument may be, then try it."
+            return f"{more}: ask `ivvi sensitivity` how invalid the instrument may be, then try it."
         if high < 0:
             return f"Keep to {rival}: the policy earns {-gain.estimate:.4g} less."
-        return f"{told}: the log cannot tell them apart. Collect more, or keep to {rival}."
+        return f"{more}: the log cannot tell them apart. Collect more, or keep to {rival}."
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
         """Draw the value of each policy, and the gains, with their intervals; `path` saves it."""

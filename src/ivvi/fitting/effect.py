@@ -194,21 +194,21 @@ def effect(  # noqa: PLR0913
     from ivvi.fitting.saved_fit import load_fit
 
     check_level(level)
-    found = fit if isinstance(fit, Fit) else load_fit(fit)
-    if found.sample is None or not found.estimate.bread.size:
+    loaded = fit if isinstance(fit, Fit) else load_fit(fit)
+    if loaded.sample is None or not loaded.estimate.bread.size:
         raise InputError("this model keeps no rows of its log, or no covariance: fit it to a log")
-    asked = _Question.of(found.roles, found.sample, action, over, between)
-    row = found.estimate.design.output(output or asked.usual_output(found.roles))
-    x, M = asked.along(found.estimate, _in_numbers(at or {}, found.roles), span, points)
-    bands = _bands(found.estimate, row, M, level, seed)
-    value, se = M @ found.estimate.W[row], bands[0]
-    chosen = found.choice is not None and not found.choice.is_linear
+    asked = _Question.of(loaded.roles, loaded.sample, action, over, between)
+    row = loaded.estimate.design.output(output or asked.usual_output(loaded.roles))
+    x, M = asked.along(loaded.estimate, _in_numbers(at or {}, loaded.roles), span, points)
+    bands = _bands(loaded.estimate, row, M, level, seed)
+    value, se = M @ loaded.estimate.W[row], bands[0]
+    chosen = loaded.choice is not None and not loaded.choice.is_linear
     return Effect(
-        *(asked.action, asked.over, found.roles.outputs[row], x, value, se),
+        *(asked.action, asked.over, loaded.roles.outputs[row], x, value, se),
         *(value - bands[1] * se, value + bands[1] * se),
         *(value - bands[2] * se, value + bands[2] * se),
         level,
-        groups_of_states(found.estimate, row, asked, level, seed),
+        groups_of_states(loaded.estimate, row, asked, level, seed),
         CAVEAT if chosen else "",
     )
 
@@ -229,19 +229,19 @@ def _indicator(name: str, roles: Roles) -> str:
 def _in_numbers(at: Mapping[str, float | str], roles: Roles) -> dict[str, float]:
     """Return values that are held, levels of categories as 0 and 1."""
     coded = {category.column: category for category in roles.categories}
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for name, value in at.items():
         if name in coded and not (coded[name].boolean and not isinstance(value, str)):
             indicators = coded[name].encode([value], "at (--at)")[0].tolist()
-            found |= dict(zip(coded[name].names, indicators, strict=True))
+            numbers |= dict(zip(coded[name].names, indicators, strict=True))
             continue
         try:
-            found[name] = float(value)
+            numbers[name] = float(value)
         except ValueError as error:
             raise InputError(f"{name} is held at {value!r}; expected a number") from error
-        if not abs(found[name]) <= LARGEST:
+        if not abs(numbers[name]) <= LARGEST:
             raise InputError(f"{name} is held at {value}; expected a number up to {LARGEST:g}")
-    return found
+    return numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,21 +338,21 @@ def groups_of_states(
     M = asked.combinations(estimate, sample.x, sample.a)
     se, _, critical = _bands(estimate, row, M, level, seed)
     value = M @ estimate.W[row]
-    found = [("all states", np.ones(len(value), dtype=bool))]
+    masks = [("all states", np.ones(len(value), dtype=bool))]
     if asked.over in asked.roles.state:
         own = sample.x[:, asked.roles.state.index(asked.over)]
         first, second = np.quantile(own, (1 / 3, 2 / 3))
         if len(np.unique(own)) > FEW_VALUES:
-            found += [
+            masks += [
                 (f"{asked.over} below {first:.3g}", own < first),
                 (f"{asked.over} {first:.3g} to {second:.3g}", (own >= first) & (own < second)),
                 (f"{asked.over} from {second:.3g} on", own >= second),
             ]
         else:
-            found += [(f"{asked.over} = {v:g}", own == v) for v in np.unique(own)]
+            masks += [(f"{asked.over} = {v:g}", own == v) for v in np.unique(own)]
     covariance = estimate.W_cov.blocks[row]
     groups = []
-    for name, inside in found:
+    for name, inside in masks:
         mean = M[inside].mean(axis=0)
         groups.append(
             Group(

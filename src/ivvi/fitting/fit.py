@@ -354,7 +354,7 @@ class Fit(TableResult):
         units
             A value by absorbed column, such as ``id=7``.
         """
-        known = {found.column: found for found in self.effects}
+        known = {effects.column: effects for effects in self.effects}
         constant = self.estimate.design.constant
         if (self.absorbed is None and not self.effects) or constant is None:
             raise InputError("the fit has no absorbed effects; fit with absorb (--absorb) first")
@@ -365,7 +365,7 @@ class Fit(TableResult):
                 raise InputError(f"the fit has no effects of {column!r}; it has {columns}")
             W[:, constant] += known[column][value]
         estimate = dataclasses.replace(self.estimate, W=W)
-        left = tuple(found for found in self.effects if found.column not in units)
+        left = tuple(effects for effects in self.effects if effects.column not in units)
         return dataclasses.replace(self, estimate=estimate, effects=left)
 
     def save(

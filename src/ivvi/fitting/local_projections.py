@@ -170,7 +170,7 @@ def _memory(moments: Moments, d_x: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Regression:
+class SolvedProjection:
     """One horizon, solved: its estimate and, for a robust set, the reduced problem."""
 
     projection: Projection
@@ -180,7 +180,7 @@ class Regression:
     at: int
 
     @classmethod
-    def of(cls, projection: Projection, moments: Moments, asked: Question) -> Regression:
+    def of(cls, projection: Projection, moments: Moments, asked: Question) -> SolvedProjection:
         """Solve a horizon; refuse one that the instruments do not identify."""
         h = projection.ahead
         if moments.n <= len(moments.design.phi_names):
@@ -233,7 +233,7 @@ class Regression:
 
 def second_pass(
     asked: Question,
-    regressions: list[Regression],
+    regressions: list[SolvedProjection],
     implied: ImpliedResponse | None,
     level: float,
 ) -> tuple[Floats, tuple[RobustSet, ...], int | None]:
@@ -294,7 +294,7 @@ def _pieces(meats: list[Meat]) -> tuple[Piece, ...]:
 
 
 def _covariance(
-    pieces: tuple[Piece, ...], asked: Question, regressions: list[Regression]
+    pieces: tuple[Piece, ...], asked: Question, regressions: list[SolvedProjection]
 ) -> Floats:
     """Add up the pieces, corrected for small samples as the fit's own standard errors are."""
     fit, H = asked.fit, asked.horizon
@@ -320,7 +320,7 @@ def _covariance(
 
 
 def _robust_set(
-    one: Regression, meats: list[Meat] | None, errors: Resolved, level: float
+    one: SolvedProjection, meats: list[Meat] | None, errors: Resolved, level: float
 ) -> RobustSet:
     """Return the Anderson-Rubin set of one horizon; other endogenous features are projected out."""
     if meats is None:
@@ -334,8 +334,8 @@ def _robust_set(
     try:
         scores = EffectScores.of_scored(scored, errors, moments, effect)
         if not effect.nuisance:
-            found = robust_anderson_rubin(effect, scores, level, se=errors.kind)
-            return RobustSet(found.intervals)
+            robust = robust_anderson_rubin(effect, scores, level, se=errors.kind)
+            return RobustSet(robust.intervals)
         q = chi2_quantile(level, effect.k)
         if min(_rank_statistic(effect), scores.clusters) < STRONG * q:
             return RobustSet(LINE)  # not bounded for sure

@@ -21,7 +21,7 @@ from ivvi.logs import Batch, Counts, Log, Roles
 from ivvi.logs.arrow import Bools, Ints, Numbers, as_numpy, flags, missing
 from ivvi.logs.log import batch_rows
 from ivvi.logs.scan_position import pack_rows, unpack_rows
-from ivvi.logs.table import ArrowTable, Table
+from ivvi.logs.table import ArrowTable, BatchSource
 from ivvi.logs.transitions import Transitions
 
 MOST_BYTES = 64 << 20
@@ -177,7 +177,7 @@ class Delivery:
 class _LastRows:
     """A table that remembers the last row of each episode, while its rows pass by in order."""
 
-    def __init__(self, table: Table, roles: Roles) -> None:
+    def __init__(self, table: BatchSource, roles: Roles) -> None:
         self._table, self._roles, self._ends = table, roles, list[pa.Table]()
         self.label, self.schema, self.files = table.label, table.schema, table.files
         self.num_rows, self.in_memory = table.num_rows, table.in_memory
@@ -199,7 +199,9 @@ class _LastRows:
         return _take(rows, [place[name] for name in names])
 
 
-def _first_and_last_steps(table: Table, roles: Roles) -> tuple[dict[Any, Any], dict[Any, Any]]:
+def _first_and_last_steps(
+    table: BatchSource, roles: Roles
+) -> tuple[dict[Any, Any], dict[Any, Any]]:
     """Return the lowest and the highest step of each episode of a table."""
     numbers, first, last = Numbers(), np.zeros(0), np.zeros(0)
     for block in table.batches(roles.keys, roles.keys[-1:], 1 << 18):

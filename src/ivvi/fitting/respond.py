@@ -30,7 +30,7 @@ from ivvi.estimators import StandardErrors
 from ivvi.features.design import Floats
 from ivvi.fitting.estimating import estimate
 from ivvi.fitting.fit import Fit
-from ivvi.fitting.local_projections import Question, Regression, first_pass, second_pass
+from ivvi.fitting.local_projections import Question, SolvedProjection, first_pass, second_pass
 from ivvi.fitting.response import LATER, Implied, Response
 from ivvi.logs import Log, Roles, read_logs
 
@@ -143,7 +143,8 @@ def _answer(
     projections = asked.projections()
     sums, memory = first_pass(asked, projections, progress)
     regressions = [
-        Regression.of(one, moments, asked) for one, moments in zip(projections, sums, strict=True)
+        SolvedProjection.of(one, moments, asked)
+        for one, moments in zip(projections, sums, strict=True)
     ]
     implied, reason = asked.implied()
     covariance, robust, clusters = second_pass(asked, regressions, implied, level)
@@ -184,7 +185,7 @@ def _freedom(asked: Question) -> float | None:
     return float(freedoms[asked.output, at])
 
 
-def _notes(asked: Question, regressions: list[Regression], memory: float) -> tuple[str, ...]:
+def _notes(asked: Question, regressions: list[SolvedProjection], memory: float) -> tuple[str, ...]:
     """Return what to know before believing the responses."""
     notes = list(asked.fit.warnings)
     weak = [one.projection.ahead for one in regressions if one.strength < WEAK]

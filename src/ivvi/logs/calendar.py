@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ivvi.errors import ColumnError, DataError
 from ivvi.logs.arrow import as_times
-from ivvi.logs.table import Table
+from ivvi.logs.table import BatchSource
 
 Floats = NDArray[np.float64]
 KEPT = 1 << 16
@@ -34,7 +34,7 @@ class Calendar:
     words: tuple[str, ...]
 
     @classmethod
-    def of_table(cls, table: Table, column: str) -> Calendar:
+    def of_table(cls, table: BatchSource, column: str) -> Calendar:
         """Find the quartiles in one pass over the column, in bounded memory."""
         every, rows_seen, sample = 1, 0, np.empty(0)
         for block in table.batches([column], (), KEPT):

@@ -28,7 +28,7 @@ from ivvi.logs.log import Log, batch_rows, check_finished
 from ivvi.logs.scan_position import Position
 from ivvi.logs.schema import Roles
 from ivvi.logs.sorting import check_no_duplicates, is_ordered, ordered_ends
-from ivvi.logs.table import ArrowTable, Table
+from ivvi.logs.table import ArrowTable, BatchSource
 from ivvi.logs.transitions import Transitions, large_error, missing_error
 from ivvi.logs.view import in_parquet, order_columns
 
@@ -170,7 +170,9 @@ class ClusterPass:
         check_no_duplicates(log.table, roles.keys)
         return False
 
-    def _in_order(self, work: Callable[[Table], Any], pieces: list[Table]) -> Iterator[Any]:
+    def _in_order(
+        self, work: Callable[[BatchSource], Any], pieces: list[BatchSource]
+    ) -> Iterator[Any]:
         """Yield `work` of each piece in order, a bounded number of them under way."""
         from distributed import CancelledError, KilledWorker
 
@@ -262,7 +264,7 @@ class _Settings:
     drop_missing: bool
     episodes: bool
 
-    def transitions(self, table: Table) -> Transitions:
+    def transitions(self, table: BatchSource) -> Transitions:
         """Start a walk."""
         return Transitions(
             table,
@@ -288,7 +290,7 @@ class _Part:
     end: Position
 
 
-def _walk(settings: _Settings, fold: Callable[[Iterable[Batch]], Any], piece: Table) -> _Part:
+def _walk(settings: _Settings, fold: Callable[[Iterable[Batch]], Any], piece: BatchSource) -> _Part:
     """Walk over one piece, on a worker."""
     walk, watch, weight = settings.transitions(piece), CopyWatch(settings.roles), 0.0
 
@@ -305,7 +307,7 @@ def _walk(settings: _Settings, fold: Callable[[Iterable[Batch]], Any], piece: Ta
     return _Part(result, _copied(walk.first), walk.clusters, carry)
 
 
-def _cut(log: Log) -> list[Table]:
+def _cut(log: Log) -> list[BatchSource]:
     table: Any = log.table
     if not in_parquet(table):
         raise InputError(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ivvi.categories import CodedColumn, CodedColumns, is_missing, level_text
 from ivvi.errors import ColumnError
 from ivvi.logs.arrow import as_numpy, plain_type
-from ivvi.logs.table import ArrowTable, Table
+from ivvi.logs.table import ArrowTable, BatchSource
 from ivvi.logs.view import TableView
 
 MOST_LEVELS = 100
@@ -47,7 +47,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def find_categories(
-    table: Table, columns: Sequence[str], asked: Sequence[str], shared: Mapping[str, str]
+    table: BatchSource, columns: Sequence[str], asked: Sequence[str], shared: Mapping[str, str]
 ) -> CodedColumns:
     """Return the categories among the columns, their levels found in one pass.
 
@@ -84,7 +84,9 @@ def find_categories(
     return tuple(sorted(made, key=lambda category: list(columns).index(category.column)))
 
 
-def _check_levels(name: str, levels: list[str], rows: int, table: Table, *, asked: bool) -> None:
+def _check_levels(
+    name: str, levels: list[str], rows: int, table: BatchSource, *, asked: bool
+) -> None:
     """Refuse what is no category: numbers with a slip, one level, too many levels."""
     numbers = [level for level in levels if _is_number(level)]
     words = [level for level in levels if not _is_number(level)]
@@ -112,7 +114,7 @@ def _check_levels(name: str, levels: list[str], rows: int, table: Table, *, aske
         )
 
 
-def _first_row(table: Table, name: str, text: str) -> int:
+def _first_row(table: BatchSource, name: str, text: str) -> int:
     row = 0
     for block in table.batches([name], (), 1 << 16):
         at = pc.index(block.column(name).cast(pa.string()), pa.scalar(text)).as_py()
@@ -153,7 +155,7 @@ class EncodedTable(TableView):
         return [EncodedTable(piece, self.categories) for piece in self.table.pieces(rows)]
 
 
-def with_indicators(table: Table, categories: CodedColumns) -> Table:
+def with_indicators(table: BatchSource, categories: CodedColumns) -> BatchSource:
     """Return the table with the indicators of its categories as further columns."""
     if all(category.boolean for category in categories):
         return table
@@ -170,13 +172,13 @@ def with_indicators(table: Table, categories: CodedColumns) -> Table:
     return ArrowTable(whole, table.label, table.files)
 
 
-def without_indicators(table: Table, categories: CodedColumns) -> Table:
+def without_indicators(table: BatchSource, categories: CodedColumns) -> BatchSource:
     """Return the table that `with_indicators` was given."""
     made = [name for category in categories if not category.boolean for name in category.names]
     if not made:
         return table
     if isinstance(table, EncodedTable):
-        inner: Table = table.table
+        inner: BatchSource = table.table
         return inner
     if isinstance(table, ArrowTable):
         return ArrowTable(table.table.drop_columns(made), table.label, table.files)

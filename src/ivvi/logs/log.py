@@ -29,7 +29,7 @@ from ivvi.logs.sample import Sample
 from ivvi.logs.scan_position import Counts, Position
 from ivvi.logs.schema import Columns, Roles, Schema, match_columns, with_conventions, with_new_names
 from ivvi.logs.sorting import check_no_duplicates, is_ordered, sort_table
-from ivvi.logs.table import Table
+from ivvi.logs.table import BatchSource
 from ivvi.logs.transitions import Transitions
 from ivvi.logs.view import filtered, order_columns, with_joined, with_names
 from ivvi.logs.windows import LOO, Windowed, windowed
@@ -55,7 +55,7 @@ class Log:
 
     def __init__(
         self,
-        table: Table,
+        table: BatchSource,
         roles: Roles,
         *,
         drop_missing: bool = False,
@@ -116,7 +116,7 @@ class Log:
         return Pass(walk, self, start)
 
     @cached_property
-    def _readable(self) -> tuple[Table, bool]:
+    def _readable(self) -> tuple[BatchSource, bool]:
         """The table in an order in which it can be walked, and whether that is by episode."""
         roles = self.roles
         if roles.episode is None or roles.step is None:
@@ -131,7 +131,7 @@ class Log:
         return self.table, False
 
     @property
-    def ordered_table(self) -> Table:
+    def ordered_table(self) -> BatchSource:
         """The rows in an order in which next states are found: by episode and step if derived."""
         return self._readable[0]
 
@@ -146,7 +146,7 @@ class Log:
         others = tuple(name for name in names if name != self.roles.episode)
         return self._with(self.table, replace(self.roles, cluster=others))
 
-    def _with(self, table: Table, roles: Roles) -> Log:
+    def _with(self, table: BatchSource, roles: Roles) -> Log:
         return Log(
             table, roles, drop_missing=self.drop_missing, notes=self.notes, removed=self.removed
         )
@@ -377,7 +377,7 @@ def read_logs(  # noqa: PLR0913
         ``drop`` or ``first``, `every`: a time such as ``7d``, `date_format`: such as
         ``%d.%m.%Y``, `seen`: ``before`` or ``after``. See `Schema` for what they mean.
     """
-    table: Table = open_minari(source) if is_minari(source) else open_table(source)
+    table: BatchSource = open_minari(source) if is_minari(source) else open_table(source)
     table = table if where is None else filtered(table, where)
     names = list(table.schema.names)
     named: dict[str, Any] = {"next_state": next_state, "episode": episode, **others}
@@ -398,7 +398,7 @@ def open_log(source: Any, formula: str | None = None) -> Log:
 
 
 def _opened_by(
-    formula: str, table: Table, given: Schema, *, where: str | None, drop_missing: bool
+    formula: str, table: BatchSource, given: Schema, *, where: str | None, drop_missing: bool
 ) -> Log:
     """Open a table with the columns of a formula."""
     parsed = parse_formula(formula)
@@ -409,7 +409,7 @@ def _opened_by(
 
 
 def _opened(
-    table: Table,
+    table: BatchSource,
     schema: Schema,
     renamed: Mapping[str, str],
     *,
@@ -438,7 +438,7 @@ def reopened(
 ) -> Log:
     """Open another log with the columns of an earlier one, and its filter if no other is given."""
     where = where or roles.where
-    table: Table = open_minari(source) if is_minari(source) else open_table(source)
+    table: BatchSource = open_minari(source) if is_minari(source) else open_table(source)
     table = table if where is None else filtered(table, where)
     words: dict[str, Any] = {name: names for name, names in roles.asked}
     renamed = dict(word.split(":", 1) for word in words.pop("renamed", ()))

@@ -20,7 +20,7 @@ from ivvi.errors import ColumnError, DataError
 from ivvi.logs.arrow import as_numpy, check_keys, check_numeric, plain_type
 from ivvi.logs.encoding import find_categories, with_indicators
 from ivvi.logs.schema import Roles
-from ivvi.logs.table import Table
+from ivvi.logs.table import BatchSource
 
 LOOKED_AT = 1 << 16
 """Rows in which facts that never change are looked for first."""
@@ -30,13 +30,13 @@ Expanded = Mapping[str, tuple[str, ...]]
 
 
 def encoded(
-    table: Table,
+    table: BatchSource,
     roles: Roles,
     categorical: Sequence[str] = (),
     lagged: Mapping[str, str] | None = None,
     followed: Sequence[str] = (),
     like: Roles | None = None,
-) -> tuple[Table, Roles]:
+) -> tuple[BatchSource, Roles]:
     """Return the table with the indicators of its categories, and the roles that name them.
 
     Parameters
@@ -96,7 +96,7 @@ def _expand(names: Sequence[str], expanded: Expanded) -> tuple[str, ...]:
 
 
 def _carried(
-    table: Table, roles: Roles, lagged: Mapping[str, str], expanded: Expanded, *, finds: bool
+    table: BatchSource, roles: Roles, lagged: Mapping[str, str], expanded: Expanded, *, finds: bool
 ) -> tuple[tuple[str, str], ...]:
     """Return what each carried column takes on next; states that never change are found."""
     context = [name for name, _ in roles.carried]
@@ -118,7 +118,7 @@ def _carried(
     return tuple(pairs)
 
 
-def _changing(table: Table, roles: Roles, columns: Sequence[str]) -> dict[str, bool]:
+def _changing(table: BatchSource, roles: Roles, columns: Sequence[str]) -> dict[str, bool]:
     """Tell of columns whether they change within episodes; missing values are no change.
 
     Most columns change in the first rows already; those that do not are read to the end. Columns
@@ -145,7 +145,7 @@ def _changing(table: Table, roles: Roles, columns: Sequence[str]) -> dict[str, b
     return changing | dict.fromkeys(_changing_later(table, parts, stays), True)
 
 
-def _changing_later(table: Table, parts: Sequence[str], columns: Sequence[str]) -> set[str]:
+def _changing_later(table: BatchSource, parts: Sequence[str], columns: Sequence[str]) -> set[str]:
     """Name the columns that change between two neighbours of an episode, anywhere in the table."""
     left, changed = list(columns), set[str]()
     before: list[pa.RecordBatch] = []
@@ -190,7 +190,7 @@ def _numbered(blocks: Sequence[pa.RecordBatch], name: str) -> NDArray[np.int64]:
     return np.asarray(codes[indices], dtype=np.int64)
 
 
-def _check_singles(table: Table, roles: Roles) -> None:
+def _check_singles(table: BatchSource, roles: Roles) -> None:
     """Refuse text where one number is needed."""
     for role, name in (("reward", roles.reward), ("weight", roles.weight)):
         if name is None:
@@ -202,7 +202,7 @@ def _check_singles(table: Table, roles: Roles) -> None:
             )
 
 
-def _with_end(table: Table, roles: Roles) -> tuple[Table, str | None]:
+def _with_end(table: BatchSource, roles: Roles) -> tuple[BatchSource, str | None]:
     """Return the table with the end of episodes as 0 and 1, and the name of that column."""
     name = roles.terminal
     if name is None:

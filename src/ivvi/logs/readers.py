@@ -1,4 +1,4 @@
-"""From a path or anything table-like to a `Table`.
+"""From a path or anything table-like to a `BatchSource`.
 
 Whatever can export the Arrow stream protocol (pandas, polars, DuckDB, Arrow itself) becomes an
 `ArrowTable` without a copy where the library allows it.
@@ -20,7 +20,7 @@ from ivvi.logs import csv_files, parquet_files
 from ivvi.logs.arrow import check_same_schema, first_line, plain
 from ivvi.logs.csv_files import CsvTable
 from ivvi.logs.parquet_files import ParquetTable, find_remote, is_parquet
-from ivvi.logs.table import ArrowTable, Table
+from ivvi.logs.table import ArrowTable, BatchSource
 
 ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
 PANDAS_SUFFIXES = (".dta", ".sas7bdat", ".xpt")
@@ -37,8 +37,8 @@ CONVERT = {
 """Files that are not read, by their endings, and how to convert them."""
 
 
-def open_table(source: Any) -> Table:
-    """Turn a path, a glob, or anything table-like into a `Table`."""
+def open_table(source: Any) -> BatchSource:
+    """Turn a path, a glob, or anything table-like into a `BatchSource`."""
     if isinstance(source, str | os.PathLike):
         return _open_path(os.fspath(source))
     if isinstance(source, pa.RecordBatchReader):
@@ -78,7 +78,7 @@ def _table_of_frame(frame: Any) -> pa.Table:
     return pa.Table.from_pandas(frame)
 
 
-def _open_path(path: str) -> Table:
+def _open_path(path: str) -> BatchSource:
     if "://" in path:
         one = path.endswith(parquet_files.SUFFIXES) and not glob.has_magic(path)
         return ParquetTable(find_remote(path), path, None if one else "")
@@ -91,7 +91,7 @@ def _open_path(path: str) -> Table:
         raise FileError(f"{path} cannot be opened: {reason}") from error
 
 
-def _open_local(path: str) -> Table:
+def _open_local(path: str) -> BatchSource:
     if os.path.isdir(path):
         files = sorted(filter(is_parquet, Path(path).rglob("*")))
         if not files:
@@ -110,7 +110,7 @@ def _open_local(path: str) -> Table:
     return _open_files(files, path, "" if matched else None)
 
 
-def _open_files(files: Sequence[Path], path: str, root: str | None) -> Table:
+def _open_files(files: Sequence[Path], path: str, root: str | None) -> BatchSource:
     """Open files of one kind, which the ending of the first says."""
     name = files[0].name.lower()
     if name.endswith(csv_files.SUFFIXES):

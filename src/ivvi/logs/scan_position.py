@@ -18,7 +18,7 @@ import pyarrow as pa
 from ivvi._io.files import Saved
 from ivvi.logs.arrow import skip_rows
 from ivvi.logs.parquet_files import ParquetTable
-from ivvi.logs.table import Table
+from ivvi.logs.table import BatchSource
 
 
 @dataclass(slots=True)
@@ -109,7 +109,7 @@ class Position:
 
 
 def batches_from(
-    table: Table, columns: Sequence[str], numeric: Sequence[str], size: int, start: int
+    table: BatchSource, columns: Sequence[str], numeric: Sequence[str], size: int, start: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield the record batches of a table from row `start` on."""
     if isinstance(table, ParquetTable):

@@ -229,8 +229,8 @@ class Roles:
 
     def lines(self) -> list[str]:
         """Say which columns are categories, which are carried along, and the formula if any."""
-        found = [f"formula {self.formula}"] if self.formula else []
-        found += [
+        lines = [f"formula {self.formula}"] if self.formula else []
+        lines += [
             f"{c.column}: {len(c.levels)} levels, reference {c.levels[0]!r}"
             for c in self.categories
             if not c.boolean
@@ -239,17 +239,17 @@ class Roles:
         drawn = [name for name, source in self.carried if not source]
         if self.weight is not None:
             meaning = "a row stands for so many alike" if self.frequency else "n counts rows"
-            found.append(f"weight {self.weight}, {self.weight_kind}: {meaning}")
+            lines.append(f"weight {self.weight}, {self.weight_kind}: {meaning}")
         if not (self.predicted or self.next_state):
-            found.append(
+            lines.append(
                 f"one decision in a row: nothing is predicted but {self.reward}; where rows follow "
                 "each other, name --episode, --step and --state"
             )
         elif stays:
-            found.append(f"the same within an episode, not predicted: {', '.join(stays)}")
+            lines.append(f"the same within an episode, not predicted: {', '.join(stays)}")
         if drawn:
-            found.append(f"context, drawn anew at every step of a plan: {', '.join(drawn)}")
-        return found
+            lines.append(f"context, drawn anew at every step of a plan: {', '.join(drawn)}")
+        return lines
 
     def to_json(self) -> dict[str, Any]:
         """Describe the columns with JSON values."""

@@ -25,7 +25,7 @@ from ivvi._io.memory import check_memory
 from ivvi._io.replacing import remove_left_by_the_dead, run_prefix
 from ivvi.errors import DataError, FileError
 from ivvi.logs.parquet_files import ParquetTable
-from ivvi.logs.table import ArrowTable, Table
+from ivvi.logs.table import ArrowTable, BatchSource
 
 KEY_BATCH = 1 << 18
 SORTING = "ivvi-sort-"
@@ -38,12 +38,12 @@ ROWS = "read_parquet(?, hive_partitioning = false)"
 logger = logging.getLogger(__name__)
 
 
-def is_ordered(table: Table, keys: Sequence[str]) -> bool:
+def is_ordered(table: BatchSource, keys: Sequence[str]) -> bool:
     """Whether the keys, (episode, step), increase from row to row, by one pass over them."""
     return ordered_ends(table, keys) is not None
 
 
-def ordered_ends(table: Table, keys: Sequence[str]) -> list[pa.RecordBatch] | None:
+def ordered_ends(table: BatchSource, keys: Sequence[str]) -> list[pa.RecordBatch] | None:
     """Return the keys of the first and the last row, or None if they are in no order.
 
     The keys are the columns of the episode and then the step. They are in order if they
@@ -77,8 +77,8 @@ def _first_row() -> pa.Array:
 
 
 def sort_table(
-    table: Table, columns: Sequence[str], numeric: Sequence[str], keys: Sequence[str]
-) -> Table:
+    table: BatchSource, columns: Sequence[str], numeric: Sequence[str], keys: Sequence[str]
+) -> BatchSource:
     """Return the `columns` of the table in the order of the `keys`."""
     in_memory = isinstance(table, ArrowTable)
     logger.info("%s is sorted by %s %s", table.label, keys, "in memory" if in_memory else "on disk")
@@ -103,7 +103,7 @@ def sort_table(
         return ordered_table
 
 
-def check_no_duplicates(table: Table, keys: Sequence[str]) -> None:
+def check_no_duplicates(table: BatchSource, keys: Sequence[str]) -> None:
     """Refuse a table, in any order, in which two rows share all the `keys`.
 
     Rows that miss a key are left to the search for missing values.
@@ -152,7 +152,7 @@ def _ascends(*keys: pa.Array) -> bool:
 
 
 def as_parquet(
-    table: Table, columns: Sequence[str], numeric: Sequence[str], folder: Path
+    table: BatchSource, columns: Sequence[str], numeric: Sequence[str], folder: Path
 ) -> list[str]:
     """Return Parquet files that hold the table, writing one when it is elsewhere."""
     if isinstance(table, ParquetTable) and table.files and not len(table.partitions):

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ivvi.logs.arrow import check_numeric, plain
 
 
-class Table(Protocol):
+class BatchSource(Protocol):
     """Rows that can be read again and again, in batches."""
 
     label: str

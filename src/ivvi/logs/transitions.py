@@ -35,7 +35,7 @@ from ivvi.logs.batch import Batch, Floats
 from ivvi.logs.scan_position import Counts, Position, batches_from
 from ivvi.logs.schema import Roles
 from ivvi.logs.sorting import duplicate_error
-from ivvi.logs.table import Table
+from ivvi.logs.table import BatchSource
 
 Columns = dict[str, NDArray[Any]]
 
@@ -64,10 +64,10 @@ class Transitions:
 
     def __init__(
         self,
-        table: Table,
+        table: BatchSource,
         roles: Roles,
         *,
-        source: Table,
+        source: BatchSource,
         size: int,
         ordered: bool,
         drop_missing: bool = False,
@@ -376,7 +376,7 @@ def _absent(block: pa.RecordBatch, roles: Roles) -> dict[str, Bools]:
     return absent
 
 
-def missing_error(table: Table, roles: Roles) -> MissingError:
+def missing_error(table: BatchSource, roles: Roles) -> MissingError:
     """Count the missing values of the whole table, a category's once, and name the first."""
     total, bad_rows, row, first = 0, 0, 0, ""
     for block in _read_whole(table, roles):
@@ -397,7 +397,7 @@ def missing_error(table: Table, roles: Roles) -> MissingError:
     )
 
 
-def large_error(table: Table, roles: Roles) -> LargeError:
+def large_error(table: BatchSource, roles: Roles) -> LargeError:
     """Count the values of the whole table that are too large and name the first."""
     total, row, first = 0, 0, ""
     for block in _read_whole(table, roles):
@@ -417,13 +417,13 @@ def large_error(table: Table, roles: Roles) -> LargeError:
     )
 
 
-def _read_whole(table: Table, roles: Roles) -> Iterator[pa.RecordBatch]:
+def _read_whole(table: BatchSource, roles: Roles) -> Iterator[pa.RecordBatch]:
     """Read the columns of a log again, and those that tell a row to its user."""
     columns = list(dict.fromkeys((*roles.columns, *_telling(table, roles))))
     return table.batches(columns, roles.numeric, 1 << 16)
 
 
-def _telling(table: Table, roles: Roles) -> tuple[str, ...]:
+def _telling(table: BatchSource, roles: Roles) -> tuple[str, ...]:
     """Columns of episode and step as the user has them, where rows are not as in the file."""
     if not (roles.is_moved and roles.episode):
         return ()
@@ -432,7 +432,7 @@ def _telling(table: Table, roles: Roles) -> tuple[str, ...]:
     return tuple(name for name in names if name in table.schema.names)
 
 
-def _place(table: Table, roles: Roles, block: pa.RecordBatch, before: int, at: int) -> str:
+def _place(table: BatchSource, roles: Roles, block: pa.RecordBatch, before: int, at: int) -> str:
     """Say which row of the user's file it is: by number, or by its episode and step."""
     if telling := _telling(table, roles):
         return ", ".join(f"{name} {block.column(name)[at].as_py()}" for name in telling)

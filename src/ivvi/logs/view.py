@@ -13,10 +13,10 @@ from ivvi.errors import ColumnError
 from ivvi.logs.arrow import plain_type
 from ivvi.logs.parquet_files import ParquetTable
 from ivvi.logs.row_filter import RowFilter
-from ivvi.logs.table import ArrowTable, Table
+from ivvi.logs.table import ArrowTable, BatchSource
 
 
-def filtered(table: Table, where: str) -> Table:
+def filtered(table: BatchSource, where: str) -> BatchSource:
     """Return the rows of a table that pass a filter."""
     rows = RowFilter.of(where, table.schema, table.label)
     label = f"{table.label} where {' '.join(where.split())}"
@@ -27,7 +27,7 @@ def filtered(table: Table, where: str) -> Table:
     return ArrowTable(passing, label, table.files)
 
 
-def with_joined(table: Table, name: str, parts: Sequence[str]) -> Table:
+def with_joined(table: BatchSource, name: str, parts: Sequence[str]) -> BatchSource:
     """Return a table with one column more, `name`: the values of the `parts`, joined."""
     if name in table.schema.names:
         raise ColumnError(f"episodes by {' and '.join(parts)} are called {name!r}, as a column is")
@@ -44,7 +44,7 @@ def with_joined(table: Table, name: str, parts: Sequence[str]) -> Table:
     return ArrowTable(pa.Table.from_batches(blocks, schema), table.label, table.files)
 
 
-def with_names(table: Table, names: Mapping[str, str]) -> Table:
+def with_names(table: BatchSource, names: Mapping[str, str]) -> BatchSource:
     """Return a table with columns under new names too; `names` has the column of each."""
     if not names:
         return table

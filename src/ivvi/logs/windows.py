@@ -38,7 +38,7 @@ from ivvi.logs.sorting import (
     temporary_folder,
     text_of,
 )
-from ivvi.logs.table import ArrowTable, Table
+from ivvi.logs.table import ArrowTable, BatchSource
 
 LOO, DT = "loo:", "dt"
 UNITS = {"s": 1 / 86400, "min": 1 / 1440, "h": 1 / 24, "d": 1.0, "w": 7.0, "": 1.0}
@@ -70,7 +70,7 @@ class Windowed:
     `removed` counts the rows that are left out.
     """
 
-    table: Table
+    table: BatchSource
     schema: Schema
     step: str | None = None
     lagged: dict[str, str] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Windowed:
     removed: Counts = field(default_factory=Counts)
 
 
-def windowed(table: Table, schema: Schema) -> Windowed:
+def windowed(table: BatchSource, schema: Schema) -> Windowed:
     """Return the table with the columns that a schema asks for and the table does not have."""
     plan = _Plan.of(table, schema)
     if not plan.is_needed:
@@ -115,7 +115,7 @@ def windowed(table: Table, schema: Schema) -> Windowed:
 class _Plan:
     """What is to be made, with the names of all columns known."""
 
-    table: Table
+    table: BatchSource
     schema: Schema
     state: tuple[str, ...]
     action: tuple[str, ...]
@@ -126,7 +126,7 @@ class _Plan:
     coded: tuple[CodedColumn, ...]
 
     @classmethod
-    def of(cls, table: Table, schema: Schema) -> _Plan:
+    def of(cls, table: BatchSource, schema: Schema) -> _Plan:
         """Match what the schema asks for with the columns of the table."""
         names = list(table.schema.names)
         asked = schema.instrument
@@ -210,28 +210,28 @@ class _Plan:
     @property
     def lagged(self) -> dict[str, str]:
         """Names of the lags, with the column of which each is one step earlier."""
-        found: dict[str, str] = {}
+        columns: dict[str, str] = {}
         for name in (*self.state, *self.action):
             before = name
             for k in range(1, self.schema.lags + 1):
-                found[f"{name}_lag{k}"] = before
+                columns[f"{name}_lag{k}"] = before
                 before = f"{name}_lag{k}"
-        return found
+        return columns
 
     @property
     def means(self) -> dict[str, tuple[str, str]]:
         """Names of the leave-one-out means, with the expression and the group of each."""
         coded = {category.column: category for category in self.coded}
-        found: dict[str, tuple[str, str]] = {}
+        columns: dict[str, tuple[str, str]] = {}
         for group in self.groups:
             for name in self.action:
                 if name in coded and not coded[name].boolean:
                     for level in coded[name].levels[1:]:
                         value = f"CAST(CAST({quote(name)} AS VARCHAR) = {text_of(level)} AS DOUBLE)"
-                        found[f"{name}[{level}]_by_{group}"] = value, group
+                        columns[f"{name}[{level}]_by_{group}"] = value, group
                 else:
-                    found[f"{name}_by_{group}"] = f"CAST({quote(name)} AS DOUBLE)", group
-        return found
+                    columns[f"{name}_by_{group}"] = f"CAST({quote(name)} AS DOUBLE)", group
+        return columns
 
     @property
     def instruments(self) -> tuple[str, ...]:
@@ -524,7 +524,7 @@ def _counted(db: Any, query: str) -> int:
     return int(db.execute(f"SELECT count(*) FROM ({query})").fetchall()[0][0])
 
 
-def _opened(table: Table, stack: contextlib.ExitStack, folder: str) -> tuple[Any, str]:
+def _opened(table: BatchSource, stack: contextlib.ExitStack, folder: str) -> tuple[Any, str]:
     """Return a connection and what it calls the rows."""
     db = stack.enter_context(connected(folder))
     if isinstance(table, ArrowTable):
@@ -535,15 +535,17 @@ def _opened(table: Table, stack: contextlib.ExitStack, folder: str) -> tuple[Any
     return db, ROWS.replace("?", f"[{listed}]")
 
 
-def _result(table: Table, db: Any, query: str, stack: contextlib.ExitStack, folder: str) -> Table:
+def _result(
+    table: BatchSource, db: Any, query: str, stack: contextlib.ExitStack, folder: str
+) -> BatchSource:
     import duckdb  # heavy, and only few logs need it
 
     try:
         if isinstance(table, ArrowTable):
-            found = ArrowTable(db.sql(query).to_arrow_table(), table.label, table.files)
-            if not found.num_rows:
+            result = ArrowTable(db.sql(query).to_arrow_table(), table.label, table.files)
+            if not result.num_rows:
                 raise DataError(f"{table.label}: no row is left {_WHY}")
-            return found
+            return result
         target = Path(folder) / "windows.parquet"
         db.execute(f"COPY ({query}) TO {text_of(target)} (FORMAT parquet, COMPRESSION snappy)")
     except duckdb.Error as error:

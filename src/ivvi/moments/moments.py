@@ -198,9 +198,9 @@ class Moments:
 
     def group_sums(self, column: str | None) -> GroupSums | None:
         """Return the first sums by a column, if they were kept."""
-        found = next((sums for sums in self.groups if sums.by == column), None)
-        if found is not None or column is None:
-            return found
+        known = next((sums for sums in self.groups if sums.by == column), None)
+        if known is not None or column is None:
+            return known
         held = next((block for block in self.others if block.by == column), None)
         return None if held is None else held.first_sums(column, self.mean)
 

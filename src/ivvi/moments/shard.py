@@ -179,12 +179,12 @@ def _warn_of_other_rows(one: Shard, two: Shard) -> None:
     for name in ("where", "terminal"):
         given = [getattr(shard.roles, name) for shard in (one, two)]
         if given[0] != given[1]:
-            told = [
+            made = [
                 f"{s.label} has {v!r}" if v else f"{s.label} none"
                 for s, v in zip((one, two), given, strict=True)
             ]
             text = (
-                f"the sums were made with different --{name}: {' and '.join(told)}; together they "
+                f"the sums were made with different --{name}: {' and '.join(made)}; together they "
                 "are of neither kind of rows"
             )
             warnings.warn(text, IvviWarning, stacklevel=3)

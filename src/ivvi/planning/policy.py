@@ -115,8 +115,10 @@ class Policy:
     def _repr_html_(self) -> str:
         problem = self.problem
         steps = f"{problem.horizon:,} steps, discount {problem.discount:g}"
-        told = "" if self.comparison is None else f"<pre>{escape(self.comparison.summary())}</pre>"
-        return f"<p><b>{escape(repr(self))}</b>, planned for {steps}</p>{told}"
+        compared = (
+            "" if self.comparison is None else f"<pre>{escape(self.comparison.summary())}</pre>"
+        )
+        return f"<p><b>{escape(repr(self))}</b>, planned for {steps}</p>{compared}"
 
     def __repr__(self) -> str:
         d_x = len(self.problem.model.state)

@@ -96,10 +96,10 @@ def _tells_sign(fit: FitView, output: str, feature: str) -> bool:
 def brief_section(brief: Brief, value: Any = None) -> Section:
     """Answer first: is the instrument good enough, what did confounding do, what next."""
     items = dict(brief.items)
-    told = value.to_json() if hasattr(value, "to_json") else value
-    if isinstance(told, dict) and (next_step := (told.get("brief") or {}).get("next")):
+    facts = value.to_json() if hasattr(value, "to_json") else value
+    if isinstance(facts, dict) and (next_step := (facts.get("brief") or {}).get("next")):
         items["Next"] = next_step  # what is known of the policy is known later
-    points = tuple((word.lower(), said) for word, said in items.items())
+    points = tuple((word.lower(), sentence) for word, sentence in items.items())
     return Section("In short", "Three answers; the evidence is below.", (Points(points),))
 
 

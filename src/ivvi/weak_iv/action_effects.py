@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ivvi.diagnostics.first_stage import Partialled, partial_out
+from ivvi.diagnostics.first_stage import PartialledColumns, partial_out
 from ivvi.estimators.covariance.score_rows import Score
 from ivvi.estimators.covariance.scores import MOST_WORK, Scored
 from ivvi.features.design import Floats
@@ -43,7 +43,7 @@ class ActionEffects:
         E[T T'], (m + outputs, m + outputs).
     """
 
-    parts: Partialled
+    parts: PartialledColumns
     outputs: tuple[int, ...]
     labels: tuple[str, ...]
     R: Floats
