@@ -210,7 +210,7 @@ def tried(folder, name, fault, every, main):
         row["points"] += 1
         kind = kind_of(found(target), old, new)
         killed = code == -signal.SIGKILL
-        told = killed or (code == 0 and kind == "new") or (code == 1 and said.count("\n") == 1)
+        told = killed or (code == 0 and kind == "new") or (code == 1 and is_told(said))
         left = cleared(target, lambda: main(command))
         whole = command[0] != "reproduce" or found(target) == new  # the next run goes on
         if kind is None or not told or left or not whole:
@@ -218,6 +218,12 @@ def tried(folder, name, fault, every, main):
         else:
             row[kind] += 1
     return row
+
+
+def is_told(said):
+    """Whether the last line, after those of progress, is the one sentence that refuses."""
+    sentences = [line.startswith("ivvi: ") for line in said.splitlines()]
+    return sentences.count(True) == 1 and sentences[-1]
 
 
 def load(modules):

@@ -86,8 +86,8 @@ class Unpacker:
             return data
         if np.ndarray in (kind, origin):
             array = self.arrays[data[ARRAY]]
-            if array.dtype.kind not in "fiub":
-                raise TypeError(f"an array holds {array.dtype}; expected numbers")
+            if array.dtype.kind not in "fiubU":
+                raise TypeError(f"an array holds {array.dtype}; expected numbers or text")
             return array
         if dataclasses.is_dataclass(kind):
             hints: dict[str, Any] = field_types(kind)
