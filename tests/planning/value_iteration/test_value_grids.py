@@ -9,6 +9,7 @@ from ivvi import ValueIteration, plan
 from ivvi.planning.problem import Problem
 from ivvi.planning.value_iteration.grid import Grid
 from ivvi.planning.value_iteration.quadrature import Noise, uses_next_state, uses_step
+from ivvi.planning.value_iteration.smoothing import sparse_smoothing
 from value_problems import SIMULATED, next_reward
 
 
@@ -160,7 +161,7 @@ def test_noise_is_averaged_at_every_point_of_a_grid(d):
     grid = Grid(-np.ones(d), np.array([1.0, 2.0])[:d], 21)
     noise = Noise.of(np.array([[0.004, 0.001], [0.001, 0.008]])[:d, :d], nodes=7)
     V = np.random.default_rng(0).normal(size=(grid.points + 2) ** d)
-    at_once = grid.smoothing(grid.lattice(), noise, None) @ V
+    at_once = sparse_smoothing(grid, grid.lattice(), noise, None) @ V
     around = (grid.lattice()[:, None] + noise.offsets).reshape(-1, d)
     one_by_one = np.asarray(grid(V, around)).reshape(len(at_once), -1) @ noise.weights
     assert at_once == pytest.approx(one_by_one, abs=1e-5)
