@@ -7,7 +7,7 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -214,6 +214,19 @@ class Problem:
                     f"{self.horizon} steps; values far ahead mean nothing"
                 )
         return tuple(sentences)
+
+
+@dataclass(frozen=True)
+class Template:
+    """The key of compiled programs: equal for all of one shape, with one example to trace."""
+
+    shape: Any
+    example: Any = field(compare=False)
+
+    @classmethod
+    def of(cls, example: Any, *also: Any) -> Template:
+        """Return the key for everything of the `shape` of the example, and of what else counts."""
+        return cls((example.shape, *also), example)
 
 
 class Rule(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -14,25 +14,12 @@ import numpy as np
 from ivvi.dynamics.next_state import NoiseLaw, next_state
 from ivvi.dynamics.rollout import Decision, run_episodes
 from ivvi.features.blocks import Array
-from ivvi.planning.problem import Problem, Rule
+from ivvi.planning.problem import Problem, Rule, Template
 
 FAR = 1e12
 """States are held within this: a plan that explodes is very bad, not undefined."""
 EPISODES, FEWEST, STEPS = 96, 24, 20_000
 """Episodes of a trial: fewer where the horizon is long."""
-
-
-@dataclass(frozen=True)
-class Mould:
-    """The key of compiled programs: equal for all of one shape, with one of them to trace."""
-
-    shape: Any
-    problem: Problem = field(compare=False)
-
-    @classmethod
-    def of(cls, problem: Problem) -> Mould:
-        """Return the key under which programs for problems of this shape are kept."""
-        return cls((problem.shape, problem.horizon), problem)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,18 +57,18 @@ class Trials:
         """Return returns (n,), states (H, n, d_x) and actions (H, n, d_a) of a rule."""
         with jax.enable_x64(True):
             decision = Decision.of(rule)
-            run = _compiled(Mould.of(self.problem), decision)
+            run = _compiled(Template.of(self.problem, self.problem.horizon), decision)
             numbers, law = self.problem.numbers, self.problem.model.noise_law
             total, (x, a) = run(numbers, law, decision.numbers, self.starts, self.noise)
             return np.asarray(total), np.asarray(x), np.asarray(a)
 
 
 @lru_cache(maxsize=64)
-def _compiled(mould: Mould, decision: Decision) -> Callable[..., Any]:
+def _compiled(template: Template, decision: Decision) -> Callable[..., Any]:
     """Compile whole episodes; what differs between problems of one shape is an argument."""
 
     def run(numbers: Any, law: NoiseLaw, given: Any, starts: Array, noise: Array) -> Any:
-        problem = mould.problem.with_numbers(numbers)
+        problem = template.example.with_numbers(numbers)
 
         def step(x: Array, a: Array, h: Array, memory: Any) -> Any:
             m = jnp.clip(problem.model.mean(x, a), -FAR, FAR)

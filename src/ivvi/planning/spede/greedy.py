@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -170,19 +170,6 @@ class Greedy:
         shape = NOISE_PAIRS, len(self.problem.model.state)
         drawn = np.random.default_rng(self.seed).normal(size=shape)
         return np.concatenate([drawn, -drawn])
-
-
-@dataclass(frozen=True)
-class Mould:
-    """The key of compiled programs: equal for all of one shape, with one of them to trace."""
-
-    shape: Hashable
-    greedy: Greedy = field(compare=False)
-
-    @classmethod
-    def of(cls, greedy: Greedy) -> Mould:
-        """Return the key under which programs of `greedy` are kept."""
-        return cls(greedy.shape, greedy)
 
 
 def believed(problem: Problem) -> Problem:

@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi.planning.problem import Template
 from ivvi.planning.spede.features import Spectral
-from ivvi.planning.spede.greedy import Greedy, Mould
+from ivvi.planning.spede.greedy import Greedy
 from ivvi.planning.spede.regression import Regression
 from ivvi.planning.value_iteration.quadrature import uses_step
 
@@ -133,13 +134,13 @@ class Backward:
 
     def _improve(self, features: Spectral, w: Any, x: Any, guess: Any, h: Any) -> Any:
         """Return greedy actions, their values, the means that they lead to, the rewards."""
-        return _improver(Mould.of(self.greedy))(self.greedy.numbers, features, w, x, guess, h)
+        return _improver(Template.of(self.greedy))(self.greedy.numbers, features, w, x, guess, h)
 
 
 @lru_cache(maxsize=32)
-def _improver(mould: Mould) -> Any:
+def _improver(template: Template) -> Any:
     def improve(numbers: Any, features: Spectral, w: Any, x: Any, guess: Any, h: Any) -> Any:
-        greedy = mould.greedy.with_numbers(numbers)
+        greedy = template.example.with_numbers(numbers)
         a, v = greedy.best(x, h, features, w, guess, NEWTON_STEPS)
         return a, v, greedy.mean(x, a), greedy.reward(x, a, h)
 

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi.features.blocks import Array
+from ivvi.planning.problem import Template
 from ivvi.planning.spede.features import Spectral
-from ivvi.planning.spede.greedy import Greedy, Mould
+from ivvi.planning.spede.greedy import Greedy
 from ivvi.planning.spede.iteration import NEWTON_STEPS, Backward, IterationResult
 
 REACHED_STEPS = 3
@@ -56,14 +57,14 @@ def model_returns(
     starts = problem.support[rng.integers(len(problem.support), size=EPISODES)]
     steps = min(problem.horizon, STEPS)
     noise = rng.normal(size=(steps, *starts.shape))
-    run, numbers = _runner(Mould.of(greedy)), greedy.numbers
+    run, numbers = _runner(Template.of(greedy)), greedy.numbers
     return np.array([run(numbers, features, w, guide, starts, noise) for w in weights])
 
 
 @lru_cache(maxsize=32)
-def _runner(mould: Mould) -> Any:
+def _runner(template: Template) -> Any:
     def run(numbers: Any, features: Spectral, w: Array, guide: Array, x: Array, e: Array) -> Array:
-        greedy = mould.greedy.with_numbers(numbers)
+        greedy = template.example.with_numbers(numbers)
         problem = greedy.problem
 
         def step(carry: tuple[Array, Array], given: tuple[Array, Array]) -> tuple[object, Array]:

@@ -23,8 +23,7 @@ from ivvi._io.files import Saved
 from ivvi.errors import FileError, InputError, hint
 from ivvi.features.blocks import Array
 from ivvi.planning.mpc.newton import STEPS
-from ivvi.planning.problem import Problem
-from ivvi.planning.trials import Mould
+from ivvi.planning.problem import Problem, Template
 from ivvi.planning.value_iteration.backward import backward, fixed_point
 from ivvi.planning.value_iteration.best_action import best_action
 from ivvi.planning.value_iteration.category_grid import (
@@ -150,7 +149,11 @@ class ValueIteration:
         if len(reward_noise.weights) > MOST_KEPT and self.nodes is None:
             reward_noise = Noise.of(problem.model.next_cov, "quasi", MOST_KEPT, seed)
         backup = partial(
-            backup_of(Mould.of(problem)), problem.numbers, values, reward_noise, points
+            backup_of(Template.of(problem, problem.horizon)),
+            problem.numbers,
+            values,
+            reward_noise,
+            points,
         )
         context = backup, fit, problem, len(points)
         if self.stationary:
@@ -296,11 +299,11 @@ class ValueRule:
 
 
 @lru_cache(maxsize=32)
-def backup_of(mould: Mould) -> Any:
+def backup_of(template: Template) -> Any:
     """Compile V_h at points (n, d_x) from coefficients c of the next step's values."""
 
     def backup(numbers: Any, values: Any, noise: Noise, x: Array, c: Array, h: Array) -> Array:
-        problem = mould.problem.with_numbers(numbers)
+        problem = template.example.with_numbers(numbers)
         q = action_value(problem, values, noise, jnp.asarray(c), h)
         width = width_of(values, noise)
         zoom = _is_wide(values)

@@ -18,8 +18,8 @@ import jax
 import numpy as np
 
 from ivvi.errors import InputError
-from ivvi.planning.problem import Problem, Rule
-from ivvi.planning.trials import Mould, Trials
+from ivvi.planning.problem import Problem, Rule, Template
+from ivvi.planning.trials import Trials
 from ivvi.planning.value_iteration.fitted_values import Fitted
 from ivvi.planning.value_iteration.quadrature import Noise, uses_next_state
 from ivvi.planning.value_iteration.value_iteration import ValueRule, backup_of, no_noise
@@ -93,7 +93,7 @@ class VisitedValue:
         values = Fitted.to(visited.reshape(-1, d), 0, cosines=False)
         noise = _noise(problem, rng)
         reward_noise = noise if uses_next_state(problem) else no_noise(d)
-        backup, steps = backup_of(Mould.of(problem)), min(horizon, MOST_STEPS)
+        backup, steps = backup_of(Template.of(problem, problem.horizon)), min(horizon, MOST_STEPS)
         average = None if problem.terminal is not None else values.average(problem.model.next_cov)
         c, coefficients = np.zeros(values.width), []
         for to_go in range(steps):
