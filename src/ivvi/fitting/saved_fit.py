@@ -23,6 +23,8 @@ from ivvi.moments.shard import Shard
 
 SAVED_BESIDE = ("inference", "sample", "log")
 """Fields of a fit that are saved by other means, or not at all."""
+TWICE = ("W", "noise_cov", "bread", "W_cov")
+"""What a folder holds twice: its dynamics can be read without the fit."""
 
 
 def fit_parts(fit: Fit, *, moments: bool, episodes: bool) -> Saved:
@@ -74,9 +76,17 @@ def _from_parts(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Fit:
     parts = {name: unpacker.unpack(kind, facts[name]) for name, kind in fields.items()}
     inferred = unpacker.unpack(field_types(Fit)["inference"], facts["inference"])
     fit = Fit(**parts, inference=inferred, sample=model.rows)
-    if not np.isfinite(fit.W).all():
-        raise FileError("not a sound model: the weights of its fit are not finite numbers")
+    own = fit.model
+    for name in TWICE:
+        if not _same(getattr(own, name), getattr(model, name)):
+            raise FileError(f"not a sound model: {name} of its fit is not that of its dynamics")
     return fit
+
+
+def _same(one: np.ndarray | None, other: np.ndarray | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one.shape == other.shape and bool(np.array_equal(one, other, equal_nan=True))
 
 
 def load_moments(path: str | os.PathLike[str], *, trust: Trust = ()) -> Shard:
