@@ -63,9 +63,11 @@ def test_nonlinear_estimates_are_those_of_the_authors(records, dim):
 
 
 def test_strengths_of_movielens_are_within_five_percent_of_the_printed_ones(records):
+    """Or round to the printed one, where its one digit (0.002) is coarser than that."""
     assert "synthetic" not in records.runs["movielens"]["paper"]["data"]
+    digit = read_table("movielens-strength").digit
     for cell, values, printed in strengths(records, "movielens"):
-        assert np.mean(values) == pytest.approx(printed, rel=0.05), cell
+        assert abs(np.mean(values) - printed) <= max(0.05 * printed, digit / 2), cell
 
 
 @pytest.mark.parametrize("name", ["linear", "nonlinear"])
