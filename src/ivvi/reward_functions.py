@@ -31,12 +31,13 @@ NODES = 16
 Rows = tuple[tuple[float, ...], ...]
 
 
-class Columns:
+class NamedColumns:
     """Columns of rows by name: ``columns["cost"]`` is (n,).
 
     Examples
     --------
-    >>> Columns("context", ("age", "rain"), np.array([[70.0, 0.0], [60.0, 1.0]]))["age"].tolist()
+    >>> rows = np.array([[70.0, 0.0], [60.0, 1.0]])
+    >>> NamedColumns("context", ("age", "rain"), rows)["age"].tolist()
     [70.0, 60.0]
     """
 
@@ -59,7 +60,7 @@ class Function:
     """A user's function of (x, a), (x, a, x') or (x, a, x', h), found by ``module:name``.
 
     It is given rows, (n, d_x), (n, d_a), (n, d_x) and the step, and returns (n,). Parameters that
-    are called ``context`` and ``instrument`` are given as `Columns`.
+    are called ``context`` and ``instrument`` are given as `NamedColumns`.
 
     Attributes
     ----------
@@ -71,7 +72,7 @@ class Function:
     given
         The instrument where its value is given, (d_z,).
     context
-        Columns of the context with their places in the state.
+        NamedColumns of the context with their places in the state.
     instrument, nodes, shares
         Names of the instrument's columns, and values (k, d_z) that stand for the log's with
         their shares (k,).
@@ -248,7 +249,7 @@ def by_rows(
 ) -> Array:
     """Call a function of rows (n, d) with batches (..., d) of any shape; returns (...).
 
-    `named` batches are given by keyword, as `Columns`.
+    `named` batches are given by keyword, as `NamedColumns`.
     """
     everything = *batches, *(values for _, values in (named or {}).values())
     lead = np.broadcast_shapes(*(batch.shape[:-1] for batch in everything))
@@ -258,7 +259,7 @@ def by_rows(
         xp, width = batch.__array_namespace__(), batch.shape[-1]
         rows.append(xp.broadcast_to(batch, (*lead, width)).reshape(n, width))
     keywords = {
-        word: Columns(word, names, values)
+        word: NamedColumns(word, names, values)
         for (word, (names, _)), values in zip(
             (named or {}).items(), rows[len(batches) :], strict=True
         )

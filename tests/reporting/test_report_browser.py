@@ -16,7 +16,7 @@ from ivvi.reporting.demo_page import WORDS, demo_page
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.page import render
 from ivvi_reproduction.report_page import report_page
-from ivvi_reproduction.results import Curve, ResultFigure, Results, ResultTable
+from ivvi_reproduction.results import BandCurve, ResultFigure, Results, ResultTable
 from page_checks import EVIL
 
 pytestmark = pytest.mark.thorough
@@ -73,7 +73,9 @@ def make_results():
     t = np.arange(1, 40)
     names = ("instrument", "least squares", "optimal", "setting I", "exact, I", "<b>b</b>")
     curves = tuple(
-        Curve(name, t, i + 1 / t, i + 0.5 / t, i + 2 / t, "setting I" if "exact" in name else "")
+        BandCurve(
+            name, t, i + 1 / t, i + 0.5 / t, i + 2 / t, "setting I" if "exact" in name else ""
+        )
         for i, name in enumerate(names)
     )
     command = "ivvi reproduce linear --quick --out results"

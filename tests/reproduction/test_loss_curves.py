@@ -7,7 +7,7 @@ import pytest
 
 from ivvi._io.plotting import check_figure, save_figure
 from ivvi.errors import InputError
-from ivvi_reproduction.loss_curves import SETTINGS, Curve, command, draw, run, table
+from ivvi_reproduction.loss_curves import SETTINGS, LossCurve, command, draw, run, table
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_the_papers_steps_do_not_settle_at_k_20():
 
 def test_table_and_figure(tmp_path):
     curves = [
-        Curve("linear", k, setting, "constant", (1, 10), (2.0, 1.0 / i), 0.1)
+        LossCurve("linear", k, setting, "constant", (1, 10), (2.0, 1.0 / i), 0.1)
         for k in (5, 10)
         for i, setting in enumerate(SETTINGS, 1)
     ]

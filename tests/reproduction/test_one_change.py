@@ -5,7 +5,16 @@ import pytest
 from helpers import ROOT
 from ivvi.errors import InputError
 from ivvi_reproduction.cell_statistics import CellStatistics
-from ivvi_reproduction.one_change import CHANGES, PAPER, ROWS, Cells, Change, Setup, command, table
+from ivvi_reproduction.one_change import (
+    CHANGES,
+    PAPER,
+    ROWS,
+    CellChanges,
+    Change,
+    Variation,
+    command,
+    table,
+)
 from ivvi_reproduction.records import Records
 from ivvi_reproduction.specs import Column, read_experiment, read_table
 
@@ -18,10 +27,10 @@ def last_setup(experiment):
 
 
 def test_a_change_is_of_the_setup_or_of_its_column():
-    before = Setup(Column("linear", "exact"))
+    before = Variation(Column("linear", "exact"))
     after = before.changed(noise="identity", temperature=0.5)
-    assert after == Setup(Column("linear", "exact", temperature=0.5), noise="identity")
-    assert before == Setup(Column("linear", "exact"))
+    assert after == Variation(Column("linear", "exact", temperature=0.5), noise="identity")
+    assert before == Variation(Column("linear", "exact"))
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -57,8 +66,8 @@ def test_words_that_mean_nothing_are_refused(words, said):
 def test_regrets_are_those_of_the_records():
     """With noise and baseline as the authors had them, the closed form is the column best."""
     experiment = read_experiment("linear")
-    setup = Setup(experiment.columns["best"], baseline="III", noise="identity")
-    found = Cells(experiment, "k5", experiment.episodes, [0]).measured("", setup).regrets
+    setup = Variation(experiment.columns["best"], baseline="III", noise="identity")
+    found = CellChanges(experiment, "k5", experiment.episodes, [0]).measured("", setup).regrets
     cells = CellStatistics(Records.open(ROOT / "reproduction/results").read("linear"))
     keys = [("baseline", "III"), *(("ivvi", row) for row in ROWS[1:])]
     recorded = [cells.regrets(("k5", "best", *key))[0] for key in keys]

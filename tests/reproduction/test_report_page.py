@@ -4,7 +4,7 @@ import numpy as np
 
 from ivvi.reporting.page import render
 from ivvi_reproduction.report_page import report_page
-from ivvi_reproduction.results import Curve, ResultFigure, Results, ResultTable
+from ivvi_reproduction.results import BandCurve, ResultFigure, Results, ResultTable
 
 
 def test_a_run_of_experiments_draws_its_cells_and_gives_its_commands():
@@ -17,7 +17,10 @@ def test_a_run_of_experiments_draws_its_cells_and_gives_its_commands():
         "linear-regret", "Regret", columns, rows, "A note.", "ivvi reproduce linear"
     )
     x = np.array([1.0, 10.0, 100.0])
-    curves = Curve("setting I", x, 1 / x), Curve("exact, I", x, 1 / x, level_for="setting I")
+    curves = (
+        BandCurve("setting I", x, 1 / x),
+        BandCurve("exact, I", x, 1 / x, level_for="setting I"),
+    )
     panels = tuple(
         ResultFigure(f"linear-{k}", f"k = {k}: Loss", "t", "|W|", curves, "It falls.", log_y=True)
         for k in (5, 10)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from ivvi_reproduction.error_exponents import SERIES, Design, measure, slope
+from ivvi_reproduction.error_exponents import SERIES, StaticModel, measure, slope
 from ivvi_reproduction.misspecification import conditional_mean
 from ivvi_reproduction.misspecification import measure as bound
 from ivvi_reproduction.planning_error import Plans, decompose, kernel, lemma, policy_value
@@ -97,6 +97,6 @@ def test_the_error_grows_with_the_number_of_outputs_and_falls_less_than_the_theo
 
 def test_a_scale_of_the_instrument_moves_mu_b_alone():
     rng = np.random.default_rng(0)
-    one, half = (Design(scale=s).strength(rng) for s in (1.0, 0.5))
+    one, half = (StaticModel(scale=s).strength(rng) for s in (1.0, 0.5))
     assert one[0] == pytest.approx(half[0], rel=0.02)
     assert half[1] == pytest.approx(0.25, rel=0.02)

@@ -20,7 +20,7 @@ from ivvi._io.plotting import make_axes, save_figure
 from ivvi.errors import FileError, InputError
 from ivvi_reproduction.reproduce import read_results
 from ivvi_reproduction.results import (
-    Curve,
+    BandCurve,
     ResultFigure,
     Results,
     ResultTable,
@@ -134,7 +134,7 @@ def _ends(panel: ResultFigure) -> str:
     )
 
 
-def _end(curve: Curve) -> str:
+def _end(curve: BandCurve) -> str:
     end = float(curve.mean[-1])
     return f"{end:,.0f}" if abs(end) >= 1000 else f"{end:.3g}"
 

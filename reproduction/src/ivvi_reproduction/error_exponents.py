@@ -33,7 +33,7 @@ SERIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Design:
+class StaticModel:
     """Rows of the static model; W* (d_x, 3) has the same row for every output."""
 
     rho: float = 0.9
@@ -75,7 +75,11 @@ class Point:
 
 
 def descend(
-    design: Design, schedule: Theorem, points: Sequence[int], runs: int, rng: np.random.Generator
+    design: StaticModel,
+    schedule: Theorem,
+    points: Sequence[int],
+    runs: int,
+    rng: np.random.Generator,
 ) -> np.ndarray:
     """Take one step a row from W_0 = 0 in all runs; returns W at points, (points, runs, d_x, 3)."""
     W, K = np.zeros((runs, design.d_x, 3)), np.zeros((runs, design.d_x, 3))
@@ -96,7 +100,7 @@ def descend(
 def measure(series: str, value: float, *, runs: int, steps: int, seed: int) -> Point:
     """Run the theorem's steps in one design."""
     names = {"mu_iv": "rho", "mu_b": "scale", "d_x": "d_x"}
-    design = Design(**{names[series]: value})  # type: ignore[arg-type]
+    design = StaticModel(**{names[series]: value})  # type: ignore[arg-type]
     rng = np.random.default_rng([seed, list(SERIES).index(series), int(10 * value)])
     mu_iv, mu_b = design.strength(rng)
     W = descend(design, Theorem(mu_iv, mu_b, CONSTANTS), [steps], runs, rng)[-1]

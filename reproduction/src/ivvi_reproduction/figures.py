@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ivvi_reproduction.cell_statistics import CellStatistics, student
-from ivvi_reproduction.results import Curve, ResultFigure
+from ivvi_reproduction.results import BandCurve, ResultFigure
 from ivvi_reproduction.specs import Experiment, FigureSpec, Variant
 
 
@@ -96,7 +96,7 @@ class Panels:
         title: str,
         x_label: str,
         y_label: str,
-        curves: Sequence[Curve],
+        curves: Sequence[BandCurve],
         alt: str,
         note: str,
         *,
@@ -132,17 +132,17 @@ def _common(runs: Sequence[dict[str, list[float | None]]]) -> tuple[np.ndarray, 
     return np.array(runs[0]["t"][:reached]), np.array([p[:reached] for p in paths], dtype=float)
 
 
-def _curve(label: str, x: np.ndarray, runs: np.ndarray) -> Curve:
+def _curve(label: str, x: np.ndarray, runs: np.ndarray) -> BandCurve:
     """Average runs (logs, points) and put a band of Student's t around them."""
     mean, n = runs.mean(axis=0), len(runs)
     if n < 2:
-        return Curve(label, x, mean)
+        return BandCurve(label, x, mean)
     half = student(n) * runs.std(axis=0, ddof=1) / math.sqrt(n)
-    return Curve(label, x, mean, mean - half, mean + half)
+    return BandCurve(label, x, mean, mean - half, mean + half)
 
 
-def _geometric(label: str, x: np.ndarray, runs: np.ndarray) -> Curve:
+def _geometric(label: str, x: np.ndarray, runs: np.ndarray) -> BandCurve:
     """Average positive runs (logs, points) on the scale of their logarithms."""
     found = _curve(label, x, np.log(runs))
     low, high = (None if side is None else np.exp(side) for side in (found.low, found.high))
-    return Curve(label, x, np.exp(found.mean), low, high)
+    return BandCurve(label, x, np.exp(found.mean), low, high)

@@ -41,7 +41,7 @@ SHOWN = (1, 10, 30, 100, 300, 1000, 3000)
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class LossCurve:
     """One run: the cell, the steps, the loss at iterations t, and that of the closed form."""
 
     experiment: str
@@ -62,13 +62,13 @@ def run(
     iterations: int = 1000,
     episodes: int | None = None,
     seed: int = 0,
-) -> Curve:
+) -> LossCurve:
     """Descend on the simulated log of one cell, an episode at a time."""
     rows, target, exact = _prepared(experiment, dim, setting, episodes, seed)
     t, path = _descend(rows, START[experiment], _schedule(experiment, dim, steps), iterations, seed)
     loss = tuple(float(np.linalg.norm(W - target)) for W in path)
     gap = float(np.linalg.norm(exact - target))
-    return Curve(experiment, dim, setting, steps, tuple(t), loss, gap)
+    return LossCurve(experiment, dim, setting, steps, tuple(t), loss, gap)
 
 
 @lru_cache(maxsize=1)
@@ -112,7 +112,7 @@ def _descend(
     return points, np.asarray(state.path)
 
 
-def table(curves: Iterable[Curve]) -> str:
+def table(curves: Iterable[LossCurve]) -> str:
     """Set the losses of the three strengths below each other, a column for each iteration."""
     curves = list(curves)
     shown = _shown(curves[0].t[-1])
@@ -128,7 +128,7 @@ def _shown(iterations: int) -> list[int]:
     return [t for t in SHOWN if t <= iterations]
 
 
-def draw(curves: Sequence[Curve]) -> Any:
+def draw(curves: Sequence[LossCurve]) -> Any:
     """Draw a panel for each dimension (columns) and kind of steps (rows)."""
     dims, kinds = sorted({c.dim for c in curves}), list(dict.fromkeys(c.steps for c in curves))
     figure, axes = make_axes(len(kinds), len(dims), sharex=True)

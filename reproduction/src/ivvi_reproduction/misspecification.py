@@ -30,7 +30,7 @@ DEGREE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class TheoremSides:
     """Both sides of the theorem in one setting, and what the right one is made of."""
 
     setting: str
@@ -43,7 +43,7 @@ class Bound:
     mu_iv: float
 
 
-def measure(setting: str, *, episodes: int = 80, seed: int = 0) -> Bound:
+def measure(setting: str, *, episodes: int = 80, seed: int = 0) -> TheoremSides:
     """Compute all norms over one log."""
     rows = make_env("nonlinear", dim=1, setting=setting).collect(episodes, seed=seed).to_batch()
     phi, psi = parse_features("poly2")
@@ -63,7 +63,7 @@ def measure(setting: str, *, episodes: int = 80, seed: int = 0) -> Bound:
     c = _norm(expected[:, -1]) / (mu_iv * eta_1)
     mu = _norm(Phi @ (nearest - saddle))
     right = float((1 + 2 * c) * eta_1 + mu * eta_2 / mu_iv)
-    return Bound(setting, _norm(F - Phi @ saddle), right, eta_1, float(eta_2), c, mu, mu_iv)
+    return TheoremSides(setting, _norm(F - Phi @ saddle), right, eta_1, float(eta_2), c, mu, mu_iv)
 
 
 def conditional_mean(x: np.ndarray, z: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -85,7 +85,7 @@ def _norm(f: np.ndarray) -> float:
     return float(np.sqrt(np.mean(f**2)))
 
 
-def table(bounds: Iterable[Bound]) -> str:
+def table(bounds: Iterable[TheoremSides]) -> str:
     """Print both sides and the parts of the right one."""
     names = ("left", "right", "eta_1", "eta_2", "c", "mu", "mu_iv")
     lines = [f"{'setting':<8}" + "".join(f"{name:>10}" for name in names)]

@@ -40,7 +40,7 @@ PAPER = "the paper"
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class Variation:
     """How an estimate is made, planned with and evaluated.
 
     `column` holds features, method and planner; its method ``loop`` is the authors' descent,
@@ -56,9 +56,9 @@ class Setup:
     literal: bool = False
     horizon: int | None = None
 
-    def changed(self, **changes: Any) -> Setup:
+    def changed(self, **changes: Any) -> Variation:
         """Return the setup after a change of its own or of its column."""
-        own = {name: value for name, value in changes.items() if name in Setup.__slots__}
+        own = {name: value for name, value in changes.items() if name in Variation.__slots__}
         rest = {name: value for name, value in changes.items() if name not in own}
         return replace(self, column=replace(self.column, **rest), **own)
 
@@ -67,17 +67,17 @@ LOOP = ("the authors' loop", {"method": "loop"})
 BASELINE = ("baseline from the log of III", {"baseline": "III"})
 SOFT = ("soft planner", {"temperature": 0.01})
 MATRICES = ("the authors' matrices", {"method": "released"})
-CHANGES: dict[str, tuple[tuple[str, Setup], tuple[tuple[str, Mapping[str, Any]], ...]]] = {
+CHANGES: dict[str, tuple[tuple[str, Variation], tuple[tuple[str, Mapping[str, Any]], ...]]] = {
     "linear": (
-        ("closed form, exact planner", Setup(Column("linear", "exact"))),
+        ("closed form, exact planner", Variation(Column("linear", "exact"))),
         (("noise N(0, I)", {"noise": "identity"}), BASELINE, LOOP, SOFT, MATRICES),
     ),
     "nonlinear": (
-        ("splines, exact planner", Setup(Column("spline:16", "exact"))),
+        ("splines, exact planner", Variation(Column("spline:16", "exact"))),
         (("the paper's features", {"features": "poly2"}), BASELINE, LOOP, SOFT, MATRICES),
     ),
     "movielens": (
-        ("shrunk effects, our signs", Setup(Column("linear", "shrunk", lookahead=1))),
+        ("shrunk effects, our signs", Variation(Column("linear", "shrunk", lookahead=1))),
         (
             ("the authors' signs", {"signs": "authors"}),
             ("closed form", {"method": "exact"}),
@@ -101,7 +101,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Cells:
+class CellChanges:
     """One variant of an experiment: its logs, its estimates, and what plans with them lose."""
 
     experiment: Experiment
@@ -121,7 +121,7 @@ class Cells:
         at = [v.key for v in self.experiment.variants].index(self.variant)
         yield Change(self.variant, PAPER, tuple(float(printed[row][at][0]) for row in ROWS))
 
-    def measured(self, name: str, setup: Setup) -> Change:
+    def measured(self, name: str, setup: Variation) -> Change:
         """Plan with the truth and with each estimate, and run all of them in the same noise."""
         seeds = self.seeds[:1] if setup.column.method == "released" else self.seeds
         best = self._returns(setup, None)
@@ -133,7 +133,7 @@ class Cells:
         se = lost.std(axis=0, ddof=1) / len(lost) ** 0.5 if len(lost) > 1 else np.zeros(0)
         return Change(self.variant, name, tuple(lost.mean(axis=0).tolist()), tuple(se.tolist()))
 
-    def _returns(self, setup: Setup, model: Dynamics | None) -> np.ndarray:
+    def _returns(self, setup: Variation, model: Dynamics | None) -> np.ndarray:
         """Return what planning with a model, or with the truth, earns in each episode."""
         arena = self._world(setup, "III", literal=setup.literal)
         timed = replace(self.experiment, horizon=setup.horizon)
@@ -142,7 +142,7 @@ class Cells:
         settings: dict[str, Any] = {"horizon": setup.horizon, "seed": EVALUATION_SEED}
         return arena.rollout(policy, episodes=self.episodes, **settings).returns
 
-    def _model(self, setup: Setup, row: str, seed: int) -> Dynamics:
+    def _model(self, setup: Variation, row: str, seed: int) -> Dynamics:
         """Estimate from the log of a row, or take the authors' matrix."""
         who = "baseline" if row == "Baseline" else "ivvi"
         if setup.column.method == "released":
@@ -159,7 +159,7 @@ class Cells:
 
         @cache
         def estimated(setting: str, features: str, word: str, signs: str, seed: int) -> Dynamics:
-            world = self._world(Setup(Column(features, word), signs=signs), setting)
+            world = self._world(Variation(Column(features, word), signs=signs), setting)
             method = SGDA(schedule) if word == "loop" else make_method(word)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", IvviWarning)
@@ -168,7 +168,7 @@ class Cells:
 
         return estimated
 
-    def _world(self, setup: Setup, setting: str, *, literal: bool = False) -> ConfoundedEnv:
+    def _world(self, setup: Variation, setting: str, *, literal: bool = False) -> ConfoundedEnv:
         chosen = replace(self.experiment, noise=setup.noise, signs=setup.signs)
         return make_world(chosen, self.variant, setting, self.ratings, literal=literal)
 
@@ -208,7 +208,7 @@ def command(
     found = each(
         "variants",
         variants,
-        lambda key: list(Cells(spec, key, episodes, seeds, ratings).steps()),
+        lambda key: list(CellChanges(spec, key, episodes, seeds, ratings).steps()),
     )
     changes = [change for some in found for change in some]
     tell(table(changes), changes, json, force)

@@ -23,7 +23,7 @@ import numpy as np
 import typer
 
 from ivvi.estimators.sgda.schedules import Theorem
-from ivvi_reproduction.error_exponents import CONSTANTS, Design, descend
+from ivvi_reproduction.error_exponents import CONSTANTS, StaticModel, descend
 from ivvi_reproduction.study import Force, Json, Seed, check, run_study, tell
 
 STATES, ACTIONS = np.linspace(-5.0, 5.0, 81), np.linspace(-1.0, 1.0, 21)
@@ -117,7 +117,7 @@ class Loss:
 
 def measure(T: int, horizon: int, weights: np.ndarray) -> Loss:
     """Plan with each of the weights (runs, 3) and evaluate in the truth."""
-    r, truth = reward(), Design().W_star[0]
+    r, truth = reward(), StaticModel().W_star[0]
     true = Plans(kernel(truth), r, horizon)
     lost, bounds = [], []
     for W in weights:
@@ -131,7 +131,7 @@ def measure(T: int, horizon: int, weights: np.ndarray) -> Loss:
 
 def learn(runs: int, seed: int) -> np.ndarray:
     """Return W_T of the theorem's steps, (points, runs, 3)."""
-    design, rng = Design(), np.random.default_rng(seed)
+    design, rng = StaticModel(), np.random.default_rng(seed)
     schedule = Theorem(*design.strength(rng), CONSTANTS)
     return descend(design, schedule, POINTS, runs, rng)[:, :, 0]
 
@@ -159,7 +159,7 @@ def table(by_T: Sequence[Loss], by_H: Sequence[Loss], sums: dict[str, float]) ->
 def lemma(W: np.ndarray, horizon: int) -> dict[str, float]:
     """Return both sides of the lemma at x = 0."""
     r = reward()
-    true, model = Plans(kernel(Design().W_star[0]), r, horizon), Plans(kernel(W), r, horizon)
+    true, model = Plans(kernel(StaticModel().W_star[0]), r, horizon), Plans(kernel(W), r, horizon)
     found = decompose(true, model)
     loss = true.V[0] - policy_value(true.P, r, model.choices)
     return {

@@ -12,7 +12,7 @@ from ivvi.reporting.cells import Cell, Picture
 from ivvi.reporting.page import Figure, Page, PageTable, Part, Section
 from ivvi.reporting.pictures import EXTRA, INK, IV, LS, MUTED, draw
 from ivvi_reproduction.reproduce import read_results
-from ivvi_reproduction.results import Curve, ResultFigure, Results, ResultTable
+from ivvi_reproduction.results import BandCurve, ResultFigure, Results, ResultTable
 
 REGRET = ("paper", "as the paper", "their estimate", "best")
 """Columns of a table whose numbers are drawn side by side too."""
@@ -111,7 +111,7 @@ def _small_multiples(panels: list[ResultFigure]) -> Figure:
     return Figure(title, pictures, first.note, first.command, tuple(key))
 
 
-def _looks(curves: tuple[Curve, ...]) -> dict[str, tuple[str, str]]:
+def _looks(curves: tuple[BandCurve, ...]) -> dict[str, tuple[str, str]]:
     """Give each label a colour: those of the page for what it knows, others in turn.
 
     A level has the colour of the curve that it is for.

@@ -28,7 +28,7 @@ class ResultTable:
 
 
 @dataclass(frozen=True)
-class Curve:
+class BandCurve:
     """A mean and its 95% band along `x`; `low` and `high` are None where there is no band.
 
     A level to compare another curve with names that curve: `level_for`.
@@ -50,7 +50,7 @@ class ResultFigure:
     title: str
     x_label: str
     y_label: str
-    curves: tuple[Curve, ...]
+    curves: tuple[BandCurve, ...]
     alt: str
     note: str = ""
     command: str = ""

@@ -48,7 +48,7 @@ Draws = np.random.Generator
 
 
 @dataclass(frozen=True)
-class World:
+class CoverageWorld:
     """A step, first states and reward of a world with one binary treatment.
 
     Attributes
@@ -114,9 +114,9 @@ def is_dead(x: Any) -> Any:
 
 
 WORLDS = (
-    World("wear, a category", lambda n, rng: np.zeros((n, 2)), _level, cost_of_wear),
-    World("category and heat", lambda n, rng: np.zeros((n, 3)), _warm, cost_of_heat),
-    World("death", lambda n, rng: rng.normal(size=(n, 1)), _health, years_of_life, is_dead),
+    CoverageWorld("wear, a category", lambda n, rng: np.zeros((n, 2)), _level, cost_of_wear),
+    CoverageWorld("category and heat", lambda n, rng: np.zeros((n, 3)), _warm, cost_of_heat),
+    CoverageWorld("death", lambda n, rng: rng.normal(size=(n, 1)), _health, years_of_life, is_dead),
 )
 
 
@@ -137,7 +137,7 @@ class Record:
         return binomial_deviation(self.logs)
 
 
-def log_of(world: World, rng: Draws) -> Any:
+def log_of(world: CoverageWorld, rng: Draws) -> Any:
     """Let doctors who see part of the luck write a log; those who died have no further rows."""
     x, alive, rows = world.start(EPISODES, rng), np.ones(EPISODES, dtype=bool), []
     for step in range(STEPS):
@@ -161,7 +161,7 @@ def log_of(world: World, rng: Draws) -> Any:
     )
 
 
-def true_value(world: World, policy: Any, seed: int) -> float:
+def true_value(world: CoverageWorld, policy: Any, seed: int) -> float:
     """Return what a policy earns in the world itself."""
     rng = np.random.default_rng(seed)
     x, alive, total = world.start(TRUE_EPISODES, rng), np.ones(TRUE_EPISODES), 0.0
@@ -193,7 +193,7 @@ class Held:
         return not self.interval[0] <= self.estimate <= self.interval[1]
 
 
-def value_once(world: World, seed: int, i: int) -> dict[str, Held]:
+def value_once(world: CoverageWorld, seed: int, i: int) -> dict[str, Held]:
     """Simulate log i, plan with it, value the plan with it by each method."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IvviWarning)
@@ -207,7 +207,7 @@ def value_once(world: World, seed: int, i: int) -> dict[str, Held]:
     return told
 
 
-def measure(world: World, logs: int, seed: int = 0) -> Record:
+def measure(world: CoverageWorld, logs: int, seed: int = 0) -> Record:
     """Simulate the logs of a world and count the intervals that hold the truth."""
     told = [value_once(world, seed, i) for i in range(logs)]
     by = {method: [one[method] for one in told] for method in METHODS}

@@ -26,7 +26,7 @@ METHOD_TITLES = {"exact": "IV (2SLS)", "least-squares": "LS", "liml": "LIML", "g
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """One column: coefficients (d_y, d), standard errors and p-values of named features."""
 
     fit: str
@@ -61,7 +61,7 @@ class Table(TableResult):
         Whether significance is starred, and digits after the point.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     outputs: tuple[str, ...]
     features: tuple[str, ...]
     statistics: tuple[str, ...]
@@ -284,7 +284,7 @@ def _common_outputs(fits: Sequence[Fit], asked: Columns, names: Sequence[str]) -
 
 def _columns(
     name: str, fit: Fit, shown: Sequence[str], beside: Sequence[str], words: Sequence[str]
-) -> list[Column]:
+) -> list[TableColumn]:
     """Return the column of a fit and those beside it."""
     at, estimate = [fit.roles.outputs.index(output) for output in shown], fit.estimate
     freedoms = estimate.freedoms
@@ -316,12 +316,12 @@ def _column(
     below: dict[str, dict[str, str]],
     *,
     at: Sequence[int],
-) -> Column:
+) -> TableColumn:
     W, se, df = W[at], se[at], df[at]
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.abs(W / se)
     p = np.where(np.isinf(df), 2 * special.ndtr(-t), 2 * special.stdtr(df, -t))
-    return Column(name, title, features, W, se, p, below)
+    return TableColumn(name, title, features, W, se, p, below)
 
 
 def _by_output(text: str, shown: Sequence[str]) -> dict[str, str]:

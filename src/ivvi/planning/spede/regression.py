@@ -87,7 +87,7 @@ class Choice:
 
 
 @dataclass(frozen=True, eq=False)
-class HeldOut:
+class HeldOutChoice:
     """Compare candidates by the residual of values (n,) on the held-out of states (n, d_x).
 
     Attributes

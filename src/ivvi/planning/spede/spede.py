@@ -27,7 +27,14 @@ from ivvi.planning.problem import Problem
 from ivvi.planning.spede.features import Spectral
 from ivvi.planning.spede.greedy import Greedy, believed
 from ivvi.planning.spede.iteration import Backward
-from ivvi.planning.spede.regression import BANDWIDTHS, COUNTS, RIDGES, Choice, HeldOut, Regression
+from ivvi.planning.spede.regression import (
+    BANDWIDTHS,
+    COUNTS,
+    RIDGES,
+    Choice,
+    HeldOutChoice,
+    Regression,
+)
 from ivvi.planning.spede.sampling import first_states, model_returns, reached_states
 
 STATES = 3000
@@ -108,7 +115,7 @@ class SPEDE:
             pilot = backward.run(x, usual, PILOT.ridge)
             x = reached_states(backward, x, usual, pilot, rng)
             _, values = backward.act(x, usual, pilot.weights[-1], 0)
-            contest = HeldOut(
+            contest = HeldOutChoice(
                 x,
                 values,
                 problem.model.next_cov,
