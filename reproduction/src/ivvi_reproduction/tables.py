@@ -37,7 +37,7 @@ NOTES = {
     "estimates": (
         "Frobenius norms, means over logs; sd over logs. *Theirs* are the matrices that the "
         "authors released, *ours* those of the same loop on our logs (of the baseline, least "
-        "squares); the closed form is on our logs too."
+        "squares), as is the closed form where there is a column of it."
     ),
     "seconds": "CPU seconds of the estimation phase, without simulation and compilation.",
     "strength": (
