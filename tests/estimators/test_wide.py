@@ -17,7 +17,7 @@ from ivvi.estimators.sgda.moment_conditions import Conditions
 from ivvi.estimators.sgda.preconditioning import Raw, Scaled, decouple, largest_eigenvalue
 from ivvi.estimators.sgda.sampler import Shuffled, Streamed, SweepPosition, evaluate, survey
 from ivvi.estimators.sgda.schedules import ConstantSteps, Decay
-from ivvi.estimators.sgda.setup import Start, plain_plan
+from ivvi.estimators.sgda.setup import Start, plain_setup
 from ivvi.features.design import build_design
 from ivvi.moments import compute_moments
 
@@ -82,9 +82,9 @@ def test_a_step_by_episode_is_the_average_over_its_rows(small, order, tmp_path):
 @pytest.mark.parametrize("batch", [1, 7, 32])
 def test_both_kernels_take_the_same_steps(small, batch):
     log, moments = small
-    plan = plain_plan(moments.design, Start(0.3, -0.1), Decay(0.05, 0.5, 10.0, 2.0))
+    setup = plain_setup(moments.design, Start(0.3, -0.1), Decay(0.05, 0.5, 10.0, 2.0))
     settings = {
-        "plan": plan, "design": moments.design, "batch": batch, "passes": 2, "seed": 1,
+        "setup": setup, "design": moments.design, "batch": batch, "passes": 2, "seed": 1,
         "steps": 2 * (moments.n // batch), "points": [1, 3], "mean_weight": 1.0, "sign": 1.0,
     }  # fmt: skip
     one, two = (Descent(compiled=c, **settings).run(Shuffled(log)) for c in (False, True))

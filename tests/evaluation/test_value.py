@@ -604,11 +604,17 @@ def test_the_command_line_refuses_with_one_sentence(saved):
     ask = ("value", saved / "policy", "--model")
     assert_refused(run("value", "nothing", "--model", saved / "model"), "nothing")
     assert_refused(run(*ask, saved / "nowhere"), "nowhere")
-    assert_refused(run(*ask, saved / "bare", "--against", "least-squares"), "--without-moments")
     assert_refused(run(*ask, saved / "small", "--method", "bootstrap"), "--keep-episodes")
     assert_refused(
         run(*ask, saved / "small", "--start", "1,2", "--starts", "x.csv"), "--start or --starts"
     )
+
+
+def test_least_squares_is_a_rival_without_moments_too(saved):
+    """A model that is saved without its moments keeps what least squares found."""
+    done = run("value", saved / "policy", "--model", saved / "bare", "--against", "least-squares")
+    assert done.code == 0, done.err
+    assert "regression of the same log earns" in done.out
 
 
 def test_fit_keeps_episodes_on_request_only(tmp_path):

@@ -22,7 +22,7 @@ MOST_STATES = 12
 def varying_effects(fit: FitView) -> list[Effect]:
     """Return the effects that change along a state, those that change most first."""
     own = fit.fit
-    if own.sample is None or own.moments.design.is_raw or not own.estimate.bread.size:
+    if own.sample is None or own.estimate.design.is_raw or not own.estimate.bread.size:
         return []
     found = []
     for action in own.roles.action:
