@@ -23,7 +23,10 @@ from ivvi.features.custom_block import import_saved
 from ivvi.reward_functions import Function
 
 Numbers = tuple[float, ...]
+Names = tuple[str, ...]
 WORDS = ("quadratic", "linear", "learned")
+OF_ACTIONS = ("action_weight", "action")
+"""Settings that have a number for each action; the others have one for each state."""
 HIDDEN = ("model", "function", "context", "instrument", "nodes", "shares")
 """What a reward takes from its model, and is not saved with it."""
 
@@ -166,17 +169,20 @@ def _parse_for(word: str, model: Any) -> Reward:
             f"decision fit it as the reward (--reward {word}, without --next-state), and ask for "
             "'learned'"
         )
-    return parse_reward(word)
+    return parse_reward(word, tuple(model.state), tuple(model.action))
 
 
-def parse_reward(word: str) -> Reward:
+def parse_reward(word: str, state: Names = (), action: Names = ()) -> Reward:
     """Read ``quadratic:weight=0.05,target=0``, ``linear:state=1;2,action=0``, ``learned``,
-    ``module:function``; several numbers are separated by semicolons.
+    ``module:function``; several numbers are separated by semicolons, in the order of the columns
+    `state` and `action`, or each after the name of its column: the others are 0.
 
     Examples
     --------
     >>> parse_reward("quadratic:weight=0.05,target=1;2")
     Quadratic(weight=(0.05,), target=(1.0, 2.0), action_weight=(0.0,))
+    >>> parse_reward("linear:state=glucose:-1,action=-0.5", ("age", "glucose"), ("dose",))
+    Linear(state=(0.0, -1.0), action=(-0.5,), constant=0.0)
     """  # noqa: D205
     kind, _, rest = word.partition(":")
     if kind == "learned" and not rest:
@@ -197,19 +203,35 @@ def parse_reward(word: str) -> Reward:
             raise InputError(f"the reward {kind} has no setting {name!r}{hint(name, names)}")
         if name in settings:
             raise InputError(f"{name} is given twice in the reward {word!r}; expected it once")
-        try:
-            numbers = tuple(float(v) for v in values.split(";"))
-        except ValueError as error:
-            raise InputError(
-                f"{name}={values} in the reward {word!r} is not a number, or numbers "
-                "separated by semicolons"
-            ) from error
-        if not all(map(math.isfinite, numbers)):
-            raise InputError(f"{name}={values} in the reward {word!r} is not a finite number")
-        if name == "constant" and len(numbers) > 1:
-            raise InputError(f"constant={values} in the reward {word!r}; expected one number")
+        if name == "constant" and (";" in values or ":" in values):
+            raise InputError(f"{part} in the reward {word!r}; expected one number")
+        columns = action if name in OF_ACTIONS else state
+        numbers = _read_numbers(values, columns, f"{part} in the reward {word!r}")
         settings[name] = numbers[0] if name == "constant" else numbers
     return KINDS[kind](**settings)  # type: ignore[no-any-return]
+
+
+def _read_numbers(values: str, columns: Names, label: str) -> Numbers:
+    """Read ``0.05``, ``1;0``, or ``glucose:1``: numbers of the named columns, 0 for the others."""
+    pairs = [part.rpartition(":") for part in values.split(";")]
+    named = [column.strip() for column, colon, _ in pairs if colon]
+    try:
+        numbers = tuple(float(number) for _, _, number in pairs)
+    except ValueError as error:
+        raise InputError(
+            f"{label} is not a number, or numbers separated by semicolons, in the order of the "
+            "columns or by name (glucose:1;age:0)"
+        ) from error
+    if not all(map(math.isfinite, numbers)):
+        raise InputError(f"{label} is not a finite number")
+    if not named:
+        return numbers
+    if len(set(named)) < len(numbers):
+        raise InputError(f"{label}: expected a column before each number, and each column once")
+    if unknown := [name for name in named if name not in columns]:
+        raise InputError(f"{label} names {unknown[0]!r}{hint(unknown[0], columns)}")
+    by_name = dict(zip(named, numbers, strict=True))
+    return tuple(by_name.get(column, 0.0) for column in columns)
 
 
 def reward_to_json(reward: Any) -> dict[str, Any]:
@@ -260,10 +282,9 @@ def _of_predicted(reward: Quadratic | Linear, model: Any) -> Quadratic | Linear:
 def _check_widths(
     reward: Quadratic | Linear, state: tuple[str, ...], action: tuple[str, ...]
 ) -> None:
-    of_action = ("action_weight", "action")
     for f in dataclasses.fields(reward):
         numbers = getattr(reward, f.name)
-        columns = action if f.name in of_action else state
+        columns = action if f.name in OF_ACTIONS else state
         if isinstance(numbers, tuple) and len(numbers) not in (1, len(columns)):
             raise InputError(
                 f"{f.name} of the reward {reward.kind} has {len(numbers)} numbers; "

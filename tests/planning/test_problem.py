@@ -102,6 +102,22 @@ def test_reward_words(word, wanted):
 
 
 @pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("quadratic:weight=x1:2,target=x1:6", Quadratic((0.0, 2.0), (0.0, 6.0))),
+        ("quadratic:weight=x1:2;x0:1,action_weight=a1:3", Quadratic((1, 2), (0,), (0, 3))),
+        ("linear:state=x0:-1,action=0.5", Linear((-1.0, 0.0), (0.5,))),
+    ],
+)
+def test_numbers_of_a_reward_may_be_given_by_column(linear_model, word, expected):
+    assert make_reward(word, linear_model()) == expected
+
+
+def test_levels_with_colons_are_columns_of_a_reward():
+    assert parse_reward("linear:state=at[8:00]:1", ("at[8:00]", "x")) == Linear((1.0, 0.0))
+
+
+@pytest.mark.parametrize(
     ("word", "sentence"),
     [
         ("revenue", "then the reward learned"),
@@ -115,6 +131,12 @@ def test_reward_words(word, wanted):
         ("quadratic:target=nan", "target=nan in the reward 'quadratic:target=nan' is not a finite"),
         ("linear:state=1;inf", "state=1;inf in the reward 'linear:state=1;inf' is not a finite"),
         ("linear:constant=1;2", "constant"),
+        ("linear:constant=x0:2", "expected one number"),
+        ("quadratic:weight=x7:1", "weight=x7:1 in the reward 'quadratic:weight=x7:1' names 'x7'"),
+        ("linear:action=x0:1", "names 'x0'; a0, a1 are known"),
+        ("quadratic:weight=x0:1;2", "expected a column before each number"),
+        ("quadratic:weight=x0:1;x0:2", "and each column once"),
+        ("quadratic:weight=x0:", "is not a number"),
         (
             "quadratic:weight=1;2;3",
             "weight of the reward quadratic has 3 numbers; expected one or 2",

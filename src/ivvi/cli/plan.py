@@ -20,7 +20,7 @@ def plan(  # noqa: PLR0913
     reward: Annotated[
         str,
         typer.Option(
-            help="quadratic:weight=0.05,target=0 | linear:state=1;0,action=-1 | learned | "
+            help="quadratic:weight=severity:1,target=2 | linear:state=1;0,action=-1 | learned | "
             "module:function"
         ),
     ],
