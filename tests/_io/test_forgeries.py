@@ -55,6 +55,21 @@ def test_weights_that_are_no_numbers_are_refused(value, fact, saved, tmp_path):
         ivvi.load_model(model)
 
 
+def test_numbers_of_a_fit_that_are_not_finite_are_refused(saved, tmp_path):
+    model = shutil.copytree(saved / "model", tmp_path / "model")
+    with np.load(model / "model.npz") as stored:
+        arrays = dict(stored)
+    names = [
+        n for n, array in arrays.items() if n[:4] == "fit." and array.dtype == float and array.size
+    ]
+    assert names
+    for name in names:
+        np.savez(model / "model.npz", **arrays | {name: np.full(arrays[name].shape, np.nan)})
+        forge(model, lambda _: None)
+        with pytest.raises(ivvi.InputError, match=r"not finite|is not that of its dynamics"):
+            ivvi.load_fit(model)
+
+
 POLICIES = {
     "horizon": (lambda d: d.update(horizon="a"), "not a complete policy"),
     "negative horizon": (lambda d: d.update(horizon=-3), "its horizon is -3"),

@@ -87,3 +87,12 @@ def test_a_demo_does_not_move_into_a_foreign_folder(tmp_path):
     assert_refused(run("demo", "--out", tmp_path / "notes.txt"), "is a file")
     assert_refused(run("demo", "--out", tmp_path / "notes.txt" / "demo"), "cannot be made")
     assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_folder_in_place_of_a_json_file_is_refused_first(tmp_path, monkeypatch):
+    log = write_table(make_rows(12, 10), tmp_path / "log.parquet")
+    monkeypatch.chdir(tmp_path)
+    for target in ("", "."):
+        result = run("moments", log, *OPTIONS, "--out", "sums", "--json", target, "--force")
+        assert_refused(result, "is a folder; expected the name of a file")
+        assert [file.name for file in tmp_path.iterdir()] == ["log.parquet"]

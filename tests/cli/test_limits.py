@@ -261,6 +261,16 @@ def test_a_signal_ends_a_command_that_has_hardly_begun(number):
         assert process.stderr.read() == f"ivvi: {word}\n"
 
 
+def test_a_signal_after_the_work_changes_nothing():
+    code = """
+import atexit, os, signal, sys
+atexit.register(lambda: [os.kill(os.getpid(), n) for n in (signal.SIGTERM, signal.SIGHUP)])
+from ivvi.__main__ import main
+sys.argv[1:] = ["--version"]
+main()"""
+    assert run_process(code=code).code == 0
+
+
 def test_a_signal_takes_the_folder_for_compiled_programs_with_it(tmp_path):
     code = """
 import os, signal, time

@@ -171,6 +171,13 @@ def test_episodes_are_counted_with_the_spread_of_students_t():
         assert np.mean((counts - 1) ** 2) == pytest.approx(spread, abs=5 * error)
 
 
+def test_some_groups_count_in_every_draw():
+    """With ten groups and few degrees of freedom, one draw in thousands would hold no row."""
+    counts = episode_counts(10, 5.0, 200_000, np.random.default_rng(1))
+    assert (counts > 0).sum(axis=1).min() >= 2
+    assert counts.mean() == pytest.approx(1.0, abs=0.01)
+
+
 def test_draws_of_few_clusters_have_the_tails_of_the_fits_own_intervals(simulated):
     """The variance of Student's draws is f / (f - 2) of the fit's; five standard errors."""
     fit = ivvi.estimate(simulated("linear", 2, episodes=12, horizon=40, seed=3))

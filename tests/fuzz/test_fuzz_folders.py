@@ -78,11 +78,13 @@ class Folders(RuleBasedStateMachine):
     @rule(force=st.booleans())
     def merge(self, force):
         (one, logs), (other, more) = (self.held.get(name, (None, set())) for name in "pq")
-        sound = one == other == "moments" and not logs & more and not self.harmed
+        sound = None not in (one, other) and not logs & more
+        sound &= not self.harmed & {"p", "q"}
         sound &= force or "both" not in self.held
         flags = ["--force"] if force else []
         if self.tried(sound, "merge", "p", "q", "--out", "both", *flags):
             self.held["both"] = ("moments", logs | more)
+            self.harmed.discard("both")
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), where=st.floats(0, 1, exclude_max=True))

@@ -67,13 +67,19 @@ def checked_output(path: str | os.PathLike[str], *, force: bool = False) -> Path
     return target
 
 
+def checked_file(path: str | os.PathLike[str], *, force: bool = False) -> Path:
+    """Return `path` if a file may be written there, or say why not."""
+    target = checked_output(path, force=force)
+    if target.exists() and not target.is_file():
+        what = "a folder" if target.is_dir() else "a device"
+        raise FileError(f"{target.resolve()} is {what}; expected the name of a file")
+    return target
+
+
 @contextlib.contextmanager
 def atomic_file(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` when the block succeeds."""
-    target = checked_output(path, force=force).resolve()
-    if target.exists() and not target.is_file():
-        what = "a folder" if target.is_dir() else "a device"
-        raise FileError(f"{target} is {what}; expected the name of a file")
+    target = checked_file(path, force=force).resolve()
     remove_leftovers(target)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=temporary_prefix(target))
     os.close(handle)

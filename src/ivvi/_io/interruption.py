@@ -58,6 +58,17 @@ def end_on_signals() -> None:
         os.register_at_fork(after_in_child=lambda: _forget(tuple(wanted)))
 
 
+def ignore_signals() -> None:
+    """Let nothing end this process any more: its work is done, and its exit code is decided.
+
+    While Python takes itself down, handlers are gone, and a signal would still decide it.
+    """
+    if threading.current_thread() is threading.main_thread():
+        for name in CODES:
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), signal.SIG_IGN)
+
+
 def _leave_to_reader(*_: object) -> None:
     """Do nothing: the reader of the pipe ends the process."""
 

@@ -71,7 +71,7 @@ def moments(  # noqa: PLR0913
 
 
 def merge(
-    sources: Annotated[list[Path], typer.Argument(help="Folders that `ivvi moments` wrote.")],
+    sources: Annotated[list[Path], typer.Argument(help="Folders of `ivvi moments` or `ivvi fit`.")],
     out: Out,
     trust: Trust = "",
     json: Json = None,

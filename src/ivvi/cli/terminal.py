@@ -158,11 +158,11 @@ def _complain(sentence: str) -> None:
 
 def check_json_target(target: str | None, *, force: bool, out: Path | None = None) -> None:
     """Refuse a JSON file that cannot be written beside `out`, before the work starts."""
-    from ivvi._io.files import checked_output  # imports NumPy
+    from ivvi._io.files import checked_file  # imports NumPy
 
     if target is None or target == "-":
         return
-    checked_output(target, force=force)
+    checked_file(target, force=force)
     if out is not None and Path(target).resolve() == out.resolve():
         raise FileError(f"--out and --json are both {target}; expected two names")
 

@@ -26,6 +26,8 @@ from ivvi.planning.behaviour_policy import RAW, BehaviourPolicy, coefficients
 
 METHODS = ("auto", "bootstrap", "wild", "asymptotic")
 FEW_EPISODES = 10
+FEWEST_DRAWN = 2
+"""Groups that count in every draw."""
 
 
 class ModelDraws(NamedTuple):
@@ -151,11 +153,14 @@ def episode_counts(groups: int, freedom: float, count: int, rng: np.random.Gener
     Poisson(1) counts give the covariance of clusters without a small-sample factor, and a law
     as thin as the normal. The variance of the counts is 1 times the factor G / (G - 1) and
     times that of Student's t, so that intervals are as long as the fit's own: counts are
-    Poisson around Gamma draws of mean 1.
+    Poisson around Gamma draws of mean 1. A draw in which nearly no group counts is drawn again.
     """
     excess = student_variance(groups, freedom) - 1
     means = rng.gamma(1 / excess, excess, size=(count, groups))
     drawn: np.ndarray = rng.poisson(means).astype(float)
+    while (few := (drawn > 0).sum(axis=1) < FEWEST_DRAWN).any():  # where there are ten or so
+        means = rng.gamma(1 / excess, excess, size=(int(few.sum()), groups))
+        drawn[few] = rng.poisson(means)
     return drawn
 
 
