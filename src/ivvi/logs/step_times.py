@@ -1,0 +1,233 @@
+"""Steps out of dates: the time of each row, the number of its step, and what is odd about them.
+
+Rows of an episode in the order of their time are consecutive steps, or with `every` only those that
+lie as far apart; ``dt`` is the time to the next row. All of it is expressions and queries of DuckDB
+for `ivvi.logs.windows`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ivvi.errors import ColumnError, DataError, InputError
+from ivvi.logs.arrow import plain_type
+from ivvi.logs.encoding import is_text
+from ivvi.logs.schema import Schema
+from ivvi.logs.sorting import duplicate_error, quote, text_of
+from ivvi.logs.table import BatchSource
+
+DT = "dt"
+UNITS = {"s": 1 / 86400, "min": 1 / 1440, "h": 1 / 24, "d": 1.0, "w": 7.0, "": 1.0}
+"""Days of each unit of time; of steps that are numbers, the number itself."""
+FORMATS = (
+    *("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%d.%m.%y"),
+    *("%d/%m/%y", "%m/%d/%y", "%d %b %Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y", "%Y%m%d"),
+    *("%d.%m.%Y %H:%M", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M"),
+)
+"""Dates that people write, to be suggested."""
+NEAR = 0.1
+"""Share by which the time between two rows may differ from `every`."""
+SHARED_DATES = 1.5
+"""Rows of a date from which on dates are looked at as what episodes may share."""
+RARELY = 0.005
+"""Share of rows that lie otherwise apart than most, above which it is told."""
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """The times of a table's rows.
+
+    Attributes
+    ----------
+    table, schema
+        The rows, and what is asked of them.
+    episode, step
+        The columns that name an episode, and the one that orders its rows.
+    """
+
+    table: BatchSource
+    schema: Schema
+    episode: tuple[str, ...]
+    step: str | None
+
+    @property
+    def keys(self) -> str:
+        """The columns of the episode, for a query."""
+        return ", ".join(map(quote, self.episode))
+
+    @property
+    def are_numbered(self) -> bool:
+        """Whether steps are to be numbered: they are dates, or a spacing or dt is asked for."""
+        if self.step is None or self.step not in self.table.schema.names:
+            return False
+        kind = plain_type(self.table.schema.field(self.step).type)
+        asked = bool(self.schema.every or self.schema.date_format)
+        return is_text(kind) or pa.types.is_temporal(kind) or asked or self.has_dt
+
+    @property
+    def has_dt(self) -> bool:
+        """Whether the time to the next row is asked for as a column."""
+        asked = self.schema.context
+        listed = [p.strip() for p in asked.split(",")] if isinstance(asked, str) else list(asked)
+        return DT in listed and DT not in self.table.schema.names
+
+    @property
+    def column(self) -> str | None:
+        """Name of the column of the step's number."""
+        return f"{self.step}_number" if self.are_numbered else self.step
+
+    @property
+    def expression(self) -> str:
+        """The time of a row as an expression: days, or the number of the step."""
+        if self.step is None:
+            raise InputError("lags and steps need a step column; name one (--step)")
+        kind = plain_type(self.table.schema.field(self.step).type)
+        name = quote(self.step)
+        if is_text(kind) or self.schema.date_format:
+            return f"epoch({self._parsed}) / 86400.0"
+        if pa.types.is_temporal(kind):
+            return f"epoch(CAST({name} AS TIMESTAMP)) / 86400.0"
+        return f"CAST({name} AS DOUBLE)"
+
+    @property
+    def _parsed(self) -> str:
+        """The step as a timestamp, where it is text; NULL where it is no date."""
+        name = quote(str(self.step))
+        if not self.schema.date_format:
+            return f"try_cast({name} AS TIMESTAMP)"
+        formats = ", ".join(text_of(f) for f in self.schema.date_format.split(";"))
+        return f"try_strptime(CAST({name} AS VARCHAR), [{formats}])"
+
+    @property
+    def every(self) -> float | None:
+        """The time between consecutive steps, in days or in steps."""
+        asked = self.schema.every
+        if asked is None:
+            return None
+        matched = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|min|h|d|w|)\s*", str(asked))
+        if matched is None or not float(matched[1]):
+            raise InputError(
+                f"every is {asked!r}; expected a time between steps such as 7d, 12h or 10"
+            )
+        return float(matched[1]) * UNITS[matched[2]]
+
+    def check(self, db: Any, rows: str, label: str) -> None:
+        """Refuse times that do not parse, or stand twice in an episode; rows without episodes."""
+        if not self.episode or self.step is None:
+            raise ColumnError(
+                "lags, states seen after the action and steps out of dates need an episode and a "
+                "step column"
+            )
+        name = quote(self.step)
+        if is_text(self.table.schema.field(self.step).type) or self.schema.date_format:
+            self._check_dates(db, rows, label)
+        twice = db.execute(
+            f"SELECT {self.keys}, any_value({name}) FROM {rows} WHERE {name} IS NOT NULL "
+            f"GROUP BY {self.keys}, {self.expression} HAVING count(*) > 1 LIMIT 1"
+        ).fetchall()
+        if twice:
+            *episode, step = twice[0]
+            raise duplicate_error(episode[0] if len(episode) == 1 else tuple(episode), str(step))
+
+    def _check_dates(self, db: Any, rows: str, label: str) -> None:
+        """Refuse a date that does not parse, with its row and its value."""
+        import duckdb  # heavy, and only few logs need it
+
+        numbered = f"SELECT *, row_number() OVER () - 1 AS __n FROM {rows}"
+        value = f"CAST({quote(str(self.step))} AS VARCHAR)"
+        asked = self.schema.date_format
+        try:
+            bad = db.execute(
+                f"SELECT __n, {value} AS v FROM ({numbered}) WHERE v IS NOT NULL AND "
+                f"{self._parsed} IS NULL ORDER BY try_cast(v AS DOUBLE) IS NOT NULL, __n LIMIT 1"
+            ).fetchall()
+        except duckdb.Error as error:
+            sentence = str(error).strip().splitlines()[0]
+            raise InputError(
+                f"the date format {asked!r} cannot be read ({sentence}); expected one such as "
+                "%d.%m.%Y, or several with semicolons"
+            ) from error
+        if bad:
+            row, held = bad[0]
+            known = f"dates as {asked}" if asked else "dates such as 2024-03-01"
+            raise DataError(
+                f"step column {self.step!r} of {label} holds {held!r} in data row {row} (from 0), "
+                f"which is no date; expected {known}{'' if asked else _guessed(db, rows, value)}"
+            )
+
+    def spacing(self, db: Any, rows: str) -> tuple[str, ...]:
+        """Say that times between rows vary, where nothing uses it."""
+        if not self.are_numbered or self.schema.every or self.has_dt:
+            return ()
+        gaps = (
+            f"SELECT t - lag(t) OVER (PARTITION BY {self.keys} ORDER BY t) AS g "
+            f"FROM (SELECT {self.keys}, {self.expression} AS t FROM {rows})"
+        )
+        low, usual, high, other = db.execute(
+            "SELECT quantile_cont(g, 0.05), any_value(m), quantile_cont(g, 0.95), "
+            f"avg(CAST(abs(g / m - 1) > {NEAR} AS INTEGER)) "
+            f"FROM ({gaps}), (SELECT median(g) AS m FROM ({gaps}))"
+        ).fetchall()[0]
+        if low is None or other <= RARELY:
+            return ()
+        if high <= low * (1 + NEAR):
+            return (
+                f"rows of an episode lie {usual:.3g} apart in {self.step} (in days), but for "
+                f"{other:.2%}, which count as one step too: --every {usual:.3g}d makes gaps of "
+                "them, and --context dt takes the time to the next row along",
+            )
+        return (
+            f"rows of an episode lie {low:.3g} to {high:.3g} apart in {self.step} (in days), "
+            "and count as one step each: take the time to the next row along (--context dt), or "
+            f"only rows that lie as far apart (--every {max(usual, 1):.3g}d)",
+        )
+
+    def are_shared(self, db: Any, rows: str) -> bool:
+        """Whether steps are numbered and their dates come, on average, more than once each."""
+        if not self.are_numbered or self.step is None:
+            return False
+        name = quote(self.step)
+        count, dates = db.execute(
+            f"SELECT count({name}), approx_count_distinct({name}) FROM {rows}"
+        ).fetchall()[0]
+        return bool(count >= SHARED_DATES * max(dates, 1))
+
+    def numbered(self, inner: str) -> str:
+        """Number the steps of a query's rows, ``__step``: one on each time, two over a gap."""
+        window = f"WINDOW w AS (PARTITION BY {self.keys} ORDER BY __t)"
+        timed = (
+            f"SELECT *, {self.expression} AS __t FROM ({inner}) WHERE {self.expression} IS NOT NULL"
+        )
+        spaced = (
+            f"SELECT *, __t - lag(__t) OVER w AS __gap, lead(__t) OVER w - __t AS __ahead "
+            f"FROM ({timed}) {window}"
+        )
+        if not self.are_numbered:
+            return f"SELECT *, __t AS __step FROM ({spaced})"
+        near = "TRUE" if self.every is None else f"abs(__gap / {self.every!r} - 1) <= {NEAR}"
+        more = f"CASE WHEN __gap IS NULL THEN 0 WHEN {near} THEN 1 ELSE 2 END"
+        return f"SELECT *, CAST(sum({more}) OVER w AS BIGINT) AS __step FROM ({spaced}) {window}"
+
+
+def _guessed(db: Any, rows: str, value: str) -> str:
+    """Suggest the formats in which every date of a column can be read."""
+    fits = [
+        word
+        for word in FORMATS
+        if not count_rows(
+            db,
+            f"SELECT * FROM {rows} WHERE {value} IS NOT NULL AND "
+            f"try_strptime({value}, {text_of(word)}) IS NULL LIMIT 1",
+        )
+    ]
+    listed = " or ".join(f"--date-format '{word}'" for word in fits)
+    return f", or their format: {listed} fits all of them" if fits else ""
+
+
+def count_rows(db: Any, query: str) -> int:
+    """Return the number of rows of a query."""
+    return int(db.execute(f"SELECT count(*) FROM ({query})").fetchall()[0][0])
