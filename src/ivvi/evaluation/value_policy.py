@@ -360,9 +360,10 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = list(problem.doubts)
     if source.clusters:
-        known = {"bootstrap": "resampled", "wild": "drawn wild"}
-        drawn = known.get(method, "not the episodes, in the law of W")
-        notes.append(f"as in the fit, clusters by {' and '.join(source.clusters)} are {drawn}")
+        ways = {"bootstrap": "clusters are resampled", "wild": "wild draws of clusters"}
+        way = ways.get(method, "through its standard errors")
+        columns = " and ".join(source.clusters)
+        notes.append(f"intervals are clustered by {columns}, as those of the fit: {way}")
     if source.wild and method == "asymptotic":
         notes.append(
             "wild draws need the moments of each cluster: fit with episodes=True (--keep-episodes)"
