@@ -73,7 +73,7 @@ def test_a_wild_fit_is_valued_by_wild_draws(tmp_path):
     fit = fitted(2, 12)
     found = worth(fit, draws=60)
     assert found.method == "wild"
-    assert any("clusters by ward are drawn wild" in note for note in found.notes)
+    assert any("clustered by ward, as those of the fit: wild draws" in note for note in found.notes)
     low, high = found.value.interval
     assert low < found.value.estimate < high
     fit.save(tmp_path / "model", episodes=True)
