@@ -138,7 +138,8 @@ def test_paths_that_are_none_are_refused(path, saved):
 
 
 def test_a_reward_is_used_again_by_who_trusts_it(saved):
-    out = ("--action-low", -1, "--action-high", 1, "--horizon", 3, "--out", saved / "mine")
+    problem = ("--action-low", -1, "--action-high", 1, "--horizon", 3, "--method", "mpc")
+    out = (*problem, "--out", saved / "mine")
     planned = run("plan", saved / "model", "--reward", "helpers:user_reward", *out)
     assert planned.code == 0, planned
     act = ("act", saved / "mine", "--state", "1,2")
