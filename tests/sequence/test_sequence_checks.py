@@ -128,21 +128,30 @@ def test_balance_placebo_and_serial_dependence_by_their_definitions(gaps):
     x, a, z = batch.x, batch.a, batch.z
     e = batch.y - np.column_stack([np.ones(len(x)), x, a]) @ ivvi.estimate(log).W.T
 
-    def scores(one, other):
+    def sums(one, other):
         products = (one[:, :, None] * other[:, None, :]).reshape(len(one), -1)
         return np.array([products[episode == i].sum(axis=0) for i in range(40)])
+
+    def scores(of, other, given):
+        """The mean of the products' sums, the spread of those with the slopes of the others."""
+        rest = np.empty_like(other)
+        for i in range(40):
+            slopes = np.linalg.lstsq(given[episode != i], other[episode != i])[0]
+            rest[episode == i] = (other - given @ slopes)[episode == i]
+        alone = sums(left(of, given), rest)
+        return alone - alone.mean(axis=0) + sums(left(of, given), left(other, given)).mean(axis=0)
 
     given = np.hstack([one, x[now], z[before]])
     past = np.hstack([x[before], a[before], e[before]])
     past = past if gaps else past[:, :2]  # e before is x now less W phi before
-    expected = hotelling(scores(left(z[now], given), left(past[:, :2], given)))
+    expected = hotelling(scores(z[now], past[:, :2], given))
     assert found[BALANCE].test.statistic.df == (2, 38)
     assert found[BALANCE].test.statistic.value == pytest.approx(expected, rel=1e-6)
     given = np.hstack([one, x[before], a[before], z[before]])
-    expected = hotelling(scores(left(z[now], given), left(x[now], given)))
+    expected = hotelling(scores(z[now], x[now], given))
     assert found[PLACEBO].test.statistic.value == pytest.approx(expected, rel=1e-6)
     given = np.hstack([one, x[now]])
-    expected = hotelling(scores(left(z[now], given), left(z[before], given)))
+    expected = hotelling(scores(z[now], z[before], given))
     assert found[SERIAL_Z].test.statistic.value == pytest.approx(expected, rel=1e-6)
 
 

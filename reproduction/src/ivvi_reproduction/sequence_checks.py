@@ -1,7 +1,7 @@
 """How often the checks of a sequence reject, on logs that keep the rules and that break one.
 
 Run it with ``python -m ivvi_reproduction.sequence_checks``. All logs have x' = x / 2 - a / 2 + e,
-one action and one instrument; each kind but the first two breaks one rule. Episodes begin on days
+one action and one instrument; each kind but the first three breaks one rule. Episodes begin on days
 that have nothing to do with their order in the log.
 """
 
@@ -21,9 +21,12 @@ from ivvi.sequence.check import check as check_log
 from ivvi_reproduction.study import Force, Json, Seed, check, each, run_study, tell
 
 LEVEL = 0.05
+SOUND = ("rules kept", "global", "shared")
+"""Kinds that keep the rules."""
 KINDS = {
     "rules kept": "nothing is wrong",
     "global": "nothing is wrong; one draw of z per episode",
+    "shared": "nothing is wrong; all episodes share z and half of the shocks of a step",
     "history": "z follows the last action",
     "state": "z follows the state",
     "lasting z": "z follows its own last value",
@@ -63,6 +66,8 @@ def draw(kind: str, seed: int, episodes: int = 40, steps: int = 25) -> dict[str,
         z += {"history": 0.4 * a_before, "lasting z": 0.5 * z_before, "state": 0.4 * x}.get(kind, 0)
         if kind.startswith("global"):
             z = once + x * (kind == "global, assigned") if t == 0 else z_before
+        if kind == "shared":
+            z, e = np.full(episodes, rng.normal()), (e + rng.normal()) / np.sqrt(2)
         a = z + e + rng.normal(size=episodes)
         day = begins + t
         gone = {
@@ -106,6 +111,7 @@ def table(records: Iterable[Record]) -> str:
 
 def command(
     logs: Annotated[int, typer.Option(help="Logs that keep the rules.")] = 1000,
+    only: Annotated[str, typer.Option(help="Only the kind of this name.")] = "",
     broken: Annotated[int, typer.Option(help="Logs that break one, of each kind.")] = 100,
     seed: Seed = 0,
     json: Json = None,
@@ -113,8 +119,12 @@ def command(
 ) -> None:
     """Measure size and power of the checks of a sequence."""
     check(json, force, logs=logs, broken=broken)
-    counts = {kind: logs if kind in ("rules kept", "global") else broken for kind in KINDS}
-    records = each("kinds", list(KINDS), lambda kind: measure(kind, counts[kind], seed))
+    if only and only not in KINDS:
+        raise InputError(f"unknown kind {only!r}; {', '.join(KINDS)} are known")
+    counts = {kind: logs if kind in SOUND else broken for kind in KINDS}
+    records = each(
+        "kinds", [only] if only else list(KINDS), lambda kind: measure(kind, counts[kind], seed)
+    )
     tell(table(records), records, json, force)
 
 

@@ -41,10 +41,22 @@ class Scores:
         return rest
 
     def association(self, one: Floats, other: Floats, given: Floats) -> Floats:
-        """Scores (blocks, d_one, d_other) of the covariance of two parts given a third."""
-        return self.products(
-            self.moments.pairs, self.partialled(one, given), self.partialled(other, given)
-        )
+        """Scores (blocks, d_one, d_other) of the covariance of two parts given a third.
+
+        Their mean is that of the products of what the third leaves of both. Their spread is that of
+        the same products with the slopes of `other` in the other blocks (half a jackknife): where
+        few blocks tell the slopes, as steps do whose instrument all episodes share, a block's own
+        part in them hides some of its spread, and tests would reject too often.
+        """
+        pairs = self.moments.pairs
+        one, other = self.partialled(one, given), self.partialled(other, given)
+        scores = self.products(pairs, one, other)
+        gram = self.products(pairs, given, given)
+        of_one, of_other = (self.products(pairs, given, part) for part in (one, other))
+        inverse = np.array([_inverse(rest) for rest in gram.sum(axis=0) - gram])
+        change = np.swapaxes(of_one, 1, 2) @ inverse @ of_other
+        jackknifed: Floats = scores + change - change.mean(axis=0)
+        return jackknifed
 
     def drift(self, late: Floats) -> Floats:
         """Scores (blocks, d_y, d_phi) of a change of W in the rows of `late`."""
