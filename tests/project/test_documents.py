@@ -117,7 +117,7 @@ def test_notebooks_run_from_top_to_bottom_and_draw(notebook):
 
 def test_notebooks_are_stored_without_outputs_and_end_with_what_may_be_wrong():
     assert len(NOTEBOOKS) >= 6
-    gallery = (ROOT / "docs" / "gallery.md").read_text()
+    gallery = (ROOT / "docs" / "index.md").read_text()
     for path in NOTEBOOKS:
         cells = json.loads(path.read_text())["cells"]
         code = [cell for cell in cells if cell["cell_type"] == "code"]
