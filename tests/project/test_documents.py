@@ -133,6 +133,18 @@ def test_links_between_documents_lead_somewhere():
             assert (page.parent / target).exists(), f"{page.name} -> {target}"
 
 
+def test_the_page_on_architecture_describes_the_tree_that_is_there():
+    page, root = (ROOT / "docs" / "architecture.md").read_text(), ROOT / "src" / "ivvi"
+    table = page.split("## The packages")[1].split("## Three walks")[0]
+    listed = re.findall(r"^\| `(\w+)/` \|", table, re.M)
+    assert sorted(listed) == sorted(path.parent.name for path in root.glob("*/__init__.py"))
+    beside = re.findall(r"`(\w+)`", table.split("beside them:")[1])
+    loose = {path.stem for path in root.glob("*.py")} - {"__init__", "__main__"}
+    assert set(beside) == loose
+    for path in re.findall(r"`(\w+/[\w/]+\.py)`", page):
+        assert (root / path).exists(), path
+
+
 def test_readme_has_exactly_two_commands_that_exist():
     blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     commands = [line.split("#")[0].strip() for block in blocks for line in block.splitlines()]
