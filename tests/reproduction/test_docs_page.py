@@ -126,6 +126,33 @@ def test_what_is_said_of_one_change_at_a_time_is_in_the_blocks(numbers):
     assert closed > change("closed form", "Baseline", "movielens", "revised")
 
 
+def printed_rows(name, width):
+    """Return the lines of a printed block that have so many cells, split."""
+    text = (FOLDER / f"printed/{name}.txt").read_text(encoding="utf-8")
+    return [cells for line in text.splitlines() if len(cells := line.split()) == width]
+
+
+def test_what_is_said_of_the_theory_is_in_the_blocks():
+    rates = (FOLDER / "printed/convergence_rate.txt").read_text(encoding="utf-8")
+    slopes = [float(slope) for slope in re.findall(r"slope (-[\d.]+)", rates)]
+    assert (len(slopes), max(abs(slope + 1) for slope in slopes) < 0.05) == (3, True)
+    losses = [row for row in printed_rows("planning_error", 5) if row[0].isdigit()]
+    assert len(losses) == 10
+    assert all(float(loss) < float(bound) / 100 for _, _, loss, _, bound in losses)
+    bounds = [row for row in printed_rows("misspecification", 8) if row[0] != "setting"]
+    assert all(float(row[1]) < float(row[2]) / 100 for row in bounds)
+
+
+def test_with_constant_steps_the_loss_falls_with_strength_to_that_of_the_closed_form():
+    rows = [row for row in printed_rows("loss_curves", 10) if row[0] == "constant"]
+    assert len(rows) == 9
+    for k in ("5", "10", "20"):
+        alike = [[float(cell) for cell in row[3:]] for row in rows if row[1] == k]
+        for weaker, stronger in pairwise(alike):  # t = 10 to 300
+            assert all(s < w for w, s in zip(weaker[1:5], stronger[1:5], strict=True))
+        assert max(row[-2] / row[-1] for row in alike) < 1.3
+
+
 def test_a_sentence_may_name_numbers_of_tables_and_blocks(numbers, tmp_path):
     assert numbers.number("linear-regret", "k = 5", "I", "paper") == 14.84
     assert numbers.values("linear-regret", "paper", ("I",), "paper") == [1.0] * 3

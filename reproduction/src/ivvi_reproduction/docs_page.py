@@ -46,7 +46,8 @@ def make_page(results: Results, template: str, printed: Path | None = None) -> s
     from jinja2 import Environment, StrictUndefined
 
     numbers = PageNumbers({table.name: table for table in results.tables}, printed or Path())
-    quick = [Options(quick=True).experiment(name) for name in names("experiments")]
+    experiments = names("experiments")
+    quick = [Options(quick=True).experiment(name) for name in experiments]
     environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True)
     environment.filters |= {"digits": digits, "in_words": in_words, "span": span}
     environment.filters["between"] = between
@@ -56,6 +57,7 @@ def make_page(results: Results, template: str, printed: Path | None = None) -> s
         "figure": lambda name, caption: _figure(results, name, caption),
         "printed": lambda name: _output(numbers.printed / f"{name}.txt"),
         "facts": results.facts,
+        "episodes": {name: read_experiment(name).episodes for name in experiments},
         "quick_jobs": sum(1 for experiment in quick for _ in list_jobs(experiment, 1)),
         "number": numbers.number,
         "values": numbers.values,
