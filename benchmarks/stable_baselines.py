@@ -11,6 +11,7 @@ the instrument, and by least squares. What it learns is as good as the world in 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import time
 import warnings
 from typing import Any
@@ -66,6 +67,8 @@ def main() -> None:
         policies[f"PPO, {name}"], steps = train(model, asked.seconds, asked.seed)
         print(f"PPO in the model {name}: {steps:,} steps")
     print(ivvi.evaluate(policies, env, against=("optimal", "zero"), horizon=HORIZON).summary())
+    names = ("stable-baselines3", "torch", "gymnasium")
+    print({name: importlib.metadata.version(name) for name in names})
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ def test_notebooks_run_from_top_to_bottom_and_draw(notebook):
 
 def test_notebooks_are_stored_without_outputs_and_end_with_what_may_be_wrong():
     assert len(NOTEBOOKS) >= 6
-    gallery = (ROOT / "docs" / "gallery.md").read_text()
+    gallery = (ROOT / "docs" / "index.md").read_text()
     for path in NOTEBOOKS:
         cells = json.loads(path.read_text())["cells"]
         code = [cell for cell in cells if cell["cell_type"] == "code"]
@@ -131,6 +131,18 @@ def test_links_between_documents_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\((?!https?:)([^)#\s]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} -> {target}"
+
+
+def test_the_page_on_architecture_describes_the_tree_that_is_there():
+    page, root = (ROOT / "docs" / "architecture.md").read_text(), ROOT / "src" / "ivvi"
+    table = page.split("## The packages")[1].split("## Three walks")[0]
+    listed = re.findall(r"^\| `(\w+)/` \|", table, re.M)
+    assert sorted(listed) == sorted(path.parent.name for path in root.glob("*/__init__.py"))
+    beside = re.findall(r"`(\w+)`", table.split("beside them:")[1])
+    loose = {path.stem for path in root.glob("*.py")} - {"__init__", "__main__"}
+    assert set(beside) == loose
+    for path in re.findall(r"`(\w+/[\w/]+\.py)`", page):
+        assert (root / path).exists(), path
 
 
 def test_readme_has_exactly_two_commands_that_exist():

@@ -95,5 +95,5 @@ def test_every_public_name_is_in_the_reference(site):
 def test_every_page_of_the_folder_is_in_the_navigation():
     """A page that is in no menu is found by nobody."""
     listed = re.findall(r"([a-z_]+\.md)", (ROOT / "mkdocs.yml").read_text())
-    assert len(listed) <= 30  # a page more needs one less
+    assert len(listed) <= 26  # a page more needs one less
     assert sorted(listed) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))

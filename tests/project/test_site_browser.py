@@ -19,7 +19,7 @@ SCREENS = {
     "phone": {"viewport": {"width": 390, "height": 844}},
     "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
 }
-PAGES = ("index", "instrument", "mathematics", "gallery", "cheatsheet", "api", "faq", "rivals")
+PAGES = ("index", "instrument", "mathematics", "planning", "cheatsheet", "api", "faq", "rivals")
 
 CONTRAST = """() => {
   const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});

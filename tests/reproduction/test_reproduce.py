@@ -15,15 +15,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from helpers import ROOT, assert_refused, run
+from helpers import assert_refused, run
 from ivvi.errors import FileError, InputError
 from ivvi_reproduction.cell_statistics import CellStatistics, Spread
-from ivvi_reproduction.docs_page import column_values, filled, make_page
+from ivvi_reproduction.docs_page import make_page
 from ivvi_reproduction.jobs import Job, list_jobs
 from ivvi_reproduction.progress import draw, duration
 from ivvi_reproduction.records import Records
 from ivvi_reproduction.reproduce import read_results, reproduce
-from ivvi_reproduction.results import ResultTable, as_json, as_text, shown, table_markdown
+from ivvi_reproduction.results import as_json, as_text, shown
 from ivvi_reproduction.run_job import Options, Outcome
 from ivvi_reproduction.scheduler import JobQueue
 from ivvi_reproduction.specs import (
@@ -409,12 +409,9 @@ def test_diverged_logs_are_told(whole):
     assert Spread.of([1.0, 3.0]).half == pytest.approx(12.706 * 2**0.5 / 2**0.5, rel=1e-3)
 
 
-def test_text_markdown_and_json(whole):
+def test_text_and_json(whole):
     found = read_results(whole, SPECS)
     assert "Regret (Table 0)" in as_text(found)
-    lines = table_markdown(found.tables[0]).splitlines()
-    assert len(lines) == 2 + 2
-    assert len({line.count("|") for line in lines}) == 1
     assert [shown(cell) for cell in (None, 12345.6, 0.12345, "stalls", 3)] == [
         "",
         "12,346",
@@ -427,40 +424,15 @@ def test_text_markdown_and_json(whole):
 
 def test_the_page_is_made_from_the_records(whole, tmp_path):
     found = read_results(whole, SPECS)
-    template = 'A {{ table("linear-regret") }} B {{ off("linear") }} C {{ figure("linear-both") }}'
-    page = make_page(found, template)
-    assert "| k = 1 | I | 10 |" in page
-    assert "of the paper's 10" in page
-    assert "(images/linear-both.png)" in page
-    assert make_page(found, '{{ table("linear-other") }}') == "*Not run yet.*"
+    page = make_page(found, '{{ regrets("linear") }} {{ figure("linear-both", "Said.") }}')
+    assert "| k = 1, I | 10 ± 1 |" in page
+    assert "**" in page  # the paper's 10 is far off
+    assert page.endswith("](images/linear-both.png)\n\n*Said.*")
+    strengths = make_page(found, '{{ by_variant("linear-strength", "paper", "ours") }}')
+    assert [line.count("|") for line in strengths.splitlines()] == [3] * 4
+    assert strengths.splitlines()[0] == "| setting | k = 1 |"
+    for word in ('regrets("other")', 'by_variant("other")', 'figure("other", "")'):
+        assert make_page(found, f"{{{{ {word} }}}}") == "*Not run yet.*"
     (tmp_path / "study.txt").write_text("a line\n")
     said = '{{ printed("study") }} {{ printed("other") }}'
     assert make_page(found, said, tmp_path) == "```text\na line\n``` *Not run yet.*"
-
-
-def test_columns_that_are_empty_in_every_row_are_left_out():
-    table = ResultTable("t", "T", ("variant", "a", "b"), (("k", None, 1.0), ("l", None, None)))
-    assert filled(table).columns == ("variant", "b")
-    assert filled(table).rows == (("k", 1.0), ("l", None))
-
-
-def test_the_page_may_name_the_ends_of_a_column(whole):
-    found = read_results(whole, SPECS)
-    regret = {table.name: table for table in found.tables}["linear-regret"]
-    rows = [dict(zip(regret.columns, row, strict=True)) for row in regret.rows]
-    best = [row["best"] for row in rows]
-    words = '{{ lowest("linear-regret", "best") }} {{ highest("linear-regret", "best") }}'
-    assert make_page(found, words) == f"{shown(min(best))} {shown(max(best))}"
-    assert column_values(regret, "paper", "paper", ["I", "IV"]) == [1.0, 1.0]
-    ours = rows[1]["their estimate"] / rows[1]["best"]
-    assert column_values(regret, "their estimate", "best", ["I", "IV"]) == [ours]  # IV has none
-
-
-def test_the_page_in_the_docs_is_that_of_the_records():
-    """Otherwise run ``python -m ivvi_reproduction.docs_page``."""
-    folder = ROOT / "reproduction/results"
-    found = read_results(folder)
-    template = (ROOT / "docs/templates/reproduction.md").read_text(encoding="utf-8")
-    page = make_page(found, template, folder / "printed")
-    assert "Not run yet" not in page
-    assert page == (ROOT / "docs/reproduction.md").read_text(encoding="utf-8")

@@ -3,13 +3,12 @@
 Run it with ``python -m ivvi_reproduction.docs_page``: the tables, captions and cells of
 docs/reproduction.md come from ``reproduction/results/records.parquet``, what the other studies
 printed from ``reproduction/results/printed/NAME.txt``, and what is said about them from
-docs/templates/reproduction.md.
+docs/templates/reproduction.md, whose sentences name no measured number of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,142 +16,126 @@ import typer
 
 from ivvi._io.files import atomic_file
 from ivvi._io.plotting import make_axes, save_figure
-from ivvi.errors import FileError, InputError
-from ivvi_reproduction.reproduce import read_results
-from ivvi_reproduction.results import (
-    BandCurve,
-    ResultFigure,
-    Results,
-    ResultTable,
-    shown,
-    table_markdown,
+from ivvi.errors import FileError
+from ivvi_reproduction.jobs import list_jobs
+from ivvi_reproduction.page_numbers import (
+    PageNumbers,
+    between,
+    digits,
+    in_words,
+    is_off,
+    span,
 )
-from ivvi_reproduction.specs import names, read_experiment, read_figure
+from ivvi_reproduction.reproduce import read_results
+from ivvi_reproduction.results import Cell, ResultFigure, Results, shown
+from ivvi_reproduction.run_job import Options
+from ivvi_reproduction.specs import names, read_experiment, read_figure, read_table
 from ivvi_reproduction.study import run_study
 
 PRINTED = "printed"
 """Folder beside the records with what studies printed."""
-FACTOR = 2.0
-"""Cells that are further off the paper's number than this are listed."""
+NOT_RUN = "*Not run yet.*"
 
 
 def make_page(results: Results, template: str, printed: Path | None = None) -> str:
-    """Fill the template: ``{{ table("linear-regret") }}``, ``{{ figure("linear-loss") }}``.
+    """Fill the template from the tables of `results` and the folder `printed`.
 
-    ``{{ printed("one_change-linear") }}`` is a file of the folder `printed`: what a study's
-    command wrote. ``cell`` is one number of a table, ``lowest`` and ``highest`` are those of a
-    column, as they are or divided by another column, in the rows named.
+    ``regrets`` and ``by_variant`` are tables, ``figure`` is a picture with its caption, ``printed``
+    what a study's command wrote. The other words are numbers for sentences (`PageNumbers`).
     """
     from jinja2 import Environment, StrictUndefined
 
-    tables = {table.name: table for table in results.tables}
-
-    def table(name: str) -> str:
-        if name not in tables:
-            return "*Not run yet.*"
-        found = tables[name]
-        return f"```text\n{found.command}\n```\n\n{table_markdown(filled(found))}\n\n{found.note}"
-
-    def figure(name: str) -> str:
-        panels = panels_of(results, name)
-        if not panels:
-            return "*Not run yet.*"
-        rest = f"{panels[0].title}, and {len(panels) - 1} more panels"
-        caption = " ".join(_captions(panels)).replace("W*", "`W*`")
-        return f"![{rest}](images/{name}.png)\n\n{caption}"
-
-    def output(name: str) -> str:
-        file = (printed or Path()) / f"{name}.txt"
-        if not file.is_file():
-            return "*Not run yet.*"
-        return f"```text\n{file.read_text(encoding='utf-8').rstrip()}\n```"
-
-    def over(pick: Callable[[list[float]], float]) -> Callable[..., str]:
-        return lambda name, *of: shown(pick(column_values(tables[name], *of)))
-
-    words = {
-        "table": table,
-        "figure": figure,
-        "printed": output,
-        "lowest": over(min),
-        "highest": over(max),
-        "facts": results.facts,
-        "off": lambda name: "\n".join(off_by_much(tables.get(f"{name}-regret"))),
-        "cell": lambda name, variant, setting, column: cell(tables[name], variant, setting, column),
-    }
+    numbers = PageNumbers({table.name: table for table in results.tables}, printed or Path())
+    experiments = names("experiments")
+    quick = [Options(quick=True).experiment(name) for name in experiments]
     environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True)
+    environment.filters |= {"digits": digits, "in_words": in_words, "span": span}
+    environment.filters["between"] = between
+    words = {
+        "regrets": lambda name: regret_table(numbers, name),
+        "by_variant": lambda name, *columns: settings_by_variant(numbers, name, columns),
+        "figure": lambda name, caption: _figure(results, name, caption),
+        "printed": lambda name: _output(numbers.printed / f"{name}.txt"),
+        "facts": results.facts,
+        "episodes": {name: read_experiment(name).episodes for name in experiments},
+        "quick_jobs": sum(1 for experiment in quick for _ in list_jobs(experiment, 1)),
+        "number": numbers.number,
+        "values": numbers.values,
+        "between_settings": numbers.between_settings,
+        "change": numbers.change,
+        "off": numbers.off,
+        "below_baseline": numbers.below_baseline,
+        "half_a_digit": lambda name: read_table(name).digit / 2,
+    }
     return environment.from_string(template).render(words)
 
 
-def cell(table: ResultTable, variant: str, setting: str, column: str) -> str:
-    """Return one cell of a table, as it is written there."""
-    for row in table.rows:
-        found = dict(zip(table.columns, row, strict=True))
-        if (found["variant"], found["setting"]) == (variant, setting):
-            return shown(found[column])
-    raise InputError(f"{table.name} has no row {variant}, {setting}")
+def regret_table(numbers: PageNumbers, name: str) -> str:
+    """Set the regrets of an experiment; a ratio beyond the factor is bold."""
+    if f"{name}-regret" not in numbers.tables:
+        return NOT_RUN
 
+    def number(value: Cell, figures: int) -> str:
+        return digits(value, figures) if isinstance(value, float) else shown(value)
 
-def filled(table: ResultTable) -> ResultTable:
-    """Leave out columns that are empty in every row."""
-    kept = [i for i in range(len(table.columns)) if any(row[i] is not None for row in table.rows)]
-    rows = tuple(tuple(row[i] for i in kept) for row in table.rows)
-    return replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows)
+    def pair(row: dict[str, Cell], column: str, half: str) -> str:
+        return f"{number(row[column], 3)} ± {number(row[half], 2)}" if row[half] else ""
 
+    def ratio(value: Cell) -> str:
+        return f"**{number(value, 2)}**" if is_off(value) else number(value, 2)
 
-def column_values(
-    table: ResultTable, column: str, per: str = "", settings: Sequence[str] = ()
-) -> list[float]:
-    """Return the numbers of a column, divided by those of `per`, of all or of some settings."""
-    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-    chosen = [row for row in rows if not settings or row["setting"] in settings]
-    pairs = [(row[column], row[per] if per else 1.0) for row in chosen]
-    numbers = (int, float)
-    return [a / b for a, b in pairs if isinstance(a, numbers) and isinstance(b, numbers)]
-
-
-def _captions(panels: list[ResultFigure]) -> Iterator[str]:
-    """Say what each kind of panel shows, and where its curves end."""
-    for kind in dict.fromkeys(_kind(panel) for panel in panels):
-        alike = [panel for panel in panels if _kind(panel) == kind]
-        dotted = any(curve.level_for for panel in alike for curve in panel.curves)
-        said = "; ends (in brackets, of the dotted lines):" if dotted else "; ends:"
-        ends = "; ".join(
-            f"{panel.title.partition(',')[2].partition(':')[0].strip()}: {_ends(panel)}"
-            for panel in alike
+    lines = [
+        (
+            f"{row['variant']}, {row['setting']}",
+            f"{shown(row['paper'])} ± {shown(row['paper ±'])}",
+            pair(row, "as the paper", "as ±") or number(row["as the paper"], 3),
+            ratio(row["as / paper"]),
+            number(row["their estimate"], 3),
+            pair(row, "best", "best ±") or number(row["best"], 3),
         )
-        yield f"{alike[0].alt.partition(':')[0]}{said} {ends}."
+        for row in numbers.rows(f"{name}-regret")
+    ]
+    head = ("cell", "paper", "as the paper", "as / paper", "their estimate", "best")
+    return _markdown(head, lines)
 
 
-def _ends(panel: ResultFigure) -> str:
-    """List where curves end, each with the level that is drawn beside it."""
-    levels = {c.level_for: f" ({c.label.partition(',')[0]} {_end(c)})" for c in panel.curves}
-    return ", ".join(
-        f"{c.label.removeprefix('setting ')} {_end(c)}{levels.get(c.label, '')}"
-        for c in panel.curves
-        if not c.level_for
-    )
+def settings_by_variant(numbers: PageNumbers, name: str, columns: Sequence[str]) -> str:
+    """Set a table as the paper does: a row per setting, a column per variant."""
+    if name not in numbers.tables:
+        return NOT_RUN
+    rows = numbers.rows(name)
+    variants = list(dict.fromkeys(str(row["variant"]) for row in rows))
+    cells = {
+        (row["setting"], row["variant"]): " / ".join(
+            digits(value, 3) if isinstance(value, float) else shown(value) or "-"
+            for value in (row[column] for column in columns)
+        )
+        for row in rows
+    }
+    settings = dict.fromkeys(str(row["setting"]) for row in rows)
+    lines = [(setting, *(cells.get((setting, v), "") for v in variants)) for setting in settings]
+    return _markdown(("setting", *variants), lines)
 
 
-def _end(curve: BandCurve) -> str:
-    end = float(curve.mean[-1])
-    return f"{end:,.0f}" if abs(end) >= 1000 else f"{end:.3g}"
+def _markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    marks = ["---", *("---:" for _ in head[1:])]
+    return "\n".join("| " + " | ".join(line) + " |" for line in (head, marks, *lines))
 
 
-def off_by_much(table: ResultTable | None) -> Iterator[str]:
-    """List the cells where the paper's way, run by us, is off its number by a factor of 2."""
-    for row in () if table is None else table.rows:
-        cell = dict(zip(table.columns, row, strict=True))  # type: ignore[union-attr]
-        ratio, where = cell["as / paper"], f"{cell['variant']}, {cell['setting']}"
-        if isinstance(ratio, float) and not 1 / FACTOR <= ratio <= FACTOR:
-            amount = f"{shown(ratio)} times" if ratio > 1 else f"1/{shown(1 / ratio)} of"
-            theirs = shown(cell["their estimate"])
-            yield (
-                f"- {where}: {shown(cell['as the paper'])} is {amount} the paper's "
-                f"{shown(cell['paper'])}{f'; with their estimate {theirs}' if theirs else ''}."
-            )
-        elif ratio is None and cell["descent"]:
-            yield f"- {where}: {cell['descent']}, where the paper has {shown(cell['paper'])}."
+def _figure(results: Results, name: str, caption: str) -> str:
+    """Set a picture above its caption; the alternative text says whose curves they are."""
+    panels = panels_of(results, name)
+    if not panels:
+        return NOT_RUN
+    alt = f"{panels[0].title.partition(',')[0]}, our curves in {len(panels)} panels"
+    return f"![{alt}](images/{name}.png)\n\n*{caption}*"
+
+
+def _output(file: Path) -> str:
+    """Set what a study printed."""
+    if not file.is_file():
+        return NOT_RUN
+    return f"```text\n{file.read_text(encoding='utf-8').rstrip()}\n```"
 
 
 def panels_of(results: Results, name: str) -> list[ResultFigure]:

@@ -6,7 +6,6 @@ knows the other: a page never reads a record, an experiment never writes markup.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -84,17 +83,6 @@ def table_text(table: ResultTable) -> str:
         ).rstrip()
         for row in rows
     )
-
-
-def table_markdown(table: ResultTable) -> str:
-    """Set a table in Markdown."""
-
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cells) + " |"
-
-    marks = ["---" if i < 2 else "---:" for i in range(len(table.columns))]
-    rows = [line([shown(cell) for cell in row]) for row in table.rows]
-    return "\n".join([line(table.columns), line(marks), *rows])
 
 
 def shown(cell: Cell) -> str:

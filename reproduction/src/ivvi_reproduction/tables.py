@@ -23,8 +23,8 @@ ESTIMATES = (
 )
 SECONDS = ("variant", "setting", "paper", "as the paper", "as ±", "best", "best ±")
 STRENGTH = (
-    *("variant", "setting", "paper", "ours", "sd", "ours / paper", "off by, sd"),
-    "without the zero",
+    *("variant", "setting", "paper", "ours", "sd", "lowest log", "highest log"),
+    *("ours / paper", "off by, sd", "without the zero"),
 )
 NOTES = {
     "regret": (
@@ -143,13 +143,14 @@ def _strength(place: Place) -> Iterator[Cell]:
     alike = [name for name in columns if columns[name].features == columns["paper"].features]
     found = [place.measures.values(place.key(name), of="strength") for name in alike]
     values = max(found, key=len)
-    spread = Spread.of([value["smallest" if several else "mu_iv"] for value in values])
+    strengths = [value["smallest" if several else "mu_iv"] for value in values]
+    spread = Spread.of(strengths)
     yield place.printed
     if spread is None:
-        yield from (None,) * 5
+        yield from (None,) * 7
         return
-    yield _rounded(spread.mean)
-    yield _rounded(spread.sd)
+    for value in (spread.mean, spread.sd, min(strengths), max(strengths)):
+        yield _rounded(value)
     yield _rounded(spread.mean / place.printed)
     yield _rounded(deviation(spread, place.printed, place.spec.digit))
     honest = float(np.mean([value["smallest_nonzero"] for value in values]))

@@ -46,7 +46,9 @@ def act(  # noqa: PLR0913
         str | None,
         typer.Option(help="Level to use for levels that are not in the log, such as other."),
     ] = None,
-    step: Annotated[int, typer.Option(help="Step of the episode, for plans that end.")] = 0,
+    step: Annotated[
+        int, typer.Option(help="Step of the episode, for plans that depend on it.")
+    ] = 0,
     seed: Seed = 0,
     trust: Trust = "",
     json: Json = None,

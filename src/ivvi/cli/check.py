@@ -20,7 +20,9 @@ def check(  # noqa: PLR0913
     ] = None,
     time: Annotated[
         str | None,
-        typer.Option(help="Number, date or timestamp column; are the effects the same along it?"),
+        typer.Option(
+            help="Column of numbers or dates; also check that effects are the same along it."
+        ),
     ] = None,
     cluster: Annotated[
         str | None, typer.Option(help="Up to three columns to cluster by. [default: as fit does]")

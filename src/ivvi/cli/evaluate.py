@@ -33,7 +33,9 @@ def evaluate(  # noqa: PLR0913
         ),
     ] = False,
     episodes: Annotated[int, typer.Option(help="Episodes.")] = 64,
-    horizon: Annotated[int | None, typer.Option(help="Steps each. [default: the paper's]")] = None,
+    horizon: Annotated[
+        int | None, typer.Option(help="Steps per episode. [default: the paper's]")
+    ] = None,
     against: Annotated[
         str, typer.Option(help="Baselines: optimal, zero, random, behaviour.")
     ] = "optimal,zero,behaviour",

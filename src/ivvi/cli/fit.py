@@ -82,11 +82,12 @@ class MethodOptions:
         ),
     ] = "auto"
     memory: Annotated[
-        str, typer.Option(help="Memory of sgda in features: auto, quadratic or linear.")
+        str,
+        typer.Option(help="How the memory of sgda grows with features: auto, quadratic or linear."),
     ] = "auto"
     ridge: Annotated[
         str,
-        typer.Option(help="Penalty, in units of the features' variances; auto is --method ridge."),
+        typer.Option(help="Ridge penalty in units of the features' variances; auto chooses it."),
     ] = "0"
 
     @property

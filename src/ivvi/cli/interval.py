@@ -30,7 +30,7 @@ def interval(  # noqa: PLR0913
         str, typer.Option(help="ar (Anderson-Rubin) or clr (likelihood ratio).")
     ] = "ar",
     se: Annotated[
-        str, typer.Option(help="Errors: auto, unadjusted, robust, clustered or hac.")
+        str, typer.Option(help="Standard errors: auto, unadjusted, robust, clustered or hac.")
     ] = "auto",
     cluster: Annotated[
         str | None, typer.Option(help="Up to three columns to cluster by. [default: as fit does]")

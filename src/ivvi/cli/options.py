@@ -276,7 +276,7 @@ class ErrorOptions:
     ] = None
     debiased: Annotated[
         bool | None,
-        typer.Option(help="Correct variances for small samples. [default: of clustered ones]"),
+        typer.Option(help="Correct variances for small samples. [default: only clustered ones]"),
     ] = None
     bandwidth: Annotated[int | None, typer.Option(help="Largest lag for hac.")] = None
     draws: Annotated[int, typer.Option(help="Draws of the wild bootstrap.")] = 9999

@@ -30,10 +30,10 @@ def sensitivity(  # noqa: PLR0913
         ),
     ] = "worst",
     state: Annotated[
-        str | None, typer.Option(help="A state whose action is planned again: numbers.")
+        str | None, typer.Option(help="A state in which to plan again: comma-separated numbers.")
     ] = None,
     states: Annotated[
-        Path | None, typer.Option(help="Table of states where the action is asked for.")
+        Path | None, typer.Option(help="Table of states in which to plan again.")
     ] = None,
     start: Annotated[
         str | None, typer.Option(help="One first state: comma-separated numbers.")
@@ -42,7 +42,9 @@ def sensitivity(  # noqa: PLR0913
         Path | None, typer.Option(help="Table of first states. [default: those of the log]")
     ] = None,
     episodes: Annotated[int, typer.Option(help="Simulated episodes.")] = 128,
-    horizon: Annotated[int | None, typer.Option(help="Steps each. [default: the plan's]")] = None,
+    horizon: Annotated[
+        int | None, typer.Option(help="Steps per episode. [default: the plan's]")
+    ] = None,
     most: Annotated[
         float, typer.Option(help="Largest direct effect, in standard deviations of the noise.")
     ] = 1.0,

@@ -23,7 +23,9 @@ def simulate(  # noqa: PLR0913
     ] = None,
     setting: Annotated[str, typer.Option(help="Setting of the paper, I to VI.")] = "I",
     episodes: Annotated[int | None, typer.Option(help="Episodes. [default: the paper's]")] = None,
-    horizon: Annotated[int | None, typer.Option(help="Steps each. [default: the paper's]")] = None,
+    horizon: Annotated[
+        int | None, typer.Option(help="Steps per episode. [default: the paper's]")
+    ] = None,
     ratings: Annotated[
         str | None, typer.Option(help="MovieLens ratings for the recommenders.")
     ] = None,

@@ -16,7 +16,7 @@ def update(  # noqa: PLR0913
     model: Annotated[Path, typer.Argument(help="Model that `ivvi fit` saved.")],
     log: Source,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the new model. [default: the old one]")
+        Path | None, typer.Option(help="Folder for the new model. [default: replace the old one]")
     ] = None,
     again: Annotated[
         bool, typer.Option("--again", help="Add a file even if its rows are in the model already.")

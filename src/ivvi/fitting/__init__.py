@@ -1,7 +1,7 @@
 """`estimate`: from a log to weights, their standard errors, diagnostics and a model.
 
-One pass over the rows gives the moments, and with them W and everything that takes the
-errors to be homoskedastic; a second one the rest.
+One pass over the rows gives the moments, and with them W and everything that assumes
+homoskedastic errors; a second pass gives the rest.
 """
 
 from ivvi.fitting.estimating import estimate

@@ -1,6 +1,6 @@
 """Fixed effects of units, years or both, absorbed before anything else is computed.
 
-With y = W phi(x, a) + alpha_g + e, where alpha may go with everything else in the log,
+With y = W phi(x, a) + alpha_g + e, where alpha may be correlated with anything in the log,
 least squares of every column of v = [phi, psi, y] on dummies of the groups takes alpha out. What
 is left, around the mean of all rows, is a log of its own: its moments give W, and every standard
 error, first stage, test and robust set follows, with the degrees of freedom that the effects cost.

@@ -4,11 +4,11 @@ The paper's remark on global confounders, for dynamics that have others too: wit
 
     y_h = W phi(x_h, a_h) + u + e_h,
 
-where u is constant over the episode and may go with everything else in it,
+where u is constant over the episode and may be correlated with anything in it,
 
     y_h - y_h-1 = W (phi_h - phi_h-1) + e_h - e_h-1.
 
-The state x_h of the later step holds e_h-1, so that state features are endogenous now as the
+The state x_h of the later step contains e_h-1, so state features are now endogenous, as the
 actions are. What is valid, if z is independent of all e and the e of different steps are
 independent of each other (Anderson and Hsiao, 1981; Arellano and Bond, 1991): the instruments
 of both steps and the state x_h-1 of the earlier one, which only earlier e have moved,

@@ -1,4 +1,4 @@
-"""What the moments tell beside W, and what is said where there are none."""
+"""What the moments tell besides W, and what is reported where there are none."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 For h = 0, ..., H - 1 the output of row t + h is regressed on the action of row t by two-stage
 least squares, given the state of row t (Jorda, 2005; Stock and Watson, 2018). Actions in between
-answer to the state, so that a response needs a word on them:
+react to the state, so a response depends on what they do:
 
     held     the actions of rows t + 1, ..., t + h are regressors too, instrumented by the
              instruments of their own rows. With x' = M x + N a + e the coefficient is M^h N:

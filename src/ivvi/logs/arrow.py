@@ -1,4 +1,4 @@
-"""Arrow columns as NumPy arrays, schemas compared, and what Arrow says made short."""
+"""Arrow columns as NumPy arrays, comparison of schemas, Arrow's messages made short."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking for an instrument that is no variable of its own."""
+"""Notice an instrument that is only a copy of a state or an action."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The text is parsed by Python and never run: only comparisons of columns with numbers, text and
 other columns, ``in`` with a list, and, or, not and parentheses are allowed, and Arrow computes
-them batch by batch. A name that is no Python name stands in backticks: `` `Price paid` > 3 ``.
+them batch by batch. A name that is not a Python name goes in backticks: `` `Price paid` > 3 ``.
 A comparison with a missing value is neither true nor false, as in SQL: such a row is removed.
 """
 

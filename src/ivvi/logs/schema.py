@@ -1,6 +1,6 @@
 """Which columns of a table are state, action, instrument, next state, reward, episode, step.
 
-Columns are named one by one (commas part them, unless the whole is one name), by glob
+Columns are named one by one (with commas between, unless the whole is one name), by glob
 (``x*``) or by range (``x0:x4`` or ``x0..x4``, in the order of the table); ``price:Price paid``
 gives a column a new name. `Schema` is what
 the user asks for; `Schema.resolve` checks it against the columns that there are and returns
