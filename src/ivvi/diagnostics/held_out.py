@@ -171,8 +171,9 @@ def _reduced(moments: Moments) -> Floats:
 
 def _dealt(head: Batch) -> tuple[Batch, np.ndarray | None]:
     """Return whole episodes, spread over the rows, and their folds; none where they are few."""
-    episode = np.arange(len(head)) if head.episode is None else head.episode
-    place = np.unique(episode, return_inverse=True)[1]
+    place = np.arange(len(head))
+    if head.episode is not None:
+        place = np.unique(head.episode, return_inverse=True)[1]
     every = max(1, -(-len(head) // MOST_ROWS))
     at = np.flatnonzero(place % every == 0)
     count = min(FOLDS, len(np.unique(place[at])))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ Floats = NDArray[np.float64]
 NAMES = ("phi_names", "psi_names", "outputs", "psi_columns")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Design:
     """Which column of v is which feature or output.
 
@@ -82,22 +83,22 @@ class Design:
             tuple(pieces),
         )
 
-    @property
+    @cached_property
     def phi_columns(self) -> tuple[int, ...]:
         """Positions of phi in v."""
         return tuple(range(len(self.phi_names)))
 
-    @property
+    @cached_property
     def y_columns(self) -> tuple[int, ...]:
         """Positions of y in v."""
         return tuple(range(self.width - len(self.outputs), self.width))
 
-    @property
+    @cached_property
     def shared(self) -> tuple[int, ...]:
         """Columns of phi that psi has too: the exogenous ones."""
         return tuple(sorted(set(self.phi_columns) & set(self.psi_columns)))
 
-    @property
+    @cached_property
     def constant(self) -> int | None:
         """Position of the constant, when phi and psi both have it."""
         for block, _, start in self.pieces:
@@ -105,12 +106,12 @@ class Design:
                 return start if start in self.shared else None
         return None
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Number of columns of v."""
         return max(len(self.phi_names), *(c + 1 for c in self.psi_columns)) + len(self.outputs)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Name of each column of v; an instrument's feature or an output by its own name."""
         named = dict(zip(self.psi_columns, self.psi_names, strict=True))
@@ -118,7 +119,7 @@ class Design:
         named |= dict(zip(self.y_columns, self.outputs, strict=True))
         return tuple(named[column] for column in range(self.width))
 
-    @property
+    @cached_property
     def varying(self) -> NDArray[np.int64]:
         """Columns of v other than constants, whose moments need no looking at the data."""
         constants = {start for block, _, start in self.pieces if isinstance(block, Constant)}
@@ -133,7 +134,7 @@ class Design:
             raise InputError(f"there is no output {name!r}{hint}")
         return known.index(column)
 
-    @property
+    @cached_property
     def is_raw(self) -> bool:
         """Whether the varying columns of v are just those of the log: x, a, z, y."""
         varying = [(block, argument) for block, argument, _ in self.pieces if block != Constant()]

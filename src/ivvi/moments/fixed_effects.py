@@ -104,9 +104,10 @@ class EffectTally:
         weighed = moved if weight is None else moved * weight
         self._square += np.einsum("pn,pn->p", weighed, moved)
         self._rows += len(V)
+        mass = np.ones(len(V)) if weight is None else weight
         for j, code in enumerate(codes):
             self._grow(j, int(code.max()) + 1)
-            add_at(self._weight[j], code, np.ones(len(V)) if weight is None else weight)
+            add_at(self._weight[j], code, mass)
             for total, column in zip(self._sums[j], weighed, strict=True):
                 add_at(total, code, column)
             self._look(j, code, clusters)

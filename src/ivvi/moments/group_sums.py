@@ -222,6 +222,9 @@ def _adder(codes: Ints) -> tuple[Ints, Callable[[Floats], Floats]]:
     if np.all(codes[1:] >= codes[:-1]):
         starts = run_starts(codes)
         return codes[starts], lambda values: np.add.reduceat(values, starts)
+    if period := _period(codes):
+        order = np.argsort(codes[:period])
+        return codes[:period][order], lambda values: _periodic_sums(values, period)[order]
     lowest, highest = int(codes.min()), int(codes.max())
     if highest - lowest < 4 * len(codes) + 1024:
         keys, place = np.arange(lowest, highest + 1), codes - lowest
@@ -229,3 +232,23 @@ def _adder(codes: Ints) -> tuple[Ints, Callable[[Floats], Floats]]:
         keys, place = np.unique(codes, return_inverse=True)
     size = len(keys)
     return keys, lambda values: np.bincount(place, values, size).astype(np.float64, copy=False)
+
+
+def _period(codes: Ints) -> int:
+    """Return after how many rows the groups come again in the same order, each once; else zero.
+
+    Such are the steps of episodes of one length.
+    """
+    again = np.flatnonzero(codes[1:] == codes[0])
+    period = int(again[0]) + 1 if len(again) else 0
+    if not period or not (codes[period:] == codes[:-period]).all():
+        return 0
+    return period if len(np.unique(codes[:period])) == period else 0
+
+
+def _periodic_sums(values: Floats, period: int) -> Floats:
+    """Add up values (n,) that are `period` rows apart, (period,)."""
+    whole = len(values) // period * period
+    sums: Floats = values[:whole].reshape(-1, period).sum(axis=0)
+    sums[: len(values) - whole] += values[whole:]
+    return sums

@@ -16,7 +16,7 @@ from ivvi.logs import Batch
 from ivvi.logs.arrow import Bools
 from ivvi.moments.fixed_effects import Absorbed
 from ivvi.moments.group_sums import GroupSums
-from ivvi.moments.welford import Ints, merge, scatter_by_group, scatter_of
+from ivvi.moments.welford import Ints, merge, merged_groups, scatter_by_group, scatter_of
 
 ROUNDING = 1e-6
 """By how much, in shares of the largest, sums of products may miss what rows can have."""
@@ -149,17 +149,19 @@ class Moments:
         Those of `episodes` are of the groups that `codes` (n,) tells apart, if given.
         """
         V = design.rows(batch) if rows is None else rows
+        codes = batch.episode if codes is None else codes
+        if episodes and codes is None:
+            raise InputError("per-episode moments need batches read with episodes=True")
+        blocks = None
         with np.errstate(over="ignore", invalid="ignore"):
-            weight, mean, scatter = scatter_of(V, batch.weight)
+            if episodes and codes is not None:
+                numbers, *groups = scatter_by_group(V, batch.weight, codes)
+                weight, mean, scatter = merged_groups(*groups)
+                blocks = EpisodeMoments(numbers, groups[0], *design.embed(*groups[1:]))
+            else:
+                weight, mean, scatter = scatter_of(V, batch.weight)
             if not (weight * mean**2 + np.diag(scatter) <= LARGEST**2).all():  # a cheap look
                 _check_size(V, design)
-        blocks = None
-        if episodes:
-            codes = batch.episode if codes is None else codes
-            if codes is None:
-                raise InputError("per-episode moments need batches read with episodes=True")
-            numbers, weights, means, scatters = scatter_by_group(V, batch.weight, codes)
-            blocks = EpisodeMoments(numbers, weights, *design.embed(means, scatters))
         n = len(batch) if batch.weight is None else int(np.count_nonzero(batch.weight))
         return cls(design, n, weight, *design.embed(mean, scatter), blocks)
 

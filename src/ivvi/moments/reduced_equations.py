@@ -20,6 +20,7 @@ import numpy as np
 
 from ivvi.errors import DataError
 from ivvi.features.design import Floats
+from ivvi.moments.welford import run_starts
 
 DENSE = 1000
 """Unknowns up to which the equations are solved directly."""
@@ -65,10 +66,8 @@ class Reduced:
         """Make the equations from the groups (n,) of the rows in each column."""
         from scipy import sparse
 
-        value = np.ones(len(codes[0])) if weights is None else weights
-
         def shared(i: int, j: int) -> Any:
-            return incidence(codes[i], codes[j], value, (len(weight[i]), len(weight[j])))
+            return incidence(codes[i], codes[j], weights, (len(weight[i]), len(weight[j])))
 
         parts = [shared(largest, j) for j in others]
         across = parts[0] if len(parts) == 1 else sparse.hstack(parts, format="csr")
@@ -141,17 +140,54 @@ class Reduced:
         )
 
 
-def incidence(one: Any, two: Any, value: Floats, shape: tuple[int, int]) -> Any:
+def incidence(one: Any, two: Any, weights: Floats | None, shape: tuple[int, int]) -> Any:
     """Return the weight (G, m) that groups of two columns share, from the groups (n,) of rows."""
     from scipy import sparse
 
+    if weights is None:
+        return _counted(one, two, shape)
     if (one[1:] >= one[:-1]).all():  # rows that stand in order need no sorting
-        ends = np.zeros(shape[0] + 1, np.int32 if len(one) < 1 << 31 else np.int64)
-        np.cumsum(np.bincount(one, minlength=shape[0]), out=ends[1:])
-        matrix = sparse.csr_array((value, two, ends), shape=shape)
+        matrix = sparse.csr_array((weights, two, _ends(one, shape[0])), shape=shape)
         matrix.sum_duplicates()
         return matrix
-    return sparse.coo_array((value, (one, two)), shape=shape).tocsr()
+    return sparse.coo_array((weights, (one, two)), shape=shape).tocsr()
+
+
+def _counted(one: Any, two: Any, shape: tuple[int, int]) -> Any:
+    """Return how many rows groups of two columns share, (G, m): pairs, as one number, sorted.
+
+    The sorted pairs are counted a few at a time, in memory that is used again.
+    """
+    from scipy import sparse
+
+    bits = max(shape[1] - 1, 1).bit_length()
+    kind = np.uint32 if (shape[0] << bits) < 1 << 32 else np.uint64
+    pairs = one.astype(kind)
+    pairs <<= kind(bits)
+    pairs |= two.astype(kind)
+    pairs.sort()
+    counts, columns = [], []
+    ends = np.zeros(shape[0] + 1, np.int32 if len(pairs) < 1 << 31 else np.int64)
+    start = 0
+    while start < len(pairs):
+        stop = start + np.searchsorted(pairs[start:], pairs[start : start + BLOCK][-1], "right")
+        part = pairs[start:stop]
+        starts = run_starts(part)
+        counts.append(np.diff(starts, append=len(part)).astype(np.float64))
+        columns.append((part[starts] & kind((1 << bits) - 1)).astype(np.int32))
+        rows = (part[starts] >> kind(bits)).astype(np.int64)
+        lengths = np.bincount(rows - rows[0])
+        ends[rows[0] + 1 :][: len(lengths)] += lengths.astype(ends.dtype)
+        start = stop
+    np.cumsum(ends, out=ends)
+    return sparse.csr_array((np.concatenate(counts), np.concatenate(columns), ends), shape=shape)
+
+
+def _ends(rows: Any, count: int) -> Any:
+    """Return where each of `count` rows of a sparse matrix ends, after a zero, (count + 1,)."""
+    ends = np.zeros(count + 1, np.int32 if len(rows) < 1 << 31 else np.int64)
+    np.cumsum(np.bincount(rows, minlength=count), out=ends[1:])
+    return ends
 
 
 def gram(C: Any, scale: Floats) -> Floats:

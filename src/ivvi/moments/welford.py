@@ -96,6 +96,16 @@ def merge(
     return weight, mean, scatter
 
 
+def merged_groups(weights: Floats, means: Floats, scatters: Floats) -> tuple[float, Floats, Floats]:
+    """Return weight, mean (p,) and scatter (p, p) of groups of rows together."""
+    total = float(weights.sum())
+    if total == 0:
+        return 0.0, np.zeros(means.shape[1]), np.zeros((means.shape[1],) * 2)
+    mean = weights @ means / total
+    between = means - mean
+    return total, mean, scatters.sum(axis=0) + (between.T * weights) @ between
+
+
 def scatter_by_group(
     V: Floats, weight: Floats | None, group: Ints
 ) -> tuple[Ints, Floats, Floats, Floats]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from ivvi.moments import Moments
 from ivvi.weak_iv.partialled_effect import PartialledEffect
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EffectScores:
     """Totals over clusters: G as `sums` (k, t), H as `squares` (k, t, k, t), and their number."""
 
@@ -90,6 +91,12 @@ class EffectScores:
             clusters += len(part)
         _check_enough(clusters, k)
         return cls(total.reshape(k, t), squares.reshape(k, t, k, t), clusters)
+
+    @cached_property
+    def by_column(self) -> Floats:
+        """H with one row for each column of T and each two instruments, (t k k, t)."""
+        k, t = self.sums.shape
+        return np.ascontiguousarray(self.squares.transpose(1, 0, 2, 3)).reshape(t * k * k, t)
 
     def variance(self, b: Floats, other: Floats | None = None) -> Floats:
         """sum_c (Z_c' T_c b)(Z_c' T_c other)', (k, k)."""

@@ -108,14 +108,13 @@ def _evaluate(scores: EffectScores, b: Floats, free: list[int]) -> tuple[float, 
     """Return AR at b, D' S^-1 g and D' S^-1 D of the free entries."""
     if not np.abs(b).max() < FARTHEST:
         return math.inf, np.zeros(len(free)), np.eye(len(free))
-    with_g = scores.squares.transpose(1, 0, 2, 3) @ b  # Cov of G's columns with g, (t, k, k)
-    S = np.tensordot(b, with_g, 1)
-    g = scores.sums @ b
+    (k, t), g = scores.sums.shape, scores.sums @ b
+    with_g = (scores.by_column @ b).reshape(t, k * k)  # Cov of G's columns with g
     try:
-        root = np.linalg.cholesky(S)
+        root = np.linalg.cholesky((b @ with_g).reshape(k, k))
     except np.linalg.LinAlgError:
         return math.inf, np.zeros(len(free)), np.eye(len(free))
-    pull = np.linalg.solve(S, g)
-    D = np.linalg.solve(root, (scores.sums - (with_g @ pull).T)[:, free])
-    u = np.linalg.solve(root, g)
+    whiten = np.linalg.inv(root)
+    u = whiten @ g
+    D = whiten @ (scores.sums - (with_g.reshape(t, k, k) @ (u @ whiten)).T)[:, free]
     return float(u @ u), D.T @ u, D.T @ D

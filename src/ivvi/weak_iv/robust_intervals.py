@@ -173,7 +173,7 @@ def robust_intervals(
     if diagnostics.cragg_donald is None:
         return RobustIntervals(reason=diagnostics.reasons["cragg_donald"])
     problems = action_effects(moments)
-    make = _Maker(problems, estimate, diagnostics, scored, widths)
+    make = _Maker(problems, estimate, estimate.se, diagnostics, scored, widths)
     intervals: dict[tuple[str, str], RobustInterval] = {}
     reasons: dict[tuple[str, str], str] = {}
     for i, output in enumerate(problems.labels):
@@ -197,6 +197,7 @@ class _Maker:
 
     problems: ActionEffects
     estimate: Estimate
+    se: Floats
     diagnostics: Diagnostics
     scored: Mapping[str, Scored]
     widths: Floats
@@ -205,7 +206,7 @@ class _Maker:
         """Return the interval of endogenous feature j and output i, or why there is none."""
         design, problems = self.estimate.design, self.problems
         at = problems.outputs[i], design.phi_names.index(problems.parts.names[j])
-        w, se = float(self.estimate.W[at]), float(self.estimate.se[at])
+        w, se = float(self.estimate.W[at]), float(self.se[at])
         width = float(self.widths[at])
         if not se > 0:
             return "its standard error is not a positive number"

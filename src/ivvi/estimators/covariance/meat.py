@@ -21,11 +21,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ivvi.estimators.covariance.pair_sums import Group, PairSums, worth_pairing
 from ivvi.features.design import Floats
 from ivvi.moments.welford import Ints, run_products, run_starts
 
-Group = slice | list[int]
-"""Which of the residuals are squared together."""
 Renumber = Callable[[Ints], Ints]
 """Turns the codes of a stretch of the log into those of the whole."""
 
@@ -66,24 +65,31 @@ class Meat(Protocol):
 
 
 class RowMeat:
-    """Every row for itself: White's sum."""
+    """Every row for itself: White's sum, by the less work of two ways (`pair_sums`)."""
 
     def __init__(self, groups: Sequence[Group]) -> None:
         self._groups, self._sums = groups, [np.zeros((1, 1))] * len(groups)
+        self._pairs: PairSums | None = None
 
     def add(self, E: Floats, white: Floats, runs: Runs) -> None:
         """Add rows, whatever their clusters."""
+        if worth_pairing(self._groups, len(white)):
+            self._pairs = self._pairs or PairSums(self._groups, len(white))
+            self._pairs.add(E, white)
+            return
         for i, group in enumerate(self._groups):
             g = products(E[group], white)
             self._sums[i] = self._sums[i] + g @ g.T
 
     def piece(self) -> Piece:
         """Return the sum so far."""
-        return Piece(tuple(self._sums))
+        return Piece(tuple(self.part()))
 
     def part(self) -> list[Floats]:
         """Return what `merge` takes."""
-        return self._sums
+        if self._pairs is None:
+            return self._sums
+        return [own + new for own, new in zip(self._sums, self._pairs.squares(), strict=True)]
 
     def merge(self, part: list[Floats], renumber: Renumber) -> None:
         """Add what another process has added up."""

@@ -12,7 +12,6 @@ import numpy as np
 from ivvi.estimators.covariance.clusters import Codes, combined_ways
 from ivvi.estimators.covariance.meat import (
     ClusterMeat,
-    Group,
     HacMeat,
     Meat,
     Piece,
@@ -20,6 +19,7 @@ from ivvi.estimators.covariance.meat import (
     Runs,
     kernel_weights,
 )
+from ivvi.estimators.covariance.pair_sums import Group
 from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.whitening import Whitened
 from ivvi.features.design import Design, Floats
@@ -51,12 +51,64 @@ class Score:
         return (len(self.R) if self.joint else largest) * self.space.rank
 
     @property
-    def groups(self) -> tuple[Group, ...]:
+    def members(self) -> tuple[tuple[int, ...], ...]:
         """Residuals whose products are squared together."""
         count = len(self.R)
         if self.subsets:
-            return tuple(list(one) for one in self.subsets)
-        return (slice(count),) if self.joint else tuple(slice(i, i + 1) for i in range(count))
+            return self.subsets
+        return (tuple(range(count)),) if self.joint else tuple((i,) for i in range(count))
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """The same as indices; without a copy where they follow each other."""
+        return tuple(
+            slice(one[0], one[-1] + 1) if one == tuple(range(one[0], one[-1] + 1)) else list(one)
+            for one in self.members
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stack:
+    """Scores of the same coordinates as one, `score`, and how many of its groups are whose."""
+
+    score: Score
+    sizes: dict[int, int]
+
+    @classmethod
+    def of(cls, scores: Mapping[int, Score]) -> _Stack:
+        """Put the residuals below each other."""
+        groups, row = [], 0
+        for one in scores.values():
+            groups += [tuple(row + i for i in group) for group in one.members]
+            row += len(one.R)
+        first = next(iter(scores.values()))
+        stacked = Score(np.vstack([one.R for one in scores.values()]), first.space)
+        sizes = {key: len(one.members) for key, one in scores.items()}
+        return cls(replace(stacked, subsets=tuple(groups)), sizes)
+
+    def parted(self, pieces: Sequence[Piece]) -> dict[int, tuple[Piece, ...]]:
+        """Give each score the sums of its own groups."""
+        ends = np.cumsum(list(self.sizes.values())).tolist()
+        return {
+            key: tuple(replace(one, groups=one.groups[end - size : end]) for one in pieces)
+            for (key, size), end in zip(self.sizes.items(), ends, strict=True)
+        }
+
+
+def _stacked(scores: Mapping[int, Score]) -> list[_Stack]:
+    """Bring scores of the same coordinates together: these are evaluated and multiplied once."""
+    alike: list[dict[int, Score]] = []
+    for key, one in scores.items():
+        known = (group for group in alike if _same(next(iter(group.values())).space, one.space))
+        if (group := next(known, None)) is None:
+            alike.append(group := {})
+        group[key] = one
+    return [_Stack.of(group) for group in alike]
+
+
+def _same(one: Whitened, other: Whitened) -> bool:
+    """Whether two spaces have the same coordinates."""
+    return np.array_equal(one.T, other.T) and np.array_equal(one.shift, other.shift)
 
 
 def sum_rows(
@@ -67,11 +119,13 @@ def sum_rows(
     progress: Callable[[int], None] | None,
 ) -> dict[int, tuple[Piece, ...]]:
     """Add up in one pass over the log, by one process."""
-    ways = [_meats(one, errors, log.ordered, log.roles) for one in scores.values()]
+    stacks = _stacked(scores)
+    wanted = [stack.score for stack in stacks]
+    ways = [_meats(one, errors, log.ordered, log.roles) for one in wanted]
     with few_threads(moments.design.width):
         batches = log.batches(episodes=True, progress=progress)
-        _add(batches, list(scores.values()), ways, errors, log.roles, moments.design)
-    return _pieces(scores, ways)
+        _add(batches, wanted, ways, errors, log.roles, moments.design)
+    return _pieces(stacks, ways)
 
 
 def _add(
@@ -105,7 +159,8 @@ def sum_rows_on(
     """Let the workers of a Dask cluster add up pieces of the log, and merge them in order."""
     from ivvi.logs.dask import ClusterPass, connected
 
-    wanted = list(scores.values())
+    stacks = _stacked(scores)
+    wanted = [stack.score for stack in stacks]
     ways = [_meats(one, errors, log.ordered, log.roles) for one in wanted]
     codes = Codes(errors, log.roles)
     fold = partial(_fold, wanted, errors, log.ordered, log.roles, moments.design)
@@ -115,7 +170,7 @@ def sum_rows_on(
             for meats, own in zip(ways, parts, strict=True):
                 for meat, part, known in zip(meats, own, renumber, strict=True):
                     meat.merge(part, known)
-    return _pieces(scores, ways)
+    return _pieces(stacks, ways)
 
 
 def _fold(
@@ -134,17 +189,16 @@ def _fold(
 
 
 def _pieces(
-    scores: Mapping[int, Score], ways: Sequence[Sequence[Meat]]
+    stacks: Sequence[_Stack], ways: Sequence[Sequence[Meat]]
 ) -> dict[int, tuple[Piece, ...]]:
     """Return the sums of each score; two-way clusters are two sums less a third."""
     count = len(ways[0]).bit_length() if ways else 1
     signs = [(-1.0) ** (len(columns) - 1) for columns in combined_ways(count)]
-    return {
-        key: tuple(
-            replace(meat.piece(), sign=sign) for meat, sign in zip(meats, signs, strict=True)
-        )
-        for key, meats in zip(scores, ways, strict=True)
-    }
+    pieces: dict[int, tuple[Piece, ...]] = {}
+    for stack, meats in zip(stacks, ways, strict=True):
+        signed = [replace(meat.piece(), sign=sign) for meat, sign in zip(meats, signs, strict=True)]
+        pieces |= stack.parted(signed)
+    return pieces
 
 
 def _meats(
