@@ -43,7 +43,10 @@ def plan(  # noqa: PLR0913
     ] = None,
     horizon: Annotated[
         int | None,
-        typer.Option(help="Steps of an episode. [default: 100; 1 if rows are single decisions]"),
+        typer.Option(
+            help="Steps of an episode. [default: the usual length of the log's episodes; 100 if it "
+            "is not known]"
+        ),
     ] = None,
     discount: Annotated[float, typer.Option(help="Weight of each later step, in (0, 1].")] = 1.0,
     reward_at_end: Annotated[
@@ -143,6 +146,9 @@ def plan(  # noqa: PLR0913
     policy.save(out, force=force)
     if policy.comparison is not None:
         say(policy.comparison.summary(), quiet=json == "-")
+    if horizon is None:
+        steps, why = loaded.usual_horizon
+        say(f"horizon {steps:,}: {why}", quiet=json == "-")
     say(f"{policy} saved in {out}", quiet=json == "-")
     facts = {
         "policy": str(out),

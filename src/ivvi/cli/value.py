@@ -43,7 +43,12 @@ def value(  # noqa: PLR0913
     ] = False,
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     reward: Annotated[str | None, typer.Option(help="As for plan. [default: the policy's]")] = None,
-    horizon: Annotated[int | None, typer.Option(help="Steps. [default: the policy's]")] = None,
+    horizon: Annotated[
+        int | None,
+        typer.Option(
+            help="Steps. [default: the policy's, else the usual length of the log's episodes]"
+        ),
+    ] = None,
     discount: Annotated[float | None, typer.Option(help="[default: the policy's]")] = None,
     reward_at_end: Annotated[
         float | None, typer.Option(help="Reward for ending for good. [default: the policy's]")

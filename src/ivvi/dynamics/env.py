@@ -87,7 +87,7 @@ class ModelEnv(SimulatedEnv):
         actions: Any,
         *,
         starts: Any = None,
-        horizon: int = 100,
+        horizon: int | None = None,
         terminal: Callable[[Array], Array] | None = None,
         reward_at_end: float = 0.0,
         instrument: Mapping[str, Any] | None = None,
@@ -99,6 +99,7 @@ class ModelEnv(SimulatedEnv):
                 f"first states of shape {first.shape} were given; expected rows of "
                 f"{len(model.state)} ({', '.join(model.state)})"
             )
+        horizon = model.usual_horizon[0] if horizon is None else horizon
         if horizon < 1:
             raise InputError(f"the horizon is {horizon}; expected at least 1")
         if reward_at_end and terminal is None and not model.ends:

@@ -39,6 +39,10 @@ if TYPE_CHECKING:  # a model is loaded without what it takes to estimate one
 
 KIND = "model"
 SAMPLES = ("states", "starts", "acted", "instruments", "followed")
+HORIZON = 100
+"""Steps of an episode where the log does not say how long its own are."""
+LONGEST_HORIZON = 1000
+"""Most steps of an episode unless more are asked for."""
 
 
 def _none() -> np.ndarray:
@@ -112,6 +116,8 @@ class Dynamics:
         Why the model predicts nothing, in words; empty where it does.
     instrument
         Column names of z.
+    length
+        Usual number of steps of the log's episodes; 0 where it is not known.
     """
 
     phi: FeatureMap
@@ -136,6 +142,7 @@ class Dynamics:
     coded: tuple[CodedColumn, ...] = ()
     refused: tuple[str, ...] = ()
     instrument: tuple[str, ...] = ()
+    length: int = 0
 
     def __repr__(self) -> str:
         x, a = ", ".join(self.state), ", ".join(self.action)
@@ -148,14 +155,19 @@ class Dynamics:
         roles: Roles,
         sample: Sample | None = None,
         verdict: InstrumentVerdict | None = None,
+        length: int = 0,
     ) -> Dynamics:
-        """Return the dynamics with the weights of an estimate, and some rows of the log."""
+        """Return the dynamics with the weights of an estimate, and some rows of the log.
+
+        `length` is the usual one of an episode, where the rows do not tell.
+        """
         covariance = estimate.covariance
         rows: dict[str, Any] = {}
         if sample is not None:
             parts = (sample.x, sample.starts, sample.a, sample.z, sample.y)
             rows = dict(zip(SAMPLES, parts, strict=True))
             rows["global_instrument"] = sample.global_instrument
+            length = sample.length or length
         return cls(
             phi=estimate.design.phi,
             W=estimate.W,
@@ -176,6 +188,7 @@ class Dynamics:
             ends=roles.terminal is not None,
             coded=roles.categories,
             instrument=roles.instrument,
+            length=length,
             **rows,
         )
 
@@ -187,7 +200,18 @@ class Dynamics:
         if not len(self.followed):
             return None
         parts = (self.states, self.acted, self.instruments, self.followed, self.starts)
-        return Sample(*parts, self.global_instrument)
+        return Sample(*parts, self.global_instrument, self.length)
+
+    @property
+    def usual_horizon(self) -> tuple[int, str]:
+        """Steps of an episode unless other ones are asked for, and why just so many."""
+        if not self.update.predicted:
+            return 1, "rows are single decisions"
+        if not self.length:
+            return HORIZON, "the length of the log's episodes is not known"
+        if self.length > LONGEST_HORIZON:
+            return LONGEST_HORIZON, f"the log's episodes are longer, {self.length:,} steps"
+        return self.length, "the usual length of the log's episodes"
 
     @property
     def d_next(self) -> int:
@@ -391,8 +415,8 @@ class Dynamics:
             As for `ivvi.plan`.
         settings
             `starts` (m, d_x), first states, by default the model's sample of the log's;
-            `horizon`, 100 by default; `terminal`, which tells the states that end an episode;
-            `reward_at_end` and `instrument` as for `ivvi.plan`.
+            `horizon`, by default the usual length of the log's episodes; `terminal`, which tells
+            the states that end an episode; `reward_at_end` and `instrument` as for `ivvi.plan`.
         """
         from ivvi.dynamics.env import ModelEnv
 

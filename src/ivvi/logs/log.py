@@ -220,7 +220,7 @@ class Log:
 
     def sample(self) -> Sample:
         """Return a few rows, spread over the first transitions, and first states of episodes."""
-        return Sample.of(self.head(episodes=True))
+        return Sample.of(self.head(episodes=True), self.roles)
 
     def to_arrow(self) -> pa.Table:
         """Return the columns of the log, as they are, as one Arrow table."""

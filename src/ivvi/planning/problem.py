@@ -31,11 +31,6 @@ MOST_STEPS = 100_000
 """Longest horizon."""
 
 
-def usual_horizon(model: Dynamics) -> int:
-    """Return the steps that are planned unless asked otherwise: one where none follows another."""
-    return 100 if model.update.predicted else 1
-
-
 @dataclass(frozen=True, eq=False)
 class Problem:
     """Maximise E sum_h discount^h r(x_h, a_h, x_h+1) in x' = W phi(x, a) + noise.
@@ -88,7 +83,7 @@ class Problem:
     ) -> Problem:
         """Check everything a user gives, and warn of models that should not be trusted."""
         model.check_whole()
-        horizon = usual_horizon(model) if horizon is None else horizon
+        horizon = model.usual_horizon[0] if horizon is None else horizon
         if not isinstance(horizon, int | np.integer) or horizon < 1:
             raise InputError(f"the horizon is {horizon}; expected a whole number from 1 on")
         if horizon > MOST_STEPS:
