@@ -69,6 +69,13 @@ def test_an_end_is_the_last_row_and_no_step_follows_it():
     assert model_of(columns | {"died": np.tile([0, 0, 0, 0, 1], 40)}, terminal="died").length == 5
 
 
+def test_episodes_that_go_on_tell_how_long_a_log_follows_them():
+    lengths = np.array([2] * 95 + [9] * 5)
+    died = np.zeros(lengths.sum())
+    died[np.cumsum(lengths)[:95] - 1] = 1
+    assert model_of(rows_of(lengths) | {"died": died}, terminal="died").length == 9
+
+
 def test_rows_of_all_episodes_mixed_give_the_mean_length():
     columns = with_next(rows_of([3] * 10 + [8] * 10))
     mixed = take(columns, np.argsort(columns["step"], kind="stable"))

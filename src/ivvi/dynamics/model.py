@@ -109,7 +109,7 @@ class Dynamics:
         Columns of the state that are not predicted, each with the column of state or action whose
         value it takes on next; nothing stands for a draw from the log's rows.
     ends
-        Whether the output after the next state is the chance that the episode ends.
+        Names of the kinds of end whose chances are the outputs after the next state.
     coded
         The categories of the log whose indicators are columns of state and action.
     refused
@@ -138,7 +138,7 @@ class Dynamics:
     global_instrument: bool = False
     verdict: InstrumentVerdict | None = None
     carried: tuple[tuple[str, str], ...] = ()
-    ends: bool = False
+    ends: tuple[str, ...] = ()
     coded: tuple[CodedColumn, ...] = ()
     refused: tuple[str, ...] = ()
     instrument: tuple[str, ...] = ()
@@ -185,7 +185,7 @@ class Dynamics:
             else covariance.joint,
             verdict=verdict,
             carried=roles.carried,
-            ends=roles.terminal is not None,
+            ends=roles.ends,
             coded=roles.categories,
             instrument=roles.instrument,
             length=length,
@@ -216,22 +216,18 @@ class Dynamics:
     @property
     def d_next(self) -> int:
         """Number of columns of the next state."""
-        return len(self.outputs) - self.has_reward - self.ends + len(self.carried)
+        return len(self.outputs) - self.has_reward - len(self.ends) + len(self.carried)
 
     @cached_property
     def update(self) -> StateUpdate:
         """How the outputs make up the next state."""
-        held = self.followed
-        share = float(held[:, self._end].mean()) if self.ends and len(held) else 0.0
         if not (self.carried or self.ends):
             return StateUpdate(self.d_next, self.d_next, len(self.action))
-        carried = dict(self.carried)
-        ended = share if self.ends else None
-        return StateUpdate.of(self.state, self.action, carried, self.states, ended)
-
-    @property
-    def _end(self) -> int:
-        return len(self.outputs) - self.has_reward - 1
+        last = len(self.outputs) - self.has_reward
+        ends = self.followed[:, last - len(self.ends) : last]
+        ended = float(ends.sum(axis=1).mean()) if len(ends) else 0.0
+        columns = self.state, self.action, dict(self.carried), self.states
+        return StateUpdate.of(*columns, len(self.ends), ended)
 
     @property
     def next_cov(self) -> Any:
@@ -250,6 +246,10 @@ class Dynamics:
         """Return P(the episode ends | x, do(a)), (...), zero where no end was estimated."""
         y = self._outputs(x, a)
         return self.update.chance(y) if self.ends else 0.0 * y[..., 0]
+
+    def chances_of_ends(self, x: Array, a: Array) -> Array:
+        """Return P(the episode ends in this way | x, do(a)) for each of `ends`, (..., ends)."""
+        return self.update.chances(self._outputs(x, a))
 
     def reward(self, x: Array, a: Array) -> Array:
         """Return E[r | x, do(a)], (...,), when the reward was learned from the log.
@@ -362,7 +362,7 @@ class Dynamics:
     @property
     def bends(self) -> bool:
         """Whether the mean is anything but affine in states and actions."""
-        return self.ends or not is_affine(self.phi)
+        return bool(self.ends) or not is_affine(self.phi)
 
     @property
     def is_limited(self) -> bool:

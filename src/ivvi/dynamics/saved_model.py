@@ -17,8 +17,8 @@ from ivvi.dynamics.model import KIND, SAMPLES, Dynamics, InstrumentVerdict
 from ivvi.errors import FileError, InputError, TrustError
 from ivvi.features.feature_map import FeatureMap
 
-NAMES = ("state", "action", "outputs", "unidentified", "refused", "instrument")
-FLAGS = ("has_reward", "global_instrument", "ends")
+NAMES = ("state", "action", "outputs", "unidentified", "refused", "instrument", "ends")
+FLAGS = ("has_reward", "global_instrument")
 ARRAYS = ("W", "noise_cov", "bread", *SAMPLES)
 UNKNOWN = ("bread", (0, 0))
 """A model of very many features does not know how sure its weights are."""
@@ -99,7 +99,7 @@ def _check_shapes(model: Dynamics) -> None:
 def _check_columns(model: Dynamics) -> None:
     """Refuse columns of the model that contradict each other."""
     unknown = {n for pair in model.carried for n in pair if n} - {*model.state, *model.action}
-    if unknown or (model.ends and len(model.outputs) < 1 + model.has_reward):
+    if unknown or len(model.outputs) < len(model.ends) + model.has_reward:
         raise FileError("not a sound model: its columns do not fit together")
     if model.length < 0:
         raise FileError(f"not a sound model: the log's episodes have {model.length} steps")

@@ -19,7 +19,7 @@ from ivvi.evaluation.model_draws import drawing_method
 from ivvi.evaluation.observed_return import SAME_LENGTH, from_log, from_moments, gap_of
 from ivvi.evaluation.rollout_design import RolloutDesign
 from ivvi.evaluation.source import Source
-from ivvi.evaluation.survival import survival
+from ivvi.evaluation.survival import incidence, survival
 from ivvi.evaluation.valuation import Amount, Gap, Valuation, gains_of
 from ivvi.evaluation.value_estimator import ValueEstimator
 from ivvi.fitting import estimate
@@ -51,7 +51,7 @@ def value(  # noqa: PLR0913
     horizon: int | None = None,
     discount: float | None = None,
     terminal: Callable[..., Any] | None = None,
-    reward_at_end: float | None = None,
+    reward_at_end: Any = None,
     instrument: Mapping[str, Any] | None = None,
     against: Sequence[str] | Mapping[str, Any] | None = None,
     method: str = "auto",
@@ -160,6 +160,7 @@ def value(  # noqa: PLR0913
         ),
         _gap(estimator, actors, values, observed) if _as_long(source, problem) else None,
         survival(estimator, actors),
+        incidence(estimator, actors),
     )
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 MOST = 2048
 USUAL = 0.95
 """Share of the episodes that are no longer than the usual length."""
+HARDLY_ANY = 0.01
+"""Share of the episodes that go on below which these do not tell how long a log follows them."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -130,8 +132,10 @@ def first_rows(head: Batch) -> np.ndarray:
 def usual_length(head: Batch, roles: Roles) -> int:
     """Return the number of steps that 95% of the episodes do not exceed.
 
-    A last row without a next state is a step too. 0 where rows name no episode, or where those
-    of an episode do not stand together, so that the first rows of a log hold parts of episodes.
+    Of episodes that end for good and others that go on, the latter tell how long the log follows
+    them, unless hardly any goes on. A last row without a next state is a step too. 0 where rows
+    name no episode, or where those of an episode do not stand together, so that the first rows of
+    a log hold parts of episodes.
     """
     if head.episode is None or roles.episode is None or not len(head):
         return 0
@@ -139,9 +143,12 @@ def usual_length(head: Batch, roles: Roles) -> int:
     if len(np.unique(head.episode)) < len(last):
         return 0
     steps = np.diff(last, prepend=-1)
+    ends = [roles.outputs.index(name) for name in roles.terminal]
+    goes_on = (head.y[last][:, ends] == 0).all(axis=1)
     if roles.derived:
-        at = None if roles.terminal is None else roles.outputs.index(roles.terminal)
-        steps = steps + (1 if at is None else head.y[last, at] == 0)
+        steps = steps + goes_on
+    if goes_on.mean() >= HARDLY_ANY:
+        steps = steps[goes_on]
     return int(np.quantile(steps, USUAL, method="inverted_cdf"))
 
 

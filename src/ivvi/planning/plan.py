@@ -58,7 +58,7 @@ def plan(  # noqa: PLR0913
     fallback: Any = "best",
     states: Any = None,
     terminal: Any = None,
-    reward_at_end: float = 0.0,
+    reward_at_end: Any = 0.0,
     instrument: Mapping[str, Any] | None = None,
     compare: bool = True,
     seed: int = 0,
@@ -101,7 +101,8 @@ def plan(  # noqa: PLR0913
         Tells which states (..., d_x) end an episode.
     reward_at_end
         Paid when the episode ends for good, such as -1 for a death, where the log has a
-        `terminal` column or `terminal` tells the ends.
+        `terminal` column or `terminal` tells the ends; ``{"died": -1, "discharged": 1}`` pays
+        each kind of end that the log names.
     instrument
         Value of each instrument, by name, for a reward that asks for it; by default the reward
         is its expectation over the log's.
