@@ -5,6 +5,8 @@
 - ``doctors``: coverage and bias of --instrument loo:doctor beside 2SLS with a dummy per doctor.
 - ``death``: patients in three conditions who are treated or not, and may die: what plans lose
   against exact dynamic programming, in the true model, end to end and by least squares.
+- ``hospital``: three treatments, and two ends with different pay, death (-1) and discharge (+1):
+  what plans lose against exact dynamic programming, and whether the interval of their value holds.
 - ``text``: processor time of a fit of a log with two text columns over that of the same in numbers.
 """
 
@@ -219,6 +221,102 @@ def _true_model(model: ivvi.Dynamics, states: np.ndarray) -> ivvi.Dynamics:
     return model.with_numbers((W, *model.numbers[1:]))
 
 
+# [condition]: chances of being critical, stable, unwell, dead and discharged tomorrow, untreated
+UNTREATED = np.array(
+    [
+        [0.48, 0.08, 0.18, 0.22, 0.04],
+        [0.05, 0.50, 0.17, 0.03, 0.25],
+        [0.16, 0.25, 0.45, 0.07, 0.07],
+    ]
+)
+# [condition, treatment]: what each of three treatments adds to them; each suits one condition
+TREATMENTS = np.array(
+    [
+        [[-0.16, 0.08, 0.18, -0.12, 0.02], [0.05, -0.02, -0.03, 0.02, -0.02], [0, 0, 0, 0, 0.0]],
+        [[0.02, -0.04, 0.0, 0.02, 0.0], [0.01, -0.02, 0.02, 0.02, -0.03], [0, -0.14, 0, 0, 0.14]],
+        [
+            [0.04, -0.05, 0.0, 0.03, -0.02],
+            [-0.1, 0.12, 0.0, -0.04, 0.02],
+            [0.03, 0, -0.05, 0.02, 0],
+        ],
+    ]
+)
+DIES, LEAVES, DAYS = -1.0, 1.0, 12
+DOSES = np.array([[(i >> j) & 1 for j in range(3)] for i in range(8)], float)
+TOMORROW = UNTREATED[:, None] + np.einsum("aj,sjk->sak", DOSES, TREATMENTS)
+"""Chances of tomorrow, [condition, action of eight, outcome]."""
+
+
+def stays(patients: int, seed: int) -> dict[str, object]:
+    """Simulate stays: who looks worse than the record says is treated more, and does worse."""
+    rng = np.random.default_rng(seed)
+    habits, rows = rng.normal(size=(80, 3)), []
+    for patient in range(patients):
+        s = rng.choice(3, p=STARTS)
+        for day in range(DAYS):
+            e, doctor = rng.choice([-1, 1]), rng.integers(80)
+            a = (habits[doctor] + 0.8 * e + 0.4 * (s != 1) + rng.normal(size=3) > 0).astype(int)
+            chances = TOMORROW[s, a @ [1, 2, 4]] + e * np.array([0.03, -0.05, 0, 0.025, -0.005])
+            k = rng.choice(5, p=chances)
+            outcome = {3: "died", 4: "discharged"}.get(k, "")
+            rows.append((patient, day, VITALS[s], *a, f"Dr {doctor}", outcome))
+            if outcome:
+                break
+            s = k
+    names = ("patient", "day", "vital", "drug", "oxygen", "walk", "doctor", "outcome")
+    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+
+
+def stay_value(actions: np.ndarray | None) -> float:
+    """Return what actions [day, condition] of eight earn in truth; the best without any."""
+    V = np.zeros(3)
+    for h in reversed(range(DAYS)):
+        Q = TOMORROW @ np.append(V, [DIES, LEAVES])
+        V = Q.max(axis=1) if actions is None else Q[np.arange(3), actions[h]]
+    return float(STARTS @ V)
+
+
+def hospital(logs: int) -> None:
+    """Print losses in % of what the best policy gains over the best held treatment, and values."""
+    best = stay_value(None)
+    floor = max(stay_value(np.full((DAYS, 3), a)) for a in range(8))
+    print("| log | best | planning loss | end to end | least squares | value | 95% | in truth |")
+    print("|---:|---:|---:|---:|---:|---:|---|---:|")
+    states = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    for seed in range(logs):
+        log = ivvi.read_logs(
+            stays(5000, seed), state="vital", action="drug,oxygen,walk", instrument="loo:doctor",
+            episode="patient", step="day", terminal="outcome",
+        )  # fmt: skip
+        fit = ivvi.fit(log, "linear:cross")
+        regression = ivvi.fit(log, "linear:cross", method="least-squares")
+        losses, worths, policies = [], [], []
+        for model in (_true_stays(fit.model, states), fit.model, regression.model):
+            policy = ivvi.plan(
+                model, "linear:state=0", DOSES, reward_at_end={"died": DIES, "discharged": LEAVES}
+            )
+            acts = np.array([policy(states, h) for h in range(DAYS)]).round() @ [1, 2, 4]
+            worths.append(stay_value(acts.astype(int)))
+            losses.append(f"{(best - worths[-1]) / (best - floor):.1%}")
+            policies.append(policy)
+        worth = ivvi.value(policies[1], fit, against=()).value
+        low, high = worth.interval
+        told = f"{worth.estimate:.3f} | [{low:.3f}, {high:.3f}] | {worths[1]:.3f}"
+        print(f"| {seed} | {best:.3f} | {' | '.join(losses)} | {told} |", flush=True)
+
+
+def _true_stays(model: ivvi.Dynamics, states: np.ndarray) -> ivvi.Dynamics:
+    """Return the model with the weights of the truth, which are linear in its features."""
+    x, a = np.repeat(states, 8, axis=0), np.tile(DOSES, (3, 1))
+    chances = TOMORROW.reshape(24, 5)
+    follow = chances[:, 1:3] + chances[:, 3:].sum(axis=1, keepdims=True) * x  # ended: stands still
+    outputs = np.hstack([follow, chances[:, 3:]])
+    W = np.linalg.lstsq(model.phi(x, a), outputs, rcond=None)[0].T
+    if not np.allclose(model.phi(x, a) @ W.T, outputs):
+        raise RuntimeError("the truth is not linear in the features")
+    return model.with_numbers((W, *model.numbers[1:]))
+
+
 def text(rows: int) -> None:
     """Print the processor seconds of a fit of two text columns, and of their indicators."""
     with tempfile.TemporaryDirectory() as folder:
@@ -262,7 +360,7 @@ def _write_both(folder: Path, rows: int, size: int = 1_000_000) -> None:
 def main() -> None:
     """Run one of them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("memory", "doctors", "death", "text"))
+    parser.add_argument("what", choices=("memory", "doctors", "death", "hospital", "text"))
     parser.add_argument("--logs", type=int, default=200)
     parser.add_argument("--rows", type=int, default=10_000_000)
     options = parser.parse_args()
@@ -270,7 +368,8 @@ def main() -> None:
     if options.what == "text":
         text(options.rows)
     else:
-        {"memory": memory, "doctors": doctors, "death": death}[options.what](options.logs)
+        studies = {"memory": memory, "doctors": doctors, "death": death, "hospital": hospital}
+        studies[options.what](options.logs)
 
 
 if __name__ == "__main__":

@@ -30,11 +30,14 @@ class CodedColumn:
         Its values as text; the first is the reference.
     boolean
         Whether it holds true and false, and stands for itself.
+    optional
+        Whether nothing, and a word for no, is the reference.
     """
 
     column: str
     levels: tuple[str, ...]
     boolean: bool = False
+    optional: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -46,6 +49,8 @@ class CodedColumn:
     def code(self, value: Any, where: str, unseen: str | None = None) -> int:
         """Return the number of a level; one that is not known is refused, or is `unseen`."""
         text = level_text(value)
+        if self.optional and is_nothing(value):
+            return 0
         if self.boolean and text.lower() in YES + NO:
             return int(text.lower() in YES)
         if text not in self.levels and unseen is not None:
@@ -143,6 +148,11 @@ def _number(value: Any, column: str, where: str) -> float:
             f"column {column!r} of {where} holds {number:g}; at most {LARGEST:g} in size"
         )
     return number
+
+
+def is_nothing(value: Any) -> bool:
+    """Tell whether a value is missing, empty, or a word for no."""
+    return is_missing(value) or level_text(value).strip().lower() in ("", *NO)
 
 
 def is_missing(value: Any) -> bool:

@@ -24,7 +24,9 @@ def mortal() -> Dynamics:
     W_cov = np.diag([0.0, 0, 0, SE**2, 0, 0])
     names = ("x",), ("a",), ("next_x", "died")
     covs = np.diag([0.0, 0.2]), np.zeros((3, 3))
-    made = Dynamics(linear(), W, *covs, *names, states=states, ends=True, starts=states, **rows)
+    made = Dynamics(
+        linear(), W, *covs, *names, states=states, ends=("died",), starts=states, **rows
+    )
     return dataclasses.replace(made, W_cov=W_cov)
 
 
@@ -69,7 +71,7 @@ def test_reports_and_results_show_the_curves(worth: Valuation) -> None:
 
 def test_where_nothing_ends_there_are_no_curves() -> None:
     alive = dataclasses.replace(
-        mortal(), ends=False, W=np.array([[0.0, 0.5, 0.0]]), noise_cov=np.zeros((1, 1)),
+        mortal(), ends=(), W=np.array([[0.0, 0.5, 0.0]]), noise_cov=np.zeros((1, 1)),
         outputs=("next_x",), followed=np.zeros((11, 1)), W_cov=None,
     )  # fmt: skip
     worth = ivvi.value(np.zeros(1), alive, reward=nothing, horizon=2, against=(), draws=20)

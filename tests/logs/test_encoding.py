@@ -190,7 +190,7 @@ BAD = {
     "a level per row": ({"ward": [f"w{i}" for i in range(48)]}, "has a level per row, such as"),
     "a slip": ({"ward": ["1.5"] * 47 + ["x"]}, "holds text: 'x' in data row 47 .from 0."),
     "a date": ({"ward": [np.datetime64("2024-01-01")] * 48}, "holds .*; expected numbers"),
-    "words for the end": ({"died": ["home"] * 48}, "terminal column 'died' .* holds 'home'"),
+    "words for the end": ({"died": ["home"] * 48}, r"'died\[home\]' says .* ended, and a row"),
     "numbers for the end": ({"died": np.full(48, 2)}, "holds 2; expected true and false"),
     "a row after the end": ({"died": np.arange(48) == 3}, "a row follows it .patient 0 and day 4"),
     "a reward in words": ({"reward": ["good", "bad"] * 24}, "reward column 'reward' .* numbers"),

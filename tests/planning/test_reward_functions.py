@@ -158,7 +158,7 @@ def dying(treated_helps: float) -> Dynamics:
     names = ("x",), ("a",), ("next_x", "died")
     states = np.linspace(-1, 1, 11)[:, None]
     return Dynamics(
-        linear(), W, np.diag([0.0, 0.2]), np.zeros((3, 3)), *names, states=states, ends=True,
+        linear(), W, np.diag([0.0, 0.2]), np.zeros((3, 3)), *names, states=states, ends=("died",),
         starts=states[:3], acted=np.arange(11.0)[:, None] % 2, followed=np.zeros((11, 2)),
     )  # fmt: skip
 

@@ -62,8 +62,12 @@ def draw_intervals(
     ax.set_ylim(0.3, len(names) + 0.7)
 
 
-def draw_survival(ax: Any, curves: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
-    """Draw the share of episodes that go on after each step, a line and a band per policy.
+def draw_survival(
+    ax: Any,
+    curves: Mapping[str, Mapping[str, Sequence[float]]],
+    label: str = "share that goes on",
+) -> None:
+    """Draw a share of episodes after each step, a line and a band per policy.
 
     Each curve has `estimate`, `low` and `high`, (H + 1,); the first one is the policy's.
     """
@@ -75,7 +79,7 @@ def draw_survival(ax: Any, curves: Mapping[str, Mapping[str, Sequence[float]]]) 
         ax.step(steps, curve["estimate"], where="post", color=colour, lw=1.8, label=name)
         band = curve["low"], curve["high"]
         ax.fill_between(steps, *band, step="post", color=colour, alpha=0.15, lw=0)
-    ax.set(xlabel="step", ylabel="share that goes on")
+    ax.set(xlabel="step", ylabel=label)
     ax.set_xlim(0, None)
     ax.set_ylim(0, 1.02)
     ax.legend(frameon=False, fontsize=9, loc="lower left")

@@ -186,7 +186,11 @@ class ColumnOptions:
         ),
     ] = "before"
     terminal: Annotated[
-        str | None, typer.Option(help="Column that is true where the episode ended for good.")
+        str | None,
+        typer.Option(
+            help="Column that is true where the episode ended for good, or names how (died, "
+            "discharged) and is empty elsewhere; or a true/false column for each kind of end."
+        ),
     ] = None
     weight: Annotated[str | None, typer.Option(help="Column of row weights.")] = None
     weight_kind: Annotated[
@@ -224,7 +228,7 @@ class ColumnOptions:
             every=self.every,
             date_format=self.date_format,
             seen=self.seen,
-            terminal=self.terminal,
+            terminal=self.terminal or (),
         )
 
 

@@ -9,7 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from ivvi.cli.options import Force, Json, Seed, Trust, Unit, of_unit, trusted
-from ivvi.cli.read_numbers import named_values, numbers, read_columns, read_rows, read_states
+from ivvi.cli.read_numbers import (
+    end_rewards,
+    named_values,
+    numbers,
+    read_columns,
+    read_rows,
+    read_states,
+)
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say, warn
 from ivvi.errors import InputError, PlanningWarning
 
@@ -43,13 +50,19 @@ def plan(  # noqa: PLR0913
     ] = None,
     horizon: Annotated[
         int | None,
-        typer.Option(help="Steps of an episode. [default: 100; 1 if rows are single decisions]"),
+        typer.Option(
+            help="Steps of an episode. [default: the usual length of the log's episodes; 100 if it "
+            "is not known]"
+        ),
     ] = None,
     discount: Annotated[float, typer.Option(help="Weight of each later step, in (0, 1].")] = 1.0,
     reward_at_end: Annotated[
-        float,
-        typer.Option(help="Reward for ending for good (fit --terminal), such as -1 for a death."),
-    ] = 0.0,
+        str,
+        typer.Option(
+            help="Reward for ending for good (fit --terminal), such as -1, or one for each kind: "
+            "died=-1,discharged=1."
+        ),
+    ] = "0",
     instrument: Annotated[
         str | None,
         typer.Option(
@@ -123,7 +136,7 @@ def plan(  # noqa: PLR0913
     settings |= {"budget": budget} if budget is not None else {}
     planner = make_planner(method, **settings)
     problem: dict[str, Any] = {"horizon": horizon, "discount": discount}
-    problem |= {"reward_at_end": reward_at_end, "instrument": named_values(instrument)}
+    problem |= {"reward_at_end": end_rewards(reward_at_end), "instrument": named_values(instrument)}
     problem |= {"caution": caution, "abstain": abstain}
     problem["fallback"] = _fallback(fallback)
     support = read_states(loaded, None, states, "--state")
@@ -143,6 +156,9 @@ def plan(  # noqa: PLR0913
     policy.save(out, force=force)
     if policy.comparison is not None:
         say(policy.comparison.summary(), quiet=json == "-")
+    if horizon is None:
+        steps, why = loaded.usual_horizon
+        say(f"horizon {steps:,}: {why}", quiet=json == "-")
     say(f"{policy} saved in {out}", quiet=json == "-")
     facts = {
         "policy": str(out),

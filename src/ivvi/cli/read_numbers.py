@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,21 @@ def named_values(text: str | None) -> dict[str, str] | None:
     if bad := [name for name, equals, value in parts if not (equals and value.strip())]:
         raise InputError(f"--instrument {text!r}: {bad[0]!r} has no value; expected cost=6")
     return {name.strip(): value.strip() for name, _, value in parts}
+
+
+def end_rewards(text: str) -> float | dict[str, float]:
+    """Read ``-1`` or ``died=-1,discharged=1`` of --reward-at-end."""
+    parts = [part.rpartition("=") for part in text.split(",")]
+    rewards: dict[str, float] = {}
+    for name, _, value in parts:
+        with contextlib.suppress(ValueError):
+            rewards[name.strip()] = float(value)
+    if len(rewards) != len(parts) or ("" in rewards and len(parts) > 1):
+        raise InputError(
+            f"--reward-at-end {text!r}: expected a number, or one for each kind of end, such as "
+            "died=-1,discharged=1"
+        )
+    return rewards.get("", rewards)
 
 
 def read_rows(path: Path, names: tuple[str, ...]) -> dict[str, list[Any]]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ivvi.cli.options import Force, Json, Seed, Trust, Unit, folder_names, of_unit, trusted
-from ivvi.cli.read_numbers import named_values, read_states
+from ivvi.cli.read_numbers import end_rewards, named_values, read_states
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say
 
 
@@ -43,10 +43,16 @@ def value(  # noqa: PLR0913
     ] = False,
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     reward: Annotated[str | None, typer.Option(help="As for plan. [default: the policy's]")] = None,
-    horizon: Annotated[int | None, typer.Option(help="Steps. [default: the policy's]")] = None,
+    horizon: Annotated[
+        int | None,
+        typer.Option(
+            help="Steps. [default: the policy's, else the usual length of the log's episodes]"
+        ),
+    ] = None,
     discount: Annotated[float | None, typer.Option(help="[default: the policy's]")] = None,
     reward_at_end: Annotated[
-        float | None, typer.Option(help="Reward for ending for good. [default: the policy's]")
+        str | None,
+        typer.Option(help="Reward for ending for good, as for plan. [default: the policy's]"),
     ] = None,
     instrument: Annotated[
         str | None,
@@ -99,7 +105,7 @@ def value(  # noqa: PLR0913
             reward=reward,
             horizon=horizon,
             discount=discount,
-            reward_at_end=reward_at_end,
+            reward_at_end=None if reward_at_end is None else end_rewards(reward_at_end),
             instrument=named_values(instrument),
             against=rivals,
             method=method,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi.actions import make_actions
+from ivvi.dynamics.ends import EndReward, amounts, end_reward, with_told
 from ivvi.dynamics.gym import SimulatedEnv
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
@@ -33,17 +35,22 @@ class ModelSimulator:
     terminal
         Tells which states end an episode.
     reward_at_end
-        Paid when the episode ends.
+        Paid when the episode ends, for any end or for each kind of it (`ivvi.dynamics.ends`).
     """
 
     model: Any
     reward: Reward
     start: Callable[[Array], Array]
     terminal: Callable[[Array], Array] | None = None
-    reward_at_end: float = 0.0
+    reward_at_end: EndReward = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "terminal", make_ending(self.terminal))
+
+    @cached_property
+    def _paid(self) -> tuple[float, ...]:
+        told = self.terminal is not None
+        return amounts(self.reward_at_end, self.model.ends, told=told)
 
     @property
     def d_a(self) -> int:
@@ -59,17 +66,25 @@ class ModelSimulator:
         draws = jax.random.normal(key, (self.model.d_next,), jnp.float64)
         x_next = self.model.next_state(self.model.mean(x, a), draws)
         r = self.reward(x, a, x_next, h)
-        if self.reward_at_end:
-            r = r + self.reward_at_end * self.ended(key, x, a, x_next)
+        if self._paid:
+            r = r + self._ends(key, x, a, x_next) @ jnp.asarray(self._paid)
         return x_next, r
 
     def ended(self, key: Array, x: Array, a: Array, x_next: Array) -> Array:
         """Tell whether the episode ends: drawn with the model's chance, or told by the state."""
-        over = jnp.asarray(False) if self.terminal is None else self.terminal(x_next) > 0
+        if not (self.model.ends or self.terminal is not None):
+            return jnp.asarray(False)
+        return self._ends(key, x, a, x_next).sum() > 0
+
+    def _ends(self, key: Array, x: Array, a: Array, x_next: Array) -> Array:
+        """Tell which kind of end there is, (E,), as 0 and 1: all 0 where the episode goes on."""
+        told = None if self.terminal is None else 1.0 * (self.terminal(x_next) > 0)
         if not self.model.ends:
-            return over
-        drawn = jax.random.uniform(jax.random.fold_in(key, 1)) < self.model.chance_of_end(x, a)
-        return over | drawn
+            return with_told(None, told)
+        below = jnp.cumsum(self.model.chances_of_ends(x, a), axis=-1)
+        u = jax.random.uniform(jax.random.fold_in(key, 1))
+        drawn = jnp.diff(1.0 * (u < below), prepend=0.0)
+        return with_told(drawn, told)
 
 
 def one_of(states: np.ndarray) -> Callable[[Array], Array]:
@@ -87,9 +102,9 @@ class ModelEnv(SimulatedEnv):
         actions: Any,
         *,
         starts: Any = None,
-        horizon: int = 100,
+        horizon: int | None = None,
         terminal: Callable[[Array], Array] | None = None,
-        reward_at_end: float = 0.0,
+        reward_at_end: Any = 0.0,
         instrument: Mapping[str, Any] | None = None,
     ) -> None:
         self.actions = make_actions(actions, model.action)
@@ -99,12 +114,12 @@ class ModelEnv(SimulatedEnv):
                 f"first states of shape {first.shape} were given; expected rows of "
                 f"{len(model.state)} ({', '.join(model.state)})"
             )
+        horizon = model.usual_horizon[0] if horizon is None else horizon
         if horizon < 1:
             raise InputError(f"the horizon is {horizon}; expected at least 1")
-        if reward_at_end and terminal is None and not model.ends:
-            raise InputError("a reward at the end is asked for, and no episode of the model ends")
+        paid = end_reward(reward_at_end, model.ends, told=terminal is not None)
         made = make_reward(reward, model, instrument)
-        simulator = ModelSimulator(model, made, one_of(first), terminal, reward_at_end)
+        simulator = ModelSimulator(model, made, one_of(first), terminal, paid)
         super().__init__(simulator, len(model.state), self.actions.to_space(), horizon)
 
     def vector_of(self, action: Any) -> Any:

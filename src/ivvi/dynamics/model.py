@@ -39,6 +39,10 @@ if TYPE_CHECKING:  # a model is loaded without what it takes to estimate one
 
 KIND = "model"
 SAMPLES = ("states", "starts", "acted", "instruments", "followed")
+HORIZON = 100
+"""Steps of an episode where the log does not say how long its own are."""
+LONGEST_HORIZON = 1000
+"""Most steps of an episode unless more are asked for."""
 
 
 def _none() -> np.ndarray:
@@ -105,13 +109,15 @@ class Dynamics:
         Columns of the state that are not predicted, each with the column of state or action whose
         value it takes on next; nothing stands for a draw from the log's rows.
     ends
-        Whether the output after the next state is the chance that the episode ends.
+        Names of the kinds of end whose chances are the outputs after the next state.
     coded
         The categories of the log whose indicators are columns of state and action.
     refused
         Why the model predicts nothing, in words; empty where it does.
     instrument
         Column names of z.
+    length
+        Usual number of steps of the log's episodes; 0 where it is not known.
     """
 
     phi: FeatureMap
@@ -132,10 +138,11 @@ class Dynamics:
     global_instrument: bool = False
     verdict: InstrumentVerdict | None = None
     carried: tuple[tuple[str, str], ...] = ()
-    ends: bool = False
+    ends: tuple[str, ...] = ()
     coded: tuple[CodedColumn, ...] = ()
     refused: tuple[str, ...] = ()
     instrument: tuple[str, ...] = ()
+    length: int = 0
 
     def __repr__(self) -> str:
         x, a = ", ".join(self.state), ", ".join(self.action)
@@ -148,14 +155,19 @@ class Dynamics:
         roles: Roles,
         sample: Sample | None = None,
         verdict: InstrumentVerdict | None = None,
+        length: int = 0,
     ) -> Dynamics:
-        """Return the dynamics with the weights of an estimate, and some rows of the log."""
+        """Return the dynamics with the weights of an estimate, and some rows of the log.
+
+        `length` is the usual one of an episode, where the rows do not tell.
+        """
         covariance = estimate.covariance
         rows: dict[str, Any] = {}
         if sample is not None:
             parts = (sample.x, sample.starts, sample.a, sample.z, sample.y)
             rows = dict(zip(SAMPLES, parts, strict=True))
             rows["global_instrument"] = sample.global_instrument
+            length = sample.length or length
         return cls(
             phi=estimate.design.phi,
             W=estimate.W,
@@ -173,9 +185,10 @@ class Dynamics:
             else covariance.joint,
             verdict=verdict,
             carried=roles.carried,
-            ends=roles.terminal is not None,
+            ends=roles.ends,
             coded=roles.categories,
             instrument=roles.instrument,
+            length=length,
             **rows,
         )
 
@@ -187,27 +200,34 @@ class Dynamics:
         if not len(self.followed):
             return None
         parts = (self.states, self.acted, self.instruments, self.followed, self.starts)
-        return Sample(*parts, self.global_instrument)
+        return Sample(*parts, self.global_instrument, self.length)
+
+    @property
+    def usual_horizon(self) -> tuple[int, str]:
+        """Steps of an episode unless other ones are asked for, and why just so many."""
+        if not self.update.predicted:
+            return 1, "rows are single decisions"
+        if not self.length:
+            return HORIZON, "the length of the log's episodes is not known"
+        if self.length > LONGEST_HORIZON:
+            return LONGEST_HORIZON, f"the log's episodes are longer, {self.length:,} steps"
+        return self.length, "the usual length of the log's episodes"
 
     @property
     def d_next(self) -> int:
         """Number of columns of the next state."""
-        return len(self.outputs) - self.has_reward - self.ends + len(self.carried)
+        return len(self.outputs) - self.has_reward - len(self.ends) + len(self.carried)
 
     @cached_property
     def update(self) -> StateUpdate:
         """How the outputs make up the next state."""
-        held = self.followed
-        share = float(held[:, self._end].mean()) if self.ends and len(held) else 0.0
         if not (self.carried or self.ends):
             return StateUpdate(self.d_next, self.d_next, len(self.action))
-        carried = dict(self.carried)
-        ended = share if self.ends else None
-        return StateUpdate.of(self.state, self.action, carried, self.states, ended)
-
-    @property
-    def _end(self) -> int:
-        return len(self.outputs) - self.has_reward - 1
+        last = len(self.outputs) - self.has_reward
+        ends = self.followed[:, last - len(self.ends) : last]
+        ended = float(ends.sum(axis=1).mean()) if len(ends) else 0.0
+        columns = self.state, self.action, dict(self.carried), self.states
+        return StateUpdate.of(*columns, len(self.ends), ended)
 
     @property
     def next_cov(self) -> Any:
@@ -226,6 +246,10 @@ class Dynamics:
         """Return P(the episode ends | x, do(a)), (...), zero where no end was estimated."""
         y = self._outputs(x, a)
         return self.update.chance(y) if self.ends else 0.0 * y[..., 0]
+
+    def chances_of_ends(self, x: Array, a: Array) -> Array:
+        """Return P(the episode ends in this way | x, do(a)) for each of `ends`, (..., ends)."""
+        return self.update.chances(self._outputs(x, a))
 
     def reward(self, x: Array, a: Array) -> Array:
         """Return E[r | x, do(a)], (...,), when the reward was learned from the log.
@@ -338,7 +362,7 @@ class Dynamics:
     @property
     def bends(self) -> bool:
         """Whether the mean is anything but affine in states and actions."""
-        return self.ends or not is_affine(self.phi)
+        return bool(self.ends) or not is_affine(self.phi)
 
     @property
     def is_limited(self) -> bool:
@@ -391,8 +415,8 @@ class Dynamics:
             As for `ivvi.plan`.
         settings
             `starts` (m, d_x), first states, by default the model's sample of the log's;
-            `horizon`, 100 by default; `terminal`, which tells the states that end an episode;
-            `reward_at_end` and `instrument` as for `ivvi.plan`.
+            `horizon`, by default the usual length of the log's episodes; `terminal`, which tells
+            the states that end an episode; `reward_at_end` and `instrument` as for `ivvi.plan`.
         """
         from ivvi.dynamics.env import ModelEnv
 

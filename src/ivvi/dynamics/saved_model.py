@@ -17,8 +17,8 @@ from ivvi.dynamics.model import KIND, SAMPLES, Dynamics, InstrumentVerdict
 from ivvi.errors import FileError, InputError, TrustError
 from ivvi.features.feature_map import FeatureMap
 
-NAMES = ("state", "action", "outputs", "unidentified", "refused", "instrument")
-FLAGS = ("has_reward", "global_instrument", "ends")
+NAMES = ("state", "action", "outputs", "unidentified", "refused", "instrument", "ends")
+FLAGS = ("has_reward", "global_instrument")
 ARRAYS = ("W", "noise_cov", "bread", *SAMPLES)
 UNKNOWN = ("bread", (0, 0))
 """A model of very many features does not know how sure its weights are."""
@@ -32,6 +32,7 @@ def model_parts(model: Dynamics) -> Saved:
         "phi": model.phi.to_json(),
         **{name: list(getattr(model, name)) for name in NAMES},
         **{name: getattr(model, name) for name in FLAGS},
+        "length": model.length,
         "carried": [list(pair) for pair in model.carried],
         "coded": [asdict(category) for category in model.coded],
         "verdict": None if model.verdict is None else asdict(model.verdict),
@@ -47,6 +48,7 @@ def model_from_parts(document: Mapping[str, Any], arrays: Mapping[str, np.ndarra
         read = Unpacker({})
         parts |= {name: read.unpack(tuple[str, ...], document[name]) for name in NAMES}
         parts |= {name: read.unpack(bool, document[name]) for name in FLAGS}
+        parts["length"] = read.unpack(int, document["length"])
         parts["carried"] = read.unpack(tuple[tuple[str, str], ...], document["carried"])
         parts["coded"] = tuple(read.unpack(CodedColumn, one) for one in document["coded"])
         phi = FeatureMap.from_json(document["phi"])
@@ -77,9 +79,7 @@ def _check_shapes(model: Dynamics) -> None:
     held = {len(part) for part in (model.states, model.acted, model.instruments, model.followed)}
     if len(model.followed) and len(held) > 1:
         raise FileError("not a sound model: the rows that it holds do not fit together")
-    unknown = {n for pair in model.carried for n in pair if n} - {*model.state, *model.action}
-    if unknown or (model.ends and d_y < 1 + model.has_reward):
-        raise FileError("not a sound model: its columns do not fit together")
+    _check_columns(model)
     for name in expected:
         if getattr(model, name).dtype.kind not in "fiu":
             raise FileError(f"not a sound model: {name} holds no numbers")
@@ -94,6 +94,15 @@ def _check_shapes(model: Dynamics) -> None:
         raise FileError(
             f"not a sound model: W_cov is {model.W_cov.shape}; expected {shapes[0]} or {shapes[1]}"
         )
+
+
+def _check_columns(model: Dynamics) -> None:
+    """Refuse columns of the model that contradict each other."""
+    unknown = {n for pair in model.carried for n in pair if n} - {*model.state, *model.action}
+    if unknown or len(model.outputs) < len(model.ends) + model.has_reward:
+        raise FileError("not a sound model: its columns do not fit together")
+    if model.length < 0:
+        raise FileError(f"not a sound model: the log's episodes have {model.length} steps")
 
 
 def load_model(path: str | os.PathLike[str], *, trust: Trust = ()) -> Dynamics:

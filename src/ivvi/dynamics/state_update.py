@@ -1,9 +1,9 @@
 """How the outputs of a step make up the next state: predicted, carried along, drawn anew, or ended.
 
 The outputs are y = W phi(x, a): the next values of the predicted columns, which stand first in the
-state, and the chance p that the episode ends. In the log the next state of a row that ends its
-episode is its own state ("who has ended stands still"), so that nothing is selected by who goes
-on, and E[y | x, do(a)] = (1 - p) E[x' | goes on] + p x. What a plan needs is the middle,
+state, and the chance of each kind of end, p in all. In the log the next state of a row that ends
+its episode is its own state ("who has ended stands still"), so that nothing is selected by who
+goes on, and E[y | x, do(a)] = (1 - p) E[x' | goes on] + p x. What a plan needs is the middle,
 
     E[x' | x, do(a), goes on] = (y - p x) / (1 - p).
 """
@@ -37,7 +37,7 @@ class StateUpdate:
     drawn, means, covariance
         Places of the columns that are drawn anew at every step, and the law they are drawn from.
     ends
-        Whether the output after the predicted ones is the chance that the episode ends.
+        Number of outputs after the predicted ones that are chances of a kind of end.
     ended
         Share of the log's rows that ended an episode.
     """
@@ -49,7 +49,7 @@ class StateUpdate:
     drawn: tuple[int, ...] = ()
     means: tuple[float, ...] = ()
     covariance: tuple[tuple[float, ...], ...] = ()
-    ends: bool = False
+    ends: int = 0
     ended: float = 0.0
 
     @classmethod
@@ -59,7 +59,8 @@ class StateUpdate:
         action: Sequence[str],
         carried: Mapping[str, str],
         states: np.ndarray,
-        share: float | None,
+        ends: int = 0,
+        ended: float = 0.0,
     ) -> StateUpdate:
         """Lay out the columns; those drawn anew follow the rows `states` (m, d_x) of the log."""
         places = {name: i for i, name in enumerate((*state, *action))}
@@ -76,8 +77,8 @@ class StateUpdate:
             drawn,
             tuple(rows.mean(axis=0).tolist()),
             tuple(map(tuple, cov.tolist())),
-            share is not None,
-            share or 0.0,
+            ends,
+            ended,
         )
 
     @property
@@ -87,8 +88,16 @@ class StateUpdate:
 
     def chance(self, y: Array) -> Array:
         """Return the probability (...) that the episode ends, for outputs y (..., d_y)."""
-        xp = y.__array_namespace__()
-        return xp.clip(y[..., self.predicted], 0.0, 1.0)
+        return self.chances(y).sum(axis=-1)
+
+    def chances(self, y: Array) -> Array:
+        """Return the probability of each kind of end, (..., ends), for outputs y (..., d_y).
+
+        The outputs, clipped to what a probability may be; where they sum to more than 1, to 1.
+        """
+        xp, n = y.__array_namespace__(), self.predicted
+        p = xp.clip(y[..., n : n + self.ends], 0.0, 1.0)
+        return p / xp.maximum(p.sum(axis=-1, keepdims=True), 1.0)
 
     def mean(self, y: Array, x: Array, a: Array) -> Array:
         """Return E[x' | x, do(a), goes on], (..., d_x), for outputs y (..., d_y)."""
@@ -126,9 +135,10 @@ class StateUpdate:
             return S
         xp = covariance.__array_namespace__()
         if self.ends:
-            cross, own = covariance[..., :n, n : n + 1], covariance[..., n : n + 1, n : n + 1]
-            own = xp.where(own > 0, own, 1.0)
-            S = (S - cross * xp.swapaxes(cross, -1, -2) / own) / (1.0 - min(self.ended, 0.9))
+            end = slice(n, n + self.ends)
+            cross, own = covariance[..., :n, end], covariance[..., end, end]
+            explained = cross @ xp.linalg.pinv(own, rtol=1e-9, hermitian=True)
+            S = (S - explained @ xp.swapaxes(cross, -1, -2)) / (1.0 - min(self.ended, 0.9))
         put, of_drawn = self._place(range(n)), self._place(self.drawn)
         moved = put.T @ S @ put
         return moved + of_drawn.T @ np.array(self.covariance) @ of_drawn if self.drawn else moved

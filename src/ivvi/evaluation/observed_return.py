@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ivvi.dynamics.ends import with_told
 from ivvi.estimators import LeastSquares
 from ivvi.evaluation.source import Source
 from ivvi.evaluation.valuation import Amount, Gap
@@ -42,8 +43,8 @@ def from_log(log: Log, problem: Problem) -> float:
                     r = np.asarray(problem.reward.observed(x, a, after, at, z))
                 else:
                     r = np.asarray(problem.reward(x, a, after, at))
-        if problem.reward_at_end:
-            r = r + problem.reward_at_end * _has_ended(problem, batch)
+        if problem.end_amounts:
+            r = r + _ends(problem, batch) @ np.asarray(problem.end_amounts)
         r = np.where(h < problem.horizon, problem.discount**h * r, 0.0)
         sums = np.bincount(back, r, len(numbers))
         for e, total, count in zip(numbers, sums, np.bincount(back), strict=True):
@@ -52,15 +53,14 @@ def from_log(log: Log, problem: Problem) -> float:
     return float(np.mean(list(totals.values())))
 
 
-def _has_ended(problem: Problem, batch: Batch) -> np.ndarray:
-    """Tell which rows of a log ended their episode, (n,), as numbers."""
-    ended = (
-        batch.y[:, problem.model.update.predicted] if problem.model.ends else np.zeros(len(batch))
-    )
+def _ends(problem: Problem, batch: Batch) -> np.ndarray:
+    """Tell which rows of a log ended their episode, and in which way, (n, E), as numbers."""
+    update = problem.model.update
+    ended = batch.y[:, update.predicted :][:, : update.ends] if update.ends else None
     if problem.terminal is None:
-        return ended
-    x_next = problem.model.update.observed(batch.y, batch.x, batch.a)
-    return np.asarray(np.maximum(ended, np.asarray(problem.terminal(x_next))))
+        return np.asarray(with_told(ended, None))
+    x_next = update.observed(batch.y, batch.x, batch.a)
+    return np.asarray(with_told(ended, np.asarray(problem.terminal(x_next))))
 
 
 def from_moments(source: Source, problem: Problem) -> float | None:

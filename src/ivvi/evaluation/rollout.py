@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi.dynamics.ends import with_told
 from ivvi.dynamics.next_state import Categories, next_state
 from ivvi.dynamics.reach import beyond
 from ivvi.dynamics.rollout import run_episodes
@@ -42,7 +43,7 @@ class Task:
     horizon: int
     discount: float
     terminal: Callable[[Array], Array] | None = None
-    reward_at_end: float = 0.0
+    end_amounts: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, problem: Problem) -> Task:
@@ -56,7 +57,7 @@ class Task:
             problem.horizon,
             problem.discount,
             problem.terminal,
-            problem.reward_at_end,
+            problem.end_amounts,
         )
 
     def step(
@@ -67,19 +68,21 @@ class Task:
         y = jnp.einsum("bnf,byf->bny", self.phi(inside, a), models.W) + pushed
         mean = jnp.clip(self.update.mean(y, x, a), -FAR, FAR)
         x_next = jnp.clip(next_state(mean, noise, models.law, self.categories), -FAR, FAR)
-        ended = self._ended(y, x_next)
+        chances = self._chances(y, x_next)
         if isinstance(self.reward, Learned):
             r = y[..., -1] - beyond(x, models.reach[:, None], models.fade[:, None])
         else:
             r = self.reward(x, a, x_next, h)
-        return x_next, r + self.reward_at_end * ended if self.reward_at_end else r, ended
+        if self.end_amounts:
+            r = r + chances @ jnp.asarray(self.end_amounts)
+        return x_next, r, chances.sum(axis=-1)
 
-    def _ended(self, y: Array, x_next: Array) -> Array:
-        """Return the chance that the episode is over after the step, (B, n)."""
-        chance = self.update.chance(y) if self.update.ends else jnp.zeros(y.shape[:2])
+    def _chances(self, y: Array, x_next: Array) -> Array:
+        """Return the chances of each kind of end, and of a state that ends, (B, n, E)."""
         if self.terminal is None:
-            return chance
-        return 1.0 - (1.0 - chance) * (1.0 - self.terminal(x_next))
+            return self.update.chances(y)
+        chances = self.update.chances(y) if self.update.ends else None
+        return with_told(chances, self.terminal(x_next))
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ def returns(
         return np.asarray(_compiled(task, actor)(models, given, starts, keys))
 
 
-def alive_by_step(
+def paid_by_step(
     task: Task, actor: Any, given: Any, models: ModelDraws, episodes: Episodes
 ) -> np.ndarray:
     """Return what a task pays in each step, (B, H, n), undiscounted."""

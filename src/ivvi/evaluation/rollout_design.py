@@ -128,13 +128,19 @@ class RolloutDesign:
     def combine(
         self, of_point: np.ndarray, of_draws: np.ndarray, shares: np.ndarray
     ) -> tuple[float, np.ndarray]:
-        """Return the value of the estimate and of the draws from returns (N,) and (B, n)."""
+        """Return the value of the estimate and of the draws from returns (N,) and (B, n).
+
+        A mean return lies between the least and the largest return of an episode, and so does
+        each draw: rewards paid at ends alone give no value beyond them.
+        """
         group = np.arange(len(of_point)) % shares.shape[1]
         sums = np.bincount(group, of_point, shares.shape[1])
         counts = np.bincount(group, minlength=shares.shape[1])
         moved = (of_draws - of_point[: self.count]).mean(axis=1)
         again = shares @ sums / np.maximum(shares @ counts, 1e-300)
-        return float(of_point.mean()), again + moved
+        low = np.minimum(of_draws.min(axis=1), of_point.min())
+        high = np.maximum(of_draws.max(axis=1), of_point.max())
+        return float(of_point.mean()), np.clip(again + moved, low, high)
 
 
 def _counted(draws: int, groups: int, rng: np.random.Generator) -> np.ndarray:

@@ -211,6 +211,9 @@ class Valuation(TableResult):
     survival
         Share of episodes that go on after 0, 1, ... steps under the policy and its first rival,
         with bands (`ivvi.evaluation.survival`); empty where no episode ends.
+    incidence
+        Share of episodes that have ended in each way after 0, 1, ... steps, by kind of end and
+        policy, with bands; empty where there are not several kinds.
     """
 
     values: dict[str, Amount]
@@ -225,6 +228,7 @@ class Valuation(TableResult):
     notes: tuple[str, ...] = field(default_factory=tuple)
     gap: Gap | None = None
     survival: dict[str, Any] = field(default_factory=dict)
+    incidence: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -296,9 +300,12 @@ class Valuation(TableResult):
         check_figure(path, force=force)
         parts = {"value": self.values, f"gain of {self.name} over": self.gains}
         shown = {title: amounts for title, amounts in parts.items() if amounts}
-        figure, axes = make_axes(1, len(shown) + bool(self.survival))
+        figure, axes = make_axes(1, len(shown) + bool(self.survival) + len(self.incidence))
         if self.survival:
-            draw_survival(axes[0][-1], {n: c.to_json() for n, c in self.survival.items()})
+            curves = {"share that goes on": self.survival}
+            curves |= {f"share that ended: {kind}": of for kind, of in self.incidence.items()}
+            for ax, (label, by_name) in zip(axes[0][len(shown) :], curves.items(), strict=True):
+                draw_survival(ax, {n: c.to_json() for n, c in by_name.items()}, label)
         for ax, (title, amounts) in zip(axes[0], shown.items(), strict=False):
             rows = [(one.estimate, *one.interval) for one in amounts.values()]
             draw_intervals(ax, list(amounts), rows, IV)
@@ -350,6 +357,9 @@ class Valuation(TableResult):
         if self.survival:
             shares = ", ".join(f"{name} {curve}" for name, curve in self.survival.items())
             lines.append(f"share of episodes that go on after {self.horizon:,} steps: {shares}")
+        for kind, curves in self.incidence.items():
+            shares = ", ".join(f"{name} {curve}" for name, curve in curves.items())
+            lines.append(f"share of episodes that ended in the way {kind!r}: {shares}")
         return "\n".join([*lines, *(f"note: {text}" for text in self.notes)])
 
     def to_json(self) -> dict[str, Any]:
@@ -370,6 +380,10 @@ class Valuation(TableResult):
             "shown_by_the_log": self.shown,
             "gap": None if self.gap is None else self.gap.to_json(),
             "survival": {name: curve.to_json() for name, curve in self.survival.items()},
+            "incidence": {
+                kind: {name: curve.to_json() for name, curve in curves.items()}
+                for kind, curves in self.incidence.items()
+            },
             "level": self.value.level,
             "horizon": self.horizon,
             "discount": self.discount,

@@ -16,10 +16,10 @@ from ivvi.errors import InputError, IvviWarning, PlanningWarning, hint
 from ivvi.estimators import StandardErrors
 from ivvi.evaluation.actors import Acting, BehaviourActor, BehaviourRows, Fixed, OneAction
 from ivvi.evaluation.model_draws import drawing_method
-from ivvi.evaluation.observed_return import from_log, from_moments, gap_of
+from ivvi.evaluation.observed_return import SAME_LENGTH, from_log, from_moments, gap_of
 from ivvi.evaluation.rollout_design import RolloutDesign
 from ivvi.evaluation.source import Source
-from ivvi.evaluation.survival import survival
+from ivvi.evaluation.survival import incidence, survival
 from ivvi.evaluation.valuation import Amount, Gap, Valuation, gains_of
 from ivvi.evaluation.value_estimator import ValueEstimator
 from ivvi.fitting import estimate
@@ -51,7 +51,7 @@ def value(  # noqa: PLR0913
     horizon: int | None = None,
     discount: float | None = None,
     terminal: Callable[..., Any] | None = None,
-    reward_at_end: float | None = None,
+    reward_at_end: Any = None,
     instrument: Mapping[str, Any] | None = None,
     against: Sequence[str] | Mapping[str, Any] | None = None,
     method: str = "auto",
@@ -142,6 +142,7 @@ def value(  # noqa: PLR0913
     estimator = ValueEstimator(source, problem, rollouts, method, count, level, seed, progress)
     values = _settled(estimator, actors, planner if replan else None, grow=draws is None)
     observed = from_moments(source, problem) if log is None else from_log(log, problem)
+    is_plan = isinstance(policy, Policy)
     return Valuation(
         values,
         gains_of(values),
@@ -152,9 +153,14 @@ def value(  # noqa: PLR0913
         rollouts.words,
         drawing_method(source, method),
         replan,
-        (*_notes(source, problem, observed, drawing_method(source, method)), *_too_few(values)),
-        _gap(estimator, actors, values, observed),
+        (
+            *_horizon_notes(source, problem, observed, given=horizon is not None or is_plan),
+            *_notes(source, problem, observed, drawing_method(source, method)),
+            *_too_few(values),
+        ),
+        _gap(estimator, actors, values, observed) if _as_long(source, problem) else None,
         survival(estimator, actors),
+        incidence(estimator, actors),
     )
 
 
@@ -353,6 +359,28 @@ def _lowest_and_highest(model: Dynamics) -> tuple[np.ndarray, np.ndarray]:
         ends = np.ones(len(model.action))
         return -ends, ends
     return model.acted.min(axis=0), model.acted.max(axis=0)
+
+
+def _as_long(source: Source, problem: Problem) -> bool:
+    """Tell whether what the log shows of an episode is about as long as the horizon, or ends."""
+    length = source.length
+    return length is None or problem.can_end or length >= (1 - SAME_LENGTH) * problem.horizon
+
+
+def _horizon_notes(
+    source: Source, problem: Problem, observed: float | None, *, given: bool
+) -> tuple[str, ...]:
+    """Say where the horizon comes from, and that the log's own return is of fewer steps."""
+    notes = []
+    if not given:
+        steps, why = problem.model.usual_horizon
+        notes.append(f"horizon {steps:,}: {why}")
+    if observed is not None and not _as_long(source, problem):
+        notes.append(
+            f"the recorded return is of {source.length:.3g} steps on average, and the values are "
+            f"of {problem.horizon:,}: they are not compared"
+        )
+    return tuple(notes)
 
 
 def _notes(

@@ -206,13 +206,24 @@ class Fit(TableResult):
         instrument_verdict = (
             None if verdict is None else InstrumentVerdict(verdict.word, verdict.sentence)
         )
-        model = Dynamics.of(self.estimate, self.roles, self.sample, instrument_verdict)
-        return self._as_left(model)
+        known = self.estimate, self.roles, self.sample, instrument_verdict
+        return self._as_left(Dynamics.of(*known, self._mean_length))
+
+    @property
+    def _mean_length(self) -> int:
+        """Mean number of steps of an episode, rounded up; 0 where rows name no episode."""
+        counts, roles = self.counts, self.roles
+        if roles.episode is None or not counts.episodes:
+            return 0
+        last = counts.episodes - counts.ended if roles.derived else 0  # rows without a next state
+        return -(-(counts.transitions + last) // counts.episodes)
 
     @property
     def baseline_model(self) -> Dynamics:
         """The dynamics that least squares believes in."""
-        return self._as_left(Dynamics.of(self.baseline, self.roles, self.sample))
+        return self._as_left(
+            Dynamics.of(self.baseline, self.roles, self.sample, None, self._mean_length)
+        )
 
     @property
     def has_baseline_model(self) -> bool:

@@ -85,10 +85,10 @@ def _absorbed_lines(fit: Fit) -> list[str]:
 
 def _end_lines(fit: Fit) -> list[str]:
     """Say how many episodes ended for good, and how many the log only stops watching."""
-    if fit.roles.terminal is None:
+    if not fit.roles.terminal:
         return []
     over, c = fit.counts.ended, fit.counts
     return [
-        f"{over:,} of {c.episodes:,} episodes ended ({fit.roles.terminal}); "
+        f"{over:,} of {c.episodes:,} episodes ended ({', '.join(fit.roles.ends)}); "
         f"{c.episodes - over:,} go on after their last row (censored)"
     ]

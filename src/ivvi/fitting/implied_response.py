@@ -130,9 +130,7 @@ class _System:
     def of(cls, W: Floats, roles: Roles, G: Floats) -> _System:
         """Cut W of the features [1, x, a] into its parts."""
         d_x, d_a = len(roles.state), len(roles.action)
-        update = StateUpdate.of(
-            roles.state, roles.action, dict(roles.carried), np.zeros((1, d_x)), None
-        )
+        update = StateUpdate.of(roles.state, roles.action, dict(roles.carried), np.zeros((1, d_x)))
         n = update.predicted
         nothing = np.zeros(n), np.zeros((n, d_x)), np.zeros((n, d_a))
         _, of_x, of_a = update.affine(*nothing)
@@ -173,7 +171,7 @@ def whole_rows(design: Design, batch: Batch) -> Floats:
 
 def why_not_closed(roles: Roles) -> str:
     """Say why a model of these columns implies no later response; empty where it does."""
-    if roles.terminal is not None:
+    if roles.terminal:
         return "episodes that end make what the model implies for later steps no power of W"
     if roles.next_state and len(roles.next_state) != len(roles.predicted):
         return (

@@ -129,7 +129,7 @@ def first_pass(
     sums = [Moments.empty(one.design) for one in projections]
     longest, roles = 0, asked.fit.roles
     repeated = replace(roles, action=roles.instrument, next_state=roles.instrument, reward=None)
-    lag = Design.build(linear(), linear(), replace(repeated, terminal=None))
+    lag = Design.build(linear(), linear(), replace(repeated, terminal=()))
     memory = Moments.empty(lag)
     with few_threads(projections[-1].design.width):
         for window in windows(asked.log, asked.horizon, progress):

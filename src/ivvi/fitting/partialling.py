@@ -186,7 +186,7 @@ def _with_controls(log: Log, controls: Columns) -> tuple[tuple[str, ...], Log]:
     """Return the names of the controls, and the log with those read that were no states."""
     roles = log.roles
     taken = {*roles.action, *roles.instrument, *roles.next_state, *roles.keys}
-    taken |= {name for name in (roles.reward, roles.weight, roles.terminal) if name}
+    taken |= {name for name in (roles.reward, roles.weight, *roles.terminal) if name}
     free = [name for name in log.table.schema.names if name not in taken]
     known = list(dict.fromkeys((*roles.state, *free)))
     names = match_columns(controls, known, "controls")

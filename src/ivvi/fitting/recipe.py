@@ -195,7 +195,7 @@ class Recipe:
             settings=settings_of(method),
             files=shard.files if log is None else tuple(log.table.files),
             log=log,
-            sample=None if head is None else Sample.of(head),
+            sample=None if head is None else Sample.of(head, shard.roles),
             notes=self._notes(log, head, shard.roles, estimate, moments),
         )
 

@@ -199,7 +199,7 @@ def _notes(asked: Question, regressions: list[SolvedProjection], memory: float) 
             f"the instrument goes with its next value ({memory:.0%} of its variance given the "
             "state): the response is to a push that goes on; use --later held if it changes at all"
         )
-    if asked.fit.roles.terminal is not None:
+    if asked.fit.roles.terminal:
         notes.append("the response at h is that of episodes that go on for h steps")
     return tuple(notes)
 

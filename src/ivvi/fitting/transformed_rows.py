@@ -139,7 +139,7 @@ def fit_partialled(
         inference=fit.inference and replace(fit.inference, baseline=baseline),
         counts=residuals.counts,
         roles=residuals.roles,
-        sample=Sample.of(residuals.rows),
+        sample=Sample.of(residuals.rows, residuals.roles),
         effects=levels.effects(),
         partialled=levels.partialled,
     )

@@ -28,14 +28,14 @@ MOST_LEVELS = 100
 
 
 def indicators(category: CodedColumn, values: pa.Array, where: str) -> list[pa.Array]:
-    """Return the indicators of a column (n,), null where it is."""
-    encoded = values.dictionary_encode()
+    """Return the indicators of a column (n,), null where it is and must not be."""
+    encoded, absent_code = values.dictionary_encode(), 0 if category.optional else -1
     known = [
-        -1 if is_missing(value) else category.code(value, where)
+        absent_code if is_missing(value) else category.code(value, where)
         for value in encoded.dictionary.to_pylist()
     ]
     at = pc.fill_null(encoded.indices, len(known)) if encoded.null_count else encoded.indices
-    codes = np.array([*known, -1])[as_numpy(at)]
+    codes = np.array([*known, absent_code])[as_numpy(at)]
     absent = codes < 0
     return [_numbers(codes == j, absent) for j in range(1, len(category.levels))]
 

@@ -164,6 +164,7 @@ class Log:
         made = ("episode", "step", "every", "terminal")  # as the user has them, not as they are now
         asked = dict(opened.roles.asked) | {n: v for n, v in roles.asked if n in made}
         kept: dict[str, Any] = {"where": roles.where, "episode_parts": roles.episode_parts}
+        kept["ends"] = roles.ends
         return opened._with(opened.table, replace(opened.roles, asked=tuple(asked.items()), **kept))
 
     @property
@@ -220,7 +221,7 @@ class Log:
 
     def sample(self) -> Sample:
         """Return a few rows, spread over the first transitions, and first states of episodes."""
-        return Sample.of(self.head(episodes=True))
+        return Sample.of(self.head(episodes=True), self.roles)
 
     def to_arrow(self) -> pa.Table:
         """Return the columns of the log, as they are, as one Arrow table."""
@@ -372,10 +373,10 @@ def read_logs(  # noqa: PLR0913
     drop_missing
         Drop rows with missing or infinite values, and count them, instead of refusing.
     **others
-        `reward`, `step`, `weight` and `terminal`: one column each; `weight_kind`: ``probability``
-        or ``frequency``. `context` and `categorical`: columns. `lags`: a number, `lag_padding`:
-        ``drop`` or ``first``, `every`: a time such as ``7d``, `date_format`: such as
-        ``%d.%m.%Y``, `seen`: ``before`` or ``after``. See `Schema` for what they mean.
+        `reward`, `step` and `weight`: one column each; `weight_kind`: ``probability`` or
+        ``frequency``. `terminal`: one or several. `context` and `categorical`: columns. `lags`: a
+        number, `lag_padding`: ``drop`` or ``first``, `every`: a time such as ``7d``, `date_format`:
+        such as ``%d.%m.%Y``, `seen`: ``before`` or ``after``. See `Schema` for what they mean.
     """
     table: BatchSource = open_minari(source) if is_minari(source) else open_table(source)
     table = table if where is None else filtered(table, where)
@@ -442,7 +443,7 @@ def reopened(
     table = table if where is None else filtered(table, where)
     words: dict[str, Any] = {name: names for name, names in roles.asked}
     renamed = dict(word.split(":", 1) for word in words.pop("renamed", ()))
-    for name in ("reward", "step", "weight", "terminal", "every", "date_format"):
+    for name in ("reward", "step", "weight", "every", "date_format"):
         words[name] = words[name][0] if words.get(name) else None
     words["lags"] = int(words["lags"][0]) if words.get("lags") else 0
     words["lag_padding"] = words["lag_padding"][0] if words.get("lag_padding") else "drop"
@@ -477,7 +478,8 @@ def _in_words(
         "every": (schema.every,) if schema.every else (),
         "date_format": (schema.date_format,) if schema.date_format else (),
         "seen": (schema.seen,),
+        "terminal": roles.terminal,
     }
-    for name in ("reward", "weight", "terminal"):
+    for name in ("reward", "weight"):
         words[name] = (getattr(roles, name),) if getattr(roles, name) else ()
     return tuple((name, tuple(names)) for name, names in words.items())

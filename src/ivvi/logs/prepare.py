@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ivvi.categories import NO, YES, CodedColumn
 from ivvi.errors import ColumnError, DataError
 from ivvi.logs.arrow import as_numpy, check_keys, check_numeric, plain_type
-from ivvi.logs.encoding import find_categories, with_indicators
+from ivvi.logs.encoding import find_categories, is_text, with_indicators
 from ivvi.logs.schema import Roles
 from ivvi.logs.table import BatchSource
 
@@ -26,6 +26,8 @@ LOOKED_AT = 1 << 16
 """Rows in which facts that never change are looked for first."""
 ENOUGH = 20
 """Rows beside another of the same episode from which a fact is believed never to change."""
+MOST_ENDS = 10
+"""Kinds of end that a log may tell apart."""
 Expanded = Mapping[str, tuple[str, ...]]
 
 
@@ -63,7 +65,7 @@ def encoded(
     coded = {category.column for category in categories}
     check_numeric(table.schema, [name for name in named if name not in coded], table.label)
     check_keys(table.schema, roles.keys, table.label)
-    table, terminal = _with_end(table, roles)
+    table, terminal, ends = _with_ends(table, roles, like)
     expanded = {name: (name,) for name in named} | {c.column: c.names for c in categories}
     lags = set(_expand(list(lagged), expanded))
     if like is None:
@@ -86,6 +88,7 @@ def encoded(
         next_state=_expand(following, expanded),
         carried=tuple((name, by_name[name]) for name in ordered if name in by_name),
         terminal=terminal,
+        ends=ends,
         categories=categories,
     )
     return with_indicators(table, categories), made
@@ -202,27 +205,74 @@ def _check_singles(table: BatchSource, roles: Roles) -> None:
             )
 
 
-def _with_end(table: BatchSource, roles: Roles) -> tuple[BatchSource, str | None]:
-    """Return the table with the end of episodes as 0 and 1, and the name of that column."""
-    name = roles.terminal
-    if name is None:
-        return table, None
-    kind = plain_type(table.schema.field(name).type)
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        return table, name
+def _with_ends(
+    table: BatchSource, roles: Roles, like: Roles | None
+) -> tuple[BatchSource, tuple[str, ...], tuple[str, ...]]:
+    """Return the table with each kind of end as 0 and 1, these columns, and the kinds' names."""
+    columns: list[str] = []
+    kinds: list[str] = []
+    named: tuple[str, ...]
+    for name in roles.terminal:
+        if not is_text(table.schema.field(name).type):
+            columns, kinds = [*columns, name], [*kinds, name]
+            continue
+        words = _end_words(table, name)
+        named_before = like is not None and like.terminal == _of_kinds(name, like.ends).names
+        if not named_before and all(word.lower() in YES + NO for word in words):
+            category, named = _yes_or_no(table, name, words), (name,)
+        else:
+            named = _kinds(table, name, words) if like is None else like.ends
+            category = _of_kinds(name, named)
+            if len(roles.terminal) > 1:
+                raise DataError(
+                    f"terminal column {name!r} of {table.label} names kinds of end, and "
+                    f"{len(roles.terminal)} terminal columns are given; expected this one alone, "
+                    "or columns of true and false"
+                )
+        table = with_indicators(table, (category,))
+        columns, kinds = [*columns, *category.names], [*kinds, *named]
+    return table, tuple(columns), tuple(kinds)
+
+
+def _of_kinds(column: str, kinds: tuple[str, ...]) -> CodedColumn:
+    """Return the column of text that names kinds of end, and nothing where an episode goes on."""
+    return CodedColumn(column, ("", *kinds), optional=True)
+
+
+def _end_words(table: BatchSource, name: str) -> list[str]:
+    """Return what a terminal column of text holds beside nothing, sorted."""
     words: set[str] = set()
     for block in table.batches([name], (), 1 << 16):
-        words |= {w for w in pc.unique(block.column(name)).to_pylist() if w is not None}
-        if strange := sorted(w for w in words if w.lower() not in YES + NO):
-            raise DataError(
-                f"terminal column {name!r} of {table.label} holds {strange[0]!r}; expected true "
-                "and false, yes and no, or 1 and 0"
-            )
+        met = pc.unique(block.column(name)).to_pylist()
+        words |= {word for word in met if word is not None and word.strip()}
+        if len(words) > MOST_ENDS + len(YES + NO):
+            break
+    return sorted(words)
+
+
+def _yes_or_no(table: BatchSource, name: str, words: list[str]) -> CodedColumn:
+    """Return the column of a word for yes and one for no; refuse other numbers of words."""
     levels = sorted(words, key=lambda word: word.lower() in YES)
     if len(levels) != 2 or levels[0].lower() in YES or levels[1].lower() in NO:
         raise DataError(
             f"terminal column {name!r} of {table.label} holds {', '.join(levels) or 'nothing'}; "
-            "expected two words, one for yes and one for no"
+            "expected two words, one for yes and one for no, or the name of each kind of end"
         )
-    category = CodedColumn(name, tuple(levels))
-    return with_indicators(table, (category,)), category.names[0]
+    return CodedColumn(name, tuple(levels))
+
+
+def _kinds(table: BatchSource, name: str, words: list[str]) -> tuple[str, ...]:
+    """Return the kinds of end that a column of text names."""
+    kinds = tuple(word for word in words if word.lower() not in NO)
+    if strange := [word for word in kinds if word.lower() in YES]:
+        other = next(word for word in kinds if word.lower() not in YES)
+        raise DataError(
+            f"terminal column {name!r} of {table.label} holds {other!r} and {strange[0]!r}; "
+            "expected true and false, yes and no, or the name of each kind of end"
+        )
+    if len(kinds) > MOST_ENDS:
+        raise DataError(
+            f"terminal column {name!r} of {table.label} holds more than {MOST_ENDS} words, such "
+            f"as {kinds[0]!r}; expected the names of a few kinds of end"
+        )
+    return kinds

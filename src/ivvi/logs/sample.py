@@ -11,8 +11,13 @@ from ivvi.logs.batch import Batch, Floats, concatenate
 
 if TYPE_CHECKING:
     from ivvi.logs.log import Log
+    from ivvi.logs.schema import Roles
 
 MOST = 2048
+USUAL = 0.95
+"""Share of the episodes that are no longer than the usual length."""
+HARDLY_ANY = 0.01
+"""Share of the episodes that go on below which these do not tell how long a log follows them."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -27,6 +32,8 @@ class Sample:
         First states of episodes, (s, d_x).
     global_instrument
         Whether the instrument is one for each episode (the paper's global instrument).
+    length
+        Usual number of steps of an episode (`usual_length`); 0 where it is not known.
     """
 
     x: Floats
@@ -35,15 +42,17 @@ class Sample:
     y: Floats
     starts: Floats
     global_instrument: bool = False
+    length: int = 0
 
     def __repr__(self) -> str:
         return f"Sample({len(self.x):,} rows, {len(self.starts):,} first states)"
 
     @classmethod
-    def of(cls, head: Batch, most: int = MOST) -> Sample:
+    def of(cls, head: Batch, roles: Roles, most: int = MOST) -> Sample:
         """Take rows from the first transitions of a log."""
         x, a, z, y = (_thinned(part, most) for part in (head.x, head.a, head.z, head.y))
-        return cls(x, a, z, y, head.x[first_rows(head)[:most]], _is_global(head))
+        firsts = head.x[first_rows(head)[:most]]
+        return cls(x, a, z, y, firsts, _is_global(head), usual_length(head, roles))
 
     def pooled(self, other: Sample, sizes: tuple[int, int], episodes: tuple[int, int]) -> Sample:
         """Return rows of two logs, each with the share that it has of the rows of both.
@@ -59,7 +68,8 @@ class Sample:
             for name, chosen in parts.items()
         }
         alike = self.global_instrument and other.global_instrument
-        return Sample(**arrays, global_instrument=alike)
+        length = max(self.length, other.length)
+        return Sample(**arrays, global_instrument=alike, length=length)
 
 
 def _shares(held: tuple[int, int], sizes: tuple[int, int], most: int = MOST) -> np.ndarray:
@@ -117,6 +127,29 @@ def first_rows(head: Batch) -> np.ndarray:
     order = np.lexsort(keys)
     first: np.ndarray = order[np.unique(head.episode[order], return_index=True)[1]]
     return first
+
+
+def usual_length(head: Batch, roles: Roles) -> int:
+    """Return the number of steps that 95% of the episodes do not exceed.
+
+    Of episodes that end for good and others that go on, the latter tell how long the log follows
+    them, unless hardly any goes on. A last row without a next state is a step too. 0 where rows
+    name no episode, or where those of an episode do not stand together, so that the first rows of
+    a log hold parts of episodes.
+    """
+    if head.episode is None or roles.episode is None or not len(head):
+        return 0
+    last = np.append(np.flatnonzero(np.diff(head.episode)), len(head) - 1)
+    if len(np.unique(head.episode)) < len(last):
+        return 0
+    steps = np.diff(last, prepend=-1)
+    ends = [roles.outputs.index(name) for name in roles.terminal]
+    goes_on = (head.y[last][:, ends] == 0).all(axis=1)
+    if roles.derived:
+        steps = steps + goes_on
+    if goes_on.mean() >= HARDLY_ANY:
+        steps = steps[goes_on]
+    return int(np.quantile(steps, USUAL, method="inverted_cdf"))
 
 
 def _is_global(head: Batch) -> bool:

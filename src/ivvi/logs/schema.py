@@ -25,7 +25,7 @@ SETTINGS = ("lags", "lag_padding", "every", "date_format", "seen")
 WEIGHT_KINDS = ("probability", "frequency")
 NO_ROLE = (
     *("episode_parts", "where", "carried", "categories", "asked", "groups", "formula"),
-    "weight_kind",
+    *("weight_kind", "ends"),
 )
 """Fields of `Roles` that give no column a role of its own."""
 
@@ -54,7 +54,8 @@ class Schema:
     context
         Columns that phi and psi look at beside the state, and that are not predicted.
     terminal
-        Column that is true where the episode ended for good after the row.
+        Column that is true where the episode ended for good after the row; one of text that
+        names the kind of end there and is empty elsewhere; or a true/false column for each kind.
     categorical
         Columns that are categories though they hold numbers.
     lags
@@ -81,7 +82,7 @@ class Schema:
     step: str | None = None
     weight: str | None = None
     context: Columns = ()
-    terminal: str | None = None
+    terminal: Columns = ()
     categorical: Columns = ()
     lags: int = 0
     lag_padding: str = "drop"
@@ -109,7 +110,7 @@ class Schema:
             weight=_single(self.weight, available, "weight"),
             episode_parts=parts if len(parts) > 1 else (),
             carried=tuple((name, name) for name in context),
-            terminal=_single(self.terminal, available, "terminal"),
+            terminal=match_columns(self.terminal, available, "terminal"),
             weight_kind=self.weight_kind,
         )
         roles.check(available)
@@ -132,8 +133,9 @@ class Roles:
 
     The state holds everything that phi and psi may look at. Its `carried` columns are not
     outputs: each is named with the column of state or action whose value it takes on at the next
-    step (itself, for a fact that stays; nothing, for one that is drawn anew). `terminal` is true
-    where the episode ended after the row. `categories` are the columns of which indicators were
+    step (itself, for a fact that stays; nothing, for one that is drawn anew). `terminal` are the
+    columns of 0 and 1, one of which is 1 where the episode ended after the row, and `ends` the
+    names of these kinds of end. `categories` are the columns of which indicators were
     made, and `asked` the words from which all of it can be made again for another log. `groups`
     are the columns over whose values leave-one-out instruments were taken. `formula` is the one
     by which the log was opened, if it was. `dates` is the column of which steps were made, where
@@ -153,13 +155,14 @@ class Roles:
     episode_parts: tuple[str, ...] = ()
     where: str | None = None
     carried: tuple[tuple[str, str], ...] = ()
-    terminal: str | None = None
+    terminal: tuple[str, ...] = ()
     categories: CodedColumns = ()
     asked: tuple[tuple[str, tuple[str, ...]], ...] = ()
     groups: tuple[str, ...] = ()
     formula: str = ""
     weight_kind: str = WEIGHT_KINDS[0]
     dates: str | None = None
+    ends: tuple[str, ...] = ()
 
     @property
     def frequency(self) -> bool:
@@ -180,7 +183,7 @@ class Roles:
     def outputs(self) -> tuple[str, ...]:
         """Names of the outputs y: the next state, the end, and the reward if it is learned."""
         following = self.next_state or tuple(f"next_{name}" for name in self.predicted)
-        return following + tuple(name for name in (self.terminal, self.reward) if name)
+        return following + self.terminal + ((self.reward,) if self.reward else ())
 
     @property
     def is_moved(self) -> bool:
@@ -207,14 +210,16 @@ class Roles:
     @property
     def numeric(self) -> tuple[str, ...]:
         """Columns read as numbers, in the order x, a, z, x', end, r, weight."""
-        single = tuple(name for name in (self.terminal, self.reward, self.weight) if name)
-        return self.state + self.action + self.instrument + self.next_state + single
+        return self.state + self.action + self.instrument + self.next_state + self._of_the_row
 
     @property
     def of_the_act(self) -> tuple[str, ...]:
         """Columns that a row needs for its own action, and not to be a next state."""
-        single = tuple(name for name in (self.terminal, self.reward, self.weight) if name)
-        return self.action + self.instrument + single
+        return self.action + self.instrument + self._of_the_row
+
+    @property
+    def _of_the_row(self) -> tuple[str, ...]:
+        return self.terminal + tuple(name for name in (self.reward, self.weight) if name)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -310,7 +315,7 @@ class Roles:
                     raise ColumnError(f"column {name!r} is given both as {first} and as {second}")
 
 
-SINGLE = ("reward", "step", "weight", "terminal")
+SINGLE = ("reward", "step", "weight")
 """Fields of a schema that name one column."""
 
 

@@ -133,7 +133,7 @@ class Transitions:
         """Columns of x, a, z and y in the buffer; a derived x' is the state, one row on."""
         roles = self._roles
         following = roles.next_state or roles.predicted
-        others = tuple(name for name in (roles.terminal, roles.reward) if name)
+        others = roles.terminal + ((roles.reward,) if roles.reward else ())
         weight = (roles.weight,) if roles.weight else ()
         return roles.state, roles.action, roles.instrument, following, others, weight
 
@@ -190,7 +190,7 @@ class Transitions:
         starts = self._starts(block)
         first, linked = self._links(block, starts)
         self._check_facts(block, values, first, linked)
-        ended = None if self._roles.terminal is None else values[self._roles.terminal] > 0
+        ended = _ended(values, self._roles) if self._roles.terminal else None
         if ended is not None:
             self._check_ended(block, ended, starts)
             linked |= ended
@@ -247,13 +247,14 @@ class Transitions:
         roles = self._roles
         if roles.episode is None or not self._ordered:
             return
-        before = self._carry is not None and self._last[str(roles.terminal)] > 0
+        before = self._carry is not None and any(self._last[n] > 0 for n in roles.terminal)
         after = np.append(before, ended[:-1]) & ~starts
         if after.any():
             where = self._told(block, int(np.flatnonzero(after)[0]))
             raise DataError(
-                f"terminal column {roles.terminal!r} says that the episode has ended, and a row "
-                f"follows it ({where}); expected the end in the last row of an episode"
+                f"terminal column {', '.join(map(repr, roles.terminal))} says that the episode has "
+                f"ended, and a row follows it ({where}); expected the end in the last row of an "
+                "episode, and nothing (or false) in the others"
             )
 
     def _told(self, block: pa.RecordBatch, at: int) -> str:
@@ -351,26 +352,43 @@ class Transitions:
 def _values(block: pa.RecordBatch, roles: Roles) -> Columns:
     """Return the numeric columns; the next state of a row that ended its episode is its own."""
     values = {name: as_numpy(block.column(name)) for name in roles.numeric}
-    if roles.terminal is None:
+    if not roles.terminal:
         return values
-    end = values[roles.terminal]
-    strange = ~((end == 0) | (end == 1) | np.isnan(end))
-    if strange.any():
-        at = int(np.flatnonzero(strange)[0])
-        raise DataError(
-            f"terminal column {roles.terminal!r} holds {end[at]:g}; expected true and false, or "
-            "1 and 0"
-        )
+    for name in roles.terminal:
+        end = values[name]
+        strange = ~((end == 0) | (end == 1) | np.isnan(end))
+        if strange.any():
+            at = int(np.flatnonzero(strange)[0])
+            raise DataError(
+                f"terminal column {name!r} holds {end[at]:g}; expected true and false, 1 and 0, "
+                "or text that names the kind of end"
+            )
+    ended = _ended(values, roles)
     for following, state in zip(roles.next_state, roles.predicted, strict=False):
-        values[following] = np.where(end > 0, values[state], values[following])
+        values[following] = np.where(ended, values[state], values[following])
     return values
+
+
+def _ended(values: Columns, roles: Roles) -> Bools:
+    """Tell which rows ended their episode; refuse one that ended it in two ways."""
+    each = np.array([values[name] > 0 for name in roles.terminal])
+    if (twice := each.sum(axis=0) > 1).any():
+        at = int(np.flatnonzero(twice)[0])
+        both = [repr(n) for n, ends in zip(roles.terminal, each[:, at], strict=True) if ends]
+        raise DataError(
+            f"terminal columns {' and '.join(both)} are both true in one row; expected one kind "
+            "of end"
+        )
+    ended: Bools = each.sum(axis=0) > 0
+    return ended
 
 
 def _absent(block: pa.RecordBatch, roles: Roles) -> dict[str, Bools]:
     """Tell which values of each column are missing; the end needs no next state."""
     absent = {name: missing(block.column(name)) for name in roles.columns}
-    if roles.terminal is not None:
-        ended = as_numpy(block.column(roles.terminal)) > 0
+    if roles.terminal:
+        ends = [as_numpy(block.column(name)) > 0 for name in roles.terminal]
+        ended = np.logical_or.reduce(ends)
         for name in roles.next_state:
             absent[name] &= ~ended
     return absent

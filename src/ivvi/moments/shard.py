@@ -177,7 +177,8 @@ class Shard:
 def _warn_of_other_rows(one: Shard, two: Shard) -> None:
     """Say that two places have chosen their rows, or ended their episodes, differently."""
     for name in ("where", "terminal"):
-        given = [getattr(shard.roles, name) for shard in (one, two)]
+        values = [getattr(shard.roles, name) for shard in (one, two)]
+        given = [v if isinstance(v, str | None) else ", ".join(v) for v in values]
         if given[0] != given[1]:
             made = [
                 f"{s.label} has {v!r}" if v else f"{s.label} none"

@@ -58,7 +58,7 @@ def plan(  # noqa: PLR0913
     fallback: Any = "best",
     states: Any = None,
     terminal: Any = None,
-    reward_at_end: float = 0.0,
+    reward_at_end: Any = 0.0,
     instrument: Mapping[str, Any] | None = None,
     compare: bool = True,
     seed: int = 0,
@@ -79,8 +79,9 @@ def plan(  # noqa: PLR0913
         (low, high) of a box, the rows of a finite set, or `ivvi.Actions`. Actions that are
         categories in the log need none: their levels are what may be done.
     horizon, discount
-        Length of an episode, 100 steps by default (one where the model knows only the reward of
-        a decision), and the weight of a later step.
+        Steps of an episode, and the weight of a later step. By default the usual length of the
+        log's episodes, which 95% of them do not exceed, at most 1,000; one step where the model
+        knows only the reward of a decision, 100 where it does not know the log's episodes.
     method
         ``auto`` (the default) plans with every method that fits the problem, runs the plans and
         simple rivals in the model, and keeps the one that earns most (`policy.comparison`);
@@ -100,7 +101,8 @@ def plan(  # noqa: PLR0913
         Tells which states (..., d_x) end an episode.
     reward_at_end
         Paid when the episode ends for good, such as -1 for a death, where the log has a
-        `terminal` column or `terminal` tells the ends.
+        `terminal` column or `terminal` tells the ends; ``{"died": -1, "discharged": 1}`` pays
+        each kind of end that the log names.
     instrument
         Value of each instrument, by name, for a reward that asks for it; by default the reward
         is its expectation over the log's.

@@ -17,6 +17,7 @@ import numpy as np
 from ivvi._io.files import load_folder, nest, save_folder, unnest
 from ivvi._io.trust import Trust, trusting
 from ivvi.actions import Actions, make_actions
+from ivvi.dynamics.ends import end_reward, end_reward_to_json
 from ivvi.dynamics.rollout import Decision
 from ivvi.dynamics.saved_model import model_from_parts, model_parts
 from ivvi.errors import FileError, InputError, TrustError
@@ -101,7 +102,7 @@ class Policy:
             "horizon": problem.horizon,
             "discount": problem.discount,
             "terminal": _path_of(problem.terminal),
-            "reward_at_end": problem.reward_at_end,
+            "reward_at_end": end_reward_to_json(problem.reward_at_end),
             "rule": {"kind": self.rule.kind, **settings},
             "comparison": None if self.comparison is None else self.comparison.to_json(),
         }
@@ -160,7 +161,9 @@ def _from_parts(
             int(document["horizon"]),
             float(document["discount"]),
             terminal=None if terminal is None else import_saved(terminal),
-            reward_at_end=float(document["reward_at_end"]),
+            reward_at_end=end_reward(
+                document["reward_at_end"], model.ends, told=terminal is not None
+            ),
         )
         if problem.horizon < 1:
             raise FileError(f"its horizon is {problem.horizon}")

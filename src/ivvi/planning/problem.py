@@ -16,6 +16,7 @@ import numpy as np
 from ivvi._io.files import Saved
 from ivvi.actions import Actions, make_actions
 from ivvi.categories import encode_rows, raw_columns
+from ivvi.dynamics.ends import EndReward, amounts, end_reward, with_told
 from ivvi.dynamics.model import Dynamics, affine_part
 from ivvi.dynamics.next_state import Category as CategoryLevels
 from ivvi.errors import LARGEST, InputError, PlanningWarning
@@ -29,11 +30,6 @@ EXPLODING = 1e3
 """Growth of the states over the horizon beyond which a model is called unstable."""
 MOST_STEPS = 100_000
 """Longest horizon."""
-
-
-def usual_horizon(model: Dynamics) -> int:
-    """Return the steps that are planned unless asked otherwise: one where none follows another."""
-    return 100 if model.update.predicted else 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +53,8 @@ class Problem:
     terminal
         Tells which states end an episode, from rows (n, d_x) to (n,); None when none does.
     reward_at_end
-        Paid beside the reward of the step after which the episode ends for good.
+        Paid beside the reward of the step after which the episode ends for good: one amount for
+        any end, or one for each kind (`ivvi.dynamics.ends`).
     """
 
     model: Dynamics
@@ -67,7 +64,7 @@ class Problem:
     discount: float = 1.0
     states: np.ndarray | None = None
     terminal: Callable[[Array], Array] | None = None
-    reward_at_end: float = 0.0
+    reward_at_end: EndReward = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "terminal", make_ending(self.terminal))
@@ -83,12 +80,12 @@ class Problem:
         discount: float = 1.0,
         states: Any = None,
         terminal: Callable[[Array], Array] | None = None,
-        reward_at_end: float = 0.0,
+        reward_at_end: Any = 0.0,
         instrument: Mapping[str, Any] | None = None,
     ) -> Problem:
         """Check everything a user gives, and warn of models that should not be trusted."""
         model.check_whole()
-        horizon = usual_horizon(model) if horizon is None else horizon
+        horizon = model.usual_horizon[0] if horizon is None else horizon
         if not isinstance(horizon, int | np.integer) or horizon < 1:
             raise InputError(f"the horizon is {horizon}; expected a whole number from 1 on")
         if horizon > MOST_STEPS:
@@ -112,7 +109,8 @@ class Problem:
         made = allowed_actions(model, actions)
         given = None if states is None else state_rows(states, model)
         parts = model, make_reward(reward, model, instrument), made, int(horizon), discount, given
-        problem = cls(*parts, terminal, checked_reward_at_end(reward_at_end, model, terminal))
+        paid = end_reward(reward_at_end, model.ends, told=terminal is not None)
+        problem = cls(*parts, terminal, paid)
         _check_functions(problem)
         for text in problem.doubts:
             warnings.warn(text, PlanningWarning, stacklevel=3)
@@ -131,7 +129,7 @@ class Problem:
     @property
     def can_end(self) -> bool:
         """Whether an episode may end before the horizon."""
-        return self.terminal is not None or self.model.ends
+        return self.terminal is not None or bool(self.model.ends)
 
     def ended(self, x: Array, a: Array, x_next: Array) -> Array | float:
         """Return the chance (...) that the episode is over once a has led from x to x'.
@@ -139,17 +137,28 @@ class Problem:
         Of the ends that the model knows it is a probability, P(end | x, do(a)): what follows is
         weighted by it and no end is drawn. A state that `terminal` tells ends with certainty.
         """
-        chance = self.model.chance_of_end(x, a) if self.model.ends else 0.0
-        if self.terminal is None:
-            return chance
-        return 1.0 - (1.0 - chance) * (1.0 - self.terminal(x_next))
+        return self._chances(x, a, x_next).sum(axis=-1) if self.can_end else 0.0
+
+    def _chances(self, x: Array, a: Array, x_next: Array) -> Array:
+        """Return the chance of each kind of end, and of a state that ends, (..., E)."""
+        chances = self.model.chances_of_ends(x, a) if self.model.ends else None
+        return with_told(chances, None if self.terminal is None else self.terminal(x_next))
+
+    @cached_property
+    def end_amounts(self) -> tuple[float, ...]:
+        """What each of them pays, (E,); empty where all pay nothing."""
+        told = self.terminal is not None
+        return amounts(self.reward_at_end, self.model.ends, told=told)
+
+    def end_gain(self, x: Array, a: Array, x_next: Array) -> Array | float:
+        """Return what the end of a step is expected to pay, (...)."""
+        paid = self.end_amounts
+        return self._chances(x, a, x_next) @ np.asarray(paid) if paid else 0.0
 
     def gain(self, x: Array, a: Array, x_next: Array, h: Array) -> Array:
         """Return the reward (...) of a step, and what its end is expected to pay."""
         r = self.reward(x, a, x_next, h)
-        if not self.reward_at_end:
-            return r
-        return r + self.reward_at_end * self.ended(x, a, x_next)
+        return r + self.end_gain(x, a, x_next) if self.end_amounts else r
 
     @property
     def numbers(self) -> tuple[Any, ...]:
@@ -312,20 +321,6 @@ def as_columns(given: Any) -> Mapping[str, list[Any]] | None:
         blocks = list(table.batches(names, (), 1 << 16))
         return {n: [v for block in blocks for v in block.column(n).to_pylist()] for n in names}
     return None
-
-
-def checked_reward_at_end(amount: Any, model: Dynamics, terminal: Any) -> float:
-    """Return what the end of an episode pays, or refuse it where nothing ends."""
-    if isinstance(amount, bool) or not isinstance(amount, int | float | np.number):
-        raise InputError(f"the reward at the end is {amount!r}; expected a number")
-    if not np.isfinite(amount):
-        raise InputError(f"the reward at the end is {amount}; expected a finite number")
-    if amount and terminal is None and not model.ends:
-        raise InputError(
-            f"a reward of {amount:g} at the end is asked for, and no episode of the model ends: "
-            "fit with terminal (--terminal COLUMN)"
-        )
-    return float(amount)
 
 
 def state_rows(states: Any, model: Dynamics) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi.dynamics.ends import in_words
 from ivvi.planning.policy_plot import action_curves
 from ivvi.reporting.fit_pictures import policy_slices
 from ivvi.reporting.fit_view import FitView
@@ -17,8 +18,8 @@ from ivvi.reward_functions import Function
 def policy_section(policy: Any, fit: FitView) -> Section:
     """Say what was planned for, and draw what the policy does along each state."""
     problem = policy.problem
-    paid = problem.reward_at_end
-    at_end = (("when an episode ends", f"{paid:+g}"),) if paid else ()
+    paid = in_words(problem.reward_at_end)
+    at_end = (("when an episode ends", paid),) if paid else ()
     parts: list[Part] = [
         Points(
             (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,9 @@ def _section(facts: Mapping[str, Any]) -> Section:
         told = f"Bands: {level} intervals. After each step, in the estimated world."
         title = "Share of episodes that go on"
         parts.append(Figure(title, (_survival(curves, name),), told, COMMAND))
+    for i, (kind, curves) in enumerate(facts.get("incidence", {}).items()):
+        title = f"Share of episodes that ended: {kind}"
+        parts.append(Figure(title, (_survival(curves, name, kind, f"-end{i}"),), told, COMMAND))
     notes = tuple(facts["notes"])
     if facts["shown_by_the_log"] is not None:
         notes += (f"The log shows {facts['shown_by_the_log']:.5g} for its own policy.",)
@@ -81,12 +85,14 @@ def _interval(amount: Mapping[str, Any]) -> Shown:
     return Shown(low, f"[{low:.4g}, {high:.4g}]")
 
 
-def _survival(curves: Mapping[str, Any], policy: str) -> Picture:
-    """Draw the survival curves of the policy and its rivals."""
+def _survival(curves: Mapping[str, Any], policy: str, kind: str = "", part: str = "") -> Picture:
+    """Draw the survival curves of the policy and its rivals, or those of a kind of end."""
     shown = {name: curves[name] for name in (policy, *(n for n in curves if n != policy))}
     ends = "; ".join(f"{name} {curve['estimate'][-1]:.3f}" for name, curve in shown.items())
-    alt = f"Share of episodes that go on, at the end: {ends}."
-    return draw("worth-survival", alt, lambda ax: draw_survival(ax, shown), height=260)
+    alt = f"Share of episodes that {f'ended ({kind})' if kind else 'go on'}, at the end: {ends}."
+    label = f"share that ended: {kind}" if kind else "share that goes on"
+    paint = partial(draw_survival, curves=shown, label=label)
+    return draw(f"worth-survival{part}", alt, paint, height=260)
 
 
 def _amounts(kind: str, title: str, amounts: Mapping[str, Any], policy: str) -> Picture:

@@ -94,8 +94,7 @@ class Lookahead:
     def _reward(self, x: Array, a: Array, x_next: Array, h: Array, step: Any) -> Array:
         reward: Any = self.problem.reward
         if isinstance(reward, RatingReward) and self.spreads is not None:
-            at_end = self.problem.reward_at_end
-            paid = at_end * self.problem.ended(x, a, x_next) if at_end else 0.0
+            paid = self.problem.end_gain(x, a, x_next)
             return reward.expected(x, jnp.asarray(self.spreads)[step]) + paid
         return self.problem.gain(x, a, x_next, h)
 

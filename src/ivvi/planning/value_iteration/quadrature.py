@@ -102,7 +102,7 @@ def mean_reward(problem: Problem, law: Law, x: Array, a: Array, m: Array, h: Arr
 
 def uses_next_state(problem: Problem) -> bool:
     """Tell whether the reward, or what the end pays, looks at x'."""
-    if problem.reward_at_end and problem.terminal is not None:
+    if problem.end_amounts and problem.terminal is not None:
         return True
     return "x_next" in _looked_at(problem)
 

@@ -1,0 +1,104 @@
+"""What an episode's end pays: one amount for any end, or one for each kind of it.
+
+A log may tell kinds of end apart, such as death and discharge. The chance of each is an output of
+the model; beside them a state may end an episode because a user's function tells so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ivvi.errors import InputError, hint
+from ivvi.features.blocks import Array
+
+EndReward = float | tuple[tuple[str, float], ...]
+"""One amount for any end, or (kind, amount) for each kind."""
+
+
+def end_reward(given: Any, kinds: Sequence[str], *, told: bool) -> EndReward:
+    """Return what ends pay, or refuse what does not fit the ends that there are.
+
+    Parameters
+    ----------
+    given
+        A number, or an amount for each kind by name.
+    kinds
+        The kinds of end that the model knows.
+    told
+        Whether a function tells states that end an episode.
+    """
+    if isinstance(given, tuple):
+        given = dict(given)
+    if not isinstance(given, Mapping):
+        amount = _number(given, "the reward at the end")
+        if amount and not (told or kinds):
+            raise InputError(
+                f"a reward of {amount:g} at the end is asked for, and no episode of the model "
+                "ends: fit with terminal (--terminal COLUMN)"
+            )
+        return amount
+    if not kinds or told:
+        why = "states that `terminal` tells" if told else "no episode of the model"
+        told_or_not = f"{why} end without a name" if told else f"{why} ends"
+        raise InputError(
+            f"rewards of the ends {', '.join(map(str, given))} are asked for, and {told_or_not}; "
+            "expected one number" + ("" if told else ", or a fit with terminal (--terminal COLUMN)")
+        )
+    for kind in given:
+        if kind not in kinds:
+            raise InputError(
+                f"a reward of the end {kind!r} is asked for, and the log has no such end"
+                f"{hint(str(kind), kinds)}"
+            )
+    if missing := [kind for kind in kinds if kind not in given]:
+        raise InputError(
+            f"the reward of the end {missing[0]!r} is not given; expected one for each of "
+            f"{', '.join(kinds)}, 0 for an end that pays nothing"
+        )
+    return tuple((kind, _number(given[kind], f"the reward of the end {kind!r}")) for kind in kinds)
+
+
+def amounts(reward: EndReward, kinds: Sequence[str], *, told: bool) -> tuple[float, ...]:
+    """Return what each kind of end pays and, if one is `told`, a state that ends; () for nothing.
+
+    In the order of `with_told`.
+    """
+    if not isinstance(reward, tuple):
+        return (reward,) * (len(kinds) + told) if reward else ()
+    paid = tuple(amount for _, amount in reward)
+    return paid if any(paid) else ()
+
+
+def with_told(chances: Array | None, told: Array | None) -> Array:
+    """Return the chances (..., E) of each kind and of a state that ends where no kind did."""
+    if chances is None:
+        return told[..., None]  # type: ignore[index]
+    if told is None:
+        return chances
+    xp = chances.__array_namespace__()
+    rest = (1.0 - chances.sum(axis=-1)) * told
+    chances = xp.broadcast_to(chances, (*rest.shape, chances.shape[-1]))
+    return xp.concatenate([chances, rest[..., None]], axis=-1)
+
+
+def end_reward_to_json(reward: EndReward) -> Any:
+    """Describe with JSON values: a number, or one for each kind by name."""
+    return dict(reward) if isinstance(reward, tuple) else reward
+
+
+def in_words(reward: EndReward) -> str:
+    """Say what ends pay; empty where they pay nothing."""
+    if isinstance(reward, tuple):
+        return ", ".join(f"{kind} {amount:+g}" for kind, amount in reward)
+    return f"{reward:+g}" if reward else ""
+
+
+def _number(value: Any, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise InputError(f"{what} is {value!r}; expected a number")
+    if not np.isfinite(value):
+        raise InputError(f"{what} is {value}; expected a finite number")
+    return float(value)
