@@ -55,7 +55,9 @@ class Actions:
     levels: tuple[tuple[float, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        if len(self.continuous) != len(self.low) or not {*self.continuous} <= {*range(self.dim)}:
+        places = {*self.continuous}
+        once = len(self.continuous) == len(places) == len(self.low)
+        if not once or not places <= {*range(self.dim)}:
             raise InputError(
                 f"the continuous coordinates are {self.continuous}; expected {len(self.low)} of "
                 f"{self.dim}"

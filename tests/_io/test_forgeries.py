@@ -70,8 +70,25 @@ def test_numbers_of_a_fit_that_are_not_finite_are_refused(saved, tmp_path):
             ivvi.load_fit(model)
 
 
+@pytest.mark.parametrize("value", [1e308, "a"])
+def test_arrays_with_absurd_numbers_or_text_are_refused(value, saved, tmp_path):
+    model = shutil.copytree(saved / "model", tmp_path / "model")
+    with np.load(model / "model.npz") as stored:
+        arrays = dict(stored)
+    covariance = next(n for n, array in arrays.items() if n[:4] == "fit." and array.ndim == 3)
+    for name in ("states", covariance):
+        np.savez(model / "model.npz", **arrays | {name: np.full(arrays[name].shape, value)})
+        forge(model, lambda _: None)
+        with pytest.raises(ivvi.InputError):
+            ivvi.load_fit(model)
+
+
 POLICIES = {
     "horizon": (lambda d: d.update(horizon="a"), "not a complete policy"),
+    "continuous twice": (
+        lambda d: d["actions"].update(continuous=[0] * len(d["actions"]["continuous"])),
+        "the continuous coordinates are",
+    ),
     "negative horizon": (lambda d: d.update(horizon=-3), "its horizon is -3"),
     "discount": (lambda d: d.update(discount="x"), "not a complete policy"),
     "reward": (lambda d: d["reward"].update(weight="a"), "weight is 'a'"),

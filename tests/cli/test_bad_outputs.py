@@ -96,3 +96,8 @@ def test_a_folder_in_place_of_a_json_file_is_refused_first(tmp_path, monkeypatch
         result = run("moments", log, *OPTIONS, "--out", "sums", "--json", target, "--force")
         assert_refused(result, "is a folder; expected the name of a file")
         assert [file.name for file in tmp_path.iterdir()] == ["log.parquet"]
+
+
+def test_a_name_with_a_null_byte_is_refused(tmp_path):
+    log = write_table(make_rows(12, 10), tmp_path / "log.parquet")
+    assert_refused(run("diagnose", log, *OPTIONS, "--json", "a\0b"), "no name of a file")

@@ -43,6 +43,8 @@ UNREADABLE = (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile)
 KEY = "IVVI_KEY"
 """Environment variable with the secret that saved folders are signed with, if it is set."""
 FORMAT = 1
+LARGEST_SUM = 1e300
+"""Largest size of a saved number: sums of fourth powers of what a log may hold are below it."""
 """Version of the saved folders; a folder of another version is refused."""
 Saved = tuple[dict[str, Any], dict[str, np.ndarray]]
 """What can be saved: JSON values, and arrays by name."""
@@ -64,6 +66,8 @@ def checked_output(path: str | os.PathLike[str], *, force: bool = False) -> Path
             pass
     except OSError as error:
         raise FileError(f"{target} cannot be written: {error.strerror or error}") from error
+    except ValueError as error:  # a null byte
+        raise FileError(f"{str(target)!r} is no name of a file: {error}") from error
     return target
 
 
@@ -221,9 +225,15 @@ def load_folder(path: str | os.PathLike[str], kind: str) -> Saved:
     _check_signature(folder, signature, str(checksum))
     clear_up(folder)
     try:
-        return document, _read_arrays(io.BytesIO(stored))
+        arrays = _read_arrays(io.BytesIO(stored))
     except UNREADABLE as error:
         raise FileError(f"{folder / f'{kind}.npz'} cannot be read: {error}") from error
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and (np.abs(array[np.isfinite(array)]) > LARGEST_SUM).any():
+            raise FileError(
+                f"{folder} is not a sound {kind}: {name} holds numbers above {LARGEST_SUM:g}"
+            )
+    return document, arrays
 
 
 def _signature(key: str, checksum: str) -> str:

@@ -86,7 +86,7 @@ class Unpacker:
             return data
         if np.ndarray in (kind, origin):
             array = self.arrays[data[ARRAY]]
-            if array.dtype.kind not in "fiubU":
+            if array.dtype.kind not in _kinds_of(arguments):
                 raise TypeError(f"an array holds {array.dtype}; expected numbers or text")
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise ValueError("an array holds numbers that are not finite")
@@ -114,6 +114,13 @@ class Unpacker:
         if arguments[-1:] == (Ellipsis,):
             return tuple(self.unpack(arguments[0], item) for item in data)
         return tuple(self.unpack(one, item) for one, item in zip(arguments, data, strict=True))
+
+
+def _kinds_of(arguments: tuple[Any, ...]) -> str:
+    """Return the kinds of numbers or text that an array of such a type hint may hold."""
+    (scalar,) = typing.get_args(arguments[-1]) or (Any,) if arguments else (Any,)
+    is_number = isinstance(scalar, type) and issubclass(scalar, np.number)
+    return "fiu" if is_number else "fiubU"
 
 
 def check_fields(kind: Any, data: Mapping[str, Any]) -> None:
