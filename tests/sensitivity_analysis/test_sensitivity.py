@@ -20,6 +20,7 @@ from ivvi.evaluation.actors import Fixed, OneAction
 from ivvi.evaluation.source import Source
 from ivvi.evaluation.value_policy import acting, problem_of
 from ivvi.sensitivity_analysis.action_changes import has_flipped
+from ivvi.sensitivity_analysis.adjusted_covariance import Variances, errors_of, rows_of
 from ivvi.sensitivity_analysis.analysis import effect_bands
 from ivvi.sensitivity_analysis.gains import (
     GainSimulator,
@@ -28,7 +29,6 @@ from ivvi.sensitivity_analysis.gains import (
     ladder,
     smallest_loss,
 )
-from ivvi.sensitivity_analysis.variances import Variances, errors_of, rows_of
 from ivvi.sensitivity_analysis.violations import Exclusion, Violation
 
 REWARD = "quadratic:weight=0.05"

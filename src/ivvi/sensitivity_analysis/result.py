@@ -13,7 +13,7 @@ from ivvi._io.plotting import check_figure, finished, make_axes
 from ivvi._io.result import Records, TableResult
 from ivvi.errors import InputError
 from ivvi.features.design import Floats
-from ivvi.sensitivity_analysis.variances import VarianceCurve
+from ivvi.sensitivity_analysis.adjusted_covariance import VarianceCurve
 from ivvi.sensitivity_analysis.violations import Size
 
 MOST_EFFECTS = 6

@@ -26,10 +26,10 @@ from ivvi._io.memory import check_memory
 from ivvi.errors import InputError, check_seed
 from ivvi.features.blocks import Array
 from ivvi.planning.mpc.beam_search import best_choice, is_held, usual_depth
+from ivvi.planning.mpc.boltzmann import along_function, along_quadratic, soft_mean
 from ivvi.planning.mpc.box_qp import BoxQP
 from ivvi.planning.mpc.lookahead import Lookahead, is_quadratic, quadratic_form
 from ivvi.planning.mpc.newton import maximise
-from ivvi.planning.mpc.soft import along_function, along_quadratic, soft_mean
 from ivvi.planning.problem import Problem
 from ivvi.planning.value_iteration.riccati import value_tail
 
@@ -59,8 +59,8 @@ class MPC:
     starts
         Starting points of Newton's method.
     temperature
-        Above zero, the mean of a soft plan over a box is acted on (`ivvi.planning.mpc.soft`), in
-        units of the reward: where the model says that actions hardly matter, little is done.
+        Above zero, the mean of a soft plan over a box is acted on, in units of the reward: where
+        the model says that actions hardly matter, little is done (`ivvi.planning.mpc.boltzmann`).
     """
 
     lookahead: int | None = None

@@ -11,7 +11,7 @@ from helpers import assert_refused, run
 from ivvi.actions import Actions
 from ivvi.errors import InputError
 from ivvi.planning import MPC
-from ivvi.planning.mpc.soft import along_function, along_quadratic, soft_mean
+from ivvi.planning.mpc.boltzmann import along_function, along_quadratic, soft_mean
 
 LOW, HIGH = -np.ones(2), np.ones(2)
 
