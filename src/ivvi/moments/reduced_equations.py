@@ -167,7 +167,7 @@ def _counted(one: Any, two: Any, shape: tuple[int, int]) -> Any:
     pairs |= two.astype(kind)
     pairs.sort()
     counts, columns = [], []
-    ends = np.zeros(shape[0] + 1, np.int32 if len(pairs) < 1 << 31 else np.int64)
+    ends: Any = np.zeros(shape[0] + 1, np.int32 if len(pairs) < 1 << 31 else np.int64)
     start = 0
     while start < len(pairs):
         stop = start + np.searchsorted(pairs[start:], pairs[start : start + BLOCK][-1], "right")
