@@ -359,3 +359,18 @@ def test_a_scheduler_without_workers_is_one_sentence(tmp_path):
         pytest.raises(InputError, match="has no workers"),
     ):
         ivvi.estimate(path, client=cluster.scheduler_address)
+
+
+def test_dates_follow_each_other_in_the_order_of_the_calendar(client, small_pieces, tmp_path):
+    """Episodes that begin later are met first; shocks that last are told by the order of dates."""
+    columns = make_rows(12, 10)
+    day = columns["step"] + 11 - columns["episode"]
+    columns = {name: values for name, values in columns.items() if name != "step"}
+    columns["day"] = np.datetime64("2024-03-01") + day.astype("timedelta64[D]")
+    path = write_table(columns, tmp_path / "log.parquet", row_group_size=7)
+    log = ivvi.read_logs(path, step="day").clustered(("day",))
+    design = Design.build(linear(), linear(), log.roles)
+    one, _ = compute_moments(log, design, groups=("day",))
+    other, _ = compute_moments_on(client, log, design, groups=("day",))
+    np.testing.assert_array_equal(one.groups[0].places, other.groups[0].places)
+    assert one.groups[0].places[0] > 0

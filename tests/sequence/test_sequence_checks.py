@@ -417,3 +417,22 @@ def test_the_command_takes_a_time(tmp_path):
     assert done.code == 0
     assert "stability over step (CUSUM)" in done.out
     assert_refused(run("check", source, *OPTIONS, "--time", "month"), "time column 'month' is not")
+
+
+@pytest.mark.parametrize(("shared", "clusters"), [(True, "episode and step"), (False, "episode")])
+def test_the_advice_on_a_lasting_instrument_names_the_clusters_of_a_fit(shared, clusters):
+    rng = np.random.default_rng(4)
+    episodes, steps = 30, 80
+    z = rng.normal(size=(1 if shared else episodes, steps))
+    for t in range(1, steps):
+        z[:, t] += 0.8 * z[:, t - 1]
+    z, e = np.broadcast_to(z, (episodes, steps)), rng.normal(size=(episodes, steps))
+    a = z + e + rng.normal(size=e.shape)
+    x = np.zeros((episodes, steps + 1))
+    for t in range(steps):
+        x[:, t + 1] = 0.5 * x[:, t] - 0.5 * a[:, t] + e[:, t]
+    rows = {"x": x[:, :-1].ravel(), "a": a.ravel(), "z": z.ravel()}
+    rows |= {"episode": np.repeat(np.arange(episodes), steps)}
+    rows |= {"step": np.tile(np.arange(steps), episodes)}
+    log = ivvi.read_logs(rows, state="x", action="a", instrument="z")
+    assert f"cluster standard errors by {clusters}, as" in ivvi.check(log)[SERIAL_Z].advice

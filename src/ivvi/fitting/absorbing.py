@@ -98,7 +98,8 @@ class AbsorbedTable:
     progress
         Called with the number of rows just read.
     lengths
-        Rows of each episode, (G,): its first and its second half then have effects of their own.
+        Rows of each episode, (G,): its first and its second half then have effects of their own,
+        and the row in the middle, where there is one, stands in both.
     """
 
     in_memory = False
@@ -149,32 +150,41 @@ class AbsorbedTable:
         inside = dict.fromkeys(n for n in (episode, step, *self._clusters) if n is not None)
         tally = EffectTally(self.names, tuple(inside))
         walk, groups = self._log.batches(episodes=True, progress=progress), self._grouping()
-        for batch in walk:
+        for read in walk:
+            batch, codes = groups(read)
             V = self._layout.rows(batch)
             clusters = [self._codes_of(batch, name) for name in inside]
-            tally.add(V, batch.weight, groups(batch), clusters)
+            tally.add(V, batch.weight, codes, clusters)
         met = dict(zip(self._log.roles.cluster, walk.clusters, strict=True))
         labels = [np.array([str(value) for value in met[name]]) for name in self.names]
         return tally.solve(), labels, walk.counts
 
-    def _grouping(self) -> Callable[[Batch], list[Ints]]:
-        """Return what tells the groups of batches that come in their order, one after another."""
+    def _grouping(self) -> Callable[[Batch], tuple[Batch, list[Ints]]]:
+        """Return what tells the groups of batches that come in their order, one after another.
+
+        It gives the rows, some of them twice where episodes are halved, and their groups.
+        """
         places = [self._log.roles.cluster.index(name) for name in self.names]
         lengths = self._lengths
         if lengths is None:
-            return lambda batch: [batch.clusters[place] for place in places]
+            return lambda batch: (batch, [batch.clusters[place] for place in places])
         met = np.zeros(len(lengths), dtype=np.int64)
         halved = self.names.index(str(self._log.roles.episode))
 
-        def groups(batch: Batch) -> list[Ints]:
-            codes = [batch.clusters[place] for place in places]
-            own = codes[halved]
+        def groups(batch: Batch) -> tuple[Batch, list[Ints]]:
+            own = batch.clusters[places[halved]]
             starts = run_starts(own)
             runs = np.diff(np.append(starts, len(own)))
             position = np.arange(len(own)) - np.repeat(starts, runs) + met[own]
             met[own[starts]] += runs
-            codes[halved] = 2 * own + (position >= lengths[own] // 2)
-            return codes
+            in_middle = 2 * position + 1 == lengths[own]
+            rows = np.repeat(np.arange(len(own)), 1 + in_middle)
+            again = np.append(False, rows[1:] == rows[:-1])
+            batch = batch.chosen(rows)
+            codes = [batch.clusters[place] for place in places]
+            second = again | (2 * position[rows] >= lengths[own[rows]])
+            codes[halved] = 2 * codes[halved] + second
+            return batch, codes
 
         return groups
 
@@ -203,7 +213,7 @@ class AbsorbedTable:
         """Yield the columns asked for, about `size` rows at a time."""
         groups = self._grouping()
         for batch in self._log.batches(size=size, episodes=True):
-            block = self._block(batch, groups(batch))
+            block = self._block(*groups(batch))
             if block.num_rows:
                 yield block.select(list(columns))
 

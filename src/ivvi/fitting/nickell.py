@@ -1,14 +1,22 @@
 """Nickell's bias: fixed effects and lagged states in panels of few steps.
 
 Taking the mean of an episode of T steps out of x' and of x mixes the noise of every step into
-both, so that W is biased by about b / T, however many episodes there are (Nickell, 1981). With
-effects of their own for the two halves of each episode the bias is about 2 b / T, and so
+both: x, less its mean, is correlated with the noise e, less its own, by about S b / T, with S the
+variance of x within episodes, however many episodes there are (Nickell, 1981). W moves by
 
-    W_half - W ~ b / T        (the bias)        2 W - W_half        (W without it)
+    G b / T,   G = L S      with L the influence of the moments E[x e] on W.
+
+With effects of their own for the two halves of each episode, of l steps, it is G_half b / l. Both
+G are known, so the difference of the two estimates tells b, and with it the bias of W:
+
+    W_half - W ~ (G_half / l - G / T) b        bias = K (W_half - W)        W - bias
 
 to first order: the half-panel jackknife (Dhaene and Jochmans, 2015), here with one slope for
-both halves. With u_i and v_i the influence of an episode on W and on W_half, its influence on the
-corrected weights is 2 u_i - v_i, whose squares add up to their variance.
+both halves. Without actions K is l / (T - l), one for an even T; the slopes of actions are biased
+only because absorbing makes their instruments correlated with x, which G knows. An odd T has
+halves of (T + 1) / 2 steps, the step in the middle being in both: of two halves that differ in
+length the longer one would count for more. With u_i and v_i the influence of an episode on W and
+on W_half, its influence on W - bias is u_i - K (v_i - u_i), whose squares add up to its variance.
 """
 
 from __future__ import annotations
@@ -28,7 +36,10 @@ from ivvi.fitting.absorbing import AbsorbedTable
 from ivvi.logs import Log
 from ivvi.logs.schema import Columns
 from ivvi.moments import Moments, compute_moments
+from ivvi.moments.welford import Ints
 
+Solved = tuple[Moments, Estimate]
+"""The moments of rows without effects, and their weights."""
 TOLD = 0.25
 """Standard errors of bias from which on it is warned of."""
 
@@ -84,28 +95,61 @@ class Nickell:
 
 
 def nickell_bias(
-    log: Log, design: Design, columns: Columns, table: AbsorbedTable, method: Method, W: Floats
+    log: Log, design: Design, columns: Columns, table: AbsorbedTable, method: Method, fit: Solved
 ) -> Nickell | None:
-    """Estimate the bias of W (of the rows without effects); None where there is none."""
+    """Estimate the bias of a fit of the rows without effects; None where there is none."""
     episode = log.roles.episode
     if not log.roles.derived or episode not in table.names:
         return None
     lengths = table.effects.counts[table.names.index(episode)]
     steps = float(lengths.sum() / np.count_nonzero(lengths))
     try:
-        halves = AbsorbedTable(log, design, columns, lengths=lengths)
-        rows = Log(halves, halves.roles)
-        moments, _ = compute_moments(rows, build_design(rows, *halves.features))
-        halved = method.solve(moments, rows)
+        halved = _solved(AbsorbedTable(log, design, columns, lengths=lengths), method)
     except (DataError, IdentificationError, InputError):
         return Nickell(np.empty((0, 0)), steps)
-    return Nickell(halved.W - W, steps)
+    gap = halved[1].W - fit[1].W
+    return Nickell(np.einsum("ojk,ok->oj", _extrapolation(fit, halved, lengths), gap), steps)
+
+
+def _solved(table: AbsorbedTable, method: Method, *, episodes: bool = False) -> Solved:
+    """Solve for the weights of rows without effects."""
+    rows = Log(table, table.roles)
+    moments, _ = compute_moments(rows, build_design(rows, *table.features), episodes=episodes)
+    return moments, method.solve(moments, rows)
+
+
+def _extrapolation(whole: Solved, halved: Solved, lengths: Ints) -> Floats:
+    """Return K of each output, (d_y, d_phi, d_phi), for episodes of these lengths (G,).
+
+    An episode of T steps has T - 1 left of its mean, by which it counts: 1 / T is the mean over
+    steps so counted, and 1 / l that over the halves.
+    """
+    T = lengths[lengths > 1].astype(np.float64)
+    halves = np.ceil(T / 2)
+    rate, half = (np.sum(1 - 1 / each) / np.sum(each - 1) for each in (T, halves[halves > 1]))
+    d_y, d_phi = whole[1].W.shape
+    if not (whole[1].influence.size and halved[1].influence.size):
+        return np.tile(rate / (half - rate) * np.eye(d_phi), (d_y, 1, 1))
+    design = whole[0].design
+    lagged = [c for c in design.shared if c != design.constant]
+    G, of_halves = rate * _moved(*whole, lagged), half * _moved(*halved, lagged)
+    K = np.zeros((d_y, d_phi, d_phi))
+    K[:, :, lagged] = G @ np.linalg.pinv((of_halves - G)[:, lagged])
+    return K
+
+
+def _moved(moments: Moments, estimate: Estimate, lagged: list[int]) -> Floats:
+    """Return G, how W moves with b: (d_y, d_phi, states)."""
+    space = whiten(moments, estimate.instruments)
+    S = moments.scatter[np.ix_(lagged, lagged)] / moments.weight
+    G = estimate.influence @ (space.T[lagged].T @ S)
+    return np.broadcast_to(G, (len(estimate.W), *G.shape[-2:]))
 
 
 def jackknife_covariance(
     log: Log, design: Design, columns: Columns, table: AbsorbedTable, method: Method
 ) -> Floats | None:
-    """Return the covariance of 2 W - W_half by episodes, (d_y d_phi, d_y d_phi).
+    """Return the covariance of the corrected weights by episodes, (d_y d_phi, d_y d_phi).
 
     It is without a small-sample correction. None for a method that measures its own errors.
     """
@@ -114,31 +158,30 @@ def jackknife_covariance(
     halves = AbsorbedTable(log, design, columns, lengths=lengths)
     of_halves = halves.effects.counts[at]
     padded = np.pad(of_halves, (0, 2 * len(lengths) - len(of_halves)))
+    solved = [_solved(rows, method, episodes=True) for rows in (table, halves)]
     parts = []
-    for rows, used in ((table, lengths > 0), (halves, padded.reshape(-1, 2).any(axis=1))):
-        influence = _influence(rows, method)
+    for one, used in zip(solved, (lengths > 0, padded.reshape(-1, 2).any(axis=1)), strict=True):
+        influence = _influence(*one)
         if influence is None or len(influence) != np.count_nonzero(used):
             return None
-        whole = np.zeros((len(lengths), influence.shape[1]))
+        whole = np.zeros((len(lengths), *influence.shape[1:]))
         whole[used] = influence
         parts.append(whole)
-    each = 2 * parts[0] - parts[1]
-    covariance: Floats = each.T @ each
+    K = _extrapolation(solved[0], solved[1], lengths)
+    each = parts[0] - np.einsum("ojk,eok->eoj", K, parts[1] - parts[0])
+    flat = each.reshape(len(each), -1)
+    covariance: Floats = flat.T @ flat
     return covariance
 
 
-def _influence(table: AbsorbedTable, method: Method) -> Floats | None:
-    """Return what each episode moves in the weights of rows without effects, (E, d_y d_phi)."""
-    rows = Log(table, table.roles)
-    moments, _ = compute_moments(rows, build_design(rows, *table.features), episodes=True)
-    estimate = method.solve(moments, rows)
+def _influence(moments: Moments, estimate: Estimate) -> Floats | None:
+    """Return what each episode moves in the weights of rows without effects, (E, d_y, d_phi)."""
     if moments.episodes is None or not estimate.influence.size:
         return None
     space = whiten(moments, estimate.instruments)
     sums = cluster_products(estimate.residual_map, space, moments.episodes)
     L = np.broadcast_to(estimate.influence, (sums.shape[1], *estimate.influence.shape[-2:]))
-    moved = np.einsum("jkr,ejr->ejk", L, sums) / moments.weight
-    influence: Floats = moved.reshape(len(moved), -1)
+    influence: Floats = np.einsum("jkr,ejr->ejk", L, sums) / moments.weight
     return influence
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from ivvi.errors import IdentificationError, InputError
-from ivvi.estimators import Estimate
 from ivvi.estimators.registry import method_for_moments, settings_of
 from ivvi.estimators.sgda.sgda import SGDA
 from ivvi.features.design import Design, build_design
@@ -81,7 +80,7 @@ def fit_absorbed(
         table.check_nested(recipe.errors.columns or (log.roles.episode,))
     rows = Log(table, table.roles)
     fit = replace(recipe, progress=None).of_rows(rows, *table.features)
-    bias, estimate = _nickell(recipe, log, design, absorb, table, fit.estimate), fit.estimate
+    bias, estimate = _nickell(recipe, log, design, absorb, table, fit), fit.estimate
     if half_panel:
         refuse_half_panel(bias, log.roles.episode)
     if bias is not None and half_panel:
@@ -151,10 +150,10 @@ def _nickell(
     design: Design,
     absorb: Columns,
     table: AbsorbedTable,
-    estimate: Estimate,
+    fit: Fit,
 ) -> Nickell | None:
     method = method_for_moments(recipe.method.name, settings_of(recipe.method))
-    return nickell_bias(log, design, absorb, table, method, estimate.W)
+    return nickell_bias(log, design, absorb, table, method, (fit.moments, fit.estimate))
 
 
 def _fit_differenced(recipe: Recipe, table: DifferencedTable) -> Fit:

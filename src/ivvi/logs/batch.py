@@ -63,6 +63,15 @@ class Batch:
         parts = (self.x[rows], self.a[rows], self.z[rows], self.y[rows])
         return Batch(*parts, weight, episode)
 
+    def chosen(self, rows: NDArray[Any]) -> Batch:
+        """Return some rows with all that is known of them."""
+        return replace(
+            self.taken(rows),
+            step=None if self.step is None else self.step[rows],
+            time=None if self.time is None else self.time[rows],
+            clusters=tuple(codes[rows] for codes in self.clusters),
+        )
+
     def repeated(self, most: int) -> Iterator[Batch]:
         """Yield each row as often as its weight says, without weights, `most` rows at a time."""
         if self.weight is None:
@@ -71,13 +80,7 @@ class Batch:
         total = int(ends[-1])
         for start in range(0, total, most):
             rows = np.searchsorted(ends, np.arange(start, min(start + most, total)), side="right")
-            yield replace(
-                self.taken(rows),
-                weight=None,
-                step=None if self.step is None else self.step[rows],
-                time=None if self.time is None else self.time[rows],
-                clusters=tuple(codes[rows] for codes in self.clusters),
-            )
+            yield replace(self.chosen(rows), weight=None)
 
 
 def concatenate(batches: Sequence[Batch]) -> Batch:

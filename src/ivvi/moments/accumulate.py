@@ -101,7 +101,7 @@ def compute_moments(
         episodes_merged = labelled(episodes_merged, by, walk.clusters[log.roles.cluster.index(by)])
     absorbed = getattr(log.table, "absorbed", None)
     others = _named(total.others, log.roles, walk.clusters)
-    groups_found = tuple(_placed(part, log.roles, walk.clusters) for part in tally.found)
+    groups_found = tuple(placed(part, log.roles, walk.clusters) for part in tally.found)
     moments = replace(total, episodes=episodes_merged, others=others, groups=groups_found)
     return replace(moments, absorbed=absorbed), walk.counts
 
@@ -135,7 +135,7 @@ def _named(
     )
 
 
-def _placed(sums: GroupSums, roles: Roles, clusters: Sequence[Sequence[Any]]) -> GroupSums:
+def placed(sums: GroupSums, roles: Roles, clusters: Sequence[Sequence[Any]]) -> GroupSums:
     """Say in which order dates follow each other; steps are numbers that say so themselves."""
     if sums.by != roles.dates or sums.by not in roles.cluster:
         return sums

@@ -14,7 +14,7 @@ from ivvi.features.design import Design
 from ivvi.logs import Batch, Counts, Log, Roles
 from ivvi.logs.dask import Cluster, ClusterPass, connected
 from ivvi.moments import EpisodeMoments, GroupTally, Moments, few_threads, merge_episodes
-from ivvi.moments.accumulate import KEPT_BYTES, MERGED, is_cheap, labelled
+from ivvi.moments.accumulate import KEPT_BYTES, MERGED, is_cheap, labelled, placed
 from ivvi.moments.group_sums import group_codes
 
 
@@ -51,7 +51,8 @@ def compute_moments_on(
     if held is not None and by is not None:
         held = labelled(held, by, walk.clusters[roles.cluster.index(by)])
     kept_by = None if held is None else by or roles.episode
-    sums = tuple(one for one in tally.found if one.by != kept_by)
+    found = (placed(one, roles, walk.clusters) for one in tally.found)
+    sums = tuple(one for one in found if one.by != kept_by)
     return replace(total, episodes=held, groups=sums), walk.counts
 
 

@@ -218,7 +218,8 @@ def check(  # noqa: PLR0913
             "compare with each other"
         )
     fit = Exact().solve(base)
-    scores = Scores(sequence, fit.W, exactly_fitted(base, np.diag(fit.noise_cov)))
+    exact = exactly_fitted(base, np.diag(fit.noise_cov))
+    scores = Scores(sequence, fit.W, exact, errors.clusters)
     roles = log.roles
     names = {
         "x": roles.state,

@@ -98,7 +98,8 @@ def serial_z(scores: Scores, names: Names, level: float) -> Check:
     z, lag = m.now(v.z), m.before(v.z)
     sums = _diagonal(scores.association(z, lag, m.now(scores.state)))
     null = "z is not correlated with its own last value, given the state"
-    advice = "no harm to the estimate; cluster standard errors by episode, as for any z"
+    by = " and ".join(scores.clusters)
+    advice = f"no harm to the estimate; cluster standard errors by {by}, as `fit` does"
     return _serial(name, sums, names["z"], null, advice, level)
 
 
@@ -120,8 +121,9 @@ def serial_residuals(scores: Scores, names: Names, level: float) -> Check:
     sums = sums + np.einsum("jo,bjo->bo", slope, scores.bread @ scores.influence)
     null = "the residual is not correlated with the one before it"
     advice = (
-        "errors that last make the state itself confounded: add earlier states and actions to "
-        "the state (--lags 1, then 2) until they are gone, and cluster standard errors by episode"
+        "errors that last make the state itself confounded: add earlier states and actions to the "
+        "state (--lags 1, then 2) until they are gone, and cluster standard errors by "
+        f"{' and '.join(scores.clusters)}"
     )
     return _serial(name, sums, names["y"], null, advice, level)
 

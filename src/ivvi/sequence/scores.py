@@ -13,11 +13,18 @@ class Scores:
     """Scores of the checks by block, from the moments of a sequence and the weights W.
 
     Outputs that are fitted exactly (`exact`, (d_y,)) have residuals of zero, not rounding error.
+    `clusters` are the columns by which the errors of a fit are clustered.
     """
 
-    def __init__(self, moments: SequenceMoments, W: Floats, exact: NDArray[np.bool_]) -> None:
+    def __init__(
+        self,
+        moments: SequenceMoments,
+        W: Floats,
+        exact: NDArray[np.bool_],
+        clusters: tuple[str, ...] = (),
+    ) -> None:
         m, v = moments, moments.vector
-        self.moments = m
+        self.moments, self.clusters = m, clusters or ("episode",)
         self.total = m.pairs.sum(axis=0)
         self.state = state_columns(v.phi, v.psi)
         self.e = np.where(exact, 0.0, v.y - v.phi @ W.T)
