@@ -148,7 +148,7 @@ def main() -> None:
         )
         print(f"nonlinear k=1 {n:<8}" + row, flush=True)
     for dim in (int(word) for word in options.dims.split(",") if word):
-        for n in (4000, 16000):
+        for n in (4000, 8000, 16000):
             print(f"nonlinear k={dim} {n:<8}" + many_states(dim, n, seeds), flush=True)
 
 
