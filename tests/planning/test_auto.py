@@ -11,6 +11,7 @@ import ivvi
 from ivvi import Actions, Dynamics, load_policy
 from ivvi.errors import InputError, PlanningWarning
 from ivvi.planning import Auto
+from ivvi.planning.auto import COARSE, FINER, Contest, _is_resolved
 from ivvi.planning.comparison import Comparison
 from ivvi.planning.problem import Problem
 from ivvi.planning.simple_rules import HeldRule
@@ -255,3 +256,16 @@ def test_impossible_budgets_are_refused(budget):
 def test_impossible_actions_are_refused(treated, actions, sentence):
     with pytest.raises(InputError, match=sentence):
         ivvi.plan(treated, "quadratic:weight=1", actions)
+
+
+@pytest.mark.parametrize(
+    ("finer", "mpc", "resolved"), [(10.01, 9.0, True), (10.5, 9.0, False), (10.01, 11.0, False)]
+)
+def test_a_grid_is_resolved_where_a_finer_one_changes_nothing_and_leads(finer, mpc, resolved):
+    noise = np.random.default_rng(0).normal(size=96)
+    earned = {COARSE: 10.0, FINER: finer, "mpc, 2 steps": mpc, "nothing": 5.0}
+    returns = {name: mean + 0.01 * noise for name, mean in earned.items()}
+    rules = dict.fromkeys(earned, object())
+    contest = Contest(None, None, rules=rules, returns=returns, simple=["nothing"])
+    assert _is_resolved(contest) is resolved
+    assert not _is_resolved(Contest(None, None, rules=rules, returns={"nothing": noise}))

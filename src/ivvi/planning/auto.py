@@ -36,6 +36,8 @@ LONG, MOST_VARIABLES = 12, 120
 """A longer lookahead of quadratic programs, tried while they have so many variables at most."""
 SETTLED = 0.99
 """Share of the possible gain from which on no longer lookahead is tried."""
+RESOLVED = 0.02
+"""Share of the gain over simple rivals by which two grids may differ and count as one."""
 GROWING = (6, 12)
 """Longer lookaheads of Newton's method, each tried while the one before it paid."""
 
@@ -209,11 +211,32 @@ def _planners(problem: Problem, contest: Contest) -> Iterator[tuple[str, Planner
         if few and problem.horizon > LONG and not contest.is_settled:
             yield f"mpc, {LONG} steps", MPC(lookahead=LONG)
         return
-    if not actions.is_finite and d > 2:
+    if d > 2 and (actions.is_finite or not _is_resolved(contest)):
+        yield from _where_grids_end(problem, contest, first)
+
+
+def _where_grids_end(
+    problem: Problem, contest: Contest, first: int
+) -> Iterator[tuple[str, Planner]]:
+    """Name what serves more states than a fine grid: longer lookaheads, values where plans lead."""
+    if not problem.actions.is_finite:
         yield from _longer(contest, problem, first)
     visited = VisitedValue(first=contest.rules[contest.best()])
-    if d > 2 and visited.serves(problem):
+    if visited.serves(problem):
         yield VISITED, visited
+
+
+def _is_resolved(contest: Contest) -> bool:
+    """Tell whether a finer grid earns what the coarse one does, and no lookahead so far earns more.
+
+    Values that a finer grid leaves as they are come from dynamic programming with the noise: over
+    a box, longer plans in the mean dynamics and fitted values have little to add, and take longer.
+    """
+    if not {COARSE, FINER} <= contest.returns.keys() or contest.best() not in (COARSE, FINER):
+        return False
+    floor = max((contest.mean(name) for name in contest.simple), default=-np.inf)
+    gained = contest.mean(contest.best()) - floor
+    return abs(contest.mean(FINER) - contest.mean(COARSE)) <= RESOLVED * gained
 
 
 def can_be_coarse(problem: Problem) -> bool:
