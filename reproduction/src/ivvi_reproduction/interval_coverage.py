@@ -3,7 +3,8 @@
 Run it with ``python -m ivvi_reproduction.interval_coverage``. Every log is fitted with the
 defaults; counted is the interval that the summary recommends for the action's effect (Wald's,
 or the one that a weak instrument cannot spoil), and beside it Wald's. The designs: weekly
-instruments that 40 stores share, also where they and the shocks last from week to week; those
+instruments that 40 stores share, also where they and the shocks last from week to week, and
+where the stores differ by constants; those
 that only the stores of a region share; 15 to 80 clusters of equal and of Pareto sizes; strong
 endogeneity with heteroskedastic errors; 30 instruments, weak and less weak; errors of heavy
 tails.
@@ -60,8 +61,11 @@ class Record:
     by: dict[str, int] = field(default_factory=dict)
 
 
-def weekly(weeks: int, lasting: float = 0.0) -> Draw:
-    """One instrument and a shock that all stores share in a week, and that may last."""
+def weekly(weeks: int, lasting: float = 0.0, differ: float = 0.0) -> Draw:
+    """One instrument and a shock that all stores share in a week, and that may last.
+
+    Outcomes of stores may `differ` by constants, which are no part of their states.
+    """
 
     def draw(rng: np.random.Generator) -> Log:
         n, week = STORES * weeks, np.tile(np.arange(weeks), STORES)
@@ -70,6 +74,8 @@ def weekly(weeks: int, lasting: float = 0.0) -> Draw:
             both[:, t] = lasting * both[:, t - 1] + np.sqrt(1 - lasting**2) * both[:, t]
         e = np.sqrt(0.3) * shock[week] + np.sqrt(0.7) * rng.normal(size=n)
         store = np.repeat(np.arange(STORES), weeks)
+        if differ:
+            e = e + differ * rng.normal(size=STORES)[store]
         return _log(rng, z[week][:, None], e, episode=store, step=week)
 
     return draw
@@ -145,6 +151,7 @@ DESIGNS = (
     LogDesign("weekly z, 30 weeks", weekly(30)),
     LogDesign("weekly z, 60 weeks", weekly(60)),
     LogDesign("weekly z that lasts", weekly(60, lasting=0.7)),
+    LogDesign("weekly z, stores differ", weekly(30, lasting=0.5, differ=2.0)),
     LogDesign("regional z", regional),
     *(
         LogDesign(f"{count} clusters, {word}", clusters(count, pareto=word == "Pareto"))
