@@ -7,7 +7,7 @@ instruments that 40 stores share, also where they and the shocks last from week 
 where the stores differ by constants; those
 that only the stores of a region share; 15 to 80 clusters of equal and of Pareto sizes; strong
 endogeneity with heteroskedastic errors; 30 instruments, weak and less weak; errors of heavy
-tails.
+tails; weights of heavy tails.
 """
 
 from __future__ import annotations
@@ -132,6 +132,12 @@ def heavy(rng: np.random.Generator) -> Log:
     return _log(rng, z[:, None], e)
 
 
+def weighted(rng: np.random.Generator) -> Log:
+    """Probability weights of which a few are huge: Pareto's, of infinite variance."""
+    z, e = rng.normal(size=(2, 800))
+    return _log(rng, z[:, None], e, weight=rng.pareto(1.5, size=800) + 0.2)
+
+
 def _log(
     rng: np.random.Generator,
     z: Floats,
@@ -144,7 +150,10 @@ def _log(
     x, noise = rng.normal(size=(2, len(e)))
     a = z.sum(axis=1) + 0.5 * x + 0.7 * e + noise if action is None else action
     columns = {**keys, "x0": x, "a0": a, "next_x0": EFFECT * a + 0.3 * x + e}
-    return read_logs(columns | {f"z{i}": column.copy() for i, column in enumerate(z.T)})
+    weight = "weight" if "weight" in keys else None
+    return read_logs(
+        columns | {f"z{i}": column.copy() for i, column in enumerate(z.T)}, weight=weight
+    )
 
 
 DESIGNS = (
@@ -162,6 +171,7 @@ DESIGNS = (
     LogDesign("30 instruments, F 3", many(3.0)),
     LogDesign("30 instruments, F 11", many(11.0)),
     LogDesign("t3 errors", heavy),
+    LogDesign("a few huge weights", weighted),
 )
 
 
