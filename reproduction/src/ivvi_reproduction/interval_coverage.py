@@ -4,10 +4,9 @@ Run it with ``python -m ivvi_reproduction.interval_coverage``. Every log is fitt
 defaults; counted is the interval that the summary recommends for the action's effect (Wald's,
 or the one that a weak instrument cannot spoil), and beside it Wald's. The designs: weekly
 instruments that 40 stores share, also where they and the shocks last from week to week, and
-where the stores differ by constants; those
-that only the stores of a region share; 15 to 80 clusters of equal and of Pareto sizes; strong
-endogeneity with heteroskedastic errors; 30 instruments, weak and less weak; errors of heavy
-tails; weights of heavy tails.
+where the stores differ by constants; those that only the stores of a region share; 15 to 80
+clusters of equal and of Pareto sizes; strong endogeneity with heteroskedastic errors; 30
+instruments, weak and less weak; errors of heavy tails; weights of heavy tails.
 """
 
 from __future__ import annotations
