@@ -8,6 +8,7 @@ import pytest
 import ivvi
 from helpers import assert_refused, run, write_table
 from ivvi import StandardErrors
+from ivvi.errors import IvviWarning
 
 ROLES = {"state": "x", "action": "a", "instrument": "z1,z2", "next_state": "y"}
 OPTIONS = ("--state", "x", "--action", "a", "--instrument", "z1,z2", "--next-state", "y")
@@ -109,3 +110,22 @@ def test_frequencies_of_rows_that_follow_each_other_are_refused():
         ivvi.fit(log, se="hac")
     with pytest.raises(ivvi.InputError, match="follows single rows"):
         ivvi.check(log)
+
+
+def test_a_few_huge_weights_leave_few_degrees_of_freedom(tmp_path):
+    """G* = (sum g)^2 / sum g^2, g = (w z)^2 for one instrument and z about its mean."""
+    rng = np.random.default_rng(2)
+    z, u, noise = rng.normal(size=(3, 300))
+    a = z + u + noise
+    w = np.where(np.arange(300) < 5, 200.0, 1.0)
+    rows = {"a": a, "z": z, "y": u - 0.5 * a, "w": w}
+    roles = {"action": "a", "instrument": "z", "next_state": "y"}
+    with pytest.warns(IvviWarning, match="300 rows of uneven weight count for"):
+        fit = ivvi.estimate(ivvi.read_logs(rows, weight="w", **roles))
+    g = (w * (z - np.average(z, weights=w))) ** 2
+    assert fit.estimate.freedoms[0, 1] == pytest.approx(max(g.sum() ** 2 / (g**2).sum() - 1, 1))
+    fit.save(tmp_path / "model")
+    again = ivvi.load_fit(tmp_path / "model")
+    np.testing.assert_allclose(again.estimate.freedoms, fit.estimate.freedoms)
+    even = ivvi.estimate(ivvi.read_logs(rows | {"w": np.full(300, 7.0)}, weight="w", **roles))
+    assert even.estimate.freedoms is None

@@ -3,10 +3,10 @@
 Run it with ``python -m ivvi_reproduction.interval_coverage``. Every log is fitted with the
 defaults; counted is the interval that the summary recommends for the action's effect (Wald's,
 or the one that a weak instrument cannot spoil), and beside it Wald's. The designs: weekly
-instruments that 40 stores share, also where they and the shocks last from week to week; those
-that only the stores of a region share; 15 to 80 clusters of equal and of Pareto sizes; strong
-endogeneity with heteroskedastic errors; 30 instruments, weak and less weak; errors of heavy
-tails.
+instruments that 40 stores share, also where they and the shocks last from week to week, and
+where the stores differ by constants; those that only the stores of a region share; 15 to 80
+clusters of equal and of Pareto sizes; strong endogeneity with heteroskedastic errors; 30
+instruments, weak and less weak; errors of heavy tails; weights of heavy tails.
 """
 
 from __future__ import annotations
@@ -60,8 +60,11 @@ class Record:
     by: dict[str, int] = field(default_factory=dict)
 
 
-def weekly(weeks: int, lasting: float = 0.0) -> Draw:
-    """One instrument and a shock that all stores share in a week, and that may last."""
+def weekly(weeks: int, lasting: float = 0.0, differ: float = 0.0) -> Draw:
+    """One instrument and a shock that all stores share in a week, and that may last.
+
+    Outcomes of stores may `differ` by constants, which are no part of their states.
+    """
 
     def draw(rng: np.random.Generator) -> Log:
         n, week = STORES * weeks, np.tile(np.arange(weeks), STORES)
@@ -70,6 +73,8 @@ def weekly(weeks: int, lasting: float = 0.0) -> Draw:
             both[:, t] = lasting * both[:, t - 1] + np.sqrt(1 - lasting**2) * both[:, t]
         e = np.sqrt(0.3) * shock[week] + np.sqrt(0.7) * rng.normal(size=n)
         store = np.repeat(np.arange(STORES), weeks)
+        if differ:
+            e = e + differ * rng.normal(size=STORES)[store]
         return _log(rng, z[week][:, None], e, episode=store, step=week)
 
     return draw
@@ -126,6 +131,12 @@ def heavy(rng: np.random.Generator) -> Log:
     return _log(rng, z[:, None], e)
 
 
+def weighted(rng: np.random.Generator) -> Log:
+    """Probability weights of which a few are huge: Pareto's, of infinite variance."""
+    z, e = rng.normal(size=(2, 800))
+    return _log(rng, z[:, None], e, weight=rng.pareto(1.5, size=800) + 0.2)
+
+
 def _log(
     rng: np.random.Generator,
     z: Floats,
@@ -138,13 +149,17 @@ def _log(
     x, noise = rng.normal(size=(2, len(e)))
     a = z.sum(axis=1) + 0.5 * x + 0.7 * e + noise if action is None else action
     columns = {**keys, "x0": x, "a0": a, "next_x0": EFFECT * a + 0.3 * x + e}
-    return read_logs(columns | {f"z{i}": column.copy() for i, column in enumerate(z.T)})
+    weight = "weight" if "weight" in keys else None
+    return read_logs(
+        columns | {f"z{i}": column.copy() for i, column in enumerate(z.T)}, weight=weight
+    )
 
 
 DESIGNS = (
     LogDesign("weekly z, 30 weeks", weekly(30)),
     LogDesign("weekly z, 60 weeks", weekly(60)),
     LogDesign("weekly z that lasts", weekly(60, lasting=0.7)),
+    LogDesign("weekly z, stores differ", weekly(30, lasting=0.5, differ=2.0)),
     LogDesign("regional z", regional),
     *(
         LogDesign(f"{count} clusters, {word}", clusters(count, pareto=word == "Pareto"))
@@ -155,6 +170,7 @@ DESIGNS = (
     LogDesign("30 instruments, F 3", many(3.0)),
     LogDesign("30 instruments, F 11", many(11.0)),
     LogDesign("t3 errors", heavy),
+    LogDesign("a few huge weights", weighted),
 )
 
 

@@ -24,7 +24,7 @@ from ivvi.estimators.covariance.bekker import with_bekker
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.covariance.step_dependence import step_dependence
-from ivvi.estimators.covariance.with_errors import counted, with_errors
+from ivvi.estimators.covariance.with_errors import counted, with_errors, with_weighted_rows
 from ivvi.estimators.deterministic_outputs import without_rounding
 from ivvi.estimators.jackknife_iv import KINDS, JackknifeIV
 from ivvi.estimators.kclass import LIML, Fuller
@@ -183,8 +183,13 @@ class Recipe:
         log = None if log is None else errors.prepared(log)
         method = self._method_for(errors, log)
         estimates, scored = self._solved(method, shard, judged, errors, log)
-        estimate, errors = estimates["estimate"], counted(errors, estimates["estimate"])
         head = None if log is None else log.head(episodes=True)
+        if not shard.roles.frequency:
+            estimates = {
+                name: with_weighted_rows(one, errors, moments, head)
+                for name, one in estimates.items()
+            }
+        estimate, errors = estimates["estimate"], counted(errors, estimates["estimate"])
         return Fit(
             estimate=estimate,
             inference=self._judged(shard, judged, estimates, scored, errors, log, head),

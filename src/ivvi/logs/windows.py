@@ -242,7 +242,10 @@ class _Plan:
             query += f" WINDOW v AS (PARTITION BY {keys} ORDER BY __t)"
             query += f" QUALIFY {self._has_earlier}" if self.earlier else ""
         if self.means:
-            present = " AND ".join(f"{quote(name)} IS NOT NULL" for name in self.means)
+            present = " AND ".join(
+                f"({quote(name)} IS NOT NULL OR {_is_missing(quote(group))})"
+                for name, (_, group) in self.means.items()
+            )
             query = f"SELECT * FROM ({query}) WHERE {present}"
         if self.times.episode and self.times.column:
             query += f" ORDER BY {keys}, {quote(self.times.column)}"
@@ -295,14 +298,18 @@ class _Plan:
         return f"CASE WHEN row_number() OVER v > {back} THEN {known} ELSE {before} END"
 
     def _leave_out(self, value: str, group: str, keys: str) -> str:
-        """The mean of a value over the rows of a group that are of other episodes."""
+        """The mean of a value over the rows of a group that are of other episodes.
+
+        NULL where the group is not known: such a row is missing its instrument, as any other may.
+        """
         total, count = (f"{f}({value}) OVER (PARTITION BY {group})" for f in ("sum", "count"))
         own, rows = value, "1"
         if keys:
             own, rows = (
                 f"{f}({value}) OVER (PARTITION BY {group}, {keys})" for f in ("sum", "count")
             )
-        return f"({total} - {own}) / nullif({count} - {rows}, 0)"
+        mean = f"({total} - {own}) / nullif({count} - {rows}, 0)"
+        return f"CASE WHEN {_is_missing(group)} THEN NULL ELSE {mean} END"
 
     def removed(self, db: Any, rows: str, left: int) -> Counts:
         """Count the rows that the query leaves out: without a time, without rows before, alone.
@@ -335,6 +342,11 @@ class _Plan:
             f"instruments by {groups} are means over others' episodes: they are as good as the "
             f"assignment to a {groups} is random, and need many episodes of each",
         )
+
+
+def _is_missing(column: str) -> str:
+    """The condition that a cell is empty."""
+    return f"nullif(trim(CAST({column} AS VARCHAR)), '') IS NULL"
 
 
 def _opened(table: BatchSource, stack: contextlib.ExitStack, folder: str) -> tuple[Any, str]:

@@ -165,7 +165,7 @@ def _from_parts(
                 document["reward_at_end"], model.ends, told=terminal is not None
             ),
         )
-        if problem.horizon < 1:
+        if not 1 <= problem.horizon <= LAST_STEP:
             raise FileError(f"its horizon is {problem.horizon}")
         settings = dict(document["rule"])
         make = RULES[settings.pop("kind")]

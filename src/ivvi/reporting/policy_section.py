@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from ivvi.reporting.fit_pictures import policy_slices
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.page import Figure, Part, Points, Section, Text
 from ivvi.reward_functions import Function
+from ivvi.rewards import is_reward, reward_to_json
 
 
 def policy_section(policy: Any, fit: FitView) -> Section:
@@ -70,10 +71,10 @@ def _words(reward: Any) -> str:
     if isinstance(reward, Function):
         asked = f", asks for {' and '.join(reward.asks)}" if reward.asks else ""
         return f"{reward.path}{asked}"
-    known = is_dataclass(reward) and not isinstance(reward, type)
-    settings = asdict(reward) if known else {}
+    known = is_reward(reward) and is_dataclass(reward)
+    settings = {k: v for k, v in reward_to_json(reward).items() if k != "kind"} if known else {}
     words = [f"{name.replace('_', ' ')} {_setting(value)}" for name, value in settings.items()]
-    return f"{reward.kind}: {', '.join(words)}" if words else str(reward)
+    return f"{reward.kind}: {', '.join(words)}" if words else reward.kind if known else str(reward)
 
 
 def _allowed(actions: Any) -> str:

@@ -23,6 +23,7 @@ from ivvi.features.design import Floats
 from ivvi.logs import Log
 from ivvi.moments import EpisodeMoments, Moments
 
+PIECES_OF_TWO_WAYS = 3
 MOST_WORK = 2e10
 """Products of scores up to which the covariance between outputs is worth its time."""
 
@@ -32,8 +33,11 @@ class Scored:
     """Omega, the variance of n^-1/2 sum e (x) psi~, of one `Score`.
 
     The pieces of clusters by several columns are those by each column, then by their combinations.
-    `guarded` leaves the combinations out where subtracting them gives no variance: the sum errs
-    on the safe side (Davezies, D'Haultfoeuille and Guyonvarch 2021).
+    `guarded` counts what rows of a cluster share only where it adds to the variance of single rows
+    (of pairs of clusters), V_both: of V_one + V_two - V_both each V - V_both is cut at zero.
+    Effects of episodes sum to zero over the episodes of every step, by the constant, so that
+    V_two misses them and V_both does not: the difference would be too small. The sum is at least
+    as large as either variance alone, as MacKinnon, Nielsen and Webb (2024) advise.
     `lost` are the degrees of freedom of absorbed effects. What different clusters of the first
     column share by the others counts `inflation` times.
     """
@@ -76,22 +80,19 @@ class Scored:
 
     def _total(self, coefficients: int | None) -> list[Floats]:
         scale = self.n / self.weight**2
-        factors = [
-            piece.sign * scale * self._correction(piece, coefficients) for piece in self.pieces
-        ]
-        factors[1:] = [self.inflation * factor for factor in factors[1:]]
+        factors = [scale * self._correction(piece, coefficients) for piece in self.pieces]
         groups = list(zip(*(piece.groups for piece in self.pieces), strict=True))
-
-        def added(count: int) -> list[Floats]:
-            return [
-                np.sum([f * part for f, part in zip(factors[:count], parts, strict=False)], axis=0)
-                for parts in groups
+        if self.guarded and len(factors) == PIECES_OF_TWO_WAYS:
+            scaled = [
+                [f * part for f, part in zip(factors, parts, strict=True)] for parts in groups
             ]
-
-        total = added(len(factors))
-        if self.guarded and self._ways > 1 and not all(map(_is_variance, total)):
-            return added(self._ways)
-        return total
+            return [_where_it_adds(one, two, both, self.inflation) for one, two, both in scaled]
+        signed = [f * piece.sign for f, piece in zip(factors, self.pieces, strict=True)]
+        signed[1:] = [self.inflation * factor for factor in signed[1:]]
+        return [
+            np.sum([f * part for f, part in zip(signed, parts, strict=True)], axis=0)
+            for parts in groups
+        ]
 
     def _correction(self, piece: Piece, coefficients: int | None) -> float:
         if coefficients is None:
@@ -102,13 +103,21 @@ class Scored:
         return piece.clusters / (piece.clusters - 1) * (self.n - 1) / rows
 
 
-def _is_variance(omega: Floats) -> bool:
-    """Whether a symmetric matrix, brought to one scale, has no negative eigenvalue."""
-    scale = np.diag(omega)
-    if (scale < 0).any():
-        return False
-    unit = np.sqrt(np.where(scale > 0, scale, 1.0))
-    return bool(np.linalg.eigvalsh(omega / np.outer(unit, unit))[0] > -1e-9)
+def _where_it_adds(one: Floats, two: Floats, both: Floats, inflation: float) -> Floats:
+    """Return V_both + (V_one - V_both)+ + inflation (V_two - V_both)+."""
+    scale = np.sqrt(np.diag(both))
+    unit = np.outer(*(2 * [np.where(scale > 0, scale, 1.0)]))
+    added = [_positive((way - both) / unit) * unit for way in (one, two)]
+    return both + added[0] + inflation * added[1]
+
+
+def _positive(matrix: Floats) -> Floats:
+    """Return the positive part of a symmetric matrix: negative eigenvalues become zero."""
+    values, vectors = np.linalg.eigh(matrix)
+    if values[0] >= 0:
+        return matrix
+    part: Floats = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    return part
 
 
 def worth_joining(d_e: int, rank: int, count: int, *, requested: bool = False) -> bool:

@@ -15,6 +15,7 @@ from ivvi.estimators.covariance.scores import Scored, worth_joining
 from ivvi.estimators.covariance.standard_errors import Resolved, check_clusters
 from ivvi.estimators.estimate import Estimate
 from ivvi.estimators.whitening import whiten
+from ivvi.logs import Batch
 from ivvi.moments import EpisodeMoments, GroupSums, Moments
 
 FEW_CLUSTERS, VERY_FEW_CLUSTERS = 30, 6
@@ -75,15 +76,44 @@ def counted(errors: Resolved, estimate: Estimate) -> Resolved:
     if least >= FEW_CLUSTERS:
         return errors
     named = " and ".join(f"{count:,} clusters by {column!r}" for column, count in W_cov.clusters)
+    named = named or f"{estimate.n:,} rows of uneven weight"
     text = f"{named} count for {least:.1f} even ones"
     if W_cov.freedom is None:
         text += ": the standard errors tend to be too small, and normal intervals too short"
     else:
         text += ": intervals are Student's with as few degrees of freedom"
-    text += "; the wild bootstrap (--se wild) and Anderson-Rubin sets need no such law"
+    if W_cov.clusters:
+        text += "; the wild bootstrap (--se wild) and Anderson-Rubin sets need no such law"
     if least < VERY_FEW_CLUSTERS and not errors.warning:
         return replace(errors, warning=text)
     return replace(errors, note="; ".join(part for part in (errors.note, text) if part))
+
+
+def with_weighted_rows(
+    estimate: Estimate, errors: Resolved, moments: Moments, head: Batch | None
+) -> Estimate:
+    """Give robust errors the degrees of freedom of as many even rows, where weights leave few.
+
+    G* = (sum_i g_i)^2 / sum_i g_i^2, g_i = (w_i L psi~_i)^2 being the part that a row has in the
+    variance of a coefficient if all errors are alike (Carter, Schnepel and Steigerwald, 2017, with
+    rows for clusters); of the log's first rows, whose share stands for that of all.
+    """
+    held = estimate.covariance
+    if head is None or head.weight is None or errors.kind != "robust" or held is None:
+        return estimate
+    if errors.wanted.debiased is not None or not estimate.influence.size:
+        return estimate
+    design, space = moments.design, whiten(moments, estimate.instruments)
+    V = np.ones((len(head), design.width))
+    V[:, design.varying] = design.rows(head)
+    moved = ((V - space.shift) @ space.T) @ np.swapaxes(estimate.influence, -1, -2)
+    part = (head.weight[:, None] * moved) ** 2
+    even = np.sum(part, axis=-2) ** 2 / np.sum(part**2, axis=-2) * (moments.n / len(head))
+    effective = np.broadcast_to(even, estimate.W.shape)
+    if float(np.nanmin(effective)) >= FEW_CLUSTERS:
+        return estimate
+    freedom = np.maximum(effective - 1, 1.0)
+    return replace(estimate, covariance=replace(held, effective=effective, freedom=freedom))
 
 
 def _weighed(
