@@ -101,3 +101,11 @@ def test_a_folder_in_place_of_a_json_file_is_refused_first(tmp_path, monkeypatch
 def test_a_name_with_a_null_byte_is_refused(tmp_path):
     log = write_table(make_rows(12, 10), tmp_path / "log.parquet")
     assert_refused(run("diagnose", log, *OPTIONS, "--json", "a\0b"), "no name of a file")
+
+
+def test_a_json_file_that_is_the_checkpoint_is_refused_first(tmp_path):
+    log = write_table(make_rows(12, 10), tmp_path / "log.parquet")
+    same = tmp_path / "one"
+    names = ("--out", tmp_path / "model", "--checkpoint", same, "--json", same)
+    assert_refused(run("fit", log, *OPTIONS, *names), "--checkpoint and --json are both")
+    assert [file.name for file in tmp_path.iterdir()] == ["log.parquet"]

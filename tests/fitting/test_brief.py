@@ -52,6 +52,22 @@ def test_levels_and_products_are_told_as_what_they_are():
     assert _effect(cross, 0, j) == f"the coefficient of sick[yes]*drug[{level}] for y is"
 
 
+def test_effects_of_crossed_features_are_told_by_their_average():
+    """y = -a + 2 e whatever x is; the coefficient of a is the effect at x = 0, far outside."""
+    rng = np.random.default_rng(5)
+    n = 4000
+    z, e = rng.normal(size=(2, n))
+    table = {"x": 50 + rng.normal(size=n), "a": z + e + rng.normal(size=n), "z": z}
+    table["y"] = 0.5 * table["x"] - table["a"] + 2 * e + rng.normal(size=n)
+    log = ivvi.read_logs(table, state="x", action="a", instrument="z", next_state="y")
+    fit = ivvi.fit(log, "linear:cross")
+    told = words(fit)["Confounding"]
+    average = fit.W[0] @ [0, 0, 1, table["x"].mean()]
+    assert fit.estimate.design.phi_names[2:] == ("a", "x*a")
+    assert f"one more a changes y by {average:.3g} (standard error 0.0" in told
+    assert abs(average + 1) < 0.2
+
+
 def test_a_log_without_confounding_is_called_so():
     """At 5%; of several seeds at least one agrees, or the test of confounding has no size."""
     told = [words(ivvi.fit(log_of(confounded=0.0, seed=seed))) for seed in range(5)]

@@ -306,3 +306,21 @@ def test_the_format_that_fits_all_dates_is_suggested() -> None:
 def test_a_format_that_does_not_fit_is_refused(form: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         read_logs(written("%d/%m/%Y"), date_format=form, **ROLES)
+
+
+def test_rows_without_a_doctor_have_no_instrument_and_are_no_doctor_of_their_own():
+    frame = visits(episodes=40)
+    frame.loc[frame.index % 7 == 3, "doctor"] = None
+    words = ROLES | {"instrument": "loo:doctor"}
+    with pytest.raises(InputError, match="missing"):
+        read_logs(frame, **words).to_batch()
+    log = read_logs(frame, **words, drop_missing=True)
+    z = log.to_batch().z[:, 0]
+    known = frame.dropna()
+    others = [
+        known.query("doctor == @d and id != @i")["a"].mean()
+        for d, i in zip(known["doctor"], known["id"], strict=True)
+    ]
+    last = known.groupby("id")["date"].transform("max") == known["date"]
+    assert set(np.round(z, 9)) <= set(np.round(others, 9))
+    assert len(z) >= (~last).sum()

@@ -88,8 +88,6 @@ class Unpacker:
             array = self.arrays[data[ARRAY]]
             if array.dtype.kind not in _kinds_of(arguments):
                 raise TypeError(f"an array holds {array.dtype}; expected numbers or text")
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
-                raise ValueError("an array holds numbers that are not finite")
             return array
         if dataclasses.is_dataclass(kind):
             hints: dict[str, Any] = field_types(kind)

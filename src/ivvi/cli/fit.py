@@ -206,7 +206,7 @@ def fit(  # noqa: PLR0913
     state = None if checkpoint is None else Checkpoint(checkpoint, checkpoint_every)
     force = force or (state is not None and state.exists)  # what that run wrote
     client = dask.client
-    _check_outputs(out, json, report, force=force)
+    _check_outputs(out, json, report, checkpoint, force=force)
     se, chosen = errors.wanted, method.chosen(seed)
     if (log is None) == (moments is None):
         raise InputError("expected either a log or --moments, and not both")
@@ -254,12 +254,14 @@ def fit(  # noqa: PLR0913
         state.remove()
 
 
-def _check_outputs(out: Path, json: str | None, report: Path | None, *, force: bool) -> None:
+def _check_outputs(
+    out: Path, json: str | None, report: Path | None, checkpoint: Path | None, *, force: bool
+) -> None:
     """Refuse outputs that cannot be written, before the work starts."""
     from ivvi._io.files import checked_output
 
     checked_output(out, force=force)
-    check_json_target(json, force=force, out=out)
+    check_json_target(json, force=force, out=out, checkpoint=checkpoint)
     if report is not None:
         from ivvi.reporting.write import check_page
 

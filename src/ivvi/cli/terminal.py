@@ -156,15 +156,18 @@ def _complain(sentence: str) -> None:
     print(sentence, file=sys.stderr)
 
 
-def check_json_target(target: str | None, *, force: bool, out: Path | None = None) -> None:
-    """Refuse a JSON file that cannot be written beside `out`, before the work starts."""
+def check_json_target(
+    target: str | None, *, force: bool, out: Path | None = None, checkpoint: Path | None = None
+) -> None:
+    """Refuse a JSON file that cannot be written beside other outputs, before the work starts."""
     from ivvi._io.files import checked_file  # imports NumPy
 
     if target is None or target == "-":
         return
     checked_file(target, force=force)
-    if out is not None and Path(target).resolve() == out.resolve():
-        raise FileError(f"--out and --json are both {target}; expected two names")
+    for option, other in (("--out", out), ("--checkpoint", checkpoint)):
+        if other is not None and Path(target).resolve() == other.resolve():
+            raise FileError(f"{option} and --json are both {target}; expected two names")
 
 
 def emit_json(value: Any, target: str | None, *, force: bool) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from ivvi._io.brief import Brief
 from ivvi.diagnostics.brief import diagnose_brief, instrument_sentence, many_sentence
 from ivvi.estimators.jackknife_iv import KINDS
-from ivvi.fitting.effect import varying_sentence
+from ivvi.fitting.effect import AverageEffect, average_effects
 from ivvi.fitting.summary import half_widths
 from ivvi.weak_iv.confidence_sets import piece
 
@@ -68,8 +68,10 @@ def _confounding(fit: Fit, *, trusted: bool) -> str:
     """Name the effect of an action that least squares gets most wrong, in standard errors."""
     if not trusted:
         return "With this instrument the log cannot tell what confounding did."
+    if averages := average_effects(fit):
+        return _on_average(fit, max(averages, key=lambda one: one.gap))
     if fit.choice is not None and not fit.choice.is_linear:
-        return varying_sentence(fit)
+        return "The effects vary; `ivvi effect` shows how."
     estimate, names = fit.estimate, fit.estimate.design.phi_names
     known = {stage.feature for stage in fit.diagnostics.first_stage}
     noisy = [i for i, o in enumerate(estimate.design.outputs) if o not in estimate.exact]
@@ -120,9 +122,23 @@ def _told(fit: Fit, i: int, j: int) -> str:
     return f"It distorted the effects: {effect}, where regression says {ls:.3g}."
 
 
+def _on_average(fit: Fit, effect: AverageEffect) -> str:
+    """Tell an effect that features bend or cross by its average over the log's states."""
+    group, output = effect.group, fit.estimate.design.outputs[effect.row]
+    return (
+        f"The effect varies: {_changes(fit, output, effect.action)} {group.average:.3g} (standard "
+        f"error {group.se:.2g}) on average, where regression says {effect.regression:.3g}, and is "
+        f"positive in {group.share:.0%} of the log's states; `ivvi effect` shows where."
+    )
+
+
 def _effect(fit: Fit, i: int, j: int) -> str:
-    """Begin the sentence of a coefficient: of an action, of a level, or of another feature."""
-    output, feature = fit.estimate.design.outputs[i], fit.estimate.design.phi_names[j]
+    """Begin the sentence of a coefficient."""
+    return _changes(fit, fit.estimate.design.outputs[i], fit.estimate.design.phi_names[j])
+
+
+def _changes(fit: Fit, output: str, feature: str) -> str:
+    """Begin the sentence of an effect: of an action, of a level, or of another feature."""
     for coded in fit.roles.categories:
         if feature in coded.names:
             level = coded.levels[1 + coded.names.index(feature)]

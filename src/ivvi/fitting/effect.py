@@ -383,20 +383,49 @@ def effect_lines(fit: Fit, n_outputs: int) -> list[str]:
     return lines
 
 
-def varying_sentence(fit: Fit) -> str:
-    """Return the average effect of the first action on the last output, regression's beside it."""
-    sample, roles = fit.sample, fit.roles
-    if sample is None or not roles.action:
-        return "The effects vary; `ivvi effect` shows how."
-    row, asked = len(roles.outputs) - 1, _Question.of(roles, sample, roles.action[0])
-    everyone = groups_of_states(fit.estimate, row, asked)[0]
-    mean = asked.combinations(fit.estimate, sample.x, sample.a).mean(axis=0)
-    return (
-        f"The effect varies: one more {asked.action} changes {roles.outputs[row]} by "
-        f"{everyone.average:.3g} (standard error {everyone.se:.2g}) on average, where regression "
-        f"says {float(mean @ fit.baseline.W[row]):.3g}, and raises it in {everyone.share:.0%} of "
-        "the log's states; `ivvi effect` shows where."
-    )
+@dataclass(frozen=True, slots=True)
+class AverageEffect:
+    """The effect of one more of an action on an output, averaged over the log's rows.
+
+    `row` is the output's place; `group` has the average, its standard error and the share of states
+    in which the effect is positive, `regression` the average that least squares gives.
+    """
+
+    row: int
+    action: str
+    group: Group
+    regression: float
+
+    @property
+    def gap(self) -> float:
+        """How far regression is from it, in standard errors."""
+        apart = abs(self.regression - self.group.average)
+        return apart / self.group.se if self.group.se > 0 else 0.0
+
+
+def average_effects(fit: Fit) -> list[AverageEffect]:
+    """Return the average effects of a fit whose features bend or cross actions; else none.
+
+    The coefficient of an action is then its effect where all it is crossed with is zero, and not
+    the effect that anybody asks for.
+    """
+    sample, roles, design = fit.sample, fit.roles, fit.estimate.design
+    plain = {"1", *roles.state, *roles.action}
+    if sample is None or not len(sample.x) or set(design.phi_names) <= plain:
+        return []
+    found = []
+    for action in roles.action:
+        asked = _Question.of(roles, sample, action)
+        M = asked.combinations(fit.estimate, sample.x, sample.a)
+        other = [j for j, name in enumerate(design.phi_names) if name != asked.action]
+        if not M[:, other].any():
+            continue
+        for row in range(len(design.outputs)):
+            if design.outputs[row] not in fit.estimate.exact:
+                group = groups_of_states(fit.estimate, row, asked)[0]
+                regression = float(M.mean(axis=0) @ fit.baseline.W[row])
+                found.append(AverageEffect(row, asked.action, group, regression))
+    return found
 
 
 def _bands(

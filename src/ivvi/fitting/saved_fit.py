@@ -76,6 +76,12 @@ def _from_parts(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Fit:
     parts = {name: unpacker.unpack(kind, facts[name]) for name, kind in fields.items()}
     inferred = unpacker.unpack(field_types(Fit)["inference"], facts["inference"])
     fit = Fit(**parts, inference=inferred, sample=model.rows)
+    covariance, (d_y, d_phi) = fit.estimate.W_cov, fit.W.shape
+    blocks = covariance.blocks
+    if blocks.shape != (d_y, d_phi, d_phi) or not np.isfinite(blocks).all():
+        raise FileError("not a sound model: the covariance of W is none")
+    if any(count < 1 for _, count in covariance.clusters):
+        raise FileError("not a sound model: its errors have no clusters")
     own = fit.model
     for name in TWICE:
         if not _same(getattr(own, name), getattr(model, name)):

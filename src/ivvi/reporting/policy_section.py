@@ -15,6 +15,9 @@ from ivvi.reporting.page import Figure, Part, Points, Section, Text
 from ivvi.reward_functions import Function
 from ivvi.rewards import is_reward, reward_to_json
 
+LOOKED_AT = 256
+"""States of the log in which the first and the last step are compared."""
+
 
 def policy_section(policy: Any, fit: FitView) -> Section:
     """Say what was planned for, and draw what the policy does along each state."""
@@ -54,7 +57,23 @@ def policy_section(policy: Any, fit: FitView) -> Section:
                 )
             )
         )
+    if states.size and _changes_near_the_end(policy, states):
+        parts.append(
+            Text(
+                (
+                    f"All of this is at the first of {problem.horizon:,} steps. Near the last one "
+                    "the policy does something else, since less is left to be gained: "
+                    "`ivvi act POLICY --step H` asks for step H.",
+                )
+            )
+        )
     return Section("The policy", "Planned with the instrumented model.", tuple(parts))
+
+
+def _changes_near_the_end(policy: Any, states: np.ndarray) -> bool:
+    """Whether the last step's actions are others than the first step's in the log's states."""
+    last, some = policy.problem.horizon - 1, states[:LOOKED_AT]
+    return last > 0 and not np.allclose(policy(some), policy(some, step=last), atol=1e-6)
 
 
 def _decision(action: str, value: float, fit: FitView) -> str:
