@@ -59,15 +59,13 @@ def test_weights_that_are_no_numbers_are_refused(value, fact, saved, tmp_path):
         ivvi.load_model(model)
 
 
-@pytest.mark.parametrize("value", [1e308, "a", np.nan])
+@pytest.mark.parametrize("value", [1e308, "a"])
 def test_arrays_with_absurd_numbers_or_text_are_refused(value, saved, tmp_path):
     model = shutil.copytree(saved / "model", tmp_path / "model")
     with np.load(model / "model.npz") as stored:
         arrays = dict(stored)
     covariance = next(n for n, array in arrays.items() if n[:4] == "fit." and array.ndim == 3)
     changed = {name: np.full(arrays[name].shape, value) for name in ("states", covariance)}
-    if value != value:
-        del changed["states"]  # of which NaN are left out
     for name, array in [*changed.items(), (covariance, arrays[covariance].ravel())]:
         np.savez(model / "model.npz", **arrays | {name: array})
         forge(model, lambda _: None)

@@ -411,7 +411,8 @@ def average_effects(fit: Fit) -> list[AverageEffect]:
     """
     sample, roles, design = fit.sample, fit.roles, fit.estimate.design
     plain = {"1", *roles.state, *roles.action}
-    if sample is None or not len(sample.x) or set(design.phi_names) <= plain:
+    known = np.isfinite(fit.estimate.W_cov.blocks).all()
+    if sample is None or not len(sample.x) or not known or set(design.phi_names) <= plain:
         return []
     found = []
     for action in roles.action:
@@ -432,6 +433,11 @@ def _bands(
     estimate: Estimate, row: int, M: Floats, level: float, seed: int
 ) -> tuple[Floats, float, float]:
     """Return standard errors (n,) of M w, and half-widths in them: for a point, and for all."""
+    if not np.isfinite(estimate.W_cov.blocks[row]).all():
+        raise InputError(
+            "this fit has no standard errors, and so no bands around an effect; fit with the "
+            "method exact"
+        )
     values, vectors = np.linalg.eigh(estimate.W_cov.blocks[row])
     paths = M @ (vectors * np.sqrt(np.maximum(values, 0.0)))
     se = np.sqrt(np.sum(paths**2, axis=1))
