@@ -137,7 +137,7 @@ def test_what_lasts_is_kept_with_the_model_and_follows_dates(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_weeks_of_their_own_count_once(seed):
+def test_weeks_of_their_own_hardly_count_more(seed):
     """Both the instrument and the shocks must last; by chance both do so a little."""
     assert ivvi.estimate(ivvi.read_logs(panel(seed), **RIVAL)).errors.inflation < 1.5
 
