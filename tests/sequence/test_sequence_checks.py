@@ -436,3 +436,17 @@ def test_the_advice_on_a_lasting_instrument_names_the_clusters_of_a_fit(shared, 
     rows |= {"step": np.tile(np.arange(steps), episodes)}
     log = ivvi.read_logs(rows, state="x", action="a", instrument="z")
     assert f"cluster standard errors by {clusters}, as" in ivvi.check(log)[SERIAL_Z].advice
+
+
+def test_the_advice_on_richer_features_can_be_followed_with_categories():
+    """poly2 is refused where 0 and 1 are their own squares."""
+    table = columns(0, "bent")
+    wards = np.array(["A", "B"])[np.asarray(table["episode"]) % 2]
+    roles = {"state": "x0,ward", "action": "a0", "instrument": "z0", "next_state": "next_x0"}
+    log = ivvi.read_logs(table | {"ward": wards}, **roles)
+    (found,) = [one for one in ivvi.check(log).checks if one.name == "richer phi (poly2)"]
+    assert found.test.p_value < 0.01
+    assert "--features auto" in found.advice
+    with pytest.raises(InputError):
+        ivvi.fit(log, "poly2")
+    assert ivvi.fit(log, "auto").W.shape[0] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import logging
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -47,8 +48,8 @@ def act(  # noqa: PLR0913
         typer.Option(help="Level to use for levels that are not in the log, such as other."),
     ] = None,
     step: Annotated[
-        int, typer.Option(help="Step of the episode, for plans that depend on it.")
-    ] = 0,
+        int | None, typer.Option(help="Step of the episode, from 0, the first, on. [default: 0]")
+    ] = None,
     seed: Seed = 0,
     trust: Trust = "",
     json: Json = None,
@@ -63,7 +64,7 @@ def act(  # noqa: PLR0913
     if (state is not None) + (states is not None) + stdin != 1:
         raise InputError("give one of --state, --states and --stdin")
     if stdin:
-        _serve(policy, trusted(trust), unseen, given=[out, model, json, step or None])
+        _serve(policy, trusted(trust), unseen, given=[out, model, json, step])
         return
     if out is not None:
         if out.suffix not in ENDINGS:
@@ -71,14 +72,12 @@ def act(  # noqa: PLR0913
         checked_output(out, force=force)
     check_json_target(json, force=force, out=out)
     loaded = load_policy(policy, trust=trusted(trust))
-    names, horizon = loaded.problem.model, loaded.problem.horizon
-    if not 0 <= step < horizon:
-        raise InputError(f"--step is {step}; the plan has the steps 0 to {horizon - 1}")
+    names = loaded.problem.model
     x = read_states(names, state, states, "--state", unseen)
     doubts = weakness(names)
     for text in doubts:
         warn(text)
-    actions = loaded(x, step)
+    actions = loaded(x, _step_of(step, loaded.problem.horizon))
     columns: dict[str, Any] = names.decode_actions(actions)
     facts = {"state": list(names.state), "action": list(names.action), "actions": actions.tolist()}
     decisions = {name: list(values) for name, values in columns.items()}
@@ -103,6 +102,17 @@ def act(  # noqa: PLR0913
             [value if isinstance(value, str) else f"{value:.10g}" for value in row] for row in rows
         )
     emit_json(facts, json, force=force)
+
+
+def _step_of(asked: int | None, horizon: int) -> int:
+    """Return the step that is asked for; say that it is the first one where none is."""
+    if asked is None and horizon > 1:
+        note = "this is for the first of %d steps, and later ones may differ: see --step"
+        logging.getLogger("ivvi").warning(note, horizon)
+    step = asked or 0
+    if not 0 <= step < horizon:
+        raise InputError(f"--step is {step}; the plan has the steps 0 to {horizon - 1}")
+    return step
 
 
 def _serve(folder: Path, trust: tuple[str, ...], unseen: str | None, given: list[Any]) -> None:

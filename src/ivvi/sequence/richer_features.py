@@ -69,7 +69,7 @@ def approximation_checks(
     noisy = ~exactly_fitted(base, np.diag(Exact().solve(base).noise_cov))
     return [
         _richer_psi(base, more_psi, noisy, richer, level),
-        _richer_phi(base, moments, noisy, richer, level),
+        _richer_phi(base, moments, noisy, richer, level, coded=bool(roles.categories)),
     ]
 
 
@@ -110,7 +110,9 @@ def _richer_psi(base: Moments, richer: Moments, noisy: Bools, word: str, level: 
     return Check(name, test, level, sentence, advice, negligible=steps < NEGLIGIBLE_STEPS)
 
 
-def _richer_phi(base: Moments, richer: Moments, noisy: Bools, word: str, level: float) -> Check:
+def _richer_phi(
+    base: Moments, richer: Moments, noisy: Bools, word: str, level: float, *, coded: bool
+) -> Check:
     """The score test that what phi+ adds to phi has no effect, for each output that has noise.
 
     What phi+ adds is orthogonal to phi and of length one, so that the squared effect, less
@@ -147,7 +149,10 @@ def _richer_phi(base: Moments, richer: Moments, noisy: Bools, word: str, level: 
     null = "what the richer phi adds has no effect"
     test = _largest(squares, d, names, null)
     small = bool(share[worst] < NEGLIGIBLE_SHARE)
-    return Check(name, test, level, finding, f"fit with {word}", negligible=small)
+    advice = f"fit with {word}"
+    if coded and word.startswith("poly"):  # which is refused: 0 and 1 are their own squares
+        advice = "let the data choose which states bend and which effects vary (--features auto)"
+    return Check(name, test, level, finding, advice, negligible=small)
 
 
 def _score(basis: Floats, known: Floats, added: Floats, y: Floats) -> float:
