@@ -173,6 +173,24 @@ def test_auto_is_refused_for_other_methods_and_in_other_verbs(log):
         ivvi.interval(log, "severity", "dose", phi="auto")
 
 
+def test_columns_with_many_equal_values_are_bent_with_fewer_knots():
+    """A third of the states is zero, as spending and lengths of stay are."""
+    rng = np.random.default_rng(2)
+    n = 3000
+    x = np.maximum(rng.normal(size=n), 0.0) + 0.0
+    x[x > 2] = 2.0
+    z, e = rng.normal(size=(2, n))
+    a = z + e + rng.normal(size=n)
+    columns = {"x": x, "a": a, "z": z, "y": np.where(x > 1, 1.5, -1.5) * a + 2 * e}
+    columns["episode"] = np.arange(n) // 10
+    columns["step"] = np.arange(n) % 10
+    log = ivvi.read_logs(columns, state="x", action="a", instrument="z", next_state="y")
+    fit = ivvi.fit(log, "auto")
+    assert fit.choice.label == "x bent, a x x"
+    drawn = ivvi.effect(fit, "a", over="x")
+    assert drawn.estimate[0] < -1 < 1 < drawn.estimate[-1]
+
+
 def test_a_ridge_needs_no_rank_and_splines_need_states(tmp_path):
     source, model = tmp_path / "log.parquet", tmp_path / "model"
     pq.write_table(varying(900), source)

@@ -38,6 +38,7 @@ from ivvi.estimators.structures import (
 )
 from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap, linear
+from ivvi.features.margins import count_of_bends
 from ivvi.features.products import Products, Term, column_scales
 from ivvi.logs import Batch, Roles
 from ivvi.moments import few_threads
@@ -248,7 +249,8 @@ class _Search:
         terms = structure.fitted(self.columns, cap)
         if terms is None:
             return None
-        d_x, (phi, psi) = len(self.roles.state), terms
+        d_x = len(self.roles.state)
+        phi, psi = self._known(terms[0], "action"), self._known(terms[1], "instrument")
         shared = [term for term in phi if all(c < d_x for c, _ in term)]
         own = [term for term in psi if term not in set(shared)]
         acting = [term for term in phi if term not in set(shared)]
@@ -258,6 +260,12 @@ class _Search:
             for terms, argument in ((acting, "action"), (own, "instrument"))
         ]
         return Design.build(maps[0], maps[1], self.roles)
+
+    def _known(self, terms: Sequence[Term], argument: str) -> list[Term]:
+        """Leave out bends that a column does not have: equal values leave it fewer knots."""
+        grids = [*self.grids["state"], *self.grids[argument]]
+        most = [1 + count_of_bends(grid) for grid in grids]
+        return [term for term in terms if all(k <= most[column] for column, k in term)]
 
     def _block(self, terms: Sequence[Term], of: str, argument: str) -> tuple[Products, ...]:
         if not terms:

@@ -353,6 +353,8 @@ def groups_of_states(
     covariance = estimate.W_cov.blocks[row]
     groups = []
     for name, inside in masks:
+        if not inside.any():  # of many equal values, a third may hold none
+            continue
         mean = M[inside].mean(axis=0)
         groups.append(
             Group(
