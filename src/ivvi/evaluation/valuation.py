@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -262,17 +263,19 @@ class Valuation(TableResult):
     def _confounding(self) -> str:
         """What believing regression would cost, or what the confounder gave the log's policy."""
         if (gain := self.gains.get("least-squares")) is not None:
-            less = "less" if gain.estimate >= 0 else "more"
-            loss = (
-                f"A plan based on regression of the same log earns {abs(gain.estimate):.4g} {less}"
-            )
             low, high = gain.interval
-            sure = "" if low > 0 or high < 0 else "; the log cannot tell the two apart"
-            return f"{loss} (gain over it {_pair(gain)}{sure})."
+            if low <= 0 <= high:
+                return (
+                    "The log cannot tell whether a plan based on regression would earn less (the "
+                    f"difference is {_rounded(gain)})."
+                )
+            word = "less" if low > 0 else "more"
+            by = _rounded(gain, sign=1 if low > 0 else -1)
+            return f"A plan based on regression of the same log earns {word}, by {by}."
         if self.gap is not None and self.gap.help is not None:
             return (
-                f"It helped the log's own policy by {self.gap.help.estimate:.4g} "
-                f"{_pair(self.gap.help)}, which no other policy will get."
+                f"It helped the log's own policy by {_rounded(self.gap.help)}, which no other "
+                "policy will get."
             )
         return "Not compared: `--against least-squares` shows what believing regression costs."
 
@@ -284,7 +287,7 @@ class Valuation(TableResult):
         name = "behaviour" if "behaviour" in self.gains else next(iter(self.gains))
         rival, gain = RIVAL_WORDS.get(name, name), self.gains[name]
         low, high = gain.interval
-        more = f"It earns {gain.estimate:.4g} {_pair(gain)} more than {rival}"
+        more = f"It earns {_rounded(gain)} more than {rival}"
         if self.verdict is None or self.verdict.word in ("weak", "not identified"):
             return (
                 f"Do not act on this: {more[0].lower()}{more[1:]}, but the instrument is too weak."
@@ -292,7 +295,7 @@ class Valuation(TableResult):
         if low > 0:
             return f"{more}: ask `ivvi sensitivity` how invalid the instrument may be, then try it."
         if high < 0:
-            return f"Keep to {rival}: the policy earns {-gain.estimate:.4g} less."
+            return f"Keep to {rival}: the policy earns {_rounded(gain, sign=-1)} less."
         return f"{more}: the log cannot tell them apart. Collect more, or keep to {rival}."
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
@@ -416,6 +419,17 @@ def _quantile(draws: np.ndarray, shares: Any) -> Any:
     interpolation puts the ends of a 95% interval of 200 draws 94.1% apart.
     """
     return np.quantile(draws, shares, method="weibull")
+
+
+def _rounded(amount: Amount, sign: int = 1) -> str:
+    """Write an amount and its interval with as many digits as the interval's width deserves."""
+    low, high = sorted(sign * end for end in amount.interval)
+    width = high - low
+    places = min(max(2 - math.floor(math.log10(width)), 0), 9) if 0 < width < math.inf else 4
+    estimate, low_end, high_end = (
+        f"{value:,.{places}f}" for value in (sign * amount.estimate, low, high)
+    )
+    return f"{estimate} [{low_end}, {high_end}]"
 
 
 def _pair(amount: Amount) -> str:
