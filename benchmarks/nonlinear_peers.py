@@ -1,6 +1,6 @@
 """The demand design by other libraries: kernel IV, deep feature IV, adversarial and deep GMM.
 
-    python -m venv /tmp/peers && /tmp/peers/bin/pip install mliv torch
+    python -m venv /tmp/peers && /tmp/peers/bin/pip install mliv torch pandas scikit-learn
     /tmp/peers/bin/python benchmarks/nonlinear_peers.py [--rows 1000] [--rho 0.5] [--seed 5000]
         [--peers KernelIV,DFIV,AGMM,DeepGMM]
 
