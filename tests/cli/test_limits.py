@@ -238,7 +238,8 @@ def test_a_signal_ends_a_command_at_once(kind, number, tmp_path):
 
 
 EARLY = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # who runs the tests may ignore it
 class Slow:
     def find_spec(self, name, *_):
         if name == "typer":

@@ -671,7 +671,7 @@ def test_the_bootstrap_of_a_value_follows_the_fit(monkeypatch):
     policy = np.zeros(2)
     worth = ivvi.value(policy, fit, actions=(-1, 1), **settings)
     assert worth.method == "bootstrap"
-    assert any("clusters by ward are resampled" in note for note in worth.notes)
+    assert any("clustered by ward, as those of the fit: clusters are resampled" in note for note in worth.notes)
     both = ivvi.estimate(log, se=StandardErrors(cluster="episode,step"), episodes=True)
     worth = ivvi.value(policy, both, actions=(-1, 1), **settings)
     assert worth.method == "asymptotic"

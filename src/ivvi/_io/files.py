@@ -43,7 +43,7 @@ UNREADABLE = (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile)
 KEY = "IVVI_KEY"
 """Environment variable with the secret that saved folders are signed with, if it is set."""
 FORMAT = 1
-LARGEST_SUM = 1e300
+LARGEST_SUM = 1e306
 """Largest size of a saved number: sums of fourth powers of what a log may hold are below it."""
 """Version of the saved folders; a folder of another version is refused."""
 Saved = tuple[dict[str, Any], dict[str, np.ndarray]]
