@@ -671,7 +671,7 @@ def test_the_bootstrap_of_a_value_follows_the_fit(monkeypatch):
     policy = np.zeros(2)
     worth = ivvi.value(policy, fit, actions=(-1, 1), **settings)
     assert worth.method == "bootstrap"
-    assert any("clustered by ward, as those of the fit: clusters are resampled" in note for note in worth.notes)
+    assert any("by ward, as those of the fit: clusters are resampled" in n for n in worth.notes)
     both = ivvi.estimate(log, se=StandardErrors(cluster="episode,step"), episodes=True)
     worth = ivvi.value(policy, both, actions=(-1, 1), **settings)
     assert worth.method == "asymptotic"
@@ -679,7 +679,7 @@ def test_the_bootstrap_of_a_value_follows_the_fit(monkeypatch):
     with pytest.raises(InputError, match="clustered by episode and step, and a bootstrap"):
         ivvi.value(policy, both, actions=(-1, 1), method="bootstrap", **settings)
     again = ivvi.value(policy, both, actions=(-1, 1), cluster="ward", log=log, **settings)
-    assert any("clusters by ward" in note for note in again.notes)
+    assert any("clustered by ward" in note for note in again.notes)
     with pytest.raises(InputError, match="clustered by ward need the rows"):
         ivvi.value(policy, both, actions=(-1, 1), cluster="ward", **settings)
 
