@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import logging
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,10 +11,12 @@ import typer
 
 from ivvi.cli.options import Force, Json, Seed, Trust, trusted
 from ivvi.cli.read_numbers import read_states
-from ivvi.cli.terminal import check_json_target, emit_json, say, warn
+from ivvi.cli.terminal import check_json_target, emit_json, note, progress, say, warn
 from ivvi.errors import InputError
 
 ENDINGS = (".parquet", ".csv")
+DRAWS = 200
+"""Models that the log allows, for which `--model` plans again."""
 
 
 def act(  # noqa: PLR0913
@@ -56,7 +57,6 @@ def act(  # noqa: PLR0913
     force: Force = False,
 ) -> None:
     """Print what a policy does in one state, in each row of a table, or line by line."""
-    from ivvi._io.files import checked_output
     from ivvi.categories import decode_rows
     from ivvi.planning.plan import weakness
     from ivvi.planning.policy import load_policy
@@ -66,27 +66,26 @@ def act(  # noqa: PLR0913
     if stdin:
         _serve(policy, trusted(trust), unseen, given=[out, model, json, step])
         return
-    if out is not None:
-        if out.suffix not in ENDINGS:
-            raise InputError(f"--out {out} has no known ending; {', '.join(ENDINGS)} are known")
-        checked_output(out, force=force)
+    _check_out(out, force=force)
     check_json_target(json, force=force, out=out)
     loaded = load_policy(policy, trust=trusted(trust))
-    names = loaded.problem.model
+    fit = None if model is None else _fit(model, trusted(trust))
+    names, horizon = loaded.problem.model, loaded.problem.horizon
     x = read_states(names, state, states, "--state", unseen)
+    if not 0 <= (step or 0) < horizon:
+        raise InputError(f"--step is {step}; the plan has the steps 0 to {horizon - 1}")
+    actions = loaded(x, step or 0)
     doubts = weakness(names)
     for text in doubts:
         warn(text)
-    actions = loaded(x, _step_of(step, loaded.problem.horizon))
+    if step is None and horizon > 1:
+        note(f"this is for the first of {horizon} steps, and later ones may differ: see --step")
     columns: dict[str, Any] = names.decode_actions(actions)
     facts = {"state": list(names.state), "action": list(names.action), "actions": actions.tolist()}
     decisions = {name: list(values) for name, values in columns.items()}
     facts |= {"decisions": decisions, "warnings": list(doubts)}
-    if model is not None:
-        from ivvi.evaluation import stability
-        from ivvi.fitting import load_fit
-
-        sure = stability(loaded, load_fit(model, trust=trusted(trust)), x, seed=seed)
+    if fit is not None:
+        sure = _stability(loaded, fit, x, step=step or 0, seed=seed)
         facts |= sure.to_json()
         columns |= {"agreement": sure.agreement}
         columns |= {} if sure.outside is None else {"outside": sure.outside}
@@ -104,15 +103,29 @@ def act(  # noqa: PLR0913
     emit_json(facts, json, force=force)
 
 
-def _step_of(asked: int | None, horizon: int) -> int:
-    """Return the step that is asked for; say that it is the first one where none is."""
-    if asked is None and horizon > 1:
-        note = "this is for the first of %d steps, and later ones may differ: see --step"
-        logging.getLogger("ivvi").warning(note, horizon)
-    step = asked or 0
-    if not 0 <= step < horizon:
-        raise InputError(f"--step is {step}; the plan has the steps 0 to {horizon - 1}")
-    return step
+def _check_out(out: Path | None, *, force: bool) -> None:
+    from ivvi._io.files import checked_output
+
+    if out is not None:
+        if out.suffix not in ENDINGS:
+            raise InputError(f"--out {out} has no known ending; {', '.join(ENDINGS)} are known")
+        checked_output(out, force=force)
+
+
+def _fit(model: Path, trust: tuple[str, ...]) -> Any:
+    from ivvi.fitting import load_fit
+
+    return load_fit(model, trust=trust)
+
+
+def _stability(policy: Any, fit: Any, x: Any, *, step: int, seed: int) -> Any:
+    """Plan again in other models that the log allows; say what the columns mean."""
+    from ivvi.evaluation import stability
+
+    with progress("plans", DRAWS) as bar:
+        sure = stability(policy, fit, x, step=step, draws=DRAWS, seed=seed, progress=bar)
+    note(f"agreement: {sure.agreement_means()}; outside: {sure.outside_means()}")
+    return sure
 
 
 def _serve(folder: Path, trust: tuple[str, ...], unseen: str | None, given: list[Any]) -> None:

@@ -146,6 +146,11 @@ def warn(text: str) -> None:
     _complain(f"ivvi: warning: {text}")
 
 
+def note(text: str) -> None:
+    """Print what a reader of the results needs on standard error."""
+    _complain(f"ivvi: note: {text}")
+
+
 def _complain(sentence: str) -> None:
     """Print a sentence on standard error: one line, or folded to the width of a terminal."""
     if sys.stderr.isatty():

@@ -23,6 +23,8 @@ from ivvi.planning.policy import Policy
 NEAR = 0.1
 """Two actions agree when no coordinate differs by more than this share of its range."""
 INSIDE = 0.99
+AT_ONCE = 20
+"""Plans of MPC that are made in one call."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,6 +73,18 @@ class Stability(TableResult):
             lines.append(f"{cells}{self.agreement[i]:>12.0%}{mark}")
         return "\n".join(lines)
 
+    def agreement_means(self) -> str:
+        """Say what is counted."""
+        return (
+            f"share of {len(self.drawn)} other models that the log allows whose plans act the "
+            f"same here, a dose within {NEAR:.0%} of its range"
+        )
+
+    @staticmethod
+    def outside_means() -> str:
+        """Say what is marked."""
+        return f"the log has no rows like this state and action (its inner {INSIDE:.0%})"
+
     def to_json(self) -> dict[str, Any]:
         """Describe with JSON values."""
         return {
@@ -90,8 +104,10 @@ def stability(
     states: Any,
     *,
     method: str = "auto",
+    step: int = 0,
     draws: int = 200,
     seed: int = 0,
+    progress: Any = None,
 ) -> Stability:
     """Plan again in models that the log allows, and compare what is recommended in `states`.
 
@@ -103,13 +119,17 @@ def stability(
         As for `ivvi.value`.
     states
         (n, d_x), or one state (d_x,).
+    step
+        Step of the episode, from 0 on.
+    progress
+        Called with the number of further plans that were made.
     """
     source = Source.of(source)
     x = np.atleast_2d(np.asarray(states, dtype=np.float64))
-    actions = policy(x)
+    actions = policy(x, step)
     planner = planner_of(policy)
     models, _ = draw(source, method, draws, np.random.default_rng(seed))
-    drawn = _actions(planner, policy.problem, models.W, x)
+    drawn = _actions(planner, policy.problem, models.W, x, step, progress)
     model = source.model
     outside = None
     if len(model.acted):
@@ -119,17 +139,24 @@ def stability(
     return Stability(x, actions, drawn, same, outside, (model.state, model.action))
 
 
-def _actions(planner: Any, problem: Problem, W: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Return what the plans for weights (B, d_y, d_phi) do in x first, (B, n, d_a)."""
+def _actions(
+    planner: Any, problem: Problem, W: np.ndarray, x: np.ndarray, step: int, progress: Any
+) -> np.ndarray:
+    """Return what the plans for weights (B, d_y, d_phi) do in x at a step, (B, n, d_a)."""
 
-    def first(weights: Array) -> Array:
+    def planned(weights: Array) -> Array:
         rule = planner.solve(problem.with_weights(weights))
-        return rule.act(jnp.asarray(x), 0, rule.begin(len(x)))[0]
+        return rule.act(jnp.asarray(x), step, rule.begin(len(x)))[0]
 
+    compiled = isinstance(planner, MPC)
+    some = jax.jit(partial(jax.lax.map, planned)) if compiled else planned
+    drawn = []
     with jax.enable_x64(True):
-        if isinstance(planner, MPC):
-            return np.asarray(jax.jit(partial(jax.lax.map, first))(jnp.asarray(W)))
-        return np.array([np.asarray(first(weights)) for weights in W])
+        for weights in np.array_split(W, -(-len(W) // AT_ONCE)) if compiled else W:
+            drawn.append(np.asarray(some(jnp.asarray(weights))))
+            if progress is not None:
+                progress(len(weights) if compiled else 1)
+    return np.concatenate(drawn) if compiled else np.array(drawn)
 
 
 def _agree(allowed: Actions, drawn: np.ndarray, actions: np.ndarray) -> np.ndarray:
