@@ -1,4 +1,4 @@
-"""Grids of three and four dimensions: noise is a convolution, an end an average over cells."""
+"""Grids of two to four dimensions: noise is a convolution, an end an average over cells."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from ivvi import ValueIteration, plan
 from ivvi.planning.auto import COARSE, FINER
 from ivvi.planning.value_iteration.grid import Grid, interpolation
 from ivvi.planning.value_iteration.quadrature import Noise
-from ivvi.planning.value_iteration.smoothing import alive_average, convolution, sparse_smoothing
+from ivvi.planning.value_iteration.smoothing import alive_average, convolution
 
 
 @pytest.mark.parametrize("d", [3, 4])
@@ -41,12 +41,13 @@ def test_a_convolution_averages_over_correlated_noise():
     np.testing.assert_allclose(G[inside], V[inside] + np.trace(Q @ S), atol=0.01)
 
 
-def test_a_convolution_is_the_sparse_map_in_two_dimensions():
+def test_a_convolution_is_the_weighted_sum_over_nodes():
     grid = Grid(np.zeros(2), np.array([3.0, 5.0]), 41)
     noise = Noise.of(np.array([[0.01, 0.004], [0.004, 0.02]]), "gauss-hermite", 7)
-    values = np.sin(grid.lattice() @ np.array([1.0, 0.7]))
-    c = interpolation(grid)(values)
-    exact = (sparse_smoothing(grid, grid.lattice(), noise, None) @ c).reshape(41, 41)
+    points = grid.lattice()
+    c = interpolation(grid)(np.sin(points @ np.array([1.0, 0.7])))
+    around = (points[:, None] + noise.offsets).reshape(-1, 2)
+    exact = (ivvi_value(grid, c, around).reshape(len(points), -1) @ noise.weights).reshape(41, 41)
     found = convolution(grid, noise)(c.reshape(43, 43))
     np.testing.assert_allclose(found[10:-10, 10:-10], exact[10:-10, 10:-10], atol=1e-12)
 
@@ -55,7 +56,7 @@ def test_what_is_alive_keeps_its_mass_and_its_centre():
     """Sums over the lattice of V while alive, and of y V, against integrals; 128 points each."""
     grid = Grid(np.zeros(3), np.full(3, 4.0), 9)
     x, first, last, cell = grid.lattice(), 0.8, 2.9, 0.5
-    alive = alive_average(grid, x, lambda x: (x[..., 1] < first) | (x[..., 1] > last))
+    alive = alive_average(grid, lambda x: (x[..., 1] < first) | (x[..., 1] > last))
     line = (alive @ (2.0 + x[:, 1])).reshape(9, 9, 9)[4, :, 4]
     y = np.linspace(0, 4, 9)
     assert not line[[0, 7, 8]].any()

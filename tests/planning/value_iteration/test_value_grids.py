@@ -8,8 +8,14 @@ import ivvi
 from ivvi import ValueIteration, plan
 from ivvi.planning.problem import Problem
 from ivvi.planning.value_iteration.grid import Grid
-from ivvi.planning.value_iteration.quadrature import Noise, uses_next_state, uses_step
-from ivvi.planning.value_iteration.smoothing import sparse_smoothing
+from ivvi.planning.value_iteration.quadrature import (
+    MOST_KEPT,
+    Noise,
+    reward_noise,
+    uses_next_state,
+    uses_step,
+)
+from ivvi.planning.value_iteration.smoothing import line_smoothing
 from value_problems import SIMULATED, next_reward
 
 
@@ -155,13 +161,50 @@ def test_a_reward_is_averaged_over_next_states_only_where_it_looks_at_them(
     assert (uses_next_state(problem), uses_step(problem)) == looked_at
 
 
-@pytest.mark.parametrize("d", [1, 2])
-def test_noise_is_averaged_at_every_point_of_a_grid(d):
+def test_noise_is_averaged_at_every_point_of_a_line():
     """The map of the whole lattice is that of its points, one by one."""
-    grid = Grid(-np.ones(d), np.array([1.0, 2.0])[:d], 21)
-    noise = Noise.of(np.array([[0.004, 0.001], [0.001, 0.008]])[:d, :d], nodes=7)
-    V = np.random.default_rng(0).normal(size=(grid.points + 2) ** d)
-    at_once = sparse_smoothing(grid, grid.lattice(), noise, None) @ V
-    around = (grid.lattice()[:, None] + noise.offsets).reshape(-1, d)
+    grid = Grid(-np.ones(1), np.ones(1), 21)
+    noise = Noise.of(np.array([[0.004]]), nodes=7)
+    V = np.random.default_rng(0).normal(size=grid.points + 2)
+    at_once = line_smoothing(grid, noise, None) @ V
+    around = (grid.lattice()[:, None] + noise.offsets).reshape(-1, 1)
     one_by_one = np.asarray(grid(V, around)).reshape(len(at_once), -1) @ noise.weights
     assert at_once == pytest.approx(one_by_one, abs=1e-5)
+
+
+@pytest.fixture(scope="module")
+def plane_model(model_of):
+    W = [[0.0, 0.8, 0.1, 0.5], [0.0, -0.2, 0.7, 1.0]]
+    states = np.random.default_rng(0).normal(size=(200, 2))
+    return model_of(ivvi.linear(), W, np.diag([0.3, 0.2]), states)
+
+
+@pytest.mark.parametrize(
+    ("reward", "nodes"),
+    [
+        (lambda x, a, x_next: x[:, 0] - a[:, 0] ** 2, 1),
+        (lambda x, a, x_next: x_next[:, 0] - x_next[:, 1] * a[:, 0], 1),
+        (lambda x, a, x_next: -(x_next[:, 0] ** 2) * (1 + x[:, 1] ** 2), 4),
+        (lambda x, a, x_next: -abs(x_next[:, 0]), MOST_KEPT),
+        (lambda x, a, x_next: 1.0 * (x_next[:, 0] > 0.5), MOST_KEPT),
+    ],
+)
+def test_smooth_rewards_of_the_next_state_need_few_nodes(plane_model, reward, nodes):
+    problem = Problem.of(plane_model, reward, (-1, 1), horizon=5)
+    assert len(reward_noise(problem).weights) <= nodes
+
+
+def test_a_reward_of_the_next_state_is_planned_as_its_mean(plane_model):
+    """E -(x')^2 = -(m^2 + s^2): the same plan and values, in a plane."""
+
+    def expected(x, a):
+        m = plane_model.mean(x, a)
+        return -(m[:, 0] ** 2) - 0.3
+
+    settings = {"actions": (-1, 1), "horizon": 3, "method": ValueIteration(points=21)}
+    seen = plan(plane_model, lambda x, a, x_next: -(x_next[:, 0] ** 2), **settings)
+    known = plan(plane_model, expected, **settings)
+    x = np.array([[0.0, 0.0], [1.0, -1.0], [-2.0, 0.5]])
+    assert len(seen.rule.noise.weights) <= 4
+    np.testing.assert_allclose(seen.rule.value(x), known.rule.value(x), atol=1e-8)
+    np.testing.assert_allclose(seen(x), known(x), atol=1e-5)

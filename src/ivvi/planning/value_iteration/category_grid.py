@@ -15,9 +15,8 @@ from ivvi.dynamics.next_state import Categories, NoiseLaw, noise_law, outcomes
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
-from ivvi.planning.value_iteration.grid import DEVIATIONS, Grid, interpolation, reachable_means
+from ivvi.planning.value_iteration.grid import DEVIATIONS, Grid, reachable_means
 from ivvi.planning.value_iteration.quadrature import Noise
-from ivvi.planning.value_iteration.smoothing import sparse_smoothing
 
 POINTS = {1: 201, 2: 31}
 """Default points on each axis of the grids."""
@@ -161,17 +160,13 @@ class CategoryGrid:
         put = np.eye(d)[list(self.others)]
         points = self.grid.lattice()
         states = np.concatenate([level + points @ put for level in self.levels])
-        maps = [
-            sparse_smoothing(self.grid, points, own, _ending(problem.terminal, level, put))
-            for level in self.levels
+        averages = [
+            self.grid.averaging(own, _ending(problem.terminal, level, put)) for level in self.levels
         ]
-        inside = interpolation(self.grid)
 
         def fit(values: np.ndarray) -> np.ndarray:
-            parts = values.reshape(S, -1)
-            return np.concatenate(
-                [inside(smooth @ inside(part)) for smooth, part in zip(maps, parts, strict=True)]
-            )
+            parts = zip(averages, values.reshape(S, -1), strict=True)
+            return np.concatenate([average(part) for average, part in parts])
 
         return states, fit
 

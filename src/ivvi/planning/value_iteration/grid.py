@@ -20,7 +20,7 @@ from ivvi.planning.value_iteration.smoothing import (
     alive_average,
     convolution,
     cubes,
-    sparse_smoothing,
+    line_smoothing,
 )
 
 MOST_AXES = 4
@@ -31,6 +31,8 @@ MOST_TRIED = {1: 35_000_000, 2: 35_000_000, 3: 60_000_000, 4: 25_000_000}
 MOST_KEPT = 4_000_000
 CLIMBED = 3
 """What the points of a box cost with the climb from the best of them, in units of their own."""
+NODES_AT_A_PRICE = 16
+"""Nodes of the noise in a reward that cost as much as the rest of an action."""
 DEVIATIONS = 5.0
 """How many standard deviations of noise around the reachable means the grid covers."""
 MOST_POINTS = {1: 20_000, 2: 20_000, 3: 80_000, 4: 200_000}
@@ -65,15 +67,19 @@ class Grid:
         points: int | None,
         seed: int,
         region: tuple[Sequence[float], Sequence[float]] | None = None,
+        nodes: int = 1,
     ) -> Grid:
-        """Return the grid that the problem needs, or the one of a region (low, high)."""
+        """Return the grid that the problem needs, or the one of a region (low, high).
+
+        `nodes` are those of the noise that a reward of x' meets at every action.
+        """
         d = len(problem.model.state)
         if d > MOST_AXES:
             raise InputError(
                 f"a grid of {d} dimensions was asked for; a grid has at most {MOST_AXES}: use "
                 "value='fitted', or the planner mpc"
             )
-        points = points or usual_points(problem)
+        points = points or usual_points(problem, nodes)
         if points < 4:
             raise InputError(f"a grid of {points} points on each axis; expected at least 4")
         if points**d > MOST_POINTS[d]:
@@ -138,37 +144,30 @@ class Grid:
         first = xp.clip(xp.floor(unit), 0, self.points - 2)
         return first.astype(int), cubes(unit - first)
 
-    def basis(self, m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the numbers and values of the 4^d_x splines that are not zero at m, d_x <= 2."""
-        first, each = self._axis_basis(m, np)
-        values = np.stack(each, axis=-1)
-        numbers = first[..., None] + np.arange(4)
-        columns, weights = numbers[..., 0, :], values[..., 0, :]
-        if m.shape[-1] == 2:
-            columns = columns[..., :, None] * (self.points + 2) + numbers[..., 1, None, :]
-            weights = weights[..., :, None] * values[..., 1, None, :]
-            shape = (*m.shape[:-1], 16)
-            columns, weights = columns.reshape(shape), weights.reshape(shape)
-        return columns, weights
+    def line_basis(self, m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers and values of the four splines of a line that are not zero at m (...)."""
+        first, values = self._axis_basis(m[..., None], np)
+        return first + np.arange(4), np.concatenate(values, axis=-1)
 
-    def design(self, problem: Problem, noise: Noise) -> tuple[np.ndarray, Callable[..., Any]]:
-        """Return the points (n, d_x) and the map from V at the points to coefficients of G.
+    def averaging(self, noise: Noise, terminal: Any) -> Callable[[np.ndarray], np.ndarray]:
+        """Return the map from V at the lattice to coefficients of G.
 
-        V is interpolated, averaged over the noise around each point, and interpolated again.
+        V is interpolated, averaged over the noise around each point while an episode goes on, and
+        interpolated again.
         """
-        points, interpolate = self.lattice(), interpolation(self)
-        if len(self.low) <= 2:
-            matrix = sparse_smoothing(self, points, noise, problem.terminal)
-            return points, lambda values: interpolate(matrix @ interpolate(values))
-        smooth, ends = convolution(self, noise), problem.terminal
-        alive = None if ends is None else alive_average(self, points, ends)
-        shape = (self.points + 2,) * len(self.low)
+        interpolate, d = interpolation(self), len(self.low)
+        if d == 1:
+            matrix = line_smoothing(self, noise, terminal)
+            return lambda values: interpolate(matrix @ interpolate(values))
+        smooth = convolution(self, noise)
+        alive = None if terminal is None else alive_average(self, terminal)
+        shape = (self.points + 2,) * d
 
-        def fit(values: np.ndarray) -> np.ndarray:
+        def average(values: np.ndarray) -> np.ndarray:
             left = values if alive is None else alive @ values
             return interpolate(smooth(interpolate(left).reshape(shape)))
 
-        return points, fit
+        return average
 
     def lattice(self) -> np.ndarray:
         """The points of the grid, (points^d_x, d_x)."""
@@ -190,16 +189,16 @@ def _sides(
     return low, high
 
 
-def usual_points(problem: Problem) -> int:
+def usual_points(problem: Problem, nodes: int = 1) -> int:
     """Points on each axis: the more, the fewer actions are tried at each in all steps."""
     d = len(problem.model.state)
-    return int(np.clip(affordable_points(problem), POINTS[d], FINEST[d]))
+    return int(np.clip(affordable_points(problem, nodes), POINTS[d], FINEST[d]))
 
 
-def affordable_points(problem: Problem) -> float:
+def affordable_points(problem: Problem, nodes: int = 1) -> float:
     """Points on each axis at which planning takes some seconds."""
     d, actions = len(problem.model.state), problem.actions
-    tried = action_count(actions) * problem.horizon
+    tried = action_count(actions) * problem.horizon * (1 + (nodes - 1) / NODES_AT_A_PRICE)
     if d <= 2:
         return float((MOST_TRIED[d] / tried) ** (1 / d))
     climbed = 1 if actions.is_finite else CLIMBED

@@ -1,8 +1,8 @@
 """E V(point + e) at the points of a grid: the noise of a model on splines.
 
-In one or two dimensions the map from the coefficients of V is a sparse matrix, and ends are looked
-at for every point and node of the noise. In more it is a convolution: the noise is the same around
-every point. There an end is averaged over the cells around each point.
+The noise is the same around every point, so the map is a convolution of the coefficients of V, and
+an end is averaged over the cells around each point. On a line it is a sparse matrix instead: there
+an end is looked at for every point and node of the noise.
 """
 
 from __future__ import annotations
@@ -24,57 +24,19 @@ IN_A_CELL = 128
 Smoothing = Callable[[np.ndarray], np.ndarray]
 
 
-def sparse_smoothing(grid: Grid, points: np.ndarray, noise: Noise, terminal: Any) -> Any:
-    """Return the sparse map (n, p) from coefficients of V to E V(point + e) while alive.
+def line_smoothing(grid: Grid, noise: Noise, terminal: Any) -> Any:
+    """Return the sparse map (n, p) from coefficients of V to E V(point + e) while alive."""
+    from scipy.sparse import csr_array
 
-    The points are those of the lattice. Where all noise stays inside the grid and nothing
-    ends, the rows of the map are the same but for their place, and one is computed.
-    """
-    from scipy.sparse import csr_array, vstack
-
-    farthest = np.abs(noise.offsets).max(axis=0)
-    inside = ((points - farthest >= grid.low) & (points + farthest <= grid.high)).all(axis=1)
-    if terminal is not None or not inside.any():
-        return _rows(grid, points, noise, terminal)
-    at = np.flatnonzero(inside)
-    first = _rows(grid, points[at[:1]], noise, None)
-    places = _places(grid, at)
-    columns = first.indices + (places - places[0])[:, None]
-    ends = np.arange(len(at) + 1) * len(first.data)
-    data = np.tile(first.data, len(at))
-    shape = (len(at), first.shape[1])
-    middle = csr_array((data, columns.ravel(), ends), shape=shape)
-    edge = np.flatnonzero(~inside)
-    rows = vstack([middle, _rows(grid, points[edge], noise, None)], format="csr")
-    return rows[np.argsort(np.concatenate([at, edge]))]
-
-
-def _places(grid: Grid, rows: np.ndarray) -> np.ndarray:
-    """Number of the first spline at points of the lattice, by their rows, (n,)."""
-    if len(grid.low) == 1:
-        return rows
-    return np.asarray(rows // grid.points * (grid.points + 2) + rows % grid.points)
-
-
-def _rows(grid: Grid, points: np.ndarray, noise: Noise, terminal: Any) -> Any:
-    """Return the rows of `sparse_smoothing` at points (n, d_x), one by one."""
-    from scipy.sparse import csr_array, vstack
-
-    nodes, size = len(noise.weights), (grid.points + 2) ** len(grid.low)
-    step = max(1, AT_ONCE // (nodes * grid.width))
-    rows = [csr_array((0, size))]
-    for i in range(0, len(points), step):
-        x_next = points[i : i + step, None] + noise.offsets
-        columns, weights = grid.basis(x_next)
-        share = noise.alive(x_next, terminal)
-        data = (weights * share[..., None]).reshape(len(x_next), -1)
-        ends = np.arange(len(x_next) + 1) * data.shape[1]
-        part = csr_array(
-            (data.ravel(), columns.ravel(), ends), shape=(len(x_next), size), copy=False
-        )
-        part.sum_duplicates()
-        rows.append(part)
-    return vstack(rows, format="csr")
+    points = grid.lattice()
+    x_next = points[:, None] + noise.offsets  # (n, K, 1)
+    columns, weights = grid.line_basis(x_next[..., 0])
+    data = weights * noise.alive(x_next, terminal)[..., None]
+    ends = np.arange(len(points) + 1) * data[0].size
+    shape = (len(points), grid.points + 2)
+    rows = csr_array((data.ravel(), columns.ravel(), ends), shape=shape, copy=False)
+    rows.sum_duplicates()
+    return rows
 
 
 def convolution(grid: Grid, noise: Noise) -> Smoothing:
@@ -123,7 +85,7 @@ def cubes(t: Any) -> list[Any]:
     return [cube / 6 for cube in each]
 
 
-def alive_average(grid: Grid, points: np.ndarray, terminal: Any) -> Any:
+def alive_average(grid: Grid, terminal: Any) -> Any:
     """Return the sparse map (n, n) from V at the lattice to V where an episode goes on.
 
     At a point between whose neighbours an episode may end it is the average of V, linear between
@@ -132,7 +94,7 @@ def alive_average(grid: Grid, points: np.ndarray, terminal: Any) -> Any:
     """
     from scipy.sparse import csr_array, diags_array, vstack
 
-    cell = (grid.high - grid.low) / (grid.points - 1)
+    points, cell = grid.lattice(), (grid.high - grid.low) / (grid.points - 1)
     places = _under_a_hat(points.shape[1])
     step = max(1, AT_ONCE // places.size)
     alive = np.concatenate(

@@ -37,6 +37,7 @@ from ivvi.planning.value_iteration.quadrature import (
     Noise,
     check_integration,
     mean_reward,
+    reward_noise,
     uses_next_state,
     uses_step,
 )
@@ -44,10 +45,8 @@ from ivvi.planning.value_iteration.riccati import riccati_values
 from ivvi.planning.value_iteration.tabular import StateTable, is_coded
 
 VALUES = ("auto", "grid", "categories", "fitted", "quadratic", "tabular", "unbounded")
-MOST_KEPT = 128
-"""Nodes of the noise that are met at every decision, for rewards that look at x'."""
 CONVOLVED = 1 << 14
-"""Nodes of the noise on grids of more than two dimensions, where they cost next to nothing."""
+"""Nodes of the noise on grids of more than one dimension, where they cost next to nothing."""
 CLIMB, FEW = 8, 2
 """Newton steps of a backup, and nets on a grid of more than two dimensions: the error of the value
 is the square of that of the action."""
@@ -132,11 +131,10 @@ class ValueIteration:
         d, noise = len(problem.model.state), problem.model.next_cov
         coefficients = np.array([value.coefficients(noise) for value in reversed(values)])
         shifts = np.zeros(len(values))
-        parts = Fitted.quadratic(d), coefficients, shifts, no_noise(d)
+        parts = Fitted.quadratic(d), coefficients, shifts, Noise.none(d)
         return ValueRule(problem, *parts, self.value)
 
     def _iterated(self, problem: Problem, seed: int, progress: Any) -> ValueRule:
-        d = len(problem.model.state)
         noise = Noise.of(
             problem.model.next_cov,
             self.integration,
@@ -144,15 +142,15 @@ class ValueIteration:
             seed,
             smooth=problem.terminal is None,
         )
-        values, points, fit = self._design(problem, noise, seed)
-        reward_noise = noise if uses_next_state(problem) else no_noise(d)
-        if len(reward_noise.weights) > MOST_KEPT and self.nodes is None:
-            reward_noise = Noise.of(problem.model.next_cov, "quasi", MOST_KEPT, seed)
+        of_reward = reward_noise(problem, seed)
+        if self.nodes is not None and uses_next_state(problem):
+            of_reward = noise
+        values, points, fit = self._design(problem, noise, seed, len(of_reward.weights))
         backup = partial(
             backup_of(Template.of(problem, problem.horizon)),
             problem.numbers,
             values,
-            reward_noise,
+            of_reward,
             points,
         )
         context = backup, fit, problem, len(points)
@@ -160,9 +158,11 @@ class ValueIteration:
             coefficients, shifts = fixed_point(*context, self.tolerance, progress)
         else:
             coefficients, shifts = backward(*context, progress)
-        return ValueRule(problem, values, coefficients, shifts, reward_noise, self.value)
+        return ValueRule(problem, values, coefficients, shifts, of_reward, self.value)
 
-    def _design(self, problem: Problem, noise: Noise, seed: int) -> tuple[Any, np.ndarray, Any]:
+    def _design(
+        self, problem: Problem, noise: Noise, seed: int, nodes: int
+    ) -> tuple[Any, np.ndarray, Any]:
         """Return the value function, the states where it is computed, and how it is fitted."""
         word = self.value if self.value != "auto" else usual_value(problem)
         if word == "tabular":
@@ -172,12 +172,12 @@ class ValueIteration:
             of_levels = CategoryGrid.of(problem, self.points, seed)
             return of_levels, *of_levels.design(problem, _left(problem, self, seed))
         if word == "grid":
-            grid = Grid.around(problem, self.points, seed, self.region)
-            if len(grid.low) > 2:
-                word = "quasi" if self.integration == "auto" else self.integration
-                nodes = self.nodes or CONVOLVED
-                noise = Noise.of(problem.model.next_cov, word, nodes, seed)
-            return grid, *grid.design(problem, noise)
+            grid = Grid.around(problem, self.points, seed, self.region, nodes)
+            d, jumps = len(grid.low), problem.terminal is not None
+            if self.integration == "auto" and (d > 2 or (d == 2 and jumps)):
+                drawn = self.nodes or CONVOLVED
+                noise = Noise.of(problem.model.next_cov, "quasi", drawn, seed)
+            return grid, grid.lattice(), grid.averaging(noise, problem.terminal)
         states = sampled_states(problem, self.points or STATES, seed)
         fitted = Fitted.to(states, seed, cosines=word == "fitted")
         closed = self.integration == "auto" and problem.terminal is None
@@ -354,8 +354,3 @@ def usual_value(problem: Problem) -> str:
         count = math.prod(len(category.levels) for category in categories)
         return "categories" if count <= MOST_LEVELS else "fitted"
     return "grid" if d <= 2 else "fitted"
-
-
-def no_noise(d: int) -> Noise:
-    """Return the law without noise: one node."""
-    return Noise(np.zeros((1, d)), np.ones(1))

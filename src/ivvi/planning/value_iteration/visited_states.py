@@ -21,8 +21,8 @@ from ivvi.errors import InputError
 from ivvi.planning.problem import Problem, Rule, Template
 from ivvi.planning.trials import Trials
 from ivvi.planning.value_iteration.fitted_values import Fitted
-from ivvi.planning.value_iteration.quadrature import Noise, uses_next_state
-from ivvi.planning.value_iteration.value_iteration import ValueRule, backup_of, no_noise
+from ivvi.planning.value_iteration.quadrature import Noise, reward_noise
+from ivvi.planning.value_iteration.value_iteration import ValueRule, backup_of
 
 STATES, ROUNDS = 150, 3
 WINDOW = 2
@@ -92,7 +92,7 @@ class VisitedValue:
         visited = np.clip(visited, *np.quantile(visited, [0.001, 0.999], axis=(0, 1)))
         values = Fitted.to(visited.reshape(-1, d), 0, cosines=False)
         noise = _noise(problem, rng)
-        reward_noise = noise if uses_next_state(problem) else no_noise(d)
+        of_reward = reward_noise(problem)
         backup, steps = backup_of(Template.of(problem, problem.horizon)), min(horizon, MOST_STEPS)
         average = None if problem.terminal is not None else values.average(problem.model.next_cov)
         c, coefficients = np.zeros(values.width), []
@@ -100,7 +100,7 @@ class VisitedValue:
             h = horizon - 1 - to_go
             coefficients.append(c)
             x = _states_around(visited, h, problem, rng, self.states, values.width)
-            v = np.asarray(backup(problem.numbers, values, reward_noise, x, c, h))
+            v = np.asarray(backup(problem.numbers, values, of_reward, x, c, h))
             if not np.isfinite(v).all():
                 break
             F = values.features(x)
@@ -110,7 +110,7 @@ class VisitedValue:
                 c = _ridge(F, G)
             else:
                 c = average @ w
-        parts = values, np.array(coefficients[::-1]), np.zeros(horizon), reward_noise
+        parts = values, np.array(coefficients[::-1]), np.zeros(horizon), of_reward
         return ValueRule(problem, *parts, "visited")
 
 
