@@ -4,8 +4,9 @@ Run it with ``python -m ivvi_reproduction.interval_coverage``. Every log is fitt
 defaults; counted is the interval that the summary recommends for the action's effect (Wald's,
 or the one that a weak instrument cannot spoil), and beside it Wald's. The designs: weekly
 instruments that 40 stores share, also where they and the shocks last from week to week, and
-where the stores differ by constants; those that only the stores of a region share; 15 to 80
-clusters of equal and of Pareto sizes; strong endogeneity with heteroskedastic errors; 30
+where the stores differ by constants; those that only the stores of a region share; a policy that
+states adopt one after another, and regional shifts, in logs of people that name neither states nor
+regions; 15 to 80 clusters of equal and of Pareto sizes; strong endogeneity with heteroskedastic errors; 30
 instruments, weak and less weak; errors of heavy tails; weights of heavy tails.
 """
 
@@ -30,6 +31,8 @@ from ivvi_reproduction.study import Force, Json, Logs, Seed, check, run_study, t
 EFFECT = -0.5
 STORES, ROWS = 40, 20
 REGIONS, WEEKS = 8, 40
+STATES, PEOPLE, YEARS = 50, 8, 15
+MARKETS = 40
 PARETO = 1.2
 """Exponent of the sizes of uneven clusters; their variance is infinite."""
 Draw = Callable[[np.random.Generator], Log]
@@ -86,6 +89,32 @@ def regional(rng: np.random.Generator) -> Log:
     z, shock = rng.normal(size=(2, REGIONS, WEEKS))[:, store % REGIONS, week]
     e = np.sqrt(0.5) * (shock + rng.normal(size=len(store)))
     return _log(rng, z[:, None], e, episode=store, step=week)
+
+
+def staggered(rng: np.random.Generator) -> Log:
+    """A policy that states adopt one after another, and shocks that people of a state share.
+
+    The log names people and not their states; all years have effects of their own.
+    """
+    person, year = np.divmod(np.arange(STATES * PEOPLE * YEARS), YEARS)
+    state = person % STATES
+    adopted = rng.integers(1, YEARS + 1, size=STATES)
+    z = (year >= adopted[state]).astype(float)
+    shock = rng.normal(size=STATES)[state] + rng.normal(size=(STATES, YEARS))[state, year]
+    e = np.sqrt(0.1) * shock + np.sqrt(0.8) * rng.normal(size=len(person))
+    e = e + 0.3 * rng.normal(size=YEARS)[year]
+    return _log(rng, z[:, None], e, episode=person, step=year)
+
+
+def shift_share(rng: np.random.Generator) -> Log:
+    """One instrument that people of a region share at every step, as they do part of the shocks."""
+    person, step = np.divmod(np.arange(MARKETS * PEOPLE * 10), 10)
+    market = person % MARKETS
+    z, shock = rng.normal(size=(2, MARKETS, 10))[:, market, step]
+    z = np.sqrt(0.5) * (z + rng.normal(size=MARKETS)[market])
+    lasting = rng.normal(size=MARKETS)[market]
+    e = np.sqrt(0.1) * (shock + lasting) + np.sqrt(0.8) * rng.normal(size=len(person))
+    return _log(rng, z[:, None], e, episode=person, step=step)
 
 
 def clusters(count: int, *, pareto: bool) -> Draw:
@@ -161,6 +190,8 @@ DESIGNS = (
     LogDesign("weekly z that lasts", weekly(60, lasting=0.7)),
     LogDesign("weekly z, stores differ", weekly(30, lasting=0.5, differ=2.0)),
     LogDesign("regional z", regional),
+    LogDesign("staggered adoption", staggered),
+    LogDesign("regional shift-share", shift_share),
     *(
         LogDesign(f"{count} clusters, {word}", clusters(count, pareto=word == "Pareto"))
         for word in ("equal", "Pareto")

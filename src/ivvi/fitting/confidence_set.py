@@ -204,10 +204,11 @@ class _Opened:
             episodes=False if by is None else None,
             by=by if by in opened.roles.cluster else None,
             groups=wanted.summed_by(opened),
+            paths=wanted.looks_at_paths(opened),
             progress=progress,
         )
         alike = step_dependence(moments, opened.roles.moment, opened)
-        errors = wanted.resolve(opened, counts, len(design.phi_names), alike)
+        errors = wanted.resolve(opened, counts, len(design.phi_names), alike, moments.paths)
         return cls(moments, opened, errors)
 
 

@@ -156,6 +156,8 @@ class Recipe:
         episodes = episodes or self._keeps
         by = self.errors.kept_by(log)
         options: dict[str, Any] = {"groups": self.errors.summed_by(log), "progress": self.progress}
+        if self.client is None:
+            options["paths"] = self.errors.looks_at_paths(log)
         if episodes and self.client is None:
             options["also"] = self.errors.second_way(log)
         sums: tuple[Moments, Counts] = self._walk(
@@ -330,7 +332,7 @@ class Recipe:
         blocks, step = shard.moments.episodes, shard.roles.moment
         alike = step_dependence(shard.moments, step, log)
         if log is not None:
-            errors = self.errors.resolve(log, shard.counts, d_phi, alike)
+            errors = self.errors.resolve(log, shard.counts, d_phi, alike, shard.moments.paths)
             return errors.counting_effects() if shard.moments.absorbed else errors
         by = None if blocks is None else blocks.by or shard.roles.episode or "row"
         others = tuple(block.by for block in shard.moments.others)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.covariance.step_dependence import FEWEST_STEPS, StepDependence
-from ivvi.logs import Counts, Log
+from ivvi.logs import Counts, Log, SharedPaths
 
 KINDS = ("auto", "unadjusted", "robust", "clustered", "hac", "cr2", "wild", "bekker")
 BY_CLUSTER = ("auto", "clustered", "cr2", "wild")
@@ -44,9 +44,10 @@ class StandardErrors:
         and their degrees of freedom. ``wild``: clustered, with tests and intervals by the
         wild restricted efficient bootstrap. ``hac``: dependence that fades along an episode.
         ``bekker``: independent rows of one variance and many instruments, for LIML and Fuller.
-        ``auto``: clustered by episode for logs with more than one step an episode, and by
-        step too where episodes share the instrument of a step; robust for others; where the
-        episodes are very few, HAC along them.
+        ``auto``: clustered by episode for logs with more than one step an episode, by step too
+        where episodes share the instrument of a step, and by groups of episodes in which an
+        instrument takes the same path; robust for others; where the episodes are very few,
+        HAC along them.
     cluster
         Up to three columns of the log; several are clustered each way (Cameron, Gelbach and
         Miller, 2011).
@@ -188,12 +189,22 @@ class StandardErrors:
         note = "from sums without rows the standard errors are unadjusted"
         return Resolved(self, "unadjusted", note=note if self.kind == "auto" else "")
 
+    def looks_at_paths(self, log: Log) -> bool:
+        """Whether a first pass looks for groups of episodes that share an instrument's path."""
+        return self.kind == "auto" and not self.columns and log.roles.episode is not None
+
     def resolve(
-        self, log: Log, counts: Counts, d_phi: int, alike: StepDependence | None = None
+        self,
+        log: Log,
+        counts: Counts,
+        d_phi: int,
+        alike: StepDependence | None = None,
+        paths: SharedPaths | None = None,
     ) -> Resolved:
         """Say what this comes to for a log, once its rows have been counted.
 
-        `alike` is how much episodes share at a step, where a pass has measured it.
+        `alike` is how much episodes share at a step, and `paths` which of them share the path of
+        an instrument, where a pass has seen it.
         """
         n, episodes = counts.transitions, counts.episodes
         kind, note = "unadjusted" if self.kind == "bekker" else self.kind, ""
@@ -225,8 +236,11 @@ class StandardErrors:
         elif bandwidth >= max(n, 1):
             raise InputError(f"the bandwidth is {bandwidth}; the log has {n} transitions")
         resolved = Resolved(self, kind, clusters, bandwidth, note)
-        several = not self.columns and n > episodes
-        return resolved.sharing(log.roles.moment, alike) if several and alike else resolved
+        if self.columns or n <= episodes:
+            return resolved
+        if alike is not None:
+            resolved = resolved.sharing(log.roles.moment, alike)
+        return resolved if paths is None else resolved.grouping(str(log.roles.episode), paths)
 
     def _clusters(self, log: Log) -> tuple[str, ...]:
         if not self.columns and log.roles.episode is None:
@@ -292,6 +306,37 @@ class Resolved:
                 f"its part of the variance counts {alike.inflation:.1f} times"
             )
         return replace(self, clusters=(*self.clusters, step), note=note, inflation=alike.inflation)
+
+    def grouping(self, episode: str, paths: SharedPaths) -> Resolved:
+        """Return the same clustered by the groups of episodes that share an instrument's path.
+
+        Beside the episodes, so that groups count where they add to the variance; where rows are
+        clustered by step too, in place of the episodes. Of groups that are too few it is noted.
+        """
+        if self.kind != "clustered" or self.wanted.kind != "auto" or episode not in self.clusters:
+            return self
+        if (groups := paths.groups) is not None:
+            rest = self.clusters[1:]
+            named = ", ".join(groups.instruments)
+            text = (
+                f"{named}: the same at all steps in whole groups of episodes ({groups.count:,} of "
+                f"them), so clustered by these groups too (--cluster {episode} if each episode "
+                "drew its own)"
+            )
+            clusters = (groups.name, *rest) if rest else (episode, groups.name)
+            return self._noting(text, clusters)
+        if paths.constant is None:
+            return self
+        name, values = paths.constant
+        return self._noting(
+            f"{name} never changes within an episode and has {values} values: if it was set for "
+            "whole groups of episodes (states, clinics), name them with --cluster",
+            self.clusters,
+        )
+
+    def _noting(self, text: str, clusters: tuple[str, ...]) -> Resolved:
+        note = "; ".join(part for part in (self.note, text) if part)
+        return replace(self, note=note, clusters=clusters)
 
     def prepared(self, log: Log) -> Log:
         """Return the log with the columns read that rows are clustered by."""
