@@ -6,8 +6,8 @@ or the one that a weak instrument cannot spoil), and beside it Wald's. The desig
 instruments that 40 stores share, also where they and the shocks last from week to week, and
 where the stores differ by constants; those that only the stores of a region share; a policy that
 states adopt one after another, and regional shifts, in logs of people that name neither states nor
-regions; 15 to 80 clusters of equal and of Pareto sizes; strong endogeneity with heteroskedastic errors; 30
-instruments, weak and less weak; errors of heavy tails; weights of heavy tails.
+regions; 15 to 80 clusters of equal and of Pareto sizes; strong endogeneity with heteroskedastic
+errors; 30 instruments, weak and less weak; errors of heavy tails; weights of heavy tails.
 """
 
 from __future__ import annotations
@@ -40,10 +40,14 @@ Draw = Callable[[np.random.Generator], Log]
 
 @dataclass(frozen=True, slots=True)
 class LogDesign:
-    """A name and how to draw a log in which the effect of a0 on next_x0 is -0.5."""
+    """A name and how to draw a log in which the effect of a0 on next_x0 is -0.5.
+
+    Effects of the column `absorb` are absorbed, if there is one.
+    """
 
     name: str
     draw: Draw
+    absorb: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +194,7 @@ DESIGNS = (
     LogDesign("weekly z that lasts", weekly(60, lasting=0.7)),
     LogDesign("weekly z, stores differ", weekly(30, lasting=0.5, differ=2.0)),
     LogDesign("regional z", regional),
-    LogDesign("staggered adoption", staggered),
+    LogDesign("staggered adoption", staggered, absorb="step"),
     LogDesign("regional shift-share", shift_share),
     *(
         LogDesign(f"{count} clusters, {word}", clusters(count, pareto=word == "Pareto"))
@@ -207,7 +211,8 @@ DESIGNS = (
 
 def held(fit: Fit) -> tuple[bool, bool, float, bool]:
     """Say whether the recommended interval and Wald's hold the truth, Wald's length, and which."""
-    w, half = float(fit.W[0, 2]), float(half_widths(fit.estimate)[0, 2] * fit.se[0, 2])
+    j = fit.estimate.design.phi_names.index("a0")
+    w, half = float(fit.W[0, j]), float(half_widths(fit.estimate)[0, j] * fit.se[0, j])
     wald = abs(w - EFFECT) <= half
     facts = fit.to_json()
     found = ((facts.get("robust_interval") or {}).get("next_x0") or {}).get("a0") or {}
@@ -229,7 +234,7 @@ def measure(
     for i in range(logs):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", IvviWarning)  # weak, or of few clusters, by design
-            fit = estimate(design.draw(np.random.default_rng([seed, i])))
+            fit = estimate(design.draw(np.random.default_rng([seed, i])), absorb=design.absorb)
         found.append(held(fit))
         named = " and ".join(name for name, _ in fit.estimate.W_cov.clusters)
         by[named or fit.estimate.W_cov.kind] = by.get(named or fit.estimate.W_cov.kind, 0) + 1

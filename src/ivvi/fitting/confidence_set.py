@@ -204,7 +204,6 @@ class _Opened:
             episodes=False if by is None else None,
             by=by if by in opened.roles.cluster else None,
             groups=wanted.summed_by(opened),
-            paths=wanted.looks_at_paths(opened),
             progress=progress,
         )
         alike = step_dependence(moments, opened.roles.moment, opened)

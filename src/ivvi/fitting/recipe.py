@@ -156,8 +156,6 @@ class Recipe:
         episodes = episodes or self._keeps
         by = self.errors.kept_by(log)
         options: dict[str, Any] = {"groups": self.errors.summed_by(log), "progress": self.progress}
-        if self.client is None:
-            options["paths"] = self.errors.looks_at_paths(log)
         if episodes and self.client is None:
             options["also"] = self.errors.second_way(log)
         sums: tuple[Moments, Counts] = self._walk(

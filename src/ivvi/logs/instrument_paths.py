@@ -21,12 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ivvi._io.files import Saved
+from ivvi.errors import DataError
 from ivvi.logs.batch import Batch, Floats
 from ivvi.logs.schema import PATH, Roles, path_instruments
 
 Ints = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
 
+CHUNK = 1 << 14
+"""Rows that are hashed at once: about what the processor's cache holds."""
 MOST_BYTES = 64 << 20
 """Size from which the paths of episodes are not kept."""
 LOOK, RARE = 1000, 0.05
@@ -76,53 +79,67 @@ class SharedPaths:
     ----------
     groups
         Groups of episodes that instruments were set for, where these are enough to cluster by.
+    few
+        Groups that are too few.
     constant
-        An instrument that never changes within an episode and has few values, and how many.
+        Whether what these have in common is one value that never changes within an episode.
     """
 
     groups: PathGroups | None = None
-    constant: tuple[str, int] | None = None
+    few: PathGroups | None = None
+    constant: bool = False
 
 
 class InstrumentPaths:
     """Hashes the paths of the instruments over the batches of a pass.
 
-    Instruments whose paths are nearly all different are let go after the first batch. Values of
-    rows that are `residuals` of fixed effects are compared up to rounding.
+    Instruments whose paths are nearly all different are let go after the first batch, unless
+    `every` path is asked for. Values of rows that are `residuals` of fixed effects are compared
+    up to rounding. Episodes before the first in which z changes are told by its value. Without
+    `roles` nothing is looked at.
     """
 
-    def __init__(self, roles: Roles, *, residuals: bool = False) -> None:
-        self._roles, self._residuals = roles, residuals
-        readable = roles.episode is not None and roles.step is not None and not roles.frequency
-        self._columns = list(range(len(roles.instrument))) if readable else []
-        self._still, self._grid = set(self._columns), np.zeros(len(roles.instrument))
-        self._count, self._looked = 0, False
-        self._hashes = np.zeros((len(roles.instrument), 2, 0), dtype=np.uint64)
-        self._first = np.full((len(roles.instrument), 0), np.nan)
+    def __init__(
+        self, roles: Roles | None, *, residuals: bool = False, every: bool = False
+    ) -> None:
+        ordered = roles is not None and roles.episode is not None and roles.step is not None
+        self._names = roles.instrument if roles and ordered and not roles.frequency else ()
+        self._columns, self._residuals = list(range(len(self._names))), residuals
+        self._still, self._grid = set(self._columns), np.zeros(len(self._names))
+        self._count, self._looked = 0, every
+        self._hashes = np.zeros((len(self._names), 2, 0), dtype=np.uint64)
+        self._first = np.full((len(self._names), 0), np.nan)
         self._met = np.zeros(0, dtype=bool)
 
     def add(self, batch: Batch) -> None:
         """Add the rows of a batch, in any order."""
-        if not self._columns or batch.episode is None or batch.step is None or not len(batch):
+        if batch.episode is None or batch.step is None:
             return
-        order, starts, episodes = _runs(batch.episode)
-        if not self._reach(int(episodes[-1]) + 1):
-            return
-        self._met[episodes] = True
-        step = np.asarray(batch.step)
-        half = (np.bitwise_count(step.astype(np.int64)) & 1).astype(np.uint64)
-        salt = _bits(step.astype(np.float64)) * _STEP
-        for c in self._columns:
-            z = self._values(batch.z[:, c], c)
-            hashes = _mixed(_bits(z) ^ salt)
-            for side, part in enumerate((hashes, hashes * half)):
-                moved = part if order is None else part[order]
-                self._hashes[c, side, episodes] += np.add.reduceat(moved, starts)
-            if c in self._still:
-                self._watch(c, z if order is None else z[order], starts, episodes)
+        for start in range(0, len(batch), CHUNK):
+            if self._columns:
+                rows = slice(start, start + CHUNK)
+                self._add(batch.episode[rows], np.asarray(batch.step[rows]), batch.z[rows])
         if not self._looked and self._count >= LOOK:
             self._looked = True
             self._columns = [c for c in self._columns if _shared(self._keys([c])[0]) >= RARE]
+
+    def _add(self, episode: Ints, step: NDArray[Any], Z: Floats) -> None:
+        order, starts, episodes = _runs(episode)
+        if not self._reach(int(episodes[-1]) + 1):
+            return
+        self._met[episodes] = True
+        half, salt = None, None
+        for c in self._columns:
+            z = self._values(Z[:, c], c)
+            if c in self._still and self._stays(c, z[order], starts, episodes):
+                continue
+            if half is None or salt is None:
+                half = np.bitwise_count(step.astype(np.int64)) & np.uint8(1)
+                salt = step.astype(np.float64).view(np.uint64) * _STEP
+            hashes = _mixed(z.view(np.uint64) ^ salt)
+            for side in (0, 1):
+                self._hashes[c, side, episodes] += np.add.reduceat(hashes[order], starts)
+                hashes *= half
 
     def _values(self, z: Floats, c: int) -> Floats:
         if not self._residuals:
@@ -132,12 +149,13 @@ class InstrumentPaths:
         rounded: Floats = np.floor(z / self._grid[c] + 1 / 3)
         return rounded
 
-    def _watch(self, c: int, z: Floats, starts: Ints, episodes: Ints) -> None:
-        """Forget that an instrument never changes within an episode once it does."""
+    def _stays(self, c: int, z: Floats, starts: Ints, episodes: Ints) -> bool:
+        """Whether an instrument has had one value in each episode so far; then that is its path."""
         known = self._first[c, episodes]
         self._first[c, episodes] = known = np.where(np.isnan(known), z[starts], known)
-        if not (z == np.repeat(known, np.diff(starts, append=len(z)))).all():
+        if not np.array_equal(z, np.repeat(known, np.diff(starts, append=len(z)))):
             self._still.discard(c)
+        return c in self._still
 
     def _reach(self, count: int) -> bool:
         """Make room for so many episodes; too many are let go."""
@@ -155,19 +173,20 @@ class InstrumentPaths:
 
     @property
     def found(self) -> SharedPaths:
-        """What the paths say, once all rows are added."""
-        return SharedPaths(self._groups(), self._constant())
-
-    def _groups(self) -> PathGroups | None:
-        """Return the fewest groups that are enough to cluster by.
+        """What the paths say, once all rows are added: the fewest groups that are enough.
 
         By the path of each instrument, and of all together (indicators of one category).
         """
         common = [c for c in self._columns if _shared(self._keys([c])[0]) >= COMMON]
         several = [common] if len(common) > 1 else []
-        grouped = [self._grouped(columns) for columns in [*([c] for c in common), *several]]
-        enough = [one for one in grouped if one is not None and one.effective >= FEWEST_GROUPS]
-        return min(enough, key=lambda one: one.effective, default=None)
+        by_columns = [self._grouped(columns) for columns in [*([c] for c in common), *several]]
+        groups = sorted(filter(None, by_columns), key=lambda one: one.effective)
+        for one in groups:
+            if one.effective >= FEWEST_GROUPS:
+                return SharedPaths(one)
+        few = next((one for one in groups if one.count > 1), None)
+        still = {self._names[c] for c in self._still}
+        return SharedPaths(few=few, constant=few is not None and few.instruments[0] in still)
 
     def _grouped(self, columns: list[int]) -> PathGroups | None:
         """Group episodes by the paths of some instruments, unless these agree by chance."""
@@ -180,21 +199,14 @@ class InstrumentPaths:
                 return None
         sizes = np.unique(whole, return_counts=True)[1]
         effective = float(sizes.sum() ** 2 / np.sum(sizes**2))
-        names = tuple(self._roles.instrument[c] for c in columns)
+        names = tuple(self._names[c] for c in columns)
         return PathGroups(names, self._codes(columns), len(sizes), effective)
-
-    def _constant(self) -> tuple[str, int] | None:
-        """Return the first instrument of few values that never changes, and how many it has."""
-        for c in sorted(self._still.intersection(self._columns)):
-            values = len(np.unique(self._first[c, self._met]))
-            if 1 < values < FEWEST_GROUPS:
-                return self._roles.instrument[c], values
-        return None
 
     def codes(self, name: str) -> Ints:
         """Return the group of each episode, (E,), by the paths of the instruments of a name."""
-        named = path_instruments(name, self._roles)
-        return self._codes([self._roles.instrument.index(one) for one in named])
+        if not self._columns:
+            raise DataError(f"the log has too many episodes to cluster by the {name}")
+        return self._codes([self._names.index(one) for one in path_instruments(name, self._names)])
 
     def _codes(self, columns: list[int]) -> Ints:
         codes: Ints = np.zeros(self._count, dtype=np.int64)
@@ -206,9 +218,8 @@ class InstrumentPaths:
         """Return a hash of the path of each episode met, (E,), and of half of its steps."""
         both = np.zeros((2, int(self._met.sum())), dtype=np.uint64)
         for place, c in enumerate(columns):
-            own = self._hashes[c][:, self._met]
-            if c in self._still:
-                own = _mixed(_bits(self._first[c, self._met])) * np.ones_like(own)
+            own, value = self._hashes[c][:, self._met], self._first[c, self._met]
+            own = np.where(own[0] > 0, own, _mixed(value.view(np.uint64) * _STEP))
             both += own * np.uint64(pow(_OTHER, place, 1 << 64))
         return both[0], both[1]
 
@@ -231,9 +242,9 @@ class InstrumentPaths:
             setattr(self, f"_{name}", arrays[name].copy())
 
 
-def _runs(episode: Ints) -> tuple[Ints | None, Ints, Ints]:
-    """Return an order that brings episodes together, if needed, their starts, and which."""
-    order = None
+def _runs(episode: Ints) -> tuple[Ints | slice, Ints, Ints]:
+    """Return an order that brings episodes together, their starts, and which they are."""
+    order: Ints | slice = slice(None)
     if np.any(episode[1:] < episode[:-1]):
         order = np.argsort(episode, kind="stable")
         episode = episode[order]
@@ -241,15 +252,12 @@ def _runs(episode: Ints) -> tuple[Ints | None, Ints, Ints]:
     return order, starts, episode[starts]
 
 
-def _bits(values: Floats) -> Hashes:
-    return np.ascontiguousarray(values).view(np.uint64)
-
-
 def _mixed(values: Hashes) -> Hashes:
-    """Let every bit depend on every other, so that sums of different values differ."""
-    values = (values ^ (values >> np.uint64(32))) * _MIX
-    values = (values ^ (values >> np.uint64(32))) * _MIX
-    return values ^ (values >> np.uint64(32))
+    """Mix the bits of values, in their place, so that sums of different ones differ."""
+    for _ in range(2):
+        values ^= values >> np.uint64(32)
+        values *= _MIX
+    return values
 
 
 def _shared(keys: Hashes) -> float:

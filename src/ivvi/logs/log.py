@@ -111,7 +111,6 @@ class Log:
         """
         table, ordered = self._readable
         size = batch_rows(self.roles) if size is None else size
-        read = set(self.roles.read_clusters)
         walk = Transitions(
             table,
             self.roles,
@@ -121,9 +120,10 @@ class Log:
             drop_missing=self.drop_missing,
             episodes=episodes,
             progress=progress,
-            paths={name: self._path(name) for name in set(self.roles.cluster) - read},
         )
         walk.counts = replace(self.removed)
+        made = set(self.roles.cluster) - set(self.roles.read_clusters)
+        walk.paths = {name: self._path(name) for name in made}
         if start is not None:
             walk.go_on(start)
         return Pass(walk, self, start)
@@ -156,7 +156,7 @@ class Log:
     def clustered(self, columns: Columns) -> Log:
         """Return the log with these columns read as clusters (the episode needs no reading)."""
         asked = (columns,) if isinstance(columns, str) else columns
-        paths = [name for name in asked if path_instruments(name, self.roles)]
+        paths = [name for name in asked if path_instruments(name, self.roles.instrument)]
         names = match_columns(columns, [*self.table.schema.names, *paths], "cluster")
         others = tuple(name for name in names if name != self.roles.episode)
         return self._with(self.table, replace(self.roles, cluster=others))
@@ -169,7 +169,7 @@ class Log:
         """Return the group of each episode by the paths of instruments, found by one pass."""
         if name not in self._paths:
             alone = self._with(self.table, replace(self.roles, cluster=()))
-            paths = InstrumentPaths(self.roles, residuals=self.is_residual)
+            paths = InstrumentPaths(self.roles, residuals=self.is_residual, every=True)
             for batch in alone.batches(episodes=True):
                 paths.add(batch)
             self._paths[name] = paths.codes(name)

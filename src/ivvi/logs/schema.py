@@ -240,7 +240,7 @@ class Roles:
     @property
     def read_clusters(self) -> tuple[str, ...]:
         """The cluster columns that are in the table."""
-        return tuple(name for name in self.cluster if not path_instruments(name, self))
+        return tuple(name for name in self.cluster if not path_instruments(name, self.instrument))
 
     def lines(self) -> list[str]:
         """Say which columns are categories, which are carried along, and the formula if any."""
@@ -391,10 +391,10 @@ def _without_made(value: Columns, available: Sequence[str]) -> Columns:
     return [part for part in value if part and (part in available or part not in made)]
 
 
-def path_instruments(name: str, roles: Roles) -> tuple[str, ...]:
+def path_instruments(name: str, instruments: Sequence[str]) -> tuple[str, ...]:
     """Return the instruments by whose paths a cluster column groups; none, if it does not."""
     parts = tuple(name.removeprefix(PATH).split("+")) if name.startswith(PATH) else ()
-    return parts if set(parts) <= set(roles.instrument) else ()
+    return parts if set(parts) <= set(instruments) else ()
 
 
 def match_columns(patterns: Columns, available: Sequence[str], role: str) -> tuple[str, ...]:

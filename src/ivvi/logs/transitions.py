@@ -60,6 +60,9 @@ class Transitions:
         Fill `Batch.episode` and, where there is a step column, `Batch.step`.
     progress
         Called with the number of rows read, after each record batch.
+
+    Attributes
+    ----------
     paths
         For each cluster column that is not in the table, the cluster of each episode, (E,).
     """
@@ -75,13 +78,11 @@ class Transitions:
         drop_missing: bool = False,
         episodes: bool = False,
         progress: Callable[[int], None] | None = None,
-        paths: Mapping[str, Ints] | None = None,
     ) -> None:
         self.counts = Counts()
+        self.paths: Mapping[str, Ints] = {}
         self._table, self._roles, self._source, self._size = table, roles, source, size
-        self._paths = {} if paths is None else paths
-        self._ordered, self._drop_missing = ordered, drop_missing
-        self._episodes = episodes or bool(self._paths)
+        self._ordered, self._drop_missing, self._episodes = ordered, drop_missing, episodes
         self._progress = progress
         self._offsets = np.cumsum([0, *(len(part) for part in self._parts())]).tolist()
         self._names = [name for part in self._parts() for name in part]
@@ -117,7 +118,7 @@ class Transitions:
         known = zip(self._roles.cluster, values, strict=True)
         self._clusters = [(name, Numbers(of)) for name, of in known]
         last = [
-            0 if name in self._paths else numbers.of(row.column(name))[0]
+            0 if name in self.paths else numbers.of(row.column(name))[0]
             for name, numbers in self._clusters
         ]
         self._last_clusters = np.array(last, dtype=np.int64)
@@ -136,7 +137,7 @@ class Transitions:
     def clusters(self) -> tuple[tuple[Any, ...], ...]:
         """The values met in each cluster column, in the order of their numbers."""
         return tuple(
-            tuple(range(self._paths[name].max() + 1)) if name in self._paths else numbers.values
+            tuple(range(self.paths[name].max() + 1)) if name in self.paths else numbers.values
             for name, numbers in self._clusters
         )
 
@@ -348,13 +349,14 @@ class Transitions:
             self.counts.episodes = len(self._numbers)
             return np.append(before, numbers)
         self.counts.episodes += int(starts.sum())
-        return np.append(before, before + np.cumsum(starts)) if self._episodes else None
+        numbered = self._episodes or self.paths
+        return np.append(before, before + np.cumsum(starts)) if numbered else None
 
     def _number_clusters(self, block: pa.RecordBatch, episode: Ints | None) -> list[Ints]:
         """Number the clusters of [carried row, block's rows], for each cluster column."""
         codes = [
-            np.take(self._paths[name], episode, mode="clip")
-            if episode is not None and name in self._paths
+            np.take(self.paths[name], episode, mode="clip")
+            if episode is not None and name in self.paths
             else np.append(last, numbers.of(block.column(name)))
             for last, (name, numbers) in zip(self._last_clusters, self._clusters, strict=True)
         ]

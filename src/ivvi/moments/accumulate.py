@@ -14,6 +14,7 @@ from ivvi._io.checkpoint import Checkpoint
 from ivvi._io.files import Saved, nest, unnest
 from ivvi.features.design import Design, Floats
 from ivvi.logs import Batch, Counts, InstrumentPaths, Log, Pass, Position, Roles, SharedPaths
+from ivvi.logs.schema import PATH
 from ivvi.moments.group_sums import GroupSums, GroupTally, group_codes
 from ivvi.moments.moments import EpisodeMoments, Moments, merge_episodes
 from ivvi.moments.welford import Ints, run_starts
@@ -57,7 +58,6 @@ def compute_moments(
     by: str | None = None,
     also: str | None = None,
     groups: Sequence[str] = (),
-    paths: bool = False,
     progress: Callable[[int], None] | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> tuple[Moments, Counts]:
@@ -66,19 +66,19 @@ def compute_moments(
     Moments of each episode are kept if `episodes` (of each value of the cluster column `by`,
     if given); where that is None, as long as they are cheaper than a second pass. Those of the
     groups of a second column, `also`, are kept beside them, unless they are many. First sums
-    are kept by the columns `groups`, and where `paths`, those of episodes that share the path
-    of an instrument. With a `checkpoint` the walk goes on where an earlier one was killed.
+    are kept by the columns `groups`; where `PATH` is among them, by groups of episodes that share
+    the path of an instrument. With a `checkpoint` the walk goes on where an earlier one was killed.
     """
     tally = GroupTally(groups, log.roles, design)
-    looked = InstrumentPaths(log.roles, residuals=log.is_residual) if paths else None
-    total, blocks, start, dropped = _resumed(design, checkpoint, tally, looked)
+    paths = InstrumentPaths(log.roles if PATH in groups else None, residuals=log.is_residual)
+    total, blocks, start, dropped = _resumed(design, checkpoint, tally, paths)
     keep, kept_by = episodes is not False and not dropped, by or log.roles.episode
     walk = log.batches(episodes=keep or bool(groups), progress=progress, start=start)
 
     def state() -> Saved:
         blocks[:] = [merge_episodes(blocks)] if blocks else []
         so_far = replace(total, episodes=blocks[0] if blocks else None)
-        return _with_position(so_far, walk, tally, looked, dropped=not keep)
+        return _with_position(so_far, walk, tally, paths, dropped=not keep)
 
     with few_threads(design.width):
         for batch in walk:
@@ -89,8 +89,7 @@ def compute_moments(
             V = design.rows(batch)
             part = Moments.of_batch(design, batch, episodes=keep, rows=V, codes=codes)
             tally.add(batch, V, kept_by if keep else None)
-            if looked is not None:
-                looked.add(batch)
+            paths.add(batch)
             total = _added(total, part, _by_column(total, batch, V, log.roles, also))
             if part.episodes is not None:
                 blocks.append(part.episodes)
@@ -107,8 +106,7 @@ def compute_moments(
     others = _named(total.others, log.roles, walk.clusters)
     groups_found = tuple(placed(part, log.roles, walk.clusters) for part in tally.found)
     moments = replace(total, episodes=episodes_merged, others=others, groups=groups_found)
-    if looked is not None:
-        moments = _with_path_sums(moments, log, looked.found)
+    moments = _with_path_sums(moments, log, paths.found)
     return replace(moments, absorbed=absorbed), walk.counts
 
 
@@ -198,7 +196,7 @@ def _resumed(
     design: Design,
     checkpoint: Checkpoint | None,
     tally: GroupTally,
-    paths: InstrumentPaths | None,
+    paths: InstrumentPaths,
 ) -> tuple[Moments, list[EpisodeMoments], Position | None, bool]:
     """Return the totals, the episodes, from where to go on, and if episodes were given up."""
     saved = checkpoint.stage("moments") if checkpoint is not None else None
@@ -208,8 +206,7 @@ def _resumed(
     total = Moments.restore(design, facts, arrays)
     start = Position.restore(facts["position"], unnest("position", arrays))
     tally.restore(facts["groups"], unnest("groups", arrays))
-    if paths is not None:
-        paths.restore(facts["paths"], unnest("paths", arrays))
+    paths.restore(facts["paths"], unnest("paths", arrays))
     blocks = [] if total.episodes is None else [total.episodes]
     return replace(total, episodes=None), blocks, start, facts["dropped"]
 
@@ -218,16 +215,14 @@ def _with_position(
     moments: Moments,
     walk: Pass,
     tally: GroupTally,
-    paths: InstrumentPaths | None,
+    paths: InstrumentPaths,
     *,
     dropped: bool,
 ) -> Saved:
     facts, arrays = moments.saved()
     where, rows = walk.position.saved()
     by_group, sums = tally.saved()
-    arrays = {**arrays, **nest("position", rows), **nest("groups", sums)}
-    facts = {**facts, "position": where, "groups": by_group, "dropped": dropped}
-    if paths is not None:
-        facts["paths"], hashes = paths.saved()
-        arrays |= nest("paths", hashes)
-    return facts, arrays
+    by_path, hashes = paths.saved()
+    arrays |= nest("position", rows) | nest("groups", sums) | nest("paths", hashes)
+    at = {"position": where, "groups": by_group, "paths": by_path, "dropped": dropped}
+    return facts | at, arrays

@@ -203,11 +203,8 @@ def check(  # noqa: PLR0913
     design = build_design(log, phi, psi, seed)
     word = richer or richer_word(phi)
     wide = richer_layout(log, design, word, seed)
-    options: dict[str, Any] = {
-        "groups": wanted.summed_by(log),
-        "paths": wanted.looks_at_paths(log),
-    }
-    moments, counts = compute_moments(log, wide, progress=progress, **options)
+    groups = wanted.summed_by(log)
+    moments, counts = compute_moments(log, wide, groups=groups, progress=progress)
     base = restrict(moments, design)
     errors = wanted.resolve(
         *(log, counts, len(design.phi_names)),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.covariance.step_dependence import FEWEST_STEPS, StepDependence
 from ivvi.logs import Counts, Log, SharedPaths
+from ivvi.logs.schema import PATH
 
 KINDS = ("auto", "unadjusted", "robust", "clustered", "hac", "cr2", "wild", "bekker")
 BY_CLUSTER = ("auto", "clustered", "cr2", "wild")
@@ -128,7 +129,8 @@ class StandardErrors:
         episode, step = log.roles.episode, log.roles.moment
         named = self.columns or ((episode,) if episode else ())
         look = not self.columns and episode is not None
-        return tuple(dict.fromkeys((*named, *((step,) if look and step else ()))))
+        path = (PATH,) if look and self.kind == "auto" else ()
+        return tuple(dict.fromkeys((*named, *((step,) if look and step else ()), *path)))
 
     def kept_by(self, log: Log) -> str | None:
         """Return the one column whose groups' moments make a second pass needless, if any."""
@@ -188,10 +190,6 @@ class StandardErrors:
             )
         note = "from sums without rows the standard errors are unadjusted"
         return Resolved(self, "unadjusted", note=note if self.kind == "auto" else "")
-
-    def looks_at_paths(self, log: Log) -> bool:
-        """Whether a first pass looks for groups of episodes that share an instrument's path."""
-        return self.kind == "auto" and not self.columns and log.roles.episode is not None
 
     def resolve(
         self,
@@ -317,20 +315,21 @@ class Resolved:
             return self
         if (groups := paths.groups) is not None:
             rest = self.clusters[1:]
-            named = ", ".join(groups.instruments)
-            text = (
-                f"{named}: the same at all steps in whole groups of episodes ({groups.count:,} of "
-                f"them), so clustered by these groups too (--cluster {episode} if each episode "
-                "drew its own)"
-            )
             clusters = (groups.name, *rest) if rest else (episode, groups.name)
+            text = (
+                f"{', '.join(groups.instruments)}: the same at all steps in whole groups of "
+                f"episodes ({groups.count:,} of them), so clustered by these groups too (--cluster "
+                f"{episode} if each episode drew its own)"
+            )
             return self._noting(text, clusters)
-        if paths.constant is None:
+        if (few := paths.few) is None or len(self.clusters) > 1:
             return self
-        name, values = paths.constant
+        seen = f"never changes within an episode and has {few.count} values"
+        if not paths.constant:
+            seen = f"follows one of {few.count} paths in every episode"
         return self._noting(
-            f"{name} never changes within an episode and has {values} values: if it was set for "
-            "whole groups of episodes (states, clinics), name them with --cluster",
+            f"{', '.join(few.instruments)} {seen}: if it was set for whole groups of episodes "
+            "(states, clinics), name them with --cluster",
             self.clusters,
         )
 
