@@ -89,6 +89,12 @@ class SharedPaths:
     few: PathGroups | None = None
     constant: bool = False
 
+    @property
+    def instruments(self) -> tuple[str, ...]:
+        """The instruments of these groups."""
+        groups = self.groups or self.few
+        return () if groups is None else groups.instruments
+
 
 class InstrumentPaths:
     """Hashes the paths of the instruments over the batches of a pass.

@@ -234,11 +234,7 @@ class StandardErrors:
         elif bandwidth >= max(n, 1):
             raise InputError(f"the bandwidth is {bandwidth}; the log has {n} transitions")
         resolved = Resolved(self, kind, clusters, bandwidth, note)
-        if self.columns or n <= episodes:
-            return resolved
-        if alike is not None:
-            resolved = resolved.sharing(log.roles.moment, alike)
-        return resolved if paths is None else resolved.grouping(str(log.roles.episode), paths)
+        return resolved if self.columns or n <= episodes else resolved.seen(log, alike, paths)
 
     def _clusters(self, log: Log) -> tuple[str, ...]:
         if not self.columns and log.roles.episode is None:
@@ -276,6 +272,13 @@ class Resolved:
         if self.wanted.debiased is not None or self.kind == "clustered":
             return self
         return replace(self, wanted=replace(self.wanted, debiased=True))
+
+    def seen(self, log: Log, alike: StepDependence | None, paths: SharedPaths | None) -> Resolved:
+        """Return the same clustered by what a pass has seen episodes to share."""
+        known = self if alike is None else self.sharing(log.roles.moment, alike)
+        if paths is None or (alike is not None and alike.is_the_same(paths.instruments)):
+            return known
+        return known.grouping(str(log.roles.episode), paths)
 
     def sharing(self, step: str | None, alike: StepDependence, *, rows: bool = True) -> Resolved:
         """Return the same clustered by step too, where episodes share what a step brings."""
