@@ -190,7 +190,7 @@ def regional(seed, regions=10, stores=5, weeks=40):
 
 def test_what_some_episodes_share_at_a_step_is_found_in_the_rows():
     """The products depend: Moulton's factor is 1 + 4 / 2 within a region."""
-    log = ivvi.read_logs(regional(0), **NEXT)
+    log = ivvi.read_logs(regional(0, regions=8), **NEXT)
     fit = ivvi.estimate(log)
     assert list(fit.to_json()["clusters"]) == ["episode", "step"]
     assert "instrument times residual: alike in episodes at a step" in fit.summary()

@@ -273,3 +273,25 @@ def test_the_shell_absorbs_in_fit_diagnose_and_interval(tmp_path):
     done = run("fit", path, *OPTIONS, "--absorb", "x", "--out", tmp_path / "n")
     assert (done.code, len(done.err.strip().splitlines())) == (2, 1)
     assert not (tmp_path / "n").exists()
+
+
+@pytest.mark.parametrize("kind", [int, str, float])
+def test_effects_are_found_by_their_value_in_any_form(kind, tmp_path):
+    rng = np.random.default_rng(0)
+    unit = np.repeat(np.arange(-5, 15), 10)
+    z, x, e = rng.normal(size=(3, len(unit)))
+    a = z + x + e
+    log = ivvi.read_logs(
+        {"unit": unit.astype(kind), "x": x, "a": a, "z": z, "y": unit - a + e},
+        **{"state": "x", "action": "a", "instrument": "z", "next_state": "y"},
+    )
+    fit = ivvi.estimate(log, absorb="unit")
+    fit.save(tmp_path / "model")
+    for effects in (fit.effects[0], ivvi.load_fit(tmp_path / "model").effects[0]):
+        for value in (-5, 14):
+            known = effects[kind(value)]
+            assert (effects[str(kind(value))] == known).all()
+            assert known[0] == effects.values[np.flatnonzero(np.unique(unit) == value)[0], 0]
+        for unknown in ("x7", "99", "07", 10**30):
+            with pytest.raises(ivvi.InputError, match="has no effect of"):
+                effects[unknown]

@@ -53,6 +53,19 @@ def test_the_bias_is_estimated_and_taken_out():
     assert "taken out" in corrected.summary()
 
 
+@pytest.mark.parametrize("half_panel", [False, True])
+@pytest.mark.parametrize(("steps", "short"), [(3, True), (4, True), (6, False)])
+def test_below_five_steps_differences_are_recommended(steps, short, half_panel):
+    """Intervals of the jackknife hold too little there, so it is not offered."""
+    log = open_log(make_panel(400, steps, seed=1))
+    fit = ivvi.estimate(log, absorb="episode", half_panel=half_panel)
+    told = [text for text in fit.warnings if "Nickell" in text]
+    assert len(told) == (short or not half_panel)
+    for text in told:
+        assert "use differences (--difference)" in text
+        assert ("--half-panel" in text) == (not short)
+
+
 def in_halves(rows):
     """The rows of two halves of each episode, one in the middle in both; and their groups."""
     place = np.concatenate([np.arange(size) for size in np.bincount(rows["episode"])])

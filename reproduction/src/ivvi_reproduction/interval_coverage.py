@@ -4,9 +4,10 @@ Run it with ``python -m ivvi_reproduction.interval_coverage``. Every log is fitt
 defaults; counted is the interval that the summary recommends for the action's effect (Wald's,
 or the one that a weak instrument cannot spoil), and beside it Wald's. The designs: weekly
 instruments that 40 stores share, also where they and the shocks last from week to week, and
-where the stores differ by constants; those that only the stores of a region share; 15 to 80
-clusters of equal and of Pareto sizes; strong endogeneity with heteroskedastic errors; 30
-instruments, weak and less weak; errors of heavy tails; weights of heavy tails.
+where the stores differ by constants; those that only the stores of a region share; a policy that
+states adopt one after another, and regional shifts, in logs of people that name neither states nor
+regions; 15 to 80 clusters of equal and of Pareto sizes; strong endogeneity with heteroskedastic
+errors; 30 instruments, weak and less weak; errors of heavy tails; weights of heavy tails.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from ivvi_reproduction.study import Force, Json, Logs, Seed, check, run_study, t
 EFFECT = -0.5
 STORES, ROWS = 40, 20
 REGIONS, WEEKS = 8, 40
+STATES, PEOPLE, YEARS = 50, 8, 15
+MARKETS = 40
 PARETO = 1.2
 """Exponent of the sizes of uneven clusters; their variance is infinite."""
 Draw = Callable[[np.random.Generator], Log]
@@ -37,10 +40,14 @@ Draw = Callable[[np.random.Generator], Log]
 
 @dataclass(frozen=True, slots=True)
 class LogDesign:
-    """A name and how to draw a log in which the effect of a0 on next_x0 is -0.5."""
+    """A name and how to draw a log in which the effect of a0 on next_x0 is -0.5.
+
+    Effects of the column `absorb` are absorbed, if there is one.
+    """
 
     name: str
     draw: Draw
+    absorb: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,32 @@ def regional(rng: np.random.Generator) -> Log:
     z, shock = rng.normal(size=(2, REGIONS, WEEKS))[:, store % REGIONS, week]
     e = np.sqrt(0.5) * (shock + rng.normal(size=len(store)))
     return _log(rng, z[:, None], e, episode=store, step=week)
+
+
+def staggered(rng: np.random.Generator) -> Log:
+    """A policy that states adopt one after another, and shocks that people of a state share.
+
+    The log names people and not their states; all years have effects of their own.
+    """
+    person, year = np.divmod(np.arange(STATES * PEOPLE * YEARS), YEARS)
+    state = person % STATES
+    adopted = rng.integers(1, YEARS + 1, size=STATES)
+    z = (year >= adopted[state]).astype(float)
+    shock = rng.normal(size=STATES)[state] + rng.normal(size=(STATES, YEARS))[state, year]
+    e = np.sqrt(0.1) * shock + np.sqrt(0.8) * rng.normal(size=len(person))
+    e = e + 0.3 * rng.normal(size=YEARS)[year]
+    return _log(rng, z[:, None], e, episode=person, step=year)
+
+
+def shift_share(rng: np.random.Generator) -> Log:
+    """One instrument that people of a region share at every step, as they do part of the shocks."""
+    person, step = np.divmod(np.arange(MARKETS * PEOPLE * 10), 10)
+    market = person % MARKETS
+    z, shock = rng.normal(size=(2, MARKETS, 10))[:, market, step]
+    z = np.sqrt(0.5) * (z + rng.normal(size=MARKETS)[market])
+    lasting = rng.normal(size=MARKETS)[market]
+    e = np.sqrt(0.1) * (shock + lasting) + np.sqrt(0.8) * rng.normal(size=len(person))
+    return _log(rng, z[:, None], e, episode=person, step=step)
 
 
 def clusters(count: int, *, pareto: bool) -> Draw:
@@ -161,6 +194,8 @@ DESIGNS = (
     LogDesign("weekly z that lasts", weekly(60, lasting=0.7)),
     LogDesign("weekly z, stores differ", weekly(30, lasting=0.5, differ=2.0)),
     LogDesign("regional z", regional),
+    LogDesign("staggered adoption", staggered, absorb="step"),
+    LogDesign("regional shift-share", shift_share),
     *(
         LogDesign(f"{count} clusters, {word}", clusters(count, pareto=word == "Pareto"))
         for word in ("equal", "Pareto")
@@ -176,7 +211,8 @@ DESIGNS = (
 
 def held(fit: Fit) -> tuple[bool, bool, float, bool]:
     """Say whether the recommended interval and Wald's hold the truth, Wald's length, and which."""
-    w, half = float(fit.W[0, 2]), float(half_widths(fit.estimate)[0, 2] * fit.se[0, 2])
+    j = fit.estimate.design.phi_names.index("a0")
+    w, half = float(fit.W[0, j]), float(half_widths(fit.estimate)[0, j] * fit.se[0, j])
     wald = abs(w - EFFECT) <= half
     facts = fit.to_json()
     found = ((facts.get("robust_interval") or {}).get("next_x0") or {}).get("a0") or {}
@@ -198,7 +234,7 @@ def measure(
     for i in range(logs):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", IvviWarning)  # weak, or of few clusters, by design
-            fit = estimate(design.draw(np.random.default_rng([seed, i])))
+            fit = estimate(design.draw(np.random.default_rng([seed, i])), absorb=design.absorb)
         found.append(held(fit))
         named = " and ".join(name for name, _ in fit.estimate.W_cov.clusters)
         by[named or fit.estimate.W_cov.kind] = by.get(named or fit.estimate.W_cov.kind, 0) + 1

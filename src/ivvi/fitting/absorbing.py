@@ -41,7 +41,7 @@ class FixedEffects(TableResult):
     column
         The column.
     labels
-        Its values as text, (G,).
+        Its values, (G,): whole numbers, or text.
     values
         Effects on each output, (G, d_y).
     weight
@@ -61,7 +61,10 @@ class FixedEffects(TableResult):
 
     def __getitem__(self, label: Any) -> Floats:
         """Return the effects of one value on each output, (d_y,)."""
-        at = np.flatnonzero(self.labels == str(label))
+        asked: Any = str(label)
+        if self.labels.dtype.kind == "i" and _is_whole(asked):
+            asked = int(asked)
+        at = np.flatnonzero(self.labels == asked)
         if not len(at):
             raise InputError(f"the column {self.column!r} has no effect of {label!r} in this fit")
         effects: Floats = self.values[at[0]]
@@ -76,7 +79,8 @@ class FixedEffects(TableResult):
 
     def records(self) -> Records:
         """Return one row per value: its effect on each output."""
-        rows = zip(self.labels.tolist(), self.values.tolist(), self.weight.tolist(), strict=True)
+        labels = map(str, self.labels.tolist())
+        rows = zip(labels, self.values.tolist(), self.weight.tolist(), strict=True)
         return [
             {self.column: label, **dict(zip(self.outputs, values, strict=True)), "weight": weight}
             for label, values, weight in rows
@@ -156,7 +160,7 @@ class AbsorbedTable:
             clusters = [self._codes_of(batch, name) for name in inside]
             tally.add(V, batch.weight, codes, clusters)
         met = dict(zip(self._log.roles.cluster, walk.clusters, strict=True))
-        labels = [np.array([str(value) for value in met[name]]) for name in self.names]
+        labels = [_labels(met[name]) for name in self.names]
         return tally.solve(), labels, walk.counts
 
     def _grouping(self) -> Callable[[Batch], tuple[Batch, list[Ints]]]:
@@ -219,7 +223,8 @@ class AbsorbedTable:
 
     def _block(self, batch: Batch, codes: list[Ints]) -> pa.RecordBatch:
         V = self.effects.within(self._layout.rows(batch), codes)
-        parts: dict[str, Any] = dict(zip(self._names(), V.T[self.order], strict=True))
+        columns = (V[:, i] for i in self.order)
+        parts: dict[str, Any] = dict(zip(self._names(), columns, strict=True))
         roles = self.roles
         if roles.episode is not None:
             parts[roles.episode] = batch.episode
@@ -321,6 +326,17 @@ class AbsorbedTable:
                 )
             )
         return tuple(effects)
+
+
+def _labels(values: Sequence[Any]) -> np.ndarray:
+    """Return the values of a column as whole numbers, or as text."""
+    numbers = np.array(values) if values and type(values[0]) is int else np.empty(0)
+    return numbers if numbers.dtype.kind == "i" else np.array([str(value) for value in values])
+
+
+def _is_whole(text: str) -> bool:
+    """Whether a text is a whole number as Python writes it."""
+    return text.removeprefix("-").isdecimal() and str(int(text)) == text
 
 
 def _check_columns(names: Sequence[str], roles: Roles) -> None:

@@ -207,7 +207,7 @@ class _Opened:
             progress=progress,
         )
         alike = step_dependence(moments, opened.roles.moment, opened)
-        errors = wanted.resolve(opened, counts, len(design.phi_names), alike)
+        errors = wanted.resolve(opened, counts, len(design.phi_names), alike, moments.paths)
         return cls(moments, opened, errors)
 
 

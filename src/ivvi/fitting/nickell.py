@@ -42,6 +42,8 @@ Solved = tuple[Moments, Estimate]
 """The moments of rows without effects, and their weights."""
 TOLD = 0.25
 """Standard errors of bias from which on it is warned of."""
+FEWEST_STEPS = 5
+"""Steps of an episode below which the jackknife leaves too much of the bias."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +86,17 @@ class Nickell:
 
     def warning(self, estimate: Estimate) -> str:
         """Return what to know before believing the estimate; empty if nothing."""
-        worst = self.worst(estimate)
-        if self.corrected or (worst is not None and worst[2] < TOLD):
+        worst, short = self.worst(estimate), self.steps < FEWEST_STEPS
+        if worst is not None and (worst[2] < TOLD or (self.corrected and not short)):
             return ""
+        told = f"Nickell bias of lagged states with {self.steps:.3g} steps an episode"
+        if short:
+            return (
+                f"{told}: {self.line(estimate)}; the half-panel jackknife leaves part of it in so "
+                "few steps: use differences (--difference)"
+            )
         return (
-            f"Nickell bias of lagged states with {self.steps:.3g} steps an episode: "
-            f"{self.line(estimate)}; take it out with half_panel (--half-panel), or use "
+            f"{told}: {self.line(estimate)}; take it out with half_panel (--half-panel), or use "
             "differences (--difference)"
         )
 

@@ -330,7 +330,7 @@ class Recipe:
         blocks, step = shard.moments.episodes, shard.roles.moment
         alike = step_dependence(shard.moments, step, log)
         if log is not None:
-            errors = self.errors.resolve(log, shard.counts, d_phi, alike)
+            errors = self.errors.resolve(log, shard.counts, d_phi, alike, shard.moments.paths)
             return errors.counting_effects() if shard.moments.absorbed else errors
         by = None if blocks is None else blocks.by or shard.roles.episode or "row"
         others = tuple(block.by for block in shard.moments.others)

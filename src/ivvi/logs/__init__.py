@@ -2,6 +2,7 @@
 
 from ivvi.logs.batch import Batch, concatenate
 from ivvi.logs.calendar import Calendar
+from ivvi.logs.instrument_paths import InstrumentPaths, SharedPaths
 from ivvi.logs.log import Log, Pass, read_logs
 from ivvi.logs.parquet_files import SOURCE_KEY
 from ivvi.logs.sample import Sample
@@ -15,12 +16,14 @@ __all__ = [
     "Batch",
     "Calendar",
     "Counts",
+    "InstrumentPaths",
     "Log",
     "Pass",
     "Position",
     "Roles",
     "Sample",
     "Schema",
+    "SharedPaths",
     "concatenate",
     "read_logs",
 ]

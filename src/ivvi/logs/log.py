@@ -22,12 +22,21 @@ from ivvi.logs.description import describe, plot_log
 from ivvi.logs.encoding import without_indicators
 from ivvi.logs.formula import parse_formula
 from ivvi.logs.instrument_checks import CopyWatch
+from ivvi.logs.instrument_paths import InstrumentPaths, Ints, PathGroups
 from ivvi.logs.minari import is_minari, open_minari, write_minari
 from ivvi.logs.prepare import encoded
 from ivvi.logs.readers import open_table
 from ivvi.logs.sample import Sample
 from ivvi.logs.scan_position import Counts, Position
-from ivvi.logs.schema import Columns, Roles, Schema, match_columns, with_conventions, with_new_names
+from ivvi.logs.schema import (
+    Columns,
+    Roles,
+    Schema,
+    match_columns,
+    path_instruments,
+    with_conventions,
+    with_new_names,
+)
 from ivvi.logs.sorting import check_no_duplicates, is_ordered, sort_table
 from ivvi.logs.table import BatchSource
 from ivvi.logs.transitions import Transitions
@@ -61,11 +70,13 @@ class Log:
         drop_missing: bool = False,
         notes: tuple[str, ...] = (),
         removed: Counts | None = None,
+        paths: dict[str, Ints] | None = None,
     ) -> None:
         self.removed = Counts() if removed is None else removed
+        self._paths = {} if paths is None else paths
         self.table, self.roles, self.drop_missing = table, roles, drop_missing
         self.notes = notes
-        check_keys(table.schema, roles.keys + roles.cluster, table.label)
+        check_keys(table.schema, roles.keys + roles.read_clusters, table.label)
 
     @property
     def label(self) -> str:
@@ -111,6 +122,8 @@ class Log:
             progress=progress,
         )
         walk.counts = replace(self.removed)
+        made = set(self.roles.cluster) - set(self.roles.read_clusters)
+        walk.paths = {name: self._path(name) for name in made}
         if start is not None:
             walk.go_on(start)
         return Pass(walk, self, start)
@@ -142,13 +155,40 @@ class Log:
 
     def clustered(self, columns: Columns) -> Log:
         """Return the log with these columns read as clusters (the episode needs no reading)."""
-        names = match_columns(columns, list(self.table.schema.names), "cluster")
+        asked = (columns,) if isinstance(columns, str) else columns
+        paths = [name for name in asked if path_instruments(name, self.roles.instrument)]
+        names = match_columns(columns, [*self.table.schema.names, *paths], "cluster")
         others = tuple(name for name in names if name != self.roles.episode)
         return self._with(self.table, replace(self.roles, cluster=others))
 
+    def knowing(self, groups: PathGroups) -> None:
+        """Remember groups of episodes that a pass over this log has found."""
+        self._paths[groups.name] = groups.codes
+
+    def _path(self, name: str) -> Ints:
+        """Return the group of each episode by the paths of instruments, found by one pass."""
+        if name not in self._paths:
+            alone = self._with(self.table, replace(self.roles, cluster=()))
+            paths = InstrumentPaths(self.roles, residuals=self.is_residual, every=True)
+            for batch in alone.batches(episodes=True):
+                paths.add(batch)
+            self._paths[name] = paths.codes(name)
+        return self._paths[name]
+
+    @property
+    def is_residual(self) -> bool:
+        """Whether the rows are what fixed effects have left, equal up to rounding."""
+        return getattr(self.table, "absorbed", None) is not None
+
     def _with(self, table: BatchSource, roles: Roles) -> Log:
+        paths = self._paths if table is self.table else None
         return Log(
-            table, roles, drop_missing=self.drop_missing, notes=self.notes, removed=self.removed
+            table,
+            roles,
+            drop_missing=self.drop_missing,
+            notes=self.notes,
+            removed=self.removed,
+            paths=paths,
         )
 
     def with_formula(self, formula: str) -> Log:

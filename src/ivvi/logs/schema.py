@@ -30,6 +30,11 @@ NO_ROLE = (
 """Fields of `Roles` that give no column a role of its own."""
 
 
+PATH = "path of "
+"""Begins the name of a cluster column that is not in the table: groups of episodes in which
+the instruments that follow take the same values at all steps (`ivvi.logs.instrument_paths`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Schema:
     """What the user asks for; see the module's docstring for the patterns.
@@ -230,7 +235,12 @@ class Roles:
     def columns(self) -> tuple[str, ...]:
         """Every column that is read, once each."""
         time = (self.time,) if self.time else ()
-        return tuple(dict.fromkeys(self.keys + self.numeric + self.cluster + time))
+        return tuple(dict.fromkeys(self.keys + self.numeric + self.read_clusters + time))
+
+    @property
+    def read_clusters(self) -> tuple[str, ...]:
+        """The cluster columns that are in the table."""
+        return tuple(name for name in self.cluster if not path_instruments(name, self.instrument))
 
     def lines(self) -> list[str]:
         """Say which columns are categories, which are carried along, and the formula if any."""
@@ -379,6 +389,12 @@ def _without_made(value: Columns, available: Sequence[str]) -> Columns:
         value = [value] if value in available else [part.strip() for part in value.split(",")]
     made = [p for p in value if p == "dt" or (p.startswith("loo:") and "loo" not in available)]
     return [part for part in value if part and (part in available or part not in made)]
+
+
+def path_instruments(name: str, instruments: Sequence[str]) -> tuple[str, ...]:
+    """Return the instruments by whose paths a cluster column groups; none, if it does not."""
+    parts = tuple(name.removeprefix(PATH).split("+")) if name.startswith(PATH) else ()
+    return parts if set(parts) <= set(instruments) else ()
 
 
 def match_columns(patterns: Columns, available: Sequence[str], role: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ column-major buffer; memory is bounded by the size of a record batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -60,6 +60,11 @@ class Transitions:
         Fill `Batch.episode` and, where there is a step column, `Batch.step`.
     progress
         Called with the number of rows read, after each record batch.
+
+    Attributes
+    ----------
+    paths
+        For each cluster column that is not in the table, the cluster of each episode, (E,).
     """
 
     def __init__(
@@ -75,6 +80,7 @@ class Transitions:
         progress: Callable[[int], None] | None = None,
     ) -> None:
         self.counts = Counts()
+        self.paths: Mapping[str, Ints] = {}
         self._table, self._roles, self._source, self._size = table, roles, source, size
         self._ordered, self._drop_missing, self._episodes = ordered, drop_missing, episodes
         self._progress = progress
@@ -111,7 +117,10 @@ class Transitions:
         """Go on with the numbers of an earlier pass, whose last row this is."""
         known = zip(self._roles.cluster, values, strict=True)
         self._clusters = [(name, Numbers(of)) for name, of in known]
-        last = [numbers.of(row.column(name))[0] for name, numbers in self._clusters]
+        last = [
+            0 if name in self.paths else numbers.of(row.column(name))[0]
+            for name, numbers in self._clusters
+        ]
         self._last_clusters = np.array(last, dtype=np.int64)
 
     def position(self, alike: tuple[tuple[int, int], ...], weight: float) -> Position:
@@ -127,7 +136,10 @@ class Transitions:
     @property
     def clusters(self) -> tuple[tuple[Any, ...], ...]:
         """The values met in each cluster column, in the order of their numbers."""
-        return tuple(numbers.values for _, numbers in self._clusters)
+        return tuple(
+            tuple(range(self.paths[name].max() + 1)) if name in self.paths else numbers.values
+            for name, numbers in self._clusters
+        )
 
     def _parts(self) -> tuple[tuple[str, ...], ...]:
         """Columns of x, a, z and y in the buffer; a derived x' is the state, one row on."""
@@ -213,7 +225,7 @@ class Transitions:
                 rows.copy(values[name], int(i in shifted), buffer[i, int(first) :])
         order = np.append(first, linked)
         numbers = None if episode is None else episode[order]
-        clusters = tuple(codes[order] for codes in self._number_clusters(block))
+        clusters = tuple(codes[order] for codes in self._number_clusters(block, episode))
         step, time = self._steps(block), self._times(block)
         self._carry = block.slice(block.num_rows - 1)
         self._last = {name: column[-1] for name, column in values.items()}
@@ -337,12 +349,15 @@ class Transitions:
             self.counts.episodes = len(self._numbers)
             return np.append(before, numbers)
         self.counts.episodes += int(starts.sum())
-        return np.append(before, before + np.cumsum(starts)) if self._episodes else None
+        numbered = self._episodes or self.paths
+        return np.append(before, before + np.cumsum(starts)) if numbered else None
 
-    def _number_clusters(self, block: pa.RecordBatch) -> list[Ints]:
+    def _number_clusters(self, block: pa.RecordBatch, episode: Ints | None) -> list[Ints]:
         """Number the clusters of [carried row, block's rows], for each cluster column."""
         codes = [
-            np.append(last, numbers.of(block.column(name)))
+            np.take(self.paths[name], episode, mode="clip")
+            if episode is not None and name in self.paths
+            else np.append(last, numbers.of(block.column(name)))
             for last, (name, numbers) in zip(self._last_clusters, self._clusters, strict=True)
         ]
         self._last_clusters = np.array([column[-1] for column in codes], dtype=np.int64)

@@ -13,7 +13,8 @@ import numpy as np
 from ivvi._io.checkpoint import Checkpoint
 from ivvi._io.files import Saved, nest, unnest
 from ivvi.features.design import Design, Floats
-from ivvi.logs import Batch, Counts, Log, Pass, Position, Roles
+from ivvi.logs import Batch, Counts, InstrumentPaths, Log, Pass, Position, Roles, SharedPaths
+from ivvi.logs.schema import PATH
 from ivvi.moments.group_sums import GroupSums, GroupTally, group_codes
 from ivvi.moments.moments import EpisodeMoments, Moments, merge_episodes
 from ivvi.moments.welford import Ints, run_starts
@@ -65,18 +66,19 @@ def compute_moments(
     Moments of each episode are kept if `episodes` (of each value of the cluster column `by`,
     if given); where that is None, as long as they are cheaper than a second pass. Those of the
     groups of a second column, `also`, are kept beside them, unless they are many. First sums
-    are kept by the columns `groups`. With a `checkpoint` the walk goes on where an earlier
-    one was killed.
+    are kept by the columns `groups`; where `PATH` is among them, by groups of episodes that share
+    the path of an instrument. With a `checkpoint` the walk goes on where an earlier one was killed.
     """
     tally = GroupTally(groups, log.roles, design)
-    total, blocks, start, dropped = _resumed(design, checkpoint, tally)
+    paths = InstrumentPaths(log.roles if PATH in groups else None, residuals=log.is_residual)
+    total, blocks, start, dropped = _resumed(design, checkpoint, tally, paths)
     keep, kept_by = episodes is not False and not dropped, by or log.roles.episode
     walk = log.batches(episodes=keep or bool(groups), progress=progress, start=start)
 
     def state() -> Saved:
         blocks[:] = [merge_episodes(blocks)] if blocks else []
         so_far = replace(total, episodes=blocks[0] if blocks else None)
-        return _with_position(so_far, walk, tally, dropped=not keep)
+        return _with_position(so_far, walk, tally, paths, dropped=not keep)
 
     with few_threads(design.width):
         for batch in walk:
@@ -87,6 +89,7 @@ def compute_moments(
             V = design.rows(batch)
             part = Moments.of_batch(design, batch, episodes=keep, rows=V, codes=codes)
             tally.add(batch, V, kept_by if keep else None)
+            paths.add(batch)
             total = _added(total, part, _by_column(total, batch, V, log.roles, also))
             if part.episodes is not None:
                 blocks.append(part.episodes)
@@ -103,6 +106,7 @@ def compute_moments(
     others = _named(total.others, log.roles, walk.clusters)
     groups_found = tuple(placed(part, log.roles, walk.clusters) for part in tally.found)
     moments = replace(total, episodes=episodes_merged, others=others, groups=groups_found)
+    moments = _with_path_sums(moments, log, paths.found)
     return replace(moments, absorbed=absorbed), walk.counts
 
 
@@ -115,6 +119,21 @@ def _by_column(
     if codes is None or column is None:
         return ()
     return (EpisodeMoments.of_rows(total.design, batch, V, codes, column),)
+
+
+def _with_path_sums(moments: Moments, log: Log, paths: SharedPaths) -> Moments:
+    """Return the moments with the groups of episodes that instruments were set for, and sums."""
+    moments, episode = replace(moments, paths=paths), log.roles.episode
+    if paths.groups is None or episode is None:
+        return moments
+    log.knowing(paths.groups)
+    sums = moments.group_sums(episode)
+    if sums is None and (held := moments.held(episode, episode)) is not None:
+        sums = held.first_sums(episode, moments.mean)
+    if sums is None:
+        return moments
+    by_path = sums.coarser(paths.groups.name, paths.groups.codes)
+    return replace(moments, groups=(*moments.groups, by_path))
 
 
 def _added(total: Moments, part: Moments, others: tuple[EpisodeMoments, ...]) -> Moments:
@@ -174,7 +193,10 @@ def is_cheap(
 
 
 def _resumed(
-    design: Design, checkpoint: Checkpoint | None, tally: GroupTally
+    design: Design,
+    checkpoint: Checkpoint | None,
+    tally: GroupTally,
+    paths: InstrumentPaths,
 ) -> tuple[Moments, list[EpisodeMoments], Position | None, bool]:
     """Return the totals, the episodes, from where to go on, and if episodes were given up."""
     saved = checkpoint.stage("moments") if checkpoint is not None else None
@@ -184,13 +206,23 @@ def _resumed(
     total = Moments.restore(design, facts, arrays)
     start = Position.restore(facts["position"], unnest("position", arrays))
     tally.restore(facts["groups"], unnest("groups", arrays))
+    paths.restore(facts["paths"], unnest("paths", arrays))
     blocks = [] if total.episodes is None else [total.episodes]
     return replace(total, episodes=None), blocks, start, facts["dropped"]
 
 
-def _with_position(moments: Moments, walk: Pass, tally: GroupTally, *, dropped: bool) -> Saved:
+def _with_position(
+    moments: Moments,
+    walk: Pass,
+    tally: GroupTally,
+    paths: InstrumentPaths,
+    *,
+    dropped: bool,
+) -> Saved:
     facts, arrays = moments.saved()
     where, rows = walk.position.saved()
     by_group, sums = tally.saved()
-    arrays = {**arrays, **nest("position", rows), **nest("groups", sums)}
-    return {**facts, "position": where, "groups": by_group, "dropped": dropped}, arrays
+    by_path, hashes = paths.saved()
+    arrays |= nest("position", rows) | nest("groups", sums) | nest("paths", hashes)
+    at = {"position": where, "groups": by_group, "paths": by_path, "dropped": dropped}
+    return facts | at, arrays

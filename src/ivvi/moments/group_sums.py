@@ -85,6 +85,13 @@ class GroupSums:
             )
         return GroupSums(self.by, keys, weight, square, sums, self.origin)
 
+    def coarser(self, by: str, numbers: Ints) -> GroupSums:
+        """Return the sums by groups of these groups: the key k is in ``numbers[k]``."""
+        keys, place = np.unique(numbers[self.keys], return_inverse=True)
+        columns = np.column_stack([self.weight, self.square, self.sums]).T
+        weight, square, *sums = (np.bincount(place, one).astype(np.float64) for one in columns)
+        return GroupSums(by, keys, weight, square, np.column_stack(sums), self.origin)
+
     def renumbered(self, numbers: Ints) -> GroupSums:
         """Return the same with the key k replaced by ``numbers[k]``."""
         keys = numbers[self.keys]

@@ -12,7 +12,7 @@ from ivvi._io.files import Saved, nest, unnest
 from ivvi._io.memory import check_memory
 from ivvi.errors import LARGEST, FileError, InputError, LargeError
 from ivvi.features.design import Design, Floats
-from ivvi.logs import Batch
+from ivvi.logs import Batch, SharedPaths
 from ivvi.logs.arrow import Bools
 from ivvi.moments.fixed_effects import Absorbed
 from ivvi.moments.group_sums import GroupSums
@@ -112,6 +112,8 @@ class Moments:
     others
         Moments of the groups of further columns, where rows are clustered by two and the
         first of them makes `episodes`.
+    paths
+        Groups of episodes that instruments were set for, where a pass was asked to look.
     """
 
     design: Design
@@ -123,6 +125,7 @@ class Moments:
     groups: tuple[GroupSums, ...] = ()
     absorbed: Absorbed | None = None
     others: tuple[EpisodeMoments, ...] = ()
+    paths: SharedPaths | None = None
 
     def __repr__(self) -> str:
         return f"Moments(n={self.n:,}, {self.design.width} columns)"
@@ -257,7 +260,7 @@ class Moments:
 
     def without_episodes(self) -> Moments:
         """Return the totals alone."""
-        return replace(self, episodes=None, others=())
+        return replace(self, episodes=None, others=(), paths=None)
 
     @property
     def second(self) -> Floats:

@@ -18,7 +18,9 @@ def restrict(moments: Moments, design: Design) -> Moments:
         replace(one, sums=one.sums[:, at], origin=one.origin[at]) for one in moments.groups
     )
     mean = moments.mean[at]
-    return Moments(design, moments.n, moments.weight, mean, scatter, groups=groups)
+    return Moments(
+        design, moments.n, moments.weight, mean, scatter, groups=groups, paths=moments.paths
+    )
 
 
 def columns_in(small: Design, large: Design) -> list[int]:

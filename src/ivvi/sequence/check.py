@@ -207,9 +207,13 @@ def check(  # noqa: PLR0913
     moments, counts = compute_moments(log, wide, groups=groups, progress=progress)
     base = restrict(moments, design)
     errors = wanted.resolve(
-        *(log, counts, len(design.phi_names)), step_dependence(base, log.roles.moment, log)
+        *(log, counts, len(design.phi_names)),
+        step_dependence(base, log.roles.moment, log),
+        base.paths,
     )
     by = _blocks_by(errors, base, log)
+    if by is not None and by.by not in log.roles.keys + log.roles.cluster:
+        log = log.clustered((by.by,))
     sequence = compute_sequence_moments(log, design, counts, progress, calendar, by)
     if len(sequence.whole) < FEWEST_BLOCKS:
         raise DataError(
@@ -259,8 +263,8 @@ def _blocks_by(errors: Resolved, moments: Moments, log: Log) -> GroupSums | None
     others = [name for name in errors.clusters if name != log.roles.episode]
     if not others:
         return None
-    if len(errors.clusters) > len(others) and errors.wanted.columns == ():
-        return moments.group_sums(log.roles.moment)  # the episodes share what a step brings
+    if errors.wanted.columns == ():  # episodes share what a step brings, or an instrument's path
+        return moments.group_sums(others[-1])
     sums = [moments.group_sums(name) for name in errors.clusters]
     if any(one is None for one in sums):
         raise InputError(f"the groups by {' and '.join(errors.clusters)} are too many to compare")

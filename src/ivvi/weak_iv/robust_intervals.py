@@ -269,13 +269,17 @@ class _Maker:
             return "the covariance of the moments is not positive definite"
         if profile.least > q:
             return RobustInterval((), "ar", agrees=False)
-        ends = profile.interval(q)
-        near = profile.interval(profile.least + square / (1 + square / scores.clusters))
-        if ends is None or near is None:
-            return UNBOUNDED if self._beyond_doubt() else TOO_WEAK
+        ends, sure = profile.interval(q), self._beyond_doubt()
+        if ends is None:
+            return UNBOUNDED if sure else TOO_WEAK
         pieces = ((ends[0] * effect.unit, ends[1] * effect.unit),)
+        if sure:
+            return RobustInterval(pieces, "ar", agrees=True)
+        near = profile.interval(profile.least + square / (1 + square / scores.clusters))
+        if near is None:
+            return TOO_WEAK
         alike = _agree((near[0] * effect.unit, near[1] * effect.unit), w, width * se)
-        return RobustInterval(pieces, "ar", alike or self._beyond_doubt())
+        return RobustInterval(pieces, "ar", alike)
 
     def _compared(self, pieces: Intervals, method: str, w: float, half: float) -> RobustInterval:
         one = RobustInterval(pieces, method, agrees=False)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.covariance.step_dependence import FEWEST_STEPS, StepDependence
-from ivvi.logs import Counts, Log
+from ivvi.logs import Counts, Log, SharedPaths
+from ivvi.logs.schema import PATH
 
 KINDS = ("auto", "unadjusted", "robust", "clustered", "hac", "cr2", "wild", "bekker")
 BY_CLUSTER = ("auto", "clustered", "cr2", "wild")
@@ -44,9 +45,10 @@ class StandardErrors:
         and their degrees of freedom. ``wild``: clustered, with tests and intervals by the
         wild restricted efficient bootstrap. ``hac``: dependence that fades along an episode.
         ``bekker``: independent rows of one variance and many instruments, for LIML and Fuller.
-        ``auto``: clustered by episode for logs with more than one step an episode, and by
-        step too where episodes share the instrument of a step; robust for others; where the
-        episodes are very few, HAC along them.
+        ``auto``: clustered by episode for logs with more than one step an episode, by step too
+        where episodes share the instrument of a step, and by groups of episodes in which an
+        instrument takes the same path; robust for others; where the episodes are very few,
+        HAC along them.
     cluster
         Up to three columns of the log; several are clustered each way (Cameron, Gelbach and
         Miller, 2011).
@@ -127,7 +129,8 @@ class StandardErrors:
         episode, step = log.roles.episode, log.roles.moment
         named = self.columns or ((episode,) if episode else ())
         look = not self.columns and episode is not None
-        return tuple(dict.fromkeys((*named, *((step,) if look and step else ()))))
+        path = (PATH,) if look and self.kind == "auto" else ()
+        return tuple(dict.fromkeys((*named, *((step,) if look and step else ()), *path)))
 
     def kept_by(self, log: Log) -> str | None:
         """Return the one column whose groups' moments make a second pass needless, if any."""
@@ -189,11 +192,17 @@ class StandardErrors:
         return Resolved(self, "unadjusted", note=note if self.kind == "auto" else "")
 
     def resolve(
-        self, log: Log, counts: Counts, d_phi: int, alike: StepDependence | None = None
+        self,
+        log: Log,
+        counts: Counts,
+        d_phi: int,
+        alike: StepDependence | None = None,
+        paths: SharedPaths | None = None,
     ) -> Resolved:
         """Say what this comes to for a log, once its rows have been counted.
 
-        `alike` is how much episodes share at a step, where a pass has measured it.
+        `alike` is how much episodes share at a step, and `paths` which of them share the path of
+        an instrument, where a pass has seen it.
         """
         n, episodes = counts.transitions, counts.episodes
         kind, note = "unadjusted" if self.kind == "bekker" else self.kind, ""
@@ -225,8 +234,7 @@ class StandardErrors:
         elif bandwidth >= max(n, 1):
             raise InputError(f"the bandwidth is {bandwidth}; the log has {n} transitions")
         resolved = Resolved(self, kind, clusters, bandwidth, note)
-        several = not self.columns and n > episodes
-        return resolved.sharing(log.roles.moment, alike) if several and alike else resolved
+        return resolved if self.columns or n <= episodes else resolved.seen(log, alike, paths)
 
     def _clusters(self, log: Log) -> tuple[str, ...]:
         if not self.columns and log.roles.episode is None:
@@ -265,6 +273,13 @@ class Resolved:
             return self
         return replace(self, wanted=replace(self.wanted, debiased=True))
 
+    def seen(self, log: Log, alike: StepDependence | None, paths: SharedPaths | None) -> Resolved:
+        """Return the same clustered by what a pass has seen episodes to share."""
+        known = self if alike is None else self.sharing(log.roles.moment, alike)
+        if paths is None or (alike is not None and alike.is_the_same(paths.instruments)):
+            return known
+        return known.grouping(str(log.roles.episode), paths)
+
     def sharing(self, step: str | None, alike: StepDependence, *, rows: bool = True) -> Resolved:
         """Return the same clustered by step too, where episodes share what a step brings."""
         if step is None or not alike.matters:
@@ -292,6 +307,38 @@ class Resolved:
                 f"its part of the variance counts {alike.inflation:.1f} times"
             )
         return replace(self, clusters=(*self.clusters, step), note=note, inflation=alike.inflation)
+
+    def grouping(self, episode: str, paths: SharedPaths) -> Resolved:
+        """Return the same clustered by the groups of episodes that share an instrument's path.
+
+        Beside the episodes, so that groups count where they add to the variance; where rows are
+        clustered by step too, in place of the episodes. Of groups that are too few it is noted.
+        """
+        if self.kind != "clustered" or self.wanted.kind != "auto" or episode not in self.clusters:
+            return self
+        if (groups := paths.groups) is not None:
+            rest = self.clusters[1:]
+            clusters = (groups.name, *rest) if rest else (episode, groups.name)
+            text = (
+                f"{', '.join(groups.instruments)}: the same at all steps in whole groups of "
+                f"episodes ({groups.count:,} of them), so clustered by these groups too (--cluster "
+                f"{episode} if each episode drew its own)"
+            )
+            return self._noting(text, clusters)
+        if (few := paths.few) is None or len(self.clusters) > 1:
+            return self
+        seen = f"never changes within an episode and has {few.count} values"
+        if not paths.constant:
+            seen = f"follows one of {few.count} paths in every episode"
+        return self._noting(
+            f"{', '.join(few.instruments)} {seen}: if it was set for whole groups of episodes "
+            "(states, clinics), name them with --cluster",
+            self.clusters,
+        )
+
+    def _noting(self, text: str, clusters: tuple[str, ...]) -> Resolved:
+        note = "; ".join(part for part in (self.note, text) if part)
+        return replace(self, note=note, clusters=clusters)
 
     def prepared(self, log: Log) -> Log:
         """Return the log with the columns read that rows are clustered by."""

@@ -91,6 +91,10 @@ class StepDependence:
         alike = {name for name, rho in self.instruments.items() if rho >= least}
         return tuple(name for name in self.instruments if name in alike and self.rows > 1.5)
 
+    def is_the_same(self, instruments: tuple[str, ...]) -> bool:
+        """Whether all episodes of a step have one value of each of these instruments."""
+        return all(self.instruments.get(name, 0.0) >= ALL_THE_SAME for name in instruments)
+
     @property
     def matters(self) -> bool:
         """Whether errors that know episodes alone are too small.
