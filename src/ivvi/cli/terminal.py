@@ -165,11 +165,15 @@ def peak_memory() -> str:
     return f", {peak / (1024 if sys.platform != 'darwin' else 1024**2):,.0f} MiB at most"
 
 
-def say(text: str, *, quiet: bool = False) -> None:
-    """Print a line for people; commands in it begin with what they type, such as ``./run``."""
+def say(text: str, *, quiet: bool = False, aside: bool = False) -> None:
+    """Print a line for people; commands in it begin with what they type, such as ``./run``.
+
+    An aside goes to standard error, where standard output is a table for programs.
+    """
     if not quiet:
+        told = text.replace("`ivvi ", f"`{program_name()} ")
         print(
-            text.replace("`ivvi ", f"`{program_name()} ") if "IVVI_COMMAND" in os.environ else text
+            told if "IVVI_COMMAND" in os.environ else text, file=sys.stderr if aside else sys.stdout
         )
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ivvi._io.brief import Brief
-from ivvi.diagnostics.brief import instrument_sentence
+from ivvi._io.brief import UNTRUSTED, Brief, instrument_sentence
 
 if TYPE_CHECKING:
     from ivvi.evaluation.valuation import Amount, Valuation
@@ -53,7 +52,7 @@ def _next(worth: Valuation) -> str:
     rival, gain = RIVAL_WORDS.get(name, name), worth.gains[name]
     low, high = gain.interval
     more = f"It earns {_rounded(gain)} more than {rival}"
-    if worth.verdict is None or worth.verdict.word in ("weak", "not identified"):
+    if worth.verdict is None or worth.verdict.word in UNTRUSTED:
         return f"Do not act on this: {more[0].lower()}{more[1:]}, but the instrument is too weak."
     if low > 0:
         step = f"{more}: ask `ivvi sensitivity` how invalid the instrument may be, then try it."

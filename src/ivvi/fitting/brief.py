@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ivvi._io.brief import Brief
-from ivvi.diagnostics.brief import diagnose_brief, instrument_sentence, many_sentence
+from ivvi._io.brief import Brief, instrument_sentence
+from ivvi.diagnostics.brief import diagnose_brief, many_sentence
 from ivvi.estimators.jackknife_iv import KINDS
 from ivvi.fitting.effect import AverageEffect, average_effects
 from ivvi.fitting.summary import half_widths

@@ -204,7 +204,9 @@ class Fit(TableResult):
         """The estimated dynamics, to plan with."""
         verdict = self.verdict
         instrument_verdict = (
-            None if verdict is None else InstrumentVerdict(verdict.word, verdict.sentence)
+            None
+            if verdict is None
+            else InstrumentVerdict(verdict.word, verdict.sentence, verdict.rule)
         )
         known = self.estimate, self.roles, self.sample, instrument_verdict
         return self._as_left(Dynamics.of(*known, self._mean_length))

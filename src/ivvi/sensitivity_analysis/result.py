@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.brief import Brief
 from ivvi._io.plotting import check_figure, finished, make_axes
 from ivvi._io.result import Records, TableResult
 from ivvi.errors import InputError
 from ivvi.features.design import Floats
 from ivvi.sensitivity_analysis.adjusted_covariance import VarianceCurve
+from ivvi.sensitivity_analysis.brief import sensitivity_brief
 from ivvi.sensitivity_analysis.violations import Size
 
 MOST_EFFECTS = 6
@@ -222,8 +224,13 @@ class Sensitivity(TableResult):
             for b in self.breakdowns
         ]
 
+    @property
+    def brief(self) -> Brief:
+        """How invalid may the instrument be, what does that mean, what to do next."""
+        return sensitivity_brief(self)
+
     def summary(self) -> str:
-        """Return the breakdown points as text."""
+        """Return three plain sentences, then the breakdown points."""
         sure = f"unsure ({100 * self.level:g}%) from"
         rows = [("what is lost", "by invalidity of", "lost from", sure)]
         for b in self.breakdowns:
@@ -237,7 +244,7 @@ class Sensitivity(TableResult):
             rows.append((effect, e.violation, size, ""))
         what = 2 + max(32, *(len(row[0]) for row in rows))
         by = 2 + max(16, *(len(row[1]) for row in rows))
-        lines = ["How far may the instrument be invalid?"]
+        lines = [self.brief.text, "", "How far may the instrument be invalid?"]
         lines += [f"{a:<{what}}{b:<{by}}{c:<26}{d}".rstrip() for a, b, c, d in rows]
         lines.append(
             "direct: a direct effect of z, against what z does through the actions; rho: a "
@@ -249,6 +256,7 @@ class Sensitivity(TableResult):
         """Describe with JSON values."""
         return {
             "level": self.level,
+            "brief": self.brief.to_json(),
             "breakdowns": [b.to_json() for b in self.breakdowns],
             "bands": [b.to_json() for b in self.bands],
             "effects": [e.to_json() for e in self.effects],
