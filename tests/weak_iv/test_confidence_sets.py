@@ -565,7 +565,7 @@ def test_a_yes_no_column_is_named_without_its_level():
     roles = {"action": "Trainer session", "instrument": "z", "next_state": "y", "state": "ward"}
     log = ivvi.read_logs(rows, **roles)
     found = ivvi.interval(log, "y", "Trainer session")
-    assert found == ivvi.interval(log, "y", "Trainer session=yes")
-    assert "effect of Trainer session=yes on y" in str(found)
-    with pytest.raises(InputError, match=r"'ward' has 2 features, one for each level: ward=B, "):
+    assert found == ivvi.interval(log, "y", "Trainer session[yes]")
+    assert "effect of Trainer session[yes] on y" in str(found)
+    with pytest.raises(InputError, match=r"'ward' has 2 features, one for each level: ward\[B\], "):
         ivvi.interval(log, "y", "ward")

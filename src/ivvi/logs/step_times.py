@@ -21,8 +21,13 @@ from ivvi.logs.sorting import duplicate_error, quote, text_of
 from ivvi.logs.table import BatchSource
 
 DT = "dt"
-UNITS = {"s": 1 / 86400, "min": 1 / 1440, "h": 1 / 24, "d": 1.0, "w": 7.0, "": 1.0}
-"""Days of each unit of time; of steps that are numbers, the number itself."""
+UNITS = {"s": 1 / 86400, "min": 1 / 1440, "h": 1 / 24, "d": 1.0, "w": 7.0} | {
+    "mo": 365.25 / 12,
+    "y": 365.25,
+    "": 1.0,
+}
+"""Days of each unit of time; of steps that are numbers, the number itself. Months of the calendar
+differ by less than `NEAR` from their mean."""
 FORMATS = (
     *("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%d.%m.%y"),
     *("%d/%m/%y", "%m/%d/%y", "%d %b %Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y", "%Y%m%d"),
@@ -108,10 +113,11 @@ class StepTimes:
         asked = self.schema.every
         if asked is None:
             return None
-        matched = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|min|h|d|w|)\s*", str(asked))
+        matched = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|min|h|d|w|mo|y|)\s*", str(asked))
         if matched is None or not float(matched[1]):
             raise InputError(
-                f"every is {asked!r}; expected a time between steps such as 7d, 12h or 10"
+                f"every is {asked!r}; expected a number and s, min, h, d, w, mo or y, as in 7d or "
+                "1mo; for steps that are numbers a number alone, such as 10"
             )
         return float(matched[1]) * UNITS[matched[2]]
 

@@ -122,10 +122,10 @@ def combination_vector(design: Design, feature: Combination) -> Floats:
 
 
 def feature_of(design: Design, name: str) -> str:
-    """Return the feature of a name: its own, or that of a yes/no column, ``treated=yes``."""
+    """Return the feature of a name: its own, or that of a yes/no column, ``treated[yes]``."""
     if name in design.phi_names:
         return name
-    levels = [one for one in design.phi_names if one.startswith(f"{name}=")]
+    levels = [one for one in design.phi_names if one.startswith(f"{name}[")]
     if len(levels) == 1:
         return levels[0]
     if levels:
