@@ -291,6 +291,9 @@ def test_warnings_go_to_standard_error_and_into_the_json(tmp_path):
     told = json.loads(result.out)["warnings"]
     assert any(warning.startswith("weak instruments") for warning in told)
     assert result.err == "".join(f"ivvi: warning: {warning}\n" for warning in told)
+    shown = succeed("fit", source, *OPTIONS, "--out", tmp_path / "other")
+    assert shown.err == result.err
+    assert "WARNING" not in shown.out  # once is enough
 
 
 def hac(bandwidth):

@@ -287,9 +287,12 @@ class Fit(TableResult):
         """Test whether some instrument features are valid, given that the others are."""
         return difference(self.moments, suspects, self.scored.get("exact"))
 
-    def summary(self, *, most_outputs: int | None = 6) -> str:
-        """Return three plain sentences, the coefficients beside least squares', diagnostics."""
-        return fit_summary(self, most_outputs)
+    def summary(self, *, most_outputs: int | None = 6, warnings: bool = True) -> str:
+        """Return three plain sentences, the coefficients beside least squares', diagnostics.
+
+        `warnings` are left out where they were shown already.
+        """
+        return fit_summary(self, most_outputs, warnings=warnings)
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
         """Draw the actions' effects with 95% intervals, least squares beside; `path` saves it."""
