@@ -353,7 +353,7 @@ def test_a_saved_model_says_how_its_errors_grow(tmp_path):
     fit = ivvi.estimate(ivvi.read_logs(grouped(0), **GROUPED))
     fit.save(tmp_path / "model")
     found = ivvi.sensitivity("zero", tmp_path / "model", violations=("z0",), **IDLE)
-    assert "pass the log (--log)" in found.to_json()["notes"][0]
+    assert "pass the log (log=, --log)" in found.to_json()["notes"][0]
     own = ivvi.sensitivity("zero", fit, violations=("z0",), **IDLE)
     assert own.effects[0].se == pytest.approx(found.effects[0].se, rel=1e-9)
     grown = own.effects[0].variance.v2 / found.effects[0].variance.v2

@@ -446,7 +446,7 @@ def test_the_advice_on_richer_features_can_be_followed_with_categories():
     log = ivvi.read_logs(table | {"ward": wards}, **roles)
     (found,) = [one for one in ivvi.check(log).checks if one.name == "richer phi (poly2)"]
     assert found.test.p_value < 0.01
-    assert "--features auto" in found.advice
+    assert "phi='auto'" in found.advice
     with pytest.raises(InputError):
         ivvi.fit(log, "poly2")
     assert ivvi.fit(log, "auto").W.shape[0] == 1

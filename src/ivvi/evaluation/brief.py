@@ -41,13 +41,13 @@ def _confounding(worth: Valuation) -> str:
             f"It helped the log's own policy by {_rounded(worth.gap.help)}, which no other "
             "policy will get."
         )
-    return "Not compared: `--against least-squares` shows what believing regression costs."
+    return "Not compared: the rival least-squares (against=, --against) shows what it costs."
 
 
 def _next(worth: Valuation) -> str:
     """Say what to do, by the gain over what is done today (or over the first rival)."""
     if not worth.gains:
-        return "Compare it with what is done today: `--against behaviour`."
+        return "Compare it with what is done today: the rival behaviour (against=, --against)."
     name = "behaviour" if "behaviour" in worth.gains else next(iter(worth.gains))
     rival, gain = RIVAL_WORDS.get(name, name), worth.gains[name]
     low, high = gain.interval
@@ -70,7 +70,7 @@ def _few_draws(gain: Amount) -> str:
     draws = len(gain.draws)
     return (
         f" But {draws:,} draws are few for this verdict, and others could turn it: ask for more, "
-        f"such as `--draws {10 * draws}`."
+        f"such as {10 * draws:,} (draws=, --draws)."
     )
 
 

@@ -36,7 +36,7 @@ def fit_brief(fit: Fit) -> Brief:
             (
                 ("Instrument", "Not used: this is regression."),
                 ("Confounding", "Assumed absent; the standard errors do not account for it."),
-                ("Next", "Fit with the instrument (`--method exact`) and compare."),
+                ("Next", "Fit with the instrument (the method exact) and compare."),
             )
         )
     if fit.inference is None:

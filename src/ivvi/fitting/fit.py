@@ -38,8 +38,8 @@ from ivvi.moments.shard import Shard
 from ivvi.weak_iv.robust_intervals import RobustIntervals
 
 NOT_SAVED = (
-    "this fit was saved without its moments; fit the log again without --without-moments, and "
-    "in levels"
+    "this fit was saved without its moments; fit the log again, save them (no --without-moments), "
+    "and in levels"
 )
 
 

@@ -90,7 +90,7 @@ class Nickell:
         return (
             f"Nickell bias of lagged states with {self.steps:.3g} steps an episode: "
             f"{self.line(estimate)}; take it out with half_panel (--half-panel), or use "
-            "differences (--difference)"
+            "differences (difference=True, --difference)"
         )
 
 
@@ -227,5 +227,5 @@ def refuse_half_panel(found: Nickell | None, episode: Any) -> None:
     if not found.bias.size:
         raise InputError(
             f"the half-panel jackknife needs episodes that can be halved; these have "
-            f"{found.steps:.3g} steps: use differences (--difference)"
+            f"{found.steps:.3g} steps: use differences (difference=True, --difference)"
         )

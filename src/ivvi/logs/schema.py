@@ -248,7 +248,7 @@ class Roles:
         if not (self.predicted or self.next_state):
             lines.append(
                 f"one decision in a row: nothing is predicted but {self.reward}; where rows follow "
-                "each other, name --episode, --step and --state"
+                "each other, name episode, step and state (--episode, --step, --state)"
             )
         elif stays:
             lines.append(f"the same within an episode, not predicted: {', '.join(stays)}")
@@ -298,8 +298,8 @@ class Roles:
             raise ColumnError("frequency weights are asked for; expected a weight column too")
         if self.frequency and self.derived:
             raise ColumnError(
-                "frequency weights are for rows with outcomes of their own (--next-state): of the "
-                "next row of an episode a row cannot stand for several"
+                "frequency weights are for rows with outcomes of their own (next_state=, "
+                "--next-state): of the next row of an episode a row cannot stand for several"
             )
 
     def _check_disjoint(self) -> None:

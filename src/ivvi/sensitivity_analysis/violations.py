@@ -120,7 +120,7 @@ class Exclusion:
         if source.moments is None:
             raise InputError(
                 "the model keeps no moments of the log, from which doubts are computed; fit it "
-                "again without --without-moments, and in levels"
+                "again, keep its moments (no --without-moments), and in levels"
             )
         return cls(source.moments, source.model)
 
