@@ -215,7 +215,9 @@ class Roles:
     @property
     def of_the_act(self) -> tuple[str, ...]:
         """Columns that a row needs for its own action, and not to be a next state."""
-        return self.action + self.instrument + self._of_the_row
+        carried = tuple(name for name in self.state if name not in self.predicted)
+        groups = tuple(name for name in self.cluster if name not in self.keys)
+        return carried + self.action + self.instrument + self._of_the_row + groups
 
     @property
     def _of_the_row(self) -> tuple[str, ...]:
