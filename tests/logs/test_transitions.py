@@ -252,8 +252,7 @@ def test_a_missing_name_of_a_cluster_or_fact_costs_one_row(names, rows_of):
         assert len(set(batch.clusters[0])) == 2
     aged = columns | {"born": [70.0, math.nan, 70, 50, 50]}
     for size in SIZES:
-        log = read_logs(aged, **ROLES | {"state": "x0,born"}, drop_missing=True)
-        assert log.roles.facts == ("born",)
+        log = read_logs(aged, **ROLES, context="born", drop_missing=True)
         rows, counts = rows_of(log, size=size)
         assert rows == [[1, 70, 5, 9, 2], [4, 50, 8, 12, 5]]
         assert counts.missing == 1

@@ -44,6 +44,8 @@ def _earned(compared: Comparison) -> str:
     if rival is None:
         return f"It earns {earned}."
     gain = rival.behind - plan.behind
+    if gain == 0:
+        return f"It earns {earned}, no more than the simple rule {rival.name!r}."
     if gain < 0:
         return f"It earns {earned}, {-gain:.4g} less than the simple rule {rival.name!r}."
     most = "" if share is None else f", at least {100 * share:.3g}% of what can be gained"
