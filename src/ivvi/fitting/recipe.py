@@ -121,8 +121,8 @@ class Recipe:
         Episodes that are few and long are remembered until the standard errors are known,
         in place of the second pass.
         """
-        if log.roles.groups and not self.errors.columns and self.errors.kind == "auto":
-            clustered = replace(self.errors, cluster=log.roles.groups[:2])
+        if log.roles.usual_clusters and not self.errors.columns and self.errors.kind == "auto":
+            clustered = replace(self.errors, cluster=log.roles.usual_clusters)
             return replace(self, errors=clustered).of_rows(
                 log, phi, psi, seed=seed, episodes=episodes
             )

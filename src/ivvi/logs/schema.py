@@ -170,6 +170,11 @@ class Roles:
         return self.weight_kind == "frequency"
 
     @property
+    def usual_clusters(self) -> tuple[str, ...]:
+        """Columns to cluster by unless others are named: whose names became instruments."""
+        return self.groups[:2]
+
+    @property
     def moment(self) -> str | None:
         """The column that tells when a row was: its date, or its step."""
         return self.dates or self.step

@@ -194,8 +194,9 @@ def check(  # noqa: PLR0913
     ()
     """
     check_level(level)
-    wanted = StandardErrors(cluster=cluster)
-    opened = wanted.prepared(logs if isinstance(logs, Log) else read_logs(logs))
+    opened = logs if isinstance(logs, Log) else read_logs(logs)
+    wanted = StandardErrors(cluster=cluster or opened.roles.usual_clusters)
+    opened = wanted.prepared(opened)
     opened.refuse_absorbed("check")
     if opened.roles.frequency:
         raise InputError("check follows single rows; frequency weights make several of each")
