@@ -120,9 +120,12 @@ class SequenceChecks(TableResult):
             lines.append(f"                   {self.note}")
         if self.global_instruments:
             named = ", ".join(self.global_instruments)
+            draws = f"{self.episodes:,} draws of it, so cluster by episode"
+            if self.clusters is not None:
+                draws = f"{self.blocks:,} draws of it at most, one for each {self.clusters}"
             lines.append(
                 f"global instrument  {named}: constant within every episode; the sample counts "
-                f"{self.episodes:,} draws of it, so cluster by episode"
+                f"{draws}"
             )
         level = f"verdict (LOOK: p below {self.checks[0].level:g})" if self.checks else "verdict"
         lines.append(f"{'check':<32}{'statistic':>10} {'distribution':<14}{'p':>8}  {level}")
@@ -210,7 +213,7 @@ def check(  # noqa: PLR0913
     errors = wanted.resolve(
         *(log, counts, len(design.phi_names)), step_dependence(base, log.roles.moment, log)
     )
-    by = _blocks_by(errors, base, log)
+    by = _blocks_by(errors, base, log, asked=bool(cluster))
     sequence = compute_sequence_moments(log, design, counts, progress, calendar, by)
     if len(sequence.whole) < FEWEST_BLOCKS:
         raise DataError(
@@ -252,10 +255,11 @@ def check(  # noqa: PLR0913
     )
 
 
-def _blocks_by(errors: Resolved, moments: Moments, log: Log) -> GroupSums | None:
+def _blocks_by(errors: Resolved, moments: Moments, log: Log, *, asked: bool) -> GroupSums | None:
     """Return the sums by the column whose groups are independent; None for the episodes.
 
-    Of two columns, the one with fewer groups: the instrument has no more draws than that.
+    Of two columns, the one with fewer groups: the instrument has no more draws than that. Groups
+    that nobody `asked` for and that are too few or too many to compare give way to the episodes.
     """
     others = [name for name in errors.clusters if name != log.roles.episode]
     if not others:
@@ -263,6 +267,8 @@ def _blocks_by(errors: Resolved, moments: Moments, log: Log) -> GroupSums | None
     if len(errors.clusters) > len(others) and errors.wanted.columns == ():
         return moments.group_sums(log.roles.moment)  # the episodes share what a step brings
     sums = [moments.group_sums(name) for name in errors.clusters]
+    if not asked and any(one is None or len(one) < FEWEST_BLOCKS for one in sums):
+        return None
     if any(one is None for one in sums):
         raise InputError(f"the groups by {' and '.join(errors.clusters)} are too many to compare")
     for one in sums:
