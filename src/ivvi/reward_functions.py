@@ -135,7 +135,7 @@ class Function:
         if not len(rows):
             raise InputError(
                 f"the reward {self.path!r} asks for the instrument; the model holds no rows of the "
-                f"log to draw it from: give its value (--instrument {names[0]}=...)"
+                f"log to draw it from: give its value (instrument=, --instrument {names[0]}=6)"
             )
         whole = replace(self, instrument=names)
         nodes, shares = typical_rows(rows)

@@ -401,7 +401,7 @@ def test_faults_while_saving_end_in_one_line_and_leave_nothing(fault, log, tmp_p
 def test_force_replaces_a_model(log, tmp_path):
     first = fit(log, tmp_path / "model")
     result = run("fit", log, *OPTIONS, "--out", tmp_path / "model")
-    assert_refused(result, "exists already; choose another name or pass --force")
+    assert_refused(result, "exists already; choose another name or pass force=True (--force)")
     second = fit(log, tmp_path / "model", "--force", "--reward", "reward")
     assert (first.has_reward, second.has_reward) == (False, True)
     assert names(tmp_path) == ["log.parquet", "model"]

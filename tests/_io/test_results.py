@@ -100,3 +100,15 @@ def test_a_plan_takes_a_fit_or_its_model(fit):
 
 def test_diagnosing_a_fit_is_diagnosing_its_log(log, fit):
     assert ivvi.diagnose(log).to_json() == ivvi.diagnose(fit).to_json() == fit.diagnostics.to_json()
+
+
+@pytest.mark.parametrize("name", ["fit", "diagnostics", "checks", "value", "sensitivity"])
+def test_a_verdict_opens_with_three_sentences_and_ends_with_what_to_do(name, results):
+    result = results[name]
+    words = [word for word, _ in result.brief.items]
+    assert len(words) == 3
+    assert words[-1] == "Next"
+    assert result.summary().startswith(result.brief.text)
+    if name != "diagnostics":  # the fit's JSON has them
+        assert result.to_json()["brief"] == result.brief.to_json()
+    assert result._repr_html_().startswith(f"<p><b>{words[0]}</b>")

@@ -81,7 +81,7 @@ def test_missing_rows_are_dropped_on_request_and_reported(ending, tmp_path):
         ({"setting": "VII"}, ("setting 'VII' is unknown", "I, II, III, IV, V, VI")),
         ({"name": "nonlinear", "setting": "0"}, ("setting '0' is unknown",)),
         ({"dim": 0}, ("dimension 0", "at least 1")),
-        ({"name": "recommender", "dim": 3}, ("10 categories", "--dim 3")),
+        ({"name": "recommender", "dim": 3}, ("10 categories", "a dimension of 3")),
         ({"name": "recommender", "ratings": "absent.dat"}, ("absent.dat",)),
     ],
 )

@@ -13,7 +13,10 @@ def bad_outputs(folder):
     return {
         "missing parent": (folder / "absent" / "out", "absent is not a folder that exists"),
         "parent is a file": (folder / "file" / "out", "file is not a folder that exists"),
-        "exists": (folder / "file", "file exists already; choose another name or pass --force"),
+        "exists": (
+            folder / "file",
+            "file exists already; choose another name or pass force=True (--force)",
+        ),
         "long name": (folder / ("long" * 80), "cannot be written: File name too long"),
     }
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pytest
 import ivvi
 from helpers import OPTIONS, ROLES, make_rows, run, write_table
 from ivvi import estimate, load_model, read_logs
+from ivvi.cli import terminal
 from ivvi.cli.terminal import program_name, progress
 
 COMMANDS = ("demo", "simulate", "fit", "diagnose")
@@ -113,9 +115,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_progress_shows_only_on_a_terminal(monkeypatch, capsys):
-    with progress("reading", 10) as advance:
-        assert advance is None
+def test_progress_is_a_bar_on_a_terminal(monkeypatch, capsys):
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("TERM", "xterm")
@@ -131,6 +131,25 @@ def test_progress_shows_only_on_a_terminal(monkeypatch, capsys):
     assert "reading, pass 2" in screen.getvalue()
     assert " 7/10" in screen.getvalue()
     assert capsys.readouterr().out == ""
+
+
+def test_elsewhere_progress_is_a_line_now_and_then(monkeypatch, capsys):
+    with progress("reading", 10) as advance:
+        advance(4)
+    assert capsys.readouterr().err == ""  # it was over before the first line
+    monkeypatch.setattr(terminal, "BEAT", 0.05)
+    for total, rows, said in (
+        (10, 4, "reading: 4 of 10 after "),
+        (10, 20, "reading: pass 2, 10 of 10 after "),
+        (None, 4, " s so far"),
+    ):
+        with progress("reading", total) as advance:
+            advance(rows)
+            time.sleep(0.12)
+        heard = capsys.readouterr()
+        assert said in heard.err
+        assert heard.err.startswith("ivvi: reading: ")
+        assert heard.out == ""
 
 
 # simulate
@@ -272,6 +291,9 @@ def test_warnings_go_to_standard_error_and_into_the_json(tmp_path):
     told = json.loads(result.out)["warnings"]
     assert any(warning.startswith("weak instruments") for warning in told)
     assert result.err == "".join(f"ivvi: warning: {warning}\n" for warning in told)
+    shown = succeed("fit", source, *OPTIONS, "--out", tmp_path / "other")
+    assert shown.err == result.err
+    assert "WARNING" not in shown.out  # once is enough
 
 
 def hac(bandwidth):

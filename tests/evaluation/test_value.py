@@ -412,6 +412,25 @@ def test_the_simulation_error_of_an_end_is_its_spread():
     assert Amount(0.0, np.zeros(60)).is_settled
 
 
+def test_a_verdict_that_other_draws_could_turn_says_so():
+    draws = np.random.default_rng(0).normal(1.96, 1.0, 400)
+    assert Amount(2.0, draws).may_turn  # the lower end is at zero
+    assert not Amount(3.0, 1 + draws).may_turn
+    assert not Amount(0.0, draws - 2).may_turn  # zero is well inside
+    assert Amount(3.0, 1 + draws[:30]).may_turn  # 30 draws say little of an end
+    assert not Amount(9.0, 7 + draws[:30]).may_turn
+
+
+def test_few_draws_are_told_beside_the_verdict(fit):
+    settings = {"reward": REWARD, "horizon": 10, "against": ("zero",)}
+    worth = ivvi.value("behaviour", fit, **settings, draws=25)
+    turning = Amount(1.0, np.linspace(-0.02, 2.0, 25))
+    near = replace(worth, gains={"zero": turning})
+    assert "But 25 draws are few for this verdict" in near.brief.to_json()["next"]
+    far = replace(worth, gains={"zero": Amount(9.0, np.linspace(8.0, 10.0, 25))})
+    assert "few" not in far.brief.text
+
+
 @pytest.mark.thorough
 def test_worlds_are_drawn_until_the_ends_are_known(fit, monkeypatch):
     settings = {"reward": REWARD, "horizon": 10, "against": ("zero",)}

@@ -167,7 +167,7 @@ def test_logs_that_cannot_choose_are_refused_with_a_reason(table, columns, fact)
 def test_auto_is_refused_for_other_methods_and_in_other_verbs(log):
     with pytest.raises(InputError, match="not for sgda"):
         ivvi.estimate(log, phi="auto", method=ivvi.SGDA(memory="linear"))
-    with pytest.raises(InputError, match="leave --phi and --psi out"):
+    with pytest.raises(InputError, match="leave out the other"):
         ivvi.estimate(log, phi="auto", psi="linear")
     with pytest.raises(InputError, match="chosen by a fit"):
         ivvi.interval(log, "severity", "dose", phi="auto")

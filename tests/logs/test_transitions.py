@@ -237,6 +237,27 @@ def test_a_last_state_without_an_action_is_a_next_state(rows_of):
         assert (counts.transitions, counts.without_next, counts.missing) == (3, 0, 2)
 
 
+@pytest.mark.parametrize("names", [["u", None, "u", "v", None], [1.0, math.nan, 1, 2, math.nan]])
+def test_a_missing_name_of_a_cluster_or_fact_costs_one_row(names, rows_of):
+    """The row is still the next state of the row before it, and its neighbour's cluster is kept."""
+    columns = {"episode": [0, 0, 0, 1, 1], "step": [0, 1, 2, 0, 1], "x0": [1.0, 2, 3, 4, 5]}
+    columns |= {"a0": [5.0, 6, 7, 8, 9], "z0": [9.0, 10, 11, 12, 13]}
+    for size in SIZES:
+        log = read_logs(columns | {"doctor": names}, **ROLES, drop_missing=True)
+        log = log.clustered(("doctor",))
+        rows, counts = rows_of(log, size=size)
+        assert rows == [[1, 5, 9, 2], [4, 8, 12, 5]]
+        assert (counts.transitions, counts.without_next, counts.missing) == (2, 1, 2)
+        batch = log.to_batch()
+        assert len(set(batch.clusters[0])) == 2
+    aged = columns | {"born": [70.0, math.nan, 70, 50, 50]}
+    for size in SIZES:
+        log = read_logs(aged, **ROLES, context="born", drop_missing=True)
+        rows, counts = rows_of(log, size=size)
+        assert rows == [[1, 70, 5, 9, 2], [4, 50, 8, 12, 5]]
+        assert counts.missing == 1
+
+
 def test_steps_that_go_on_in_the_next_episode_are_not_linked(rows_of):
     columns = {"episode": [0, 0, 1, 1], "step": [0, 1, 2, 3], "x0": [1.0, 2, 3, 4]}
     columns |= {"a0": [5.0, 6, 7, 8], "z0": [9.0, 10, 11, 12]}

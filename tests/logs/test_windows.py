@@ -50,8 +50,18 @@ def test_only_rows_as_far_apart_are_consecutive_when_asked():
     frame = visits().drop(index=[2])
     assert len(read_logs(frame, **ROLES).to_batch()) == 24
     assert len(read_logs(frame, every="7d", **ROLES).to_batch()) == 23
+    assert len(read_logs(frame, every="1w", **ROLES).to_batch()) == 23
     tens = frame.assign(date=10 * frame.groupby("id").cumcount())
     assert len(read_logs(tens, every="10", **ROLES).to_batch()) == 24
+
+
+@pytest.mark.parametrize(("every", "unit"), [("1mo", "MS"), ("3mo", "QS"), ("1y", "YS")])
+def test_months_and_years_are_those_of_the_calendar(every, unit):
+    frame = visits(episodes=2, steps=14)
+    frame["date"] = [*pd.date_range("2023-01-01", periods=14, freq=unit)] * 2
+    assert len(read_logs(frame, every=every, **ROLES).to_batch()) == 26
+    without_one = frame.drop(index=[5])
+    assert len(read_logs(without_one, every=every, **ROLES).to_batch()) == 24
 
 
 def test_uneven_spacing_is_told_unless_it_is_used():

@@ -234,3 +234,26 @@ def test_the_commands_take_the_pay_of_each_end(columns, tmp_path):
     assert json.loads(done.out)["reward_at_end"] == PAID
     told = run("value", tmp_path / "policy", "--model", tmp_path / "model", "--draws", 40)
     assert "share of episodes that ended in the way 'discharged': policy" in told.out
+
+
+@pytest.mark.parametrize("terminal", ["outcome", "died,discharged"])
+def test_a_formula_goes_with_kinds_of_end(columns, terminal):
+    keys = {"episode": "patient", "step": "day", "terminal": terminal}
+    formula = "next_vital ~ vital | a ~ z"
+    told = ivvi.fit(ivvi.read_logs(columns, formula=formula, **keys), episodes=True)
+    named = ivvi.fit(ivvi.read_logs(columns, **COLUMNS | keys), episodes=True)
+    np.testing.assert_allclose(told.W, named.W)
+    assert told.roles.ends == named.roles.ends
+    assert told.counts == named.counts
+    kinds = told.roles.ends
+    pay = dict(zip(kinds, PAID.values(), strict=True))
+    settings = {"horizon": DAYS, "reward_at_end": pay}
+    policies = [ivvi.plan(f, nothing, [[0.0], [1.0]], **settings) for f in (told, named)]
+    states = {"vital": ["sick", "well"]}
+    assert list(policies[0](states)["a"]) == list(policies[1](states)["a"])
+    worth = [
+        ivvi.value(policy, f, draws=100, against=("zero",))
+        for policy, f in zip(policies, (told, named), strict=True)
+    ]
+    assert worth[0].value.estimate == pytest.approx(worth[1].value.estimate)
+    assert list(worth[0].incidence) == list(kinds)

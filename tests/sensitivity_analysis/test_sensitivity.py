@@ -1,7 +1,9 @@
 """How far the instrument may be invalid: algebra, breakdown points, bands, the command."""
 
 import json
+import re
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,7 +31,8 @@ from ivvi.sensitivity_analysis.gains import (
     ladder,
     smallest_loss,
 )
-from ivvi.sensitivity_analysis.violations import Exclusion, Violation
+from ivvi.sensitivity_analysis.result import Breakdown, Sensitivity
+from ivvi.sensitivity_analysis.violations import Exclusion, Size, Violation
 
 REWARD = "quadratic:weight=0.05"
 
@@ -350,7 +353,7 @@ def test_a_saved_model_says_how_its_errors_grow(tmp_path):
     fit = ivvi.estimate(ivvi.read_logs(grouped(0), **GROUPED))
     fit.save(tmp_path / "model")
     found = ivvi.sensitivity("zero", tmp_path / "model", violations=("z0",), **IDLE)
-    assert "pass the log (--log)" in found.to_json()["notes"][0]
+    assert "pass the log (log=, --log)" in found.to_json()["notes"][0]
     own = ivvi.sensitivity("zero", fit, violations=("z0",), **IDLE)
     assert own.effects[0].se == pytest.approx(found.effects[0].se, rel=1e-9)
     grown = own.effects[0].variance.v2 / found.effects[0].variance.v2
@@ -542,3 +545,24 @@ def test_a_model_of_moments_alone_is_told_the_other_rivals(case, tmp_path):
     result = run("sensitivity", tmp_path / "policy", *options, "--against", "zero")
     assert result.code == 0, result.err
     assert "gain over zero" in result.out
+
+
+@pytest.mark.parametrize(
+    ("unsure", "lost", "said", "advice"),
+    [
+        (None, None, "Sturdy: over doing nothing it bears every", "try the policy"),
+        (0.8, 0.9, "Sturdy: over doing nothing it is no longer certain once", "try the policy"),
+        (0.3, 0.9, "Middling: .* 30% .*, and lost at 90%", "try the policy"),
+        (0.02, None, "Fragile: ", "Do not act on it"),
+        (0.0, 0.9, "Not certain over doing nothing, even with a valid", "Collect more"),
+    ],
+)
+def test_an_analysis_opens_with_how_much_the_gain_bears(unsure, lost, said, advice):
+    def size(t):
+        return None if t is None else Size(t, ("y",), (t,), (t,), (t / 4,))
+
+    band = SimpleNamespace(rival="zero")
+    gain = Breakdown("gain over zero", "worst", size(lost), size(unsure), size(2.0), True)
+    brief = Sensitivity((gain,), (band,), (), 0.95).brief.to_json()
+    assert re.match(said, brief["gain"])
+    assert advice in brief["next"]

@@ -446,7 +446,26 @@ def test_the_advice_on_richer_features_can_be_followed_with_categories():
     log = ivvi.read_logs(table | {"ward": wards}, **roles)
     (found,) = [one for one in ivvi.check(log).checks if one.name == "richer phi (poly2)"]
     assert found.test.p_value < 0.01
-    assert "--features auto" in found.advice
+    assert "phi='auto'" in found.advice
     with pytest.raises(InputError):
         ivvi.fit(log, "poly2")
     assert ivvi.fit(log, "auto").W.shape[0] == 1
+
+
+@pytest.mark.parametrize(("doctors", "blocks"), [(20, 20), (4, 80)])
+def test_an_instrument_out_of_a_name_is_compared_by_that_name(doctors, blocks):
+    """Unless the names are too few: then by episode."""
+    rng = np.random.default_rng(2)
+    episode, step = np.repeat(np.arange(80), 6), np.tile(np.arange(6), 80)
+    doctor, e = np.arange(80)[episode] % doctors, rng.normal(size=480)
+    a = (doctor % 3) + e + rng.normal(size=480)
+    x = np.zeros(480)
+    for i in range(480):
+        x[i] = 0.5 * x[i - 1] + a[i - 1] + e[i - 1] if step[i] else rng.normal()
+    names = [f"D{one}" for one in doctor]
+    rows = {"episode": episode, "step": step, "x": x, "a": a, "doctor": names}
+    log = ivvi.read_logs(rows, state="x", action="a", instrument="loo:doctor")
+    found = ivvi.check(log)
+    assert found.blocks == blocks
+    assert found.clusters == ("doctor" if doctors == 20 else None)
+    assert "clustered by doctor" in str(ivvi.interval(log, "x", "a"))

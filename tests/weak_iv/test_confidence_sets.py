@@ -554,3 +554,18 @@ def test_hac_and_robust_sets_without_rows_are_refused():
             ivvi.interval(moments, "y", "a", se=se)
     with pytest.raises(InputError, match="needs a bandwidth"):
         ivvi.interval(moments, "y", "a", se="hac")
+
+
+def test_a_yes_no_column_is_named_without_its_level():
+    rng = np.random.default_rng(4)
+    z, e = rng.normal(size=400), rng.normal(size=400)
+    treated = np.where(z + e > 0, "yes", "no")
+    ward = np.array(["A", "B", "C"])[rng.integers(3, size=400)]
+    rows = {"Trainer session": treated, "ward": ward, "z": z, "y": 0.5 * (treated == "yes") + e}
+    roles = {"action": "Trainer session", "instrument": "z", "next_state": "y", "state": "ward"}
+    log = ivvi.read_logs(rows, **roles)
+    found = ivvi.interval(log, "y", "Trainer session")
+    assert found == ivvi.interval(log, "y", "Trainer session[yes]")
+    assert "effect of Trainer session[yes] on y" in str(found)
+    with pytest.raises(InputError, match=r"'ward' has 2 features, one for each level: ward\[B\], "):
+        ivvi.interval(log, "y", "ward")

@@ -10,7 +10,6 @@ import pytest
 import ivvi
 from ivvi.diagnostics.distributions import noncentral_tail
 from ivvi.diagnostics.verdict import Verdict
-from ivvi.dynamics.model import InstrumentVerdict
 from ivvi.errors import DataError, IdentificationError, IvviWarning
 from ivvi.features.feature_map import custom, polynomial
 from ivvi.reporting import report
@@ -267,8 +266,6 @@ def test_the_verdict_is_kept_with_the_model(tmp_path):
     saved = ivvi.load_model(fit.save(tmp_path / "model")).verdict
     assert saved == fit.model.verdict
     assert saved.word == fit.diagnostics.verdict.word != "strong"
-    assert not saved.is_strong
-    assert InstrumentVerdict("strong", "").is_strong
     assert fit.baseline_model.verdict is None
 
 

@@ -35,8 +35,7 @@ def each(what: str, cases: Sequence[Case], measure: Callable[[Case], Record]) ->
     with progress(what, len(cases)) as bar:
         for case in cases:
             records.append(measure(case))
-            if bar:
-                bar(1)
+            bar(1)
     return records
 
 

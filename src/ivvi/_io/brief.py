@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from dataclasses import dataclass
+from typing import Protocol
 
 WIDTH = 78
 FIRST = 13
 """Width of the words ahead of the sentences."""
+JUDGED = {
+    "strong": "Good enough",
+    "doubtful": "Doubtful",
+    "weak": "Too weak",
+    "not identified": "Not enough: it leaves effects undetermined",
+}
+"""What a word of the verdict means for somebody who wants to act."""
+UNTRUSTED = ("weak", "not identified")
+"""Words of the verdict with which nobody should act."""
+
+
+class Judged(Protocol):
+    """A verdict on the instruments."""
+
+    @property
+    def word(self) -> str:
+        """``strong``, ``doubtful``, ``weak``, ``not identified`` or nothing."""
+        ...
+
+    @property
+    def rule(self) -> str:
+        """The figure that says so, and its thresholds."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +65,15 @@ class Brief:
     def to_json(self) -> dict[str, str]:
         """Return the sentences by the word ahead of them, in lower case."""
         return {word.lower(): sentence for word, sentence in self.items}
+
+
+def instrument_sentence(verdict: Judged | None) -> str:
+    """Say whether the instruments are good enough, and by which figure."""
+    if verdict is None:
+        return "Unknown: this model does not say how strong its instruments are."
+    rule = re.sub(r" \([^()]*\)", "", verdict.rule)
+    if not verdict.word:
+        return f"Nothing to judge: {rule}."
+    if verdict.word == "strong":
+        rule = rule.partition(", below")[0]
+    return f"{JUDGED.get(verdict.word, verdict.word)}: {rule}."

@@ -57,7 +57,9 @@ def checked_output(path: str | os.PathLike[str], *, force: bool = False) -> Path
     try:
         recover(target)
         if target.exists() and not force:
-            raise FileError(f"{target} exists already; choose another name or pass --force")
+            raise FileError(
+                f"{target} exists already; choose another name or pass force=True (--force)"
+            )
         parent = target.resolve().parent
         if not parent.is_dir():
             raise FileError(f"{target} cannot be written: {parent} is not a folder that exists")

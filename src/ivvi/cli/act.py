@@ -58,6 +58,7 @@ def act(  # noqa: PLR0913
 ) -> None:
     """Print what a policy does in one state, in each row of a table, or line by line."""
     from ivvi.categories import decode_rows
+    from ivvi.planning.brief import act_brief
     from ivvi.planning.plan import weakness
     from ivvi.planning.policy import load_policy
 
@@ -78,17 +79,19 @@ def act(  # noqa: PLR0913
     doubts = weakness(names)
     for text in doubts:
         warn(text)
-    if step is None and horizon > 1:
-        note(f"this is for the first of {horizon} steps, and later ones may differ: see --step")
     columns: dict[str, Any] = names.decode_actions(actions)
     facts = {"state": list(names.state), "action": list(names.action), "actions": actions.tolist()}
     decisions = {name: list(values) for name, values in columns.items()}
     facts |= {"decisions": decisions, "warnings": list(doubts)}
+    sure = None
     if fit is not None:
         sure = _stability(loaded, fit, x, step=step or 0, seed=seed)
         facts |= sure.to_json()
         columns |= {"agreement": sure.agreement}
         columns |= {} if sure.outside is None else {"outside": sure.outside}
+    brief = act_brief(loaded, decisions, step, sure)
+    facts["brief"] = brief.to_json()
+    say(brief.text, quiet=json == "-", aside=True)
     if out is not None:
         columns = decode_rows(x, names.state, names.coded) | columns
         _write(columns, out, force=force)

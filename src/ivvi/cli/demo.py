@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ivvi.cli.options import Force, Json, Seed
-from ivvi.cli.terminal import check_json_target, emit_json, program_name, say
+from ivvi.cli.terminal import check_json_target, emit_json, program_name, progress, say
 
 
 def demo(
@@ -23,6 +23,7 @@ def demo(
     from ivvi.reporting.demo import run_demo
 
     check_json_target(json, force=force)
-    story = run_demo(out, seed=seed, force=force, program=program_name())
+    with progress("running the demo", None):
+        story = run_demo(out, seed=seed, force=force, program=program_name())
     say(story.text, quiet=json == "-")
     emit_json(story.facts, json, force=force)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ivvi.cli.options import Force, Json, Seed, Trust, folder_names, trusted
-from ivvi.cli.terminal import check_json_target, emit_json, say
+from ivvi.cli.terminal import check_json_target, emit_json, progress, say
 
 
 def evaluate(  # noqa: PLR0913
@@ -62,14 +62,15 @@ def evaluate(  # noqa: PLR0913
     pairs = zip(names, policies, strict=True)
     loaded = {name: load_policy(path, trust=allowed) for name, path in pairs}
     world = make_env(env, dim=dim, setting=setting, ratings=ratings, signs=signs, literal=literal)
-    evaluation = evaluate_policies(
-        loaded,
-        world,
-        against=baselines,
-        episodes=episodes,
-        horizon=horizon,
-        seed=seed,
-    )
+    with progress("running", None):
+        evaluation = evaluate_policies(
+            loaded,
+            world,
+            against=baselines,
+            episodes=episodes,
+            horizon=horizon,
+            seed=seed,
+        )
     say(evaluation.summary(), quiet=json == "-")
     if plot is not None:
         draw_rewards(evaluation, plot, force=force)

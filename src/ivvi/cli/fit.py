@@ -243,7 +243,8 @@ def fit(  # noqa: PLR0913
     result.save(out, moments=not without_moments, episodes=keep_episodes, force=force)
     for text in result.warnings:
         warn(text)
-    say(result.summary(most_outputs=None if all_outputs else 6), quiet=json == "-")
+    text = result.summary(most_outputs=None if all_outputs else 6, warnings=False)
+    say(text, quiet=json == "-")
     say(f"model saved in {out}", quiet=json == "-")
     if report is not None:
         from ivvi.reporting import report as write_report

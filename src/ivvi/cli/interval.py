@@ -23,7 +23,8 @@ def interval(  # noqa: PLR0913
     feature: Annotated[
         str | None,
         typer.Option(
-            help="Feature, such as a0, or a combination: a0:1,a1:-0.5. [default: the only action]"
+            help="Feature, such as a0 or a yes/no column, or a combination: a0:1,a1:-0.5. "
+            "[default: the only action]"
         ),
     ] = None,
     method: Annotated[

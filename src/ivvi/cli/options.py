@@ -169,7 +169,8 @@ class ColumnOptions:
     every: Annotated[
         str | None,
         typer.Option(
-            help="Time between consecutive steps, such as 7d; rows further apart are not joined."
+            help="Time between consecutive steps, such as 12h, 7d or 1mo; rows further apart are "
+            "not joined."
         ),
     ] = None
     date_format: Annotated[

@@ -154,8 +154,7 @@ def plan(  # noqa: PLR0913
     for text in doubts:
         warn(text)
     policy.save(out, force=force)
-    if policy.comparison is not None:
-        say(policy.comparison.summary(), quiet=json == "-")
+    say(policy.summary(), quiet=json == "-")
     if horizon is None:
         steps, why = loaded.usual_horizon
         say(f"horizon {steps:,}: {why}", quiet=json == "-")
@@ -171,6 +170,7 @@ def plan(  # noqa: PLR0913
         "rule": {"kind": policy.rule.kind, **policy.rule.parts()[0]},
         "comparison": None if policy.comparison is None else policy.comparison.to_json(),
         "warnings": doubts,
+        "brief": policy.brief.to_json(),
     }
     emit_json(facts, json, force=force)
 

@@ -11,6 +11,8 @@ import shlex
 import shutil
 import sys
 import textwrap
+import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -28,6 +30,8 @@ MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.EMFILE, er
 """What the system says when it fails itself."""
 NO_ROOM = ("failed to map segment", "cannot allocate memory")
 """What the loader says of a library that does not fit into memory."""
+BEAT = 30.0
+"""Seconds between two lines that say that a command still works, where no bar can be shown."""
 LONGEST_WORD = 300
 """Letters of a word, such as a path, that are told in full."""
 OPTIONAL = ("jax", "gymnasium", "matplotlib", "jinja2")
@@ -37,13 +41,14 @@ UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 @contextlib.contextmanager
-def progress(what: str, total: int | None) -> Iterator[Callable[[int], None] | None]:
-    """Show a bar that counts rows on standard error, if that is a terminal.
+def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Show a bar that counts rows on standard error; a line every 30 s if that is no terminal.
 
-    `total` are the rows of one pass; the bar begins anew with the next pass over them.
+    `total` are the rows of one pass; the count begins anew with the next pass over them.
     """
     if not sys.stderr.isatty():
-        yield None
+        with _lines(what, total) as count:
+            yield count
         return
     from rich.console import Console
     from rich.progress import (
@@ -71,6 +76,33 @@ def progress(what: str, total: int | None) -> Iterator[Callable[[int], None] | N
             bar.advance(task, rows)
 
         yield advance
+
+
+@contextlib.contextmanager
+def _lines(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Say now and then how far it is, from a thread: also while nothing is counted."""
+    rows, began, ended = 0, time.monotonic(), threading.Event()
+
+    def count(more: int) -> None:
+        nonlocal rows
+        rows += more
+
+    def say_how_far() -> None:
+        while not ended.wait(BEAT):
+            seconds = f"{time.monotonic() - began:.0f} s"
+            far = f"{rows:,} of {total:,} after {seconds}" if total else f"{seconds} so far"
+            if total and rows > total:
+                passes, done = divmod(rows - 1, total)
+                far = f"pass {passes + 1}, {done + 1:,} of {total:,} after {seconds}"
+            print(f"ivvi: {what}: {far}", file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=say_how_far, daemon=True)
+    thread.start()
+    try:
+        yield count
+    finally:
+        ended.set()
+        thread.join()
 
 
 @contextlib.contextmanager
@@ -133,11 +165,15 @@ def peak_memory() -> str:
     return f", {peak / (1024 if sys.platform != 'darwin' else 1024**2):,.0f} MiB at most"
 
 
-def say(text: str, *, quiet: bool = False) -> None:
-    """Print a line for people; commands in it begin with what they type, such as ``./run``."""
+def say(text: str, *, quiet: bool = False, aside: bool = False) -> None:
+    """Print a line for people; commands in it begin with what they type, such as ``./run``.
+
+    An aside goes to standard error, where standard output is a table for programs.
+    """
     if not quiet:
+        told = text.replace("`ivvi ", f"`{program_name()} ")
         print(
-            text.replace("`ivvi ", f"`{program_name()} ") if "IVVI_COMMAND" in os.environ else text
+            told if "IVVI_COMMAND" in os.environ else text, file=sys.stderr if aside else sys.stdout
         )
 
 

@@ -64,7 +64,7 @@ def update(  # noqa: PLR0913
         updated.save(target, episodes=has_episodes, force=force or out is None, replaces=version)
     for text in updated.warnings:
         warn(text)
-    say(updated.summary(), quiet=json == "-")
+    say(updated.summary(warnings=False), quiet=json == "-")
     added = updated.moments.n - known.moments.n
     sums = "" if updated.sample is not None else " (a model of sums: no rows of it are kept)"
     say(f"{added:,} transitions added{sums}; model saved in {target}", quiet=json == "-")

@@ -80,7 +80,7 @@ def value(  # noqa: PLR0913
     """Estimate what a policy earns, and what it gains over others, with intervals."""
     from ivvi.evaluation import value as value_policy
     from ivvi.evaluation.source import Source
-    from ivvi.evaluation.value_policy import default_rivals
+    from ivvi.evaluation.value_policy import FIRST_DRAWS, default_rivals
     from ivvi.fitting import load_fit
     from ivvi.moments.shard import open_like
 
@@ -97,8 +97,8 @@ def value(  # noqa: PLR0913
     own_log = None
     if log is not None:
         own_log = open_like(log, fit.roles, drop_missing=fit.counts.missing > 0)
-    models = None if draws is None else draws * (1 + len(rivals) + replan)
-    with progress("models", models) as bar:
+    models = (draws or FIRST_DRAWS) * (1 + len(rivals) + replan)
+    with progress("simulating models", models) as bar:
         valuation = value_policy(
             valued,
             fit,

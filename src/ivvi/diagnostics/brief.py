@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
-from ivvi._io.brief import Brief
+from ivvi._io.brief import Brief, instrument_sentence
 from ivvi.diagnostics.result import Diagnostics
 from ivvi.diagnostics.statistic import Statistic
-from ivvi.diagnostics.verdict import Verdict
 
 LEVEL = 0.05
-JUDGED = {
-    "strong": "Good enough",
-    "doubtful": "Doubtful",
-    "weak": "Too weak",
-    "not identified": "Not enough: it leaves effects undetermined",
-}
-"""What a word of the verdict means for somebody who wants to act."""
 NEXT = {
     "strong": "`ivvi check` looks for signs that the instrument is invalid; `ivvi fit` estimates "
     "the effects.",
@@ -57,18 +47,6 @@ def many_sentence(method: str) -> str:
         "robust` is not biased by their number (nor is `--method liml --se bekker`, where all "
         "errors have one variance)."
     )
-
-
-def instrument_sentence(verdict: Verdict | None) -> str:
-    """Say whether the instruments are good enough, and by which figure."""
-    if verdict is None:
-        return "Unknown: this model does not say how strong its instruments are."
-    rule = re.sub(r" \([^()]*\)", "", verdict.rule)
-    if not verdict.word:
-        return f"Nothing to judge: {rule}."
-    if verdict.word == "strong":
-        rule = rule.partition(", below")[0]
-    return f"{JUDGED[verdict.word]}: {rule}."
 
 
 def confounding_sentence(d: Diagnostics) -> str:

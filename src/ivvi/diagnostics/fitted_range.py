@@ -44,7 +44,7 @@ def leaves_range(estimate: Estimate, moments: Moments, head: Batch) -> str:
     return (
         f"the fitted values of {moments.design.outputs[at]} leave its range in {out[at]:.0%} of "
         f"the rows, with errors of {ratio:.2g} times its variance: the features are too rich for "
-        "these instruments; use fewer or simpler ones, or a penalty (--method ridge)"
+        "these instruments; use fewer or simpler ones, or a penalty (the method ridge)"
     )
 
 

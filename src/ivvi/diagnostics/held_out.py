@@ -113,7 +113,7 @@ def predicts_worse(method: Method, moments: Moments, head: Batch, roles: Roles) 
         f"on episodes held out, this fit predicts {outputs[at]} worse than its mean does: "
         f"{ratio[at]:.3g} times the squared error, where linear features have {simple[at]:.3g}; "
         "these are too rich for the instruments: use fewer or simpler ones, auto, or a penalty "
-        "(--method ridge)"
+        "(the method ridge)"
     )
 
 

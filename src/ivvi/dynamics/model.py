@@ -60,15 +60,13 @@ class InstrumentVerdict:
         judged.
     sentence
         Why, and what it means.
+    rule
+        The figure that says so, and its thresholds.
     """
 
     word: str
     sentence: str
-
-    @property
-    def is_strong(self) -> bool:
-        """Whether nothing need be said."""
-        return self.word in ("", "strong")
+    rule: str
 
 
 @dataclass(frozen=True, repr=False)

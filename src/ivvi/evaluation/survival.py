@@ -92,7 +92,11 @@ def _curve(
     estimate = np.mean([part.mean(axis=(0, 2)) for part in parts], axis=0)
     few = design.few
     here = paid_by_step(task, *acting, one, few)[:1].mean(axis=2)
-    moved = [_of_draws(task, acting, models, few, at) - here for at in _chunks(models, design.size)]
+    moved = []
+    for at in _chunks(models, design.size):
+        moved.append(_of_draws(task, acting, models, few, at) - here)
+        if estimator.progress:
+            estimator.progress(len(at))
     drawn = np.concatenate(moved)[: min(MOST_DRAWS, len(models.W))] + estimate
     if ends:
         estimate, drawn = estimate.cumsum(), drawn.cumsum(axis=1)

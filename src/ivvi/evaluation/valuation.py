@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,20 +19,21 @@ from ivvi._io.plotting import (
     make_axes,
 )
 from ivvi._io.result import Records, TableResult
-from ivvi.diagnostics.brief import instrument_sentence
 from ivvi.diagnostics.verdict import Verdict
+from ivvi.evaluation.brief import value_brief
 
 INTERVALS = ("split", "percentile", "basic", "bias-corrected")
 FEWEST, ENOUGH = 100, 0.05
 """Draws from which on the error of an interval's end is known, and the error that is small enough,
 in widths of the interval."""
+TURNS = 2.0
+"""Errors of an interval's end from zero within which other draws may turn a verdict."""
 SAID = {
     "doubtful": "DOUBTFUL INSTRUMENTS: the intervals below may be too short",
     "weak": "WEAK INSTRUMENTS: the numbers below may be far off, and their intervals too short",
     "not identified": "NOT IDENTIFIED: along free directions the numbers below rest on a guess",
 }
 """What stands before the numbers, by the verdict on the instruments."""
-RIVAL_WORDS = {"behaviour": "what is done today", "zero": "doing nothing"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +118,20 @@ class Amount:
         low, high = self.interval
         known = len(self.draws) >= FEWEST or not high > low
         return known and max(self.interval_error) <= ENOUGH * (high - low)
+
+    @property
+    def may_turn(self) -> bool:
+        """Whether other draws could put an end of the interval on the other side of zero.
+
+        So near is an end within two of its errors. Of fewer than 100 draws the error is not
+        known well: the width over the root of their number stands for it, which is rather more.
+        """
+        low, high = self.interval
+        least = (high - low) / len(self.draws) ** 0.5 if len(self.draws) < FEWEST else 0.0
+        return any(
+            abs(end) <= TURNS * max(error, least)
+            for end, error in zip((low, high), self.interval_error, strict=True)
+        )
 
     def with_more(self, other: Amount) -> Amount:
         """Return the same amount with the draws of both."""
@@ -251,52 +265,7 @@ class Valuation(TableResult):
     @property
     def brief(self) -> Brief:
         """Is the instrument good enough, what did confounding do, what to do next."""
-        return Brief(
-            (
-                ("Instrument", instrument_sentence(self.verdict)),
-                ("Confounding", self._confounding),
-                ("Next", self._next),
-            )
-        )
-
-    @property
-    def _confounding(self) -> str:
-        """What believing regression would cost, or what the confounder gave the log's policy."""
-        if (gain := self.gains.get("least-squares")) is not None:
-            low, high = gain.interval
-            if low <= 0 <= high:
-                return (
-                    "The log cannot tell whether a plan based on regression would earn less (the "
-                    f"difference is {_rounded(gain)})."
-                )
-            word = "less" if low > 0 else "more"
-            by = _rounded(gain, sign=1 if low > 0 else -1)
-            return f"A plan based on regression of the same log earns {word}, by {by}."
-        if self.gap is not None and self.gap.help is not None:
-            return (
-                f"It helped the log's own policy by {_rounded(self.gap.help)}, which no other "
-                "policy will get."
-            )
-        return "Not compared: `--against least-squares` shows what believing regression costs."
-
-    @property
-    def _next(self) -> str:
-        """What to do, by the gain over what is done today (or over the first rival)."""
-        if not self.gains:
-            return "Compare it with what is done today: `--against behaviour`."
-        name = "behaviour" if "behaviour" in self.gains else next(iter(self.gains))
-        rival, gain = RIVAL_WORDS.get(name, name), self.gains[name]
-        low, high = gain.interval
-        more = f"It earns {_rounded(gain)} more than {rival}"
-        if self.verdict is None or self.verdict.word in ("weak", "not identified"):
-            return (
-                f"Do not act on this: {more[0].lower()}{more[1:]}, but the instrument is too weak."
-            )
-        if low > 0:
-            return f"{more}: ask `ivvi sensitivity` how invalid the instrument may be, then try it."
-        if high < 0:
-            return f"Keep to {rival}: the policy earns {_rounded(gain, sign=-1)} less."
-        return f"{more}: the log cannot tell them apart. Collect more, or keep to {rival}."
+        return value_brief(self)
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
         """Draw the value of each policy, and the gains, with their intervals; `path` saves it."""
@@ -419,17 +388,6 @@ def _quantile(draws: np.ndarray, shares: Any) -> Any:
     interpolation puts the ends of a 95% interval of 200 draws 94.1% apart.
     """
     return np.quantile(draws, shares, method="weibull")
-
-
-def _rounded(amount: Amount, sign: int = 1) -> str:
-    """Write an amount and its interval with as many digits as the interval's width deserves."""
-    low, high = sorted(sign * end for end in amount.interval)
-    width = high - low
-    places = min(max(2 - math.floor(math.log10(width)), 0), 9) if 0 < width < math.inf else 4
-    estimate, low_end, high_end = (
-        f"{value:,.{places}f}" for value in (sign * amount.estimate, low, high)
-    )
-    return f"{estimate} [{low_end}, {high_end}]"
 
 
 def _pair(amount: Amount) -> str:

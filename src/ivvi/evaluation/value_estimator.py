@@ -108,5 +108,5 @@ class ValueEstimator:
                 some = models.rows(slice(b, b + 1))
                 values.append(returns(self._task, *acting, some, alone)[0])
             if self.progress:
-                self.progress(1)
+                self.progress(len(both))
         return np.array(collected[0]), np.array(collected[1])

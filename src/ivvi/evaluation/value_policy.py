@@ -219,7 +219,7 @@ def clustered_by(source: Any, cluster: str | tuple[str, ...], log: Log | None) -
     if log is None or own.moments is None:
         raise InputError(
             f"errors clustered by {' and '.join(wanted.columns)} need the rows: pass the log "
-            "(--log), or fit with those clusters"
+            "(log=, --log), or fit with those clusters"
         )
     design = own.moments.design
     return estimate(log, design.phi, design.psi, method=own.method, se=wanted, episodes=True)
@@ -274,7 +274,7 @@ def _acting_by_word(who: str, source: Source, problem: Problem, planner: Any) ->
         if source.behaviour is None:
             raise InputError(
                 "the behaviour policy is not known: this model was fitted from moments and "
-                "holds no rows of the log; name other rivals (--against zero,least-squares)"
+                "holds no rows of the log; name other rivals, such as zero (against=, --against)"
             )
         return BehaviourActor(source.behaviour.features), BehaviourRows.of(source.behaviour)
     if who == "least-squares":
@@ -399,5 +399,5 @@ def _notes(
     if source.moments is None:
         notes.append("without moments the noise and the behaviour policy are taken as known")
     if observed is None and source.behaviour is not None:
-        notes.append("Pass --log to also see the return recorded in the log.")
+        notes.append("Pass the log (log=, --log) to also see the return recorded in it.")
     return tuple(notes)

@@ -216,8 +216,8 @@ def fitted_design(
     if roles.formula and isinstance(phi, str):
         if phi != "linear" or psi not in (None, "linear"):
             raise InputError(
-                "a formula has features of its own; leave --features, --phi and --psi out, or name "
-                "the columns one by one"
+                "a formula has features of its own; leave phi and psi (--features, --phi, --psi) "
+                "out, or name the columns one by one"
             )
         phi, psi = formula_features(roles)
     if psi is None:

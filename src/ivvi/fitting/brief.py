@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ivvi._io.brief import Brief
-from ivvi.diagnostics.brief import diagnose_brief, instrument_sentence, many_sentence
+from ivvi._io.brief import Brief, instrument_sentence
+from ivvi.diagnostics.brief import diagnose_brief, many_sentence
 from ivvi.estimators.jackknife_iv import KINDS
 from ivvi.fitting.effect import AverageEffect, average_effects
 from ivvi.fitting.summary import half_widths
@@ -36,7 +36,7 @@ def fit_brief(fit: Fit) -> Brief:
             (
                 ("Instrument", "Not used: this is regression."),
                 ("Confounding", "Assumed absent; the standard errors do not account for it."),
-                ("Next", "Fit with the instrument (`--method exact`) and compare."),
+                ("Next", "Fit with the instrument (the method exact) and compare."),
             )
         )
     if fit.inference is None:

@@ -184,7 +184,9 @@ def _check_controls(controls: Columns, learner: Any, features: Any, *, alone: bo
     """Refuse what does not go with controls, and a learner without them."""
     if not controls:
         if learner is not None:
-            raise InputError("a learner is given and no controls; name their columns (--controls)")
+            raise InputError(
+                "a learner is given and no controls; name them (controls=, --controls)"
+            )
         return
     if not alone:
         raise InputError(

@@ -28,7 +28,7 @@ def is_auto(phi: FeatureMap | str, psi: FeatureMap | str | None) -> bool:
     if AUTO not in (phi, psi):
         return False
     if phi != AUTO or psi not in (None, AUTO):
-        raise InputError("auto chooses phi and psi together; leave --phi and --psi out")
+        raise InputError("auto chooses phi and psi together; leave out the other (--phi, --psi)")
     return True
 
 

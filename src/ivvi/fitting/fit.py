@@ -38,8 +38,8 @@ from ivvi.moments.shard import Shard
 from ivvi.weak_iv.robust_intervals import RobustIntervals
 
 NOT_SAVED = (
-    "this fit was saved without its moments; fit the log again without --without-moments, and "
-    "in levels"
+    "this fit was saved without its moments; fit the log again, save them (no --without-moments), "
+    "and in levels"
 )
 
 
@@ -204,7 +204,9 @@ class Fit(TableResult):
         """The estimated dynamics, to plan with."""
         verdict = self.verdict
         instrument_verdict = (
-            None if verdict is None else InstrumentVerdict(verdict.word, verdict.sentence)
+            None
+            if verdict is None
+            else InstrumentVerdict(verdict.word, verdict.sentence, verdict.rule)
         )
         known = self.estimate, self.roles, self.sample, instrument_verdict
         return self._as_left(Dynamics.of(*known, self._mean_length))
@@ -285,9 +287,12 @@ class Fit(TableResult):
         """Test whether some instrument features are valid, given that the others are."""
         return difference(self.moments, suspects, self.scored.get("exact"))
 
-    def summary(self, *, most_outputs: int | None = 6) -> str:
-        """Return three plain sentences, the coefficients beside least squares', diagnostics."""
-        return fit_summary(self, most_outputs)
+    def summary(self, *, most_outputs: int | None = 6, warnings: bool = True) -> str:
+        """Return three plain sentences, the coefficients beside least squares', diagnostics.
+
+        `warnings` are left out where they were shown already.
+        """
+        return fit_summary(self, most_outputs, warnings=warnings)
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
         """Draw the actions' effects with 95% intervals, least squares beside; `path` saves it."""

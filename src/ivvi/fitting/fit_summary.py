@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ivvi.fitting.fit import Fit
 
 
-def fit_summary(fit: Fit, most_outputs: int | None) -> str:
+def fit_summary(fit: Fit, most_outputs: int | None, *, warnings: bool = True) -> str:
     """Return three plain sentences, the coefficients beside least squares', diagnostics."""
     c, outputs, trace = fit.counts, fit.roles.outputs, fit.estimate.trace
     n_outputs = len(outputs) if most_outputs is None else min(most_outputs, len(outputs))
@@ -25,7 +25,7 @@ def fit_summary(fit: Fit, most_outputs: int | None) -> str:
         f"{fit.label}: {c.transitions:,} transitions of {c.episodes:,} episodes, "
         f"method {fit.method}",
         "=" * WIDTH,
-        *(f"WARNING {text}" for text in fit.warnings),
+        *(f"WARNING {text}" for text in fit.warnings if warnings),
     ]
     if fit.inference is None:
         lines += _noise_lines(fit, n_outputs)

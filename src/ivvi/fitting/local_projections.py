@@ -194,7 +194,7 @@ class SolvedProjection:
             raise IdentificationError(
                 f"at horizon {h} the instruments do not tell the action from later ones: they do "
                 "not change from step to step, or are fewer than the actions; later actions can be "
-                "left to follow the state (--later follow)"
+                "left to follow the state (later='follow', --later follow)"
             )
         name = moments.design.outputs[0]
         return cls(

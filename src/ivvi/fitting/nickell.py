@@ -93,11 +93,11 @@ class Nickell:
         if short:
             return (
                 f"{told}: {self.line(estimate)}; the half-panel jackknife leaves part of it in so "
-                "few steps: use differences (--difference)"
+                "few steps: use differences (difference=True, --difference)"
             )
         return (
             f"{told}: {self.line(estimate)}; take it out with half_panel (--half-panel), or use "
-            "differences (--difference)"
+            "differences (difference=True, --difference)"
         )
 
 
@@ -234,5 +234,5 @@ def refuse_half_panel(found: Nickell | None, episode: Any) -> None:
     if not found.bias.size:
         raise InputError(
             f"the half-panel jackknife needs episodes that can be halved; these have "
-            f"{found.steps:.3g} steps: use differences (--difference)"
+            f"{found.steps:.3g} steps: use differences (difference=True, --difference)"
         )

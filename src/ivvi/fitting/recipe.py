@@ -121,8 +121,8 @@ class Recipe:
         Episodes that are few and long are remembered until the standard errors are known,
         in place of the second pass.
         """
-        if log.roles.groups and not self.errors.columns and self.errors.kind == "auto":
-            clustered = replace(self.errors, cluster=log.roles.groups[:2])
+        if log.roles.usual_clusters and not self.errors.columns and self.errors.kind == "auto":
+            clustered = replace(self.errors, cluster=log.roles.usual_clusters)
             return replace(self, errors=clustered).of_rows(
                 log, phi, psi, seed=seed, episodes=episodes
             )
@@ -224,7 +224,7 @@ class Recipe:
         if isinstance(method, JackknifeIV) and errors.kind != "robust":
             raise InputError(
                 f"{method.name} leaves out single rows, and its standard errors are robust; these "
-                f"are {errors.kind}: ask for --se robust if rows are independent"
+                f"are {errors.kind}: ask for robust ones (se=, --se) if rows are independent"
             )
         if self.errors.kind == "bekker" and not isinstance(method, LIML | Fuller):
             raise InputError(
@@ -236,8 +236,8 @@ class Recipe:
             return method
         if log is None and errors.note and errors.kind == "unadjusted":
             raise InputError(
-                "gmm needs the rows of a log, or sums that were kept by episode "
-                "(--by-episode, --keep-episodes); these are the sums of all"
+                "gmm needs the rows of a log, or sums that were kept by episode (episodes=True, "
+                "--by-episode or --keep-episodes); these are the sums of all"
             )
         return replace(method, weight=errors)
 

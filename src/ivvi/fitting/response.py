@@ -162,7 +162,8 @@ class Response(TableResult):
     def _next(self) -> str:
         if self.agreement is not None and self.agreement.p_value < REJECTED:
             return (
-                "More lags (--lags) or other features may be missing; `ivvi check` looks for what."
+                "More lags (lags=, --lags) or other features may be missing; `ivvi check` looks "
+                "for what."
             )
         return "`ivvi plan` finds the best actions in the fitted dynamics."
 

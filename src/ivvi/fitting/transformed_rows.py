@@ -73,7 +73,7 @@ def fit_absorbed(
     if isinstance(recipe.method, SGDA) and recipe.method.is_linear(design):
         raise InputError(
             "absorbed effects need the moments of the rows, which sgda does not form in linear "
-            "memory; use --memory quadratic or the method exact"
+            "memory; use quadratic memory (memory=, --memory) or the method exact"
         )
     table = AbsorbedTable(log, design, absorb, recipe.progress)
     if recipe.errors.kind in ("cr2", "wild"):

@@ -69,7 +69,7 @@ def update(
     for file, content in zip(log.table.files, files, strict=True):
         if content in known.files and not again:
             raise DataError(
-                f"{file} is in {place} already (same content); add it again with --again"
+                f"{file} is in {place} already (same content); add it again with again (--again)"
             )
     by = _kept_by(known, StandardErrors(cluster=cluster), place)
     also = next((block.by for block in known.moments.others), None)
@@ -102,7 +102,8 @@ def _kept_by(known: Shard, wanted: StandardErrors, place: str) -> str:
     if columns and columns != own:
         raise InputError(
             f"{place} keeps no moments by {' and '.join(columns)}, which clusters need without the "
-            f"old rows; fit it with --cluster {columns[0]} --keep-episodes"
+            "old rows; fit it with those clusters and keep them (cluster=, episodes=True; "
+            f"--cluster {columns[0]} --keep-episodes)"
         )
     return "" if blocks is None else blocks.by
 
@@ -124,7 +125,7 @@ def _told(fit: Fit, old: Fit) -> Fit:
     text = (
         f"the model's standard errors were clustered by {' and '.join(before)}, of which it keeps "
         f"no moments: they are now {become}, and may be too small; fit all rows again, or keep "
-        "clusters (--keep-episodes)"
+        "clusters (episodes=True, --keep-episodes)"
     )
     warnings.warn(text, IvviWarning, stacklevel=3)
     errors = replace(fit.inference.errors, warning=text)

@@ -95,7 +95,7 @@ def _check_levels(
         row = _first_row(table, name, words[0])
         raise ColumnError(
             f"{where} holds text: {words[0]!r} in data row {row} (from 0); expected numbers, or "
-            f"categories (--categorical {name})"
+            f"categories (categorical={name!r}, --categorical {name})"
         )
     if not levels:
         raise ColumnError(f"{where} holds no values; expected categories")
@@ -106,7 +106,7 @@ def _check_levels(
         raise ColumnError(
             f"{where} has {count}, such as {levels[0]!r}; expected a category of at most "
             f"{MOST_LEVELS} levels that rows share, or numbers. An instrument with many levels "
-            f"is made by --instrument loo:{name}"
+            f"is made as loo:{name} (instrument=, --instrument)"
         )
     if len(levels) == 1:
         raise ColumnError(

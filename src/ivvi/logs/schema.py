@@ -175,6 +175,11 @@ class Roles:
         return self.weight_kind == "frequency"
 
     @property
+    def usual_clusters(self) -> tuple[str, ...]:
+        """Columns to cluster by unless others are named: whose names became instruments."""
+        return self.groups[:2]
+
+    @property
     def moment(self) -> str | None:
         """The column that tells when a row was: its date, or its step."""
         return self.dates or self.step
@@ -220,7 +225,9 @@ class Roles:
     @property
     def of_the_act(self) -> tuple[str, ...]:
         """Columns that a row needs for its own action, and not to be a next state."""
-        return self.action + self.instrument + self._of_the_row
+        carried = tuple(name for name in self.state if name not in self.predicted)
+        groups = tuple(name for name in self.cluster if name not in self.keys)
+        return carried + self.action + self.instrument + self._of_the_row + groups
 
     @property
     def _of_the_row(self) -> tuple[str, ...]:
@@ -258,7 +265,7 @@ class Roles:
         if not (self.predicted or self.next_state):
             lines.append(
                 f"one decision in a row: nothing is predicted but {self.reward}; where rows follow "
-                "each other, name --episode, --step and --state"
+                "each other, name episode, step and state (--episode, --step, --state)"
             )
         elif stays:
             lines.append(f"the same within an episode, not predicted: {', '.join(stays)}")
@@ -308,8 +315,8 @@ class Roles:
             raise ColumnError("frequency weights are asked for; expected a weight column too")
         if self.frequency and self.derived:
             raise ColumnError(
-                "frequency weights are for rows with outcomes of their own (--next-state): of the "
-                "next row of an episode a row cannot stand for several"
+                "frequency weights are for rows with outcomes of their own (next_state=, "
+                "--next-state): of the next row of an episode a row cannot stand for several"
             )
 
     def _check_disjoint(self) -> None:

@@ -21,8 +21,13 @@ from ivvi.logs.sorting import duplicate_error, quote, text_of
 from ivvi.logs.table import BatchSource
 
 DT = "dt"
-UNITS = {"s": 1 / 86400, "min": 1 / 1440, "h": 1 / 24, "d": 1.0, "w": 7.0, "": 1.0}
-"""Days of each unit of time; of steps that are numbers, the number itself."""
+UNITS = {"s": 1 / 86400, "min": 1 / 1440, "h": 1 / 24, "d": 1.0, "w": 7.0} | {
+    "mo": 365.25 / 12,
+    "y": 365.25,
+    "": 1.0,
+}
+"""Days of each unit of time; of steps that are numbers, the number itself. Months of the calendar
+differ by less than `NEAR` from their mean."""
 FORMATS = (
     *("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%d.%m.%y"),
     *("%d/%m/%y", "%m/%d/%y", "%d %b %Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y", "%Y%m%d"),
@@ -84,7 +89,7 @@ class StepTimes:
     def expression(self) -> str:
         """The time of a row as an expression: days, or the number of the step."""
         if self.step is None:
-            raise InputError("lags and steps need a step column; name one (--step)")
+            raise InputError("lags and steps need a step column; name one (step=, --step)")
         kind = plain_type(self.table.schema.field(self.step).type)
         name = quote(self.step)
         if is_text(kind) or self.schema.date_format:
@@ -108,10 +113,11 @@ class StepTimes:
         asked = self.schema.every
         if asked is None:
             return None
-        matched = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|min|h|d|w|)\s*", str(asked))
+        matched = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|min|h|d|w|mo|y|)\s*", str(asked))
         if matched is None or not float(matched[1]):
             raise InputError(
-                f"every is {asked!r}; expected a time between steps such as 7d, 12h or 10"
+                f"every is {asked!r}; expected a number and s, min, h, d, w, mo or y, as in 7d or "
+                "1mo; for steps that are numbers a number alone, such as 10"
             )
         return float(matched[1]) * UNITS[matched[2]]
 
@@ -174,16 +180,19 @@ class StepTimes:
         ).fetchall()[0]
         if low is None or other <= RARELY:
             return ()
-        if high <= low * (1 + NEAR):
+        steady = high <= low * (1 + NEAR)
+        days = f"{usual if steady else max(usual, 1):.3g}d"
+        if steady:
             return (
                 f"rows of an episode lie {usual:.3g} apart in {self.step} (in days), but for "
-                f"{other:.2%}, which count as one step too: --every {usual:.3g}d makes gaps of "
-                "them, and --context dt takes the time to the next row along",
+                f"{other:.2%}, which count as one step too: every={days!r} (--every {days}) makes "
+                "gaps of them, and context='dt' (--context dt) takes the time to the next row "
+                "along",
             )
         return (
             f"rows of an episode lie {low:.3g} to {high:.3g} apart in {self.step} (in days), "
-            "and count as one step each: take the time to the next row along (--context dt), or "
-            f"only rows that lie as far apart (--every {max(usual, 1):.3g}d)",
+            "and count as one step each: take the time to the next row along (context='dt', "
+            f"--context dt), or only rows that lie as far apart (every={days!r}, --every {days})",
         )
 
     def are_shared(self, db: Any, rows: str) -> bool:
@@ -225,7 +234,7 @@ def _guessed(db: Any, rows: str, value: str) -> str:
         )
     ]
     listed = " or ".join(f"--date-format '{word}'" for word in fits)
-    return f", or their format: {listed} fits all of them" if fits else ""
+    return f", or their format (date_format=): {listed} fits all of them" if fits else ""
 
 
 def count_rows(db: Any, query: str) -> int:

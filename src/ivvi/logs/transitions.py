@@ -118,7 +118,7 @@ class Transitions:
         known = zip(self._roles.cluster, values, strict=True)
         self._clusters = [(name, Numbers(of)) for name, of in known]
         last = [
-            0 if name in self.paths else numbers.of(row.column(name))[0]
+            0 if name in self.paths else _codes(numbers, row.column(name))[0]
             for name, numbers in self._clusters
         ]
         self._last_clusters = np.array(last, dtype=np.int64)
@@ -288,7 +288,8 @@ class Transitions:
         for name in roles.facts:
             v = values[name]
             before = np.append(self._last[name] if first else v[0], v[:-1])
-            changed = (v != before) & np.append(first, linked[:-1])
+            known = ~(np.isnan(v) | np.isnan(before))
+            changed = (v != before) & known & np.append(first, linked[:-1])
             if changed.any():
                 where = self._told(block, int(np.flatnonzero(changed)[0]))
                 raise DataError(
@@ -357,7 +358,7 @@ class Transitions:
         codes = [
             np.take(self.paths[name], episode, mode="clip")
             if episode is not None and name in self.paths
-            else np.append(last, numbers.of(block.column(name)))
+            else np.append(last, _codes(numbers, block.column(name)))
             for last, (name, numbers) in zip(self._last_clusters, self._clusters, strict=True)
         ]
         self._last_clusters = np.array([column[-1] for column in codes], dtype=np.int64)
@@ -488,6 +489,17 @@ def _checked_weight(weight: Floats, roles: Roles) -> Floats:
             "rows: expected whole numbers, or weights of the kind probability"
         )
     return weight
+
+
+def _codes(numbers: Numbers, column: pa.Array) -> Ints:
+    """Number the values of a column; a row without one, which is a next state alone, is 0."""
+    if is_present(column):
+        return numbers.of(column)
+    absent = missing(column)
+    codes = np.zeros(len(column), dtype=np.int64)
+    if not absent.all():
+        codes[~absent] = numbers.of(column.filter(pa.array(~absent)))
+    return codes
 
 
 def _steps(column: pa.Array) -> NDArray[Any]:

@@ -220,13 +220,13 @@ class _Plan:
         """Refuse next states beside those that are made, and a table that has their names."""
         if self.followed and self.schema.next_state:
             raise InputError(
-                "states were seen after the action (--seen after), so a row's own are its "
-                "next states; next-state columns are given too"
+                "states were seen after the action (seen='after', --seen after), so a row's own "
+                "are its next states; next-state columns are given too"
             )
         if taken := [name for name in self.followed if name in self.table.schema.names]:
             raise ColumnError(
                 f"the next state is to be called {taken[0]!r}, as a column is; name it with "
-                "--next-state, or rename the state (--state new:old)"
+                "next_state (--next-state), or rename the state (new:old)"
             )
 
     def query(self, rows: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi.categories import raw_columns
 from ivvi.errors import InputError
 from ivvi.planning.comparison import CLEAR, Bound, Comparison, standard_error
 from ivvi.planning.mpc.lookahead import is_quadratic
@@ -126,7 +127,7 @@ class Contest:
         ]
         best = held_rules[int(np.argmax(earned))]
         if best.action.any() or "nothing" not in self.rules:
-            self.enter(f"held {_words(best.action)}", best, simple=True)
+            self.enter(f"held {_words(problem, best.action)}", best, simple=True)
 
     def mean(self, name: str) -> float:
         """Return what an entry earns on average."""
@@ -277,5 +278,13 @@ def _steps(count: int) -> str:
     return "1 step" if count == 1 else f"{count} steps"
 
 
-def _words(action: np.ndarray) -> str:
+def _words(problem: Problem, action: np.ndarray) -> str:
+    """Write an action: its numbers, or the levels of categories by name."""
+    model = problem.model
+    if raw_columns(model.action, model.coded) != model.action:
+        levels = model.decode_actions(action[None])
+        shown = {
+            name: f"{v:.3g}" if isinstance(v, float) else str(v) for name, (v,) in levels.items()
+        }
+        return ", ".join(f"{name} = {text}" for name, text in shown.items())
     return ", ".join(f"{v:.3g}" for v in action[:4]) + (", .." if len(action) > 4 else "")

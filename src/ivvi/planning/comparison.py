@@ -173,13 +173,15 @@ class Comparison(TableResult):
         width = max(len(entry.name) for entry in self.entries)
         lines = [
             f"Mean return in the model ({self.episodes} episodes of {self.horizon} steps, "
-            "the same noise for all):"
+            "the same noise for all;",
+            "+- is the standard error of this simulation):",
         ]
         for entry in self.entries:
             mark = "*" if entry.name == self.chosen else " "
             behind = f"  behind by {entry.behind:.4g} +- {entry.behind_error:.2g}"
             remark = "" if entry.behind == 0 else behind
-            lines.append(f"{mark} {entry.name:<{width}}  {entry.value:>10.5g}{remark}")
+            earned = f"{entry.value:>10.5g} +- {entry.error:<8.2g}"
+            lines.append(f"{mark} {entry.name:<{width}}  {earned}{remark}".rstrip())
         lines += [f"  {name}: not compared, {reason}" for name, reason in self.skipped]
         if self.share is not None:
             lines.append(

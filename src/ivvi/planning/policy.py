@@ -14,7 +14,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from ivvi._io.brief import Brief
 from ivvi._io.files import load_folder, nest, save_folder, unnest
+from ivvi._io.result import brief_html
 from ivvi._io.trust import Trust, trusting
 from ivvi.actions import Actions, make_actions
 from ivvi.dynamics.ends import end_reward, end_reward_to_json
@@ -24,6 +26,7 @@ from ivvi.errors import FileError, InputError, TrustError
 from ivvi.features.blocks import Array
 from ivvi.features.custom_block import import_path, import_saved
 from ivvi.planning import RULES
+from ivvi.planning.brief import plan_brief
 from ivvi.planning.comparison import Comparison
 from ivvi.planning.policy_plot import plot_policy
 from ivvi.planning.problem import Problem, Rule, as_columns, state_numbers
@@ -113,13 +116,24 @@ class Policy:
         """Draw the actions along the states that they answer most; `path` saves the figure."""
         return plot_policy(self, path, force=force)
 
+    @property
+    def brief(self) -> Brief:
+        """Is the instrument good enough, what does the plan earn, what to do next."""
+        return plan_brief(self)
+
+    def summary(self) -> str:
+        """Return three plain sentences, then what the plan and its rivals earn in the model."""
+        compared = [] if self.comparison is None else ["", self.comparison.summary()]
+        return "\n".join([self.brief.text, *compared])
+
     def _repr_html_(self) -> str:
         problem = self.problem
         steps = f"{problem.horizon:,} steps, discount {problem.discount:g}"
         compared = (
             "" if self.comparison is None else f"<pre>{escape(self.comparison.summary())}</pre>"
         )
-        return f"<p><b>{escape(repr(self))}</b>, planned for {steps}</p>{compared}"
+        planned = f"<p><b>{escape(repr(self))}</b>, planned for {steps}</p>"
+        return brief_html(self) + planned + compared
 
     def __repr__(self) -> str:
         d_x = len(self.problem.model.state)

@@ -98,13 +98,13 @@ class Problem:
         if not model.state:
             raise InputError(
                 "the model has no states, so that one action is best for all, and the effects in "
-                "the fit say which; keep a column as --state or --context to plan by it"
+                "the fit say which; keep a state or context (--state, --context) to plan by it"
             )
         if model.d_next != len(model.state):
             raise InputError(
                 f"the model predicts {model.d_next} columns from {len(model.state)} states; "
                 "planning needs the next value of every state, or the outcome of one decision as "
-                "its reward (fit with --reward, without --next-state)"
+                "its reward (fit with reward=, --reward, and without a next state)"
             )
         made = allowed_actions(model, actions)
         given = None if states is None else state_rows(states, model)
@@ -195,7 +195,7 @@ class Problem:
         if len(chosen) == 0:
             raise InputError(
                 "the model holds no sample of states (it was fitted from moments alone); pass "
-                "the states where the plan should be good (--states TABLE)"
+                "the states where the plan should be good (states=, or --states TABLE)"
             )
         return chosen[:MOST_STATES]
 

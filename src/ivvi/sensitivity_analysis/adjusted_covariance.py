@@ -31,7 +31,8 @@ from ivvi.sensitivity_analysis.violations import Exclusion
 
 SCALED = (
     "{kind} standard errors need the rows to be computed again under a direct effect: here they "
-    "grow as unadjusted ones do; pass the log (--log), or keep its episodes (--keep-episodes)"
+    "grow as unadjusted ones do; pass the log (log=, --log), or fit with its episodes kept "
+    "(episodes=True, --keep-episodes)"
 )
 
 

@@ -98,7 +98,7 @@ def sensitivity(  # noqa: PLR0913
     >>> fit = ivvi.estimate(log)
     >>> policy = ivvi.plan(fit, "quadratic:weight=0.05", (-1, 1), horizon=20)
     >>> found = ivvi.sensitivity(policy, fit, against=("zero",), draws=0)
-    >>> 0.5 < found.breakdowns[0].size.most_share < 1.5
+    >>> 0.5 < found.breakdowns[0].size.main_share < 1.5
     True
     """
     _check(level, most, episodes, draws)
@@ -185,7 +185,7 @@ def _gain_lost(
     if around is not None:
         se = np.hypot(gain.se(violation, t, around), error)
     sizes = [gain.exclusion.size(violation, v) for v in t]
-    share = np.sign(t) * [s.most_share for s in sizes]
+    share = np.sign(t) * [s.main_share for s in sizes]
     correlation = np.sign(t) * [s.most_correlation for s in sizes]
     band = Band(rival, violation.name, t, share, correlation, gains, se, error, critical)
     limit = gain.exclusion.size(violation, most)

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.brief import Brief
 from ivvi._io.plotting import check_figure, finished, make_axes
 from ivvi._io.result import Records, TableResult
 from ivvi.errors import InputError
 from ivvi.features.design import Floats
 from ivvi.sensitivity_analysis.adjusted_covariance import VarianceCurve
+from ivvi.sensitivity_analysis.brief import sensitivity_brief
 from ivvi.sensitivity_analysis.violations import Size
 
 MOST_EFFECTS = 6
@@ -65,7 +67,8 @@ class Band:
     t
         Sizes, from -T to T; from 0 where the sign of the violation is given.
     share, correlation
-        The same in a reader's units, the largest of any output, with the sign of t.
+        The same in a reader's units, with the sign of t: the share of the output that z moves
+        most, and the largest correlation of any.
     gain, se
         Gain, and its standard error: from the covariance of W (NaN where it was not asked for)
         and from the simulation.
@@ -215,15 +218,20 @@ class Sensitivity(TableResult):
             {
                 "conclusion": b.question,
                 "violation": b.violation,
-                "lost_from": None if b.size is None else b.size.most_share,
-                "unsure_from": None if b.unsure is None else b.unsure.most_share,
-                "searched_to": b.most.most_share,
+                "lost_from": None if b.size is None else b.size.main_share,
+                "unsure_from": None if b.unsure is None else b.unsure.main_share,
+                "searched_to": b.most.main_share,
             }
             for b in self.breakdowns
         ]
 
+    @property
+    def brief(self) -> Brief:
+        """How invalid may the instrument be, what does that mean, what to do next."""
+        return sensitivity_brief(self)
+
     def summary(self) -> str:
-        """Return the breakdown points as text."""
+        """Return three plain sentences, then the breakdown points."""
         sure = f"unsure ({100 * self.level:g}%) from"
         rows = [("what is lost", "by invalidity of", "lost from", sure)]
         for b in self.breakdowns:
@@ -237,8 +245,9 @@ class Sensitivity(TableResult):
             rows.append((effect, e.violation, size, ""))
         what = 2 + max(32, *(len(row[0]) for row in rows))
         by = 2 + max(16, *(len(row[1]) for row in rows))
-        lines = ["How far may the instrument be invalid?"]
-        lines += [f"{a:<{what}}{b:<{by}}{c:<26}{d}".rstrip() for a, b, c, d in rows]
+        lost = 2 + max(24, *(len(row[2]) for row in rows))
+        lines = [self.brief.text, "", "How far may the instrument be invalid?"]
+        lines += [f"{a:<{what}}{b:<{by}}{c:<{lost}}{d}".rstrip() for a, b, c, d in rows]
         lines.append(
             "direct: a direct effect of z, against what z does through the actions; rho: a "
             "correlation of z with the confounder"
@@ -249,6 +258,7 @@ class Sensitivity(TableResult):
         """Describe with JSON values."""
         return {
             "level": self.level,
+            "brief": self.brief.to_json(),
             "breakdowns": [b.to_json() for b in self.breakdowns],
             "bands": [b.to_json() for b in self.bands],
             "effects": [e.to_json() for e in self.effects],
@@ -269,7 +279,7 @@ class Sensitivity(TableResult):
                 same = b.violation == band.violation and b.question == f"gain over {band.rival}"
                 if same and b.size is not None:
                     ax.axvline(
-                        100 * np.sign(b.size.t) * b.size.most_share,
+                        100 * np.sign(b.size.t) * b.size.main_share,
                         color="#c1121f",
                         lw=1.2,
                         ls="--",
@@ -283,4 +293,4 @@ def _words(size: Size | None, most: Size) -> str:
     """Say a size in both units, or that it is beyond what was looked at."""
     beyond = "" if size is not None else "> "
     limit = most if size is None else size
-    return f"{beyond}direct {100 * limit.most_share:.3g}%, rho {limit.most_correlation:.2g}"
+    return f"{beyond}direct {100 * limit.main_share:.3g}%, rho {limit.most_correlation:.2g}"

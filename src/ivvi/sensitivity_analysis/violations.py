@@ -80,9 +80,14 @@ class Size:
     correlation: tuple[float, ...]
 
     @property
-    def most_share(self) -> float:
-        """Largest share among the outputs."""
-        return max(self.share)
+    def main(self) -> str:
+        """The output that z moves most, for its noise: the ratio to less is not telling."""
+        return min(zip(self.share, self.outputs, strict=True))[1]
+
+    @property
+    def main_share(self) -> float:
+        """The share of that output, which is the smallest."""
+        return min(self.share)
 
     @property
     def most_correlation(self) -> float:
@@ -120,7 +125,7 @@ class Exclusion:
         if source.moments is None:
             raise InputError(
                 "the model keeps no moments of the log, from which doubts are computed; fit it "
-                "again without --without-moments, and in levels"
+                "again, keep its moments (no --without-moments), and in levels"
             )
         return cls(source.moments, source.model)
 

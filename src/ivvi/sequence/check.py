@@ -120,9 +120,12 @@ class SequenceChecks(TableResult):
             lines.append(f"                   {self.note}")
         if self.global_instruments:
             named = ", ".join(self.global_instruments)
+            draws = f"{self.episodes:,} draws of it, so cluster by episode"
+            if self.clusters is not None:
+                draws = f"{self.blocks:,} draws of it at most, one for each {self.clusters}"
             lines.append(
                 f"global instrument  {named}: constant within every episode; the sample counts "
-                f"{self.episodes:,} draws of it, so cluster by episode"
+                f"{draws}"
             )
         level = f"verdict (LOOK: p below {self.checks[0].level:g})" if self.checks else "verdict"
         lines.append(f"{'check':<32}{'statistic':>10} {'distribution':<14}{'p':>8}  {level}")
@@ -194,8 +197,9 @@ def check(  # noqa: PLR0913
     ()
     """
     check_level(level)
-    wanted = StandardErrors(cluster=cluster)
-    opened = wanted.prepared(logs if isinstance(logs, Log) else read_logs(logs))
+    opened = logs if isinstance(logs, Log) else read_logs(logs)
+    wanted = StandardErrors(cluster=cluster or opened.roles.usual_clusters)
+    opened = wanted.prepared(opened)
     opened.refuse_absorbed("check")
     if opened.roles.frequency:
         raise InputError("check follows single rows; frequency weights make several of each")
@@ -211,7 +215,7 @@ def check(  # noqa: PLR0913
         step_dependence(base, log.roles.moment, log),
         base.paths,
     )
-    by = _blocks_by(errors, base, log)
+    by = _blocks_by(errors, base, log, asked=bool(cluster))
     if by is not None and by.by not in log.roles.keys + log.roles.cluster:
         log = log.clustered((by.by,))
     sequence = compute_sequence_moments(log, design, counts, progress, calendar, by)
@@ -255,10 +259,11 @@ def check(  # noqa: PLR0913
     )
 
 
-def _blocks_by(errors: Resolved, moments: Moments, log: Log) -> GroupSums | None:
+def _blocks_by(errors: Resolved, moments: Moments, log: Log, *, asked: bool) -> GroupSums | None:
     """Return the sums by the column whose groups are independent; None for the episodes.
 
-    Of two columns, the one with fewer groups: the instrument has no more draws than that.
+    Of two columns, the one with fewer groups: the instrument has no more draws than that. Groups
+    that nobody `asked` for and that are too few or too many to compare give way to the episodes.
     """
     others = [name for name in errors.clusters if name != log.roles.episode]
     if not others:
@@ -266,6 +271,8 @@ def _blocks_by(errors: Resolved, moments: Moments, log: Log) -> GroupSums | None
     if errors.wanted.columns == ():  # episodes share what a step brings, or an instrument's path
         return moments.group_sums(others[-1])
     sums = [moments.group_sums(name) for name in errors.clusters]
+    if not asked and any(one is None or len(one) < FEWEST_BLOCKS for one in sums):
+        return None
     if any(one is None for one in sums):
         raise InputError(f"the groups by {' and '.join(errors.clusters)} are too many to compare")
     for one in sums:

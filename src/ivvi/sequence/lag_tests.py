@@ -81,7 +81,7 @@ def placebo(scores: Scores, names: Names, level: float) -> Check:
     advice = (
         "z cannot have moved a state that came before it: z is assigned by the state (then the "
         "state must stay in psi, with a rich enough shape), or it is confounded, or the state was "
-        "recorded after the action of its row and is an outcome (name it with --next-state)"
+        "recorded after the action of its row and is an outcome (next_state=, --next-state)"
     )
     states = [f"realised {x}" for x in names["x"]]
     moved = tuple(names["z"][j] for j in moving)
@@ -122,7 +122,7 @@ def serial_residuals(scores: Scores, names: Names, level: float) -> Check:
     null = "the residual is not correlated with the one before it"
     advice = (
         "errors that last make the state itself confounded: add earlier states and actions to the "
-        "state (--lags 1, then 2) until they are gone, and cluster standard errors by "
+        "state (lags=1 or --lags 1, then 2) until they are gone, and cluster standard errors by "
         f"{' and '.join(scores.clusters)}"
     )
     return _serial(name, sums, names["y"], null, advice, level)

@@ -151,7 +151,10 @@ def _richer_phi(
     small = bool(share[worst] < NEGLIGIBLE_SHARE)
     advice = f"fit with {word}"
     if coded and word.startswith("poly"):  # which is refused: 0 and 1 are their own squares
-        advice = "let the data choose which states bend and which effects vary (--features auto)"
+        advice = (
+            "let the data choose which states bend and which effects vary (phi='auto', --features "
+            "auto)"
+        )
     return Check(name, test, level, finding, advice, negligible=small)
 
 

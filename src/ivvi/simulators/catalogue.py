@@ -68,7 +68,9 @@ def make_env(
     if name in CLINICAL:
         return ConfoundedEnv(_clinical(name, dim, setting))
     if dim not in (None, 10):
-        raise InputError(f"the recommenders have 10 categories; --dim {dim} does not apply")
+        raise InputError(
+            f"the recommenders have 10 categories; a dimension of {dim} does not apply"
+        )
     factors = ratings if isinstance(ratings, Factors) else load_factors(ratings)
     factors = factors.with_signs(signs)
     revised = name.endswith("revised")
@@ -88,7 +90,7 @@ def make_env(
 def _clinical(name: str, dim: int | None, setting: str) -> World:
     """Return one of the clinical worlds, whose dimensions are given."""
     if dim not in (None, CLINICAL[name]):
-        raise InputError(f"{name} has {CLINICAL[name]} states; --dim {dim} does not apply")
+        raise InputError(f"{name} has {CLINICAL[name]} states; a dimension of {dim} does not apply")
     if name == "nicu":
         return nicu_world(setting)
     if setting != "I":

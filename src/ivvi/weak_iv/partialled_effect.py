@@ -75,6 +75,7 @@ class PartialledEffect:
         """Reduce the moments to one effect: `feature` names one, or weighs several."""
         design = moments.design
         at = design.output(output)
+        feature = feature_of(design, feature) if isinstance(feature, str) else feature
         c = combination_vector(design, feature)
         keep_constant = design.constant is None or c[design.constant] != 0
         R, centre = compress(moments), np.array(moments.mean)
@@ -114,14 +115,25 @@ def combination_vector(design: Design, feature: Combination) -> Floats:
     weights = {feature: 1.0} if isinstance(feature, str) else dict(feature)
     c = np.zeros(len(design.phi_names))
     for name, weight in weights.items():
-        if name not in design.phi_names:
-            hint = nearest(name, design.phi_names)
-            known = hint or f"; there are {', '.join(design.phi_names[:12])}"
-            raise InputError(f"there is no feature {name!r}{known}")
-        c[design.phi_names.index(name)] = weight
+        c[design.phi_names.index(feature_of(design, name))] = weight
     if not np.isfinite(c).all() or not c.any():
         raise InputError(f"the combination {describe(feature)} has no usable weight")
     return c
+
+
+def feature_of(design: Design, name: str) -> str:
+    """Return the feature of a name: its own, or that of a yes/no column, ``treated[yes]``."""
+    if name in design.phi_names:
+        return name
+    levels = [one for one in design.phi_names if one.startswith(f"{name}[")]
+    if len(levels) == 1:
+        return levels[0]
+    if levels:
+        shown = ", ".join(levels[:12])
+        raise InputError(f"{name!r} has {len(levels)} features, one for each level: {shown}")
+    hint = nearest(name, design.phi_names)
+    known = hint or f"; there are {', '.join(design.phi_names[:12])}"
+    raise InputError(f"there is no feature {name!r}{known}")
 
 
 def describe(feature: Combination) -> str:
