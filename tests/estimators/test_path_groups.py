@@ -137,7 +137,7 @@ def test_too_few_values_to_tell_are_noted(drawn):
     assert by(fit) == ["episode"]
     assert fit.errors.note == (
         "z0 never changes within an episode and has 2 values: if it was set for whole groups of "
-        "episodes (states, clinics), name them with --cluster"
+        "episodes (states, clinics), cluster by their column (cluster=, --cluster)"
     )
 
 

@@ -321,8 +321,8 @@ class Resolved:
             clusters = (groups.name, *rest) if rest else (episode, groups.name)
             text = (
                 f"{', '.join(groups.instruments)}: the same at all steps in whole groups of "
-                f"episodes ({groups.count:,} of them), so clustered by these groups too (--cluster "
-                f"{episode} if each episode drew its own)"
+                f"episodes ({groups.count:,} of them), so clustered by these groups too; if each "
+                f"episode drew its own, cluster by {episode} (cluster=, --cluster)"
             )
             return self._noting(text, clusters)
         if (few := paths.few) is None or len(self.clusters) > 1:
@@ -332,7 +332,7 @@ class Resolved:
             seen = f"follows one of {few.count} paths in every episode"
         return self._noting(
             f"{', '.join(few.instruments)} {seen}: if it was set for whole groups of episodes "
-            "(states, clinics), name them with --cluster",
+            "(states, clinics), cluster by their column (cluster=, --cluster)",
             self.clusters,
         )
 
