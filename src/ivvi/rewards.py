@@ -166,8 +166,8 @@ def _parse_for(word: str, model: Any) -> Reward:
     if word in model.outputs:
         raise InputError(
             f"{word!r} is what the model predicts of the next state; to plan for an outcome of one "
-            f"decision fit it as the reward (reward={word!r}, --reward {word}) and ask for "
-            "'learned'"
+            f"decision fit it as the reward (reward={word!r}, --reward {word}), without a next "
+            "state, and ask for 'learned'"
         )
     return parse_reward(word, tuple(model.state), tuple(model.action))
 

@@ -62,7 +62,7 @@ def test_below_five_steps_differences_are_recommended(steps, short, half_panel):
     told = [text for text in fit.warnings if "Nickell" in text]
     assert len(told) == (short or not half_panel)
     for text in told:
-        assert "use differences (--difference)" in text
+        assert "use differences (difference=True, --difference)" in text
         assert ("--half-panel" in text) == (not short)
 
 

@@ -40,7 +40,7 @@ def test_the_policy_of_a_cross_section_is_planned_valued_and_saved(tmp_path):
 
 def test_an_outcome_that_is_no_state_says_how_to_plan_for_it():
     fit = ivvi.fit(ivvi.read_logs(patients(), next_state="recovery", **ROLES))
-    with pytest.raises(InputError, match="fit it as the reward \\(--reward recovery, without"):
+    with pytest.raises(InputError, match="--reward recovery\\), without a next state"):
         ivvi.plan(fit, "recovery")
 
 

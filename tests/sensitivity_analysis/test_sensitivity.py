@@ -230,13 +230,18 @@ def test_bands_widen_with_the_violation_and_hold_the_gain(case):
     assert "gain over behaviour" in text
     assert "worst direction" in text
     long = [replace(e, feature="a dose with a long name") for e in found.effects]
-    rows = replace(found, effects=tuple(long)).summary().splitlines()[1:-1]
-    assert len({row.index(b) for row, b in zip(rows[1:], _violations(found), strict=True)}) == 1
+    rows = _rows(replace(found, effects=tuple(long)))
+    assert len({row.index(b) for row, b in zip(rows, _violations(found), strict=True)}) == 1
     assert json.loads(json.dumps(found.to_json(), allow_nan=False))["level"] == 0.95
 
 
+def _rows(found):
+    """Return the rows of the table, below the plain sentences and the names of its columns."""
+    return found.summary().partition("How far may the instrument be invalid?")[2].splitlines()[2:-1]
+
+
 def _violations(found):
-    shown = len(found.summary().splitlines()) - 3 - len(found.breakdowns)
+    shown = len(_rows(found)) - len(found.breakdowns)
     clear = [e for e in found.effects if abs(e.estimate) > e.critical * e.se]
     clear.sort(key=lambda e: -abs(e.estimate) / e.se)
     return [b.violation for b in found.breakdowns] + [e.violation for e in clear[:shown]]
