@@ -470,7 +470,7 @@ def test_the_commands_that_the_demo_suggests_work(told, tmp_path):
     assert np.allclose(found.W, load_model(folder / "model").W, atol=0.05)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_demo_can_be_told_again(told, tmp_path, monkeypatch):
     """Over an earlier one, without force; simulating again would take long."""
     before = (told[1] / "demo.json").read_text()

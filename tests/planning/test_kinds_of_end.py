@@ -252,7 +252,7 @@ def test_a_formula_goes_with_kinds_of_end(columns, terminal):
     states = {"vital": ["sick", "well"]}
     assert list(policies[0](states)["a"]) == list(policies[1](states)["a"])
     worth = [
-        ivvi.value(policy, f, draws=100, against=("zero",))
+        ivvi.value(policy, f, draws=20, against=("zero",))
         for policy, f in zip(policies, (told, named), strict=True)
     ]
     assert worth[0].value.estimate == pytest.approx(worth[1].value.estimate)

@@ -77,7 +77,7 @@ def test_the_closed_form_is_riccatis(regulator, d_x, d_a, discount):
 @pytest.mark.parametrize(
     ("value", "settings"),
     [
-        ("grid", {}),
+        ("grid", {"points": 41}),
         ("fitted", {"points": 400}),
         ("fitted", {"points": 400, "integration": "gauss-hermite", "nodes": 5}),
     ],

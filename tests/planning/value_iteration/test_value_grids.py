@@ -11,6 +11,7 @@ from ivvi.planning.value_iteration.grid import Grid
 from ivvi.planning.value_iteration.quadrature import (
     MOST_KEPT,
     Noise,
+    mean_reward,
     reward_noise,
     uses_next_state,
     uses_step,
@@ -194,17 +195,10 @@ def test_smooth_rewards_of_the_next_state_need_few_nodes(plane_model, reward, no
     assert len(reward_noise(problem).weights) <= nodes
 
 
-def test_a_reward_of_the_next_state_is_planned_as_its_mean(plane_model):
-    """E -(x')^2 = -(m^2 + s^2): the same plan and values, in a plane."""
-
-    def expected(x, a):
-        m = plane_model.mean(x, a)
-        return -(m[:, 0] ** 2) - 0.3
-
-    settings = {"actions": (-1, 1), "horizon": 3, "method": ValueIteration(points=21)}
-    seen = plan(plane_model, lambda x, a, x_next: -(x_next[:, 0] ** 2), **settings)
-    known = plan(plane_model, expected, **settings)
-    x = np.array([[0.0, 0.0], [1.0, -1.0], [-2.0, 0.5]])
-    assert len(seen.rule.noise.weights) <= 4
-    np.testing.assert_allclose(seen.rule.value(x), known.rule.value(x), atol=1e-8)
-    np.testing.assert_allclose(seen(x), known(x), atol=1e-5)
+def test_a_reward_of_the_next_state_is_averaged(plane_model):
+    """E -(x')^2 = -(m^2 + s^2)."""
+    problem = Problem.of(plane_model, lambda x, a, x_next: -(x_next[:, 0] ** 2), (-1, 1), horizon=5)
+    x, a = plane_model.states[:50], np.linspace(-1, 1, 50)[:, None]
+    m = plane_model.mean(x, a)
+    found = mean_reward(problem, reward_noise(problem), x, a, m, 0)
+    np.testing.assert_allclose(found, -(m[:, 0] ** 2) - 0.3, atol=1e-9)
