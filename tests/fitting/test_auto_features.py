@@ -11,6 +11,8 @@ from ivvi.errors import InputError, IvviWarning
 
 COLUMNS = ("--state", "severity", "--action", "dose", "--instrument", "push")
 
+PLANNED = {"method": "value-iteration", "compare": False}
+
 
 def varying(n=3000, seed=1, horizon=30):
     """The effect of the dose changes its sign with severity: 1.5 sin(1.5 x)."""
@@ -73,7 +75,9 @@ def test_a_chosen_model_is_saved_loaded_and_planned_with(fit, tmp_path):
     x, a = np.array([[0.3], [1.0]]), np.array([[0.5], [-0.5]])
     assert np.array_equal(again.model.mean(x, a), fit.model.mean(x, a))
     actions = ivvi.Actions.finite([[-1.0], [0.0], [1.0]])
-    plan = ivvi.plan(again.model, reward="quadratic:weight=1,target=0", actions=actions, horizon=5)
+    plan = ivvi.plan(
+        again.model, reward="quadratic:weight=1,target=0", actions=actions, horizon=5, **PLANNED
+    )
     assert plan(np.array([1.0]))[0] == -1.0  # the dose raises severity there
     assert plan(np.array([-1.0]))[0] == -1.0  # and lowers what is negative: away from zero
 
@@ -276,7 +280,9 @@ def test_the_report_draws_the_effect_and_says_for_whom_it_helps(fit, linear_log,
 def test_a_chosen_model_is_valued_and_acted_with(fit, tmp_path):
     fit.save(tmp_path / "model")
     actions = ivvi.Actions.finite([[-1.0], [0.0], [1.0]])
-    plan = ivvi.plan(fit, reward="quadratic:weight=1,target=0", actions=actions, horizon=4)
+    plan = ivvi.plan(
+        fit, reward="quadratic:weight=1,target=0", actions=actions, horizon=4, **PLANNED
+    )
     plan.save(tmp_path / "policy")
     again = ivvi.load_policy(tmp_path / "policy")
     states = np.array([[1.0], [-0.5], [40.0]])

@@ -16,6 +16,8 @@ from ivvi.reporting.value_section import value_section
 PAID = {"died": -1.0, "discharged": 1.0}
 COLUMNS = {"state": "vital", "action": "a", "instrument": "z", "episode": "patient", "step": "day"}
 DAYS = 5
+PLANNED = {"method": "value-iteration", "compare": False}
+"""What the default chooses, and nothing beside it."""
 
 
 def nothing(x, a):
@@ -150,7 +152,8 @@ def test_environments_draw_one_kind_of_end():
 
 
 def test_values_and_curves_tell_the_ends_apart(tmp_path):
-    policy = ivvi.plan(moving(), nothing, [[0.0], [1.0]], horizon=4, reward_at_end=PAID)
+    problem = {"horizon": 4, "reward_at_end": PAID}
+    policy = ivvi.plan(moving(), nothing, [[0.0], [1.0]], **problem, **PLANNED)
     worth = ivvi.value(policy, moving(), against=("zero",), draws=20)
     share = (1 - 0.75 ** np.arange(5)) / 0.25
     assert np.isclose(worth.value.estimate, 0.15 * share[-1])
@@ -167,7 +170,7 @@ def test_values_and_curves_tell_the_ends_apart(tmp_path):
 
 
 def test_policies_keep_what_each_end_pays(fit, tmp_path):
-    policy = ivvi.plan(fit, "linear:state=0", [[0.0], [1.0]], reward_at_end=PAID)
+    policy = ivvi.plan(fit, "linear:state=0", [[0.0], [1.0]], reward_at_end=PAID, **PLANNED)
     policy.save(tmp_path / "policy")
     again = ivvi.load_policy(tmp_path / "policy")
     assert again.problem.reward_at_end == (("died", -1.0), ("discharged", 1.0))
@@ -226,7 +229,7 @@ def test_the_commands_take_the_pay_of_each_end(columns, tmp_path):
     fitted = (*roles, "--terminal", "outcome", "--features", "linear:cross")
     assert run("fit", log, *fitted, "--out", tmp_path / "model").code == 0
     (tmp_path / "set.csv").write_text("a\n0\n1\n")
-    plan = ("plan", tmp_path / "model", "--reward", "linear:state=0")
+    plan = ("plan", tmp_path / "model", "--reward", "linear:state=0", "--method", "value-iteration")
     plan += ("--action-set", tmp_path / "set.csv", "--out", tmp_path / "policy")
     assert_refused(run(*plan, "--reward-at-end", "died=-1"), "'discharged' is not given")
     assert_refused(run(*plan, "--reward-at-end", "died=-1,2"), "expected a number, or one for each")
@@ -247,7 +250,7 @@ def test_a_formula_goes_with_kinds_of_end(columns, terminal):
     assert told.counts == named.counts
     kinds = told.roles.ends
     pay = dict(zip(kinds, PAID.values(), strict=True))
-    settings = {"horizon": DAYS, "reward_at_end": pay}
+    settings = {"horizon": DAYS, "reward_at_end": pay, **PLANNED}
     policies = [ivvi.plan(f, nothing, [[0.0], [1.0]], **settings) for f in (told, named)]
     states = {"vital": ["sick", "well"]}
     assert list(policies[0](states)["a"]) == list(policies[1](states)["a"])
