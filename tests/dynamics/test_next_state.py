@@ -261,7 +261,9 @@ def test_a_reward_of_rows_is_valued_as_one_of_batches():
     model = fitted().model
     found = []
     for reward, end in ((rows_reward, rows_end), (batch_reward, batch_end)):
-        policy = ivvi.plan(model, reward, (-1, 1), horizon=6, terminal=end, method=ivvi.MPC(1))
+        policy = ivvi.plan(
+            model, reward, (-1, 1), horizon=6, terminal=end, method=ivvi.MPC(1), compare=False
+        )
         worth = ivvi.value(policy, fitted(), draws=20, against=("zero",))
         doubt = ivvi.sensitivity(policy, fitted(), against=("zero",), draws=0, episodes=8)
         env = model.as_env(reward, (-1, 1), horizon=6, terminal=end)

@@ -28,12 +28,14 @@ def fit(simulated):
 
 @pytest.fixture(scope="module")
 def cautious(fit):
-    return ivvi.plan(fit.model, REWARD, (-1, 1), horizon=20, caution=0.9, method="mpc")
+    return ivvi.plan(
+        fit.model, REWARD, (-1, 1), horizon=20, caution=0.9, method="mpc", compare=False
+    )
 
 
 @pytest.fixture(scope="module")
 def plain(fit):
-    return ivvi.plan(fit.model, REWARD, (-1, 1), horizon=20, method="mpc")
+    return ivvi.plan(fit.model, REWARD, (-1, 1), horizon=20, method="mpc", compare=False)
 
 
 def vague(model, scale, column=None):
@@ -46,7 +48,9 @@ def vague(model, scale, column=None):
 def test_no_caution_is_the_plan_itself(fit, plain):
     assert plain.rule.kind == "mpc"
     assert (
-        ivvi.plan(fit.model, REWARD, (-1, 1), horizon=20, caution=0.0, method="mpc").rule.kind
+        ivvi.plan(
+            fit.model, REWARD, (-1, 1), horizon=20, caution=0.0, method="mpc", compare=False
+        ).rule.kind
         == "mpc"
     )
 
@@ -148,7 +152,9 @@ def test_outside_the_log_what_was_usual_is_done(fit, plain):
 def test_choices_of_a_finite_set(fit):
     choices = [[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]]
     x = np.array([[8.0, 8.0]])
-    sure = ivvi.plan(fit.model, REWARD, choices, horizon=20, caution=0.9, method="mpc")
+    sure = ivvi.plan(
+        fit.model, REWARD, choices, horizon=20, caution=0.9, method="mpc", compare=False
+    )
     assert sure(x).tolist() == [[1.0, 1.0]]
     settings = {"horizon": 20, "caution": 0.9, "fallback": "usual", "method": "mpc"}
     unsure = ivvi.plan(vague(fit.model, 1000.0), REWARD, choices, **settings)
@@ -195,7 +201,7 @@ def test_impossible_caution_is_refused(fit, settings, fact):
 def test_caution_needs_rows_of_the_log(fit):
     bare = replace(fit.model, acted=np.empty((0, 0)))
     with pytest.raises(InputError, match="needs rows of the log"):
-        ivvi.plan(bare, REWARD, (-1, 1), caution=0.5, method="mpc")
+        ivvi.plan(bare, REWARD, (-1, 1), caution=0.5, method="mpc", compare=False)
 
 
 def treated_or_not(cost):
@@ -276,9 +282,16 @@ def test_a_policy_may_be_the_fallback(fit, plain, tmp_path):
 )
 def test_a_fallback_that_is_none_is_refused(fit, asked, sentence):
     with pytest.raises(InputError, match=sentence):
-        ivvi.plan(fit.model, REWARD, (-1, 1), horizon=5, caution=0.9, fallback=asked, method="mpc")(
-            [1.0, 1.0]
-        )
+        ivvi.plan(
+            fit.model,
+            REWARD,
+            (-1, 1),
+            horizon=5,
+            caution=0.9,
+            fallback=asked,
+            method="mpc",
+            compare=False,
+        )([1.0, 1.0])
 
 
 def test_fallbacks_are_saved_and_asked_for_on_the_command_line(fit, tmp_path):
