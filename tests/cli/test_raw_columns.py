@@ -13,6 +13,16 @@ FIT = (
 )
 
 
+@pytest.mark.parametrize("kind", ["auto", "clustered", "cr2", "wild"])
+def test_errors_are_clustered_by_the_name_that_became_an_instrument(kind, tmp_path):
+    """Doctors are the draws of the instrument, whatever the kind of errors."""
+    log = write_table(visits(), tmp_path / "log.parquet")
+    out = ("--out", tmp_path / "model", "--json", "-")
+    done = run("fit", log, *FIT, "--drop-missing", "--se", kind, *out)
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["clusters"] == {"doctor": 8}
+
+
 def visits(patients=300, days=6):
     rng = np.random.default_rng(0)
     rows = []

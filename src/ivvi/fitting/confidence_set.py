@@ -191,8 +191,7 @@ class _Opened:
         progress: Callable[[int], None] | None,
     ) -> _Opened:
         """Read the rows of a log once."""
-        if wanted.kind == "auto" and not wanted.columns:
-            wanted = replace(wanted, cluster=source.roles.usual_clusters)
+        wanted = wanted.usually_by(source.roles.usual_clusters)
         opened = wanted.prepared(source)
         design = build_design(opened, phi, psi, seed)
         if absorb:

@@ -121,11 +121,9 @@ class Recipe:
         Episodes that are few and long are remembered until the standard errors are known,
         in place of the second pass.
         """
-        if log.roles.usual_clusters and not self.errors.columns and self.errors.kind == "auto":
-            clustered = replace(self.errors, cluster=log.roles.usual_clusters)
-            return replace(self, errors=clustered).of_rows(
-                log, phi, psi, seed=seed, episodes=episodes
-            )
+        if (errors := self.errors.usually_by(log.roles.usual_clusters)) is not self.errors:
+            clustered = replace(self, errors=errors)
+            return clustered.of_rows(log, phi, psi, seed=seed, episodes=episodes)
         log = self.errors.prepared(log)
         if is_auto(phi, psi):
             return self._of_chosen(log, episodes=episodes)

@@ -99,5 +99,6 @@ def _firmness(sure: Any) -> str:
     outside = 0 if sure.outside is None else int(np.sum(sure.outside))
     least = "" if count == 1 else "At least "
     far = f" {outside:,} of {count:,} states with their actions are unlike the log's."
-    said = f" {least}{np.min(sure.agreement):.0%} of the models that the log allows say the same."
+    share = f"{100 * np.min(sure.agreement):.3g}%"
+    said = f" {least}{share} of the models that the log allows say the same."
     return said + (far if outside else "")

@@ -198,7 +198,7 @@ def check(  # noqa: PLR0913
     """
     check_level(level)
     opened = logs if isinstance(logs, Log) else read_logs(logs)
-    wanted = StandardErrors(cluster=cluster or opened.roles.usual_clusters)
+    wanted = StandardErrors(cluster=cluster).usually_by(opened.roles.usual_clusters)
     opened = wanted.prepared(opened)
     opened.refuse_absorbed("check")
     if opened.roles.frequency:

@@ -89,7 +89,7 @@ class StandardErrors:
             raise InputError(f"cluster columns are given, but the standard errors are {self.kind}")
         if self.cluster and not self.columns:
             raise InputError(f"the cluster columns are {self.cluster!r}, which names none")
-        most = 1 if self.kind in ("cr2", "wild") else MOST_WAYS
+        most = self._most_ways
         if len(self.columns) > most:
             raise InputError(
                 f"{len(self.columns)} cluster columns are given; at most {most} "
@@ -102,6 +102,16 @@ class StandardErrors:
                 f"{self.draws:,} draws of the wild bootstrap are asked for; 99 to {MOST_DRAWS:,} "
                 "are expected"
             )
+
+    @property
+    def _most_ways(self) -> int:
+        return 1 if self.kind in ("cr2", "wild") else MOST_WAYS
+
+    def usually_by(self, columns: tuple[str, ...]) -> StandardErrors:
+        """Return the same clustered by `columns` where none are asked for."""
+        if self.columns or not columns or self.kind not in BY_CLUSTER:
+            return self
+        return replace(self, cluster=columns[: self._most_ways])
 
     @property
     def columns(self) -> tuple[str, ...]:
