@@ -192,7 +192,7 @@ def plane_model(model_of):
 )
 def test_smooth_rewards_of_the_next_state_need_few_nodes(plane_model, reward, nodes):
     problem = Problem.of(plane_model, reward, (-1, 1), horizon=5)
-    assert len(reward_noise(problem).weights) <= nodes
+    assert len(reward_noise(problem).weights) == nodes
 
 
 def test_a_reward_of_the_next_state_is_averaged(plane_model):
