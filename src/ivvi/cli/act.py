@@ -49,7 +49,7 @@ def act(  # noqa: PLR0913
         typer.Option(help="Level to use for levels that are not in the log, such as other."),
     ] = None,
     step: Annotated[
-        int | None, typer.Option(help="Step of the episode, from 0, the first, on. [default: 0]")
+        int | None, typer.Option(help="Step of the episode; the first is 0. [default: 0]")
     ] = None,
     seed: Seed = 0,
     trust: Trust = "",

@@ -176,7 +176,7 @@ class ColumnOptions:
     date_format: Annotated[
         str | None,
         typer.Option(
-            help="Format of the dates in --step, such as %d.%m.%Y; several with semicolons."
+            help="Format of the dates in --step, such as %d.%m.%Y; semicolons separate several."
         ),
     ] = None
     seen: Annotated[

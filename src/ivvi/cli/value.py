@@ -49,7 +49,10 @@ def value(  # noqa: PLR0913
             help="Steps. [default: the policy's, else the usual length of the log's episodes]"
         ),
     ] = None,
-    discount: Annotated[float | None, typer.Option(help="[default: the policy's]")] = None,
+    discount: Annotated[
+        float | None,
+        typer.Option(help="Weight of each later step, as for plan. [default: the policy's]"),
+    ] = None,
     reward_at_end: Annotated[
         str | None,
         typer.Option(help="Reward for ending for good, as for plan. [default: the policy's]"),

@@ -54,7 +54,7 @@ def interval(  # noqa: PLR0913
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> ConfidenceSet:
-    """Return a confidence set of one effect that holds with any strength of the instrument.
+    """Return a confidence set for one effect that is valid however weak the instrument is.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ def fit_parts(fit: Fit, *, moments: bool, episodes: bool) -> Saved:
 
 
 def load_fit(path: str | os.PathLike[str], *, trust: Trust = ()) -> Fit:
-    """Load a fit that `Fit.save` or `ivvi fit` saved, all but the log.
+    """Load a fit that `Fit.save` or `ivvi fit` saved; the log is not part of it.
 
     Nothing in it is executed; features that were a user's function are imported by their
     path, from the packages that are named in `trust` alone.

@@ -384,7 +384,7 @@ def read_logs(  # noqa: PLR0913
     drop_missing: bool = False,
     **others: Any,
 ) -> Log:
-    """Open a log; of its rows only what tells the columns apart is read yet.
+    """Open a log; only the rows that tell the columns apart are read yet.
 
     Parameters
     ----------

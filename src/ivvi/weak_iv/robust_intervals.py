@@ -65,7 +65,7 @@ BOUNDED = 2.0
 
 @dataclass(frozen=True, slots=True)
 class RobustInterval:
-    """An interval of one effect that holds with any strength of the instrument.
+    """An interval for one effect that is valid however weak the instrument is.
 
     Attributes
     ----------

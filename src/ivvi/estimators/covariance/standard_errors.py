@@ -1,4 +1,4 @@
-"""Which standard errors: what the user asks for, and what it comes to for a log.
+"""Which standard errors: what the user asks for, and what that means for a given log.
 
 This is the one place that decides what rows are clustered by. Fits, diagnostics, confidence
 sets, checks, the bootstrap and updates ask `StandardErrors.resolve` (with the rows of a log)
