@@ -15,8 +15,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from ivvi._io.files import as_tuples
-from ivvi._io.records import check_fields
+from ivvi._io.records import unpack_fields
 from ivvi.errors import FileError, InputError, hint, nearest
 from ivvi.features.blocks import Array
 from ivvi.features.custom_block import import_saved
@@ -244,15 +243,14 @@ def reward_to_json(reward: Any) -> dict[str, Any]:
 
 def reward_from_json(value: Mapping[str, Any], model: Any) -> Reward:
     """Rebuild a reward from `reward_to_json`."""
-    settings = {k: as_tuples(v) for k, v in value.items() if k != "kind"}
+    settings = {k: v for k, v in value.items() if k != "kind"}
     if unsaved := set(HIDDEN) & set(settings):
         raise FileError(f"the saved reward holds its {min(unsaved)} itself")
     if value.get("kind") == Function.kind:
         import_saved(settings.get("path"))
     try:
         kind = KINDS[value.get("kind")]
-        check_fields(kind, {k: v for k, v in value.items() if k != "kind"})
-        return make_reward(kind(**settings), model)
+        return make_reward(kind(**unpack_fields(kind, settings)), model)
     except (KeyError, TypeError) as error:
         raise FileError(
             f"the saved reward {value.get('kind')!r} cannot be read: {error}"

@@ -45,6 +45,26 @@ def test_models_with_nonsense_are_refused(name, saved, tmp_path):
     assert_refused(run("update", model, log, "--again"), str(model), fact)
 
 
+def test_a_model_without_its_covariance_is_refused(saved, tmp_path):
+    model = shutil.copytree(saved / "model", tmp_path / "model")
+    with np.load(model / "model.npz") as stored:
+        arrays = dict(stored)
+    d_y, d_phi = arrays["W"].shape
+    blocks = {k: v[:0] for k, v in arrays.items() if v.shape == (d_y, d_phi, d_phi)}
+    np.savez(model / "model.npz", **arrays | blocks)
+    forge(model, lambda _: None)
+    assert_refused(run("effect", model, "--action", "a0"), "the covariance of W is (0, 5, 5)")
+
+
+def test_a_reward_of_whole_numbers_beyond_64_bits_is_that_of_the_same_floats(saved, tmp_path):
+    policy = shutil.copytree(saved / "policy", tmp_path / "policy")
+    forge(policy, lambda d: d["reward"].update(target=[2**70]))
+    acted = run("act", policy, "--state", "1,2")
+    forge(policy, lambda d: d["reward"].update(target=[float(2**70)]))
+    assert acted.code == 0
+    assert acted.out == run("act", policy, "--state", "1,2").out
+
+
 @pytest.mark.parametrize(
     ("value", "fact"),
     [(np.nan, "its weights are not finite numbers"), ("a", "W holds no numbers")],

@@ -121,16 +121,17 @@ def _kinds_of(arguments: tuple[Any, ...]) -> str:
     return "fiu" if is_number else "fiubU"
 
 
-def check_fields(kind: Any, data: Mapping[str, Any]) -> None:
-    """Refuse JSON values that are not of the types of a dataclass's fields, with a TypeError."""
-    hints = field_types(kind)
+def unpack_fields(kind: Any, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return JSON values as the types of a dataclass's fields, or refuse them with a TypeError."""
+    hints, values = field_types(kind), {}
     for name, value in data.items():
         if name not in hints:
             raise TypeError(f"there is no {name!r}")
         try:
-            Unpacker({}).unpack(hints[name], value)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+            values[name] = Unpacker({}).unpack(hints[name], value)
+        except (LookupError, TypeError, ValueError, ArithmeticError) as error:
             raise TypeError(f"{name} is {value!r}") from error
+    return values
 
 
 def field_types(kind: Any) -> dict[str, Any]:
@@ -169,8 +170,8 @@ def _member(members: tuple[Any, ...], data: Any) -> Any:
     known = [one for one in members if one is not type(None)]
     if len(known) == 1:
         return known[0]
-    wanted = tuple if isinstance(data, list) else type(data)
+    found = tuple if isinstance(data, list) else type(data)
     for one in known:
-        if wanted in (one, typing.get_origin(one)):
+        if found in (one, typing.get_origin(one)):
             return one
     raise TypeError(f"{data!r} is of none of {members}")

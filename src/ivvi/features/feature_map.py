@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from ivvi._io.files import as_tuples
 from ivvi._io.memory import check_memory
-from ivvi._io.records import check_fields
+from ivvi._io.records import unpack_fields
 from ivvi.errors import FileError, InputError, hint
 from ivvi.features.blocks import (
     Array,
@@ -132,7 +131,7 @@ class FeatureMap:
         """Rebuild a map from `to_json`."""
         blocks: list[Block] = []
         for entry in value.get("blocks", ()):
-            settings = {k: as_tuples(v) for k, v in entry.items() if k != "kind"}
+            settings = {k: v for k, v in entry.items() if k != "kind"}
             kind = BLOCKS.get(entry.get("kind"))
             if kind is None:
                 raise FileError(f"unknown feature block {entry.get('kind')!r} in a saved model")
@@ -141,8 +140,7 @@ class FeatureMap:
             if kind is Custom:
                 import_saved(settings.get("path"))
             try:
-                check_fields(kind, {k: v for k, v in entry.items() if k != "kind"})
-                blocks.append(kind(**settings))
+                blocks.append(kind(**unpack_fields(kind, settings)))
             except TypeError as error:
                 raise FileError(
                     f"feature block {entry['kind']!r} cannot be rebuilt: {error}"

@@ -435,12 +435,13 @@ def _bands(
     estimate: Estimate, row: int, M: Floats, level: float, seed: int
 ) -> tuple[Floats, float, float]:
     """Return standard errors (n,) of M w, and half-widths in them: for a point, and for all."""
-    if not np.isfinite(estimate.W_cov.blocks[row]).all():
+    block = estimate.W_cov.blocks[row]
+    if not block.size or not np.isfinite(block).all():
         raise InputError(
             "this fit has no standard errors, and so no bands around an effect; fit with the "
             "method exact"
         )
-    values, vectors = np.linalg.eigh(estimate.W_cov.blocks[row])
+    values, vectors = np.linalg.eigh(block)
     paths = M @ (vectors * np.sqrt(np.maximum(values, 0.0)))
     se = np.sqrt(np.sum(paths**2, axis=1))
     freedom = estimate.freedom

@@ -77,7 +77,7 @@ def _from_parts(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Fit:
     inferred = unpacker.unpack(field_types(Fit)["inference"], facts["inference"])
     fit = Fit(**parts, inference=inferred, sample=model.rows)
     covariance, (d_y, d_phi) = fit.estimate.W_cov, fit.W.shape
-    if covariance.blocks.size and covariance.blocks.shape != (d_y, d_phi, d_phi):
+    if covariance.blocks.shape not in ((d_y, d_phi, d_phi), (d_y, 0, 0)):  # or of none
         raise FileError(f"not a sound model: the covariance of W is {covariance.blocks.shape}")
     if any(count < 1 for _, count in covariance.clusters):
         raise FileError("not a sound model: its errors have no clusters")

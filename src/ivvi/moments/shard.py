@@ -19,7 +19,7 @@ import numpy as np
 
 from ivvi._io.checkpoint import Checkpoint
 from ivvi._io.files import Saved, content_hash, load_folder, save_folder
-from ivvi._io.records import Unpacker, check_fields
+from ivvi._io.records import unpack_fields
 from ivvi._io.trust import Trust, trusting
 from ivvi.errors import DataError, FileError, InputError, IvviWarning
 from ivvi.features.design import Design
@@ -139,7 +139,7 @@ class Shard:
     def restore(cls, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Shard:
         """Rebuild a shard from what `saved` returned."""
         design, roles = restore_design(facts)
-        check_fields(Counts, facts["counts"])
+        unpack_fields(Counts, facts["counts"])
         if not all(isinstance(name, str) for name in (facts["label"], *facts["files"])):
             raise FileError("not sound: its label or files are no text")
         return cls(
@@ -209,8 +209,7 @@ def design_facts(design: Design, roles: Roles) -> dict[str, Any]:
 
 def restore_design(facts: Mapping[str, Any]) -> tuple[Design, Roles]:
     """Rebuild columns and feature maps from `design_facts`."""
-    check_fields(Roles, facts["roles"])
-    roles: Roles = Unpacker({}).unpack(Roles, facts["roles"])
+    roles = Roles(**unpack_fields(Roles, facts["roles"]))
     phi, psi = (FeatureMap.from_json(facts[name]) for name in ("phi", "psi"))
     return Design.build(phi, psi, roles), roles
 
