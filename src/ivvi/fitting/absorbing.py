@@ -26,7 +26,7 @@ from ivvi.features.blocks import Constant, Power
 from ivvi.features.design import Design, Floats
 from ivvi.features.feature_map import FeatureMap
 from ivvi.logs import Batch, Counts, Log, Roles
-from ivvi.logs.schema import Columns, match_columns
+from ivvi.logs.column_patterns import Columns, match_columns
 from ivvi.moments import Absorbed
 from ivvi.moments.fixed_effects import Effects, EffectTally
 from ivvi.moments.welford import Ints, run_starts

@@ -20,8 +20,8 @@ from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting import Fit
 from ivvi.fitting.absorbing import AbsorbedTable
 from ivvi.logs import Log
-from ivvi.logs.log import open_log
-from ivvi.logs.schema import Columns
+from ivvi.logs.column_patterns import Columns
+from ivvi.logs.opening import open_log
 from ivvi.moments import Moments, compute_moments
 from ivvi.weak_iv.confidence_sets import (
     ConfidenceSet,

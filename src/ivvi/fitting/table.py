@@ -17,7 +17,7 @@ from ivvi.errors import InputError, nearest
 from ivvi.features.design import Floats
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.table_formats import FORMATS, Cells
-from ivvi.logs.schema import Columns, match_columns
+from ivvi.logs.column_patterns import Columns, match_columns
 
 LEVELS = (0.01, 0.05, 0.1)
 """P-values below which a coefficient gets three stars, two and one."""

@@ -23,10 +23,11 @@ import pyarrow as pa
 from ivvi.categories import CodedColumn
 from ivvi.errors import ColumnError, DataError, FileError, InputError
 from ivvi.logs.arrow import plain_type
+from ivvi.logs.column_patterns import match_columns
 from ivvi.logs.encoding import find_categories, is_text
 from ivvi.logs.parquet_files import ParquetTable
 from ivvi.logs.scan_position import Counts
-from ivvi.logs.schema import Schema, match_columns
+from ivvi.logs.schema import Schema
 from ivvi.logs.sorting import (
     ROWS,
     as_parquet,

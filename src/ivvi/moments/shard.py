@@ -25,7 +25,7 @@ from ivvi.errors import DataError, FileError, InputError, IvviWarning
 from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.logs import Counts, Log, Roles
-from ivvi.logs.log import reopened
+from ivvi.logs.opening import reopened
 from ivvi.moments import Moments, compute_moments
 
 KIND = "moments"
