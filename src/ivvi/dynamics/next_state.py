@@ -11,13 +11,14 @@ with k the indicators drawn, p their probabilities and S the covariance of the n
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ivvi.categories import CodedColumn
 from ivvi.features.blocks import Array
 
 MET = 10.0
@@ -142,6 +143,25 @@ def outcomes(
         next_states.append((centre + _times(law.factor, nodes)[:, None], weights[:, None] * chance))
     states, shares = zip(*next_states, strict=True)
     return xp.concatenate(states), xp.concatenate(shares)
+
+
+def state_categories(
+    state: Sequence[str], coded: Sequence[CodedColumn], samples: Sequence[np.ndarray]
+) -> Categories:
+    """Return the categories of a state with these columns, in their order.
+
+    Those `coded` ones of which the log was made and, of the other columns, those that look like
+    indicators in `samples` of the state, (m, d_x) each (`find_categories`).
+    """
+    places = {name: i for i, name in enumerate(state)}
+    named = (c.names for c in coded if c.names and c.names[0] in places)
+    known = [Category(tuple(places[name] for name in names)) for names in named]
+    taken = {column for category in known for column in category}
+    others = [i for i in range(len(state)) if i not in taken]
+    rows = [sample[:, others] for sample in samples]
+    indicators = find_categories(np.concatenate(rows)) if rows and others else ()
+    seen = (Category(tuple(others[i] for i in c), c.complete) for c in indicators)
+    return tuple(sorted((*known, *seen), key=lambda category: category.columns))
 
 
 def find_categories(rows: np.ndarray) -> Categories:
