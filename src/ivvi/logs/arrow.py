@@ -227,6 +227,15 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     return pa.large_binary() if pa.types.is_binary_view(kind) else kind
 
 
+def is_number(text: str) -> bool:
+    """Whether a cell of text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def check_numeric(schema: pa.Schema, names: Sequence[str], label: str) -> None:
     """Refuse columns that cannot be numbers."""
     for name in names:
