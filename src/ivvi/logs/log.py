@@ -37,7 +37,7 @@ BATCH_BYTES = 10 << 20
 
 
 class Log:
-    """Transitions of a table, read in batches, as often as wanted.
+    """Transitions of a table, read in batches, as often as needed.
 
     Examples
     --------

@@ -22,7 +22,7 @@ from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
 OVERSHOOT = 0.5826
 """By how much of a step the extreme of a walk falls short of a Brownian path's (Chernoff)."""
 BLOCKS_EACH = 3
-"""Blocks wanted for each restriction of a joint test."""
+"""Blocks needed for each restriction of a joint test."""
 DRAWS = 999
 """Draws of the law of the smallest of several p-values."""
 TIMES = 128
