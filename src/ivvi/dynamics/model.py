@@ -157,7 +157,7 @@ class Dynamics:
 
     @property
     def usual_horizon(self) -> tuple[int, str]:
-        """Steps of an episode unless other ones are asked for, and why just so many."""
+        """The default number of steps of an episode, and the reason for it."""
         if not self.update.predicted:
             return 1, "rows are single decisions"
         if not self.length:

@@ -100,8 +100,8 @@ def noise_law(covariance: Array, categories: Categories = ()) -> NoiseLaw:
 def next_state(m: Array, noise: Array, law: NoiseLaw, categories: Categories = ()) -> Array:
     """Return x' (..., d_x) for means m and standard normal draws of the same shape.
 
-    A level is drawn with the uniform number Phi(noise) of its category's first column: the same
-    draws give the same luck in every world.
+    A level is drawn with the uniform number Phi(noise) of its category's first column, so that
+    the same draws are the same chance events in every model.
     """
     xp = m.__array_namespace__()
     following = m + _times(law.factor, noise)

@@ -1,6 +1,6 @@
 """How far a model is believed: inside the range of the log's states, where its features bend.
 
-What a spline or a cube does beyond nobody has seen. There the mean is that of the nearest state
+No data show what a spline or a cube does beyond it. There the mean is that of the nearest state
 within (`reach`), and a learned reward fades (`fade`), so that no plan has a reason to go there.
 """
 

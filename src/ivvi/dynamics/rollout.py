@@ -104,8 +104,8 @@ def roll_out(
 ) -> Rollout:
     """Run `policy` in all episodes of a `Simulator` at once.
 
-    A policy of ours (anything with `begin` and `act` for JAX) runs in one compiled loop;
-    any other function of states (n, d_x) is called once per step.
+    A policy with `begin` and `act` for JAX runs in one compiled loop; any other function of
+    states (n, d_x) is called once per step.
     """
     for name, value in (("episodes", episodes), ("horizon", horizon)):
         if value < 1:

@@ -352,7 +352,7 @@ def _check_columns(names: Sequence[str], roles: Roles) -> None:
 
 
 def _unique(design: Design) -> list[str]:
-    """Return the names of the columns of v; one that comes twice is told apart."""
+    """Return the names of the columns of v; the second of a name is numbered."""
     met: dict[str, int] = {}
     names = []
     for name in design.names:

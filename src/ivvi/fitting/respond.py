@@ -39,7 +39,7 @@ DRAWS = 10_000
 WEAK = 10.0
 """F below which a first stage is called weak."""
 MEMORY = 0.05
-"""Share of an instrument's variance that its last value may explain before it is told."""
+"""Share of an instrument's variance that its last value may explain before a note says so."""
 NULL = "the fitted dynamics imply the responses at all horizons after the first"
 
 

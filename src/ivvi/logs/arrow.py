@@ -23,7 +23,7 @@ NUMPY_TYPES = {"double": np.float64, "float": np.float32} | {
 
 
 MOST_PLACES, PLACES_PER_VALUE = 1 << 25, 16
-"""Whole numbers that are looked up by place: so many at most, and so many for each value."""
+"""Largest array in which whole numbers are looked up: places in all, and per value met."""
 
 
 class Numbers:

@@ -56,7 +56,7 @@ class CsvTable:
 
     @contextlib.contextmanager
     def _explained(self, file: Path, numeric: Sequence[str] = ()) -> Iterator[None]:
-        """Turn what Arrow says about a file into a sentence of ours."""
+        """Turn Arrow's error about a file into an `InputError` with one sentence."""
         try:
             yield
         except (pa.ArrowException, OSError) as error:

@@ -176,7 +176,7 @@ class Transitions:
     ) -> tuple[pa.RecordBatch, Columns, Bools | None]:
         """Return the usable rows of `block`, their numeric columns, and which are complete.
 
-        None are all of them; the others are next states alone.
+        None where all are complete; rows that are not serve as next states alone.
         """
         values = _values(block, self._roles)
         immoderate = [v for v in values.values() if not is_moderate(v)]

@@ -26,8 +26,8 @@ STEP = 0.05
 BAND = 33
 """Points of a band, and models in a chunk."""
 SMALLEST, A_DECADE, CUTS, ROUNDS = 0.01, 5, 8, 2
-"""Sizes that are looked at: from the smallest on, so many a decade; then the interval in which
-something is lost is cut into so many parts, so often."""
+"""Sizes that are looked at: the smallest, and how many per decade from there on. The interval in
+which the gain is lost is then cut into this many parts, in this many rounds."""
 
 
 @dataclass(frozen=True, eq=False)

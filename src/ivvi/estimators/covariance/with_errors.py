@@ -19,7 +19,7 @@ from ivvi.logs import Batch
 from ivvi.moments import EpisodeMoments, GroupSums, Moments
 
 FEW_CLUSTERS, VERY_FEW_CLUSTERS = 30, 6
-"""Effective number of clusters below which the user is told, and warned."""
+"""Effective numbers of clusters below which a note says so, and below which there is a warning."""
 
 
 def residual_score(estimate: Estimate, moments: Moments, errors: Resolved, count: int) -> Score:
