@@ -151,7 +151,7 @@ def state_categories(
     """Return the categories of a state with these columns, in their order.
 
     Those `coded` ones of which the log was made and, of the other columns, those that look like
-    indicators in `samples` of the state, (m, d_x) each (`find_categories`).
+    indicators in `samples` of the state, (m, d_x) each (`indicator_categories`).
     """
     places = {name: i for i, name in enumerate(state)}
     named = (c.names for c in coded if c.names and c.names[0] in places)
@@ -159,13 +159,13 @@ def state_categories(
     taken = {column for category in known for column in category}
     others = [i for i in range(len(state)) if i not in taken]
     rows = [sample[:, others] for sample in samples]
-    indicators = find_categories(np.concatenate(rows)) if rows and others else ()
+    indicators = indicator_categories(np.concatenate(rows)) if rows and others else ()
     seen = (Category(tuple(others[i] for i in c), c.complete) for c in indicators)
     return tuple(sorted((*known, *seen), key=lambda category: category.columns))
 
 
-def find_categories(rows: np.ndarray) -> Categories:
-    """Tell which columns of rows (n, d) are indicators, and of which category.
+def indicator_categories(rows: np.ndarray) -> Categories:
+    """Return the categories whose indicators are among the columns of rows (n, d).
 
     A column of zeros and ones (both) is an indicator. Two are of one category if they are
     never 1 together where independent ones would have been, or if one of the category is
