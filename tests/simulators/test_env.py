@@ -6,11 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
-from world_checks import assert_covariance, correlations
 
 from ivvi.errors import InputError
 from ivvi.simulators import ConfoundedEnv, linear_world
 from ivvi.simulators.catalogue import NAMES
+from world_checks import assert_covariance, correlations
 
 
 @pytest.mark.filterwarnings("ignore:.*A Box observation space m.*infinity:UserWarning")

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from world_checks import true_mean
 
 import ivvi
 from ivvi.errors import InputError
 from ivvi.simulators.recommender import ORIGINAL, REVISED
+from world_checks import true_mean
 
 WATCHED = {"episodes": 60, "horizon": 100}
 SETTINGS = {"recommender": "II", "recommender-revised": "I"}

@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from world_checks import correlations
 
 import ivvi
 from ivvi.errors import InputError
 from ivvi.simulators import ConfoundedEnv, World, gaussian
 from ivvi.simulators import env as env_module
+from world_checks import correlations
 
 
 def my_world(**settings):
