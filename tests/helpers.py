@@ -93,6 +93,13 @@ def run(*arguments):
     raise AssertionError("main returned without an exit code")
 
 
+def succeed(*arguments):
+    """Run a command that must end well."""
+    result = run(*arguments)
+    assert result.code == 0, result
+    return result
+
+
 def run_process(*arguments, code=None, **environment):
     """Run the command line in a process of its own, after the Python code in `code`."""
     start = f"{code or ''}\nimport sys; from ivvi.cli.main import main; main(sys.argv[1:])"

@@ -257,16 +257,16 @@ class Actions:
         """Return the allowed action next to each of a (..., d_a), in units of their range."""
         xp = a.__array_namespace__()
         box = xp.clip(a[..., list(self.continuous)], self.low, self.high)
-        wanted = a[..., list(self.discrete)]
+        choice = a[..., list(self.discrete)]
         if self.levels:
             columns = []
             for j, values in enumerate(self.levels):
-                far = xp.abs(wanted[..., j, None] - np.asarray(values))
+                far = xp.abs(choice[..., j, None] - np.asarray(values))
                 columns.append(xp.asarray(np.asarray(values))[xp.argmin(far, axis=-1)])
             return self.join(box, xp.stack(columns, axis=-1))
         spread = np.ptp(self.rows, axis=0)
         scaled = self.rows / np.where(spread > 0, spread, 1.0)
-        place = wanted / np.where(spread > 0, spread, 1.0)
+        place = choice / np.where(spread > 0, spread, 1.0)
         far = (scaled**2).sum(axis=1) - 2 * place @ scaled.T
         return self.join(box, xp.asarray(self.rows)[xp.argmin(far, axis=-1)])
 

@@ -1,9 +1,9 @@
 """What can go wrong, as types.
 
 Everything that a user's data, columns, files or settings can cause is an
-`InputError` with one sentence that names the thing, what was found and what is
-wanted; the command line prints that sentence and exits with code 2. Anything
-else that is raised is a bug of ours.
+`InputError` with one sentence that names the thing, what was found and what was
+expected; the command line prints that sentence and exits with code 2. Anything
+else that is raised is a bug.
 """
 
 from __future__ import annotations

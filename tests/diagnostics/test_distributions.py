@@ -1,14 +1,15 @@
-"""Tail probabilities against SciPy."""
+"""Tail probabilities and quantiles against SciPy."""
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from ivvi.diagnostics import Statistic
-from ivvi.diagnostics.distributions import chi2_tail, f_tail
+from ivvi.diagnostics.distributions import chi2_quantile, chi2_tail, chi2_tails, f_quantile, f_tail
 
 FREEDOMS = [1, 2, 3, 7, 30, 200]
 DENOMINATORS = [1, 2, 5, 40, 997, 79_989, 10**7]
@@ -86,3 +87,14 @@ def test_a_statistic_knows_its_distribution(df, words, p_value):
         "p_value": statistic.p_value,
         "null": "nothing happens",
     }
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 8, 31])
+def test_tails_and_quantiles_against_scipy(freedom):
+    values = np.array([0.0, 1e-3, 0.7, 3.0, 20.0, 90.0])
+    np.testing.assert_allclose(
+        chi2_tails(values, freedom), stats.chi2.sf(values, freedom), rtol=1e-10, atol=1e-300
+    )
+    for level in (0.05, 0.5, 0.95, 0.999):
+        assert chi2_quantile(level, freedom) == pytest.approx(stats.chi2.ppf(level, freedom))
+        assert f_quantile(level, freedom, 57) == pytest.approx(stats.f.ppf(level, freedom, 57))

@@ -9,7 +9,7 @@ import pytest
 
 import ivvi
 from ivvi.dynamics.model import Dynamics
-from ivvi.dynamics.next_state import Category, find_categories, next_state, noise_law, outcomes
+from ivvi.dynamics.next_state import Category, indicator_categories, next_state, noise_law, outcomes
 from ivvi.errors import InputError
 
 WEAR = np.array([[0.7, 0.2, 0.1, 0.0], [0, 0.6, 0.3, 0.1], [0, 0, 0.5, 0.5], [0, 0, 0, 1.0]])
@@ -198,7 +198,7 @@ def rows_of(rng, n=2000):
 
 
 def test_categories_are_found_in_the_rows_of_a_log():
-    found = find_categories(rows_of(np.random.default_rng(5)))
+    found = indicator_categories(rows_of(np.random.default_rng(5)))
     assert found == (Category((0, 2)), Category((1,)), Category((3, 4), complete=True))
 
 
@@ -206,7 +206,7 @@ def test_rare_columns_that_never_met_are_not_a_category():
     rows = np.zeros((2000, 2))
     rows[:30, 0] = 1
     rows[100:130, 1] = 1
-    assert find_categories(rows) == (Category((0,)), Category((1,)))
+    assert indicator_categories(rows) == (Category((0,)), Category((1,)))
 
 
 def test_levels_beyond_probabilities_are_clipped():

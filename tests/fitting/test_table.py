@@ -46,6 +46,22 @@ def test_cells_are_the_numbers_of_the_fits(fits):
     assert rows[at][2 + heads.index(("2SLS", "reduced form"))] == ""
 
 
+def test_columns_beside_a_fit_do_not_depend_on_their_order(names_of):
+    """With more instruments than actions the reduced form has more coefficients than W."""
+    rng = np.random.default_rng(0)
+    z, e = rng.normal(size=(300, 3)), rng.normal(size=300)
+    a = z.sum(axis=1) + e
+    rows = {"x0": rng.normal(size=300), "a0": a, "next_x0": a + e, "g": np.arange(300) // 10}
+    rows |= dict(zip(names_of("z", 3), z.T, strict=True))
+    fit = ivvi.estimate(rows, se=ivvi.StandardErrors("clustered", "g"))
+    one, other = (
+        {column.title: column for column in ivvi.table([fit], beside=beside).columns}
+        for beside in ("least-squares,reduced-form", "reduced-form,least-squares")
+    )
+    for title, column in one.items():
+        np.testing.assert_array_equal(other[title].p, column.p)
+
+
 def test_the_reduced_form_is_the_regression_on_the_instruments(log):
     linearmodels = pytest.importorskip("linearmodels.iv")
     batch = log.to_batch(episodes=True)

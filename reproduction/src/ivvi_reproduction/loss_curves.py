@@ -159,11 +159,9 @@ def command(
     check_figure(plot, force=force)
     if experiment not in DIMENSIONS:
         raise InputError(f"unknown experiment {experiment!r}; expected linear or nonlinear")
-    wanted = [
-        (s, k, setting) for s in STEPS for k in DIMENSIONS[experiment] for setting in SETTINGS
-    ]
+    runs = [(s, k, setting) for s in STEPS for k in DIMENSIONS[experiment] for setting in SETTINGS]
     settings = {"iterations": iterations, "seed": seed}
-    curves = each("runs", wanted, lambda at: run(experiment, at[1], at[2], at[0], **settings))
+    curves = each("runs", runs, lambda at: run(experiment, at[1], at[2], at[0], **settings))
     if plot is not None:
         save_figure(draw(curves), plot, force=force)
     tell(table(curves), [_finite(asdict(curve)) for curve in curves], json, force)

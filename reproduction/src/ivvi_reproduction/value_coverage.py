@@ -154,14 +154,14 @@ def measure(design: LogDesign, logs: int, seed: int = 0) -> Record:
         fit = _fit(log, stage.features)
         verdicts[fit.diagnostics.verdict.word] += 1
         true = stage.true_value(fit.W)
-        wanted = {"value": true, "gain": true - stage.behaviour}
+        truths = {"value": true, "gain": true - stage.behaviour}
         for method in METHODS:
             for target, amount in _amounts(stage, fit, method, i).items():
                 low, high = amount.interval
                 lengths.setdefault(f"{method} {target}", []).append(high - low)
                 for kind in INTERVALS:
                     low, high = amount.interval_of(kind)
-                    hits[f"{method} {target} {kind}"] += low <= wanted[target] <= high
+                    hits[f"{method} {target} {kind}"] += low <= truths[target] <= high
     coverage = {
         key: hits[key] / logs
         for key in (f"{m} {t} {k}" for m in METHODS for t in TARGETS for k in INTERVALS)

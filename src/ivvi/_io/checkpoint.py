@@ -62,8 +62,8 @@ class Checkpoint:
         if not self.exists:
             return
         facts, arrays = load_file(self.path, KIND)
-        for name, wanted in self._key.items():
-            if facts.get("key", {}).get(name) != wanted:
+        for name, expected in self._key.items():
+            if facts.get("key", {}).get(name) != expected:
                 raise FileError(
                     f"{self.path} is the checkpoint of another run, whose {name} differ; remove "
                     "it or give another file"

@@ -45,17 +45,17 @@ def end_on_signals() -> None:
     """
     names = {getattr(signal, name): name for name in CODES if hasattr(signal, name)}
     known = (signal.SIG_IGN, _leave_to_reader)
-    wanted = {n: name for n, name in names.items() if signal.getsignal(n) not in known}
-    if threading.current_thread() is not threading.main_thread() or not wanted:
+    caught = {n: name for n, name in names.items() if signal.getsignal(n) not in known}
+    if threading.current_thread() is not threading.main_thread() or not caught:
         return
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    for number in wanted:
+    for number in caught:
         signal.signal(number, _leave_to_reader)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    threading.Thread(target=_wait, args=(reader, wanted), daemon=True).start()
+    threading.Thread(target=_wait, args=(reader, caught), daemon=True).start()
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=lambda: _forget(tuple(wanted)))
+        os.register_at_fork(after_in_child=lambda: _forget(tuple(caught)))
 
 
 def ignore_signals() -> None:
@@ -80,9 +80,9 @@ def _forget(numbers: tuple[int, ...]) -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _wait(reader: int, wanted: dict[int, str]) -> None:
+def _wait(reader: int, caught: dict[int, str]) -> None:
     while True:
-        name = wanted.get(os.read(reader, 1)[0])
+        name = caught.get(os.read(reader, 1)[0])
         if name is not None:
             _end(name)
 

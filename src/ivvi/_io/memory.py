@@ -16,7 +16,7 @@ except ImportError:  # not on Windows
 
 
 def available_memory() -> float:
-    """Return the bytes that this process may still take; infinity where nobody tells."""
+    """Return the bytes that this process may still take; infinity where that is not known."""
     free = float("inf")
     with contextlib.suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()

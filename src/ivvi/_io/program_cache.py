@@ -164,7 +164,7 @@ def _kind_of_machine() -> str:
 
     processor = platform.processor()
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as lines:
-        wanted = ("flags", "Features", "model name")
-        processor = "".join(sorted({line for line in lines if line.startswith(wanted)}))
+        prefixes = ("flags", "Features", "model name")
+        processor = "".join(sorted({line for line in lines if line.startswith(prefixes)}))
     description = f"{platform.system()} {platform.machine()} {processor} {version('jaxlib')}"
     return hashlib.sha256(description.encode()).hexdigest()[:12]

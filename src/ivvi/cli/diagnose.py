@@ -60,7 +60,7 @@ def diagnose(  # noqa: PLR0913
     from ivvi.fitting import estimate
     from ivvi.fitting.diagnosing import diagnose as diagnose_fit
 
-    client, se = dask.client, errors.wanted
+    client, se = dask.client, errors.requested
     check_json_target(json, force=force)
     logs = columns.open(log)
     with progress("reading", logs.num_rows) as bar:

@@ -207,7 +207,7 @@ def fit(  # noqa: PLR0913
     force = force or (state is not None and state.exists)  # what that run wrote
     client = dask.client
     _check_outputs(out, json, report, checkpoint, force=force)
-    se, chosen = errors.wanted, method.chosen(seed)
+    se, chosen = errors.requested, method.chosen(seed)
     if (log is None) == (moments is None):
         raise InputError("expected either a log or --moments, and not both")
     if keep_episodes and without_moments:

@@ -287,7 +287,7 @@ class ErrorOptions:
     draws: Annotated[int, typer.Option(help="Draws of the wild bootstrap.")] = 9999
 
     @property
-    def wanted(self) -> Any:
+    def requested(self) -> Any:
         """The standard errors that are asked for."""
         from ivvi.estimators import StandardErrors
 

@@ -33,7 +33,7 @@ NO_ROOM = ("failed to map segment", "cannot allocate memory")
 BEAT = 30.0
 """Seconds between two lines that say that a command still works, where no bar can be shown."""
 LONGEST_WORD = 300
-"""Letters of a word, such as a path, that are told in full."""
+"""Letters up to which a word, such as a path, is printed in full."""
 OPTIONAL = ("jax", "gymnasium", "matplotlib", "jinja2")
 """Libraries without which diagnose, check, fit and interval still work."""
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]

@@ -71,7 +71,7 @@ def reduced_form(moments: Moments, errors: Resolved, scored: Scored | None) -> R
     if scored is None:
         R = space.residual_map(moments, select)
         noise = np.diag(R @ moments.second @ R.T).clip(min=0)
-        few = n / (n - space.rank - moments.lost()) if errors.wanted.debiased else 1.0
+        few = n / (n - space.rank - moments.lost()) if errors.requested.debiased else 1.0
         blocks = few * noise[:, None, None] * (M @ M.T) / n
     else:
         omega = scored.blocks(space.rank if errors.debiased else None)

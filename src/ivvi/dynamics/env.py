@@ -93,7 +93,7 @@ def one_of(states: np.ndarray) -> Callable[[Array], Array]:
 
 
 class ModelEnv(SimulatedEnv):
-    """Estimated dynamics as a Gymnasium environment; finite actions are told by number."""
+    """Estimated dynamics as a Gymnasium environment; finite actions are numbered."""
 
     def __init__(
         self,

@@ -18,27 +18,26 @@ import numpy as np
 
 from ivvi._io.files import Saved, save_folder
 from ivvi.categories import CodedColumn, decode_rows, encode_rows, raw_columns
+from ivvi.dynamics.affine import is_affine
 from ivvi.dynamics.next_state import (
     Categories,
-    Category,
     NoiseLaw,
-    find_categories,
     next_state,
     noise_law,
+    state_categories,
 )
-from ivvi.dynamics.reach import beyond, is_affine, is_limited, reward_fade, state_range
+from ivvi.dynamics.reach import beyond, is_limited, reward_fade, state_range
 from ivvi.dynamics.state_update import StateUpdate
+from ivvi.dynamics.weight_draws import weight_root
 from ivvi.errors import ColumnError, InputError, nearest
-from ivvi.features.blocks import Array, Constant
+from ivvi.features.blocks import Array
 from ivvi.features.feature_map import FeatureMap
 
 if TYPE_CHECKING:  # a model is loaded without what it takes to estimate one
     from ivvi.dynamics.env import ModelEnv
-    from ivvi.estimators import Estimate
-    from ivvi.logs import Roles, Sample
+    from ivvi.logs import Sample
 
 KIND = "model"
-SAMPLES = ("states", "starts", "acted", "instruments", "followed")
 HORIZON = 100
 """Steps of an episode where the log does not say how long its own are."""
 LONGEST_HORIZON = 1000
@@ -146,50 +145,6 @@ class Dynamics:
         x, a = ", ".join(self.state), ", ".join(self.action)
         return f"Dynamics({' '.join(self.outputs)} from {x}; {a}; W {self.W.shape})"
 
-    @classmethod
-    def of(
-        cls,
-        estimate: Estimate,
-        roles: Roles,
-        sample: Sample | None = None,
-        verdict: InstrumentVerdict | None = None,
-        length: int = 0,
-    ) -> Dynamics:
-        """Return the dynamics with the weights of an estimate, and some rows of the log.
-
-        `length` is the usual one of an episode, where the rows do not tell.
-        """
-        covariance = estimate.covariance
-        rows: dict[str, Any] = {}
-        if sample is not None:
-            parts = (sample.x, sample.starts, sample.a, sample.z, sample.y)
-            rows = dict(zip(SAMPLES, parts, strict=True))
-            rows["global_instrument"] = sample.global_instrument
-            length = sample.length or length
-        return cls(
-            phi=estimate.design.phi,
-            W=estimate.W,
-            noise_cov=estimate.noise_cov,
-            bread=estimate.bread,
-            state=roles.state,
-            action=roles.action,
-            outputs=roles.outputs,
-            has_reward=roles.reward is not None,
-            unidentified=estimate.unidentified,
-            W_cov=None
-            if covariance is None
-            else covariance.blocks
-            if covariance.joint is None
-            else covariance.joint,
-            verdict=verdict,
-            carried=roles.carried,
-            ends=roles.ends,
-            coded=roles.categories,
-            instrument=roles.instrument,
-            length=length,
-            **rows,
-        )
-
     @property
     def rows(self) -> Sample | None:
         """The rows of the log that the model holds; None where it holds none."""
@@ -202,7 +157,7 @@ class Dynamics:
 
     @property
     def usual_horizon(self) -> tuple[int, str]:
-        """Steps of an episode unless other ones are asked for, and why just so many."""
+        """The default number of steps of an episode, and the reason for it."""
         if not self.update.predicted:
             return 1, "rows are single decisions"
         if not self.length:
@@ -301,20 +256,7 @@ class Dynamics:
 
         Those that the log says are of one category, and those seen in the model's sample of it.
         """
-        known = self._known_categories
-        taken = {column for category in known for column in category}
-        others = [i for i in range(len(self.state)) if i not in taken]
-        rows = [part[:, others] for part in self._sampled_states if len(part)]
-        indicators = find_categories(np.concatenate(rows)) if rows and others else ()
-        seen = (Category(tuple(others[i] for i in c), c.complete) for c in indicators)
-        return tuple(sorted((*known, *seen), key=lambda category: category.columns))
-
-    @property
-    def _known_categories(self) -> Categories:
-        """The categories of which the log was made."""
-        places = {name: i for i, name in enumerate(self.state)}
-        named = (c.names for c in self.coded if c.names and c.names[0] in places)
-        return tuple(Category(tuple(places[name] for name in names)) for names in named)
+        return state_categories(self.state, self.coded, self._sampled_states)
 
     @property
     def context(self) -> tuple[str, ...]:
@@ -450,22 +392,8 @@ class Dynamics:
 
     @cached_property
     def weight_root(self) -> np.ndarray:
-        """A square root of the covariance of W, its rows one after another.
-
-        (d_y d_phi, d_y d_phi); rows are independent where only the covariance of each is kept.
-        """
-        W_cov = self.W_cov
-        if W_cov is None:
-            if not self.bread.size:
-                raise InputError("this model was saved without the covariance of its weights")
-            W_cov = np.kron(self.noise_cov, self.bread)
-        if W_cov.ndim == 3:
-            d_y, d_phi = self.W.shape
-            whole = np.zeros((d_y, d_phi, d_y, d_phi))
-            whole[range(d_y), :, range(d_y)] = W_cov
-            W_cov = whole.reshape(d_y * d_phi, -1)
-        values, vectors = np.linalg.eigh(W_cov)
-        return np.asarray(vectors * np.sqrt(np.clip(values, 0, None)))
+        """A square root of the covariance of W, its rows one after another (`weight_root`)."""
+        return weight_root(self)
 
     def save(
         self,
@@ -487,22 +415,6 @@ class Dynamics:
         document |= {"facts": dict(facts or {}), **beside[0]}
         everything = {**arrays, **beside[1]}
         return save_folder(path, KIND, document, everything, force=force, replaces=replaces)
-
-
-def affine_part(model: Dynamics) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Return c (d_x,), P (d_x, d_x), Q (d_x, d_a) of x' = c + P x + Q a, None if it is not."""
-    if model.bends:
-        return None
-    d_x, d_a, d_next = len(model.state), len(model.action), model.update.predicted
-    parts = {"c": np.zeros((d_next, 1)), "P": np.zeros((d_next, d_x)), "Q": np.zeros((d_next, d_a))}
-    column = 0
-    for block in model.phi.blocks:
-        name = "c" if isinstance(block, Constant) else "P" if block.of == "state" else "Q"
-        width = parts[name].shape[1]
-        parts[name] = parts[name] + model.W[:d_next, column : column + width]
-        column += width
-    affine = parts["c"][:, 0], parts["P"], parts["Q"]
-    return affine if model.update.is_plain else model.update.affine(*affine)
 
 
 def _as_array(value: Any) -> Array:

@@ -11,13 +11,14 @@ with k the indicators drawn, p their probabilities and S the covariance of the n
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ivvi.categories import CodedColumn
 from ivvi.features.blocks import Array
 
 MET = 10.0
@@ -99,8 +100,8 @@ def noise_law(covariance: Array, categories: Categories = ()) -> NoiseLaw:
 def next_state(m: Array, noise: Array, law: NoiseLaw, categories: Categories = ()) -> Array:
     """Return x' (..., d_x) for means m and standard normal draws of the same shape.
 
-    A level is drawn with the uniform number Phi(noise) of its category's first column: the same
-    draws give the same luck in every world.
+    A level is drawn with the uniform number Phi(noise) of its category's first column, so that
+    the same draws are the same chance events in every model.
     """
     xp = m.__array_namespace__()
     following = m + _times(law.factor, noise)
@@ -144,8 +145,27 @@ def outcomes(
     return xp.concatenate(states), xp.concatenate(shares)
 
 
-def find_categories(rows: np.ndarray) -> Categories:
-    """Tell which columns of rows (n, d) are indicators, and of which category.
+def state_categories(
+    state: Sequence[str], coded: Sequence[CodedColumn], samples: Sequence[np.ndarray]
+) -> Categories:
+    """Return the categories of a state with these columns, in their order.
+
+    Those `coded` ones of which the log was made and, of the other columns, those that look like
+    indicators in `samples` of the state, (m, d_x) each (`indicator_categories`).
+    """
+    places = {name: i for i, name in enumerate(state)}
+    named = (c.names for c in coded if c.names and c.names[0] in places)
+    known = [Category(tuple(places[name] for name in names)) for names in named]
+    taken = {column for category in known for column in category}
+    others = [i for i in range(len(state)) if i not in taken]
+    rows = [sample[:, others] for sample in samples]
+    indicators = indicator_categories(np.concatenate(rows)) if rows and others else ()
+    seen = (Category(tuple(others[i] for i in c), c.complete) for c in indicators)
+    return tuple(sorted((*known, *seen), key=lambda category: category.columns))
+
+
+def indicator_categories(rows: np.ndarray) -> Categories:
+    """Return the categories whose indicators are among the columns of rows (n, d).
 
     A column of zeros and ones (both) is an indicator. Two are of one category if they are
     never 1 together where independent ones would have been, or if one of the category is

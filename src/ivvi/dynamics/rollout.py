@@ -104,8 +104,8 @@ def roll_out(
 ) -> Rollout:
     """Run `policy` in all episodes of a `Simulator` at once.
 
-    A policy of ours (anything with `begin` and `act` for JAX) runs in one compiled loop;
-    any other function of states (n, d_x) is called once per step.
+    A policy with `begin` and `act` for JAX runs in one compiled loop; any other function of
+    states (n, d_x) is called once per step.
     """
     for name, value in (("episodes", episodes), ("horizon", horizon)):
         if value < 1:
@@ -254,8 +254,10 @@ def _starts(simulator: Any, keys: Array) -> Array:
     return jax.vmap(lambda key: simulator.initial(jax.random.fold_in(key, 0)))(keys)
 
 
-def _checked(actions: Any, wanted: tuple[int, int]) -> np.ndarray:
+def _checked(actions: Any, expected: tuple[int, int]) -> np.ndarray:
     checked: np.ndarray = np.asarray(actions, dtype=np.float64)
-    if checked.shape != wanted:
-        raise InputError(f"the policy returned actions of shape {checked.shape}; expected {wanted}")
+    if checked.shape != expected:
+        raise InputError(
+            f"the policy returned actions of shape {checked.shape}; expected {expected}"
+        )
     return checked

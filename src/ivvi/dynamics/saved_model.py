@@ -13,12 +13,14 @@ from ivvi._io.files import Saved, load_folder
 from ivvi._io.records import Unpacker
 from ivvi._io.trust import Trust, trusting
 from ivvi.categories import CodedColumn
-from ivvi.dynamics.model import KIND, SAMPLES, Dynamics, InstrumentVerdict
+from ivvi.dynamics.model import KIND, Dynamics, InstrumentVerdict
 from ivvi.errors import FileError, InputError, TrustError
 from ivvi.features.feature_map import FeatureMap
 
 NAMES = ("state", "action", "outputs", "unidentified", "refused", "instrument", "ends")
 FLAGS = ("has_reward", "global_instrument")
+SAMPLES = ("states", "starts", "acted", "instruments", "followed")
+"""Arrays of rows of the log."""
 ARRAYS = ("W", "noise_cov", "bread", *SAMPLES)
 UNKNOWN = ("bread", (0, 0))
 """A model of very many features does not know how sure its weights are."""

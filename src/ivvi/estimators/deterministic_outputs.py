@@ -1,7 +1,8 @@
 """Outputs that are exact functions of the features: an age, a ward, a clock.
 
 What is left of them is rounding error, and so are the standard errors and the small
-coefficients that come of it. They are told apart, and rounding errors are set to zero.
+coefficients that come of it. Such outputs are recognised, and their rounding errors are set to
+zero.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ class GMM:
         errors = self._resolved(moments, log)
         if errors.kind == "unadjusted":
             return first
-        wanted = residual_score(first, moments, errors, moments.n)
-        scored = score({"W": replace(wanted, joint=False)}, errors, moments, log)["W"]
+        residuals = residual_score(first, moments, errors, moments.n)
+        scored = score({"W": replace(residuals, joint=False)}, errors, moments, log)["W"]
         return reweighted(moments, first, scored.blocks())
 
     def _resolved(self, moments: Moments, log: Log | None) -> Resolved:

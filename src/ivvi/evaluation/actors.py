@@ -193,10 +193,10 @@ def _one_of_each(a: Array, mean: Array, u: Array, exclusive: tuple[tuple[int, ..
 
 def _on_levels(a: Array, mean: Array, u: Array, levels: Array) -> Array:
     """Round discrete coordinates up or down at random, so that their mean is kept."""
-    wanted = jnp.clip(mean, levels[:, 0], levels[:, -1])
-    below = jnp.sum(levels <= wanted[..., None], axis=-1) - 1
+    target = jnp.clip(mean, levels[:, 0], levels[:, -1])
+    below = jnp.sum(levels <= target[..., None], axis=-1) - 1
     at = jnp.arange(levels.shape[0])
     low = levels[at, jnp.clip(below, 0, levels.shape[1] - 1)]
     high = levels[at, jnp.clip(below + 1, 0, levels.shape[1] - 1)]
-    share = jnp.where(high > low, (wanted - low) / jnp.where(high > low, high - low, 1.0), 0.0)
+    share = jnp.where(high > low, (target - low) / jnp.where(high > low, high - low, 1.0), 0.0)
     return jnp.where(jnp.isnan(levels[:, 0]), a, jnp.where(u < share, high, low))

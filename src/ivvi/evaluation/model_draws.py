@@ -16,6 +16,7 @@ import numpy as np
 
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.next_state import NoiseLaw, noise_law, square_root
+from ivvi.dynamics.weight_draws import draw_deviations
 from ivvi.errors import InputError, hint
 from ivvi.estimators import Exact
 from ivvi.estimators.whitening import whiten
@@ -96,10 +97,9 @@ def drawing_method(source: Source, method: str) -> str:
 def asymptotic(source: Source, count: int, rng: np.random.Generator) -> ModelDraws:
     """Draw W from N(W, W_cov), or Student's law with the fit's freedom, and the rest given W."""
     model, moments, behaviour = source.model, source.moments, source.behaviour
-    dW = rng.normal(size=(count, model.W.size)) @ model.weight_root.T
+    dW = draw_deviations(model, count, rng)
     if np.isfinite(source.freedom):
-        dW *= np.sqrt(source.freedom / rng.chisquare(source.freedom, size=(count, 1)))
-    dW = dW.reshape(count, *model.W.shape)
+        dW *= np.sqrt(source.freedom / rng.chisquare(source.freedom, size=(count, 1, 1)))
     same = repeated(estimated_model(source), count)
     if moments is None:
         return same._replace(W=model.W + dW)

@@ -77,8 +77,8 @@ class RolloutDesign:
             least = max(MANY, MANY_STEPS // problem.horizon)
         count = max(least, -(-STEPS // problem.horizon))
         size = min(CHUNK, draws)
-        wanted = max(POINT_EPISODES, len(first), POINT_STEPS // problem.horizon)
-        return cls(first, starts is None, size, count, -(-wanted // (size * count)), seed)
+        needed = max(POINT_EPISODES, len(first), POINT_STEPS // problem.horizon)
+        return cls(first, starts is None, size, count, -(-needed // (size * count)), seed)
 
     @property
     def words(self) -> str:

@@ -66,11 +66,12 @@ class Amount:
     def interval_of(self, kind: str) -> tuple[float, float]:
         """Return an interval: ``split``, ``percentile``, ``basic`` or ``bias-corrected``.
 
-        Of the draws below the estimate and of those above it, the same share 1 - level is cut
-        off, those furthest out: so many draws are inside as percentiles have, which these are
-        where the estimate is the median, and the estimate is among them however the value
-        bends in W. Quantiles of the draws; those of 2 estimate - draws; quantiles moved by the
-        share of draws below the estimate (Efron's BC).
+        ``split`` cuts off the same share 1 - level, the furthest out, of the draws below the
+        estimate and of those above it. As many draws are inside as in a percentile interval,
+        which it is where the estimate is the median, and the estimate is always inside, however
+        the value bends in W. ``percentile``: quantiles of the draws. ``basic``: those of
+        2 estimate - draws. ``bias-corrected``: quantiles moved by the share of draws below the
+        estimate (Efron's BC).
         """
         tails = np.array([0.5 - self.level / 2, 0.5 + self.level / 2])
         if kind == "split":

@@ -212,17 +212,17 @@ def _too_few(values: dict[str, Amount]) -> tuple[str, ...]:
 
 def clustered_by(source: Any, cluster: str | tuple[str, ...], log: Log | None) -> Any:
     """Return a fit or saved model with errors clustered by other columns, read from its log."""
-    wanted = StandardErrors(cluster=cluster)
+    requested = StandardErrors(cluster=cluster)
     own = Source.of(source)
-    if own.clusters == wanted.columns:
+    if own.clusters == requested.columns:
         return source
     if log is None or own.moments is None:
         raise InputError(
-            f"errors clustered by {' and '.join(wanted.columns)} need the rows: pass the log "
+            f"errors clustered by {' and '.join(requested.columns)} need the rows: pass the log "
             "(log=, --log), or fit with those clusters"
         )
     design = own.moments.design
-    return estimate(log, design.phi, design.psi, method=own.method, se=wanted, episodes=True)
+    return estimate(log, design.phi, design.psi, method=own.method, se=requested, episodes=True)
 
 
 def by_name(against: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
@@ -334,9 +334,9 @@ def problem_of(
         raise InputError("a policy that ivvi.plan did not make needs a reward")
     if actions is None:
         actions = _range_of(model) if known is None else known.actions
-    wanted = reward if reward is not None else known.reward  # type: ignore[union-attr]
-    if isinstance(wanted, Function):
-        wanted = replace(wanted, nodes=())  # those of this model
+    chosen_reward = reward if reward is not None else known.reward  # type: ignore[union-attr]
+    if isinstance(chosen_reward, Function):
+        chosen_reward = replace(chosen_reward, nodes=())  # those of this model
     settings: dict[str, Any] = {"horizon": None, "discount": 1.0, "terminal": None}
     settings["reward_at_end"] = 0.0
     if known is not None:
@@ -344,7 +344,7 @@ def problem_of(
     settings |= {name: given for name, given in overrides.items() if given is not None}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PlanningWarning)
-        return Problem.of(model, wanted, actions, **settings)
+        return Problem.of(model, chosen_reward, actions, **settings)
 
 
 def _range_of(model: Dynamics) -> Actions:

@@ -282,7 +282,7 @@ def _count(word: str, argument: str) -> int:
 
 
 def _settings(block: Block) -> dict[str, Any]:
-    """Return the kind and the settings of a block; a function is told by its path alone."""
+    """Return the kind and the settings of a block; a function is identified by its path alone."""
     if isinstance(block, Custom):
         block.check_importable()
     fields = (f.name for f in dataclasses.fields(block) if f.name != "function")  # type: ignore[arg-type]

@@ -35,8 +35,8 @@ def _blocks(terms: Sequence[Term], roles: Roles, inputs: tuple[str, ...]) -> Ite
     names, width = (*roles.state, *inputs), len(roles.state)
     positions = dict.fromkeys(at for term in terms for at in _positions(term, roles, names))
     alone = [at for at in positions if len(at) == 1]
-    wanted = range(width, len(names)) if inputs else range(width)
-    if len(wanted) and {at[0] for at in alone} == set(wanted):
+    own = range(width, len(names)) if inputs else range(width)
+    if len(own) and {at[0] for at in alone} == set(own):
         yield Power(1, "input" if inputs else "state")
         positions = dict.fromkeys(at for at in positions if at not in alone)
     of_state = tuple(at for at in positions if max(at) < width)

@@ -26,7 +26,7 @@ from ivvi.features.blocks import Constant, Power
 from ivvi.features.design import Design, Floats
 from ivvi.features.feature_map import FeatureMap
 from ivvi.logs import Batch, Counts, Log, Roles
-from ivvi.logs.schema import Columns, match_columns
+from ivvi.logs.column_patterns import Columns, match_columns
 from ivvi.moments import Absorbed
 from ivvi.moments.fixed_effects import Effects, EffectTally
 from ivvi.moments.welford import Ints, run_starts
@@ -153,7 +153,7 @@ class AbsorbedTable:
         episode, step = self._log.roles.episode, self._log.roles.step
         inside = dict.fromkeys(n for n in (episode, step, *self._clusters) if n is not None)
         tally = EffectTally(self.names, tuple(inside))
-        walk, groups = self._log.batches(episodes=True, progress=progress), self._grouping()
+        walk, groups = self._log.batches(episodes=True, progress=progress), self._group_reader()
         for read in walk:
             batch, codes = groups(read)
             V = self._layout.rows(batch)
@@ -163,8 +163,8 @@ class AbsorbedTable:
         labels = [_labels(met[name]) for name in self.names]
         return tally.solve(), labels, walk.counts
 
-    def _grouping(self) -> Callable[[Batch], tuple[Batch, list[Ints]]]:
-        """Return what tells the groups of batches that come in their order, one after another.
+    def _group_reader(self) -> Callable[[Batch], tuple[Batch, list[Ints]]]:
+        """Return a function that tells the groups of batches; these come in order, each once.
 
         It gives the rows, some of them twice where episodes are halved, and their groups.
         """
@@ -215,7 +215,7 @@ class AbsorbedTable:
         self, columns: Sequence[str], numeric: Sequence[str], size: int
     ) -> Iterator[pa.RecordBatch]:
         """Yield the columns asked for, about `size` rows at a time."""
-        groups = self._grouping()
+        groups = self._group_reader()
         for batch in self._log.batches(size=size, episodes=True):
             block = self._block(*groups(batch))
             if block.num_rows:
@@ -352,7 +352,7 @@ def _check_columns(names: Sequence[str], roles: Roles) -> None:
 
 
 def _unique(design: Design) -> list[str]:
-    """Return the names of the columns of v; one that comes twice is told apart."""
+    """Return the names of the columns of v; the second of a name is numbered."""
     met: dict[str, int] = {}
     names = []
     for name in design.names:

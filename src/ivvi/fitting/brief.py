@@ -10,7 +10,7 @@ import numpy as np
 from ivvi._io.brief import Brief, instrument_sentence
 from ivvi.diagnostics.brief import diagnose_brief, many_sentence
 from ivvi.estimators.jackknife_iv import KINDS
-from ivvi.fitting.effect import AverageEffect, average_effects
+from ivvi.fitting.average_effects import AverageEffect, average_effects
 from ivvi.fitting.summary import half_widths
 from ivvi.weak_iv.confidence_sets import piece
 

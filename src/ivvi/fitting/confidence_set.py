@@ -20,8 +20,8 @@ from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting import Fit
 from ivvi.fitting.absorbing import AbsorbedTable
 from ivvi.logs import Log
-from ivvi.logs.log import open_log
-from ivvi.logs.schema import Columns
+from ivvi.logs.column_patterns import Columns
+from ivvi.logs.opening import open_log
 from ivvi.moments import Moments, compute_moments
 from ivvi.weak_iv.confidence_sets import (
     ConfidenceSet,
@@ -99,15 +99,15 @@ def interval(  # noqa: PLR0913
     """
     if method not in METHODS:
         raise InputError(f"unknown method {method!r} of a confidence set{hint(method, METHODS)}")
-    wanted = _wanted(se, cluster)
+    requested = _requested_errors(se, cluster)
     if isinstance(source, Fit | Moments):
         if formula is not None:
             raise InputError("formula is for a log; a fit and moments have features of their own")
-        opened = _Opened.of_fit(source, log, wanted, absorb)
+        opened = _Opened.of_fit(source, log, requested, absorb)
     else:
         source = open_log(source, formula)
         absorb = source.absorbing(absorb)
-        opened = _Opened.of(source, phi, psi, seed, wanted, absorb, progress)
+        opened = _Opened.of(source, phi, psi, seed, requested, absorb, progress)
     effect = PartialledEffect.of(opened.moments, *_named(opened.moments, output, feature))
     errors = opened.errors
     if errors.kind == "unadjusted":
@@ -146,7 +146,7 @@ def _only(what: str, names: list[str]) -> str:
     raise InputError(f"no {what} is named, and {there}; name one with --{what} ({what}=)")
 
 
-def _wanted(se: StandardErrors | str, cluster: str | tuple[str, ...]) -> StandardErrors:
+def _requested_errors(se: StandardErrors | str, cluster: str | tuple[str, ...]) -> StandardErrors:
     """Return the errors asked for; of the kinds that a set can have."""
     if isinstance(se, str):
         if se not in ERRORS:
@@ -168,16 +168,16 @@ class _Opened:
 
     @classmethod
     def of_fit(
-        cls, source: Fit | Moments, log: Log | None, wanted: StandardErrors, absorb: Columns
+        cls, source: Fit | Moments, log: Log | None, requested: StandardErrors, absorb: Columns
     ) -> _Opened:
         """Take the moments of a fit, which has absorbed what it has absorbed."""
         if absorb:
             raise InputError("absorb is for a log; a fit and moments have absorbed theirs already")
         if isinstance(source, Moments):
-            return cls(source, log, _of_moments(source, wanted, log))
+            return cls(source, log, _of_moments(source, requested, log))
         if source.absorbed is not None or source.partialled is not None:
             log = source.log  # whose rows are without the effects, or the controls
-        return cls(source.moments, log, _of_fit(source, wanted, log))
+        return cls(source.moments, log, _of_fit(source, requested, log))
 
     @classmethod
     def of(
@@ -186,35 +186,35 @@ class _Opened:
         phi: FeatureMap | str,
         psi: FeatureMap | str | None,
         seed: int,
-        wanted: StandardErrors,
+        requested: StandardErrors,
         absorb: Columns,
         progress: Callable[[int], None] | None,
     ) -> _Opened:
         """Read the rows of a log once."""
-        wanted = wanted.usually_by(source.roles.usual_clusters)
-        opened = wanted.prepared(source)
+        requested = requested.usually_by(source.roles.usual_clusters)
+        opened = requested.prepared(source)
         design = build_design(opened, phi, psi, seed)
         if absorb:
             table = AbsorbedTable(opened, design, absorb, progress)
             opened, progress = Log(table, table.roles), None
             design = build_design(opened, *table.features)
-        by = wanted.kept_by(opened)
+        by = requested.kept_by(opened)
         moments, counts = compute_moments(
             opened,
             design,
             episodes=False if by is None else None,
             by=by if by in opened.roles.cluster else None,
-            groups=wanted.summed_by(opened),
+            groups=requested.summed_by(opened),
             progress=progress,
         )
         alike = step_dependence(moments, opened.roles.moment, opened)
-        errors = wanted.resolve(opened, counts, len(design.phi_names), alike, moments.paths)
+        errors = requested.resolve(opened, counts, len(design.phi_names), alike, moments.paths)
         return cls(moments, opened, errors)
 
 
-def _of_fit(fit: Fit, wanted: StandardErrors, log: Log | None) -> Resolved:
+def _of_fit(fit: Fit, requested: StandardErrors, log: Log | None) -> Resolved:
     """Follow the fit's own clusters where nothing else is asked for."""
-    if wanted.kind == "auto" and not wanted.columns:
+    if requested.kind == "auto" and not requested.columns:
         own, episodes = fit.errors, fit.moments.episodes
         if own.kind == "hac" and log is None:
             own = _not_along(own, fit.roles.episode)
@@ -224,26 +224,28 @@ def _of_fit(fit: Fit, wanted: StandardErrors, log: Log | None) -> Resolved:
             return own
     alike = step_dependence(fit.moments, fit.roles.moment, log)
     if log is not None:
-        return wanted.resolve(log, fit.counts, fit.W.shape[1], alike)
-    return _of_moments(fit.moments, wanted, None)
+        return requested.resolve(log, fit.counts, fit.W.shape[1], alike)
+    return _of_moments(fit.moments, requested, None)
 
 
-def _of_moments(moments: Moments, wanted: StandardErrors, log: Log | None) -> Resolved:
+def _of_moments(moments: Moments, requested: StandardErrors, log: Log | None) -> Resolved:
     episodes = moments.episodes
     several = episodes is not None and len(episodes) < moments.n
     by = "episode" if episodes is None else episodes.by or "episode"
     if log is not None:
         by = log.roles.episode or by
-    columns = wanted.columns or (by,)
-    if wanted.kind == "auto" and not wanted.columns and not several:
-        return Resolved(wanted, "unadjusted" if log is None else "robust")
-    kind = "clustered" if wanted.kind in ("auto", "clustered") else wanted.kind
-    if kind == "hac" and wanted.bandwidth is None:
+    columns = requested.columns or (by,)
+    if requested.kind == "auto" and not requested.columns and not several:
+        return Resolved(requested, "unadjusted" if log is None else "robust")
+    kind = "clustered" if requested.kind in ("auto", "clustered") else requested.kind
+    if kind == "hac" and requested.bandwidth is None:
         raise InputError(
             "a hac set from moments needs a bandwidth, StandardErrors('hac', bandwidth=4): moments "
             "do not say how long episodes are"
         )
-    return Resolved(wanted, kind, columns if kind == "clustered" else (), wanted.bandwidth or 0)
+    return Resolved(
+        requested, kind, columns if kind == "clustered" else (), requested.bandwidth or 0
+    )
 
 
 def _not_along(errors: Resolved, episode: str | None) -> Resolved:

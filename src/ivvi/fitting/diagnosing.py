@@ -12,7 +12,7 @@ from ivvi.estimators import StandardErrors
 from ivvi.features import FeatureMap
 from ivvi.fitting.estimating import estimate
 from ivvi.fitting.fit import Fit
-from ivvi.logs.schema import Columns
+from ivvi.logs.column_patterns import Columns
 
 
 def diagnose(  # noqa: PLR0913

@@ -40,7 +40,7 @@ from ivvi.features.blocks import Constant, Power
 from ivvi.features.design import Design, Floats
 from ivvi.features.feature_map import FeatureMap
 from ivvi.logs import Batch, Log, Roles, concatenate
-from ivvi.logs.schema import Columns, match_columns
+from ivvi.logs.column_patterns import Columns, match_columns
 from ivvi.moments import Moments
 
 BEFORE = " before"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -197,18 +197,18 @@ def effect(  # noqa: PLR0913
     loaded = fit if isinstance(fit, Fit) else load_fit(fit)
     if loaded.sample is None or not loaded.estimate.bread.size:
         raise InputError("this model keeps no rows of its log, or no covariance: fit it to a log")
-    asked = _Question.of(loaded.roles, loaded.sample, action, over, between)
-    row = loaded.estimate.design.output(output or asked.usual_output(loaded.roles))
-    x, M = asked.along(loaded.estimate, _in_numbers(at or {}, loaded.roles), span, points)
+    contrast = Contrast.of(loaded.roles, loaded.sample, action, over, between)
+    row = loaded.estimate.design.output(output or contrast.usual_output(loaded.roles))
+    x, M = contrast.along(loaded.estimate, _in_numbers(at or {}, loaded.roles), span, points)
     bands = _bands(loaded.estimate, row, M, level, seed)
     value, se = M @ loaded.estimate.W[row], bands[0]
     chosen = loaded.choice is not None and not loaded.choice.is_linear
     return Effect(
-        *(asked.action, asked.over, loaded.roles.outputs[row], x, value, se),
+        *(contrast.action, contrast.over, loaded.roles.outputs[row], x, value, se),
         *(value - bands[1] * se, value + bands[1] * se),
         *(value - bands[2] * se, value + bands[2] * se),
         level,
-        groups_of_states(loaded.estimate, row, asked, level, seed),
+        groups_of_states(loaded.estimate, row, contrast, level, seed),
         CAVEAT if chosen else "",
     )
 
@@ -245,8 +245,8 @@ def _in_numbers(at: Mapping[str, float | str], roles: Roles) -> dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
-    """Which action is moved, between which values, and over which state."""
+class Contrast:
+    """An action that is moved between two values, `ends`, and the state along which it is asked."""
 
     roles: Roles
     sample: Sample
@@ -262,7 +262,7 @@ class _Question:
         action: str,
         over: str | None = None,
         between: tuple[float, float] | None = None,
-    ) -> _Question:
+    ) -> Contrast:
         """Look the names up."""
         action = _indicator(action, roles)
         over = None if over is None else _indicator(over, roles)
@@ -331,25 +331,25 @@ class _Question:
 
 
 def groups_of_states(
-    estimate: Estimate, row: int, asked: _Question, level: float = 0.95, seed: int = 0
+    estimate: Estimate, row: int, contrast: Contrast, level: float = 0.95, seed: int = 0
 ) -> tuple[Group, ...]:
     """Return the share of the log's states with a positive effect: of all, and of thirds."""
-    sample = asked.sample
-    M = asked.combinations(estimate, sample.x, sample.a)
+    sample = contrast.sample
+    M = contrast.combinations(estimate, sample.x, sample.a)
     se, _, critical = _bands(estimate, row, M, level, seed)
     value = M @ estimate.W[row]
     masks = [("all states", np.ones(len(value), dtype=bool))]
-    if asked.over in asked.roles.state:
-        own = sample.x[:, asked.roles.state.index(asked.over)]
+    if contrast.over in contrast.roles.state:
+        own = sample.x[:, contrast.roles.state.index(contrast.over)]
         first, second = np.quantile(own, (1 / 3, 2 / 3))
         if len(np.unique(own)) > FEW_VALUES:
             masks += [
-                (f"{asked.over} below {first:.3g}", own < first),
-                (f"{asked.over} {first:.3g} to {second:.3g}", (own >= first) & (own < second)),
-                (f"{asked.over} from {second:.3g} on", own >= second),
+                (f"{contrast.over} below {first:.3g}", own < first),
+                (f"{contrast.over} {first:.3g} to {second:.3g}", (own >= first) & (own < second)),
+                (f"{contrast.over} from {second:.3g} on", own >= second),
             ]
         else:
-            masks += [(f"{asked.over} = {v:g}", own == v) for v in np.unique(own)]
+            masks += [(f"{contrast.over} = {v:g}", own == v) for v in np.unique(own)]
     covariance = estimate.W_cov.blocks[row]
     groups = []
     for name, inside in masks:
@@ -367,68 +367,6 @@ def groups_of_states(
             )
         )
     return tuple(groups)
-
-
-def effect_lines(fit: Fit, n_outputs: int) -> list[str]:
-    """Return the average effect of each action on each output, and where it is positive."""
-    sample, roles = fit.sample, fit.roles
-    if sample is None or not roles.action:
-        return []
-    lines = ["effect of one unit: positive in this share of the log's states, interval, average"]
-    for row in range(n_outputs):
-        for action in roles.action:
-            asked = _Question.of(roles, sample, action)
-            group = groups_of_states(fit.estimate, row, asked)[0]
-            lines.append(group_line(replace(group, name=f"{action} on {roles.outputs[row]}")))
-    over = roles.state[0] if roles.state else roles.action[0]
-    lines.append(f"  ivvi effect MODEL --action {roles.action[0]} --over {over} draws one of them")
-    return lines
-
-
-@dataclass(frozen=True, slots=True)
-class AverageEffect:
-    """The effect of one more of an action on an output, averaged over the log's rows.
-
-    `row` is the output's place; `group` has the average, its standard error and the share of states
-    in which the effect is positive, `regression` the average that least squares gives.
-    """
-
-    row: int
-    action: str
-    group: Group
-    regression: float
-
-    @property
-    def gap(self) -> float:
-        """How far regression is from it, in standard errors."""
-        apart = abs(self.regression - self.group.average)
-        return apart / self.group.se if self.group.se > 0 else 0.0
-
-
-def average_effects(fit: Fit) -> list[AverageEffect]:
-    """Return the average effects of a fit whose features bend or cross actions; else none.
-
-    The coefficient of an action is then its effect where all it is crossed with is zero, and not
-    the effect that anybody asks for.
-    """
-    sample, roles, design = fit.sample, fit.roles, fit.estimate.design
-    plain = {"1", *roles.state, *roles.action}
-    known = np.isfinite(fit.estimate.W_cov.blocks).all()
-    if sample is None or not len(sample.x) or not known or set(design.phi_names) <= plain:
-        return []
-    found = []
-    for action in roles.action:
-        asked = _Question.of(roles, sample, action)
-        M = asked.combinations(fit.estimate, sample.x, sample.a)
-        other = [j for j, name in enumerate(design.phi_names) if name != asked.action]
-        if not M[:, other].any():
-            continue
-        for row in range(len(design.outputs)):
-            if design.outputs[row] not in fit.estimate.exact:
-                group = groups_of_states(fit.estimate, row, asked)[0]
-                regression = float(M.mean(axis=0) @ fit.baseline.W[row])
-                found.append(AverageEffect(row, asked.action, group, regression))
-    return found
 
 
 def _bands(

@@ -17,8 +17,9 @@ from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.recipe import Recipe
 from ivvi.fitting.transformed_rows import fit_absorbed, fit_differences, fit_partialled
-from ivvi.logs.log import Log, open_log
-from ivvi.logs.schema import Columns
+from ivvi.logs.column_patterns import Columns
+from ivvi.logs.log import Log
+from ivvi.logs.opening import open_log
 from ivvi.moments.shard import Shard
 
 

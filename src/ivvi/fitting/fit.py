@@ -17,7 +17,7 @@ from ivvi._io.trust import Trust
 from ivvi.diagnostics import Diagnostics, Statistic, difference
 from ivvi.diagnostics.verdict import Verdict
 from ivvi.diagnostics.wald import combination, wald
-from ivvi.dynamics.model import Dynamics, InstrumentVerdict
+from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
 from ivvi.estimators import Estimate
 from ivvi.estimators.covariance.scores import Scored
@@ -28,6 +28,7 @@ from ivvi.fitting.brief import fit_brief
 from ivvi.fitting.effect_plot import plot_fit
 from ivvi.fitting.feature_choice import kept_choice
 from ivvi.fitting.fit_summary import fit_summary
+from ivvi.fitting.fitted_model import fitted_model
 from ivvi.fitting.inference import NO_MOMENTS, Inference, nothing_inferred
 from ivvi.fitting.nickell import Nickell
 from ivvi.fitting.partialling import Partialled
@@ -202,30 +203,12 @@ class Fit(TableResult):
     @property
     def model(self) -> Dynamics:
         """The estimated dynamics, to plan with."""
-        verdict = self.verdict
-        instrument_verdict = (
-            None
-            if verdict is None
-            else InstrumentVerdict(verdict.word, verdict.sentence, verdict.rule)
-        )
-        known = self.estimate, self.roles, self.sample, instrument_verdict
-        return self._as_left(Dynamics.of(*known, self._mean_length))
-
-    @property
-    def _mean_length(self) -> int:
-        """Mean number of steps of an episode, rounded up; 0 where rows name no episode."""
-        counts, roles = self.counts, self.roles
-        if roles.episode is None or not counts.episodes:
-            return 0
-        last = counts.episodes - counts.ended if roles.derived else 0  # rows without a next state
-        return -(-(counts.transitions + last) // counts.episodes)
+        return fitted_model(self, self.estimate, self.verdict)
 
     @property
     def baseline_model(self) -> Dynamics:
         """The dynamics that least squares believes in."""
-        return self._as_left(
-            Dynamics.of(self.baseline, self.roles, self.sample, None, self._mean_length)
-        )
+        return fitted_model(self, self.baseline)
 
     @property
     def has_baseline_model(self) -> bool:
@@ -235,12 +218,6 @@ class Fit(TableResult):
             units = (str(self.roles.episode),)
         known = {found.column for found in self.effects}
         return self.inference is not None and set(units) <= known
-
-    def _as_left(self, model: Dynamics) -> Dynamics:
-        """Let the dynamics know why they cannot be planned with after controls were taken out."""
-        if self.partialled is None or not self.partialled.refusal:
-            return model
-        return dataclasses.replace(model, refused=(self.partialled.refusal,))
 
     @property
     def shard(self) -> Shard:

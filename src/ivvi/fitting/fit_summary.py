@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ivvi.diagnostics.text import WIDTH
-from ivvi.fitting.effect import effect_lines
+from ivvi.fitting.average_effects import effect_lines
 from ivvi.fitting.inference import NO_MOMENTS
 
 if TYPE_CHECKING:

@@ -102,7 +102,7 @@ class Inference:
             "se": with_nulls(estimate.se),
             "exact_outputs": list(estimate.exact),
             **estimate.W_cov.to_json(),
-            "debiased_asked": self.errors.wanted.debiased,
+            "debiased_asked": self.errors.requested.debiased,
             "se_note": self.errors.note or None,
             "wild": self._wild_json(),
             **self.robust.to_json(),

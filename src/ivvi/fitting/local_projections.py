@@ -263,7 +263,7 @@ def second_pass(
     pieces = _pieces(joint)
     counts = [piece.clusters for piece in pieces if piece.clusters is not None]
     for column, count in zip(errors.clusters, counts, strict=False):
-        check_clusters(column, count, errors.wanted)
+        check_clusters(column, count, errors.requested)
     robust = tuple(
         _robust_set(one, meats, errors, level) for one, meats in zip(regressions, sets, strict=True)
     )
@@ -276,7 +276,7 @@ def _meats(groups: tuple[Group, ...], errors: Resolved, log: Log) -> list[Meat]:
     if errors.kind == "robust":
         return [RowMeat(groups)]
     if errors.kind == "hac":
-        return [HacMeat(groups, kernel_weights(errors.wanted.kernel, errors.bandwidth))]
+        return [HacMeat(groups, kernel_weights(errors.requested.kernel, errors.bandwidth))]
     together = [log.ordered and column == log.roles.episode for column in errors.clusters]
     both = [False] if len(errors.clusters) == 2 else []
     return [ClusterMeat(groups, ordered=known) for known in together + both]
@@ -313,7 +313,7 @@ def _covariance(
 
     parts = [corrected(piece) for piece in pieces]
     total: Floats = np.sum(parts, axis=0)
-    guarded = len(parts) == 3 and not asked.errors.wanted.columns  # as the fit's own
+    guarded = len(parts) == 3 and not asked.errors.requested.columns  # as the fit's own
     if guarded and np.linalg.eigvalsh(total)[0] < -1e-9 * np.abs(total).max():
         total = parts[0] + parts[1]  # which errs on the safe side
     return total
@@ -328,7 +328,7 @@ def _robust_set(
     effect, moments = one.effect, one.moments
     t, n = 2 + effect.nuisance, moments.n
     scored = Scored(
-        *(_pieces(meats), t, effect.k, n, moments.weight, not errors.wanted.columns),
+        *(_pieces(meats), t, effect.k, n, moments.weight, not errors.requested.columns),
         inflation=errors.inflation,
     )
     try:

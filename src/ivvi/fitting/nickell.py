@@ -34,7 +34,7 @@ from ivvi.estimators.whitening import whiten
 from ivvi.features.design import Design, Floats, build_design
 from ivvi.fitting.absorbing import AbsorbedTable
 from ivvi.logs import Log
-from ivvi.logs.schema import Columns
+from ivvi.logs.column_patterns import Columns
 from ivvi.moments import Moments, compute_moments
 from ivvi.moments.welford import Ints
 

@@ -158,15 +158,15 @@ class Delivery:
 
     def _pairs(self) -> pa.Table:
         """Return the last row of each episode that goes on, and its first one here, in turn."""
-        wanted, rows = set(self._going_on), []
+        awaited, rows = set(self._going_on), []
         for block in self._table.batches(self._roles.columns, self._roles.numeric, 1 << 16):
-            if not wanted:
+            if not awaited:
                 break
             starts = block.filter(pa.array(_changes(block.column(self._roles.episode))))
             names = starts.column(self._roles.episode).to_pylist()
-            chosen = [i for i, name in enumerate(names) if name in wanted]
+            chosen = [i for i, name in enumerate(names) if name in awaited]
             rows.append(_take(pa.Table.from_batches([starts]), chosen))
-            wanted -= set(names)
+            awaited -= set(names)
         here, count = pa.concat_tables(rows), len(self._going_on)
         names = here.column(self._roles.episode).to_pylist()
         both = [self._before.waiting(names), here]

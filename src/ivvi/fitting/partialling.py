@@ -26,7 +26,7 @@ from ivvi.features.custom_block import import_object
 from ivvi.features.design import Floats
 from ivvi.features.feature_map import FeatureMap
 from ivvi.logs import Batch, Counts, Log, Roles, concatenate
-from ivvi.logs.schema import Columns, match_columns
+from ivvi.logs.column_patterns import Columns, match_columns
 from ivvi.logs.table import ArrowTable
 from ivvi.moments.welford import Ints
 

@@ -51,7 +51,7 @@ from ivvi.weak_iv.wild_bootstrap import WildTest, wild_tests
 def run_key(log: Log, design: Design, method: Method, **options: Any) -> dict[str, Any]:
     """Describe a run with JSON values; a checkpoint of another run is refused by them.
 
-    Files are told by path, size and time of change: reading them whole would cost as much
+    Files are identified by path, size and time of change: reading them whole would cost as much
     as the work that a checkpoint saves.
     """
     if not log.table.files:

@@ -39,7 +39,7 @@ DRAWS = 10_000
 WEAK = 10.0
 """F below which a first stage is called weak."""
 MEMORY = 0.05
-"""Share of an instrument's variance that its last value may explain before it is told."""
+"""Share of an instrument's variance that its last value may explain before a note says so."""
 NULL = "the fitted dynamics imply the responses at all horizons after the first"
 
 
@@ -94,10 +94,10 @@ def respond(  # noqa: PLR0913
     check_level(level)
     opened = log if isinstance(log, Log) else read_logs(log)
     _check(opened.roles, action, horizon, later)
-    wanted = _wanted(se, cluster)
+    requested = _requested_errors(se, cluster)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IvviWarning)  # they are notes of the response
-        fit = estimate(opened, se=wanted)
+        fit = estimate(opened, se=requested)
     errors = fit.errors
     if errors.kind == "hac":
         errors = replace(errors, bandwidth=max(errors.bandwidth, horizon))
@@ -119,14 +119,14 @@ def _check(roles: Roles, action: str, horizon: int, later: str) -> None:
             raise InputError(f"a response needs steps of episodes: the log has no {name} column")
 
 
-def _wanted(se: StandardErrors | str, cluster: str | tuple[str, ...]) -> StandardErrors:
-    wanted = StandardErrors(se, cluster) if isinstance(se, str) else se
-    if wanted.kind not in KINDS:
+def _requested_errors(se: StandardErrors | str, cluster: str | tuple[str, ...]) -> StandardErrors:
+    requested = StandardErrors(se, cluster) if isinstance(se, str) else se
+    if requested.kind not in KINDS:
         raise InputError(
-            f"{wanted.kind} standard errors do not know of rows that overlap, as those of a "
+            f"{requested.kind} standard errors do not know of rows that overlap, as those of a "
             f"response do; {', '.join(KINDS)} are known"
         )
-    return wanted
+    return requested
 
 
 def _output(fit: Fit, output: str | None) -> int:

@@ -52,20 +52,20 @@ def second_pass(
     count = counts.episodes if by_episode else moments.n if episodes is None else len(episodes)
     small = judged or moments
     exact = Exact().solve(small)
-    wanted = _diagnostic_scores(small, exact, errors, count)
+    scores = _diagnostic_scores(small, exact, errors, count)
     if (reduced := reduced_form_score(small)) is not None:
-        wanted["reduced_form"] = reduced
+        scores["reduced_form"] = reduced
     if judged is not None:
         at = columns_in(judged.design, moments.design)
-        wanted = {name: _embedded(one, at, moments.design.width) for name, one in wanted.items()}
+        scores = {name: _embedded(one, at, moments.design.width) for name, one in scores.items()}
     for name, one in estimates.items():
-        if "exact" in wanted and one.instruments == "psi" and np.array_equal(one.W, exact.W):
-            wanted[name] = wanted["exact"]
+        if "exact" in scores and one.instruments == "psi" and np.array_equal(one.W, exact.W):
+            scores[name] = scores["exact"]
         elif np.isfinite(one.W).all() and one.influence.size:  # not diverged, nor its own errors
-            wanted[name] = residual_score(one, moments, errors, count)
+            scores[name] = residual_score(one, moments, errors, count)
             if one.instruments == "phi":  # a baseline: nobody asks how its outputs covary
-                wanted[name] = replace(wanted[name], joint=False)
-    return score(wanted, errors, moments, log, progress=progress, client=client)
+                scores[name] = replace(scores[name], joint=False)
+    return score(scores, errors, moments, log, progress=progress, client=client)
 
 
 def _embedded(score: Score, at: list[int], width: int) -> Score:
@@ -80,18 +80,18 @@ def _embedded(score: Score, at: list[int], width: int) -> Score:
 def _diagnostic_scores(
     moments: Moments, exact: Estimate, errors: Resolved, count: int
 ) -> dict[str, Score]:
-    wanted: dict[str, Score] = {}
+    scores: dict[str, Score] = {}
     parts = partial_out(moments)
     q, m = parts.count, len(parts.names)
     if not exact.identified or parts.freedom <= 0:
-        return wanted
+        return scores
     if degrees_over(moments, exact) > 0:
-        wanted["exact"] = residual_score(exact, moments, errors, count)
+        scores["exact"] = residual_score(exact, moments, errors, count)
     if m and q:
         R = parts.space.residual_map(moments, parts.select)
-        wanted["first_stage"] = Score(R, parts.space.excluded, worth_joining(m, q, count))
+        scores["first_stage"] = Score(R, parts.space.excluded, worth_joining(m, q, count))
     if (effects := action_effects(moments).score(count)) is not None and parts.count >= m:
-        wanted["effects"] = effects
+        scores["effects"] = effects
     if (added := augment(moments)) is not None:
-        wanted["augmented"] = added.score()
-    return wanted
+        scores["augmented"] = added.score()
+    return scores

@@ -107,8 +107,8 @@ class Stream:
     def follow(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Read the Parquet files of a folder that are new, each once, in order of their names.
 
-        Files are told by their content. Write a file elsewhere, or under a name with a leading
-        dot, and rename it when it is whole.
+        Files are identified by their content. Write a file elsewhere, or under a name with a
+        leading dot, and rename it when it is whole.
         """
         read = []
         for path in sorted(Path(folder).iterdir()):

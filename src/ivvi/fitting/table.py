@@ -17,7 +17,7 @@ from ivvi.errors import InputError, nearest
 from ivvi.features.design import Floats
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.table_formats import FORMATS, Cells
-from ivvi.logs.schema import Columns, match_columns
+from ivvi.logs.column_patterns import Columns, match_columns
 
 LEVELS = (0.01, 0.05, 0.1)
 """P-values below which a coefficient gets three stars, two and one."""
@@ -291,37 +291,34 @@ def _columns(
     df = np.full(estimate.W.shape, np.inf) if freedoms is None else freedoms
     below = {word: STATISTICS[word][1](fit, shown) for word in words}
     title = METHOD_TITLES.get(fit.method, fit.method)
-    make = partial(_column, name, at=at)
-    columns = [make(title, estimate.design.phi_names, estimate.W, estimate.se, df, below)]
+
+    def column(
+        title: str,
+        features: tuple[str, ...],
+        estimated: tuple[Floats, Floats, Floats],
+        below: dict[str, dict[str, str]],
+    ) -> TableColumn:
+        W, se, df = (part[at] for part in estimated)
+        return TableColumn(name, title, features, W, se, _two_sided(W, se, df), below)
+
+    columns = [column(title, estimate.design.phi_names, (estimate.W, estimate.se, df), below)]
     only_n = {word: below[word] if word in ("n", "episodes", "clusters") else {} for word in words}
     for word in beside:
         if word == "least-squares" and fit.method != "least-squares":
-            W, se = fit.baseline.W, fit.baseline.se
-            columns.append(make(BESIDE[word], estimate.design.phi_names, W, se, df, only_n))
+            estimated = fit.baseline.W, fit.baseline.se, df
+            columns.append(column(BESIDE[word], estimate.design.phi_names, estimated, only_n))
         reduced = None if fit.inference is None else fit.inference.reduced_form
         if word == "reduced-form" and reduced is not None:
-            df = np.full(reduced.W.shape, np.min(df))
-            parts = (reduced.names, reduced.W, reduced.se, df, only_n)
-            columns.append(make(BESIDE[word], *parts))
+            estimated = reduced.W, reduced.se, np.full(reduced.W.shape, np.min(df))
+            columns.append(column(BESIDE[word], reduced.names, estimated, only_n))
     return columns
 
 
-def _column(
-    name: str,
-    title: str,
-    features: tuple[str, ...],
-    W: Floats,
-    se: Floats,
-    df: Floats,
-    below: dict[str, dict[str, str]],
-    *,
-    at: Sequence[int],
-) -> TableColumn:
-    W, se, df = W[at], se[at], df[at]
+def _two_sided(W: Floats, se: Floats, df: Floats) -> Floats:
+    """Return the p-values of W = 0 by Student's t; an infinite df stands for the normal law."""
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.abs(W / se)
-    p = np.where(np.isinf(df), 2 * special.ndtr(-t), 2 * special.stdtr(df, -t))
-    return TableColumn(name, title, features, W, se, p, below)
+    return np.where(np.isinf(df), 2 * special.ndtr(-t), 2 * special.stdtr(df, -t))
 
 
 def _by_output(text: str, shown: Sequence[str]) -> dict[str, str]:

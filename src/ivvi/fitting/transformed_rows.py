@@ -25,7 +25,7 @@ from ivvi.fitting.nickell import (
 from ivvi.fitting.partialling import features_of, without_controls
 from ivvi.fitting.recipe import Recipe
 from ivvi.logs import Log, Sample
-from ivvi.logs.schema import Columns
+from ivvi.logs.column_patterns import Columns
 from ivvi.moments import compute_moments
 
 

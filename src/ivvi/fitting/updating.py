@@ -95,9 +95,9 @@ def update(
     return replace(_told(new, old), sample=sample, choice=old.choice)
 
 
-def _kept_by(known: Shard, wanted: StandardErrors, place: str) -> str:
+def _kept_by(known: Shard, requested: StandardErrors, place: str) -> str:
     """Return the cluster column whose moments a model keeps; empty for the episodes, or none."""
-    blocks, columns = known.moments.episodes, wanted.columns
+    blocks, columns = known.moments.episodes, requested.columns
     own = () if blocks is None else (blocks.by or known.roles.episode or "",)
     if columns and columns != own:
         raise InputError(
@@ -111,9 +111,9 @@ def _kept_by(known: Shard, wanted: StandardErrors, place: str) -> str:
 def _errors(old: Fit, also: str | None) -> StandardErrors:
     """Return the errors to ask for, after those of an earlier fit that keeps clusters `also` by."""
     kind = "unadjusted" if old.errors.kind == "unadjusted" and not old.errors.note else "auto"
-    named = old.errors.wanted.columns
+    named = old.errors.requested.columns
     columns = named if also in named else ()
-    return StandardErrors(kind, columns, debiased=old.errors.wanted.debiased)
+    return StandardErrors(kind, columns, debiased=old.errors.requested.debiased)
 
 
 def _told(fit: Fit, old: Fit) -> Fit:

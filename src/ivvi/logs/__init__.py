@@ -3,7 +3,8 @@
 from ivvi.logs.batch import Batch, concatenate
 from ivvi.logs.calendar import Calendar
 from ivvi.logs.instrument_paths import InstrumentPaths, SharedPaths
-from ivvi.logs.log import Log, Pass, read_logs
+from ivvi.logs.log import Log, Pass
+from ivvi.logs.opening import read_logs
 from ivvi.logs.parquet_files import SOURCE_KEY
 from ivvi.logs.sample import Sample
 from ivvi.logs.scan_position import Counts, Position

@@ -23,7 +23,7 @@ NUMPY_TYPES = {"double": np.float64, "float": np.float32} | {
 
 
 MOST_PLACES, PLACES_PER_VALUE = 1 << 25, 16
-"""Whole numbers that are looked up by place: so many at most, and so many for each value."""
+"""Largest array in which whole numbers are looked up: places in all, and per value met."""
 
 
 class Numbers:
@@ -227,6 +227,15 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     return pa.large_binary() if pa.types.is_binary_view(kind) else kind
 
 
+def is_number(text: str) -> bool:
+    """Whether a cell of text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def check_numeric(schema: pa.Schema, names: Sequence[str], label: str) -> None:
     """Refuse columns that cannot be numbers."""
     for name in names:
@@ -249,21 +258,21 @@ def check_keys(schema: pa.Schema, names: Sequence[str], label: str) -> None:
             raise ColumnError(f"column {name!r} of {label} holds {kind}; expected single values")
 
 
-def check_same_schema(first: Any, wanted: pa.Schema, file: Any, found: pa.Schema) -> None:
+def check_same_schema(first: Any, expected: pa.Schema, file: Any, found: pa.Schema) -> None:
     """Refuse a file whose columns or their types are not those of the first."""
-    check_same_names(first, wanted, file, found)
-    for name in wanted.names:
-        one, other = (plain_type(schema.field(name).type) for schema in (wanted, found))
+    check_same_names(first, expected, file, found)
+    for name in expected.names:
+        one, other = (plain_type(schema.field(name).type) for schema in (expected, found))
         if one != other:
             raise FileError(
                 f"column {name!r} is {other} in {file} but {one} in {first}; expected one type"
             )
 
 
-def check_same_names(first: Any, wanted: pa.Schema, file: Any, found: pa.Schema) -> None:
+def check_same_names(first: Any, expected: pa.Schema, file: Any, found: pa.Schema) -> None:
     """Refuse a file whose columns are not those of the first, in whatever order."""
-    missing = [name for name in wanted.names if name not in found.names]
-    extra = [name for name in found.names if name not in wanted.names]
+    missing = [name for name in expected.names if name not in found.names]
+    extra = [name for name in found.names if name not in expected.names]
     if missing or extra:
         what = f"lacks column {missing[0]!r}" if missing else f"has another column, {extra[0]!r}"
         raise FileError(f"{file} {what}: its columns differ from those of {first}")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from ivvi.errors import ColumnError, FileError
-from ivvi.logs.arrow import check_same_names, first_line
+from ivvi.logs.arrow import check_same_names, first_line, is_number
 
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 
@@ -56,7 +56,7 @@ class CsvTable:
 
     @contextlib.contextmanager
     def _explained(self, file: Path, numeric: Sequence[str] = ()) -> Iterator[None]:
-        """Turn what Arrow says about a file into a sentence of ours."""
+        """Turn Arrow's error about a file into an `InputError` with one sentence."""
         try:
             yield
         except (pa.ArrowException, OSError) as error:
@@ -72,7 +72,7 @@ class CsvTable:
             for name in numeric:
                 for offset, cell in enumerate(block.column(name).to_pylist()):
                     text = (cell or b"").decode(errors="backslashreplace")
-                    if text and not _is_number(text):
+                    if text and not is_number(text):
                         raise ColumnError(
                             f"column {name!r} of {file} holds text: {text!r} in data row "
                             f"{row + offset} (from 0); expected numbers"
@@ -97,11 +97,3 @@ def _widened(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
             wider = pa.float64() if "double" in kinds else other.field(field.name).type
             schema = schema.set(i, pa.field(field.name, wider))
     return schema
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

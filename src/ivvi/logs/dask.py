@@ -2,8 +2,8 @@
 
 The log is cut between row groups. Each task walks over one piece and returns what it made
 of its batches, with its first and last row; where a next state stands in the next piece,
-these two rows are joined here. Results come in the order of the log, whoever finishes
-first. A task whose worker dies is given to another worker by Dask.
+these two rows are joined here. Results come in the order of the log, whichever task
+finishes first. A task whose worker dies is given to another worker by Dask.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ivvi._io.memory import check_memory
 from ivvi.errors import DataError, InputError, LargeError, MissingError
 from ivvi.logs.arrow import Numbers
+from ivvi.logs.bad_values import large_error, missing_error
 from ivvi.logs.batch import Batch
 from ivvi.logs.instrument_checks import CopyWatch
 from ivvi.logs.log import Log, batch_rows, check_finished
@@ -29,7 +30,7 @@ from ivvi.logs.scan_position import Position
 from ivvi.logs.schema import Roles
 from ivvi.logs.sorting import check_no_duplicates, is_ordered, ordered_ends
 from ivvi.logs.table import ArrowTable, BatchSource
-from ivvi.logs.transitions import Transitions, large_error, missing_error
+from ivvi.logs.transitions import Transitions
 from ivvi.logs.view import in_parquet, order_columns
 
 PATIENCE = 5.0

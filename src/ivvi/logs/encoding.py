@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ivvi.categories import CodedColumn, CodedColumns, is_missing, level_text
 from ivvi.errors import ColumnError
-from ivvi.logs.arrow import as_numpy, plain_type
+from ivvi.logs.arrow import as_numpy, is_number, plain_type
 from ivvi.logs.table import ArrowTable, BatchSource
 from ivvi.logs.view import TableView
 
@@ -88,8 +88,8 @@ def _check_levels(
     name: str, levels: list[str], rows: int, table: BatchSource, *, asked: bool
 ) -> None:
     """Refuse what is no category: numbers with a slip, one level, too many levels."""
-    numbers = [level for level in levels if _is_number(level)]
-    words = [level for level in levels if not _is_number(level)]
+    numbers = [level for level in levels if is_number(level)]
+    words = [level for level in levels if not is_number(level)]
     where = f"column {name!r} of {table.label}"
     if numbers and words and not asked:
         row = _first_row(table, name, words[0])
@@ -194,16 +194,8 @@ def _numbers(flags: NDArray[np.bool_], absent: NDArray[np.bool_]) -> pa.Array:
     return pa.Array.from_buffers(pa.uint8(), len(flags), [present, flat])
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _sorted(levels: Mapping[str, int]) -> tuple[str, ...]:
     """Sort levels: as numbers if all are, else as text."""
-    if all(map(_is_number, levels)):
+    if all(map(is_number, levels)):
         return tuple(sorted(levels, key=lambda level: (float(level), level)))
     return tuple(sorted(levels))

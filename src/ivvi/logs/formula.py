@@ -17,7 +17,8 @@ from functools import lru_cache
 from typing import Any
 
 from ivvi.errors import ColumnError, DataError, InputError, nearest
-from ivvi.logs.schema import Columns, Roles, Schema
+from ivvi.logs.column_patterns import Columns
+from ivvi.logs.schema import Roles, Schema
 
 MOST_POWER = 9
 NEXT, LOO = "next_", "loo:"

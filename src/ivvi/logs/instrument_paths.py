@@ -101,7 +101,7 @@ class InstrumentPaths:
 
     Instruments whose paths are nearly all different are let go after the first batch, unless
     `every` path is asked for. Values of rows that are `residuals` of fixed effects are compared
-    up to rounding. Episodes before the first in which z changes are told by its value. Without
+    up to rounding. As long as z never changes within an episode, its value is the path. Without
     `roles` nothing is looked at.
     """
 
@@ -164,7 +164,7 @@ class InstrumentPaths:
         return c in self._still
 
     def _reach(self, count: int) -> bool:
-        """Make room for so many episodes; too many are let go."""
+        """Make room for `count` episodes; where these are too many, stop looking."""
         self._count, room = max(self._count, count), self._first.shape[1]
         if count > room:
             size = max(count, 2 * room)

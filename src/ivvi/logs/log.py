@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from html import escape
@@ -18,37 +18,26 @@ from ivvi.errors import ColumnError, DataError, InputError
 from ivvi.logs.arrow import check_keys
 from ivvi.logs.batch import Batch, concatenate
 from ivvi.logs.calendar import check_time
+from ivvi.logs.column_patterns import Columns, match_columns
 from ivvi.logs.description import describe, plot_log
-from ivvi.logs.encoding import without_indicators
 from ivvi.logs.formula import parse_formula
 from ivvi.logs.instrument_checks import CopyWatch
 from ivvi.logs.instrument_paths import InstrumentPaths, Ints, PathGroups
-from ivvi.logs.minari import is_minari, open_minari, write_minari
-from ivvi.logs.prepare import encoded
-from ivvi.logs.readers import open_table
+from ivvi.logs.minari import write_minari
 from ivvi.logs.sample import Sample
 from ivvi.logs.scan_position import Counts, Position
-from ivvi.logs.schema import (
-    Columns,
-    Roles,
-    Schema,
-    match_columns,
-    path_instruments,
-    with_conventions,
-    with_new_names,
-)
+from ivvi.logs.schema import Roles, path_instruments
 from ivvi.logs.sorting import check_no_duplicates, is_ordered, sort_table
 from ivvi.logs.table import BatchSource
 from ivvi.logs.transitions import Transitions
-from ivvi.logs.view import filtered, order_columns, with_joined, with_names
-from ivvi.logs.windows import LOO, Windowed, windowed
+from ivvi.logs.view import order_columns
 
 BATCH_BYTES = 10 << 20
 """Size of a batch unless asked otherwise: near the processor's cache, large enough for BLAS."""
 
 
 class Log:
-    """Transitions of a table, read in batches, as often as wanted.
+    """Transitions of a table, read in batches, as often as needed.
 
     Examples
     --------
@@ -159,7 +148,7 @@ class Log:
         paths = [name for name in asked if path_instruments(name, self.roles.instrument)]
         names = match_columns(columns, [*self.table.schema.names, *paths], "cluster")
         others = tuple(name for name in names if name != self.roles.episode)
-        return self._with(self.table, replace(self.roles, cluster=others))
+        return self.replaced(self.table, replace(self.roles, cluster=others))
 
     def knowing(self, groups: PathGroups) -> None:
         """Remember groups of episodes that a pass over this log has found."""
@@ -168,7 +157,7 @@ class Log:
     def _path(self, name: str) -> Ints:
         """Return the group of each episode by the paths of instruments, found by one pass."""
         if name not in self._paths:
-            alone = self._with(self.table, replace(self.roles, cluster=()))
+            alone = self.replaced(self.table, replace(self.roles, cluster=()))
             paths = InstrumentPaths(self.roles, residuals=self.is_residual, every=True)
             for batch in alone.batches(episodes=True):
                 paths.add(batch)
@@ -180,7 +169,8 @@ class Log:
         """Whether the rows are what fixed effects have left, equal up to rounding."""
         return getattr(self.table, "absorbed", None) is not None
 
-    def _with(self, table: BatchSource, roles: Roles) -> Log:
+    def replaced(self, table: BatchSource, roles: Roles) -> Log:
+        """Return the log with this table and these roles; settings, notes and counts stay."""
         paths = self._paths if table is self.table else None
         return Log(
             table,
@@ -190,22 +180,6 @@ class Log:
             removed=self.removed,
             paths=paths,
         )
-
-    def with_formula(self, formula: str) -> Log:
-        """Return the log with the columns that a formula names, its episodes and weights kept."""
-        roles = self.roles
-        table = without_indicators(self.table, roles.categories)
-        single: dict[str, Any] = {n: getattr(roles, n) for n in ("step", "weight", "terminal")}
-        single["weight_kind"] = roles.weight_kind
-        if roles.reward not in parse_formula(formula).outputs:
-            single["reward"] = roles.reward
-        given = Schema(episode=roles.episode, **single)
-        opened = _opened_by(formula, table, given, where=None, drop_missing=self.drop_missing)
-        made = ("episode", "step", "every", "terminal")  # as the user has them, not as they are now
-        asked = dict(opened.roles.asked) | {n: v for n, v in roles.asked if n in made}
-        kept: dict[str, Any] = {"where": roles.where, "episode_parts": roles.episode_parts}
-        kept["ends"] = roles.ends
-        return opened._with(opened.table, replace(opened.roles, asked=tuple(asked.items()), **kept))
 
     @property
     def absorbed(self) -> tuple[str, ...]:
@@ -237,14 +211,15 @@ class Log:
             raise ColumnError(f"time is {column!r}, which names {len(names)} columns; expected one")
         name = names[0]
         check_time(self.table.schema, name, self.label)
-        return self._with(self.table, replace(self.roles, time=name))
+        return self.replaced(self.table, replace(self.roles, time=name))
 
     def in_order(self) -> Log:
         """Return the log with the rows of an episode together, in the order of their steps."""
         roles, (_, ordered) = self.roles, self._readable
         if ordered or roles.episode is None:
             return self
-        return self._with(sort_table(self.table, roles.columns, roles.numeric, roles.keys), roles)
+        table = sort_table(self.table, roles.columns, roles.numeric, roles.keys)
+        return self.replaced(table, roles)
 
     def to_batch(self, *, episodes: bool = False) -> Batch:
         """Read all transitions at once; for logs that fit in memory."""
@@ -369,157 +344,3 @@ def _check_not_empty(counts: Counts, label: str) -> None:
         "is one row long (name what follows with --next-state, next_state=) or its steps are not "
         "consecutive numbers (for 0, 10, 20 say --every 10, every=10)"
     )
-
-
-def read_logs(  # noqa: PLR0913
-    source: Any,
-    *,
-    state: Columns | None = None,
-    action: Columns | None = None,
-    instrument: Columns | None = None,
-    next_state: Columns = (),
-    episode: Columns | None = None,
-    formula: str | None = None,
-    where: str | None = None,
-    drop_missing: bool = False,
-    **others: Any,
-) -> Log:
-    """Open a log; only the rows that tell the columns apart are read yet.
-
-    Parameters
-    ----------
-    source
-        A Parquet, CSV or Arrow file, a folder or glob of Parquet files (which may be a URL
-        such as ``s3://bucket/logs``), an Arrow, pandas or polars table, a dict of arrays, or
-        a Minari data set (``minari:NAME`` or the data set itself).
-    state, action, instrument, next_state
-        Columns by name, glob (``x*``) or range (``x0:x4``); ``price:Price paid`` gives a column a
-        new name. Of state, action and instrument, those left out are the columns x0.., a0.. and
-        z0.. that have no other role; with the state, the next state is next_x0.. if they are
-        there. ``state=()`` says that there is none. An instrument ``loo:doctor`` is the mean of
-        each action over the other episodes of the same doctor. Text, dictionary and boolean
-        columns are categories (`ivvi.logs.encoding`). States that never change within an episode
-        are taken as context.
-    episode
-        The column that tells episodes apart, or several: each combination of their values is
-        an episode. By default ``episode``, if there is such a column.
-    formula
-        In the place of state, action, instrument and next state: a formula such as
-        ``next_x ~ x + C(ward) + x:age | id | dose ~ doctor`` (`ivvi.logs.formula`). Verbs then
-        take features and absorbed effects from it.
-    where
-        Keep only the rows that pass, such as ``age >= 18 and ward != 'ICU'``. Rows that are
-        removed are gaps: the row before one has no next state.
-    drop_missing
-        Drop rows with missing or infinite values, and count them, instead of refusing.
-    **others
-        `reward`, `step` and `weight`: one column each; `weight_kind`: ``probability`` or
-        ``frequency``. `terminal`: one or several. `context` and `categorical`: columns. `lags`: a
-        number, `lag_padding`: ``drop`` or ``first``, `every`: a time such as ``7d``, `date_format`:
-        such as ``%d.%m.%Y``, `seen`: ``before`` or ``after``. See `Schema` for what they mean.
-    """
-    table: BatchSource = open_minari(source) if is_minari(source) else open_table(source)
-    table = table if where is None else filtered(table, where)
-    names = list(table.schema.names)
-    named: dict[str, Any] = {"next_state": next_state, "episode": episode, **others}
-    given = Schema(state or (), action or (), instrument or (), **named)
-    if formula is not None:
-        return _opened_by(formula, table, given, where=where, drop_missing=drop_missing)
-    given, renamed = with_new_names(given, names)
-    names = [name for name in (*names, *renamed) if name not in renamed.values()]
-    schema = with_conventions(given, names, [state is None, action is None, instrument is None])
-    return _opened(table, schema, renamed, where=where, drop_missing=drop_missing)
-
-
-def open_log(source: Any, formula: str | None = None) -> Log:
-    """Return a log as it is, or what `read_logs` opens; with the columns of a formula if given."""
-    if not isinstance(source, Log):
-        return read_logs(source, formula=formula)
-    return source if formula is None else source.with_formula(formula)
-
-
-def _opened_by(
-    formula: str, table: BatchSource, given: Schema, *, where: str | None, drop_missing: bool
-) -> Log:
-    """Open a table with the columns of a formula."""
-    parsed = parse_formula(formula)
-    schema = parsed.schema(given, list(table.schema.names))
-    log = _opened(table, schema, {}, where=where, drop_missing=drop_missing)
-    parsed.check_outputs(log.roles)
-    return log._with(log.table, replace(log.roles, formula=formula))
-
-
-def _opened(
-    table: BatchSource,
-    schema: Schema,
-    renamed: Mapping[str, str],
-    *,
-    where: str | None,
-    drop_missing: bool,
-    like: Roles | None = None,
-) -> Log:
-    """Make the numeric columns that a schema asks for, those of an earlier log if one is given."""
-    made = windowed(with_names(table, renamed), schema)
-    table, names = made.table, list(made.table.schema.names)
-    dates = made.step if made.shared else None
-    roles = replace(made.schema.resolve(names), where=where, groups=made.groups, dates=dates)
-    if roles.episode is not None and roles.episode_parts:
-        table = with_joined(table, roles.episode, roles.episode_parts)
-    coded = match_columns(schema.categorical, names, "categorical")
-    coded += tuple(name for name, source in made.lagged.items() if source in coded)
-    new_names = tuple(f"{new}:{old}" for new, old in renamed.items())
-    asked = (*_in_words(schema, roles, made), ("renamed", new_names))
-    table, roles = encoded(table, roles, coded, made.lagged, made.followed, like)
-    roles = replace(roles, asked=asked, formula=like.formula if like else "")
-    return Log(table, roles, drop_missing=drop_missing, notes=made.notes, removed=made.removed)
-
-
-def reopened(
-    source: Any, roles: Roles, *, where: str | None = None, drop_missing: bool = False
-) -> Log:
-    """Open another log with the columns of an earlier one, and its filter if no other is given."""
-    where = where or roles.where
-    table: BatchSource = open_minari(source) if is_minari(source) else open_table(source)
-    table = table if where is None else filtered(table, where)
-    words: dict[str, Any] = {name: names for name, names in roles.asked}
-    renamed = dict(word.split(":", 1) for word in words.pop("renamed", ()))
-    for name in ("reward", "step", "weight", "every", "date_format"):
-        words[name] = words[name][0] if words.get(name) else None
-    words["lags"] = int(words["lags"][0]) if words.get("lags") else 0
-    words["lag_padding"] = words["lag_padding"][0] if words.get("lag_padding") else "drop"
-    words["weight_kind"] = roles.weight_kind
-    words["seen"] = words["seen"][0] if words.get("seen") else "before"
-    if not roles.asked:  # roles that were not read from a table
-        words = {n: getattr(roles, n) for n in ("state", "action", "instrument", "next_state")}
-        words |= {n: getattr(roles, n) for n in ("reward", "step", "weight", "weight_kind")}
-        words["episode"] = roles.episode_parts or roles.episode
-    schema = Schema(**words)
-    return _opened(table, schema, renamed, where=where, drop_missing=drop_missing, like=roles)
-
-
-def _in_words(
-    schema: Schema, roles: Roles, made: Windowed
-) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the columns as the user has them, from which `reopened` makes the same again."""
-    names = list(made.table.schema.names)
-    context = [name for name, _ in roles.carried]
-    own = [name for name in roles.instrument if name not in made.made]
-    words: dict[str, Any] = {
-        "state": [n for n in roles.state if n not in context and n not in made.lagged],
-        "action": roles.action,
-        "instrument": [*own, *(f"{LOO}{group}" for group in made.groups)],
-        "next_state": () if made.followed else roles.next_state,
-        "episode": roles.episode_parts or ((roles.episode,) if roles.episode else ()),
-        "context": context,
-        "categorical": match_columns(schema.categorical, names, "categorical"),
-        "step": (made.step,) if made.step else (),
-        "lags": (str(schema.lags),) if schema.lags else (),
-        "lag_padding": (schema.lag_padding,),
-        "every": (schema.every,) if schema.every else (),
-        "date_format": (schema.date_format,) if schema.date_format else (),
-        "seen": (schema.seen,),
-        "terminal": roles.terminal,
-    }
-    for name in ("reward", "weight"):
-        words[name] = (getattr(roles, name),) if getattr(roles, name) else ()
-    return tuple((name, tuple(names)) for name, names in words.items())

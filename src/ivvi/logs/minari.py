@@ -206,8 +206,8 @@ def _first_of(keys: Iterable[str], values: dict[str, Any], where: str) -> np.nda
     for key in keys:
         if key in values:
             return _matrix(values[key])
-    wanted = " or ".join(repr(key) for key in keys)
-    raise ColumnError(f"{where} holds {sorted(values)}; expected {wanted}")
+    expected = " or ".join(repr(key) for key in keys)
+    raise ColumnError(f"{where} holds {sorted(values)}; expected {expected}")
 
 
 def _import_minari() -> Any:

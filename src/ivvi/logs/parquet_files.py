@@ -167,7 +167,7 @@ class ParquetPiece:
 
 @contextlib.contextmanager
 def _opened_parquet(file: Path | RemoteFile) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file; what Arrow says about it becomes a sentence of ours."""
+    """Open a Parquet file; Arrow's errors become an `InputError` with one sentence."""
     try:
         with contextlib.ExitStack() as stack:
             source = file if isinstance(file, Path) else stack.enter_context(file.open())

@@ -1,25 +1,21 @@
 """Which columns of a table are state, action, instrument, next state, reward, episode, step.
 
-Columns are named one by one (with commas between, unless the whole is one name), by glob
-(``x*``) or by range (``x0:x4`` or ``x0..x4``, in the order of the table); ``price:Price paid``
-gives a column a new name. `Schema` is what
-the user asks for; `Schema.resolve` checks it against the columns that there are and returns
-`Roles`, plain lists of names.
+`Schema` is what the user asks for, in patterns (`ivvi.logs.column_patterns`); ``price:Price paid``
+gives a column a new name. `Schema.resolve` checks it against the columns that there are and
+returns `Roles`, plain lists of names.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from ivvi.categories import CodedColumns
-from ivvi.errors import ColumnError, nearest
+from ivvi.errors import ColumnError
+from ivvi.logs.column_patterns import Columns, listing, match_columns, one_column
 
-Columns = str | Sequence[str]
-"""One pattern, several separated by commas, or a sequence of patterns."""
 SETTINGS = ("lags", "lag_padding", "every", "date_format", "seen")
 """Fields of `Schema` that name no columns."""
 WEIGHT_KINDS = ("probability", "frequency")
@@ -37,7 +33,7 @@ the instruments that follow take the same values at all steps (`ivvi.logs.instru
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What the user asks for; see the module's docstring for the patterns.
+    """What the user asks for; `ivvi.logs.column_patterns` says in which patterns.
 
     Attributes
     ----------
@@ -109,10 +105,10 @@ class Schema:
             action=match_columns(self.action, available, "action"),
             instrument=match_columns(self.instrument, available, "instrument"),
             next_state=match_columns(self.next_state, available, "next-state"),
-            reward=_single(self.reward, available, "reward"),
-            episode=one or _single(None, available, "episode", default="episode"),
-            step=_single(self.step, available, "step", default="step"),
-            weight=_single(self.weight, available, "weight"),
+            reward=one_column(self.reward, available, "reward"),
+            episode=one or one_column(None, available, "episode", default="episode"),
+            step=one_column(self.step, available, "step", default="step"),
+            weight=one_column(self.weight, available, "weight"),
             episode_parts=parts if len(parts) > 1 else (),
             carried=tuple((name, name) for name in context),
             terminal=match_columns(self.terminal, available, "terminal"),
@@ -286,7 +282,7 @@ class Roles:
             raise ColumnError(f"column {twice[0]!r} is given both as state and as context")
         for role in ("action", "instrument"):
             if not getattr(self, role):
-                raise ColumnError(f"no {role} column is given; columns: {_listing(available)}")
+                raise ColumnError(f"no {role} column is given; columns: {listing(available)}")
         if not (self.predicted or self.next_state or self.reward):
             raise ColumnError(
                 "no state column is given; without one, next-state columns or a reward must be"
@@ -295,7 +291,7 @@ class Roles:
             missing = "episode" if not self.episode else "step"
             raise ColumnError(
                 f"no {missing} column: it is needed to find each row's next state, "
-                f"unless next-state columns are given; columns: {_listing(available)}"
+                f"unless next-state columns are given; columns: {listing(available)}"
             )
         if self.terminal and self.next_state and len(self.next_state) != len(self.predicted):
             raise ColumnError(
@@ -404,67 +400,8 @@ def path_instruments(name: str, instruments: Sequence[str]) -> tuple[str, ...]:
     return parts if set(parts) <= set(instruments) else ()
 
 
-def match_columns(patterns: Columns, available: Sequence[str], role: str) -> tuple[str, ...]:
-    """Expand names, globs and ranges into column names, in the order asked for."""
-    if isinstance(patterns, str) and patterns in available:
-        return (patterns,)
-    if isinstance(patterns, str):
-        parts = [part.strip() for part in patterns.split(",") if part.strip()]
-        if patterns and not parts:
-            raise ColumnError(f"{role} is {patterns!r}, which names no column")
-        patterns = parts
-    matched: list[str] = []
-    for pattern in patterns:
-        for name in _match_one(pattern, available, role):
-            if name in matched:
-                raise ColumnError(f"column {name!r} is given twice as {role}")
-            matched.append(name)
-    return tuple(matched)
-
-
-def _match_one(pattern: str, available: Sequence[str], role: str) -> list[str]:
-    if pattern in available:
-        return [pattern]
-    ends = re.split(r"\.\.|:", pattern)
-    if len(ends) == 2 and all(ends):
-        first, last = (list(available).index(_known(end, available, role)) for end in ends)
-        if last < first:
-            raise ColumnError(f"{role} range {pattern!r} runs backwards in the table")
-        return list(available[first : last + 1])
-    if any(sign in pattern for sign in "*?["):
-        matches = fnmatch.filter(available, pattern)
-        if not matches:
-            listing = _listing(available)
-            raise ColumnError(
-                f"no column matches the {role} pattern {pattern!r}; there are: {listing}"
-            )
-        return matches
-    return [_known(pattern, available, role)]
-
-
-def _known(name: str, available: Sequence[str], role: str) -> str:
-    if name not in available:
-        hint = nearest(name, available) or f"; columns: {_listing(available)}"
-        raise ColumnError(f"{role} column {name!r} is not in the log{hint}")
-    return name
-
-
-def _single(
-    name: str | None, available: Sequence[str], role: str, default: str | None = None
-) -> str | None:
-    if name is not None:
-        return _known(name, available, role)
-    return default if default in available else None
-
-
 def _listed(value: Any) -> Any:
     """Return a value with lists in place of tuples, as JSON gives it back."""
     if isinstance(value, dict):
         return {name: _listed(item) for name, item in value.items()}
     return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _listing(names: Iterable[str], most: int = 12) -> str:
-    names = list(names)
-    listing = ", ".join(names[:most])
-    return listing + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -192,9 +192,9 @@ def _query(sql: str, files: Sequence[str], folder: str, label: str) -> list[tupl
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[str]:
-    """Give a folder that goes with its user, also when the process is told to end.
+    """Yield a folder that is removed after use, also when the process is asked to end.
 
-    What runs left that were killed goes too.
+    Folders that killed runs have left behind are removed too.
     """
     remove_left_by_the_dead(Path(tempfile.gettempdir()), SORTING)
     with tempfile.TemporaryDirectory(prefix=run_prefix(SORTING)) as name, temporary(Path(name)):

@@ -39,7 +39,7 @@ NEAR = 0.1
 SHARED_DATES = 1.5
 """Rows of a date from which on dates are looked at as what episodes may share."""
 RARELY = 0.005
-"""Share of rows that lie otherwise apart than most, above which it is told."""
+"""Share of rows with an unusual gap to the next one, above which a note says so."""
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,7 @@ def _with_joined(block: pa.RecordBatch, name: str, parts: Sequence[str]) -> pa.R
 
 
 def _as_text(column: pa.Array) -> pa.Array:
-    """Return values as text in which the sign that joins them is told apart."""
+    """Return values as text in which the sign that joins them is escaped."""
     if pa.types.is_floating(column.type):
         finite = pc.is_finite(column)
         return pc.if_else(finite, column, pa.scalar(None, column.type)).cast(pa.string())

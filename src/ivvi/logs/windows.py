@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,11 @@ import pyarrow as pa
 from ivvi.categories import CodedColumn
 from ivvi.errors import ColumnError, DataError, FileError, InputError
 from ivvi.logs.arrow import plain_type
+from ivvi.logs.column_patterns import match_columns
 from ivvi.logs.encoding import find_categories, is_text
 from ivvi.logs.parquet_files import ParquetTable
 from ivvi.logs.scan_position import Counts
-from ivvi.logs.schema import Schema, match_columns
+from ivvi.logs.schema import Schema
 from ivvi.logs.sorting import (
     ROWS,
     as_parquet,
@@ -77,11 +79,10 @@ def windowed(table: BatchSource, schema: Schema) -> Windowed:
         spacing, shared = plan.times.spacing(db, rows), plan.times.are_shared(db, rows)
         made = _result(table, db, plan.query(rows), stack, folder)
         removed = plan.removed(db, rows, int(made.num_rows or 0))
-    lagged, state = plan.lagged, [*plan.state, *plan.lagged]
     named = replace(
         schema,
-        state=state,
-        instrument=plan.instruments,
+        state=[*plan.state, *plan.lagged],
+        instrument=plan.own_instruments + tuple(plan.means),
         next_state=plan.followed or schema.next_state,
         step=plan.times.column,
         lags=0,
@@ -90,35 +91,39 @@ def windowed(table: BatchSource, schema: Schema) -> Windowed:
         date_format=None,
         seen="before",
     )
-    parts = plan.times.step, lagged, plan.followed, plan.groups, tuple(plan.means)
+    parts = plan.times.step, plan.lagged, plan.followed, plan.groups, tuple(plan.means)
     return Windowed(made, named, *parts, spacing + plan.notes, shared, removed)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is to be made, with the names of all columns known."""
+    """What is to be made, with the names of all columns known.
+
+    `earlier` is how many rows before its own a row of the result looks at, and `pads` whether the
+    first rows of an episode get lags that stand for what was before it. `lagged` are the names of
+    the lags, with the column of which each is one step earlier; `followed` those of the next
+    states, where states were seen after the action; `means` those of the leave-one-out means, with
+    the expression and the group of each.
+    """
 
     table: BatchSource
     schema: Schema
+    times: StepTimes
     state: tuple[str, ...]
     action: tuple[str, ...]
-    plain: tuple[str, ...]
+    own_instruments: tuple[str, ...]
     groups: tuple[str, ...]
-    times: StepTimes
-    coded: tuple[CodedColumn, ...]
+    earlier: int
+    pads: bool
+    lagged: dict[str, str]
+    followed: tuple[str, ...]
+    means: dict[str, tuple[str, str]]
 
     @classmethod
     def of(cls, table: BatchSource, schema: Schema) -> _Plan:
         """Match what the schema asks for with the columns of the table."""
         names = list(table.schema.names)
-        asked = schema.instrument
-        if isinstance(asked, str):
-            asked = [asked] if asked in names else [p.strip() for p in asked.split(",")]
-        loo = [p for p in asked if p.startswith(LOO) and p not in names and "loo" not in names]
-        plain = match_columns([p for p in asked if p and p not in loo], names, "instrument")
-        groups = match_columns([p[len(LOO) :] for p in loo], names, "instrument")
-        if groups and (twice := set(groups) & set(match_columns(schema.action, names, "action"))):
-            raise ColumnError(f"column {min(twice)!r} is an action, and its own loo instrument")
+        own_instruments, groups = _instruments(schema, names)
         action = match_columns(schema.action, names, "action")
         listed = match_columns(schema.categorical, names, "categorical")
         coded = find_categories(table, action, listed, {}) if groups else ()
@@ -130,71 +135,20 @@ class _Plan:
             schema.step or ("step" if "step" in names else None),
         )
         state = match_columns(schema.state, names, "state")
-        return cls(table, schema, state, action, plain, groups, times, coded)
+        seen_after = _is_seen_after(schema)
+        return cls(
+            *(table, schema, times, state, action, own_instruments, groups),
+            earlier=schema.lags + seen_after,
+            pads=_is_padded(schema),
+            lagged=_lag_names((*state, *action), schema.lags),
+            followed=tuple(f"next_{name}" for name in state) if seen_after else (),
+            means=_mean_expressions(groups, action, coded),
+        )
 
     @property
     def is_needed(self) -> bool:
         """Whether anything is asked for that the table does not have."""
         return bool(self.earlier or self.schema.every or self.groups or self.times.are_numbered)
-
-    @property
-    def earlier(self) -> int:
-        """How many rows before its own a row of the result looks at."""
-        if self.schema.seen not in ("before", "after"):
-            raise InputError(
-                f"states were seen {self.schema.seen!r}; expected 'before' the action of their "
-                "row, or 'after' it"
-            )
-        return self.schema.lags + (self.schema.seen == "after")
-
-    @property
-    def pads(self) -> bool:
-        """Whether the first rows of an episode get lags that stand for what was before it."""
-        padding = self.schema.lag_padding
-        if padding not in PADDING:
-            raise InputError(
-                f"the padding of lags is {padding!r}; expected 'drop' (leave the first rows of an "
-                "episode out) or 'first' (its first state was there before)"
-            )
-        return padding == "first" and self.schema.lags > 0
-
-    @property
-    def followed(self) -> tuple[str, ...]:
-        """Names of the next states, where those of a row were seen after its action."""
-        if self.schema.seen != "after":
-            return ()
-        return tuple(f"next_{name}" for name in self.state)
-
-    @property
-    def lagged(self) -> dict[str, str]:
-        """Names of the lags, with the column of which each is one step earlier."""
-        columns: dict[str, str] = {}
-        for name in (*self.state, *self.action):
-            before = name
-            for k in range(1, self.schema.lags + 1):
-                columns[f"{name}_lag{k}"] = before
-                before = f"{name}_lag{k}"
-        return columns
-
-    @property
-    def means(self) -> dict[str, tuple[str, str]]:
-        """Names of the leave-one-out means, with the expression and the group of each."""
-        coded = {category.column: category for category in self.coded}
-        columns: dict[str, tuple[str, str]] = {}
-        for group in self.groups:
-            for name in self.action:
-                if name in coded and not coded[name].boolean:
-                    for level in coded[name].levels[1:]:
-                        value = f"CAST(CAST({quote(name)} AS VARCHAR) = {text_of(level)} AS DOUBLE)"
-                        columns[f"{name}[{level}]_by_{group}"] = value, group
-                else:
-                    columns[f"{name}_by_{group}"] = f"CAST({quote(name)} AS DOUBLE)", group
-        return columns
-
-    @property
-    def instruments(self) -> tuple[str, ...]:
-        """Columns of the instrument in the result."""
-        return self.plain + tuple(self.means)
 
     def check(self, db: Any, rows: str, label: str) -> None:
         """Refuse lags that no episode has, and what the times of rows make impossible."""
@@ -342,6 +296,65 @@ class _Plan:
             f"instruments by {groups} are means over others' episodes: they are as good as the "
             f"assignment to a {groups} is random, and need many episodes of each",
         )
+
+
+def _instruments(schema: Schema, names: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the instruments that are columns, and the groups of those that are made."""
+    asked = schema.instrument
+    if isinstance(asked, str):
+        asked = [asked] if asked in names else [p.strip() for p in asked.split(",")]
+    loo = [p for p in asked if p.startswith(LOO) and p not in names and "loo" not in names]
+    own = match_columns([p for p in asked if p and p not in loo], names, "instrument")
+    groups = match_columns([p[len(LOO) :] for p in loo], names, "instrument")
+    if groups and (twice := set(groups) & set(match_columns(schema.action, names, "action"))):
+        raise ColumnError(f"column {min(twice)!r} is an action, and its own loo instrument")
+    return own, groups
+
+
+def _is_seen_after(schema: Schema) -> bool:
+    if schema.seen not in ("before", "after"):
+        raise InputError(
+            f"states were seen {schema.seen!r}; expected 'before' the action of their "
+            "row, or 'after' it"
+        )
+    return schema.seen == "after"
+
+
+def _is_padded(schema: Schema) -> bool:
+    looks_back = schema.lags > 0 or schema.seen == "after"
+    if looks_back and schema.lag_padding not in PADDING:
+        raise InputError(
+            f"the padding of lags is {schema.lag_padding!r}; expected 'drop' (leave the first rows "
+            "of an episode out) or 'first' (its first state was there before)"
+        )
+    return schema.lag_padding == "first" and schema.lags > 0
+
+
+def _lag_names(columns: Sequence[str], lags: int) -> dict[str, str]:
+    lagged: dict[str, str] = {}
+    for name in columns:
+        before = name
+        for k in range(1, lags + 1):
+            lagged[f"{name}_lag{k}"] = before
+            before = f"{name}_lag{k}"
+    return lagged
+
+
+def _mean_expressions(
+    groups: Sequence[str], action: Sequence[str], coded: Sequence[CodedColumn]
+) -> dict[str, tuple[str, str]]:
+    """Return the values whose leave-one-out means are taken: of actions, or of their levels."""
+    categories = {category.column: category for category in coded}
+    means: dict[str, tuple[str, str]] = {}
+    for group in groups:
+        for name in action:
+            if name in categories and not categories[name].boolean:
+                for level in categories[name].levels[1:]:
+                    value = f"CAST(CAST({quote(name)} AS VARCHAR) = {text_of(level)} AS DOUBLE)"
+                    means[f"{name}[{level}]_by_{group}"] = value, group
+            else:
+                means[f"{name}_by_{group}"] = f"CAST({quote(name)} AS DOUBLE)", group
+    return means
 
 
 def _is_missing(column: str) -> str:

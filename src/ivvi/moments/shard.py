@@ -25,7 +25,7 @@ from ivvi.errors import DataError, FileError, InputError, IvviWarning
 from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.logs import Counts, Log, Roles
-from ivvi.logs.log import reopened
+from ivvi.logs.opening import reopened
 from ivvi.moments import Moments, compute_moments
 
 KIND = "moments"
@@ -226,17 +226,17 @@ def open_like(
     return reopened(source, roles, where=where, drop_missing=drop_missing)
 
 
-def check_same(wanted: Design, found: Design, label: str) -> None:
+def check_same(expected: Design, found: Design, label: str) -> None:
     """Refuse moments of other columns or features, naming the first that differs."""
     for what in ("outputs", "phi_names", "psi_names"):
-        one, two = getattr(wanted, what), getattr(found, what)
+        one, two = getattr(expected, what), getattr(found, what)
         if one != two:
             pairs = zip(one, two, strict=False)
             differ = [f"{b!r} instead of {a!r}" for a, b in pairs if a != b]
             detail = differ[0] if differ else f"{len(two)} instead of {len(one)}"
             kind = {"outputs": "outputs", "phi_names": "features phi"}.get(what, "features psi")
             raise InputError(f"{label} has other {kind}: {detail}")
-    if wanted != found:
+    if expected != found:
         raise InputError(
             f"{label} has features with other knots, scales or categories; take them from one "
             "moments file (ivvi moments --like)"

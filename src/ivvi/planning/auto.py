@@ -34,7 +34,7 @@ from ivvi.planning.value_iteration.visited_states import VisitedValue
 
 BUDGET = 60.0
 LONG, MOST_VARIABLES = 12, 120
-"""A longer lookahead of quadratic programs, tried while they have so many variables at most."""
+"""A longer lookahead of quadratic programs, tried while they have at most this many variables."""
 SETTLED = 0.99
 """Share of the possible gain from which on no longer lookahead is tried."""
 RESOLVED = 0.02
@@ -103,7 +103,7 @@ class Contest:
             self.simple.append(name)
 
     def enter_planner(self, name: str, planner: Planner, seed: int, progress: Any) -> None:
-        """Plan and run; a planner that cannot serve is told with its reason."""
+        """Plan and run; a planner that cannot be used is listed with the reason."""
         begun = time.process_time()
         try:
             rule = planner.solve(self.problem, seed=seed, progress=progress)

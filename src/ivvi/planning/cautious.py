@@ -28,6 +28,7 @@ import numpy as np
 
 from ivvi._io.files import Saved, nest, unnest
 from ivvi.dynamics.model import Dynamics
+from ivvi.dynamics.weight_draws import draw_deviations
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
 from ivvi.planning.behaviour_policy import Support
@@ -211,8 +212,7 @@ class CautiousRule:
 
 def scenarios(model: Dynamics, count: int, rng: np.random.Generator) -> np.ndarray:
     """Return W_hat and draws of N(W_hat, W_cov), (count + 1, d_y, d_phi); free directions wide."""
-    dW = rng.normal(size=(count, model.W.size)) @ model.weight_root.T
-    drawn = model.W + dW.reshape(count, *model.W.shape)
+    drawn = model.W + draw_deviations(model, count, rng)
     if model.unidentified:
         units = np.std(model.phi(model.states, model.acted), axis=0)
         units[units == 0] = 1.0

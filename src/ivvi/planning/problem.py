@@ -16,8 +16,9 @@ import numpy as np
 from ivvi._io.files import Saved
 from ivvi.actions import Actions, make_actions
 from ivvi.categories import encode_rows, raw_columns
+from ivvi.dynamics.affine import affine_part
 from ivvi.dynamics.ends import EndReward, amounts, end_reward, with_told
-from ivvi.dynamics.model import Dynamics, affine_part
+from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.next_state import Category as CategoryLevels
 from ivvi.errors import LARGEST, InputError, PlanningWarning
 from ivvi.features.blocks import Array

@@ -34,7 +34,7 @@ Cell = str | float | int | None | Picture | Shown
 
 
 def format_cell(cell: Cell, decimals: int | None = 3) -> str:
-    """Write a cell for people: with so many decimals, or with three digits of its own.
+    """Write a cell for people: with this many decimals, or with three significant digits.
 
     A dash stands for what is missing.
     """

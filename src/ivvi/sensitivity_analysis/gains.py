@@ -11,6 +11,7 @@ import numpy as np
 
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.next_state import noise_law
+from ivvi.dynamics.weight_draws import draw_deviations
 from ivvi.evaluation.actors import Acting, BehaviourActor
 from ivvi.evaluation.model_draws import ModelDraws, estimated_model, repeated
 from ivvi.evaluation.rollout import Episodes, Task, in_chunks
@@ -25,8 +26,8 @@ STEP = 0.05
 BAND = 33
 """Points of a band, and models in a chunk."""
 SMALLEST, A_DECADE, CUTS, ROUNDS = 0.01, 5, 8, 2
-"""Sizes that are looked at: from the smallest on, so many a decade; then the interval in which
-something is lost is cut into so many parts, so often."""
+"""Sizes that are looked at: the smallest, and how many per decade from there on. The interval in
+which the gain is lost is then cut into this many parts, in this many rounds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,5 +200,4 @@ def deviations(model: Dynamics, count: int, rng: np.random.Generator) -> Floats 
     unknown = model.W_cov is None and model.bread.size == 0
     if unknown or count < 2:
         return None
-    drawn: Floats = rng.normal(size=(count, model.W.size)) @ model.weight_root.T
-    return drawn.reshape(count, *model.W.shape)
+    return draw_deviations(model, count, rng)

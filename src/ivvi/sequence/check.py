@@ -16,9 +16,9 @@ from ivvi.estimators import Exact, StandardErrors
 from ivvi.estimators.covariance.standard_errors import Resolved, check_clusters
 from ivvi.estimators.covariance.step_dependence import step_dependence
 from ivvi.estimators.estimate import exactly_fitted
-from ivvi.features.design import build_design
+from ivvi.features.design import Design, build_design
 from ivvi.features.feature_map import FeatureMap
-from ivvi.logs import Calendar, Log, read_logs
+from ivvi.logs import Calendar, Log, Roles, read_logs
 from ivvi.moments import GroupSums, Moments, compute_moments
 from ivvi.moments.restrict import restrict
 from ivvi.sequence.brief import check_brief, ranked
@@ -198,8 +198,8 @@ def check(  # noqa: PLR0913
     """
     check_level(level)
     opened = logs if isinstance(logs, Log) else read_logs(logs)
-    wanted = StandardErrors(cluster=cluster).usually_by(opened.roles.usual_clusters)
-    opened = wanted.prepared(opened)
+    requested = StandardErrors(cluster=cluster).usually_by(opened.roles.usual_clusters)
+    opened = requested.prepared(opened)
     opened.refuse_absorbed("check")
     if opened.roles.frequency:
         raise InputError("check follows single rows; frequency weights make several of each")
@@ -207,10 +207,10 @@ def check(  # noqa: PLR0913
     design = build_design(log, phi, psi, seed)
     word = richer or richer_word(phi)
     wide = richer_layout(log, design, word, seed)
-    groups = wanted.summed_by(log)
+    groups = requested.summed_by(log)
     moments, counts = compute_moments(log, wide, groups=groups, progress=progress)
     base = restrict(moments, design)
-    errors = wanted.resolve(
+    errors = requested.resolve(
         *(log, counts, len(design.phi_names)),
         step_dependence(base, log.roles.moment, log),
         base.paths,
@@ -228,23 +228,13 @@ def check(  # noqa: PLR0913
     fit = Exact().solve(base)
     exact = exactly_fitted(base, np.diag(fit.noise_cov))
     scores = Scores(sequence, fit.W, exact, errors.clusters)
-    roles = log.roles
-    names = {
-        "x": roles.state,
-        "a": roles.action,
-        "z": roles.instrument,
-        "y": roles.outputs,
-        "phi": design.phi_names,
-    }
+    names, roles = _column_names(log.roles, design), log.roles
     checks = [check(scores, names, level) for check in CHECKS]
     checks += stability(scores, names, level) + calendar_stability(scores, names, level)
     if by is None:
         checks += approximation_checks(moments, design, word, roles, level)
     else:
-        why = f"its test takes rows for independent, and these are clustered by {by.by}"
-        checks += [
-            Check(f"richer {name} ({word})", None, level, reason=why) for name in ("psi", "phi")
-        ]
+        checks += _without_approximation(word, by.by, level)
     still = [name for name, fixed in zip(roles.instrument, sequence.still, strict=True) if fixed]
     return SequenceChecks(
         label=log.label,
@@ -268,7 +258,7 @@ def _blocks_by(errors: Resolved, moments: Moments, log: Log, *, asked: bool) -> 
     others = [name for name in errors.clusters if name != log.roles.episode]
     if not others:
         return None
-    if errors.wanted.columns == ():  # episodes share what a step brings, or an instrument's path
+    if errors.requested.columns == ():  # episodes share what a step brings, or an instrument's path
         return moments.group_sums(others[-1])
     sums = [moments.group_sums(name) for name in errors.clusters]
     if not asked and any(one is None or len(one) < FEWEST_BLOCKS for one in sums):
@@ -277,9 +267,26 @@ def _blocks_by(errors: Resolved, moments: Moments, log: Log, *, asked: bool) -> 
         raise InputError(f"the groups by {' and '.join(errors.clusters)} are too many to compare")
     for one in sums:
         if one is not None:
-            check_clusters(one.by, len(one), errors.wanted)
+            check_clusters(one.by, len(one), errors.requested)
     by = min((one for one in sums if one is not None), key=len)
     return None if by.by == log.roles.episode else by
+
+
+def _column_names(roles: Roles, design: Design) -> dict[str, tuple[str, ...]]:
+    """Return the columns of each letter of the notation."""
+    return {
+        "x": roles.state,
+        "a": roles.action,
+        "z": roles.instrument,
+        "y": roles.outputs,
+        "phi": design.phi_names,
+    }
+
+
+def _without_approximation(word: str, by: str, level: float) -> list[Check]:
+    """Return checks of richer features that were not made, and why."""
+    why = f"its test takes rows for independent, and these are clustered by {by}"
+    return [Check(f"richer {name} ({word})", None, level, reason=why) for name in ("psi", "phi")]
 
 
 def _in_order(log: Log, time: str | None) -> tuple[Log, Calendar | None]:

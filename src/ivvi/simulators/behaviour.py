@@ -1,4 +1,4 @@
-"""The policy that wrote the log, once nobody tells it the confounder any more."""
+"""The policy that wrote the log, once it no longer sees the confounder."""
 
 from __future__ import annotations
 

@@ -265,11 +265,11 @@ def _check_width(name: str, policy: Any, env: ConfoundedEnv) -> None:
     if not isinstance(policy, Policy):
         return
     model, world = policy.problem.model, env.world
-    widths, wanted = (len(model.state), len(model.action)), (world.d_x, world.d_a)
-    if widths != wanted:
+    widths, expected = (len(model.state), len(model.action)), (world.d_x, world.d_a)
+    if widths != expected:
         raise InputError(
             f"the policy {name!r} is for {widths[0]} states and {widths[1]} actions; the simulator "
-            f"{world.name} has {wanted[0]} and {wanted[1]}"
+            f"{world.name} has {expected[0]} and {expected[1]}"
         )
 
 

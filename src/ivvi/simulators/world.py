@@ -79,7 +79,7 @@ class World:
         The history at the start, when it is not zeros of the shape of z.
     lasting
         Draws a part of e that is the same in all steps of a logged episode (a global
-        confounder); None when there is none. Policies of ours act without it.
+        confounder); None when there is none. Learned policies act without it.
     direct
         What z does to x' by itself, (d_z,) to (d_x,); None for a valid instrument.
     done
@@ -190,7 +190,7 @@ class World:
         return 0.0 if self.lasting is None else self.lasting(jax.random.fold_in(key, LASTING))
 
     def intervene(self, key: Array, x: Array, a: Array, h: Array = 0) -> tuple[Array, Array]:
-        """Take action a in state x at step h with nobody's hidden help; returns x' and r."""
+        """Take action a in state x at step h without the confounder's help; returns x' and r."""
         x_next = self.transition(x, a) + (self.noise or self.confounder)(key)
         return x_next, self.gain(x, a, x_next, h)
 

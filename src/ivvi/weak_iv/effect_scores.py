@@ -74,7 +74,7 @@ class EffectScores:
             raise ValueError("the scores of an effect are squared together")
         counts = [count for count in scored.clusters if count is not None]
         for column, count in zip(errors.clusters, counts, strict=False):
-            check_clusters(column, count, errors.wanted)
+            check_clusters(column, count, errors.requested)
         clusters = min(counts, default=moments.n)
         _check_enough(clusters, k)
         squares = omega.reshape(t, k, t, k).transpose(1, 0, 3, 2) * moments.weight**2 / moments.n

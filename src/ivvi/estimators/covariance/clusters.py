@@ -82,7 +82,7 @@ class Codes:
 
 
 def combined_ways(count: int) -> list[tuple[int, ...]]:
-    """Return every combination of so many columns: each alone, the pairs, all three.
+    """Return every combination of `count` columns: each alone, the pairs, all three.
 
     The variance is the sum over single columns, less that over pairs, plus that over triples
     (Cameron, Gelbach and Miller, 2011).

@@ -23,7 +23,7 @@ from ivvi.estimators.whitening import whiten
 from ivvi.moments import EpisodeMoments, Moments
 
 MOST_GROUPS = 1000
-"""Groups of episodes that are left out one at a time, if there are so many episodes."""
+"""Most groups of episodes that are left out one at a time."""
 
 
 def episodes_of(moments: Moments) -> EpisodeMoments:

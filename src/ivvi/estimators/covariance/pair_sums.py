@@ -24,7 +24,7 @@ def members(group: Group) -> list[int]:
 
 
 def worth_pairing(groups: Sequence[Group], rank: int) -> bool:
-    """Whether so many pairs of residuals pay for forming those of `rank` coordinates.
+    """Whether it pays to form the pairs of `rank` coordinates for these pairs of residuals.
 
     Timed for 1 to 40 residuals and 1 to 100 coordinates.
     """

@@ -120,11 +120,11 @@ def sum_rows(
 ) -> dict[int, tuple[Piece, ...]]:
     """Add up in one pass over the log, by one process."""
     stacks = _stacked(scores)
-    wanted = [stack.score for stack in stacks]
-    ways = [_meats(one, errors, log.ordered, log.roles) for one in wanted]
+    stacked = [stack.score for stack in stacks]
+    ways = [_meats(one, errors, log.ordered, log.roles) for one in stacked]
     with few_threads(moments.design.width):
         batches = log.batches(episodes=True, progress=progress)
-        _add(batches, wanted, ways, errors, log.roles, moments.design)
+        _add(batches, stacked, ways, errors, log.roles, moments.design)
     return _pieces(stacks, ways)
 
 
@@ -160,10 +160,10 @@ def sum_rows_on(
     from ivvi.logs.dask import ClusterPass, connected
 
     stacks = _stacked(scores)
-    wanted = [stack.score for stack in stacks]
-    ways = [_meats(one, errors, log.ordered, log.roles) for one in wanted]
+    stacked = [stack.score for stack in stacks]
+    ways = [_meats(one, errors, log.ordered, log.roles) for one in stacked]
     codes = Codes(errors, log.roles)
-    fold = partial(_fold, wanted, errors, log.ordered, log.roles, moments.design)
+    fold = partial(_fold, stacked, errors, log.ordered, log.roles, moments.design)
     with connected(client) as reached:
         for (parts, met), numbers in ClusterPass(reached, log, fold, True, progress):
             renumber = codes.merge(met, numbers.episodes, numbers.clusters)
@@ -208,7 +208,7 @@ def _meats(
     if errors.kind == "robust":
         return [RowMeat(one.groups)]
     if errors.kind == "hac":
-        return [HacMeat(one.groups, kernel_weights(errors.wanted.kernel, errors.bandwidth))]
+        return [HacMeat(one.groups, kernel_weights(errors.requested.kernel, errors.bandwidth))]
     together = [
         ordered and [errors.clusters[i] for i in ways] == [roles.episode]
         for ways in combined_ways(len(errors.clusters))

@@ -156,7 +156,7 @@ def score(
         pieces = walk(distinct, errors, moments, log, progress)
     else:
         raise ValueError("scores need a log, or moments with their episodes")
-    guarded = not errors.wanted.columns
+    guarded = not errors.requested.columns
     scored = {
         key: Scored(
             *(pieces[key], len(one.R), one.space.rank, moments.n, moments.weight),

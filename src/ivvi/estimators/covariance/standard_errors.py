@@ -176,7 +176,7 @@ class StandardErrors:
         """
         resolved = self._for_sums(by, counts, d_phi, others)
         if alike is not None and resolved.clusters == (by,):
-            resolved = resolved.sharing(step, alike, rows=step in others)
+            resolved = resolved.with_shared_steps(step, alike, rows=step in others)
         if len(resolved.clusters) < 2:
             return resolved
         note = "; ".join(part for part in (resolved.note, WITHOUT_PAIRS) if part)
@@ -244,7 +244,9 @@ class StandardErrors:
         elif bandwidth >= max(n, 1):
             raise InputError(f"the bandwidth is {bandwidth}; the log has {n} transitions")
         resolved = Resolved(self, kind, clusters, bandwidth, note)
-        return resolved if self.columns or n <= episodes else resolved.seen(log, alike, paths)
+        if self.columns or n <= episodes:
+            return resolved
+        return resolved.with_shared(log, alike, paths)
 
     def _clusters(self, log: Log) -> tuple[str, ...]:
         if not self.columns and log.roles.episode is None:
@@ -260,7 +262,7 @@ class Resolved:
     `inflation` times as much as if steps were independent.
     """
 
-    wanted: StandardErrors
+    requested: StandardErrors
     kind: str
     clusters: tuple[str, ...] = ()
     bandwidth: int = 0
@@ -271,26 +273,30 @@ class Resolved:
     @property
     def debiased(self) -> bool:
         """Whether variances are corrected for few rows or clusters."""
-        requested = self.wanted.debiased
-        return self.kind == "clustered" if requested is None else requested
+        debiased = self.requested.debiased
+        return self.kind == "clustered" if debiased is None else debiased
 
     def counting_effects(self) -> Resolved:
         """Return the same corrected for degrees of freedom, unless that was refused.
 
         Absorbed effects are many coefficients: without the correction variances are too small.
         """
-        if self.wanted.debiased is not None or self.kind == "clustered":
+        if self.requested.debiased is not None or self.kind == "clustered":
             return self
-        return replace(self, wanted=replace(self.wanted, debiased=True))
+        return replace(self, requested=replace(self.requested, debiased=True))
 
-    def seen(self, log: Log, alike: StepDependence | None, paths: SharedPaths | None) -> Resolved:
+    def with_shared(
+        self, log: Log, alike: StepDependence | None, paths: SharedPaths | None
+    ) -> Resolved:
         """Return the same clustered by what a pass has seen episodes to share."""
-        known = self if alike is None else self.sharing(log.roles.moment, alike)
+        known = self if alike is None else self.with_shared_steps(log.roles.moment, alike)
         if paths is None or (alike is not None and alike.is_the_same(paths.instruments)):
             return known
-        return known.grouping(str(log.roles.episode), paths)
+        return known.with_shared_paths(str(log.roles.episode), paths)
 
-    def sharing(self, step: str | None, alike: StepDependence, *, rows: bool = True) -> Resolved:
+    def with_shared_steps(
+        self, step: str | None, alike: StepDependence, *, rows: bool = True
+    ) -> Resolved:
         """Return the same clustered by step too, where episodes share what a step brings."""
         if step is None or not alike.matters:
             return self
@@ -299,7 +305,7 @@ class Resolved:
         if not names:
             reason = f"instrument times residual: alike in episodes at a {step}"
         few = alike.steps < FEWEST_STEPS
-        if few or not rows or self.kind != "clustered" or self.wanted.kind != "auto":
+        if few or not rows or self.kind != "clustered" or self.requested.kind != "auto":
             return replace(
                 self,
                 warning=f"{reason}, so {alike.steps:,} steps are its draws; the standard "
@@ -318,13 +324,17 @@ class Resolved:
             )
         return replace(self, clusters=(*self.clusters, step), note=note, inflation=alike.inflation)
 
-    def grouping(self, episode: str, paths: SharedPaths) -> Resolved:
+    def with_shared_paths(self, episode: str, paths: SharedPaths) -> Resolved:
         """Return the same clustered by the groups of episodes that share an instrument's path.
 
         Beside the episodes, so that groups count where they add to the variance; where rows are
         clustered by step too, in place of the episodes. Of groups that are too few it is noted.
         """
-        if self.kind != "clustered" or self.wanted.kind != "auto" or episode not in self.clusters:
+        if (
+            self.kind != "clustered"
+            or self.requested.kind != "auto"
+            or episode not in self.clusters
+        ):
             return self
         if (groups := paths.groups) is not None:
             rest = self.clusters[1:]
@@ -356,11 +366,11 @@ class Resolved:
         return log if others == log.roles.cluster else log.clustered(self.clusters)
 
 
-def check_clusters(column: str, clusters: int, wanted: StandardErrors) -> None:
+def check_clusters(column: str, clusters: int, requested: StandardErrors) -> None:
     """Refuse a number of clusters from which no covariance follows."""
     if clusters == 1:
         raise DataError(f"the cluster column {column!r} has one value in all rows; 2 are expected")
-    if wanted.kind == "wild" and clusters < FEWEST_WILD:
+    if requested.kind == "wild" and clusters < FEWEST_WILD:
         raise DataError(
             f"{clusters} clusters by {column!r} are too few for the wild bootstrap; at least "
             f"{FEWEST_WILD} are expected"

@@ -19,7 +19,7 @@ from ivvi.logs import Batch
 from ivvi.moments import EpisodeMoments, GroupSums, Moments
 
 FEW_CLUSTERS, VERY_FEW_CLUSTERS = 30, 6
-"""Effective number of clusters below which the user is told, and warned."""
+"""Effective numbers of clusters below which a note says so, and below which there is a warning."""
 
 
 def residual_score(estimate: Estimate, moments: Moments, errors: Resolved, count: int) -> Score:
@@ -29,7 +29,7 @@ def residual_score(estimate: Estimate, moments: Moments, errors: Resolved, count
     outputs is worth its time.
     """
     space = whiten(moments, estimate.instruments)
-    joint = worth_joining(len(estimate.W), space.rank, count, requested=errors.wanted.joint)
+    joint = worth_joining(len(estimate.W), space.rank, count, requested=errors.requested.joint)
     return Score(estimate.residual_map, space, joint)
 
 
@@ -40,9 +40,9 @@ def with_errors(
     if estimate.covariance is not None and not estimate.influence.size:
         return estimate  # the method has measured its own
     n, d_phi, debiased = estimate.n, estimate.W.shape[1], errors.debiased
-    debias = bool(errors.wanted.debiased)
+    debias = bool(errors.requested.debiased)
     lost = moments.lost()
-    corrected = debias or (lost > 0 and errors.wanted.debiased is None)
+    corrected = debias or (lost > 0 and errors.requested.debiased is None)
     factor = n / (n - d_phi - lost) if corrected else 1.0
     if scored is None:
         W_cov = estimate.W_cov
@@ -55,7 +55,7 @@ def with_errors(
         bandwidth = errors.bandwidth if errors.kind == "hac" else None
         covariance = Covariance(errors.kind, blocks, joint, clusters, debiased, bandwidth)
         covariance = _weighed(covariance, errors, estimate, moments)
-        if errors.wanted.kind == "cr2":
+        if errors.requested.kind == "cr2":
             covariance = _cr2(covariance, estimate, moments)
         if estimate.taken is not None:
             covariance = covariance.plus(estimate.taken)
@@ -103,7 +103,7 @@ def with_weighted_rows(
     held = estimate.covariance
     if head is None or head.weight is None or errors.kind != "robust" or held is None:
         return estimate
-    if errors.wanted.debiased is not None or not estimate.influence.size:
+    if errors.requested.debiased is not None or not estimate.influence.size:
         return estimate
     design, space = moments.design, whiten(moments, estimate.instruments)
     V = np.ones((len(head), design.width))
@@ -137,7 +137,7 @@ def _weighed(
         if column != errors.clusters[0]:
             effective = effective / errors.inflation
         least, freedom = np.minimum(least, effective), np.minimum(freedom, effective - 1)
-    if errors.wanted.debiased:
+    if errors.requested.debiased:
         freedom = np.full(estimate.W.shape, min(k for _, k in covariance.clusters) - 1.0)
     return replace(
         covariance, effective=least, freedom=np.maximum(freedom, 1.0) if errors.debiased else None
@@ -172,6 +172,6 @@ def _named_clusters(errors: Resolved, scored: Scored) -> tuple[tuple[str, int], 
     named = []
     for column, count in zip(errors.clusters, scored.clusters, strict=False):
         if count is not None:
-            check_clusters(column, count, errors.wanted)
+            check_clusters(column, count, errors.requested)
             named.append((column, count))
     return tuple(named)

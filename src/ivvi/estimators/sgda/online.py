@@ -58,10 +58,10 @@ class Online:
     @property
     def _need(self) -> int:
         """Rows of the burn-in."""
-        wanted = (
+        rows = (
             LINEAR_BURN_IN if self._linear else max(LEAST_BURN_IN, 20 * len(self._layout.psi_names))
         )
-        return max(wanted, self._method.rows_of_batch or 1)
+        return max(rows, self._method.rows_of_batch or 1)
 
     def add(self, rows: Batch) -> None:
         """Take the steps of these rows, and of those that waited for them."""

@@ -244,8 +244,8 @@ def _episodes(rows: Batch) -> np.ndarray:
 def _chunk_edges(number: np.ndarray, size: int) -> list[int]:
     """Cut whole episodes into chunks of at least `size` rows, but for the last."""
     starts = np.append(np.flatnonzero(np.diff(number, prepend=-1)), len(number))
-    wanted = np.searchsorted(starts, np.arange(0, len(number), size))
-    return list(dict.fromkeys([*starts[wanted].tolist(), len(number)]))
+    cuts = np.searchsorted(starts, np.arange(0, len(number), size))
+    return list(dict.fromkeys([*starts[cuts].tolist(), len(number)]))
 
 
 def _used(rows: Batch) -> Batch:

@@ -64,8 +64,8 @@ class BoxQP:
         def round_(carry: Any) -> Any:
             i, u, _ = carry
             started = (0, u, u, jnp.inf)
-            wanted = lambda c: (c[0] < STEPS) & (c[3] > tolerance)  # noqa: E731
-            _, u, _, moved = jax.lax.while_loop(wanted, step, started)
+            goes_on = lambda c: (c[0] < STEPS) & (c[3] > tolerance)  # noqa: E731
+            _, u, _, moved = jax.lax.while_loop(goes_on, step, started)
             u = jax.lax.cond(moved > tolerance, lambda v: self._polish(v, g), lambda v: v, u)
             return i + 1, u, jnp.max(jnp.abs(u - self._clip(u @ move - shift)))
 

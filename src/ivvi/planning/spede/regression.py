@@ -12,7 +12,7 @@ import numpy as np
 from ivvi.planning.spede.features import Spectral
 
 HELD_OUT = 5
-"""One in so many of the sampled states is kept out of the regressions."""
+"""One in this many of the sampled states is held out of the regressions."""
 COUNTS = (128, 256, 512)
 BANDWIDTHS = (0.5, 1.0, 2.0, 4.0)
 RIDGES = (1e-2, 1e-4, 1e-6)

@@ -43,7 +43,7 @@ PILOT = Choice(features=256, bandwidth=1.0, ridge=1e-4)
 GUIDE_RIDGE = 1e-4
 ACT_STEPS = 8
 ROWS = 16
-"""Weights are filled up to a multiple of so many rows: fewer shapes to compile for."""
+"""Weights are padded to a multiple of this many rows, so that fewer shapes are compiled."""
 
 
 @dataclass(frozen=True)

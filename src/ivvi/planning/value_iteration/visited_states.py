@@ -26,7 +26,7 @@ from ivvi.planning.value_iteration.value_iteration import ValueRule, backup_of
 
 STATES, ROUNDS = 150, 3
 WINDOW = 2
-"""States of so many steps before and after are used for a step."""
+"""A step also uses the states of this many steps before and after it."""
 MOST_WIDTH = 400
 """Coefficients of a quadratic function that are still fitted: 26 states."""
 MOST_STEPS = 200

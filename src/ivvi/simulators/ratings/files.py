@@ -118,7 +118,7 @@ def _read_text(stream: IO[bytes], source: str) -> Any:
     step = len(separator)  # "::" is read as ":" with an empty column between every two
     columns = [str(column) for column in range(step * (len(fields) - 1) + 1)]
     gaps = [column for column in columns if int(column) % step]
-    wanted = [columns[step * position] for position in positions.values()]
+    read_columns = [columns[step * position] for position in positions.values()]
     bad_rows: list[str] = []
 
     def refuse(row: Any) -> str:
@@ -131,7 +131,7 @@ def _read_text(stream: IO[bytes], source: str) -> Any:
             pa.csv.ReadOptions(column_names=columns, skip_rows=int(has_header)),
             pa.csv.ParseOptions(delimiter=separator[0], invalid_row_handler=refuse),
             pa.csv.ConvertOptions(
-                include_columns=[*wanted, *gaps], column_types=dict.fromkeys(gaps, pa.null())
+                include_columns=[*read_columns, *gaps], column_types=dict.fromkeys(gaps, pa.null())
             ),
         )
     except pa.ArrowInvalid as error:
@@ -141,7 +141,7 @@ def _read_text(stream: IO[bytes], source: str) -> Any:
             f"{source} should hold rows of {len(fields)} fields separated by {separator!r}, "
             f"but has {rows_read}"
         ) from error
-    return table.select(wanted).rename_columns(list(positions))
+    return table.select(read_columns).rename_columns(list(positions))
 
 
 def _layout(stream: IO[bytes], source: str) -> tuple[str, list[str], bool]:

@@ -1,0 +1,95 @@
+"""Values of a log that cannot be computed with: which are missing, and where the first one is.
+
+The errors count over the whole table, read once more, and name a row as the user's file does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from ivvi.errors import LARGEST, LargeError, MissingError
+from ivvi.logs.arrow import Bools, as_numpy, missing, too_large
+from ivvi.logs.schema import Roles
+from ivvi.logs.table import BatchSource
+
+
+def absent_values(block: pa.RecordBatch, roles: Roles) -> dict[str, Bools]:
+    """Tell which values of each column are missing; the end needs no next state."""
+    absent = {name: missing(block.column(name)) for name in roles.columns}
+    if roles.terminal:
+        ends = [as_numpy(block.column(name)) > 0 for name in roles.terminal]
+        ended = np.logical_or.reduce(ends)
+        for name in roles.next_state:
+            absent[name] &= ~ended
+    return absent
+
+
+def missing_error(table: BatchSource, roles: Roles) -> MissingError:
+    """Count the missing values of the whole table, a category's once, and name the first."""
+    total, bad_rows, row, first = 0, 0, 0, ""
+    for block in _read_whole(table, roles):
+        absent: dict[str, Bools] = {}
+        for name, mask in absent_values(block, roles).items():
+            own = _own_name(name, roles)
+            absent[own] = absent[own] | mask if own in absent else mask
+        masks = np.array(list(absent.values()))
+        total, bad_rows = total + int(masks.sum()), bad_rows + int(masks.any(axis=0).sum())
+        if not first and masks.any():
+            at = int(np.flatnonzero(masks.any(axis=0))[0])
+            name = list(absent)[int(np.flatnonzero(masks[:, at])[0])]
+            first = f"the first in column {name!r}, {_place(table, roles, block, row, at)}"
+        row += block.num_rows
+    return MissingError(
+        f"{table.label} has {total} missing or infinite values in {bad_rows} of {row} rows, "
+        f"{first}; drop those rows with drop_missing (--drop-missing) or repair them"
+    )
+
+
+def large_error(table: BatchSource, roles: Roles) -> LargeError:
+    """Count the values of the whole table that are too large and name the first."""
+    total, row, first = 0, 0, ""
+    for block in _read_whole(table, roles):
+        values = {name: as_numpy(block.column(name)) for name in roles.numeric}
+        masks = np.array([too_large(v) for v in values.values()])
+        total += int(masks.sum())
+        if not first and masks.any():
+            at = int(np.flatnonzero(masks.any(axis=0))[0])
+            name = roles.numeric[int(np.flatnonzero(masks[:, at])[0])]
+            place = _place(table, roles, block, row, at)
+            first = f"{values[name][at]:g} in column {name!r}, {place}"
+        row += block.num_rows
+    more = f" ({total} in all)" if total > 1 else ""
+    return LargeError(
+        f"{table.label} has a value too large to compute with, {first}{more}; expected at most "
+        f"{LARGEST:g}: repair it, or use other units"
+    )
+
+
+def _read_whole(table: BatchSource, roles: Roles) -> Iterator[pa.RecordBatch]:
+    """Read the columns of a log again, and those that tell a row to its user."""
+    columns = list(dict.fromkeys((*roles.columns, *telling_columns(table, roles))))
+    return table.batches(columns, roles.numeric, 1 << 16)
+
+
+def telling_columns(table: BatchSource, roles: Roles) -> tuple[str, ...]:
+    """Columns of episode and step as the user has them, where rows are not as in the file."""
+    if not (roles.is_moved and roles.episode):
+        return ()
+    asked = dict(roles.asked)
+    names = *(roles.episode_parts or (roles.episode,)), *(asked.get("step") or ())
+    return tuple(name for name in names if name in table.schema.names)
+
+
+def _place(table: BatchSource, roles: Roles, block: pa.RecordBatch, before: int, at: int) -> str:
+    """Say which row of the user's file it is: by number, or by its episode and step."""
+    if telling := telling_columns(table, roles):
+        return ", ".join(f"{name} {block.column(name)[at].as_py()}" for name in telling)
+    return f"row {before + at} (from 0)"
+
+
+def _own_name(name: str, roles: Roles) -> str:
+    """Return the column of the file that an indicator was made of."""
+    return next((c.column for c in roles.categories if name in c.names), name)

@@ -1,0 +1,211 @@
+"""`ivvi.interval`: which rows and errors a set is made of, how an effect is named, the command."""
+
+import json
+
+import numpy as np
+import pytest
+
+import ivvi
+from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, write_table
+from ivvi.diagnostics.distributions import chi2_quantile
+from ivvi.errors import DataError, InputError
+
+
+@pytest.mark.filterwarnings("ignore:weak instruments")  # poly2 of two actions
+@pytest.mark.parametrize("se", ["robust", "clustered"])
+@pytest.mark.parametrize("features", ["linear", "poly2"])
+def test_a_second_pass_gives_what_the_rows_give(se, features, simulated):
+    log = simulated("linear", 2, episodes=30, horizon=20)
+    whole = log.to_batch(episodes=True)
+    fit = ivvi.estimate(log, features, episodes=True)
+    streamed = ivvi.interval(log, "x0", "a0", se=se, phi=features)
+    if se == "clustered":
+        held = ivvi.interval(fit, "x0", "a0", se=se)
+    else:  # each row an episode
+        rows = fit.moments.of_batch(
+            fit.moments.design,
+            type(whole)(whole.x, whole.a, whole.z, whole.y, None, np.arange(len(whole))),
+            episodes=True,
+        )
+        held = ivvi.interval(rows, "x0", "a0", se="clustered")
+    assert streamed.se == se
+    np.testing.assert_allclose(streamed.intervals, held.intervals, rtol=1e-8)
+
+
+def test_scattered_episodes_are_clusters_all_the_same(log_of, confounded):
+    x, a, z, y = confounded(3, 400, 1, 1, 2)
+    episode = np.random.default_rng(1).permutation(np.arange(400) % 40)
+    columns = {"x0": x[:, 0], "a0": a[:, 0], "z0": z[:, 0], "z1": z[:, 1], "next_x0": y[:, 0]}
+    order = np.argsort(episode, kind="stable")
+    sets = []
+    for rows in (np.arange(400), order):
+        named = {name: values[rows] for name, values in columns.items()} | {
+            "episode": episode[rows]
+        }
+        log = ivvi.read_logs(named)
+        sets.append(ivvi.interval(log, "next_x0", "a0").intervals)
+    np.testing.assert_allclose(sets[0], sets[1], rtol=1e-9)
+
+
+def test_auto_clusters_where_episodes_have_steps_else_is_robust(simulated, log_of, confounded):
+    log = simulated("linear", 2, episodes=30, horizon=20)
+    assert ivvi.interval(log, "x0", "a0").se == "clustered"
+    assert ivvi.interval(log, "x0", "a0", method="clr").se == "clustered"
+    rows = log_of(*confounded(0))
+    assert ivvi.interval(rows, "y0", "a0").se == "robust"  # as `estimate` does
+    assert ivvi.interval(ivvi.estimate(rows), "y0", "a0").se == "unadjusted"  # no rows
+
+
+def test_requests_that_cannot_be_met(simulated, confounded, moments_of):
+    log = simulated("linear", 2, episodes=30, horizon=20)
+    fit = ivvi.estimate(log)
+    with pytest.raises(InputError, match="no feature 'a00'; did you mean 'a0'"):
+        ivvi.interval(fit, "x0", "a00", se="unadjusted")
+    with pytest.raises(InputError, match="no output 'next_x9'; did you mean 'next_x"):
+        ivvi.interval(fit, "next_x9", "a0", se="unadjusted")
+    with pytest.raises(InputError, match="needs a second pass over the rows: give log="):
+        ivvi.interval(fit, "x0", "a0")
+    assert ivvi.interval(fit, "x0", "a0", log=log).se == "clustered"
+    with pytest.raises(InputError, match="unknown method 'lm'"):
+        ivvi.interval(fit, "x0", "a0", method="lm")
+    with pytest.raises(InputError, match="needs a second pass over the rows: give log="):
+        ivvi.interval(fit, "x0", "a0", method="clr", se="clustered")
+    with pytest.raises(InputError, match="the level is 95"):
+        ivvi.interval(fit, "x0", "a0", se="unadjusted", level=95)
+    with pytest.raises(InputError, match="no usable weight"):
+        ivvi.interval(fit, "x0", {"a0": 0.0}, se="unadjusted")
+    few = moments_of(*confounded(1, 60, 1, 1, 4), episode=np.arange(60) // 20)
+    with pytest.raises(DataError, match="3 clusters cannot give a set with 4 instrument"):
+        ivvi.interval(few, "y0", "a0")
+    with pytest.raises(DataError, match="5 rows are too few for 5 instrument features"):
+        ivvi.interval(moments_of(*confounded(1, 5, 1, 1, 3)), "y0", "a0")
+
+
+def test_the_command_prints_and_writes_the_set(tmp_path):
+    source = write_table(make_rows(40, 10), tmp_path / "log.parquet")
+    done = run("interval", source, *OPTIONS, "--output", "x0", "--feature", "a0")
+    assert done.code == 0
+    assert done.out.startswith(
+        "95% Anderson-Rubin set (clustered by episode) of the effect of a0 on next_x0"
+    )
+    assert "null: the effect of a0 on next_x0 is the value; chi2(2), p >= 0.05" in done.out
+    done = run(
+        *("interval", source, *OPTIONS, "--output", "x0", "--feature", "a0:1,a1:-1"),
+        *("--method", "clr", "--level", "0.9", "--json", "-"),
+    )
+    described = json.loads(done.out)
+    assert described["effect"] == "effect of a0 - a1 on next_x0"
+    assert (described["method"], described["level"]) == ("clr", 0.9)
+    assert described["distribution"] == "chi2(2)"  # two instruments: just identified
+    wrong = ("interval", source, *OPTIONS, "--output", "x0", "--feature")
+    assert_refused(run(*wrong, "a00"), "no feature 'a00'; did you mean 'a0'?")
+    assert_refused(run(*wrong, "a0:one"), "no number after 'a0'")
+
+
+def test_the_only_effect_needs_no_name(tmp_path):
+    rows = make_rows(40, 10, d=1)
+    write_table(rows, tmp_path / "log.parquet")
+    log = ivvi.read_logs(tmp_path / "log.parquet", **ROLES)
+    named = ivvi.interval(log, "next_x0", "a0")
+    assert ivvi.interval(log).intervals == named.intervals
+    shown = run("interval", tmp_path / "log.parquet", *OPTIONS)
+    assert shown.code == 0, shown.err
+    assert named.label in shown.out
+
+
+def test_one_of_several_effects_must_be_named(tmp_path):
+    write_table(make_rows(40, 10), tmp_path / "log.parquet")
+    assert_refused(
+        run("interval", tmp_path / "log.parquet", *OPTIONS),
+        "no output",
+        "next_x0, next_x1",
+        "--output",
+    )
+    assert_refused(
+        run("interval", tmp_path / "log.parquet", *OPTIONS, "--output", "x0"), "a0, a1", "--feature"
+    )
+
+
+def long_series(steps=200, series=3, seed=5):
+    """Return a few long episodes whose errors and instruments fade slowly."""
+    rng = np.random.default_rng(seed)
+    n = steps * series
+    e, z1, z2 = np.zeros((3, n))
+    for t in range(n):
+        fresh = rng.normal(size=3)
+        for one, new in zip((e, z1, z2), fresh, strict=True):
+            one[t] = (0.7 * one[t - 1] if t % steps else 0.0) + new
+    a = 0.5 * z1 + 0.3 * z2 + e + rng.normal(size=n)
+    keys = {
+        "episode": np.repeat(np.arange(series), steps),
+        "step": np.tile(np.arange(steps), series),
+    }
+    return keys | {"a": a, "z1": z1, "z2": z2, "y": -0.5 * a + e}
+
+
+SERIES = {"state": (), "action": "a", "instrument": "z1,z2", "next_state": "y"}
+
+
+def hac_statistic(rows, theta, bandwidth):
+    """Anderson and Rubin's statistic with Newey and West's variance, by its definition."""
+    Z = np.column_stack([rows["z1"], rows["z2"]])
+    Z = Z - Z.mean(axis=0)
+    u = rows["y"] - theta * rows["a"]
+    g = Z * (u - u.mean())[:, None]
+    S = g.T @ g
+    for lag in range(1, bandwidth + 1):
+        follow = rows["episode"][lag:] == rows["episode"][:-lag]
+        cross = (g[lag:] * follow[:, None]).T @ g[:-lag]
+        S += (1 - lag / (bandwidth + 1)) * (cross + cross.T)
+    total = g.sum(axis=0)
+    return total @ np.linalg.solve(S, total)
+
+
+def test_a_hac_set_ends_where_its_statistic_is_at_the_critical_value(tmp_path):
+    rows = long_series()
+    log = ivvi.read_logs(rows, **SERIES)
+    found = ivvi.interval(log, "y", "a", se=ivvi.StandardErrors("hac", bandwidth=6))
+    assert (found.se, found.kind) == ("hac", "bounded")
+    for end in found.intervals[0]:
+        assert hac_statistic(rows, end, 6) == pytest.approx(chi2_quantile(0.95, 2), rel=1e-6)
+    robust = ivvi.interval(log, "y", "a", se="robust")
+    assert np.diff(found.intervals[0]) > np.diff(robust.intervals[0])
+    fit = ivvi.fit(log, se=ivvi.StandardErrors("hac", bandwidth=6))
+    assert ivvi.interval(fit, "y", "a", log=log).intervals == found.intervals
+    path = write_table(rows, tmp_path / "log.parquet")
+    options = ("--action", "a", "--instrument", "z1,z2", "--next-state", "y", "--state", "")
+    effect = ("--output", "y", "--feature", "a", "--se", "hac", "--bandwidth", 6)
+    done = run("interval", path, *options, *effect, "--json", "-")
+    assert done.code == 0, done
+    assert json.loads(done.out)["intervals"][0] == pytest.approx(found.intervals[0])
+    ratio = ivvi.interval(log, "y", "a", method="clr", se=ivvi.StandardErrors("hac", bandwidth=6))
+    assert ratio.kind == "bounded"
+
+
+def test_few_long_episodes_have_hac_sets_by_themselves():
+    found = ivvi.interval(ivvi.read_logs(long_series(series=2), **SERIES), "y", "a")
+    assert (found.se, found.kind) == ("hac", "bounded")
+
+
+def test_hac_and_robust_sets_without_rows_are_refused():
+    moments = ivvi.fit(ivvi.read_logs(long_series(), **SERIES), se="unadjusted").moments
+    for se in ("robust", ivvi.StandardErrors("hac", bandwidth=3)):
+        with pytest.raises(InputError, match="second pass over the rows"):
+            ivvi.interval(moments, "y", "a", se=se)
+    with pytest.raises(InputError, match="needs a bandwidth"):
+        ivvi.interval(moments, "y", "a", se="hac")
+
+
+def test_a_yes_no_column_is_named_without_its_level():
+    rng = np.random.default_rng(4)
+    z, e = rng.normal(size=400), rng.normal(size=400)
+    treated = np.where(z + e > 0, "yes", "no")
+    ward = np.array(["A", "B", "C"])[rng.integers(3, size=400)]
+    rows = {"Trainer session": treated, "ward": ward, "z": z, "y": 0.5 * (treated == "yes") + e}
+    roles = {"action": "Trainer session", "instrument": "z", "next_state": "y", "state": "ward"}
+    log = ivvi.read_logs(rows, **roles)
+    found = ivvi.interval(log, "y", "Trainer session")
+    assert found == ivvi.interval(log, "y", "Trainer session[yes]")
+    assert "effect of Trainer session[yes] on y" in str(found)
+    with pytest.raises(InputError, match=r"'ward' has 2 features, one for each level: ward\[B\], "):
+        ivvi.interval(log, "y", "ward")
