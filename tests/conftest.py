@@ -1,6 +1,7 @@
 """What the tests share: the options --all and --slow, a Hypothesis profile, data, simulators.
 
-Programs that tests compile are kept in .pytest_cache, for all workers and for the next run.
+Programs that tests compile are kept in .pytest_cache, for all workers and for the next run. Most
+run for a moment, so that the compiler does not optimise them: a third of the time of all tests.
 """
 
 import os
@@ -15,6 +16,7 @@ from ivvi._io.program_cache import keep_programs
 
 if "IVVI_CACHE" not in os.environ:
     os.environ["IVVI_CACHE"] = str(Path(__file__).parents[1] / ".pytest_cache" / "xla")
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 give_programs = keep_programs()
 
 OPTION = {"thorough": "--all", "slow": "--slow"}
