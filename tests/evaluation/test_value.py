@@ -176,7 +176,7 @@ def test_a_gap_is_the_confounders_help_and_misfit(fit, simulated):
     low, high = found.gap.whole.interval
     assert low - error < 0 < high + error
     assert "least squares takes nothing as confounded" in found.summary()
-    assert "confounder's help" not in found.summary()
+    assert "of which confounding" not in found.summary()
     assert found.to_json()["gap"]["confounder"] is None
 
 

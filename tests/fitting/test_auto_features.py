@@ -151,7 +151,7 @@ def test_columns_with_few_values_are_not_bent_and_that_is_said():
     fit = ivvi.estimate(
         opened(table.append_column("ward", three), state="severity,ward"), phi="auto"
     )
-    assert any("ward is not bent" in note for note in fit.choice.notes)
+    assert any("ward stays linear" in note for note in fit.choice.notes)
 
 
 @pytest.mark.parametrize(

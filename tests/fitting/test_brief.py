@@ -35,6 +35,19 @@ def test_a_strong_instrument_in_a_confounded_log_is_good_enough_and_turns_a_sign
     assert panel["Confounding"].startswith("Yes: regression and the instrument disagree about y")
 
 
+def test_a_turned_sign_is_told_before_a_larger_gap():
+    rng = np.random.default_rng(6)
+    x, z, e, noise, w = rng.normal(size=(5, 4000))
+    a = z + e + noise
+    table = {"x": x, "a": a, "z": z, "far": 3 * a + 9 * e + 0.1 * w, "turned": -0.5 * a + 3 * e}
+    roles = {"state": "x", "action": "a", "instrument": "z", "next_state": ["far", "turned"]}
+    fit = ivvi.fit(ivvi.read_logs(table, **roles))
+    gap = np.abs(fit.baseline.W - fit.W)[:, 2]
+    assert gap[0] > gap[1]
+    told = words(fit)["Confounding"]
+    assert told.startswith("It flipped a sign: one more a changes turned by -0.")
+
+
 def test_levels_and_products_are_told_as_what_they_are():
     rng = np.random.default_rng(3)
     n = 4000

@@ -207,7 +207,7 @@ def test_sums_updates_and_saved_fits_know_the_ends(fit, tmp_path):
 
 def test_pay_that_does_not_fit_the_ends_is_refused():
     refused = {
-        "the end 'moved' is asked for, and the log has no such end": PAID | {"moved": 1},
+        "the end 'moved', but the log has no such end": PAID | {"moved": 1},
         "the reward of the end 'discharged' is not given": {"died": -1},
         "the reward of the end 'died' is nan": PAID | {"died": float("nan")},
         "the reward of the end 'died' is 'bad'": PAID | {"died": "bad"},
@@ -216,7 +216,7 @@ def test_pay_that_does_not_fit_the_ends_is_refused():
         with pytest.raises(InputError, match=sentence):
             ivvi.plan(moving(), nothing, [[0.0], [1.0]], reward_at_end=paid)
     told = {"terminal": lambda x: x[:, 0] > 9, "reward_at_end": PAID}
-    with pytest.raises(InputError, match="end without a name; expected one number"):
+    with pytest.raises(InputError, match="have no names; expected one number"):
         ivvi.plan(moving(), nothing, [[0.0], [1.0]], **told)
     alive = ivvi.fit(ivvi.make_env("linear", dim=1).collect(episodes=20, horizon=30, seed=0))
     with pytest.raises(InputError, match="no episode of the model ends; expected one number"):

@@ -93,9 +93,9 @@ def predicts_worse(method: Method, moments: Moments, head: Batch, roles: Roles) 
     if kind != "smooth" and found.foresees_nothing.any():  # its first stage is penalised
         at = int(np.argmax(foreseen))
         return (
-            f"on episodes held out, what this fit lets states and instruments predict of "
-            f"{outputs[at]} is worse than its mean: {foreseen[at]:.3g} times the squared error; "
-            "use fewer or simpler features, or more rows"
+            f"on episodes held out, what states and instruments predict of {outputs[at]} in this "
+            f"fit is worse than its mean: {foreseen[at]:.3g} times the squared error; use "
+            "fewer or simpler features, or more rows"
         )
     worse, ratio = found.worse(found.fit), found.ratio(found.fit)
     if moments.design.is_raw or not worse.any():

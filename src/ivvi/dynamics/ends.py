@@ -36,21 +36,21 @@ def end_reward(given: Any, kinds: Sequence[str], *, told: bool) -> EndReward:
         amount = _number(given, "the reward at the end")
         if amount and not (told or kinds):
             raise InputError(
-                f"a reward of {amount:g} at the end is asked for, and no episode of the model "
+                f"a reward of {amount:g} at the end is given, but no episode of the model "
                 "ends: fit with terminal (--terminal COLUMN)"
             )
         return amount
     if not kinds or told:
-        why = "states that `terminal` tells" if told else "no episode of the model"
-        told_or_not = f"{why} end without a name" if told else f"{why} ends"
+        why = "the ends that `terminal` finds have no names" if told else "no episode ends"
+        other = "" if told else ", or a fit with terminal (--terminal COLUMN)"
         raise InputError(
-            f"rewards of the ends {', '.join(map(str, given))} are asked for, and {told_or_not}; "
-            "expected one number" + ("" if told else ", or a fit with terminal (--terminal COLUMN)")
+            f"rewards are given for the ends {', '.join(map(str, given))}, but in this model "
+            f"{why}; expected one number{other}"
         )
     for kind in given:
         if kind not in kinds:
             raise InputError(
-                f"a reward of the end {kind!r} is asked for, and the log has no such end"
+                f"a reward is given for the end {kind!r}, but the log has no such end"
                 f"{hint(str(kind), kinds)}"
             )
     if missing := [kind for kind in kinds if kind not in given]:

@@ -295,7 +295,7 @@ class _Search:
         values = np.concatenate([self.rows.x, self.rows.a, self.rows.z], axis=1)
         flat = [g for name in ("state", "action", "instrument") for g in self.grids[name]]
         return tuple(
-            f"{name} is not bent: it has {len(np.unique(column))} distinct values or too few "
+            f"{name} stays linear: it has {len(np.unique(column))} distinct values or too few "
             "different quantiles"
             for name, column, grid in zip(named, values.T, flat, strict=True)
             if not grid

@@ -77,7 +77,7 @@ class Stability(TableResult):
         """Say what is counted."""
         return (
             f"share of {len(self.drawn)} other models that the log allows whose plans act the "
-            f"same here, a dose within {NEAR:.0%} of its range"
+            f"same here; numbers count as the same within {NEAR:.0%} of their range"
         )
 
     @staticmethod

@@ -188,9 +188,9 @@ class Gap:
         if self.help is None:
             return ["  all of it is misfit: least squares takes nothing as confounded"]
         return [
-            f"  the confounder's help: {self.help.estimate:.5g} {_pair(self.help)}, by which the "
-            "same policy earns more in least-squares dynamics",
-            f"  misfit of that policy's regression or of the features: {self.misfit:.5g}",
+            f"  of which confounding: {self.help.estimate:.5g} {_pair(self.help)}, which the same "
+            "policy earns more in least-squares dynamics",
+            f"  of which misfit of that policy's regression or of the features: {self.misfit:.5g}",
         ]
 
     def to_json(self) -> dict[str, Any]:

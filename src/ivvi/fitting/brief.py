@@ -21,7 +21,7 @@ FAR = 2.0
 """Standard errors between two estimates of an effect that are worth telling."""
 PLAN = (
     "`ivvi plan` finds the best actions in this model; `ivvi value` says what they are worth, and "
-    "`ivvi sensitivity` how far the instrument may be invalid."
+    "`ivvi sensitivity` how invalid the instrument may be."
 )
 REPORT = (
     "Report the effects with their intervals; to plan, fit without controls, since what they do is "
@@ -65,7 +65,7 @@ def fit_brief(fit: Fit) -> Brief:
 
 
 def _confounding(fit: Fit, *, trusted: bool) -> str:
-    """Name the effect of an action that least squares gets most wrong, in standard errors."""
+    """Name the effect of an action that least squares gets most wrong: its sign, else its size."""
     if not trusted:
         return "With this instrument the log cannot tell what confounding did."
     if averages := average_effects(fit):
@@ -81,12 +81,12 @@ def _confounding(fit: Fit, *, trusted: bool) -> str:
     places = [place for place in places if np.isfinite(gaps[place])]
     if not places:
         return "No effect of an action could be compared with regression."
-    worst = max(places, key=lambda place: abs(gaps[place]))
-    if abs(gaps[worst]) < FAR:
+    if not (far := [place for place in places if abs(gaps[place]) >= FAR]):
         return (
             "None visible: regression and the instrument agree about every effect of an action "
-            f"(largest gap {abs(gaps[worst]):.1f} standard errors)."
+            f"(largest gap {max(abs(gaps[place]) for place in places):.1f} standard errors)."
         )
+    worst = max(far, key=lambda place: (_flips(fit, *place), abs(gaps[place])))
     return _told(fit, *worst)
 
 
@@ -111,13 +111,19 @@ def recommended_interval(fit: Fit, i: int, j: int) -> tuple[str, float, float]:
     return piece(w - half, w + half, digits=3), w - half, w + half
 
 
+def _flips(fit: Fit, i: int, j: int) -> bool:
+    """Whether the interval of a coefficient is off zero, on the other side of least squares."""
+    _, low, high = recommended_interval(fit, i, j)
+    return bool(low > 0 > fit.baseline.W[i, j] or high < 0 < fit.baseline.W[i, j])
+
+
 def _told(fit: Fit, i: int, j: int) -> str:
     w, ls = float(fit.W[i, j]), float(fit.baseline.W[i, j])
     words, low, high = recommended_interval(fit, i, j)
     effect = f"{_effect(fit, i, j)} {w:.3g} {words}"
     if low <= ls <= high and fit.diagnostics.verdict.recommended in ("robust", "none"):
         return f"Not certain: {effect}, which does not rule out the {ls:.3g} of regression."
-    if w * ls < 0 and (low > 0 or high < 0):
+    if _flips(fit, i, j):
         return f"It flipped a sign: {effect}, where regression says {ls:+.3g}."
     return f"It distorted the effects: {effect}, where regression says {ls:.3g}."
 

@@ -82,7 +82,7 @@ class Nickell:
         i, j, ratio = worst
         names = estimate.design.phi_names[j], estimate.design.outputs[i]
         bias = f"{self.bias[i, j]:+.3g} ({ratio:.2g} standard errors) for {names[0]} on {names[1]}"
-        return f"at most about {bias}" + (", taken out (half-panel jackknife)" * self.corrected)
+        return f"at most about {bias}" + (", removed (half-panel jackknife)" * self.corrected)
 
     def warning(self, estimate: Estimate) -> str:
         """Return what to know before believing the estimate; empty if nothing."""

@@ -196,9 +196,9 @@ def _notes(asked: Question, regressions: list[SolvedProjection], memory: float) 
         )
     if not asked.held and memory > MEMORY:
         notes.append(
-            f"the instrument goes with its next value ({memory:.0%} of its variance given the "
-            "state): the response is to a push that goes on; hold it (later='held', --later held) "
-            "if it changes at all"
+            f"the instrument predicts its next value ({memory:.0%} of its variance given the "
+            "state), so the response is to a lasting push; if the instrument changes at all, hold "
+            "it (later='held', --later held)"
         )
     if asked.fit.roles.terminal:
         notes.append("the response at h is that of episodes that go on for h steps")

@@ -155,7 +155,7 @@ class StepTimes:
             sentence = str(error).strip().splitlines()[0]
             raise InputError(
                 f"the date format {asked!r} cannot be read ({sentence}); expected one such as "
-                "%d.%m.%Y, or several with semicolons"
+                "%d.%m.%Y, or several, separated by semicolons"
             ) from error
         if bad:
             row, held = bad[0]

@@ -50,7 +50,7 @@ def sensitivity(  # noqa: PLR0913
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Sensitivity:
-    """Find how far the instrument may be invalid before conclusions change.
+    """Find how invalid the instrument may be before conclusions change.
 
     The log is explained as well by W(t) = W - t sigma L G, where t is the size of a direct
     effect of z on the outputs (or of a correlation of z with the confounder) and G its

@@ -46,20 +46,23 @@ def _certain(gain: Breakdown, rival: str) -> str:
     on = f" to {size.main}" if len(size.outputs) > 1 else ""
     share = f"{100 * size.main_share:.3g}% of what it does through the actions{on}"
     if size is gain.most:
-        return f"{word}: over {rival} it bears every direct effect that was tried, up to {share}."
-    end = "lost" if gain.unsure is None else "no longer certain"
+        tried = f"every direct effect that was tried, up to {share}"
+        return f"{word}: the gain over {rival} survives {tried}."
+    end = "disappears" if gain.unsure is None else "is no longer certain"
     lost = ""
     if gain.unsure is not None and gain.size is not None:
-        lost = f", and lost at {100 * gain.size.main_share:.3g}%"
+        lost = f", and disappears at {100 * gain.size.main_share:.3g}%"
     return (
-        f"{word}: over {rival} it is {end} once a direct effect of the instrument is {share}{lost}."
+        f"{word}: the gain over {rival} {end} once a direct effect of the instrument is "
+        f"{share}{lost}."
     )
 
 
 def _meaning(size: Size) -> str:
     return (
-        f"It takes a correlation of {size.most_correlation:.2g} between the instrument and what "
-        "was not recorded to do the same; a valid instrument has none."
+        f"A correlation of {size.most_correlation:.2g} between the instrument and what was not "
+        "recorded would have the same effect; with a valid instrument there is no such "
+        "correlation."
     )
 
 

@@ -246,10 +246,10 @@ class Sensitivity(TableResult):
         what = 2 + max(32, *(len(row[0]) for row in rows))
         by = 2 + max(16, *(len(row[1]) for row in rows))
         lost = 2 + max(24, *(len(row[2]) for row in rows))
-        lines = [self.brief.text, "", "How far may the instrument be invalid?"]
+        lines = [self.brief.text, "", "How invalid may the instrument be?"]
         lines += [f"{a:<{what}}{b:<{by}}{c:<{lost}}{d}".rstrip() for a, b, c, d in rows]
         lines.append(
-            "direct: a direct effect of z, against what z does through the actions; rho: a "
+            "direct: a direct effect of z, relative to what z does through the actions; rho: a "
             "correlation of z with the confounder"
         )
         return "\n".join(lines)

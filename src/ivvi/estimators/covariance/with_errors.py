@@ -83,9 +83,8 @@ def counted(errors: Resolved, estimate: Estimate) -> Resolved:
     else:
         text += ": intervals are Student's with as few degrees of freedom"
     if W_cov.clusters:
-        text += (
-            "; the wild bootstrap (se='wild', --se wild) and Anderson-Rubin sets need no such law"
-        )
+        text += "; the wild bootstrap (se='wild', --se wild) and Anderson-Rubin sets do not "
+        text += "rely on that"
     if least < VERY_FEW_CLUSTERS and not errors.warning:
         return replace(errors, warning=text)
     return replace(errors, note="; ".join(part for part in (errors.note, text) if part))
