@@ -388,6 +388,8 @@ def test_diagnose_says_what_fit_says(log, fitted, tmp_path):
     assert brief["instrument"] == fitted[0]["brief"]["instrument"]
     assert "W" not in found
     assert "identified        yes: rank of A is 5 of 5" in result.out
+    counted = f"{found['n']:,} transitions of {found['episodes']:,} episodes\ndropped rows      "
+    assert counted in result.out
     for action in ("a0", "a1"):
         assert f"first stage {action}" in result.out
     assert json.loads(succeed(*arguments, "--json", "-").out) == found | {"brief": brief}

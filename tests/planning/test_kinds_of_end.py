@@ -219,7 +219,7 @@ def test_pay_that_does_not_fit_the_ends_is_refused():
     with pytest.raises(InputError, match="have no names; expected one number"):
         ivvi.plan(moving(), nothing, [[0.0], [1.0]], **told)
     alive = ivvi.fit(ivvi.make_env("linear", dim=1).collect(episodes=20, horizon=30, seed=0))
-    with pytest.raises(InputError, match="no episode of the model ends; expected one number"):
+    with pytest.raises(InputError, match="in this model no episode ends; expected one number"):
         ivvi.plan(alive, nothing, (-1, 1), reward_at_end=PAID)
 
 

@@ -59,6 +59,7 @@ def diagnose(  # noqa: PLR0913
     """Say how strong the instruments are, what they identify, and whether they look valid."""
     from ivvi.fitting import estimate
     from ivvi.fitting.diagnosing import diagnose as diagnose_fit
+    from ivvi.fitting.fit_summary import dropped_rows, log_line
 
     client, se = dask.client, errors.requested
     check_json_target(json, force=force)
@@ -79,7 +80,9 @@ def diagnose(  # noqa: PLR0913
     suspects = [part.strip() for part in (suspect or "").split(",") if part.strip()]
     diagnostics = diagnose_fit(result, suspects=suspects)
     say(diagnostics.summary(), quiet=json == "-")
-    say(f"\nerrors            {result.estimate.W_cov}", quiet=json == "-")
+    say(f"\nlog               {log_line(result)}", quiet=json == "-")
+    say(f"dropped rows      {dropped_rows(result)}", quiet=json == "-")
+    say(f"errors            {result.estimate.W_cov}", quiet=json == "-")
     if note := result.errors.note:
         say(f"                  {note}", quiet=json == "-")
     whole = result.to_json()

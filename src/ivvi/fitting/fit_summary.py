@@ -16,14 +16,13 @@ if TYPE_CHECKING:
 
 def fit_summary(fit: Fit, most_outputs: int | None, *, warnings: bool = True) -> str:
     """Return three plain sentences, the coefficients beside least squares', diagnostics."""
-    c, outputs, trace = fit.counts, fit.roles.outputs, fit.estimate.trace
+    outputs, trace = fit.roles.outputs, fit.estimate.trace
     n_outputs = len(outputs) if most_outputs is None else min(most_outputs, len(outputs))
     lines = [
         fit.brief.text,
         "",
         "=" * WIDTH,
-        f"{fit.label}: {c.transitions:,} transitions of {c.episodes:,} episodes, "
-        f"method {fit.method}",
+        f"{log_line(fit)}, method {fit.method}",
         "=" * WIDTH,
         *(f"WARNING {text}" for text in fit.warnings if warnings),
     ]
@@ -36,10 +35,9 @@ def fit_summary(fit: Fit, most_outputs: int | None, *, warnings: bool = True) ->
             lines += fit.inference.tables(fit.estimate, n_outputs)
         else:
             lines += [*effect_lines(fit, n_outputs), "", *fit.inference.judgement()]
-        dropped = [f"{n:,} {what}" for what, n in fit.dropped.items() if n]
         lines += [f"columns           {text}" for text in fit.roles.lines()]
         lines += [f"ends              {text}" for text in _end_lines(fit)]
-        lines.append(f"dropped rows      {', '.join(dropped) or 'none'}")
+        lines.append(f"dropped rows      {dropped_rows(fit)}")
     if trace is not None:
         gap = f"{trace.error:.2f} standard errors from"
         known = fit.inference is not None
@@ -53,6 +51,17 @@ def fit_summary(fit: Fit, most_outputs: int | None, *, warnings: bool = True) ->
     lines.append(f"standard errors   {fit.estimate.W_cov}; LS ignores the instrument")
     lines += [f"                  {fit.errors.note}"] if fit.errors.note else []
     return "\n".join(lines)
+
+
+def log_line(fit: Fit) -> str:
+    """Name the log and count what was used of it."""
+    c = fit.counts
+    return f"{fit.label}: {c.transitions:,} transitions of {c.episodes:,} episodes"
+
+
+def dropped_rows(fit: Fit) -> str:
+    """Count what was not used, by reason."""
+    return ", ".join(f"{n:,} {what}" for what, n in fit.dropped.items() if n) or "none"
 
 
 def _noise_lines(fit: Fit, n_outputs: int) -> list[str]:
