@@ -180,7 +180,7 @@ def leaves(value, name=""):
 
 @pytest.mark.parametrize("se", ["robust", "clustered"])
 @pytest.mark.parametrize("shuffled", [False, True])
-@pytest.mark.parametrize("group", [3, 10, 64])
+@pytest.mark.parametrize("group", [8, 64])
 def test_the_second_pass_is_that_of_one_process(
     group, shuffled, se, client, small_pieces, tmp_path, monkeypatch
 ):
@@ -207,7 +207,7 @@ def test_the_second_pass_is_that_of_one_process(
         assert found[name] == (pytest.approx(value, rel=1e-6, abs=1e-9) if close else value), name
 
 
-@pytest.mark.parametrize("group", [3, 64])
+@pytest.mark.parametrize("group", [8, 64])
 @pytest.mark.parametrize("derived", [True, False])
 @pytest.mark.parametrize(
     "se",
