@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def planned(path: Path) -> Path:
-    """Save the policy that docs/serving.md serves."""
+    """Save the policy that docs/planning.md serves."""
     env = ivvi.make_env("linear", dim=2)
     fit = ivvi.fit(env.collect(episodes=50, horizon=50))
     return ivvi.plan(fit, env.reward, (-1, 1), horizon=20, method="mpc", compare=False).save(path)
