@@ -126,7 +126,7 @@ def test_a_missing_lag_is_found_and_lags_repair_it():
 def test_an_instrument_with_memory_is_told_where_later_actions_follow():
     data = panel(6, 100, memory=0.6)
     follow = ivvi.respond(data, "a0", horizon=3, later="follow")
-    assert any("goes with its next value" in note for note in follow.notes)
+    assert any("predicts its next value" in note for note in follow.notes)
     assert follow.agreement is None
     held = ivvi.respond(data, "a0", horizon=5)
     assert not held.notes
