@@ -22,6 +22,16 @@ def test_many_comparisons_are_corrected():
     assert zero_mean({"y": np.zeros((24, 2))}, "nothing") is None
 
 
+def test_one_test_of_few_blocks_with_heavy_tails_keeps_its_size():
+    """5% within four binomial standard errors; F alone rejects 2% of these."""
+    rng, logs = np.random.default_rng(0), 2000
+    rejected = 0
+    for _ in range(logs):
+        scores = rng.normal(size=(25, 1)) * rng.normal(size=(25, 1)) * rng.normal(size=(25, 3))
+        rejected += zero_mean({"y": scores}, "nothing").p_value < 0.05
+    assert abs(rejected / logs - 0.05) < 4 * np.sqrt(0.05 * 0.95 / logs)
+
+
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(2, 6))
 def test_the_smallest_of_equal_tests_is_one_test(seed, d, copies):
     """Within five standard errors of the draws; Bonferroni would multiply it by the copies."""
