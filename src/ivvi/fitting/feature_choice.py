@@ -39,8 +39,9 @@ def choose(rows: Log | Batch, roles: Roles, method: Method | None = None) -> Cho
             "auto chooses features and their penalties by the closed form; it is for the "
             f"method exact without a ridge, not for {method.name}: choose other features"
         )
-    taken = spread_episodes(rows, ROWS_TO_CHOOSE) if isinstance(rows, Log) else rows
-    return choose_structure(taken, roles)
+    if isinstance(rows, Log):
+        rows = spread_episodes(rows.batches(episodes=True), ROWS_TO_CHOOSE)
+    return choose_structure(rows, roles)
 
 
 def chosen_shard(log: Log, chosen: ChosenFeatures, **options: Any) -> Shard:

@@ -36,7 +36,7 @@ from ivvi.fitting.fit import Fit
 from ivvi.fitting.implied_response import ImpliedResponse, whole_rows, why_not_closed
 from ivvi.fitting.response import RobustSet
 from ivvi.logs import Batch, Log, Roles
-from ivvi.logs.leads import Window, windows
+from ivvi.logs.batch import Window, windows
 from ivvi.moments import Moments, few_threads
 from ivvi.moments.welford import Ints
 from ivvi.weak_iv.confidence_sets import LINE
@@ -132,7 +132,8 @@ def first_pass(
     lag = Design.build(linear(), linear(), replace(repeated, terminal=()))
     memory = Moments.empty(lag)
     with few_threads(projections[-1].design.width):
-        for window in windows(asked.log, asked.horizon, progress):
+        passed = asked.log.batches(episodes=True, progress=progress)
+        for window in windows(passed, asked.horizon):
             for h, one in enumerate(projections):
                 at, batch = one.rows(window)
                 if len(at):
@@ -246,7 +247,7 @@ def second_pass(
     ]
     codes = Codes(errors, roles)
     with few_threads(regressions[-1].moments.design.width):
-        for window in windows(asked.log, H):
+        for window in windows(asked.log.batches(episodes=True), H):
             numbers, moved = codes.of(window.rows), np.zeros((2 * H, window.count))
             for h, one in enumerate(regressions):
                 at, batch = one.projection.rows(window)

@@ -24,7 +24,7 @@ from ivvi.fitting import Fit, estimate
 from ivvi.fitting.feature_choice import choose, is_auto, restored
 from ivvi.fitting.stream_state import LABEL, StreamState
 from ivvi.logs import Batch, Counts, Log, Roles, read_logs
-from ivvi.logs.instrument_checks import CopyWatch
+from ivvi.logs.data_checks import CopyWatch
 from ivvi.logs.parquet_files import is_parquet
 from ivvi.moments import Moments
 from ivvi.moments.shard import Shard, open_like

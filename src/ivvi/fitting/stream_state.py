@@ -15,7 +15,7 @@ from ivvi.estimators.sgda.sgda import SGDA
 from ivvi.features.design import Design, Floats
 from ivvi.fitting.open_episodes import Delivery, OpenEpisodes
 from ivvi.logs import Batch, Counts, Log, Position, Roles
-from ivvi.logs.instrument_checks import CopyWatch
+from ivvi.logs.data_checks import CopyWatch
 from ivvi.moments import EpisodeMoments, GroupTally, Moments, few_threads
 from ivvi.moments.group_sums import group_codes
 from ivvi.moments.shard import Shard, check_same, design_facts, restore_design

@@ -1,8 +1,8 @@
-"""One block of transitions, ready for algebra."""
+"""One block of transitions, ready for algebra, and blocks with the rows that follow them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+FIELDS = ("x", "a", "z", "y", "weight", "episode", "step", "time")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -93,3 +95,55 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
     names = ("x", "a", "z", "y", "weight", "episode", "step", "time")
     clusters = tuple(map(np.concatenate, zip(*(batch.clusters for batch in batches), strict=True)))
     return Batch(**{name: join(name) for name in names}, clusters=clusters)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Some rows of a log in order, and after them the rows that may follow the last of them.
+
+    Attributes
+    ----------
+    batch
+        The rows, (n, .), with their episodes and steps.
+    count
+        How many of them, from the first on, this window is about.
+    """
+
+    batch: Batch
+    count: int
+
+    @property
+    def rows(self) -> Batch:
+        """The rows that this window is about."""
+        return cut(self.batch, slice(self.count))
+
+    def followed(self, steps: int) -> Ints:
+        """Return the rows (m,) for which the log has the same episode `steps` steps later."""
+        batch = self.batch
+        first = np.arange(min(self.count, len(batch) - steps))
+        if not steps:
+            return first
+        episode, step = np.asarray(batch.episode), np.asarray(batch.step, dtype=np.float64)
+        later = first + steps
+        follows = (episode[later] == episode[first]) & (step[later] == step[first] + steps)
+        return np.flatnonzero(follows)
+
+
+def windows(batches: Iterable[Batch], steps: int) -> Iterator[Window]:
+    """Yield the rows of a pass in order, each once, with up to `steps` rows that follow it."""
+    rest: Batch | None = None
+    for batch in batches:
+        joined = cut(batch, slice(None)) if rest is None else concatenate([rest, cut(batch)])
+        count = max(0, len(joined) - steps)
+        if count:
+            yield Window(joined, count)
+        rest = cut(joined, slice(count, None))
+    if rest is not None and len(rest):
+        yield Window(rest, len(rest))
+
+
+def cut(batch: Batch, rows: slice = slice(None)) -> Batch:
+    """Return a copy of a stretch of rows, with their clusters."""
+    values: dict[str, Any] = {name: getattr(batch, name) for name in FIELDS}
+    parts: Any = {name: None if v is None else v[rows].copy() for name, v in values.items()}
+    return Batch(**parts, clusters=tuple(codes[rows].copy() for codes in batch.clusters))

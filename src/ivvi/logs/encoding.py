@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from ivvi.categories import CodedColumn, CodedColumns, is_missing, level_text
 from ivvi.errors import ColumnError
 from ivvi.logs.arrow import as_numpy, is_number, plain_type
-from ivvi.logs.table import ArrowTable, BatchSource
-from ivvi.logs.view import TableView
+from ivvi.logs.table import ArrowTable, BatchSource, TableView
 
 MOST_LEVELS = 100
 """Levels of a category that become columns; more are refused."""

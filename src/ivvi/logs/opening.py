@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ivvi.logs.column_patterns import Columns, match_columns
+from ivvi.logs.derived_columns import LOO, Windowed, windowed
 from ivvi.logs.encoding import without_indicators
 from ivvi.logs.formula import parse_formula
 from ivvi.logs.log import Log
@@ -18,9 +19,7 @@ from ivvi.logs.minari import is_minari, open_minari
 from ivvi.logs.prepare import encoded
 from ivvi.logs.readers import open_table
 from ivvi.logs.schema import Roles, Schema, with_conventions, with_new_names
-from ivvi.logs.table import BatchSource
-from ivvi.logs.view import filtered, with_joined, with_names
-from ivvi.logs.windows import LOO, Windowed, windowed
+from ivvi.logs.table import BatchSource, filtered, with_joined, with_names
 
 
 def read_logs(  # noqa: PLR0913

@@ -1,22 +1,39 @@
-"""Parquet files as a table, on disk and on object stores, decoded in bounded memory."""
+"""Parquet files as a table, on disk and on object stores, decoded in bounded memory.
+
+Names of folders such as ``logs/year=2024/month=1/part.parquet`` are columns too.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import glob
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ivvi.errors import FileError, InputError
 from ivvi.logs.arrow import check_numeric, check_same_schema, first_line, plain, skip_rows
-from ivvi.logs.partitions import partition_columns, with_constants
 
-ENDINGS = (".parquet", ".pq")
+SUFFIXES = (".parquet", ".pq")
+WHOLE_ROW_GROUP = 16 << 20
+"""Bytes up to which a row group is decoded at once."""
+TINY_ROW_GROUP = 1 << 10
+"""Rows below which row groups of a file of many are read together."""
+FEW_ROW_GROUPS = 256
+"""Row groups up to which each is read by itself; the time for one grows with their number."""
+MOST_TOGETHER = 1 << 10
+READ_BUFFER = 1 << 16
+"""Bytes that are read of a column at a time: whole columns would be in memory twice."""
+SOURCE_KEY = "ivvi.source"
+"""Key in a schema's metadata under which a log says where it comes from."""
+NULL = "__HIVE_DEFAULT_PARTITION__"
+"""What a folder is called whose rows have no value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +70,10 @@ def find_remote(url: str) -> list[RemoteFile]:
             paths = sorted(system.find(path)) if system.isdir(path) else [path]
     except (ImportError, OSError, ValueError) as error:  # a protocol without its package
         raise FileError(f"{url} cannot be opened: {error}") from error
-    names = [name for name in paths if name.endswith(ENDINGS)]
+    names = [name for name in paths if name.endswith(SUFFIXES)]
     if not names:
         raise FileError(f"{url} names no Parquet file (*.parquet)")
     return [RemoteFile(system.unstrip_protocol(name)) for name in names]
-
-
-SUFFIXES = (".parquet", ".pq")
-WHOLE_ROW_GROUP = 16 << 20
-"""Bytes up to which a row group is decoded at once."""
-TINY_ROW_GROUP = 1 << 10
-"""Rows below which row groups of a file of many are read together."""
-FEW_ROW_GROUPS = 256
-"""Row groups up to which each is read by itself; the time for one grows with their number."""
-MOST_TOGETHER = 1 << 10
-READ_BUFFER = 1 << 16
-"""Bytes that are read of a column at a time: whole columns would be in memory twice."""
-SOURCE_KEY = "ivvi.source"
-"""Key in a schema's metadata under which a log says where it comes from."""
 
 
 def is_parquet(file: Path) -> bool:
@@ -165,6 +168,41 @@ class ParquetPiece:
             yield from _decoded(parquet, self.groups, list(columns), size, self.constants)
 
 
+def partition_columns(
+    sources: Sequence[Any], root: str | None, stored: Sequence[str]
+) -> tuple[pa.Schema, list[dict[str, pa.Scalar]]]:
+    """Return the columns in the names of the folders between a root and each file.
+
+    They are those that the folders of every file name. Values that are whole numbers in all
+    the names are integers, others are text. A column that the files hold too is theirs.
+
+    Parameters
+    ----------
+    sources
+        Files, whose ``str`` is their path or URL.
+    root
+        Where the names begin to count; None where they do not.
+    stored
+        Names of the columns in the files.
+    """
+    named = [{} if root is None else _in_path(str(file).removeprefix(root)) for file in sources]
+    shared = [key for key in named[0] if key not in stored and all(key in one for one in named)]
+    kinds = {key: _kind([one[key] for one in named]) for key in shared}
+    constants = [{key: _scalar(one[key], kind) for key, kind in kinds.items()} for one in named]
+    return pa.schema(list(kinds.items())), constants
+
+
+def with_constants(
+    rows: pa.RecordBatch, constants: dict[str, pa.Scalar], columns: Sequence[str]
+) -> pa.RecordBatch:
+    """Return the `columns` of some rows, of which some are the same in all rows."""
+    arrays = [
+        pa.repeat(constants[name], rows.num_rows) if name in constants else rows.column(name)
+        for name in columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, list(columns), metadata=rows.schema.metadata)
+
+
 @contextlib.contextmanager
 def _opened_parquet(file: Path | RemoteFile) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file; Arrow's errors become an `InputError` with one sentence."""
@@ -225,3 +263,19 @@ def _row_groups(about: Any, groups: range, size: int) -> Iterator[tuple[list[int
             together, rows = [], 0
     if together:
         yield together, rows
+
+
+def _in_path(path: str) -> dict[str, str]:
+    folders = re.split(r"[/\\]", path)[:-1]
+    pairs = (folder.split("=", 1) for folder in folders if folder.find("=") > 0)
+    return {unquote(key): unquote(value) for key, value in pairs}
+
+
+def _kind(values: Sequence[str]) -> pa.DataType:
+    whole = all(re.fullmatch(r"-?\d{1,18}", value) for value in values if value != NULL)
+    return pa.int64() if whole else pa.string()
+
+
+def _scalar(value: str, kind: pa.DataType) -> pa.Scalar:
+    known = int(value) if kind == pa.int64() and value != NULL else value
+    return pa.scalar(None if value == NULL else known, kind)

@@ -2,7 +2,8 @@
 
 `encoded` makes indicators of categories, finds the facts that never change within an episode, and
 says which columns of the state are predicted and which are carried along. What needs other rows
-of the log (lags, steps out of dates, leave-one-out means) is made before, by `ivvi.logs.windows`.
+of the log (lags, steps out of dates, leave-one-out means) is made before, by
+`ivvi.logs.derived_columns`.
 """
 
 from __future__ import annotations

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ivvi.logs.batch import Batch, Floats, concatenate
-
-if TYPE_CHECKING:
-    from ivvi.logs.log import Log
-    from ivvi.logs.schema import Roles
+from ivvi.logs.schema import Roles
 
 MOST = 2048
 USUAL = 0.95
@@ -94,14 +91,14 @@ def _shares(held: tuple[int, int], sizes: tuple[int, int], most: int = MOST) -> 
     return chosen
 
 
-def spread_episodes(log: Log, most: int) -> Batch:
-    """Return whole episodes spread evenly over a log, `most` to twice as many rows, in one pass.
+def spread_episodes(batches: Iterable[Batch], most: int) -> Batch:
+    """Return whole episodes spread evenly over a pass, `most` to twice as many rows.
 
     Every episode, then every second, fourth and so on as soon as their rows are too many.
     """
     taken: list[Batch] = []
     every = 1
-    for batch in log.batches(episodes=True):
+    for batch in batches:
         taken.append(_every(batch, every))
         while sum(map(len, taken)) > 2 * most and every < most:
             every *= 2

@@ -2,7 +2,7 @@
 
 Rows of an episode in the order of their time are consecutive steps, or with `every` only those that
 lie as far apart; ``dt`` is the time to the next row. All of it is expressions and queries of DuckDB
-for `ivvi.logs.windows`.
+for `ivvi.logs.derived_columns`.
 """
 
 from __future__ import annotations

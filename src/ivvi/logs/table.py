@@ -1,14 +1,22 @@
-"""Tables that a log can be read from: each gives its rows as record batches, again and again."""
+"""Tables that a log can be read from: each gives its rows as record batches, again and again.
+
+A table is in memory (`ArrowTable`), in files, or a view of another one: filtered, with new names of
+columns, or with several columns joined into one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ivvi.logs.arrow import check_numeric, plain
+from ivvi.errors import ColumnError
+from ivvi.logs.arrow import check_numeric, plain, plain_type
+from ivvi.logs.parquet_files import ParquetTable
+from ivvi.logs.row_filter import RowFilter
 
 
 class BatchSource(Protocol):
@@ -46,3 +54,158 @@ class ArrowTable:
         """Yield zero-copy slices."""
         check_numeric(self.schema, numeric, self.label)
         yield from self.table.select(list(columns)).to_batches(max_chunksize=size)
+
+
+def filtered(table: BatchSource, where: str) -> BatchSource:
+    """Return the rows of a table that pass a filter."""
+    rows = RowFilter.of(where, table.schema, table.label)
+    label = f"{table.label} where {' '.join(where.split())}"
+    if not isinstance(table, ArrowTable):
+        return TableView(table, label, rows=rows)
+    blocks = [block.filter(rows.keeps(block)) for block in table.table.to_batches()]
+    passing = pa.Table.from_batches(blocks, table.schema)
+    return ArrowTable(passing, label, table.files)
+
+
+def with_joined(table: BatchSource, name: str, parts: Sequence[str]) -> BatchSource:
+    """Return a table with one column more, `name`: the values of the `parts`, joined."""
+    if name in table.schema.names:
+        raise ColumnError(f"episodes by {' and '.join(parts)} are called {name!r}, as a column is")
+    for part in parts:
+        kind = plain_type(table.schema.field(part).type)
+        if pa.types.is_nested(kind) or "binary" in str(kind):
+            raise ColumnError(
+                f"column {part!r} of {table.label} holds {kind}; expected numbers, text or dates"
+            )
+    if not isinstance(table, ArrowTable):
+        return TableView(table, table.label, name=name, parts=parts)
+    blocks = [_with_joined(block, name, parts) for block in table.table.to_batches()]
+    schema = table.schema.append(pa.field(name, pa.string()))
+    return ArrowTable(pa.Table.from_batches(blocks, schema), table.label, table.files)
+
+
+def with_names(table: BatchSource, names: Mapping[str, str]) -> BatchSource:
+    """Return a table with columns under new names too; `names` has the column of each."""
+    if not names:
+        return table
+    if not isinstance(table, ArrowTable):
+        return RenamedTable(table, names)
+    whole = table.table
+    for new, old in names.items():
+        whole = whole.append_column(new, whole[old])
+    return ArrowTable(whole, table.label, table.files)
+
+
+class TableView:
+    """Rows of another table that pass a filter, or its rows with a joined column.
+
+    Parameters
+    ----------
+    table
+        The other table; it is read in batches, and only the columns that are needed.
+    rows
+        The filter.
+    name, parts
+        The joined column, and of which columns it is made.
+    """
+
+    def __init__(
+        self,
+        table: Any,
+        label: str,
+        *,
+        rows: RowFilter | None = None,
+        name: str | None = None,
+        parts: Sequence[str] = (),
+    ) -> None:
+        self.table, self.label, self.rows = table, label, rows
+        self.name, self.parts = name, tuple(parts)
+        self.in_memory: bool = table.in_memory
+        self.files: Sequence[Path] = table.files
+        self.num_rows: int | None = None if rows else table.num_rows
+        self.schema = table.schema
+        if name is not None:
+            self.schema = self.schema.append(pa.field(name, pa.string()))
+
+    def batches(
+        self, columns: Sequence[str], numeric: Sequence[str], size: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that are kept; a batch may be short, and is never empty."""
+        looked_at = () if self.rows is None else self.rows.columns
+        joined = self.parts if self.name in columns else ()
+        others = [name for name in columns if name != self.name]
+        read = list(dict.fromkeys((*others, *joined, *looked_at)))
+        numbers = [] if self.rows is None else [n for n in self.rows.numeric if n not in others]
+        for block in self.table.batches(read, [*numeric, *numbers], size):
+            passing = block if self.rows is None else block.filter(self.rows.keeps(block))
+            if joined and self.name is not None:
+                passing = _with_joined(passing, self.name, self.parts)
+            if passing.num_rows:
+                yield passing.select(list(columns))
+
+    def pieces(self, rows: int) -> list[TableView]:
+        """Cut the table into views of pieces of at least `rows` rows, in order."""
+        return [
+            TableView(piece, self.label, rows=self.rows, name=self.name, parts=self.parts)
+            for piece in self.table.pieces(rows)
+        ]
+
+
+class RenamedTable(TableView):
+    """A table with columns under new names too."""
+
+    def __init__(self, table: Any, names: Mapping[str, str]) -> None:
+        super().__init__(table, table.label)
+        self.names = dict(names)
+        for new, old in self.names.items():
+            self.schema = self.schema.append(table.schema.field(old).with_name(new))
+
+    def batches(
+        self, columns: Sequence[str], numeric: Sequence[str], size: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield rows with the columns that are asked for, whatever their names."""
+        own = [self.names.get(name, name) for name in columns]
+        numbers = [self.names.get(name, name) for name in numeric]
+        for block in self.table.batches(list(dict.fromkeys(own)), numbers, size):
+            arrays = [block.column(name) for name in own]
+            yield pa.RecordBatch.from_arrays(arrays, list(columns))
+
+    def pieces(self, rows: int) -> list[TableView]:
+        """Cut the table into pieces of at least `rows` rows, in order."""
+        return [RenamedTable(piece, self.names) for piece in self.table.pieces(rows)]
+
+
+def in_parquet(table: Any) -> bool:
+    """Tell whether the rows of a table lie in Parquet files, which can be cut into pieces."""
+    while isinstance(table, TableView):
+        table = table.table
+    return isinstance(table, ParquetTable)
+
+
+def order_columns(table: Any, episode: str) -> tuple[str, ...]:
+    """Return the columns in whose order the episodes of a table may come."""
+    while isinstance(table, TableView):
+        if table.name == episode:
+            return table.parts
+        table = table.table
+    return (episode,)
+
+
+def _with_joined(block: pa.RecordBatch, name: str, parts: Sequence[str]) -> pa.RecordBatch:
+    texts = [_as_text(block.column(part)) for part in parts]
+    joined = pc.binary_join_element_wise(*texts, "+")  # null where one of them is
+    arrays, names = [*block.columns, joined], [*block.schema.names, name]
+    return pa.RecordBatch.from_arrays(arrays, names, metadata=block.schema.metadata)
+
+
+def _as_text(column: pa.Array) -> pa.Array:
+    """Return values as text in which the sign that joins them is escaped."""
+    if pa.types.is_floating(column.type):
+        finite = pc.is_finite(column)
+        return pc.if_else(finite, column, pa.scalar(None, column.type)).cast(pa.string())
+    if pa.types.is_temporal(column.type) and not pa.types.is_date32(column.type):
+        column = column.cast(pa.int64())
+    text = column.cast(pa.string())
+    for sign in ("\\", "+"):
+        text = pc.replace_substring(text, sign, "\\" + sign)
+    return text

@@ -31,8 +31,8 @@ from ivvi.logs.arrow import (
     missing,
     too_large,
 )
-from ivvi.logs.bad_values import absent_values, large_error, missing_error, telling_columns
 from ivvi.logs.batch import Batch, Floats
+from ivvi.logs.data_checks import absent_values, large_error, missing_error, telling_columns
 from ivvi.logs.scan_position import Counts, Position, batches_from
 from ivvi.logs.schema import Roles
 from ivvi.logs.sorting import duplicate_error

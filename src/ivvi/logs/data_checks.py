@@ -1,17 +1,19 @@
-"""Values of a log that cannot be computed with: which are missing, and where the first one is.
+"""What makes a log unusable: missing or too large values, and an instrument that is a copy.
 
 The errors count over the whole table, read once more, and name a row as the user's file does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from ivvi.errors import LARGEST, LargeError, MissingError
+from ivvi.errors import LARGEST, DataError, LargeError, MissingError
 from ivvi.logs.arrow import Bools, as_numpy, missing, too_large
+from ivvi.logs.batch import Batch
 from ivvi.logs.schema import Roles
 from ivvi.logs.table import BatchSource
 
@@ -68,12 +70,6 @@ def large_error(table: BatchSource, roles: Roles) -> LargeError:
     )
 
 
-def _read_whole(table: BatchSource, roles: Roles) -> Iterator[pa.RecordBatch]:
-    """Read the columns of a log again, and those that tell a row to its user."""
-    columns = list(dict.fromkeys((*roles.columns, *telling_columns(table, roles))))
-    return table.batches(columns, roles.numeric, 1 << 16)
-
-
 def telling_columns(table: BatchSource, roles: Roles) -> tuple[str, ...]:
     """Columns of episode and step as the user has them, where rows are not as in the file."""
     if not (roles.is_moved and roles.episode):
@@ -81,6 +77,55 @@ def telling_columns(table: BatchSource, roles: Roles) -> tuple[str, ...]:
     asked = dict(roles.asked)
     names = *(roles.episode_parts or (roles.episode,)), *(asked.get("step") or ())
     return tuple(name for name in names if name in table.schema.names)
+
+
+class CopyWatch:
+    """Notices an instrument column that equals a state or action column in every row.
+
+    Such a column would not fail by itself: an instrument equal to the action turns the
+    estimate into confounded least squares without a word. Each pair is compared until
+    the first row that differs, which is almost always in the first batch.
+    """
+
+    def __init__(self, roles: Roles, alike: Sequence[tuple[int, int]] | None = None) -> None:
+        self._roles = roles
+        self._others = roles.state + roles.action
+        pairs = itertools.product(range(len(roles.instrument)), range(len(self._others)))
+        self._alike = list(pairs if alike is None else alike)
+
+    @property
+    def alike(self) -> tuple[tuple[int, int], ...]:
+        """Pairs (instrument, other column) that have been equal so far."""
+        return tuple(self._alike)
+
+    def look(self, batch: Batch) -> None:
+        """Compare the pairs that have been equal so far."""
+        if not self._alike:
+            return
+        d_x = batch.x.shape[1]
+        columns = [batch.x[:, i] for i in range(d_x)]
+        columns += [batch.a[:, i] for i in range(batch.a.shape[1])]
+        self._alike = [
+            (j, i)
+            for j, i in self._alike
+            if batch.z[0, j] == columns[i][0] and np.array_equal(batch.z[:, j], columns[i])
+        ]
+
+    def check(self) -> None:
+        """Refuse what stayed equal over the whole pass."""
+        if self._alike:
+            j, i = self._alike[0]
+            role = "state" if i < len(self._roles.state) else "action"
+            raise DataError(
+                f"instrument column {self._roles.instrument[j]!r} equals the {role} column "
+                f"{self._others[i]!r} in every row; an instrument must be a variable of its own"
+            )
+
+
+def _read_whole(table: BatchSource, roles: Roles) -> Iterator[pa.RecordBatch]:
+    """Read the columns of a log again, and those that tell a row to its user."""
+    columns = list(dict.fromkeys((*roles.columns, *telling_columns(table, roles))))
+    return table.batches(columns, roles.numeric, 1 << 16)
 
 
 def _place(table: BatchSource, roles: Roles, block: pa.RecordBatch, before: int, at: int) -> str:
