@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ivvi.estimators.covariance.meat import products
-from ivvi.estimators.covariance.pair_sums import Group, PairSums, members, worth_pairing
+from ivvi.estimators.covariance.meat import Group, PairSums, members, products, worth_pairing
 
 
 @pytest.mark.parametrize(

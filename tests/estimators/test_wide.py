@@ -12,12 +12,18 @@ from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, take, write_
 from ivvi import SGDA, estimate, load_model, read_logs
 from ivvi.errors import DataError, InputError, IvviWarning
 from ivvi.estimators import Exact
+from ivvi.estimators.convergence import Conditions
 from ivvi.estimators.sgda.loop import Descent, pieces
-from ivvi.estimators.sgda.moment_conditions import Conditions
-from ivvi.estimators.sgda.preconditioning import Raw, Scaled, decouple, largest_eigenvalue
+from ivvi.estimators.sgda.preconditioning import (
+    Raw,
+    Scaled,
+    Start,
+    decouple,
+    largest_eigenvalue,
+    plain_setup,
+)
 from ivvi.estimators.sgda.sampler import Shuffled, Streamed, SweepPosition, evaluate, survey
 from ivvi.estimators.sgda.schedules import ConstantSteps, Decay
-from ivvi.estimators.sgda.setup import Start, plain_setup
 from ivvi.features.design import build_design
 from ivvi.moments import compute_moments
 

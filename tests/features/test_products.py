@@ -5,9 +5,8 @@ import pytest
 
 from ivvi.errors import InputError
 from ivvi.features import FeatureMap, parse_features
-from ivvi.features.margins import bend_roughness, bends, rotation, second_derivatives
 from ivvi.features.products import Products
-from ivvi.features.splines import spline_basis
+from ivvi.features.splines import bend_roughness, bends, rotation, second_derivatives, spline_basis
 
 GRID = tuple(np.quantile(np.random.default_rng(0).gamma(2.0, size=4000), np.linspace(0, 1, 12)))
 

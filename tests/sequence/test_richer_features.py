@@ -8,7 +8,7 @@ from helpers import dependent_log, dependent_rows
 from ivvi.features.design import Design, build_design
 from ivvi.features.feature_map import parse_features
 from ivvi.moments import compute_moments
-from ivvi.moments.restrict import restrict
+from ivvi.moments.compression import restrict
 from ivvi.sequence.richer_features import eta_2, richer_word
 from ivvi_reproduction.sequence_checks import draw
 

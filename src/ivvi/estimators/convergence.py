@@ -1,4 +1,10 @@
-"""How an iterative estimate got where it is, and whether it arrived."""
+"""How an iterative estimate got where it is, and whether it arrived.
+
+Where the moments are too large to be formed, weights are judged by the conditions that define them,
+E[(y - W phi) psi^T] = 0, with memory of order d: each entry of the mean of (y - W phi) psi^T in
+units of its standard error. At the truth the root mean square of these is about 1; far from the
+saddle point it grows with the root of n.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.estimators.sgda.moment_conditions import Conditions
 from ivvi.features.design import Floats
 from ivvi.moments import Moments
 
 STALLED = 3.0
 """Root mean square distance from the closed form, in standard errors, that counts as a stall."""
-
 EXPLODED = 1e3
 """Ratio of squared residuals to squared outputs that counts as divergence."""
 
@@ -123,6 +127,64 @@ def log_points(steps: int, per_decade: int = 8) -> list[int]:
     count = max(2, int(per_decade * np.log10(max(steps, 10))))
     points = np.unique(np.geomspace(1, steps, count).round().astype(int))
     return [int(p) for p in points]
+
+
+@dataclass(slots=True)
+class Conditions:
+    """Sums over rows, with u = y - W phi.
+
+    Attributes
+    ----------
+    n
+        Rows.
+    cross, squares
+        u psi^T and its entries squared, (d_y, d_psi).
+    noise, size
+        u u^T (d_y, d_y), and y squared (d_y,).
+    """
+
+    n: int
+    cross: Floats
+    squares: Floats
+    noise: Floats
+    size: Floats
+
+    @classmethod
+    def empty(cls, d_y: int, d_psi: int) -> Conditions:
+        """Return the sums over no rows."""
+        wide = (d_y, d_psi)
+        return cls(0, np.zeros(wide), np.zeros(wide), np.zeros((d_y, d_y)), np.zeros(d_y))
+
+    def add(self, W: Floats, Phi: Floats, Psi: Floats, Y: Floats) -> None:
+        """Add rows, in place."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            residual = Y - Phi @ W.T
+            self.n += len(Y)
+            self.cross += residual.T @ Psi
+            self.squares += (residual**2).T @ Psi**2
+            self.noise += residual.T @ residual
+            self.size += np.sum(Y**2, axis=0)
+
+    @property
+    def noise_cov(self) -> Floats:
+        """Covariance of the residuals, (d_y, d_y)."""
+        return self.noise / max(self.n, 1)
+
+    @property
+    def growth(self) -> float:
+        """Largest ratio E[u^2] / E[y^2] over the outputs: huge when the weights explode."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return float(np.max(np.diag(self.noise) / np.where(self.size > 0, self.size, 1.0)))
+
+    @property
+    def gap(self) -> float:
+        """Root mean square of the conditions in standard errors."""
+        mean = self.cross / max(self.n, 1)
+        variance = self.squares / max(self.n, 1) - mean**2
+        known = variance > 1e-12 * np.max(self.squares, initial=0.0) / max(self.n, 1)
+        if not known.any():
+            return 0.0
+        return float(np.sqrt(np.mean(self.n * mean[known] ** 2 / variance[known])))
 
 
 def _finite(values: Sequence[float]) -> list[float | None]:

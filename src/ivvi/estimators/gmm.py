@@ -8,9 +8,9 @@ import numpy as np
 
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.errors import DataError, IdentificationError, InputError
+from ivvi.estimators.covariance.estimate_covariance import residual_score
 from ivvi.estimators.covariance.scores import score
 from ivvi.estimators.covariance.standard_errors import Resolved, StandardErrors
-from ivvi.estimators.covariance.with_errors import residual_score
 from ivvi.estimators.estimate import Estimate, Rows, dual, exactly_fitted, extension, with_weights
 from ivvi.estimators.least_squares import Exact
 from ivvi.estimators.whitening import Whitened, whiten

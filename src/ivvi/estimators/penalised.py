@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.errors import InputError, nearest
+from ivvi.estimators.cross_validation import fold_moments, others
 from ivvi.estimators.estimate import RANK_TOLERANCE, Estimate, Floats, Rows, with_weights
-from ivvi.estimators.folds import fold_moments, others
 from ivvi.estimators.least_squares import Exact
 from ivvi.estimators.whitening import orthonormal
 from ivvi.logs import Log

@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 
 from ivvi.errors import DataError, InputError
+from ivvi.estimators.cross_validation import fold_moments_of_log, others
 from ivvi.estimators.estimate import Floats
-from ivvi.estimators.folds import fold_moments_of_log, others
 from ivvi.estimators.least_squares import Exact
 from ivvi.features.design import Design, build_design
 from ivvi.features.feature_map import linear
 from ivvi.logs import Log
 from ivvi.moments import Moments
-from ivvi.moments.restrict import columns_in, restrict
+from ivvi.moments.compression import columns_in, restrict
 
 SPLINES = (
     *("linear", "spline:3", "spline:4", "spline:6", "spline:8", "spline:12", "spline:16"),

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ivvi.errors import DataError
-from ivvi.estimators.cross_fitting import PENALTIES, Losses, cross_validate
+from ivvi.estimators.cross_validation import PENALTIES, Losses, cross_validate
 from ivvi.estimators.estimate import Floats
 from ivvi.estimators.smooth import Smooth
 from ivvi.estimators.structures import (
@@ -38,8 +38,8 @@ from ivvi.estimators.structures import (
 )
 from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap, linear
-from ivvi.features.margins import count_of_bends
 from ivvi.features.products import Products, Term, column_scales
+from ivvi.features.splines import count_of_bends
 from ivvi.logs import Batch, Roles
 from ivvi.moments import few_threads
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ivvi.errors import InputError, nearest
 from ivvi.features.blocks import Block, Constant, Power
+from ivvi.features.column_terms import formula_features, is_tensor, tensor_features
 from ivvi.features.feature_map import FeatureMap, parse_features
-from ivvi.features.formula import formula_features
 from ivvi.logs import Batch, Log, Roles
 
 Floats = NDArray[np.float64]
@@ -197,8 +197,6 @@ def _resolved(
     word: str, roles: Roles, head: Callable[[], Batch], seed: int
 ) -> tuple[FeatureMap, FeatureMap]:
     """Turn a word into phi and psi; one that names columns needs to know them."""
-    from ivvi.features.tensor import is_tensor, tensor_features
-
     return tensor_features(word, roles, head()) if is_tensor(word) else parse_features(word, seed)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array, Plain, Spline, looked_at, names_of
-from ivvi.features.margins import bend_roughness, bends
+from ivvi.features.splines import bend_roughness, bends
 
 Term = tuple[tuple[int, int], ...]
 """Factors (column, function): function 1 is the standardised column, k + 1 its k-th bend."""

@@ -19,6 +19,7 @@ from ivvi.estimators.covariance.clusters import Codes
 from ivvi.estimators.covariance.covariance import MOST_JOINT
 from ivvi.estimators.covariance.meat import (
     ClusterMeat,
+    Group,
     HacMeat,
     Meat,
     Piece,
@@ -26,7 +27,6 @@ from ivvi.estimators.covariance.meat import (
     Runs,
     kernel_weights,
 )
-from ivvi.estimators.covariance.pair_sums import Group
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.covariance.standard_errors import Resolved, check_clusters
 from ivvi.estimators.whitening import whiten

@@ -21,11 +21,15 @@ from ivvi.diagnostics.timing import explained_in_own_row
 from ivvi.errors import IdentificationError, InputError
 from ivvi.estimators import GMM, Estimate, Exact, LeastSquares, Method, StandardErrors
 from ivvi.estimators.covariance.bekker import with_bekker
+from ivvi.estimators.covariance.estimate_covariance import (
+    counted,
+    with_errors,
+    with_weighted_rows,
+    without_rounding,
+)
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.covariance.step_dependence import step_dependence
-from ivvi.estimators.covariance.with_errors import counted, with_errors, with_weighted_rows
-from ivvi.estimators.deterministic_outputs import without_rounding
 from ivvi.estimators.jackknife_iv import KINDS, JackknifeIV
 from ivvi.estimators.kclass import LIML, Fuller
 from ivvi.estimators.registry import settings_of
@@ -41,7 +45,7 @@ from ivvi.fitting.summary import half_widths
 from ivvi.logs import Batch, Counts, Log, Roles, Sample
 from ivvi.logs.sample import MOST, first_rows
 from ivvi.moments import Moments, compute_moments
-from ivvi.moments.restrict import restrict
+from ivvi.moments.compression import restrict
 from ivvi.moments.shard import Shard
 from ivvi.weak_iv.action_strength import holding, strength_by_action
 from ivvi.weak_iv.robust_intervals import RobustIntervals, robust_intervals, settled

@@ -4,8 +4,8 @@ The parts are those of fixest: outputs and exogenous terms, columns whose fixed 
 (this part may be left out), and actions ~ instruments. A term is a column, ``C(column)`` for a
 category that holds numbers, ``I(column**2)``, or a product of these; ``loo(doctor)`` is the
 leave-one-out instrument. formulaic reads the algebra (``+ - : * / **`` and brackets); nothing of a
-formula is evaluated. `Formula.schema` gives the columns their roles, and `ivvi.features.formula`
-makes phi and psi of the terms.
+formula is evaluated. `Formula.schema` gives the columns their roles, and
+`ivvi.features.column_terms` makes phi and psi of the terms.
 """
 
 from __future__ import annotations

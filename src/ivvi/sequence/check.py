@@ -20,7 +20,7 @@ from ivvi.features.design import Design, build_design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.logs import Calendar, Log, Roles, read_logs
 from ivvi.moments import GroupSums, Moments, compute_moments
-from ivvi.moments.restrict import restrict
+from ivvi.moments.compression import restrict
 from ivvi.sequence.brief import check_brief, ranked
 from ivvi.sequence.finding import Check
 from ivvi.sequence.lag_tests import CHECKS, FEWEST_BLOCKS, calendar_stability, stability

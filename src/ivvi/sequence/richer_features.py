@@ -24,7 +24,7 @@ from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap, parse_features, state_features
 from ivvi.logs import Log, Roles
 from ivvi.moments import Moments
-from ivvi.moments.restrict import columns_in, psi_positions, restrict
+from ivvi.moments.compression import columns_in, psi_positions, restrict
 from ivvi.sequence.cluster_tests import LargestContrast
 from ivvi.sequence.finding import Check
 

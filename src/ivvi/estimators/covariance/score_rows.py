@@ -12,6 +12,7 @@ import numpy as np
 from ivvi.estimators.covariance.clusters import Codes, combined_ways
 from ivvi.estimators.covariance.meat import (
     ClusterMeat,
+    Group,
     HacMeat,
     Meat,
     Piece,
@@ -19,7 +20,6 @@ from ivvi.estimators.covariance.meat import (
     Runs,
     kernel_weights,
 )
-from ivvi.estimators.covariance.pair_sums import Group
 from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.whitening import Whitened
 from ivvi.features.design import Design, Floats

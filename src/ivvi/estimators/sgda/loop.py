@@ -13,6 +13,7 @@ import numpy as np
 from ivvi._io.checkpoint import Checkpoint
 from ivvi._io.files import Saved, nest, unnest
 from ivvi.estimators.sgda import numpy_kernel
+from ivvi.estimators.sgda.preconditioning import Setup
 from ivvi.estimators.sgda.sampler import (
     RowSource,
     SweepPosition,
@@ -20,7 +21,6 @@ from ivvi.estimators.sgda.sampler import (
     evaluate,
     take_rows,
 )
-from ivvi.estimators.sgda.setup import Setup
 from ivvi.features.design import Design, Floats
 from ivvi.logs import Batch
 

@@ -30,13 +30,21 @@ import numpy as np
 
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.errors import DataError, InputError
-from ivvi.estimators.convergence import Trace, judge, judge_conditions, log_points
+from ivvi.estimators.convergence import Conditions, Trace, judge, judge_conditions, log_points
 from ivvi.estimators.estimate import Estimate, Floats, distance_in_se, with_weights
 from ivvi.estimators.least_squares import Exact
 from ivvi.estimators.sgda.loop import CHUNK, Descent, chosen_weights, piece_rows, pieces
-from ivvi.estimators.sgda.moment_conditions import Conditions
 from ivvi.estimators.sgda.numpy_kernel import DualLoop, NumpyState
-from ivvi.estimators.sgda.preconditioning import Scaled
+from ivvi.estimators.sgda.preconditioning import (
+    Scaled,
+    Setup,
+    Start,
+    automatic_setup,
+    diagonal_setup,
+    mean_length,
+    plain_setup,
+    stable_step,
+)
 from ivvi.estimators.sgda.sampler import (
     RowSource,
     Shuffled,
@@ -47,15 +55,6 @@ from ivvi.estimators.sgda.sampler import (
     take_rows,
 )
 from ivvi.estimators.sgda.schedules import PAPER, PaperRun, Schedule, parse_schedule
-from ivvi.estimators.sgda.setup import (
-    Setup,
-    Start,
-    automatic_setup,
-    diagonal_setup,
-    mean_length,
-    plain_setup,
-    stable_step,
-)
 from ivvi.features.design import Design
 from ivvi.logs import Batch, Counts, Log
 from ivvi.moments import Moments

@@ -1,10 +1,16 @@
-"""From an estimate and the scores of its residuals to its covariance."""
+"""From an estimate and the scores of its residuals to its covariance.
+
+Some outputs are exact functions of the features: an age, a ward, a clock. What is left of them is
+rounding error, and so are the standard errors and the small coefficients that come of it. They are
+recognised, and their rounding errors are set to zero.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ivvi.errors import DataError
 from ivvi.estimators.covariance.clusters import effective_clusters
@@ -13,13 +19,16 @@ from ivvi.estimators.covariance.cr2 import bell_mccaffrey
 from ivvi.estimators.covariance.score_rows import Score
 from ivvi.estimators.covariance.scores import Scored, worth_joining
 from ivvi.estimators.covariance.standard_errors import Resolved, check_clusters
-from ivvi.estimators.estimate import Estimate
+from ivvi.estimators.estimate import Estimate, exactly_fitted
 from ivvi.estimators.whitening import whiten
+from ivvi.features.design import Floats
 from ivvi.logs import Batch
 from ivvi.moments import EpisodeMoments, GroupSums, Moments
 
 FEW_CLUSTERS, VERY_FEW_CLUSTERS = 30, 6
 """Effective numbers of clusters below which a note says so, and below which there is a warning."""
+ROUNDING = 1e-7
+"""What a feature adds to an output, in units of the output's size, that counts as nothing."""
 
 
 def residual_score(estimate: Estimate, moments: Moments, errors: Resolved, count: int) -> Score:
@@ -117,6 +126,27 @@ def with_weighted_rows(
     return replace(estimate, covariance=replace(held, effective=effective, freedom=freedom))
 
 
+def without_rounding(estimate: Estimate, moments: Moments) -> Estimate:
+    """Return the estimate with outputs that it fits exactly named, without error."""
+    if not np.isfinite(estimate.W).all():
+        return estimate
+    exact = exactly_fitted(moments, np.diag(estimate.noise_cov))
+    if not exact.any():
+        return estimate
+    design = moments.design
+    phi, y = list(design.phi_columns), list(design.y_columns)
+    second = np.diag(moments.scatter) / moments.weight + moments.mean**2
+    adds = np.abs(estimate.W) * np.sqrt(second[phi])
+    nothing = adds <= ROUNDING * np.maximum(np.sqrt(second[y])[:, None], np.finfo(float).tiny)
+    W = np.where(exact[:, None] & nothing, 0.0, estimate.W)
+    return replace(
+        estimate,
+        W=W,
+        covariance=_without(estimate.W_cov, exact),
+        exact=tuple(name for name, one in zip(design.outputs, exact, strict=True) if one),
+    )
+
+
 def _weighed(
     covariance: Covariance, errors: Resolved, estimate: Estimate, moments: Moments
 ) -> Covariance:
@@ -174,3 +204,13 @@ def _named_clusters(errors: Resolved, scored: Scored) -> tuple[tuple[str, int], 
             check_clusters(column, count, errors.requested)
             named.append((column, count))
     return tuple(named)
+
+
+def _without(W_cov: Covariance, exact: NDArray[np.bool_]) -> Covariance:
+    """Return the covariance with none of the exact outputs."""
+    blocks: Floats = np.where(exact[:, None, None], 0.0, W_cov.blocks)
+    if W_cov.joint is None:
+        return replace(W_cov, blocks=blocks)
+    zero = np.repeat(exact, W_cov.blocks.shape[1])
+    joint: Floats = np.where(zero[:, None] | zero, 0.0, W_cov.joint)
+    return replace(W_cov, blocks=blocks, joint=joint)
