@@ -14,9 +14,8 @@ from .evaluation.value_policy import value
 from .features.feature_map import custom, fourier, linear, one_hot, polynomial, spline
 from .fitting.confidence_set import interval
 from .fitting.curve import curve
-from .fitting.diagnosing import diagnose
 from .fitting.effect import effect
-from .fitting.estimating import estimate, fit
+from .fitting.estimating import diagnose, estimate, fit
 from .fitting.fit import Fit
 from .fitting.respond import respond
 from .fitting.saved_fit import load_fit

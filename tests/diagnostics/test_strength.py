@@ -340,7 +340,7 @@ def test_an_indefinite_two_way_covariance_has_no_effective_f():
 
 @pytest.mark.parametrize("kind", ["unadjusted", "clustered"])
 def test_the_panel_says_the_null_of_every_statistic(data, kind):
-    from ivvi.diagnostics.text import panel_table
+    from ivvi.diagnostics.result import panel_table
 
     fit = ivvi.estimate(dependent_log(data), se=kind)
     d, text = fit.diagnostics, panel_table(fit.diagnostics)

@@ -13,7 +13,7 @@ import ivvi
 from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, write_table
 from ivvi import StandardErrors
 from ivvi.errors import InputError, IvviWarning
-from ivvi.fitting.summary import half_widths
+from ivvi.fitting.inference import half_widths
 from ivvi.weak_iv.wild_bootstrap import WildBootstrap
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "iv"

@@ -5,7 +5,7 @@ import pytest
 
 import ivvi
 from ivvi.errors import DataError, InputError
-from ivvi.fitting.summary import half_widths
+from ivvi.fitting.inference import half_widths
 from ivvi.logs import InstrumentPaths
 
 STATES, PEOPLE, YEARS = 40, 6, 12

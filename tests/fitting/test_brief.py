@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.diagnostics.text import format_number
-from ivvi.fitting.brief import _effect
+from ivvi.diagnostics.result import format_number
+from ivvi.fitting.fit_summary import _effect
 
 
 def log_of(strength=1.0, confounded=1.0, seed=0, n=2000, two=False):

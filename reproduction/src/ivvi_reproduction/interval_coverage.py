@@ -24,7 +24,7 @@ from ivvi.cli.terminal import progress
 from ivvi.errors import IvviWarning
 from ivvi.features.design import Floats
 from ivvi.fitting import Fit, estimate
-from ivvi.fitting.summary import half_widths
+from ivvi.fitting.inference import half_widths
 from ivvi.logs import Log, read_logs
 from ivvi_reproduction.study import Force, Json, Logs, Seed, check, run_study, tell
 

@@ -58,7 +58,7 @@ def diagnose(  # noqa: PLR0913
 ) -> None:
     """Say how strong the instruments are, what they identify, and whether they look valid."""
     from ivvi.fitting import estimate
-    from ivvi.fitting.diagnosing import diagnose as diagnose_fit
+    from ivvi.fitting.estimating import diagnose as diagnose_fit
     from ivvi.fitting.fit_summary import dropped_rows, log_line
 
     client, se = dask.client, errors.requested

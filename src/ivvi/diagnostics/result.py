@@ -1,21 +1,50 @@
-"""What `diagnose` returns."""
+"""What `diagnose` returns: the statistics, in plain sentences and as econometricians read them."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ivvi._io.brief import Brief
+from ivvi._io.brief import Brief, instrument_sentence
 from ivvi._io.plotting import IV, LS, check_figure, finished, make_axes
 from ivvi._io.result import Records, TableResult
 from ivvi.diagnostics.first_stage import FirstStage
-from ivvi.diagnostics.rank_tests import EffectiveF, RankTest
+from ivvi.diagnostics.rank_tests import BIASES, EffectiveF, RankTest
 from ivvi.diagnostics.statistic import Statistic
 from ivvi.diagnostics.strength import Strength
 from ivvi.diagnostics.verdict import Verdict
 
 Tests = tuple[Statistic, ...]
+WIDTH = 78
+RECOMMENDED = {
+    "wald": "Wald's intervals [95% conf.]",
+    "wild": "the intervals of the wild bootstrap, not Wald's [95% conf.]",
+    "robust": "the intervals that hold however weak the instrument, not Wald's [95% conf.]",
+    "none": "no interval of this table; `ivvi interval` searches for the set of one effect",
+}
+SPREAD = "many instruments, each of them weak, are strong enough together for a jackknife"
+TITLES = {
+    "sargan": "Sargan",
+    "basmann": "Basmann",
+    "hansen_j": "Hansen J",
+    "difference_in_sargan": "C statistic",
+    "wu_hausman": "Wu-Hausman",
+    "robust_wu_hausman": "robust Wu-Hausman",
+    "durbin": "Durbin",
+}
+LEVEL = 0.05
+NEXT = {
+    "strong": "`ivvi check` looks for signs that the instrument is invalid; `ivvi fit` estimates "
+    "the effects.",
+    "doubtful": "`ivvi fit`, and report its robust intervals instead of the usual ones.",
+    "weak": "Look for a stronger instrument, or report the sets of `ivvi interval`: no estimate of "
+    "this log is reliable.",
+    "not identified": "Add an instrument for each action, or drop what the instruments do not "
+    "move (listed below).",
+}
+NO_INTERVAL = "Look for a stronger instrument; `ivvi interval` searches for the set of one effect."
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -87,15 +116,11 @@ class Diagnostics(TableResult):
 
     def summary(self) -> str:
         """Return three plain sentences, then every statistic with its null and p-value."""
-        from ivvi.diagnostics.text import panel_table
-
         return f"{self.brief.text}\n\n{panel_table(self)}"
 
     @property
     def brief(self) -> Brief:
         """Is the instrument good enough, is the log confounded, what to do next."""
-        from ivvi.diagnostics.brief import diagnose_brief
-
         return diagnose_brief(self)
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
@@ -167,5 +192,202 @@ class Diagnostics(TableResult):
         }
 
 
+def diagnostics_table(diagnostics: Diagnostics) -> str:
+    """Return the essentials: how strong the instruments are, and the specification tests."""
+    d = diagnostics
+    lines = ["instrument", "-" * WIDTH, *_strength(d), *_first_stages(d), *_together(d)]
+    over = "sargan" if d.by_output["hansen_j"] is None else "hansen_j"
+    plain = d.by_output["robust_wu_hausman"] is None
+    for name in (over, "wu_hausman" if plain else "robust_wu_hausman"):
+        lines += _tests(d, name)
+    return "\n".join(lines)
+
+
+def panel_table(diagnostics: Diagnostics) -> str:
+    """Return every diagnostic, each with its null, distribution, p-value and a verdict."""
+    d = diagnostics
+    lines = ["STRENGTH", "-" * WIDTH, *_strength(d)]
+    lines += [*_first_stages(d, full=True), *_together(d, full=True)]
+    for kind, row in (d.stock_yogo or {}).items():
+        lines.append(_critical("Stock-Yogo", kind, row.items()))
+    if d.stock_yogo is None:
+        lines.append(f"  Stock-Yogo critical values  - ({d.reasons['stock_yogo']})")
+    lines += ["", "VALIDITY: do the instruments touch the outcome through the actions alone?"]
+    lines.append("-" * WIDTH)
+    for name in ("sargan", "basmann", "hansen_j", "difference_in_sargan"):
+        lines += _tests(d, name)
+    lines += ["", "CONFOUNDING: would least squares do?", "-" * WIDTH]
+    for name in ("wu_hausman", "robust_wu_hausman", "durbin"):
+        lines += _tests(d, name)
+    return "\n".join(lines)
+
+
+def format_number(value: float) -> str:
+    """Format to nine places: four decimals, fewer of large numbers, scientific beyond them."""
+    if value != 0 and not 1e-3 <= abs(value) < 1e7:
+        return f"{value:9.2e}"
+    whole = len(f"{abs(value):.0f}")
+    return f"{value:9.{min(4, max(0, 7 - whole))}f}"
+
+
+def diagnose_brief(d: Diagnostics) -> Brief:
+    """Say if the instrument is good enough, if the log is confounded, and what to do next."""
+    next_step = NEXT.get(d.verdict.word, "`ivvi fit` estimates the effects.")
+    if (d.verdict.word, d.verdict.recommended) == ("doubtful", "none"):
+        next_step = NO_INTERVAL
+    if d.verdict.method:
+        next_step = many_sentence(d.verdict.method)
+    if (refuted := _refuted(d)) is not None and d.verdict.word in ("strong", "doubtful"):
+        next_step = (
+            f"The instruments contradict each other ({_p(refuted)}): at least one is invalid. "
+            "Find out which with `ivvi diagnose --suspect` before you fit."
+        )
+    return Brief(
+        (
+            ("Instrument", instrument_sentence(d.verdict)),
+            ("Confounding", confounding_sentence(d)),
+            ("Next", next_step),
+        )
+    )
+
+
+def many_sentence(method: str) -> str:
+    """Say which estimator to take where the first stage is spread over many instruments."""
+    return (
+        f"The first stage is spread over many instruments: `ivvi fit --method {method} --se "
+        "robust` is not biased by their number (nor is `--method liml --se bekker`, where all "
+        "errors have one variance)."
+    )
+
+
+def confounding_sentence(d: Diagnostics) -> str:
+    """Say whether least squares and the instrument disagree, by Wu and Hausman's test."""
+    tests = d.by_output["robust_wu_hausman"] or d.by_output["wu_hausman"]
+    if tests is None:
+        return f"Not tested: {d.reasons.get('wu_hausman', 'there is nothing to compare')}."
+    ranked = sorted(zip(d.outputs, tests, strict=True), key=lambda pair: pair[1].p_value)
+    p_value = min(1.0, len(ranked) * ranked[0][1].p_value)  # as many chances to be wrong
+    if p_value < LEVEL:
+        named = [name for name, test in ranked if len(ranked) * test.p_value < LEVEL]
+        listed = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
+        return (
+            f"Yes: regression and the instrument disagree about {listed} ({_p(p_value)}), so "
+            "regression would mislead."
+        )
+    sure = "" if d.verdict.word == "strong" else "; so weak an instrument could hide it"
+    return f"None was found: regression and the instrument agree ({_p(p_value)}){sure}."
+
+
 def _json(value: Statistic | RankTest | EffectiveF | None) -> dict[str, Any] | None:
     return None if value is None else value.to_json()
+
+
+def _strength(d: Diagnostics) -> list[str]:
+    s = d.strength
+    lines = [
+        f"verdict           {(d.verdict.word or 'none').upper()}",
+        f"  rule            {d.verdict.rule}",
+        *([f"recommended       {RECOMMENDED[d.verdict.recommended]}"] if d.verdict.word else []),
+        *([f"estimator         {d.verdict.method}: {SPREAD}"] if d.verdict.method else []),
+        f"strength mu_iv    {s.mu_iv:<12.4g} smallest eigenvalue of A' B^-1 A",
+        f"mu_B              {s.mu_b:<12.4g} smallest eigenvalue of B",
+        f"weakest direction {s.weakest}",
+        f"identified        {'yes' if s.identified else 'NO'}: rank of A is {s.rank} of {s.d_phi}, "
+        f"rank of psi {s.rank_psi} of {s.d_psi}",
+    ]
+    return lines + [f"  free direction  {words}" for words in s.unidentified]
+
+
+def _first_stages(d: Diagnostics, *, full: bool = False) -> list[str]:
+    lines = []
+    for stage in d.first_stage:
+        test, share = stage.partial_f, f"partial R2 {stage.partial_r2:.4f}"
+        if not full:  # the F that the verdict goes by: robust where the errors are
+            decisive = stage.robust_f or test
+            lines.append(
+                f"first stage {stage.feature:<6} F {decisive.value:<10.4g} "
+                f"{decisive.distribution:<14} p = {decisive.p_value:.4f}  {share}"
+            )
+            continue
+        lines.append(f"first stage {stage.feature:<5} null: {test.null}")
+        lines.append(f"  partial F        {_line(test)}  {share}")
+        lines.append(_or_why("robust F", stage.robust_f, stage.reasons.get("robust")))
+        if len(d.first_stage) > 1:
+            if stage.conditional_f is not None:
+                lines.append(f"{'':<17} null: {stage.conditional_f.null}")
+            why = stage.reasons.get("conditional")
+            lines.append(_or_why("SW conditional F", stage.conditional_f, why))
+            why = stage.reasons.get("robust_conditional")
+            lines.append(_or_why("robust SW F", stage.robust_conditional_f, why))
+    return lines or [f"first stage       - ({d.reasons['first_stage']})"]
+
+
+def _or_why(title: str, test: Statistic | None, why: str | None) -> str:
+    return f"  {title:<16} {f'- ({why})' if test is None else _line(test)}"
+
+
+def _together(d: Diagnostics, *, full: bool = False) -> list[str]:
+    """Return the statistics of all endogenous features together, `full` with their nulls."""
+    lines = []
+    if d.cragg_donald is None or d.cragg_donald_test is None:
+        lines.append(f"Cragg-Donald F    - ({d.reasons['cragg_donald']})")
+    else:
+        lines.append(f"Cragg-Donald F    {d.cragg_donald:<12.4g} Wald {_line(d.cragg_donald_test)}")
+        lines += [f"{'':<17} null: {d.cragg_donald_test.null}"] * full
+    if d.kleibergen_paap is None:
+        lines.append(f"Kleibergen-Paap   - ({d.reasons['kleibergen_paap']})")
+    else:
+        test = d.kleibergen_paap
+        lines.append(f"Kleibergen-Paap F {test.f:<12.4g} rk {_line(test.wald)}")
+        lines += [f"{'':<17} null: {test.wald.null}"] * full
+    if d.effective_f is None:
+        lines.append(f"effective F       - ({d.reasons['effective_f']})")
+        return lines
+    effective = d.effective_f
+    lines.append(
+        f"effective F       {effective.value:<12.4g} critical value "
+        f"{effective.critical[1]:.4g} (bias of 10%), p = {effective.p_value:.4f}"
+    )
+    if full:
+        lines.append(f"{'':<17} null: {effective.null}")
+        lines.append(f"{'':<17} {effective.distribution}")
+        lines.append(_critical("effective F", "bias", zip(BIASES, effective.critical, strict=True)))
+    return lines
+
+
+def _critical(title: str, kind: str, values: Iterable[tuple[float, float]]) -> str:
+    listed = ", ".join(f"{share:.0%}: {value:.4g}" for share, value in values)
+    return f"  {title} critical values by {kind}  {listed}"
+
+
+def _tests(d: Diagnostics, name: str) -> list[str]:
+    """Return a test of each output, and of all together, with its null."""
+    title, tests = TITLES[name], d.by_output[name]
+    if tests is None:
+        return [f"{title:<17} - ({d.reasons[name]})"]
+    lines = [f"{title:<17} null: {tests[0].null}"]
+    lines += [f"  {o:<15} {_line(t)}" for o, t in zip(d.outputs, tests, strict=True)]
+    if name in d.joint and len(d.outputs) > 1:
+        together, why = d.joint[name], d.reasons.get(f"joint_{name}")
+        joint_line = f"- ({why})" if together is None else _line(together)
+        lines.append(f"  {'together':<15} {joint_line}")
+    return lines
+
+
+def _line(test: Statistic) -> str:
+    verdict = "rejected at 5%" if test.p_value < 0.05 else "not rejected"
+    return f"{test.value:<12.4g} {test.distribution:<16} p = {test.p_value:.4f}  {verdict}"
+
+
+def _refuted(d: Diagnostics) -> float | None:
+    """Return the p-value of the test of over-identification, where it rejects."""
+    tests = d.by_output["hansen_j"] or d.by_output["sargan"] or ()
+    values: list[Statistic] = list(tests)
+    if not values:
+        return None
+    p_value = min(1.0, len(values) * min(test.p_value for test in values))
+    return p_value if p_value < LEVEL else None
+
+
+def _p(p_value: float) -> str:
+    return "p < 0.0001" if p_value < 1e-4 else f"p = {p_value:.2g}"

@@ -205,7 +205,7 @@ def parse_features(word: str, seed: int = 0) -> tuple[FeatureMap, FeatureMap]:
     mixed terms), ``fourier:M``,
     ``spline:K``: K knots of each state, actions linear, psi with splines of z too;
     ``spline:K:vary`` adds the products of those splines with actions, and with instruments;
-    ``spline:K:severity*dose`` those of the columns that it names (`features.tensor`).
+    ``spline:K:severity*dose`` those of the columns that it names (`features.column_terms`).
     The `seed` draws the frequencies of Fourier features.
     """
     kind, _, argument = word.partition(":")

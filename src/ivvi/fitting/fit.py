@@ -24,15 +24,12 @@ from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.structure_choice import FeatureChoice
 from ivvi.fitting.absorbing import FixedEffects
-from ivvi.fitting.brief import fit_brief
-from ivvi.fitting.effect_plot import plot_fit
 from ivvi.fitting.feature_choice import kept_choice
-from ivvi.fitting.fit_summary import fit_summary
+from ivvi.fitting.fit_summary import fit_brief, fit_summary, plot_fit
 from ivvi.fitting.fitted_model import fitted_model
-from ivvi.fitting.inference import NO_MOMENTS, Inference, nothing_inferred
+from ivvi.fitting.inference import NO_MOMENTS, Inference, half_widths, nothing_inferred, with_nulls
 from ivvi.fitting.nickell import Nickell
 from ivvi.fitting.partialling import Partialled
-from ivvi.fitting.summary import half_widths, with_nulls
 from ivvi.logs import Counts, Log, Roles, Sample
 from ivvi.moments import Absorbed, Moments
 from ivvi.moments.shard import Shard

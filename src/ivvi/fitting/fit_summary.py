@@ -1,17 +1,42 @@
-"""A fit as text: three sentences, the coefficients, the diagnostics, and what was left out."""
+"""A fit in words and in a picture: three sentences, the tables, and what the actions do.
+
+Where features bend or cross actions, the coefficient of an action is its effect where all it is
+crossed with is zero, and not the effect that anybody asks for. Its effect is then averaged over
+the log's states.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ivvi.diagnostics.text import WIDTH
-from ivvi.fitting.average_effects import effect_lines
-from ivvi.fitting.inference import NO_MOMENTS
+from ivvi._io.brief import Brief, instrument_sentence
+from ivvi._io.plotting import IV, LS, MUTED, check_figure, draw_intervals, finished, make_axes
+from ivvi.diagnostics.result import WIDTH, diagnose_brief, many_sentence
+from ivvi.estimators.jackknife_iv import KINDS
+from ivvi.fitting.effect import Contrast, Group, group_line, groups_of_states
+from ivvi.fitting.inference import NO_MOMENTS, half_widths
+from ivvi.weak_iv.confidence_sets import piece
 
 if TYPE_CHECKING:
     from ivvi.fitting.fit import Fit
+
+FAR = 2.0
+"""Standard errors between two estimates of an effect that are worth telling."""
+PLAN = (
+    "`ivvi plan` finds the best actions in this model; `ivvi value` says what they are worth, and "
+    "`ivvi sensitivity` how invalid the instrument may be."
+)
+REPORT = (
+    "Report the effects with their intervals; to plan, fit without controls, since what they do is "
+    "not in the model."
+)
+MOST_DRAWN = 6
+"""Outputs that are drawn."""
 
 
 def fit_summary(fit: Fit, most_outputs: int | None, *, warnings: bool = True) -> str:
@@ -40,8 +65,7 @@ def fit_summary(fit: Fit, most_outputs: int | None, *, warnings: bool = True) ->
         lines.append(f"dropped rows      {dropped_rows(fit)}")
     if trace is not None:
         gap = f"{trace.error:.2f} standard errors from"
-        known = fit.inference is not None
-        far = f"{gap} the closed form" if known else f"moment conditions {gap} zero"
+        far = f"{gap} the closed form" if fit.inference else f"moment conditions {gap} zero"
         lines.append(f"descent-ascent    {trace.status} after {trace.t[-1]} steps, {far}")
     if fit.inference is None:
         return "\n".join([*lines, f"standard errors   - ({NO_MOMENTS})"])
@@ -62,6 +86,151 @@ def log_line(fit: Fit) -> str:
 def dropped_rows(fit: Fit) -> str:
     """Count what was not used, by reason."""
     return ", ".join(f"{n:,} {what}" for what, n in fit.dropped.items() if n) or "none"
+
+
+def fit_brief(fit: Fit) -> Brief:
+    """Say if the instrument is good enough, what confounding did to the effects, and what next."""
+    if fit.method == "least-squares":
+        return Brief(
+            (
+                ("Instrument", "Not used: this is regression."),
+                ("Confounding", "Assumed absent; the standard errors do not account for it."),
+                ("Next", "Fit with the instrument (the method exact) and compare."),
+            )
+        )
+    if fit.inference is None:
+        return Brief(
+            (
+                ("Instrument", "Not judged: the moments that this needs were not formed."),
+                ("Confounding", "Not compared with regression, for the same reason."),
+                ("Next", "`ivvi diagnose` on a part of the log with fewer features."),
+            )
+        )
+    trusted = fit.diagnostics.verdict.word in ("strong", "doubtful", "")
+    method = fit.diagnostics.verdict.method
+    if fit.method in KINDS or (fit.method == "liml" and fit.estimate.W_cov.bekker):
+        trusted, method = trusted or bool(method), ""
+    plan = REPORT if fit.partialled is not None and fit.partialled.refusal else PLAN
+    next_step = plan if trusted else dict(diagnose_brief(fit.diagnostics).items)["Next"]
+    if method:
+        next_step = many_sentence(method)
+    return Brief(
+        (
+            ("Instrument", instrument_sentence(fit.diagnostics.verdict)),
+            ("Confounding", _confounding(fit, trusted=trusted)),
+            ("Next", next_step),
+        )
+    )
+
+
+def recommended_interval(fit: Fit, i: int, j: int) -> tuple[str, float, float]:
+    """Return the interval to report of one coefficient: in words, and its lowest and highest.
+
+    Where none is to be trusted the words say so, and it is the whole line.
+    """
+    inference, design = fit.inference, fit.estimate.design
+    output, feature = design.outputs[i], design.phi_names[j]
+    recommended = fit.diagnostics.verdict.recommended
+    robust = None if inference is None else inference.robust.get(output, feature)
+    wild = None if inference is None else inference.wild.get((output, feature))
+    if recommended == "robust" and robust is not None and robust.intervals:
+        pairs = (piece(low, high, digits=3) for low, high in robust.intervals)
+        return " or ".join(pairs), *robust.ends
+    if recommended == "wild" and wild is not None:
+        return piece(*wild.interval, digits=3), *wild.interval
+    if recommended in ("robust", "none"):
+        return "(no interval of it can be trusted)", -math.inf, math.inf
+    w, half = float(fit.W[i, j]), float(half_widths(fit.estimate)[i, j] * fit.se[i, j])
+    return piece(w - half, w + half, digits=3), w - half, w + half
+
+
+@dataclass(frozen=True, slots=True)
+class AverageEffect:
+    """The effect of one more of an action on an output, averaged over the log's rows.
+
+    `row` is the output's place; `group` has the average, its standard error and the share of states
+    in which the effect is positive, `regression` the average that least squares gives.
+    """
+
+    row: int
+    action: str
+    group: Group
+    regression: float
+
+    @property
+    def gap(self) -> float:
+        """How far regression is from it, in standard errors."""
+        apart = abs(self.regression - self.group.average)
+        return apart / self.group.se if self.group.se > 0 else 0.0
+
+
+def average_effects(fit: Fit) -> list[AverageEffect]:
+    """Return the average effects of the actions that features bend or cross; else none.
+
+    Those on outputs without noise are left out.
+    """
+    sample, roles, design = fit.sample, fit.roles, fit.estimate.design
+    plain = {"1", *roles.state, *roles.action}
+    has_errors = np.isfinite(fit.estimate.W_cov.blocks).all()
+    if sample is None or not len(sample.x) or not has_errors or set(design.phi_names) <= plain:
+        return []
+    effects = []
+    for action in roles.action:
+        contrast = Contrast.of(roles, sample, action)
+        M = contrast.combinations(fit.estimate, sample.x, sample.a)
+        other = [j for j, name in enumerate(design.phi_names) if name != contrast.action]
+        if not M[:, other].any():
+            continue
+        for row in range(len(design.outputs)):
+            if design.outputs[row] not in fit.estimate.exact:
+                group = groups_of_states(fit.estimate, row, contrast)[0]
+                regression = float(M.mean(axis=0) @ fit.baseline.W[row])
+                effects.append(AverageEffect(row, contrast.action, group, regression))
+    return effects
+
+
+def effect_lines(fit: Fit, n_outputs: int) -> list[str]:
+    """Return the average effect of each action on each output, and where it is positive, as text.
+
+    Of all actions, whether or not their effects vary.
+    """
+    sample, roles = fit.sample, fit.roles
+    if sample is None or not roles.action:
+        return []
+    lines = ["effect of one unit: positive in this share of the log's states, interval, average"]
+    for row in range(n_outputs):
+        for action in roles.action:
+            group = groups_of_states(fit.estimate, row, Contrast.of(roles, sample, action))[0]
+            lines.append(group_line(replace(group, name=f"{action} on {roles.outputs[row]}")))
+    over = roles.state[0] if roles.state else roles.action[0]
+    lines.append(f"  ivvi effect MODEL --action {roles.action[0]} --over {over} draws one of them")
+    return lines
+
+
+def plot_fit(fit: Fit, path: str | os.PathLike[str] | None, *, force: bool) -> Any:
+    """Draw the effect of each action (of every feature where none is instrumented), by output."""
+    check_figure(path, force=force)
+    estimate, names = fit.estimate, fit.estimate.design.phi_names
+    stages = () if fit.inference is None else fit.diagnostics.first_stage
+    features = [names.index(stage.feature) for stage in stages if stage.feature in names]
+    features = features or [j for j, name in enumerate(names) if name != "1"]
+    outputs = [i for i, o in enumerate(estimate.design.outputs) if o not in estimate.exact][
+        :MOST_DRAWN
+    ]
+    figure, axes = make_axes(1, max(1, len(outputs)))
+    half = half_widths(estimate) * estimate.se
+    has_baseline = fit.inference is not None and fit.method != "least-squares"
+    for ax, i in zip(axes[0], outputs, strict=False):
+        ax.axvline(0, color=MUTED, lw=0.8)
+        rows = [(fit.W[i, j], fit.W[i, j] - half[i, j], fit.W[i, j] + half[i, j]) for j in features]
+        draw_intervals(ax, [names[j] for j in features], rows, IV)
+        if has_baseline:
+            at = range(len(features), 0, -1)
+            ax.plot(fit.baseline.W[i, features], at, "X", color=LS, ms=8, label="least squares")
+            ax.legend(frameon=False, fontsize=8)
+        ax.set_title(estimate.design.outputs[i], loc="left", fontsize=10)
+        ax.set(xlabel="effect of one more, 95% interval")
+    return finished(figure, path, force=force)
 
 
 def _noise_lines(fit: Fit, n_outputs: int) -> list[str]:
@@ -101,3 +270,72 @@ def _end_lines(fit: Fit) -> list[str]:
         f"{over:,} of {c.episodes:,} episodes ended ({', '.join(fit.roles.ends)}); "
         f"{c.episodes - over:,} go on after their last row (censored)"
     ]
+
+
+def _confounding(fit: Fit, *, trusted: bool) -> str:
+    """Name the effect of an action that least squares gets most wrong: its sign, else its size."""
+    if not trusted:
+        return "With this instrument the log cannot tell what confounding did."
+    if averages := average_effects(fit):
+        return _on_average(fit, max(averages, key=lambda one: one.gap))
+    if fit.choice is not None and not fit.choice.is_linear:
+        return "The effects vary; `ivvi effect` shows how."
+    estimate, names = fit.estimate, fit.estimate.design.phi_names
+    instrumented = {stage.feature for stage in fit.diagnostics.first_stage}
+    noisy = [i for i, o in enumerate(estimate.design.outputs) if o not in estimate.exact]
+    places = [(i, j) for i in noisy for j, name in enumerate(names) if name in instrumented]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gaps = (fit.baseline.W - estimate.W) / estimate.se
+    places = [place for place in places if np.isfinite(gaps[place])]
+    if not places:
+        return "No effect of an action could be compared with regression."
+    if not (far := [place for place in places if abs(gaps[place]) >= FAR]):
+        return (
+            "None visible: regression and the instrument agree about every effect of an action "
+            f"(largest gap {max(abs(gaps[place]) for place in places):.1f} standard errors)."
+        )
+    worst = max(far, key=lambda place: (_flips(fit, *place), abs(gaps[place])))
+    return _largest_gap(fit, *worst)
+
+
+def _flips(fit: Fit, i: int, j: int) -> bool:
+    """Whether the interval of a coefficient is off zero, on the other side of least squares."""
+    _, low, high = recommended_interval(fit, i, j)
+    return bool(low > 0 > fit.baseline.W[i, j] or high < 0 < fit.baseline.W[i, j])
+
+
+def _largest_gap(fit: Fit, i: int, j: int) -> str:
+    w, ls = float(fit.W[i, j]), float(fit.baseline.W[i, j])
+    words, low, high = recommended_interval(fit, i, j)
+    effect = f"{_effect(fit, i, j)} {w:.3g} {words}"
+    if low <= ls <= high and fit.diagnostics.verdict.recommended in ("robust", "none"):
+        return f"Not certain: {effect}, which does not rule out the {ls:.3g} of regression."
+    if _flips(fit, i, j):
+        return f"It flipped a sign: {effect}, where regression says {ls:+.3g}."
+    return f"It distorted the effects: {effect}, where regression says {ls:.3g}."
+
+
+def _on_average(fit: Fit, effect: AverageEffect) -> str:
+    """Tell an effect that features bend or cross by its average over the log's states."""
+    group, output = effect.group, fit.estimate.design.outputs[effect.row]
+    return (
+        f"The effect varies: {_changes(fit, output, effect.action)} {group.average:.3g} (standard "
+        f"error {group.se:.2g}) on average, where regression says {effect.regression:.3g}, and is "
+        f"positive in {group.share:.0%} of the log's states; `ivvi effect` shows where."
+    )
+
+
+def _effect(fit: Fit, i: int, j: int) -> str:
+    """Begin the sentence of a coefficient."""
+    return _changes(fit, fit.estimate.design.outputs[i], fit.estimate.design.phi_names[j])
+
+
+def _changes(fit: Fit, output: str, feature: str) -> str:
+    """Begin the sentence of an effect: of an action, of a level, or of another feature."""
+    for coded in fit.roles.categories:
+        if feature in coded.names:
+            level = coded.levels[1 + coded.names.index(feature)]
+            return f"{coded.column} = {level} instead of {coded.levels[0]} changes {output} by"
+    if feature in fit.roles.action:
+        return f"one more {feature} changes {output} by"
+    return f"the coefficient of {feature} for {output} is"

@@ -42,8 +42,7 @@ from ivvi.moments.welford import Ints
 from ivvi.weak_iv.confidence_sets import LINE
 from ivvi.weak_iv.effect_scores import EffectScores, effect_score
 from ivvi.weak_iv.partialled_effect import PartialledEffect
-from ivvi.weak_iv.profiled_sets import Profile
-from ivvi.weak_iv.robust_anderson_rubin import robust_anderson_rubin
+from ivvi.weak_iv.robust_anderson_rubin import Profile, robust_anderson_rubin
 
 STRONG = 2.0
 """How far above the critical value a rank statistic is where a projected set is surely bounded."""

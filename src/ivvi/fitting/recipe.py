@@ -15,8 +15,8 @@ from ivvi._io.checkpoint import Checkpoint
 from ivvi.diagnostics import Diagnostics, Strength, diagnose, strength
 from ivvi.diagnostics.fitted_range import leaves_range
 from ivvi.diagnostics.held_out import predicts_worse
-from ivvi.diagnostics.identification import explain_unidentified
 from ivvi.diagnostics.reduced_form import reduced_form
+from ivvi.diagnostics.strength import explain_unidentified
 from ivvi.diagnostics.timing import explained_in_own_row
 from ivvi.errors import IdentificationError, InputError
 from ivvi.estimators import GMM, Estimate, Exact, LeastSquares, Method, StandardErrors
@@ -39,9 +39,8 @@ from ivvi.features.design import Design, build_design
 from ivvi.features.feature_map import FeatureMap, linear
 from ivvi.fitting.feature_choice import choose, is_auto, restored_choice
 from ivvi.fitting.fit import Fit
-from ivvi.fitting.inference import Inference
+from ivvi.fitting.inference import Inference, half_widths
 from ivvi.fitting.second_pass import second_pass
-from ivvi.fitting.summary import half_widths
 from ivvi.logs import Batch, Counts, Log, Roles, Sample
 from ivvi.logs.sample import MOST, first_rows
 from ivvi.moments import Moments, compute_moments

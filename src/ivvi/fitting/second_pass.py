@@ -20,7 +20,7 @@ from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.logs import Counts, Log
 from ivvi.moments import Moments
 from ivvi.moments.compression import columns_in
-from ivvi.weak_iv.action_effects import action_effects
+from ivvi.weak_iv.effect_scores import action_effects
 
 
 def second_pass(

@@ -12,7 +12,7 @@ import numpy as np
 from ivvi._io.files import read_json
 from ivvi.errors import FileError
 from ivvi.fitting import load_fit
-from ivvi.fitting.summary import NORMAL_95
+from ivvi.fitting.inference import NORMAL_95
 from ivvi.reporting import demo_pictures as pictures
 from ivvi.reporting import fit_pictures
 from ivvi.reporting.cells import Cell

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ivvi.errors import FileError
-from ivvi.fitting.summary import NORMAL_95
+from ivvi.fitting.inference import NORMAL_95
 from ivvi.reporting.cells import MINUS, Picture
 from ivvi.reporting.fit_pictures import LOOK, binned
 from ivvi.reporting.fit_view import FitView

@@ -10,7 +10,7 @@ import numpy as np
 
 from ivvi._io.plotting import new_figure, save_figure
 from ivvi.dynamics.rollout import Rollout
-from ivvi.fitting.summary import half_widths
+from ivvi.fitting.inference import half_widths
 from ivvi.simulators.evaluate import Evaluation
 
 COLOURS = ("#222222", "#1b7f79", "#c8553d", "#5b6c8f", "#b08900", "#8e5ea2")

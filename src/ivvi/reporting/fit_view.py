@@ -11,7 +11,7 @@ import numpy as np
 from ivvi.diagnostics.first_stage import partial_out
 from ivvi.dynamics.model import Dynamics
 from ivvi.fitting import Fit
-from ivvi.fitting.summary import NORMAL_95, student_widths
+from ivvi.fitting.inference import NORMAL_95, student_widths
 from ivvi.logs import Batch
 from ivvi.moments import Moments
 

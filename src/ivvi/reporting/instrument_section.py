@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ivvi.diagnostics.brief import many_sentence
+from ivvi.diagnostics.result import many_sentence
 from ivvi.reporting import fit_pictures as pictures
 from ivvi.reporting.cells import Cell, p_value, sentence
 from ivvi.reporting.fit_view import FitView

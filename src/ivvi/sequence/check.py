@@ -21,12 +21,10 @@ from ivvi.features.feature_map import FeatureMap
 from ivvi.logs import Calendar, Log, Roles, read_logs
 from ivvi.moments import GroupSums, Moments, compute_moments
 from ivvi.moments.compression import restrict
-from ivvi.sequence.brief import check_brief, ranked
-from ivvi.sequence.finding import Check
+from ivvi.sequence.finding import Check, check_brief, ranked
 from ivvi.sequence.lag_tests import CHECKS, FEWEST_BLOCKS, calendar_stability, stability
-from ivvi.sequence.lagged_moments import compute_sequence_moments
+from ivvi.sequence.lagged_moments import Scores, compute_sequence_moments
 from ivvi.sequence.richer_features import approximation_checks, richer_layout, richer_word
-from ivvi.sequence.scores import Scores
 
 WIDTH = 100
 

@@ -1,11 +1,16 @@
-"""One question asked of a log, with its answer and what to do next."""
+"""One question asked of a log, with its answer and what to do next; all of them in sentences."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ivvi._io.brief import Brief
 from ivvi.sequence.cluster_tests import LargestContrast
+
+ABOUT_Z = ("balance", "placebo", "serial dependence of z")
+"""How the names of the checks begin that ask about the instrument; others ask about W."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +62,54 @@ class Check:
             "finding": self.finding or None,
             "advice": self.advice if self.passed is False else None,
         }
+
+
+def check_brief(checks: Sequence[Check]) -> Brief:
+    """Say if anything speaks against the instrument or against one W, and what to do next."""
+    about_z = [check for check in checks if check.name.startswith(ABOUT_Z)]
+    about_w = [check for check in checks if check not in about_z]
+    failed = [check for check in ranked(checks) if check.passed is False]
+    next_step = (
+        f"{failed[0].name} first: {failed[0].advice}."
+        if failed
+        else "`ivvi fit` estimates the effects; `ivvi diagnose` says how strong the instrument is."
+    )
+    return Brief(
+        (
+            ("Instrument", _verdict(about_z, "the instrument")),
+            ("Dynamics", _verdict(about_w, "one W with these features")),
+            ("Next", next_step.replace("..", ".")),
+        )
+    )
+
+
+def ranked(checks: Sequence[Check]) -> list[Check]:
+    """Return the checks that fail, those that pass and those that do not apply, by p-value."""
+    return sorted(checks, key=_rank)
+
+
+def _rank(check: Check) -> tuple[int, float]:
+    if check.test is None:
+        return 2, 0.0
+    return int(check.passed is True), check.test.p_value
+
+
+def _verdict(checks: Sequence[Check], what: str) -> str:
+    asked = [check for check in checks if check.test is not None]
+    if not asked:
+        return f"Nothing about {what} could be asked of this log."
+    failed = [check for check in ranked(asked) if check.passed is False]
+    level = f"{asked[0].level:.3g}"
+    if failed:
+        named = ", ".join(check.name for check in failed)
+        return (
+            f"{len(failed)} of {len(asked)} checks cast doubt on {what} (p below {level}): {named}."
+        )
+    smallest = min(check.test.p_value for check in asked if check.test is not None)
+    if smallest < asked[0].level:  # sure, and too small to matter
+        return f"No evidence that matters against {what} in {len(asked)} checks."
+    checked = "the one check" if len(asked) == 1 else f"{len(asked)} checks"
+    return (
+        f"No evidence against {what}: the smallest p of {checked} is {smallest:.2g}, and only "
+        f"below {level} counts."
+    )

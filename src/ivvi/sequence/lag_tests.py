@@ -21,7 +21,7 @@ from ivvi.sequence.cluster_tests import (
     zero_mean,
 )
 from ivvi.sequence.finding import Check
-from ivvi.sequence.scores import Scores
+from ivvi.sequence.lagged_moments import Scores
 
 FEWEST_BLOCKS = 8
 TOGETHER = 2.0

@@ -15,7 +15,7 @@ from ivvi.actions import Actions
 from ivvi.dynamics.env import ModelSimulator
 from ivvi.dynamics.rollout import roll_out
 from ivvi.errors import InputError, hint
-from ivvi.fitting.summary import NORMAL_95
+from ivvi.fitting.inference import NORMAL_95
 from ivvi.planning import MPC, Planner
 from ivvi.planning.plan import plan
 from ivvi.planning.policy import Policy, check_steps

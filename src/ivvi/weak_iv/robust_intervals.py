@@ -30,17 +30,15 @@ from ivvi.estimators import Estimate
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.features.design import Floats
 from ivvi.moments import Moments
-from ivvi.weak_iv.action_effects import MOST_SETS, ActionEffects, action_effects
 from ivvi.weak_iv.confidence_sets import (
     Intervals,
     anderson_rubin,
     conditional_likelihood_ratio,
     piece,
 )
-from ivvi.weak_iv.effect_scores import EffectScores
+from ivvi.weak_iv.effect_scores import MOST_SETS, ActionEffects, EffectScores, action_effects
 from ivvi.weak_iv.partialled_effect import PartialledEffect
-from ivvi.weak_iv.profiled_sets import Profile
-from ivvi.weak_iv.robust_anderson_rubin import robust_anderson_rubin
+from ivvi.weak_iv.robust_anderson_rubin import Profile, robust_anderson_rubin
 from ivvi.weak_iv.robust_likelihood_ratio import robust_likelihood_ratio
 from ivvi.weak_iv.tf_critical_values import ENOUGH_F, LEVEL, TWO_SIDED, tf_critical_value
 
