@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.diagnostics.held_out import HeldOut, held_out, predicts_worse, without
+from ivvi.diagnostics.prediction_checks import HeldOut, held_out, predicts_worse, without
 from ivvi.errors import IvviWarning
 from ivvi.estimators import Exact
 from ivvi.features.design import build_design

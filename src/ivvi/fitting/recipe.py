@@ -13,8 +13,7 @@ import numpy as np
 
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.diagnostics import Diagnostics, Strength, diagnose, strength
-from ivvi.diagnostics.fitted_range import leaves_range
-from ivvi.diagnostics.held_out import predicts_worse
+from ivvi.diagnostics.prediction_checks import leaves_range, predicts_worse
 from ivvi.diagnostics.reduced_form import reduced_form
 from ivvi.diagnostics.strength import explain_unidentified
 from ivvi.diagnostics.timing import explained_in_own_row

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.diagnostics.distributions import f_tail
-from ivvi.diagnostics.roots import solve_decreasing
+from ivvi.diagnostics.distributions import f_tail, solve_decreasing
 from ivvi.diagnostics.statistic import Statistic
 from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
 

@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.result import Result
-from ivvi.diagnostics.distributions import check_level, chi2_tails, f_quantile
-from ivvi.diagnostics.roots import solve_decreasing
+from ivvi.diagnostics.distributions import check_level, chi2_tails, f_quantile, solve_decreasing
 from ivvi.errors import DataError
 from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
 from ivvi.weak_iv.partialled_effect import PartialledEffect

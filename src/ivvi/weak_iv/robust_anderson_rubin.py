@@ -27,7 +27,6 @@ from itertools import pairwise
 import numpy as np
 
 from ivvi.diagnostics.distributions import check_level, chi2_quantile
-from ivvi.diagnostics.roots import find_root
 from ivvi.estimators.estimate import Floats
 from ivvi.weak_iv.confidence_sets import LINE, ConfidenceSet, Intervals
 from ivvi.weak_iv.effect_scores import EffectScores
@@ -37,7 +36,7 @@ ANGLES = 96
 DESCENTS = 100
 SAMPLE, LOWEST = 64, 3
 """Directions that are looked at before a descent, and those from which one starts."""
-STEPS, EXPANSIONS = 30, 40
+ROOT_STEPS, STEPS, EXPANSIONS = 80, 30, 40
 FARTHEST = 1e12
 """Effects, in units of the columns' lengths, beyond which nothing is looked for."""
 CLOSE = 1e-7
@@ -98,6 +97,31 @@ def search(
     ]
     borders = [-math.inf, *ends, math.inf] if values[0] <= 0 else ends
     return tuple(zip(borders[::2], borders[1::2], strict=True))
+
+
+def find_root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a continuous function of opposite signs at `low` and `high` is zero.
+
+    Regula falsi, in which an end that stays counts half (Illinois); then halving.
+    """
+    left, right, side = function(low), function(high), 0
+    precise = 1e-15 * max(abs(left), abs(right))
+    for i in range(ROOT_STEPS):
+        if high - low <= 1e-13 * max(abs(low), abs(high)):
+            break
+        middle = (low * right - high * left) / (right - left)
+        if not low < middle < high or i > ROOT_STEPS / 2:
+            middle = (low + high) / 2
+        value = function(middle)
+        if abs(value) <= precise:
+            return middle
+        if (value > 0) == (left > 0):
+            low, left, right = middle, value, right / 2 if side == 1 else right
+            side = 1
+        else:
+            high, right, left = middle, value, left / 2 if side == -1 else left
+            side = -1
+    return (low + high) / 2
 
 
 def span(effect: PartialledEffect, fixed: Floats) -> Floats:
