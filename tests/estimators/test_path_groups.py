@@ -199,4 +199,4 @@ def test_what_a_pass_has_seen_is_saved_and_goes_on():
             facts, arrays = part.saved()
             part = InstrumentPaths(log.roles)
             part.restore(facts, arrays)
-    assert (whole.found.groups.codes == part.found.groups.codes).all()
+    assert (whole.shared.groups.codes == part.shared.groups.codes).all()

@@ -58,9 +58,9 @@ def test_sums_by_group_do_not_depend_on_how_rows_are_cut_into_batches(order):
     codes = np.repeat(np.arange(60), rng.integers(1, 9, 60))
     codes = rng.permutation(codes) if order == "mixed" else codes
     x, n = rng.normal(5, 1, len(codes)), len(codes)
-    (whole,) = tally_of(codes, x, [n]).found
+    (whole,) = tally_of(codes, x, [n]).sums
     cuts = np.sort(rng.choice(np.arange(1, n), 40, replace=False))
-    (parts,) = tally_of(codes, x, np.diff([0, *cuts, n])).found
+    (parts,) = tally_of(codes, x, np.diff([0, *cuts, n])).sums
     expected = np.bincount(codes, x)
     for sums in (whole, parts):
         np.testing.assert_array_equal(sums.keys, np.arange(60))
@@ -74,5 +74,5 @@ def test_a_copy_of_a_tally_does_not_change_with_it():
     copy = tally.copy()
     batch = Batch(*[x[45:, None]] * 4, episode=codes[45:])
     tally.add(batch, np.column_stack([x[45:]] * 4))
-    assert len(copy.found[0]) == 15
-    assert len(tally.found[0]) == 20
+    assert len(copy.sums[0]) == 15
+    assert len(tally.sums[0]) == 20

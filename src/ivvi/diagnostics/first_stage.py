@@ -97,8 +97,8 @@ class PartialledColumns:
 def partial_out(moments: Moments) -> PartialledColumns:
     """Partial the shared features out of the others."""
     design, rows, space = moments.design, Rows.of(moments), whiten(moments)
-    given = set(exogenous(moments))
-    inside = [i for i, c in enumerate(rows.phi_kept) if c not in given]
+    shared = set(exogenous(moments))
+    inside = [i for i, c in enumerate(rows.phi_kept) if c not in shared]
     names = tuple(design.phi_names[rows.phi_kept[i]] for i in inside)
     X = residual(space.included, rows.Phi[:, inside])
     select = np.eye(design.width)[rows.phi_kept[inside]]

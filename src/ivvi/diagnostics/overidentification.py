@@ -166,10 +166,10 @@ def _distance(moment: Floats, A: Floats, omega: Floats) -> float:
 def check_suspects(design: Design, suspects: Sequence[str]) -> None:
     """Refuse suspects that are not instrument features."""
     columns = zip(design.psi_names, design.psi_columns, strict=True)
-    known = [name for name, column in columns if column not in design.shared]
+    instruments = [name for name, column in columns if column not in design.shared]
     for name in suspects:
-        if name not in known:
-            hint = nearest(name, known) or f"; {', '.join(known)} are the instruments"
+        if name not in instruments:
+            hint = nearest(name, instruments) or f"; {', '.join(instruments)} are the instruments"
             raise InputError(f"{name!r} is not an instrument feature{hint}")
 
 

@@ -72,8 +72,8 @@ class HeldOut:
     def ratio(self, errors: Floats) -> Floats:
         """Errors over those of a constant, (d_y,)."""
         total = np.where(self.varies, self.constant.sum(axis=0), np.inf)
-        found: Floats = errors.sum(axis=0) / total
-        return found
+        ratios: Floats = errors.sum(axis=0) / total
+        return ratios
 
     def worse(self, errors: Floats) -> np.ndarray:
         """Outputs that a constant predicts better, by more than chance or by far, (d_y,)."""
@@ -98,18 +98,18 @@ def predicts_worse(method: Method, moments: Moments, head: Batch, roles: Roles) 
         return ""
     again = method if kind == "smooth" else Exact()
     with np.errstate(all="ignore"):  # numbers that leave every range are what it looks for
-        found = held_out(again, moments, rows, folds)
-    if found is None:
+        errors = held_out(again, moments, rows, folds)
+    if errors is None:
         return ""
-    outputs, foreseen = moments.design.outputs, found.ratio(found.foreseen)
-    if kind != "smooth" and found.foresees_nothing.any():  # its first stage is penalised
+    outputs, foreseen = moments.design.outputs, errors.ratio(errors.foreseen)
+    if kind != "smooth" and errors.foresees_nothing.any():  # its first stage is penalised
         at = int(np.argmax(foreseen))
         return (
             f"on episodes held out, what states and instruments predict of {outputs[at]} in this "
             f"fit is worse than its mean: {foreseen[at]:.3g} times the squared error; use "
             "fewer or simpler features, or more rows"
         )
-    worse, ratio = found.worse(found.fit), found.ratio(found.fit)
+    worse, ratio = errors.worse(errors.fit), errors.ratio(errors.fit)
     if moments.design.is_raw or not worse.any():
         return ""
     plain = Design.build(linear(), linear(), roles)
@@ -148,9 +148,11 @@ def held_out(method: Method, moments: Moments, rows: Batch, folds: np.ndarray) -
         if not fit.identified or not np.isfinite(fit.W).all():
             return None
         weight = np.ones(len(part)) if part.weight is None else part.weight
-        said = design.phi(part.x, part.a) @ fit.W.T
-        seen = design.psi(part.x, part.z) @ _reduced(rest) @ fit.W.T
-        errors.append([weight @ (part.y - one) ** 2 for one in (said, seen, rest.mean[y])])
+        of_action = design.phi(part.x, part.a) @ fit.W.T
+        of_instrument = design.psi(part.x, part.z) @ _reduced(rest) @ fit.W.T
+        errors.append(
+            [weight @ (part.y - one) ** 2 for one in (of_action, of_instrument, rest.mean[y])]
+        )
     spread = np.sqrt(np.diag(moments.scatter)[y] / moments.weight)
     varies = spread > ROUNDING * np.abs(moments.mean[y])
     fitted, foreseen, constant = np.array(errors).transpose(1, 0, 2)

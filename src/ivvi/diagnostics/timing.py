@@ -70,10 +70,10 @@ def explained_in_own_row(head: Batch, roles: Roles) -> OwnRow | None:
     if len(follows) < FEWEST_ROWS or (head.weight is not None and not head.weight.all()):
         return None
     before = np.column_stack([head.x[follows], head.a[follows], head.z[follows]])
-    given = np.column_stack([np.ones(len(follows)), before, before**2])
-    if len(follows) < 4 * given.shape[1]:
+    regressors = np.column_stack([np.ones(len(follows)), before, before**2])
+    if len(follows) < 4 * regressors.shape[1]:
         return None
-    basis = _basis(given)
+    basis = _basis(regressors)
     x, z = _left(basis, head.x[follows + 1]), _left(basis, head.z[follows + 1])
     groups = [_codes(head.episode[follows]), _codes(_moments(head, roles, steps)[follows])]
     explained = [
@@ -102,9 +102,9 @@ def _test(z: Floats, x: Floats, groups: list[NDArray[np.int64]]) -> tuple[float,
     return share, f_tail(centred, 1, freedom)
 
 
-def _basis(given: Floats) -> Floats:
-    scale = np.linalg.norm(given, axis=0)
-    left, size, _ = np.linalg.svd(given / np.where(scale > 0, scale, 1.0), full_matrices=False)
+def _basis(columns: Floats) -> Floats:
+    scale = np.linalg.norm(columns, axis=0)
+    left, size, _ = np.linalg.svd(columns / np.where(scale > 0, scale, 1.0), full_matrices=False)
     basis: Floats = left[:, size > 1e-7 * size[0]]
     return basis
 

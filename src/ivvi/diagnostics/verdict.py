@@ -120,5 +120,5 @@ def thresholds(endogenous: int, instruments: int) -> tuple[float, float, str]:
 def _compare(name: str, value: float, strong: float, weak: float, source: str) -> Verdict:
     word = "strong" if value >= strong else "doubtful" if value >= weak else "weak"
     rule = f"{strong:.4g} and above counts as strong, below {weak:.4g} as weak ({source})"
-    shown = f"{value:.4g}" if value < 1000 else f"{value:,.0f}"
-    return Verdict(word, f"{name} is {shown}; {rule}")
+    text = f"{value:.4g}" if value < 1000 else f"{value:,.0f}"
+    return Verdict(word, f"{name} is {text}; {rule}")

@@ -181,10 +181,10 @@ class Conditions:
         """Root mean square of the conditions in standard errors."""
         mean = self.cross / max(self.n, 1)
         variance = self.squares / max(self.n, 1) - mean**2
-        known = variance > 1e-12 * np.max(self.squares, initial=0.0) / max(self.n, 1)
-        if not known.any():
+        varies = variance > 1e-12 * np.max(self.squares, initial=0.0) / max(self.n, 1)
+        if not varies.any():
             return 0.0
-        return float(np.sqrt(np.mean(self.n * mean[known] ** 2 / variance[known])))
+        return float(np.sqrt(np.mean(self.n * mean[varies] ** 2 / variance[varies])))
 
 
 def _finite(values: Sequence[float]) -> list[float | None]:

@@ -207,9 +207,12 @@ class _FoldSums:
 
         errors, columns = np.zeros(len(FIRST_STAGE)), self.phi[actions]
         for fold in range(min(FIRST_STAGE_FOLDS, len(self.sums))):
-            seen, held = self.training(fold), self.sums[fold]
-            B, A = seen[np.ix_(self.psi, self.psi)], seen[np.ix_(self.psi, columns)]
-            B_held, A_held = held[np.ix_(self.psi, self.psi)], held[np.ix_(self.psi, columns)]
+            training, held_out = self.training(fold), self.sums[fold]
+            B, A = training[np.ix_(self.psi, self.psi)], training[np.ix_(self.psi, columns)]
+            B_held, A_held = (
+                held_out[np.ix_(self.psi, self.psi)],
+                held_out[np.ix_(self.psi, columns)],
+            )
             for i, penalty in enumerate(FIRST_STAGE):
                 weights = cho_solve(cho_factor(B + np.diag(penalty * self.rough_psi + LEAST)), A)
                 errors[i] += np.sum(weights * (B_held @ weights - 2 * A_held))
@@ -220,23 +223,23 @@ class _FoldSums:
 
         `phi_0` and `psi_0` are the positions of the linear model's columns.
         """
-        seen, held = self.training(fold), self.sums[fold] / self.weight[fold]
-        W, first = self._path(seen, first_stage)
+        training, held_out = self.training(fold), self.sums[fold] / self.weight[fold]
+        W, first = self._path(training, first_stage)
         first[:, self.known] = 0.0
         first[self.same, self.known] = 1.0  # what the state determines is known
         W_0 = np.zeros(W.shape[1:])
-        W_0[phi_0] = _two_stage(seen, self.psi[psi_0], self.phi[phi_0], self.y)
+        W_0[phi_0] = _two_stage(training, self.psi[psi_0], self.phi[phi_0], self.y)
         delta = first @ (W - W_0)  # (penalties, d_psi, d_y)
         left = np.vstack([-W_0, np.eye(len(self.y))])
         columns = np.concatenate([self.phi, self.y])
-        r0 = held[np.ix_(self.psi, columns)] @ left
-        B = held[np.ix_(self.psi, self.psi)]
+        r0 = held_out[np.ix_(self.psi, columns)] @ left
+        B = held_out[np.ix_(self.psi, self.psi)]
         loss = np.einsum("lpo,lpo->lo", delta, B @ delta - 2 * r0)
-        rest = seen[np.ix_(columns, columns)]
+        rest = training[np.ix_(columns, columns)]
         loss_by_output: Floats = loss / np.einsum("po,pq,qo->o", left, rest, left)
         return loss_by_output
 
-    def _path(self, seen: Floats, first_stage: float) -> tuple[Floats, Floats]:
+    def _path(self, training: Floats, first_stage: float) -> tuple[Floats, Floats]:
         """Return W for each penalty (penalties, d_phi, d_y), and the first stage (d_psi, d_phi).
 
         One decomposition serves all: with H = G + l_0 D = K K' and K^-1 D K^-T = Q m Q',
@@ -244,10 +247,10 @@ class _FoldSums:
         """
         from scipy.linalg import solve_triangular
 
-        B = seen[np.ix_(self.psi, self.psi)]
+        B = training[np.ix_(self.psi, self.psi)]
         root = np.linalg.cholesky(B + np.diag(first_stage * self.rough_psi + LEAST))
-        X = solve_triangular(root, seen[np.ix_(self.psi, self.phi)], lower=True)
-        c = solve_triangular(root, seen[np.ix_(self.psi, self.y)], lower=True)
+        X = solve_triangular(root, training[np.ix_(self.psi, self.phi)], lower=True)
+        c = solve_triangular(root, training[np.ix_(self.psi, self.y)], lower=True)
         K = np.linalg.cholesky(X.T @ X + np.diag(PENALTIES[0] * self.rough_phi + LEAST))
         inverse = solve_triangular(K, np.eye(len(K)), lower=True)
         values, axes = np.linalg.eigh((inverse * self.rough_phi) @ inverse.T)
@@ -258,10 +261,10 @@ class _FoldSums:
         return W, solve_triangular(root.T, X, lower=False)
 
 
-def _two_stage(seen: Floats, psi: np.ndarray, phi: np.ndarray, y: np.ndarray) -> Floats:
+def _two_stage(second: Floats, psi: np.ndarray, phi: np.ndarray, y: np.ndarray) -> Floats:
     """Two-stage least squares from mean squares and products, (d_phi, d_y)."""
-    A, C = seen[np.ix_(psi, phi)], seen[np.ix_(psi, y)]
-    first = np.linalg.lstsq(seen[np.ix_(psi, psi)], np.hstack([A, C]), rcond=None)[0]
+    A, C = second[np.ix_(psi, phi)], second[np.ix_(psi, y)]
+    first = np.linalg.lstsq(second[np.ix_(psi, psi)], np.hstack([A, C]), rcond=None)[0]
     projected = A.T @ first
     G, c = projected[:, : len(phi)], projected[:, len(phi) :]
     weights: Floats = np.linalg.lstsq(G, c, rcond=None)[0]

@@ -332,10 +332,12 @@ def distance_in_se(W: Floats, exact: Estimate) -> float:
     gap, noise = W - exact.W, np.diag(exact.noise_cov)
     if exact.identified:
         se = np.sqrt(np.outer(noise, np.maximum(np.diag(exact.bread), 0.0)))
-        known = se > 0
-        return float(np.sqrt(np.mean((gap[known] / se[known]) ** 2))) if known.any() else 0.0
+        positive = se > 0
+        return (
+            float(np.sqrt(np.mean((gap[positive] / se[positive]) ** 2))) if positive.any() else 0.0
+        )
     units = np.where(exact.spread > 0, exact.spread, 1.0)
     size, vectors = np.linalg.eigh(exact.bread * np.outer(units, units))
-    known = size > RANK_TOLERANCE**2 * size[-1]
-    along = (gap * units) @ vectors[:, known]
-    return float(np.sqrt(np.mean(along**2 / np.outer(noise, size[known]))))
+    positive = size > RANK_TOLERANCE**2 * size[-1]
+    along = (gap * units) @ vectors[:, positive]
+    return float(np.sqrt(np.mean(along**2 / np.outer(noise, size[positive]))))

@@ -182,13 +182,13 @@ class _Jackknife:
             s += weighed @ outputs.T
         b: Floats = np.asarray(np.linalg.solve(S, s).T, dtype=np.float64)  # (d_y, m)
         R = outputs - b @ self.select
-        given = self.space.means(moments, R)[:, :e]
+        exogenous = self.space.means(moments, R)[:, :e]
         back = np.zeros((len(design.phi_names), m + e))
         back[[int(np.argmax(row)) for row in self.select], :m] = np.eye(m)
         of_psi = self.space.of_psi(design)[:, :e]
         for column in design.shared:
             back[column, m:] = of_psi[design.psi_columns.index(column)]
-        W = np.hstack([b, given]) @ back.T
+        W = np.hstack([b, exogenous]) @ back.T
         blocks = back @ self._covariance(b, S) @ back.T
         rows = Rows.of(moments)
         K = dual(moments, rows, rows.Y - rows.Phi @ W[:, rows.phi_kept].T)

@@ -143,13 +143,13 @@ def _loss(training: Moments, held: Moments, design: Design, plain: Design) -> fl
         _placed(fit.W, one, whole) for fit, one in zip(fits, (design, plain), strict=True)
     )  # weights of the columns of phi, (d_phi, d_y)
     phi, psi, y = (np.array(c) for c in (whole.phi_columns, whole.psi_columns, whole.y_columns))
-    seen, there = _second(training), _second(held)
-    delta = _first_stage(seen, whole) @ (h - h0)
+    second, second_held = _second(training), _second(held)
+    delta = _first_stage(second, whole) @ (h - h0)
     left = np.vstack([-h0, np.eye(len(y))])
     columns = np.concatenate([phi, y])
-    r0 = there[np.ix_(psi, columns)] @ left
-    loss = np.sum(delta * (there[np.ix_(psi, psi)] @ delta - 2 * r0), axis=0)
-    variance = np.einsum("po,pq,qo->o", left, seen[np.ix_(columns, columns)], left)
+    r0 = second_held[np.ix_(psi, columns)] @ left
+    loss = np.sum(delta * (second_held[np.ix_(psi, psi)] @ delta - 2 * r0), axis=0)
+    variance = np.einsum("po,pq,qo->o", left, second[np.ix_(columns, columns)], left)
     return float(np.sum(loss / np.where(variance > 0, variance, 1.0)))
 
 
@@ -163,16 +163,16 @@ def _placed(W: Floats, design: Design, whole: Design) -> Floats:
 
 def _second(moments: Moments) -> Floats:
     """Mean squares and products of v."""
-    found: Floats = moments.scatter / moments.weight + np.outer(moments.mean, moments.mean)
-    return found
+    second: Floats = moments.scatter / moments.weight + np.outer(moments.mean, moments.mean)
+    return second
 
 
-def _first_stage(seen: Floats, design: Design) -> Floats:
+def _first_stage(second: Floats, design: Design) -> Floats:
     """What psi predicts of phi, (d_psi, d_phi); what both have is known."""
     phi, psi = list(design.phi_columns), list(design.psi_columns)
-    scale = np.sqrt(np.maximum(np.diag(seen)[psi], ROUNDING))
-    B = seen[np.ix_(psi, psi)] / np.outer(scale, scale)
-    A = seen[np.ix_(psi, phi)] / scale[:, None]
+    scale = np.sqrt(np.maximum(np.diag(second)[psi], ROUNDING))
+    B = second[np.ix_(psi, psi)] / np.outer(scale, scale)
+    A = second[np.ix_(psi, phi)] / scale[:, None]
     first: Floats = np.linalg.lstsq(B, A, rcond=ROUNDING)[0] / scale[:, None]
     for column in design.shared:
         first[:, phi.index(column)] = 0.0

@@ -74,12 +74,12 @@ class Smooth:
         root = np.linalg.cholesky(Psi.T @ Psi + np.diag(share * self.first_stage * E + LEAST))
         X = solve_triangular(root, Psi.T @ Phi, lower=True)
         c = solve_triangular(root, Psi.T @ rows.Y, lower=True)
-        seen = solve_triangular(root, Psi.T @ whiten(moments).basis, lower=True)
+        basis = solve_triangular(root, Psi.T @ whiten(moments).basis, lower=True)
         slopes, influence, breads, lost = [], [], [], []
         for penalty, moment in zip(self.penalty, c.T, strict=True):
             inverse = np.linalg.inv(X.T @ X + np.diag(share * penalty * D + LEAST))
             slopes.append(inverse @ (X.T @ moment) / scale)
-            influence.append(inverse @ X.T @ seen / scale[:, None])
+            influence.append(inverse @ X.T @ basis / scale[:, None])
             units = moments.n * np.outer(scale, scale)
             breads.append(inverse / units)
             lost.append((inverse * (share * penalty * D)) @ inverse / units)

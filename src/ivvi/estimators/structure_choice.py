@@ -250,7 +250,7 @@ class _Search:
         if terms is None:
             return None
         d_x = len(self.roles.state)
-        phi, psi = self._known(terms[0], "action"), self._known(terms[1], "instrument")
+        phi, psi = self._available(terms[0], "action"), self._available(terms[1], "instrument")
         shared = [term for term in phi if all(c < d_x for c, _ in term)]
         own = [term for term in psi if term not in set(shared)]
         acting = [term for term in phi if term not in set(shared)]
@@ -261,7 +261,7 @@ class _Search:
         ]
         return Design.build(maps[0], maps[1], self.roles)
 
-    def _known(self, terms: Sequence[Term], argument: str) -> list[Term]:
+    def _available(self, terms: Sequence[Term], argument: str) -> list[Term]:
         """Leave out bends that a column does not have: equal values leave it fewer knots."""
         grids = [*self.grids["state"], *self.grids[argument]]
         most = [1 + count_of_bends(grid) for grid in grids]

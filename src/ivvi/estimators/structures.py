@@ -188,12 +188,12 @@ def bent_actions(columns: Columns, base: Structure | None) -> list[Structure]:
     bent = [a for a in columns.actions if columns.bent_action[a - len(columns.state)]]
     if not bent:
         return []
-    known: Callable[[int], list[Term]] = base.terms if base is not None else lambda m: []
+    base_terms: Callable[[int], list[Term]] = base.terms if base is not None else lambda m: []
     before = f"{base.label}, " if base is not None else ""
     named = " and ".join(columns.action[a - len(columns.state)] for a in bent)
 
     def alone(m: int) -> list[Term]:
-        return known(m) + [t for a in bent for t in bend(a, min(m, BENT_ACTION))]
+        return base_terms(m) + [t for a in bent for t in bend(a, min(m, BENT_ACTION))]
 
     def crossed_with_states(m: int) -> list[Term]:
         others = [(j,) for j in columns.states]

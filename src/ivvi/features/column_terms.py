@@ -129,20 +129,20 @@ def _check_margins(formula: Formula, own: tuple[Term, ...], roles: Roles) -> Non
 
 def _columns(product: str, roles: Roles, word: str) -> tuple[int, ...]:
     """Positions in [x, a] of the columns of a product."""
-    known = (*roles.state, *roles.action)
+    columns = (*roles.state, *roles.action)
     names = [name.strip() for name in product.split("*")]
     for name in names:
-        if name not in known:
+        if name not in columns:
             raise InputError(
                 f"features {word!r} name {name!r}, which is no state or action"
-                f"{nearest(name, known)}"
+                f"{nearest(name, columns)}"
             )
     if len(names) < 2 or len(set(names)) < len(names):
         raise InputError(
             f"features {word!r} have the product {product!r}; expected two or more different "
             "columns, as in spline:5:severity*dose"
         )
-    return tuple(sorted(known.index(name) for name in names))
+    return tuple(sorted(columns.index(name) for name in names))
 
 
 def _instrumented(product: Sequence[int], roles: Roles) -> list[tuple[int, ...]]:

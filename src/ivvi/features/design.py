@@ -127,12 +127,12 @@ class Design:
 
     def output(self, name: str) -> int:
         """Return the position of an output; a state's name stands for its next value."""
-        known = self.outputs
-        column = f"next_{name}" if name not in known and f"next_{name}" in known else name
-        if column not in known:
-            hint = nearest(name, known) or f"; there are {', '.join(known[:12])}"
+        outputs = self.outputs
+        column = f"next_{name}" if name not in outputs and f"next_{name}" in outputs else name
+        if column not in outputs:
+            hint = nearest(name, outputs) or f"; there are {', '.join(outputs[:12])}"
             raise InputError(f"there is no output {name!r}{hint}")
-        return known.index(column)
+        return outputs.index(column)
 
     @cached_property
     def is_raw(self) -> bool:

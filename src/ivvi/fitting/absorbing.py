@@ -159,8 +159,8 @@ class AbsorbedTable:
             V = self._layout.rows(batch)
             clusters = [self._codes_of(batch, name) for name in inside]
             tally.add(V, batch.weight, codes, clusters)
-        met = dict(zip(self._log.roles.cluster, walk.clusters, strict=True))
-        labels = [_labels(met[name]) for name in self.names]
+        values = dict(zip(self._log.roles.cluster, walk.clusters, strict=True))
+        labels = [_labels(values[name]) for name in self.names]
         return tally.solve(), labels, walk.counts
 
     def _group_reader(self) -> Callable[[Batch], tuple[Batch, list[Ints]]]:
@@ -172,15 +172,15 @@ class AbsorbedTable:
         lengths = self._lengths
         if lengths is None:
             return lambda batch: (batch, [batch.clusters[place] for place in places])
-        met = np.zeros(len(lengths), dtype=np.int64)
+        rows_before = np.zeros(len(lengths), dtype=np.int64)
         halved = self.names.index(str(self._log.roles.episode))
 
         def groups(batch: Batch) -> tuple[Batch, list[Ints]]:
             own = batch.clusters[places[halved]]
             starts = run_starts(own)
             runs = np.diff(np.append(starts, len(own)))
-            position = np.arange(len(own)) - np.repeat(starts, runs) + met[own]
-            met[own[starts]] += runs
+            position = np.arange(len(own)) - np.repeat(starts, runs) + rows_before[own]
+            rows_before[own[starts]] += runs
             in_middle = 2 * position + 1 == lengths[own]
             rows = np.repeat(np.arange(len(own)), 1 + in_middle)
             again = np.append(False, rows[1:] == rows[:-1])
@@ -236,8 +236,8 @@ class AbsorbedTable:
         parts |= {name: batch.clusters[at.index(name)] for name in self._clusters}
         arrays = [pa.array(np.ascontiguousarray(parts[field.name])) for field in self.schema]
         block = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-        kept = self.effects.keeps(codes)
-        return block if kept.all() else block.filter(pa.array(kept))
+        stays = self.effects.keeps(codes)
+        return block if stays.all() else block.filter(pa.array(stays))
 
     def _names(self) -> tuple[str, ...]:
         roles = self.roles
@@ -282,29 +282,29 @@ class AbsorbedTable:
         ordered: Floats = W[:, self._at(("1", *self.roles.state, *self.roles.action))]
         return ordered
 
-    def levels(self, found: Estimate) -> Estimate:
+    def levels(self, estimate: Estimate) -> Estimate:
         """Return an estimate of the rows with the features of the log itself."""
-        design, names = self._layout, found.design.phi_names
+        design, names = self._layout, estimate.design.phi_names
         at = self._at(names)
-        covariance = found.covariance
+        covariance = estimate.covariance
         if covariance is not None:
             whole = None
             if covariance.joint is not None:
-                rows = [len(names) * i + j for i in range(len(found.W)) for j in at]
+                rows = [len(names) * i + j for i in range(len(estimate.W)) for j in at]
                 whole = covariance.joint[np.ix_(rows, rows)]
             blocks = covariance.blocks[:, at][:, :, at]
             parts = {
-                n: None if (held := getattr(covariance, n)) is None else held[:, at]
+                n: None if (values := getattr(covariance, n)) is None else values[:, at]
                 for n in ("effective", "freedom")
             }
             covariance = replace(covariance, blocks=blocks, joint=whole, **parts)  # type: ignore[arg-type]
         return replace(
-            found,
-            design=replace(found.design, phi=design.phi, phi_names=design.phi_names),
-            W=found.W[:, at],
-            bread=found.bread[np.ix_(at, at)],
-            null=found.null[:, at],
-            spread=found.spread[at],
+            estimate,
+            design=replace(estimate.design, phi=design.phi, phi_names=design.phi_names),
+            W=estimate.W[:, at],
+            bread=estimate.bread[np.ix_(at, at)],
+            null=estimate.null[:, at],
+            spread=estimate.spread[at],
             covariance=covariance,
         )
 
@@ -319,10 +319,10 @@ class AbsorbedTable:
         for name, labels, theta, mass in parts:
             values = theta[:, y] - theta[:, phi] @ slopes.T
             values = values - mass @ values / mass.sum()
-            kept = mass > 0
+            used = mass > 0
             effects.append(
                 FixedEffects(
-                    name, labels[: len(mass)][kept], values[kept], mass[kept], design.outputs
+                    name, labels[: len(mass)][used], values[used], mass[used], design.outputs
                 )
             )
         return tuple(effects)
@@ -343,8 +343,8 @@ def _check_columns(names: Sequence[str], roles: Roles) -> None:
     for name in names:
         used = {"state", "action", "instrument", "next_state", "reward", "weight"}
         for role in sorted(used):
-            given = getattr(roles, role)
-            if name == given or (isinstance(given, tuple) and name in given):
+            columns = getattr(roles, role)
+            if name == columns or (isinstance(columns, tuple) and name in columns):
                 raise InputError(
                     f"column {name!r} is absorbed and given as {role.replace('_', '-')} too; "
                     "expected one of them"
@@ -353,11 +353,11 @@ def _check_columns(names: Sequence[str], roles: Roles) -> None:
 
 def _unique(design: Design) -> list[str]:
     """Return the names of the columns of v; the second of a name is numbered."""
-    met: dict[str, int] = {}
+    counts: dict[str, int] = {}
     names = []
     for name in design.names:
-        met[name] = met.get(name, 0) + 1
-        names.append(name if met[name] == 1 else f"{name} ({met[name]})")
+        counts[name] = counts.get(name, 0) + 1
+        names.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
     return names
 
 

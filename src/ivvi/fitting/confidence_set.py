@@ -114,8 +114,8 @@ def interval(  # noqa: PLR0913
         test = anderson_rubin if method == "ar" else conditional_likelihood_ratio
         return test(effect, level)
     rows = None if opened.log is None else errors.prepared(opened.log)
-    held = errors.clusters and holds_clusters(opened.moments, errors, errors.clusters[0])
-    if rows is None and not held:
+    has_clusters = errors.clusters and holds_clusters(opened.moments, errors, errors.clusters[0])
+    if rows is None and not has_clusters:
         raise InputError(
             f"a {errors.kind} set needs a second pass over the rows: give log=, or moments that "
             "were kept by cluster (episodes=True)"
@@ -142,8 +142,10 @@ def _named(
 def _only(what: str, names: list[str]) -> str:
     if len(names) == 1:
         return names[0]
-    there = f"the log has {len(names)} to choose from: {', '.join(names)}" if names else "none fits"
-    raise InputError(f"no {what} is named, and {there}; name one with --{what} ({what}=)")
+    choices = (
+        f"the log has {len(names)} to choose from: {', '.join(names)}" if names else "none fits"
+    )
+    raise InputError(f"no {what} is named, and {choices}; name one with --{what} ({what}=)")
 
 
 def _requested_errors(se: StandardErrors | str, cluster: str | tuple[str, ...]) -> StandardErrors:

@@ -93,25 +93,25 @@ class ControlLevels:
 
     def _covariance(self, estimate: Estimate, into: Floats, rest: Floats) -> Covariance:
         """Return the covariance of W with the constant, whose own is that of a mean of clusters."""
-        held, d_y = estimate.W_cov, len(estimate.W)
+        covariance, d_y = estimate.W_cov, len(estimate.W)
         weight = self.residuals.rows.weight
         parts = rest if weight is None else rest * weight[:, None]
         groups = self.residuals.groups
         sums = np.array([np.bincount(groups, column) for column in parts.T])
         total = float(len(rest) if weight is None else weight.sum())
         mean = sums @ sums.T / total**2
-        blocks = into @ held.blocks @ into.T
+        blocks = into @ covariance.blocks @ into.T
         blocks[:, 0, 0] += np.diag(mean)
         joint = None
-        if held.joint is not None:
+        if covariance.joint is not None:
             each = np.kron(np.eye(d_y), into)
-            joint = each @ held.joint @ each.T
+            joint = each @ covariance.joint @ each.T
             joint[:: len(into), :: len(into)] += mean
         effective, freedom = (
             None if part is None else np.column_stack([part.min(axis=1), part])
-            for part in (held.effective, held.freedom)
+            for part in (covariance.effective, covariance.freedom)
         )
-        return replace(held, blocks=blocks, joint=joint, effective=effective, freedom=freedom)
+        return replace(covariance, blocks=blocks, joint=joint, effective=effective, freedom=freedom)
 
     def effects(self) -> tuple[FixedEffects, ...]:
         """Return the constants of the episodes around their mean, where controls are held."""

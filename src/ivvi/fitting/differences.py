@@ -219,14 +219,18 @@ def difference_log(log: Log, design: Design, exogenous: Columns = ()) -> Log:
 
 
 def _roles(
-    roles: Roles, design: Design, order: Sequence[int], state: int, kept: Sequence[int]
+    roles: Roles,
+    design: Design,
+    order: Sequence[int],
+    state: int,
+    instrument_columns: Sequence[int],
 ) -> Roles:
     """Name the columns: the first `state` of the differences are exogenous."""
     names = tuple(design.phi_names[i] for i in order)
     blocks = [b for b in design.psi.blocks if not isinstance(b, Constant)]
     now = [n + BEFORE * (b.of == "state") for b in blocks for n in _names(b, roles)]
     before = [n + BEFORE for b in blocks if b.of != "state" for n in _names(b, roles)]
-    instruments = (*(now[i] for i in kept), *before)
+    instruments = (*(now[i] for i in instrument_columns), *before)
     named = (names[:state], names[state:], instruments, roles.outputs)
     return Roles(*named, None, roles.episode, roles.step, roles.weight)
 
@@ -244,8 +248,8 @@ def _sorted_features(
     names = blocks.names(log.roles.state, log.roles.instrument)
     if not exogenous:
         return slopes, 0, list(range(len(names)))
-    known = match_columns(exogenous, list(log.roles.state), "exogenous")
-    own = np.isin(log.roles.state, known)
+    exogenous_states = match_columns(exogenous, list(log.roles.state), "exogenous")
+    own = np.isin(log.roles.state, exogenous_states)
     head = log.head()
     x, a, z = (part[:: max(1, len(part) // PROBES)] for part in (head.x, head.a, head.z))
     mixed = np.random.default_rng(0).permutation(len(x))
@@ -253,9 +257,9 @@ def _sorted_features(
     moved = np.any(design.phi(x, a) != design.phi(other_x, a[mixed]), axis=0)
     own_x = np.where(own, x[mixed], x)
     follows = np.any(design.phi(x, a) != design.phi(own_x, a), axis=0) & ~moved
-    kept = np.flatnonzero(np.any(blocks(x, z) != blocks(other_x, z[mixed]), axis=0))
+    moving = np.flatnonzero(np.any(blocks(x, z) != blocks(other_x, z[mixed]), axis=0))
     first = [i for i in slopes if follows[i]]
-    return first + [i for i in slopes if not follows[i]], len(first), kept.tolist()
+    return first + [i for i in slopes if not follows[i]], len(first), moving.tolist()
 
 
 def _names(block: Any, roles: Roles) -> tuple[str, ...]:

@@ -97,11 +97,11 @@ class Effect(TableResult):
             f"{self.over:>12} {'effect':>10} {'std.err.':>10}   "
             f"{100 * self.level:g}% each point       all points",
         ]
-        shown = np.unique(np.linspace(0, len(self.x) - 1, min(len(self.x), 9)).round().astype(int))
+        points = np.unique(np.linspace(0, len(self.x) - 1, min(len(self.x), 9)).round().astype(int))
         lines += [
             f"{self.x[i]:>12.4g} {self.estimate[i]:>10.4g} {self.se[i]:>10.3g}   "
             f"[{self.low[i]:.4g}, {self.high[i]:.4g}]   [{self.lower[i]:.4g}, {self.upper[i]:.4g}]"
-            for i in shown
+            for i in points
         ]
         lines += ["", "positive effects: share of the log's states, interval, average effect"]
         lines += [group_line(group) for group in self.groups]
@@ -285,10 +285,10 @@ class Contrast:
 
     def usual_output(self, roles: Roles) -> str:
         """The output that one asks about first."""
-        known = roles.outputs
+        outputs = roles.outputs
         if roles.reward is not None:
-            return known[-1]
-        return f"next_{self.over}" if f"next_{self.over}" in known else known[0]
+            return outputs[-1]
+        return f"next_{self.over}" if f"next_{self.over}" in outputs else outputs[0]
 
     def along(
         self,

@@ -134,9 +134,9 @@ class Fit(TableResult):
     @property
     def has_moments(self) -> bool:
         """Whether the moments of the log itself are at hand, not those of rows made from it."""
-        held = self.inference is not None and self.inference.moments is not None
+        formed = self.inference is not None and self.inference.moments is not None
         made = self.differenced or self.absorbed is not None or self.partialled is not None
-        return held and not made
+        return formed and not made
 
     @property
     def baseline(self) -> Estimate:
@@ -213,8 +213,8 @@ class Fit(TableResult):
         units = () if self.absorbed is None else self.absorbed.columns
         if self.partialled is not None and self.partialled.later == "held":
             units = (str(self.roles.episode),)
-        known = {found.column for found in self.effects}
-        return self.inference is not None and set(units) <= known
+        effect_columns = {effects.column for effects in self.effects}
+        return self.inference is not None and set(units) <= effect_columns
 
     @property
     def shard(self) -> Shard:
@@ -234,8 +234,8 @@ class Fit(TableResult):
                 "a fit with controls taken out has no moments that others can be added to; fit all "
                 "rows again"
             )
-        there = [f for f in self.files if not isinstance(f, Path) or f.exists()]
-        hashes = tuple(content_hash(f) if isinstance(f, Path) else f for f in there)
+        present = [f for f in self.files if not isinstance(f, Path) or f.exists()]
+        hashes = tuple(content_hash(f) if isinstance(f, Path) else f for f in present)
         parts = (self.moments, self.counts, self.roles, hashes, self.label)
         return Shard(*parts, kept_choice(self.method, self.settings, self.choice))
 
@@ -329,9 +329,9 @@ class Fit(TableResult):
             **(self.inference.to_json(e) if self.inference else nothing_inferred()),
         }
 
-    def _nickell_json(self, found: Nickell) -> dict[str, Any]:
-        bias = with_nulls(found.bias) if found.bias.size else None
-        return {"bias": bias, "steps": found.steps, "corrected": found.corrected}
+    def _nickell_json(self, nickell: Nickell) -> dict[str, Any]:
+        bias = with_nulls(nickell.bias) if nickell.bias.size else None
+        return {"bias": bias, "steps": nickell.steps, "corrected": nickell.corrected}
 
     def of_unit(self, **units: Any) -> Fit:
         """Return the fit for one value of absorbed columns: its effects are in the constant.
@@ -344,16 +344,16 @@ class Fit(TableResult):
         units
             A value by absorbed column, such as ``id=7``.
         """
-        known = {effects.column: effects for effects in self.effects}
+        effects_of = {effects.column: effects for effects in self.effects}
         constant = self.estimate.design.constant
         if (self.absorbed is None and not self.effects) or constant is None:
             raise InputError("the fit has no absorbed effects; fit with absorb (--absorb) first")
         W = self.W.copy()
         for column, value in units.items():
-            if column not in known:
-                columns = ", ".join(known) or "none"
+            if column not in effects_of:
+                columns = ", ".join(effects_of) or "none"
                 raise InputError(f"the fit has no effects of {column!r}; it has {columns}")
-            W[:, constant] += known[column][value]
+            W[:, constant] += effects_of[column][value]
         estimate = dataclasses.replace(self.estimate, W=W)
         left = tuple(effects for effects in self.effects if effects.column not in units)
         return dataclasses.replace(self, estimate=estimate, effects=left)
@@ -378,9 +378,9 @@ class Fit(TableResult):
             raise InputError(f"{path} is not written: {trace.advice}")
         from ivvi.fitting.saved_fit import fit_parts
 
-        beside = fit_parts(self, moments=moments and self.has_moments, episodes=episodes)
+        parts = fit_parts(self, moments=moments and self.has_moments, episodes=episodes)
         return self.model.save(
-            path, facts=self.to_json(), beside=beside, force=force, replaces=replaces
+            path, facts=self.to_json(), beside=parts, force=force, replaces=replaces
         )
 
     @classmethod

@@ -20,7 +20,7 @@ def fitted_model(fit: Fit, estimate: Estimate, verdict: Verdict | None = None) -
     dynamics may know why they cannot be planned with.
     """
     roles, covariance = fit.roles, estimate.covariance
-    judged = None if verdict is None else (verdict.word, verdict.sentence, verdict.rule)
+    words = None if verdict is None else (verdict.word, verdict.sentence, verdict.rule)
     refusal = "" if fit.partialled is None else fit.partialled.refusal
     return Dynamics(
         phi=estimate.design.phi,
@@ -37,7 +37,7 @@ def fitted_model(fit: Fit, estimate: Estimate, verdict: Verdict | None = None) -
         else covariance.blocks
         if covariance.joint is None
         else covariance.joint,
-        verdict=None if judged is None else InstrumentVerdict(*judged),
+        verdict=None if words is None else InstrumentVerdict(*words),
         carried=roles.carried,
         ends=roles.ends,
         coded=roles.categories,

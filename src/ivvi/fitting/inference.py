@@ -187,8 +187,8 @@ def half_widths(estimate: Estimate, level: float = 0.95) -> np.ndarray:
 def student_widths(freedoms: np.ndarray, level: float = 0.95) -> np.ndarray:
     """Return what |t| stays below with probability `level`, for each degrees of freedom."""
     rounded = np.where(freedoms < 30, np.round(freedoms, 2), np.round(freedoms))
-    known = {f: two_sided(f, level) for f in set(rounded.ravel().tolist())}
-    widths: np.ndarray = np.vectorize(known.__getitem__, otypes=[float])(rounded)
+    width_of = {f: two_sided(f, level) for f in set(rounded.ravel().tolist())}
+    widths: np.ndarray = np.vectorize(width_of.__getitem__, otypes=[float])(rounded)
     return widths
 
 
@@ -200,8 +200,8 @@ def robust_lines(estimate: Estimate, robust: RobustIntervals, output: int) -> li
     whys: dict[str, list[str]] = {}
     for (of, feature), one in robust.found.items():
         if of == name:
-            beside = "" if one.agrees else "   not Wald's"
-            lines.append(f"{feature:{first}} {one.method:>9}   {one.words}{beside}")
+            remark = "" if one.agrees else "   not Wald's"
+            lines.append(f"{feature:{first}} {one.method:>9}   {one.words}{remark}")
     for (of, feature), why in robust.reasons.items():
         if of == name:
             whys.setdefault(why, []).append(feature)
@@ -216,14 +216,14 @@ def reduced_form_lines(estimate: Estimate, reduced: ReducedForm | None, output: 
     if reduced is None or not reduced.excluded or exact:
         return []
     first = max(10, *(len(feature) for feature in estimate.design.phi_names))
-    shown = reduced.excluded[:MOST_INSTRUMENTS]
+    instruments = reduced.excluded[:MOST_INSTRUMENTS]
     lines = ["reduced form: the output on the instruments, given the states"]
-    for name in shown:
+    for name in instruments:
         j = reduced.names.index(name)
         w, s = reduced.W[output, j], reduced.se[output, j]
         rest = f"{format_number(s)} {w / s:8.2f}" if s > 0 else "not identified: collinear"
         lines.append(f"{name:{first}} {format_number(w)} {rest}")
-    more = len(reduced.excluded) - len(shown)
+    more = len(reduced.excluded) - len(instruments)
     return [*lines, f"... and {more} more instruments"] if more else lines
 
 

@@ -279,7 +279,7 @@ def _meats(groups: tuple[Group, ...], errors: Resolved, log: Log) -> list[Meat]:
         return [HacMeat(groups, kernel_weights(errors.requested.kernel, errors.bandwidth))]
     together = [log.ordered and column == log.roles.episode for column in errors.clusters]
     both = [False] if len(errors.clusters) == 2 else []
-    return [ClusterMeat(groups, ordered=known) for known in together + both]
+    return [ClusterMeat(groups, ordered=in_runs) for in_runs in together + both]
 
 
 def _add(meats: list[Meat], E: Floats, white: Floats, codes: list[Ints]) -> None:

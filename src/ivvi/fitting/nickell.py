@@ -89,14 +89,14 @@ class Nickell:
         worst, short = self.worst(estimate), self.steps < FEWEST_STEPS
         if worst is not None and (worst[2] < TOLD or (self.corrected and not short)):
             return ""
-        told = f"Nickell bias of lagged states with {self.steps:.3g} steps an episode"
+        start = f"Nickell bias of lagged states with {self.steps:.3g} steps an episode"
         if short:
             return (
-                f"{told}: {self.line(estimate)}; the half-panel jackknife leaves part of it in so "
+                f"{start}: {self.line(estimate)}; the half-panel jackknife leaves part of it in so "
                 "few steps: use differences (difference=True, --difference)"
             )
         return (
-            f"{told}: {self.line(estimate)}; take it out with half_panel (--half-panel), or use "
+            f"{start}: {self.line(estimate)}; take it out with half_panel (--half-panel), or use "
             "differences (difference=True, --difference)"
         )
 
@@ -200,16 +200,20 @@ def with_jackknife_errors(
     Only errors clustered by the episode count what the correction adds. `lost` are the degrees
     of freedom of effects that are not nested in episodes.
     """
-    held = estimate.covariance
-    if whole is None or held is None or [name for name, _ in held.clusters] != [episode]:
+    covariance = estimate.covariance
+    if (
+        whole is None
+        or covariance is None
+        or [name for name, _ in covariance.clusters] != [episode]
+    ):
         return estimate
     d_y, d_phi = estimate.W.shape
-    if held.debiased:
-        count = held.clusters[0][1]
+    if covariance.debiased:
+        count = covariance.clusters[0][1]
         whole = whole * (count / (count - 1) * (estimate.n - 1) / (estimate.n - d_phi - lost))
     blocks = np.array([whole.reshape(d_y, d_phi, d_y, d_phi)[i, :, i] for i in range(d_y)])
-    joint = None if held.joint is None else whole
-    return replace(estimate, covariance=replace(held, blocks=blocks, joint=joint))
+    joint = None if covariance.joint is None else whole
+    return replace(estimate, covariance=replace(covariance, blocks=blocks, joint=joint))
 
 
 def without_bias(estimate: Estimate, bias: Floats, moments: Moments) -> Estimate:
@@ -224,15 +228,15 @@ def without_bias(estimate: Estimate, bias: Floats, moments: Moments) -> Estimate
     return replace(corrected, noise_cov=lost * corrected.noise_cov)
 
 
-def refuse_half_panel(found: Nickell | None, episode: Any) -> None:
+def refuse_half_panel(nickell: Nickell | None, episode: Any) -> None:
     """Refuse a correction of a bias that is not there, or not known."""
-    if found is None:
+    if nickell is None:
         raise InputError(
             "the half-panel jackknife is for absorbed effects of the episodes with next states "
             f"that are the states of the next row; absorb {episode!r}, or leave it out"
         )
-    if not found.bias.size:
+    if not nickell.bias.size:
         raise InputError(
             f"the half-panel jackknife needs episodes that can be halved; these have "
-            f"{found.steps:.3g} steps: use differences (difference=True, --difference)"
+            f"{nickell.steps:.3g} steps: use differences (difference=True, --difference)"
         )

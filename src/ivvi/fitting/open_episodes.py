@@ -57,8 +57,8 @@ class OpenEpisodes:
         known |= {name: (number, steps[name]) for name, number in numbers.items()}
         if rows is None or self.rows is None:
             return replace(self, known=known, rows=rows)
-        kept = _take(self.rows, self._places(old))
-        rows = pa.concat_tables([kept, rows], promote_options="permissive").combine_chunks()
+        old_rows = _take(self.rows, self._places(old))
+        rows = pa.concat_tables([old_rows, rows], promote_options="permissive").combine_chunks()
         if rows.nbytes > MOST_BYTES:
             names = list(known)
             gone = len(names) // 4
@@ -134,9 +134,9 @@ class Delivery:
         drop = self._log.drop_missing
         walk = Transitions(last, roles, **settings, drop_missing=drop, episodes=True)
         yield from self._numbered(walk)
-        met = self._next_number - first_new
+        episodes = self._next_number - first_new
         total = walk.counts.transitions + joints
-        self.counts = replace(walk.counts, transitions=total, episodes=met)
+        self.counts = replace(walk.counts, transitions=total, episodes=episodes)
         rows = last.of(list(self._met)) if roles.derived and self._met else None
         self.open = self._before.followed_by(self._met, self._last, rows)
 

@@ -139,11 +139,11 @@ def without_controls(
     numbers, by = _groups(rows, log.roles, by)
     fold = folds_of(numbers, folds, seed, by)
     state = log.roles.state
-    kept = [i for i, name in enumerate(state) if name not in names]
+    others = [i for i, name in enumerate(state) if name not in names]
     X = rows.x[:, [state.index(name) for name in names]]
-    roles = _roles(log.roles, tuple(state[i] for i in kept))
+    roles = _roles(log.roles, tuple(state[i] for i in others))
     columns = (*roles.state, *roles.action, *roles.instrument, *roles.next_state)
-    V = np.hstack([rows.x[:, kept], rows.a, rows.z, rows.y])
+    V = np.hstack([rows.x[:, others], rows.a, rows.z, rows.y])
     left, explained = np.empty_like(V), {}
     for j, name in enumerate(columns):
         left[:, j] = V[:, j] - _predicted(make, X, V[:, j], rows.weight, fold, name)
@@ -153,7 +153,7 @@ def without_controls(
     label = f"{log.label}, {len(names)} controls taken out"
     opened = Log(ArrowTable(table, label, log.table.files), roles, notes=log.notes)
     partialled = Partialled(names, _called(learner), folds, by, explained)
-    rows = replace(rows, x=rows.x[:, kept])
+    rows = replace(rows, x=rows.x[:, others])
     in_levels = _kept_roles(own, roles)
     return Residuals(opened, partialled, counts, rows, X, left, in_levels, units, numbers)
 
@@ -188,8 +188,8 @@ def _with_controls(log: Log, controls: Columns) -> tuple[tuple[str, ...], Log]:
     taken = {*roles.action, *roles.instrument, *roles.next_state, *roles.keys}
     taken |= {name for name in (roles.reward, roles.weight, *roles.terminal) if name}
     free = [name for name in log.table.schema.names if name not in taken]
-    known = list(dict.fromkeys((*roles.state, *free)))
-    names = match_columns(controls, known, "controls")
+    available = list(dict.fromkeys((*roles.state, *free)))
+    names = match_columns(controls, available, "controls")
     if not names:
         raise InputError("no column of controls is given")
     more = tuple(name for name in names if name not in roles.state)
@@ -219,8 +219,8 @@ def _roles(roles: Roles, state: tuple[str, ...]) -> Roles:
 def _kept_roles(roles: Roles, left: Roles) -> Roles:
     """Return the roles of a log without its controls; those of what is `left` if one is output."""
     carried = tuple(pair for pair in roles.carried if pair[0] in left.state)
-    kept = replace(roles, state=left.state, carried=carried)
-    return kept if kept.outputs == left.next_state else left
+    predicted = replace(roles, state=left.state, carried=carried)
+    return predicted if predicted.outputs == left.next_state else left
 
 
 def _groups(rows: Batch, roles: Roles, by: str | None) -> tuple[Ints, str]:
@@ -234,15 +234,16 @@ def _groups(rows: Batch, roles: Roles, by: str | None) -> tuple[Ints, str]:
 
 def folds_of(groups: Ints, folds: int, seed: int, by: str = "") -> Ints:
     """Deal groups out to folds at random, as evenly as their number allows; (n,) from 0 on."""
-    met, number = np.unique(groups, return_inverse=True)
+    distinct, number = np.unique(groups, return_inverse=True)
+    count = len(distinct)
     if folds < 2:
         raise InputError(f"{folds} folds are asked for; expected 2 or more")
-    if len(met) < folds:
+    if count < folds:
         what = f"values of {by!r}" if by else "rows"
         raise DataError(
-            f"{len(met):,} {what} cannot make {folds} folds; expected at most {len(met)} folds"
+            f"{count:,} {what} cannot make {folds} folds; expected at most {count} folds"
         )
-    dealt = np.random.default_rng(seed).permutation(len(met)) % folds
+    dealt = np.random.default_rng(seed).permutation(count) % folds
     fold: Ints = dealt[number]
     return fold
 
@@ -265,14 +266,14 @@ def learner_of(learner: Any, seed: int) -> Callable[[], Any]:
         return lambda: RandomForestRegressor(200, min_samples_leaf=5, random_state=seed)
     if isinstance(learner, str):
         if ":" not in learner:
-            known = (*LEARNERS, "module:object")
-            raise InputError(f"unknown learner {learner!r}{hint(learner, known)}")
-        given, learner = learner, import_object(learner)
+            words = (*LEARNERS, "module:object")
+            raise InputError(f"unknown learner {learner!r}{hint(learner, words)}")
+        name, learner = learner, import_object(learner)
         if not _learns(learner) and callable(learner):
             learner = learner()
         if not _learns(learner):
             raise InputError(
-                f"the learner {given!r} is not a scikit-learn regressor; expected fit and predict"
+                f"the learner {name!r} is not a scikit-learn regressor; expected fit and predict"
             )
     elif not _learns(learner):
         raise InputError(

@@ -131,8 +131,8 @@ class Recipe:
             return self._of_chosen(log, episodes=episodes)
         design = build_design(log, phi, psi, seed)
         if self.checkpoint is not None:
-            kept = {"episodes": episodes or self._keeps, "sums": self.errors.summed_by(log)}
-            self.checkpoint.open(run_key(log, design, self.method, **kept))
+            what_is_kept = {"episodes": episodes or self._keeps, "sums": self.errors.summed_by(log)}
+            self.checkpoint.open(run_key(log, design, self.method, **what_is_kept))
         if isinstance(self.method, SGDA) and self.method.is_linear(design):
             return self._without_moments(self.method, log, design)
         moments, counts = self._moments(log, design, episodes=episodes)
@@ -169,20 +169,22 @@ class Recipe:
 
     def of_sums(self, shard: Shard) -> Fit:
         """Fit to sums; those of features that were chosen are penalised as the choice was."""
-        known = restored_choice(shard) if self.method == Exact() else None
-        if known is None:
+        chosen = restored_choice(shard) if self.method == Exact() else None
+        if chosen is None:
             return self.of_moments(shard)
-        return replace(replace(self, method=known[0]).of_moments(shard), choice=known[1])
+        return replace(replace(self, method=chosen[0]).of_moments(shard), choice=chosen[1])
 
     def of_moments(self, shard: Shard, log: Log | None = None) -> Fit:
         """Fit to moments; without the log that they are of, errors are clustered or unadjusted."""
         moments = shard.moments
-        judged = linear_part(moments, shard.roles) if isinstance(self.method, Smooth) else moments
-        strong = self._checked_strength(judged, shard)
+        diagnosed = (
+            linear_part(moments, shard.roles) if isinstance(self.method, Smooth) else moments
+        )
+        strong = self._checked_strength(diagnosed, shard)
         errors = self._resolved(shard, log, strong.d_phi)
         log = None if log is None else errors.prepared(log)
         method = self._method_for(errors, log)
-        estimates, scored = self._solved(method, shard, judged, errors, log)
+        estimates, scored = self._solved(method, shard, diagnosed, errors, log)
         head = None if log is None else log.head(episodes=True)
         if not shard.roles.frequency:
             estimates = {
@@ -192,7 +194,7 @@ class Recipe:
         estimate, errors = estimates["estimate"], counted(errors, estimates["estimate"])
         return Fit(
             estimate=estimate,
-            inference=self._judged(shard, judged, estimates, scored, errors, log, head),
+            inference=self._inferred(shard, diagnosed, estimates, scored, errors, log, head),
             counts=shard.counts,
             roles=shard.roles,
             label=shard.label,
@@ -204,9 +206,9 @@ class Recipe:
             notes=self._notes(log, head, shard.roles, estimate, moments),
         )
 
-    def _checked_strength(self, judged: Moments, shard: Shard) -> Strength:
+    def _checked_strength(self, diagnosed: Moments, shard: Shard) -> Strength:
         """Return how strong the instruments are; refuse those that do not identify W."""
-        strong = strength(judged)
+        strong = strength(diagnosed)
         logger.info(
             "%s: moments of %s transitions, %d features phi, %d psi, rank of A %d",
             *(shard.label, f"{shard.moments.n:,}", strong.d_phi, strong.d_psi, strong.rank),
@@ -215,7 +217,7 @@ class Recipe:
             getattr(self.method, "ridge", 0.0)
         )
         if not (strong.identified or self.allow_unidentified or free):
-            raise IdentificationError(explain_unidentified(judged, strong, shard.roles))
+            raise IdentificationError(explain_unidentified(diagnosed, strong, shard.roles))
         return strong
 
     def _method_for(self, errors: Resolved, log: Log | None) -> Method:
@@ -242,7 +244,7 @@ class Recipe:
         return replace(method, weight=errors)
 
     def _solved(
-        self, method: Method, shard: Shard, judged: Moments, errors: Resolved, log: Log | None
+        self, method: Method, shard: Shard, diagnosed: Moments, errors: Resolved, log: Log | None
     ) -> tuple[dict[str, Estimate], dict[str, Scored]]:
         """Return the estimate and least squares with their errors, and the scores behind these."""
         moments = shard.moments
@@ -253,7 +255,7 @@ class Recipe:
         logger.info("weights by %s; standard errors %s", method.name, errors.kind)
         scored = second_pass(
             *(solved, moments, errors, log, shard.counts, self.progress, self.client),
-            judged=None if judged is moments else judged,
+            diagnosed=None if diagnosed is moments else diagnosed,
         )
         estimates = {
             name: without_rounding(with_errors(one, errors, scored.get(name), moments), moments)
@@ -263,10 +265,10 @@ class Recipe:
             estimates["estimate"] = with_bekker(estimates["estimate"], moments, method.ks(moments))
         return estimates, scored
 
-    def _judged(
+    def _inferred(
         self,
         shard: Shard,
-        judged: Moments,
+        diagnosed: Moments,
         estimates: Mapping[str, Estimate],
         scored: dict[str, Scored],
         errors: Resolved,
@@ -275,14 +277,14 @@ class Recipe:
     ) -> Inference:
         """Judge the instruments: diagnostics, robust intervals, a verdict for each action."""
         moments, roles, estimate = shard.moments, shard.roles, estimates["estimate"]
-        diagnostics = diagnose(judged, scored)
+        diagnostics = diagnose(diagnosed, scored)
         robust = beside_wald(self.method, moments, estimate, diagnostics, scored)
         wild = self._wild(moments, estimate)
         verdict = settled(diagnostics.verdict, robust, bootstrapped=bool(wild))
         if errors.kind not in ("robust", "unadjusted"):
             verdict = replace(verdict, method="")  # a jackknife takes rows for independent
         diagnostics = replace(diagnostics, verdict=verdict)
-        held_by = holding(judged.design.phi, len(roles.state), len(roles.action), head)
+        held_by = holding(diagnosed.design.phi, len(roles.state), len(roles.action), head)
         return Inference(
             moments,
             estimates["baseline"],
@@ -291,10 +293,10 @@ class Recipe:
             errors,
             robust,
             strength_by_action(
-                diagnostics.first_stage, robust, judged.design, roles.action, held_by
+                diagnostics.first_stage, robust, diagnosed.design, roles.action, held_by
             ),
             wild,
-            reduced_form(judged, errors, scored.get("reduced_form")),
+            reduced_form(diagnosed, errors, scored.get("reduced_form")),
             _start_clusters(log, head, errors),
         )
 

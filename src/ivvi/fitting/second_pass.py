@@ -31,11 +31,11 @@ def second_pass(
     counts: Counts,
     progress: Callable[[int], None] | None = None,
     client: Any = None,
-    judged: Moments | None = None,
+    diagnosed: Moments | None = None,
 ) -> dict[str, Scored]:
     """Score the residuals of the estimates and of the diagnostics, all in one pass.
 
-    The diagnostics are of `moments`, or of the smaller design of `judged`.
+    The diagnostics are of `moments`, or of the smaller design of `diagnosed`.
     The workers of a Dask `client` read the rows where there is one (`scores.score`); without
     a log the moments hold their episodes.
 
@@ -50,13 +50,13 @@ def second_pass(
     by_episode = log is None or errors.clusters == (log.roles.episode,)
     episodes = moments.episodes
     count = counts.episodes if by_episode else moments.n if episodes is None else len(episodes)
-    small = judged or moments
+    small = diagnosed or moments
     exact = Exact().solve(small)
     scores = _diagnostic_scores(small, exact, errors, count)
     if (reduced := reduced_form_score(small)) is not None:
         scores["reduced_form"] = reduced
-    if judged is not None:
-        at = columns_in(judged.design, moments.design)
+    if diagnosed is not None:
+        at = columns_in(diagnosed.design, moments.design)
         scores = {name: _embedded(one, at, moments.design.width) for name, one in scores.items()}
     for name, one in estimates.items():
         if "exact" in scores and one.instruments == "psi" and np.array_equal(one.W, exact.W):

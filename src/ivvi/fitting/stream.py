@@ -72,7 +72,7 @@ class Stream:
         self.method = make_method(method) if isinstance(method, str) else method
         self._state: StreamState | None = None
         self._choice: FeatureChoice | None = None
-        self._known: dict[Path, tuple[int, int]] = {}
+        self._marks: dict[Path, tuple[int, int]] = {}
 
     @property
     def n(self) -> int:
@@ -116,14 +116,14 @@ class Stream:
                 continue
             about = path.stat()
             mark = (about.st_size, about.st_mtime_ns)
-            if self._known.get(path) == mark:
+            if self._marks.get(path) == mark:
                 continue
             if (content := content_hash(path)) not in self.files:
                 self.partial_fit(path)
                 state = self._begun
                 state.files = (*state.files, content)
                 read.append(path)
-            self._known[path] = mark
+            self._marks[path] = mark
         return read
 
     def fit(self, *, allow_unidentified: bool = False) -> Fit:
@@ -134,7 +134,7 @@ class Stream:
         CopyWatch(state.roles, state.position.alike).check()
         if state.online is None:
             fit = estimate(self.shard, method=self.method, allow_unidentified=allow_unidentified)
-            return _told(replace(fit, choice=self._choice), state)
+            return _with_warning(replace(fit, choice=self._choice), state)
         settings, solution = settings_of(self.method), state.online.estimate(state.moments)
         if state.shard is None:
             return Fit(
@@ -150,7 +150,7 @@ class Stream:
         fit = estimate(
             state.shard, method=_Reached(solution), allow_unidentified=allow_unidentified
         )
-        return _told(replace(fit, settings=settings), state)
+        return _with_warning(replace(fit, settings=settings), state)
 
     @property
     def counts(self) -> Counts:
@@ -238,16 +238,16 @@ class Stream:
 class _Reached:
     """What descent-ascent has come to, as a method that has done its work."""
 
-    found: Estimate
+    estimate: Estimate
     name: str = "sgda"
 
     def solve(
         self, moments: Moments, log: Log | None = None, checkpoint: Checkpoint | None = None
     ) -> Estimate:
-        return self.found
+        return self.estimate
 
 
-def _told(fit: Fit, state: StreamState) -> Fit:
+def _with_warning(fit: Fit, state: StreamState) -> Fit:
     """Warn where episodes of several rows are too many to keep, so that errors ignore them."""
     several = state.counts.transitions > state.counts.episodes
     if fit.inference is None or fit.estimate.W_cov.clusters or not several:

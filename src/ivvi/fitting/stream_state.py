@@ -89,13 +89,13 @@ class StreamState:
         """The moments so far; None in memory of order d."""
         if self.moments is None:
             return None
-        moments = replace(self.moments, groups=self.steps.found)
+        moments = replace(self.moments, groups=self.steps.sums)
         return Shard(moments, self.counts, self.roles, self.files, LABEL)
 
     def add_log(self, log: Log, *, by_episode: bool) -> None:
         """Add the rows of a log; their first ones may be the next states of rows that wait."""
-        known = self.design
-        check_same(known, Design.build(known.phi, known.psi, log.roles), log.label)
+        design = self.design
+        check_same(design, Design.build(design.phi, design.psi, log.roles), log.label)
         if self.roles.episode is not None and self.roles.step is not None:
             self._add_delivery(Delivery(self.open, log, self.position.counts.episodes))
             return
@@ -126,9 +126,9 @@ class StreamState:
         self._add(batch)
         self.rows += len(batch)
         counts = self.position.counts
-        met = len(batch) if batch.episode is None else len(np.unique(batch.episode))
+        episodes = len(batch) if batch.episode is None else len(np.unique(batch.episode))
         counts = replace(
-            counts, transitions=counts.transitions + len(batch), episodes=counts.episodes + met
+            counts, transitions=counts.transitions + len(batch), episodes=counts.episodes + episodes
         )
         watch = CopyWatch(self.roles, self.position.alike)
         watch.look(batch)

@@ -153,10 +153,10 @@ class Table(TableResult):
         ]
         return [line for line in lines if any(line[1])]
 
-    def _points(self, found: Sequence[Any]) -> list[str]:
+    def _points(self, estimates: Sequence[Any]) -> list[str]:
         return [
             "" if one is None else rounded(one[0], self.digits) + self._starred(one[2])
-            for one in found
+            for one in estimates
         ]
 
     def _starred(self, p: float) -> str:
@@ -226,18 +226,18 @@ def table(
     named = [str(name) for name in names] or [f"({i + 1})" for i in range(len(loaded))]
     if len(named) != len(loaded):
         raise InputError(f"{len(named)} names are given for {len(loaded)} fits")
-    shown = _common_outputs(loaded, outputs, named)
+    chosen_outputs = _common_outputs(loaded, outputs, named)
     words = _words(statistics, STATISTICS, "statistic")
     asked = _words(beside, BESIDE, "column beside a fit")
     columns = [
         column
         for name, fit in zip(named, loaded, strict=True)
-        for column in _columns(name, fit, shown, asked, words)
+        for column in _columns(name, fit, chosen_outputs, asked, words)
     ]
     rows = tuple(dict.fromkeys(f for column in columns for f in column.features))
     rows = (*(f for f in rows if f != "1"), *(f for f in rows if f == "1"))
     rows = match_columns(features, rows, "feature") if features else rows
-    return Table(tuple(columns), shown, rows, words, stars, digits)
+    return Table(tuple(columns), chosen_outputs, rows, words, stars, digits)
 
 
 def rounded(value: float, digits: int) -> str:
@@ -257,13 +257,13 @@ def _loaded(one: Any) -> Fit:
     raise InputError(f"a table is made of fits; found {type(one).__name__}")
 
 
-def _words(given: Columns, known: Iterable[str], what: str) -> tuple[str, ...]:
+def _words(requested: Columns, allowed: Iterable[str], what: str) -> tuple[str, ...]:
     """Return the words that are asked for, all of them known."""
-    words = given.split(",") if isinstance(given, str) else given
+    words = requested.split(",") if isinstance(requested, str) else requested
     asked = tuple(dict.fromkeys(word.strip() for word in words if word.strip()))
     for word in asked:
-        if word not in known:
-            hint = nearest(word, tuple(known)) or f"; expected {', '.join(known)}"
+        if word not in allowed:
+            hint = nearest(word, tuple(allowed)) or f"; expected {', '.join(allowed)}"
             raise InputError(f"unknown {what} {word!r}{hint}")
     return asked
 
@@ -271,25 +271,25 @@ def _words(given: Columns, known: Iterable[str], what: str) -> tuple[str, ...]:
 def _common_outputs(fits: Sequence[Fit], asked: Columns, names: Sequence[str]) -> tuple[str, ...]:
     """Return the outputs that are shown; all fits must have them."""
     first = fits[0].roles.outputs
-    shown = match_columns(asked, first, "output") if asked else first
+    chosen = match_columns(asked, first, "output") if asked else first
     for name, fit in zip(names, fits, strict=True):
         own = fit.roles.outputs
-        if not set(shown) <= set(own) or (not asked and set(own) != set(first)):
+        if not set(chosen) <= set(own) or (not asked and set(own) != set(first)):
             raise InputError(
                 f"the fits of a table have different outputs: {names[0]} has {', '.join(first)}, "
                 f"{name} has {', '.join(own)}; choose common ones with outputs (--output)"
             )
-    return shown
+    return chosen
 
 
 def _columns(
-    name: str, fit: Fit, shown: Sequence[str], beside: Sequence[str], words: Sequence[str]
+    name: str, fit: Fit, outputs: Sequence[str], beside: Sequence[str], words: Sequence[str]
 ) -> list[TableColumn]:
     """Return the column of a fit and those beside it."""
-    at, estimate = [fit.roles.outputs.index(output) for output in shown], fit.estimate
+    at, estimate = [fit.roles.outputs.index(output) for output in outputs], fit.estimate
     freedoms = estimate.freedoms
     df = np.full(estimate.W.shape, np.inf) if freedoms is None else freedoms
-    below = {word: STATISTICS[word][1](fit, shown) for word in words}
+    below = {word: STATISTICS[word][1](fit, outputs) for word in words}
     title = METHOD_TITLES.get(fit.method, fit.method)
 
     def column(
@@ -321,11 +321,11 @@ def _two_sided(W: Floats, se: Floats, df: Floats) -> Floats:
     return np.where(np.isinf(df), 2 * special.ndtr(-t), 2 * special.stdtr(df, -t))
 
 
-def _by_output(text: str, shown: Sequence[str]) -> dict[str, str]:
-    return dict.fromkeys(shown, text)
+def _by_output(text: str, outputs: Sequence[str]) -> dict[str, str]:
+    return dict.fromkeys(outputs, text)
 
 
-def _p_values(names: Sequence[str], fit: Fit, shown: Sequence[str]) -> dict[str, str]:
+def _p_values(names: Sequence[str], fit: Fit, chosen: Sequence[str]) -> dict[str, str]:
     """Return the p-values of the first of these tests that there is, by output."""
     if fit.inference is None:
         return {}
@@ -333,10 +333,10 @@ def _p_values(names: Sequence[str], fit: Fit, shown: Sequence[str]) -> dict[str,
     tested = next((tests[name] for name in names if tests.get(name) is not None), None)
     outputs = fit.diagnostics.outputs
     pairs = zip(outputs, tested or (), strict=False)
-    return {output: f"{test.p_value:.3f}" for output, test in pairs if output in shown}
+    return {output: f"{test.p_value:.3f}" for output, test in pairs if output in chosen}
 
 
-def _first_stage(fit: Fit, shown: Sequence[str]) -> dict[str, str]:
+def _first_stage(fit: Fit, outputs: Sequence[str]) -> dict[str, str]:
     """Return the F of the first stage: robust where errors are, of all actions together."""
     if fit.inference is None or fit.method == "least-squares":
         return {}
@@ -345,31 +345,31 @@ def _first_stage(fit: Fit, shown: Sequence[str]) -> dict[str, str]:
         value: float | None = d.kleibergen_paap.f
     else:
         value = d.cragg_donald
-    return {} if value is None else _by_output(f"{value:,.1f}", shown)
+    return {} if value is None else _by_output(f"{value:,.1f}", outputs)
 
 
-def _r2(fit: Fit, shown: Sequence[str]) -> dict[str, str]:
+def _r2(fit: Fit, outputs: Sequence[str]) -> dict[str, str]:
     if not fit.has_moments:
         return {}
     y = list(fit.moments.design.y_columns)
     total = np.diag(fit.moments.scatter)[y] / fit.moments.weight
     share = 1 - np.diag(fit.estimate.noise_cov) / np.where(total > 0, total, np.inf)
     pairs = zip(fit.roles.outputs, share, strict=True)
-    return {output: f"{value:.3f}" for output, value in pairs if output in shown}
+    return {output: f"{value:.3f}" for output, value in pairs if output in outputs}
 
 
-def _clusters(fit: Fit, shown: Sequence[str]) -> dict[str, str]:
+def _clusters(fit: Fit, outputs: Sequence[str]) -> dict[str, str]:
     counts = fit.estimate.W_cov.clusters if fit.inference is not None else ()
     text = ", ".join(f"{count:,} by {column}" for column, count in counts)
-    return _by_output(text, shown)
+    return _by_output(text, outputs)
 
 
-def _errors(fit: Fit, shown: Sequence[str]) -> dict[str, str]:
+def _errors(fit: Fit, outputs: Sequence[str]) -> dict[str, str]:
     if fit.inference is None:
         return {}
     covariance = fit.estimate.W_cov
     by = f" by {', '.join(c for c, _ in covariance.clusters)}" if covariance.clusters else ""
-    return _by_output(covariance.kind + by, shown)
+    return _by_output(covariance.kind + by, outputs)
 
 
 Below = Callable[[Fit, Sequence[str]], dict[str, str]]

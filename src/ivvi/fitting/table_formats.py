@@ -61,7 +61,7 @@ class Cells:
         return self.panels[0][0] if len(self.panels) == 1 else ""
 
     @property
-    def told(self) -> str:
+    def full_note(self) -> str:
         """The note, with the name of the output where no panel says it."""
         return f"Output {self.one}. {self.note}" if self.one else self.note
 
@@ -82,7 +82,7 @@ def markdown(grid: Cells) -> str:
     text = [[cell.replace("|", "\\|") for cell in line] for line in text]
     widths = [max(5, *(len(line[i]) for line in text)) for i in range(len(text[0]))]
     rule = [":" + "-" * (widths[0] + 1), *("-" * (w + 1) + ":" for w in widths[1:])]
-    shown = [
+    lines = [
         "| "
         + " | ".join(
             cell.ljust(w) if i == 0 else cell.rjust(w)
@@ -91,7 +91,7 @@ def markdown(grid: Cells) -> str:
         + " |"
         for line in text
     ]
-    return "\n".join([shown[0], "|" + "|".join(rule) + "|", *shown[1:], "", grid.told])
+    return "\n".join([lines[0], "|" + "|".join(rule) + "|", *lines[1:], "", grid.full_note])
 
 
 def latex(grid: Cells) -> str:
@@ -110,9 +110,9 @@ def latex(grid: Cells) -> str:
     lines += [r"\midrule"] if grid.foot else []
     lines += [_latex_row(*line) for line in grid.foot]
     lines.append(r"\bottomrule")
-    for note in textwrap.wrap(grid.told, NOTE_WIDTH[0] + NOTE_WIDTH[1] * width):
-        told = rf"\footnotesize {_latex_text(note)}"
-        lines.append(rf"\multicolumn{{{width + 1}}}{{l}}{{{told}}} \\")
+    for note in textwrap.wrap(grid.full_note, NOTE_WIDTH[0] + NOTE_WIDTH[1] * width):
+        cell = rf"\footnotesize {_latex_text(note)}"
+        lines.append(rf"\multicolumn{{{width + 1}}}{{l}}{{{cell}}} \\")
     return "\n".join([*lines, r"\end{tabular}"])
 
 
@@ -179,7 +179,7 @@ def html_page(grid: Cells) -> str:
         body += "".join(_html_row(*line) for line in statistics)
     for i, line in enumerate(grid.foot):
         body += _html_row(*line, kind=' class="below"' if i == 0 else "")
-    foot = f'<tr><td colspan="{width}">{html.escape(grid.told)}</td></tr>'
+    foot = f'<tr><td colspan="{width}">{html.escape(grid.full_note)}</td></tr>'
     return (
         f'<style>{STYLE}</style><table class="ivvi-table"><thead>{heads}</thead>'
         f"<tbody>{body}</tbody><tfoot>{foot}</tfoot></table>"

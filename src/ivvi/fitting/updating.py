@@ -60,45 +60,45 @@ def update(
     place = "the model" if isinstance(fit, Fit) else str(fit)
     if not old.has_moments:
         raise InputError(f"{place} keeps no moments, so nothing can be added to it")
-    known = old.shard
+    shard = old.shard
     settings: dict[str, Any] = {"where": where, "drop_missing": drop_missing}
-    log = logs if isinstance(logs, Log) else open_like(logs, known.roles, **settings)
-    design = known.moments.design
+    log = logs if isinstance(logs, Log) else open_like(logs, shard.roles, **settings)
+    design = shard.moments.design
     check_same(design, Design.build(design.phi, design.psi, log.roles), log.label)
     files = hashes(log)
     for file, content in zip(log.table.files, files, strict=True):
-        if content in known.files and not again:
+        if content in shard.files and not again:
             raise DataError(
                 f"{file} is in {place} already (same content); add it again with again (--again)"
             )
-    by = _kept_by(known, StandardErrors(cluster=cluster), place)
-    also = next((block.by for block in known.moments.others), None)
+    by = _kept_by(shard, StandardErrors(cluster=cluster), place)
+    also = next((block.by for block in shard.moments.others), None)
     named = [name for name in (by, also) if name and name != log.roles.step]
     log = log.clustered(named) if named else log
-    has_episodes = known.moments.episodes is not None
+    has_episodes = shard.moments.episodes is not None
     moments, counts = compute_moments(
         log, design, episodes=has_episodes, by=by or None, also=also, progress=progress
     )
-    fresh = tuple(content for content in files if content not in known.files)
-    added = Shard(moments, counts, known.roles, fresh, log.label)
+    fresh = tuple(content for content in files if content not in shard.files)
+    added = Shard(moments, counts, shard.roles, fresh, log.label)
     new = estimate(
-        known + added,
+        shard + added,
         method=GMM() if old.method == "gmm" else method_for_moments(old.method, old.settings),
         se=_errors(old, also),
         allow_unidentified=allow_unidentified,
     )
     sample = old.sample
     if sample is not None:
-        sizes = (known.counts.transitions, counts.transitions)
-        episodes = (known.counts.episodes, counts.episodes)
+        sizes = (shard.counts.transitions, counts.transitions)
+        episodes = (shard.counts.episodes, counts.episodes)
         sample = sample.pooled(log.sample(), sizes, episodes)
-    return replace(_told(new, old), sample=sample, choice=old.choice)
+    return replace(_with_warning(new, old), sample=sample, choice=old.choice)
 
 
-def _kept_by(known: Shard, requested: StandardErrors, place: str) -> str:
+def _kept_by(shard: Shard, requested: StandardErrors, place: str) -> str:
     """Return the cluster column whose moments a model keeps; empty for the episodes, or none."""
-    blocks, columns = known.moments.episodes, requested.columns
-    own = () if blocks is None else (blocks.by or known.roles.episode or "",)
+    blocks, columns = shard.moments.episodes, requested.columns
+    own = () if blocks is None else (blocks.by or shard.roles.episode or "",)
     if columns and columns != own:
         raise InputError(
             f"{place} keeps no moments by {' and '.join(columns)}, which clusters need without the "
@@ -116,7 +116,7 @@ def _errors(old: Fit, also: str | None) -> StandardErrors:
     return StandardErrors(kind, columns, debiased=old.errors.requested.debiased)
 
 
-def _told(fit: Fit, old: Fit) -> Fit:
+def _with_warning(fit: Fit, old: Fit) -> Fit:
     """Warn where the errors are no longer those of the model: clusters that it does not keep."""
     before, now = tuple(dict(old.estimate.W_cov.clusters)), dict(fit.estimate.W_cov.clusters)
     if fit.inference is None or not before or before == tuple(now):

@@ -33,18 +33,18 @@ class Numbers:
     """
 
     def __init__(self, values: Iterable[Any] = ()) -> None:
-        self._met: list[Any] = list(values)
-        self._known: dict[Any, int] = {}  # the first so many of them
+        self._values: list[Any] = list(values)
+        self._number_of: dict[Any, int] = {}  # the first so many of them
         self._places, self._lowest = np.zeros(0, np.int32), 0  # those of a whole number, or -1
         self._placed = 0  # how many of the values met have a place
 
     def __len__(self) -> int:
-        return len(self._met)
+        return len(self._values)
 
     @property
     def values(self) -> tuple[Any, ...]:
         """The values in the order of their numbers."""
-        return tuple(self._met)
+        return tuple(self._values)
 
     def of(self, column: pa.Array) -> Ints:
         """Return the number of each value, (n,)."""
@@ -53,26 +53,26 @@ class Numbers:
             if self._reaches(int(values.min()), int(values.max()), len(values)):
                 return self._of_places(values - self._lowest)
         encoded = column.dictionary_encode()
-        known = self.of_values(encoded.dictionary.to_pylist())
-        numbers: Ints = known[as_numpy(encoded.indices)]
+        level_numbers = self.of_values(encoded.dictionary.to_pylist())
+        numbers: Ints = level_numbers[as_numpy(encoded.indices)]
         return numbers
 
     def of_values(self, values: Iterable[Any]) -> Ints:
         """Return the number of each value, (n,), of a few."""
-        known = self._known
-        for value in self._met[len(known) :]:
-            known[value] = len(known)
-        numbers = [known.setdefault(value, len(known)) for value in values]
-        self._met += list(itertools.islice(known, len(self._met), None))
+        number_of = self._number_of
+        for value in self._values[len(number_of) :]:
+            number_of[value] = len(number_of)
+        numbers = [number_of.setdefault(value, len(number_of)) for value in values]
+        self._values += list(itertools.islice(number_of, len(self._values), None))
         return np.array(numbers, np.int64)
 
     def _reaches(self, low: int, high: int, rows: int) -> bool:
         """Make places for whole numbers from low to high, if these are not too many."""
-        if self._placed < len(self._met):  # met by value, not by place
+        if self._placed < len(self._values):  # met by value, not by place
             return False
         if len(self._places):
             low, high = min(low, self._lowest), max(high, self._lowest + len(self._places) - 1)
-        if high - low >= min(MOST_PLACES, PLACES_PER_VALUE * (len(self._met) + rows)):
+        if high - low >= min(MOST_PLACES, PLACES_PER_VALUE * (len(self._values) + rows)):
             return False
         if high - low >= len(self._places):
             wider = np.full(high - low + 1, -1, np.int32)
@@ -89,8 +89,8 @@ class Numbers:
             self._places[unknown[::-1]] = rows[::-1]  # the first row of each value stays
             values = unknown[self._places[unknown] == rows]
             self._places[values] = np.arange(len(self), len(self) + len(values))
-            self._met += (values + self._lowest).tolist()
-            self._placed = len(self._met)
+            self._values += (values + self._lowest).tolist()
+            self._placed = len(self._values)
             numbers[new] = self._places[unknown]
         return numbers
 
@@ -258,21 +258,23 @@ def check_keys(schema: pa.Schema, names: Sequence[str], label: str) -> None:
             raise ColumnError(f"column {name!r} of {label} holds {kind}; expected single values")
 
 
-def check_same_schema(first: Any, expected: pa.Schema, file: Any, found: pa.Schema) -> None:
+def check_same_schema(
+    first: Any, expected: pa.Schema, file: Any, schema_of_file: pa.Schema
+) -> None:
     """Refuse a file whose columns or their types are not those of the first."""
-    check_same_names(first, expected, file, found)
+    check_same_names(first, expected, file, schema_of_file)
     for name in expected.names:
-        one, other = (plain_type(schema.field(name).type) for schema in (expected, found))
+        one, other = (plain_type(schema.field(name).type) for schema in (expected, schema_of_file))
         if one != other:
             raise FileError(
                 f"column {name!r} is {other} in {file} but {one} in {first}; expected one type"
             )
 
 
-def check_same_names(first: Any, expected: pa.Schema, file: Any, found: pa.Schema) -> None:
+def check_same_names(first: Any, expected: pa.Schema, file: Any, other: pa.Schema) -> None:
     """Refuse a file whose columns are not those of the first, in whatever order."""
-    missing = [name for name in expected.names if name not in found.names]
-    extra = [name for name in found.names if name not in expected.names]
+    missing = [name for name in expected.names if name not in other.names]
+    extra = [name for name in other.names if name not in expected.names]
     if missing or extra:
         what = f"lacks column {missing[0]!r}" if missing else f"has another column, {extra[0]!r}"
         raise FileError(f"{file} {what}: its columns differ from those of {first}")

@@ -132,10 +132,10 @@ class ClusterPass:
             number = self.counts.episodes - 1
             for batch, clusters in self._border(settings, part.first):
                 self._look(batch)
-                yield self._fold([batch]), self._known(np.array([number]), clusters)
+                yield self._fold([batch]), self._numbered(np.array([number]), clusters)
             numbers = self._add(part, ordered=ordered)
             if part.result is not None:
-                yield part.result, self._known(numbers, part.clusters)
+                yield part.result, self._numbered(numbers, part.clusters)
             if self._progress:
                 self._progress(piece.num_rows or 0)
         if log.roles.derived:
@@ -206,14 +206,14 @@ class ClusterPass:
             for batch in walk:
                 yield batch, walk.clusters
 
-    def _known(self, episodes: Ints, clusters: Values) -> PieceNumbers:
+    def _numbered(self, episodes: Ints, clusters: Values) -> PieceNumbers:
         """Look up the clusters of a piece in those of the whole log."""
         pairs = zip(self._clusters, clusters, strict=True)
-        return PieceNumbers(episodes, tuple(known.of_values(values) for known, values in pairs))
+        return PieceNumbers(episodes, tuple(column.of_values(values) for column, values in pairs))
 
     def _add(self, part: _Part, *, ordered: bool) -> Ints:
         """Count a piece; returns the numbers of its episodes in the whole log."""
-        name, met, counts = self._log.roles.episode, part.end.counts, self.counts
+        name, own, counts = self._log.roles.episode, part.end.counts, self.counts
         if name is not None and not ordered:
             numbers = self._numbers.of_values(part.end.numbers)
             counts.episodes = len(self._numbers)
@@ -224,12 +224,12 @@ class ClusterPass:
                 and part.first is not None
                 and self._last.column(name)[0] == part.first.column(name)[0]
             )
-            numbers = np.arange(met.episodes) + counts.episodes - goes_on
-            counts.episodes += met.episodes - goes_on
-        counts.rows += met.rows
-        counts.missing += met.missing
-        counts.ended += met.ended
-        counts.transitions += met.transitions
+            numbers = np.arange(own.episodes) + counts.episodes - goes_on
+            counts.episodes += own.episodes - goes_on
+        counts.rows += own.rows
+        counts.missing += own.missing
+        counts.ended += own.ended
+        counts.transitions += own.transitions
         self._weight += part.end.weight
         self._watch = CopyWatch(
             self._log.roles, [pair for pair in self._watch.alike if pair in part.end.alike]

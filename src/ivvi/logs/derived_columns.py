@@ -229,19 +229,19 @@ class _Plan:
     @property
     def _has_earlier(self) -> str:
         """The condition that a row has the rows before it, or that lags may be padded."""
-        n, known = self.earlier, f"lag(__step, {self.earlier}) OVER v = __step - {self.earlier}"
+        n, follows = self.earlier, f"lag(__step, {self.earlier}) OVER v = __step - {self.earlier}"
         if not self.pads:
-            return known
+            return follows
         place, first = "row_number() OVER v", "first_value(__step) OVER v"
         unbroken = f"__step - {first} = {place} - 1 AND {place} > {n - self.schema.lags}"
-        return f"({known}) OR ({place} <= {n} AND {unbroken})"
+        return f"({follows}) OR ({place} <= {n} AND {unbroken})"
 
     def _lag(self, root: str, k: int) -> str:
         """A column k steps earlier; before an episode's first row its first state, no action."""
         back, column = k + (root in self._shifted), quote(root)
-        known = f"lag({column}, {back}) OVER v"
+        earlier = f"lag({column}, {back}) OVER v"
         if not self.pads:
-            return known
+            return earlier
         before = f"first_value({column}) OVER v"
         if root in self.action:
             kind = plain_type(self.table.schema.field(root).type)
@@ -249,7 +249,7 @@ class _Plan:
             first_level = is_text(kind) or root in listed
             before = "FALSE" if pa.types.is_boolean(kind) else "0"
             before = f"min({column}) OVER ()" if first_level else before
-        return f"CASE WHEN row_number() OVER v > {back} THEN {known} ELSE {before} END"
+        return f"CASE WHEN row_number() OVER v > {back} THEN {earlier} ELSE {before} END"
 
     def _leave_out(self, value: str, group: str, keys: str) -> str:
         """The mean of a value over the rows of a group that are of other episodes.
@@ -279,8 +279,10 @@ class _Plan:
         if self.earlier and self.means:
             stepped = self.times.numbered(f"SELECT * FROM {rows}")
             window = f"WINDOW v AS (PARTITION BY {keys} ORDER BY __t)"
-            known = f"SELECT coalesce({self._has_earlier}, FALSE) AS k FROM ({stepped}) {window}"
-            counts.early = count_rows(db, f"SELECT * FROM ({known}) WHERE NOT k")
+            with_flag = (
+                f"SELECT coalesce({self._has_earlier}, FALSE) AS k FROM ({stepped}) {window}"
+            )
+            counts.early = count_rows(db, f"SELECT * FROM ({with_flag}) WHERE NOT k")
         elif self.earlier:
             counts.early = lost - counts.untimed
         counts.alone = lost - counts.untimed - counts.early

@@ -29,12 +29,12 @@ MOST_LEVELS = 100
 def indicators(category: CodedColumn, values: pa.Array, where: str) -> list[pa.Array]:
     """Return the indicators of a column (n,), null where it is and must not be."""
     encoded, absent_code = values.dictionary_encode(), 0 if category.optional else -1
-    known = [
+    level_codes = [
         absent_code if is_missing(value) else category.code(value, where)
         for value in encoded.dictionary.to_pylist()
     ]
-    at = pc.fill_null(encoded.indices, len(known)) if encoded.null_count else encoded.indices
-    codes = np.array([*known, absent_code])[as_numpy(at)]
+    at = pc.fill_null(encoded.indices, len(level_codes)) if encoded.null_count else encoded.indices
+    codes = np.array([*level_codes, absent_code])[as_numpy(at)]
     absent = codes < 0
     return [_numbers(codes == j, absent) for j in range(1, len(category.levels))]
 
@@ -62,22 +62,25 @@ def find_categories(
     kinds = {name: plain_type(table.schema.field(name).type) for name in columns}
     booleans = [n for n in columns if pa.types.is_boolean(kinds[n]) and n not in asked]
     coded = [n for n in columns if n in asked or is_text(kinds[n])]
-    met: dict[str, dict[str, int]] = {n: {} for n in coded}
+    levels_met: dict[str, dict[str, int]] = {n: {} for n in coded}
     row = 0
     for block in table.batches(coded, (), 1 << 16) if coded else ():
         for name in coded:
-            levels = met[name]
+            levels = levels_met[name]
             if len(levels) <= MOST_LEVELS:
                 for value in block.column(name).dictionary_encode().dictionary.to_pylist():
                     if not is_missing(value):
                         levels.setdefault(level_text(value), row)
         row += block.num_rows
     for name in coded:
-        _check_levels(name, list(met[name]), row, table, asked=name in asked)
+        _check_levels(name, list(levels_met[name]), row, table, asked=name in asked)
     for name, other in shared.items():
-        if name in met and other in met:
-            met[other] |= met[name]
-    levels_of = {n: _sorted(met[shared.get(n, n) if shared.get(n) in met else n]) for n in met}
+        if name in levels_met and other in levels_met:
+            levels_met[other] |= levels_met[name]
+    levels_of = {
+        n: _sorted(levels_met[shared.get(n, n) if shared.get(n) in levels_met else n])
+        for n in levels_met
+    }
     made = [CodedColumn(name, levels_of[name]) for name in coded]
     made += [CodedColumn(name, ("false", "true"), boolean=True) for name in booleans]
     return tuple(sorted(made, key=lambda category: list(columns).index(category.column)))

@@ -98,13 +98,13 @@ class Formula:
         return self._moved(self.instruments, "instrument")
 
     def _moved(self, terms: tuple[Term, ...], role: str) -> tuple[str, ...]:
-        known = _columns(self.exogenous)
+        exogenous = _columns(self.exogenous)
         alone = list(dict.fromkeys(t[0].column for t in terms if len(t) == 1))
         for term in terms:
             names = [f.column for f in term]
             if set(names) & set(alone):
                 continue
-            new = [name for name in names if name not in known]
+            new = [name for name in names if name not in exogenous]
             if len(new) != 1 and role == "action":
                 raise InputError(
                     f"the term {term_text(term)} of the formula does not tell which column is the "
@@ -222,9 +222,9 @@ class Formula:
                 derived.append(name)
             (following if of_state else others).append(name)
         if derived and len(derived) < len(following):
-            held = next(name for name in following if name not in derived)
+            own = next(name for name in following if name not in derived)
             raise ColumnError(
-                f"{held!r} is a column of the log and {derived[0]!r} is not; expected all next "
+                f"{own!r} is a column of the log and {derived[0]!r} is not; expected all next "
                 "states as columns, or none"
             )
         return tuple(following), bool(derived), tuple(others)
@@ -232,10 +232,10 @@ class Formula:
     def check_outputs(self, roles: Roles) -> None:
         """Refuse an output that the log does not have: a state that never changes."""
         made = {n: c.column for c in roles.categories for n in c.names}
-        held = {made.get(name, name) for name in roles.predicted}
+        predicted = {made.get(name, name) for name in roles.predicted}
         for name in self.outputs if roles.derived else ():
             state = name.removeprefix(NEXT)
-            if name.startswith(NEXT) and name != roles.reward and state not in held:
+            if name.startswith(NEXT) and name != roles.reward and state not in predicted:
                 raise DataError(
                     f"the output {name!r} of the formula is always the same as {state!r}, which "
                     "never changes within an episode"
@@ -296,9 +296,9 @@ class _Reader:
 
     def terms(self, part: str, start: int) -> tuple[tuple[Term, ...], bool]:
         """Read a sum of terms, and whether the constant is one of them."""
-        met = list(self._read(part, start, constant=True))
-        kept = dict.fromkeys(term for term, _ in met if term)
-        return tuple(kept), any(not term for term, _ in met)
+        read = list(self._read(part, start, constant=True))
+        distinct = dict.fromkeys(term for term, _ in read if term)
+        return tuple(distinct), any(not term for term, _ in read)
 
     def _read(self, part: str, start: int, *, constant: bool = False) -> Iterator[tuple[Term, int]]:
         if not part.strip():
@@ -346,8 +346,8 @@ def _formulaic_terms(text: str, part: str, start: int) -> Any:
     try:
         return DefaultFormulaParser(include_intercept=True).get_terms(part).root
     except FormulaicError as error:
-        first, _, shown = str(error).partition("\n")
-        place = max(shown.lstrip("\n").find(MARK), 0)
+        first, _, marked = str(error).partition("\n")
+        place = max(marked.lstrip("\n").find(MARK), 0)
         why = first.partition(". ")[0].rstrip(".").replace("insuffient", "too few")
         raise _refusal(text, start + place, why[:1].lower() + why[1:]) from None
 

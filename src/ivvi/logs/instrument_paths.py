@@ -157,9 +157,9 @@ class InstrumentPaths:
 
     def _stays(self, c: int, z: Floats, starts: Ints, episodes: Ints) -> bool:
         """Whether an instrument has had one value in each episode so far; then that is its path."""
-        known = self._first[c, episodes]
-        self._first[c, episodes] = known = np.where(np.isnan(known), z[starts], known)
-        if not np.array_equal(z, np.repeat(known, np.diff(starts, append=len(z)))):
+        first = self._first[c, episodes]
+        self._first[c, episodes] = first = np.where(np.isnan(first), z[starts], first)
+        if not np.array_equal(z, np.repeat(first, np.diff(starts, append=len(z)))):
             self._still.discard(c)
         return c in self._still
 
@@ -178,7 +178,7 @@ class InstrumentPaths:
         return True
 
     @property
-    def found(self) -> SharedPaths:
+    def shared(self) -> SharedPaths:
         """What the paths say, once all rows are added: the fewest groups that are enough.
 
         By the path of each instrument, and of all together (indicators of one category).

@@ -125,8 +125,8 @@ class Log:
         roles = self.roles
         if roles.episode is None or roles.step is None:
             return self.table, False
-        if (known := getattr(self.table, "in_order", None)) is not None:
-            return self.table, known
+        if (in_order := getattr(self.table, "in_order", None)) is not None:
+            return self.table, in_order
         if is_ordered(self.table, (*order_columns(self.table, roles.episode), roles.step)):
             return self.table, True
         if roles.derived:

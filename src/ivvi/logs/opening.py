@@ -72,12 +72,12 @@ def read_logs(  # noqa: PLR0913
     table = _source_table(source, where)
     names = list(table.schema.names)
     named: dict[str, Any] = {"next_state": next_state, "episode": episode, **others}
-    given = Schema(state or (), action or (), instrument or (), **named)
+    asked = Schema(state or (), action or (), instrument or (), **named)
     if formula is not None:
-        return _opened_by(formula, table, given, where=where, drop_missing=drop_missing)
-    given, renamed = with_new_names(given, names)
+        return _opened_by(formula, table, asked, where=where, drop_missing=drop_missing)
+    asked, renamed = with_new_names(asked, names)
     names = [name for name in (*names, *renamed) if name not in renamed.values()]
-    schema = with_conventions(given, names, [state is None, action is None, instrument is None])
+    schema = with_conventions(asked, names, [state is None, action is None, instrument is None])
     return _opened(table, schema, renamed, where=where, drop_missing=drop_missing)
 
 
@@ -96,13 +96,15 @@ def _with_formula(log: Log, formula: str) -> Log:
     single["weight_kind"] = roles.weight_kind
     if roles.reward not in parse_formula(formula).outputs:
         single["reward"] = roles.reward
-    given = Schema(episode=roles.episode, **single)
-    opened = _opened_by(formula, table, given, where=None, drop_missing=log.drop_missing)
+    schema = Schema(episode=roles.episode, **single)
+    opened = _opened_by(formula, table, schema, where=None, drop_missing=log.drop_missing)
     made = ("episode", "step", "every", "terminal")  # as the user has them, not as they are now
     asked = dict(opened.roles.asked) | {n: v for n, v in roles.asked if n in made}
-    kept: dict[str, Any] = {"where": roles.where, "episode_parts": roles.episode_parts}
-    kept["ends"] = roles.ends
-    return opened.replaced(opened.table, replace(opened.roles, asked=tuple(asked.items()), **kept))
+    unchanged: dict[str, Any] = {"where": roles.where, "episode_parts": roles.episode_parts}
+    unchanged["ends"] = roles.ends
+    return opened.replaced(
+        opened.table, replace(opened.roles, asked=tuple(asked.items()), **unchanged)
+    )
 
 
 def _source_table(source: Any, where: str | None) -> BatchSource:
@@ -112,11 +114,11 @@ def _source_table(source: Any, where: str | None) -> BatchSource:
 
 
 def _opened_by(
-    formula: str, table: BatchSource, given: Schema, *, where: str | None, drop_missing: bool
+    formula: str, table: BatchSource, asked: Schema, *, where: str | None, drop_missing: bool
 ) -> Log:
     """Open a table with the columns of a formula."""
     parsed = parse_formula(formula)
-    schema = parsed.schema(given, list(table.schema.names))
+    schema = parsed.schema(asked, list(table.schema.names))
     log = _opened(table, schema, {}, where=where, drop_missing=drop_missing)
     parsed.check_outputs(log.roles)
     return log.replaced(log.table, replace(log.roles, formula=formula))

@@ -277,5 +277,5 @@ def _kind(values: Sequence[str]) -> pa.DataType:
 
 
 def _scalar(value: str, kind: pa.DataType) -> pa.Scalar:
-    known = int(value) if kind == pa.int64() and value != NULL else value
-    return pa.scalar(None if value == NULL else known, kind)
+    parsed = int(value) if kind == pa.int64() and value != NULL else value
+    return pa.scalar(None if value == NULL else parsed, kind)

@@ -244,8 +244,8 @@ def _end_words(table: BatchSource, name: str) -> list[str]:
     """Return what a terminal column of text holds beside nothing, sorted."""
     words: set[str] = set()
     for block in table.batches([name], (), 1 << 16):
-        met = pc.unique(block.column(name)).to_pylist()
-        words |= {word for word in met if word is not None and word.strip()}
+        values = pc.unique(block.column(name)).to_pylist()
+        words |= {word for word in values if word is not None and word.strip()}
         if len(words) > MOST_ENDS + len(YES + NO):
             break
     return sorted(words)

@@ -185,8 +185,8 @@ def _kind(kind: pa.DataType) -> str:
         return "text"
     if is_a.is_date(kind) or is_a.is_timestamp(kind):
         return "times"
-    known = (is_a.is_integer, is_a.is_floating, is_a.is_decimal, is_a.is_boolean)
-    return "numbers" if any(test(kind) for test in known) else str(kind)
+    numeric = (is_a.is_integer, is_a.is_floating, is_a.is_decimal, is_a.is_boolean)
+    return "numbers" if any(test(kind) for test in numeric) else str(kind)
 
 
 def _value(node: ast.expr) -> float | str:

@@ -69,25 +69,25 @@ class Sample:
         return Sample(**arrays, global_instrument=alike, length=length)
 
 
-def _shares(held: tuple[int, int], sizes: tuple[int, int], most: int = MOST) -> np.ndarray:
-    """Choose among the `held` rows of two samples those of a sample of both logs together.
+def _shares(sampled: tuple[int, int], sizes: tuple[int, int], most: int = MOST) -> np.ndarray:
+    """Choose among the `sampled` rows of two samples those of a sample of both logs together.
 
     Had every row of a log of n a uniform number, and a sample of m those with the smallest, their
     numbers would be the first m of n uniform order statistics. Of both logs the rows with the
     smallest numbers are a sample, up to the largest that is known of each: no row is repeated,
     and each log has its share but for chance.
     """
-    rng = np.random.default_rng((*held, *sizes))
-    numbers, known = [], 1.0
-    for m, n in zip(held, sizes, strict=True):
+    rng = np.random.default_rng((*sampled, *sizes))
+    numbers, bound = [], 1.0
+    for m, n in zip(sampled, sizes, strict=True):
         steps = np.cumsum(rng.exponential(size=m))
         left = rng.gamma(n + 1 - m) if n > m else rng.exponential()
         number = steps / (steps[-1] + left) if m else steps
         numbers.append(rng.permutation(number))
-        known = min(known, float(number[-1])) if 0 < m < n else known
+        bound = min(bound, float(number[-1])) if 0 < m < n else bound
     joined = np.concatenate(numbers)
     order = np.argsort(joined)
-    chosen: np.ndarray = np.sort(order[joined[order] <= known][:most])
+    chosen: np.ndarray = np.sort(order[joined[order] <= bound][:most])
     return chosen
 
 

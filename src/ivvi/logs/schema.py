@@ -371,8 +371,8 @@ def with_conventions(schema: Schema, available: Sequence[str], left_out: Sequenc
     for field in fields(schema):
         value = getattr(schema, field.name)
         if value and field.name not in (*SETTINGS, "categorical", "weight_kind"):
-            known = _without_made(value, available)
-            named |= set(match_columns(known, available, field.name.replace("_", "-")))
+            own = _without_made(value, available)
+            named |= set(match_columns(own, available, field.name.replace("_", "-")))
     taken: dict[str, Any] = {}
     for role, letter, absent in zip(
         ("state", "action", "instrument"), "xaz", left_out, strict=True

@@ -158,11 +158,11 @@ class StepTimes:
                 "%d.%m.%Y, or several, separated by semicolons"
             ) from error
         if bad:
-            row, held = bad[0]
-            known = f"dates as {asked}" if asked else "dates such as 2024-03-01"
+            row, text = bad[0]
+            expected = f"dates as {asked}" if asked else "dates such as 2024-03-01"
             raise DataError(
-                f"step column {self.step!r} of {label} holds {held!r} in data row {row} (from 0), "
-                f"which is no date; expected {known}{'' if asked else _guessed(db, rows, value)}"
+                f"step column {self.step!r} of {label} holds {text!r} in data row {row} (from 0), "
+                f"which is no date; expected {expected}{'' if asked else _guessed(db, rows, value)}"
             )
 
     def spacing(self, db: Any, rows: str) -> tuple[str, ...]:

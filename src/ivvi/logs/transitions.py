@@ -116,8 +116,8 @@ class Transitions:
 
     def _know_clusters(self, values: Sequence[Sequence[Any]], row: pa.RecordBatch) -> None:
         """Go on with the numbers of an earlier pass, whose last row this is."""
-        known = zip(self._roles.cluster, values, strict=True)
-        self._clusters = [(name, Numbers(of)) for name, of in known]
+        named = zip(self._roles.cluster, values, strict=True)
+        self._clusters = [(name, Numbers(of)) for name, of in named]
         last = [
             0 if name in self.paths else _codes(numbers, row.column(name))[0]
             for name, numbers in self._clusters
@@ -263,14 +263,14 @@ class Transitions:
         before = self._carry is not None and any(self._last[n] > 0 for n in roles.terminal)
         after = np.append(before, ended[:-1]) & ~starts
         if after.any():
-            where = self._told(block, int(np.flatnonzero(after)[0]))
+            where = self._row_words(block, int(np.flatnonzero(after)[0]))
             raise DataError(
                 f"terminal column {', '.join(map(repr, roles.terminal))} says that the episode has "
                 f"ended, and a row follows it ({where}); expected the end in the last row of an "
                 "episode, and nothing (or false) in the others"
             )
 
-    def _told(self, block: pa.RecordBatch, at: int) -> str:
+    def _row_words(self, block: pa.RecordBatch, at: int) -> str:
         """Tell a row by its episode and step as the user's file has them."""
         keys = {key: block.column(key)[at] for key in self._roles.keys}
         telling = telling_columns(self._source, self._roles)
@@ -289,10 +289,10 @@ class Transitions:
         for name in roles.facts:
             v = values[name]
             before = np.append(self._last[name] if first else v[0], v[:-1])
-            known = ~(np.isnan(v) | np.isnan(before))
-            changed = (v != before) & known & np.append(first, linked[:-1])
+            both = ~(np.isnan(v) | np.isnan(before))
+            changed = (v != before) & both & np.append(first, linked[:-1])
             if changed.any():
-                where = self._told(block, int(np.flatnonzero(changed)[0]))
+                where = self._row_words(block, int(np.flatnonzero(changed)[0]))
                 raise DataError(
                     f"state {name!r} was taken for a fact that never changes within an episode, "
                     f"and changes ({where}); fit it together with such rows, sorted by "

@@ -104,9 +104,9 @@ def compute_moments(
         episodes_merged = labelled(episodes_merged, by, walk.clusters[log.roles.cluster.index(by)])
     absorbed = getattr(log.table, "absorbed", None)
     others = _named(total.others, log.roles, walk.clusters)
-    groups_found = tuple(placed(part, log.roles, walk.clusters) for part in tally.found)
+    groups_found = tuple(placed(part, log.roles, walk.clusters) for part in tally.sums)
     moments = replace(total, episodes=episodes_merged, others=others, groups=groups_found)
-    moments = _with_path_sums(moments, log, paths.found)
+    moments = _with_path_sums(moments, log, paths.shared)
     return replace(moments, absorbed=absorbed), walk.counts
 
 
@@ -128,8 +128,8 @@ def _with_path_sums(moments: Moments, log: Log, paths: SharedPaths) -> Moments:
         return moments
     log.knowing(paths.groups)
     sums = moments.group_sums(episode)
-    if sums is None and (held := moments.held(episode, episode)) is not None:
-        sums = held.first_sums(episode, moments.mean)
+    if sums is None and (episodes := moments.clusters_by(episode, episode)) is not None:
+        sums = episodes.first_sums(episode, moments.mean)
     if sums is None:
         return moments
     by_path = sums.coarser(paths.groups.name, paths.groups.codes)
@@ -185,11 +185,11 @@ def is_cheap(
     """
     if codes is None:
         return False
-    met = len(run_starts(codes))
-    size = 8 * (met + sum(map(len, blocks))) * design.width**2
+    clusters = len(run_starts(codes))
+    size = 8 * (clusters + sum(map(len, blocks))) * design.width**2
     if anyway:  # runs of a column in no order are more than its values
         return 8 * max(map(len, blocks), default=0) * design.width**2 <= KEPT_BYTES
-    return size <= FEW_BYTES or (len(codes) >= KEPT_ROWS * met and size <= KEPT_BYTES)
+    return size <= FEW_BYTES or (len(codes) >= KEPT_ROWS * clusters and size <= KEPT_BYTES)
 
 
 def _resumed(

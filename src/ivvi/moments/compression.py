@@ -29,10 +29,10 @@ def remembered(
 
     @wraps(function)
     def once(moments: Moments, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        known, key = results.setdefault(moments, {}), (args, tuple(kwargs.items()))
-        if key not in known:
-            known[key] = function(moments, *args, **kwargs)
-        return known[key]
+        own, key = results.setdefault(moments, {}), (args, tuple(kwargs.items()))
+        if key not in own:
+            own[key] = function(moments, *args, **kwargs)
+        return own[key]
 
     return once
 

@@ -37,23 +37,23 @@ def compute_moments_on(
         tally = GroupTally(groups, roles, design)
         for part, numbers in walk:
             total = total + part.without_episodes()
-            known = dict(zip(roles.cluster, numbers.clusters, strict=True))
+            number_of = dict(zip(roles.cluster, numbers.clusters, strict=True))
             if roles.episode is not None:
-                known[roles.episode] = numbers.episodes
-            tally.merge(part.groups, known)
+                number_of[roles.episode] = numbers.episodes
+            tally.merge(part.groups, number_of)
             own = part.episodes
             keep = keep and (own is not None or part.n == 0)
             if own is not None and keep:
-                number = (known[by] if by else numbers.episodes)[own.number]
+                number = (number_of[by] if by else numbers.episodes)[own.number]
                 blocks.append(replace(own, number=number))
                 keep = episodes is True or sum(map(len, blocks)) <= _most(design)
-    held = merge_episodes(blocks) if keep and blocks else None
-    if held is not None and by is not None:
-        held = labelled(held, by, walk.clusters[roles.cluster.index(by)])
-    kept_by = None if held is None else by or roles.episode
-    found = (placed(one, roles, walk.clusters) for one in tally.found)
-    sums = tuple(one for one in found if one.by != kept_by)
-    return replace(total, episodes=held, groups=sums), walk.counts
+    merged = merge_episodes(blocks) if keep and blocks else None
+    if merged is not None and by is not None:
+        merged = labelled(merged, by, walk.clusters[roles.cluster.index(by)])
+    kept_by = None if merged is None else by or roles.episode
+    named = (placed(one, roles, walk.clusters) for one in tally.sums)
+    sums = tuple(one for one in named if one.by != kept_by)
+    return replace(total, episodes=merged, groups=sums), walk.counts
 
 
 def _most(design: Design) -> int:
@@ -87,4 +87,4 @@ def _sums(
             if by is not None and len(blocks) > MERGED:
                 blocks = [merge_episodes(blocks)]
     merged = merge_episodes(blocks) if blocks else None
-    return replace(total, episodes=merged, groups=tally.found)
+    return replace(total, episodes=merged, groups=tally.sums)

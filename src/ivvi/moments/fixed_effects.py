@@ -57,7 +57,7 @@ class Absorbed:
 
         As reghdfe counts them: effects whose groups lie whole inside `clusters` cost nothing.
         """
-        inside = [bool(set(held) & set(clusters)) for held in self.nested]
+        inside = [bool(set(columns) & set(clusters)) for columns in self.nested]
         parts = zip(self.levels, self.redundant, inside, strict=True)
         left = sum(levels - redundant for levels, redundant, nested in parts if not nested)
         if any(inside):  # they hold the constant, whichever column comes first
@@ -154,9 +154,9 @@ class EffectTally:
         redundant = redundant_levels(codes, counts, live, joined)
         mass: list[Floats] = [count.astype(np.float64) for count in counts]
         if weights is not None:
-            known = weights if live is None else weights * live
+            live_weights = weights if live is None else weights * live
             parts = zip(codes, sizes, strict=True)
-            mass = [np.bincount(c, known, s).astype(np.float64) for c, s in parts]
+            mass = [np.bincount(c, live_weights, s).astype(np.float64) for c, s in parts]
         shares = [m @ t for t, m in zip(theta, mass, strict=True)]
         centre = self.origin + np.sum(shares, axis=0) / mass[0].sum()
         nested = tuple(tuple(owner) for owner in self._owner)
@@ -261,10 +261,10 @@ def redundant_levels(
         smaller = 1 - int(np.argmax([len(count) for count in counts]))
         used = np.flatnonzero(counts[smaller])
         return (0, int(connected_components(joined[np.ix_(used, used)], directed=False)[0]))
-    kept = [code if live is None else code[live] for code in codes]
+    live_codes = [code if live is None else code[live] for code in codes]
     most = [0]
     for j in range(1, len(codes)):
-        pairs = [_connected(kept[i], kept[j], counts[i], counts[j]) for i in range(j)]
+        pairs = [_connected(live_codes[i], live_codes[j], counts[i], counts[j]) for i in range(j)]
         most.append(max(pairs))
     return tuple(most)
 

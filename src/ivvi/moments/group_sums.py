@@ -120,16 +120,16 @@ class GroupTally:
             codes = group_codes(batch, self._roles, column)
             if codes is None or column in self._dropped or not len(batch):
                 continue
-            known = self._parts.get(column)
-            origin = known[0].origin[self._layout.varying] if known else V[0]
+            earlier = self._parts.get(column)
+            origin = earlier[0].origin[self._layout.varying] if earlier else V[0]
             self._take(_sums(column, codes, V, batch.weight, origin, self._layout))
 
     def take(self, by: str, keys: Ints, weight: Floats, mean: Floats) -> None:
         """Add groups of rows of weight one, given their sizes and means (G, p)."""
         if by in self._columns and by not in self._dropped and len(keys):
             order = np.argsort(keys, kind="stable")
-            known = self._parts.get(by)
-            origin = known[0].origin if known else mean[0]
+            earlier = self._parts.get(by)
+            origin = earlier[0].origin if earlier else mean[0]
             sums = (weight[:, None] * (mean - origin))[order]
             self._take(GroupSums(by, keys[order], weight[order], weight[order], sums, origin))
 
@@ -153,11 +153,11 @@ class GroupTally:
         """Add what another process has summed; `numbers` are the log's of its own 0, 1, ..."""
         for part in parts:
             if part.by not in self._dropped:
-                known = numbers.get(part.by)
-                self._take(part if known is None else part.renumbered(known))
+                codes = numbers.get(part.by)
+                self._take(part if codes is None else part.renumbered(codes))
 
     @property
-    def found(self) -> tuple[GroupSums, ...]:
+    def sums(self) -> tuple[GroupSums, ...]:
         """The sums of the columns whose groups are not too many."""
         return tuple(map(self._whole, self._parts))
 
@@ -172,9 +172,7 @@ class GroupTally:
         """Return the state as JSON values and arrays."""
         names = ("keys", "weight", "square", "sums", "origin")
         arrays = {
-            f"{i}.{name}": getattr(part, name)
-            for i, part in enumerate(self.found)
-            for name in names
+            f"{i}.{name}": getattr(part, name) for i, part in enumerate(self.sums) for name in names
         }
         return {"by": list(self._parts), "dropped": sorted(self._dropped)}, arrays
 

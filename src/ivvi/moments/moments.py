@@ -61,8 +61,8 @@ class EpisodeMoments:
         labels = tuple(arrays["labels"].tolist()) if by else ()
         groups, p = len(number), mean.shape[-1]
         shapes = (groups,), (groups,), (groups, p), (groups, p, p)
-        found = tuple(part.shape for part in (number, weight, mean, scatter))
-        if found != shapes or number.dtype.kind not in "iu" or (by and len(labels) != groups):
+        stored = tuple(part.shape for part in (number, weight, mean, scatter))
+        if stored != shapes or number.dtype.kind not in "iu" or (by and len(labels) != groups):
             raise FileError(f"not sound: its sums by {by or 'episode'} do not fit together")
         return cls(number, weight, mean, scatter, by, labels)
 
@@ -76,8 +76,8 @@ class EpisodeMoments:
         first = int(others.number.max(initial=-1)) + 1
         if not self.by:
             return replace(self, number=self.number - int(self.number.min()) + first)
-        known = dict(zip(others.labels, others.number.tolist(), strict=True))
-        number = [known.setdefault(label, first + i) for i, label in enumerate(self.labels)]
+        number_of = dict(zip(others.labels, others.number.tolist(), strict=True))
+        number = [number_of.setdefault(label, first + i) for i, label in enumerate(self.labels)]
         return replace(self, number=np.array(number, dtype=np.int64))
 
     @classmethod
@@ -203,14 +203,14 @@ class Moments:
 
     def group_sums(self, column: str | None) -> GroupSums | None:
         """Return the first sums by a column, if they were kept."""
-        known = next((sums for sums in self.groups if sums.by == column), None)
-        if known is not None or column is None:
-            return known
-        held = next((block for block in self.others if block.by == column), None)
-        return None if held is None else held.first_sums(column, self.mean)
+        own = next((sums for sums in self.groups if sums.by == column), None)
+        if own is not None or column is None:
+            return own
+        clusters = next((block for block in self.others if block.by == column), None)
+        return None if clusters is None else clusters.first_sums(column, self.mean)
 
-    def held(self, column: str, episode: str | None = None) -> EpisodeMoments | None:
-        """Return the moments of the groups of a column, if they are held.
+    def clusters_by(self, column: str, episode: str | None = None) -> EpisodeMoments | None:
+        """Return the moments of the groups of a column, if they are kept.
 
         Those that are kept by episode are taken for the column, unless the name of the `episode`
         column is another.

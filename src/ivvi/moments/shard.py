@@ -99,10 +99,10 @@ class Shard:
             )
         _warn_of_other_rows(self, other)
         one, two = self.moments, other.moments
-        kept = [None if m.episodes is None else m.episodes.by or "episode" for m in (one, two)]
-        if kept[0] != kept[1]:
+        columns = [None if m.episodes is None else m.episodes.by or "episode" for m in (one, two)]
+        if columns[0] != columns[1]:
             one, two = one.without_episodes(), two.without_episodes()
-            _warn_of_lost_episodes(dict(zip((self.label, other.label), kept, strict=True)))
+            _warn_of_lost_episodes(dict(zip((self.label, other.label), columns, strict=True)))
         return Shard(
             one + two.following(one),
             self.counts + other.counts,
@@ -178,11 +178,11 @@ def _warn_of_other_rows(one: Shard, two: Shard) -> None:
     """Say that two places have chosen their rows, or ended their episodes, differently."""
     for name in ("where", "terminal"):
         values = [getattr(shard.roles, name) for shard in (one, two)]
-        given = [v if isinstance(v, str | None) else ", ".join(v) for v in values]
-        if given[0] != given[1]:
+        words = [v if isinstance(v, str | None) else ", ".join(v) for v in values]
+        if words[0] != words[1]:
             made = [
                 f"{s.label} has {v!r}" if v else f"{s.label} none"
-                for s, v in zip((one, two), given, strict=True)
+                for s, v in zip((one, two), words, strict=True)
             ]
             text = (
                 f"the sums were made with different --{name}: {' and '.join(made)}; together they "
@@ -191,9 +191,9 @@ def _warn_of_other_rows(one: Shard, two: Shard) -> None:
             warnings.warn(text, IvviWarning, stacklevel=3)
 
 
-def _warn_of_lost_episodes(kept: Mapping[str, str | None]) -> None:
+def _warn_of_lost_episodes(by_label: Mapping[str, str | None]) -> None:
     """Say that sums by episode, or by another cluster, are lost, and what that costs."""
-    named = [f"{label} by {by or 'nothing'}" for label, by in kept.items()]
+    named = [f"{label} by {by or 'nothing'}" for label, by in by_label.items()]
     text = (
         f"{' and '.join(named)} cannot be kept apart: the sums together know no episodes, and "
         "standard errors will ignore them; write all sums with --by-episode, or none"
@@ -226,17 +226,17 @@ def open_like(
     return reopened(source, roles, where=where, drop_missing=drop_missing)
 
 
-def check_same(expected: Design, found: Design, label: str) -> None:
+def check_same(expected: Design, other: Design, label: str) -> None:
     """Refuse moments of other columns or features, naming the first that differs."""
     for what in ("outputs", "phi_names", "psi_names"):
-        one, two = getattr(expected, what), getattr(found, what)
+        one, two = getattr(expected, what), getattr(other, what)
         if one != two:
             pairs = zip(one, two, strict=False)
             differ = [f"{b!r} instead of {a!r}" for a, b in pairs if a != b]
             detail = differ[0] if differ else f"{len(two)} instead of {len(one)}"
             kind = {"outputs": "outputs", "phi_names": "features phi"}.get(what, "features psi")
             raise InputError(f"{label} has other {kind}: {detail}")
-    if expected != found:
+    if expected != other:
         raise InputError(
             f"{label} has features with other knots, scales or categories; take them from one "
             "moments file (ivvi moments --like)"

@@ -120,16 +120,16 @@ def _richer_phi(
     """
     name = f"richer phi ({word})"
     rows = Rows.of(richer)
-    known = set(columns_in(base.design, richer.design)[: len(base.design.phi_names)])
-    kept = [i for i, j in enumerate(rows.phi_kept) if j in known]
-    N = _added(rows.Phi[:, kept], np.delete(rows.Phi, kept, axis=1))
+    base_columns = set(columns_in(base.design, richer.design)[: len(base.design.phi_names)])
+    in_base = [i for i, j in enumerate(rows.phi_kept) if j in base_columns]
+    N = _added(rows.Phi[:, in_base], np.delete(rows.Phi, in_base, axis=1))
     d = N.shape[1]
     if not d:
         return Check(name, None, level, reason="the richer phi adds nothing")
     if not noisy.any():
         return Check(name, None, level, reason=NO_NOISE)
-    scale = np.linalg.norm(rows.Phi[:, kept], axis=0)
-    X = np.column_stack([N, rows.Phi[:, kept] / np.where(scale > 0, scale, 1.0)])
+    scale = np.linalg.norm(rows.Phi[:, in_base], axis=0)
+    X = np.column_stack([N, rows.Phi[:, in_base] / np.where(scale > 0, scale, 1.0)])
     basis = orthonormal(rows.Psi)
     left, size, right = np.linalg.svd(basis.T @ X, full_matrices=False)
     if len(size) < X.shape[1] or size[-1] < RANK_TOLERANCE:

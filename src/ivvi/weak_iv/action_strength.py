@@ -66,11 +66,11 @@ def strength_by_action(
     robust: RobustIntervals,
     design: Design,
     actions: Sequence[str],
-    held: NDArray[np.bool_],
+    contains: NDArray[np.bool_],
 ) -> tuple[ActionStrength, ...]:
-    """Judge each action by its features; `held` (d_a, d_phi) says which hold it."""
+    """Judge each action by its features; `contains` (d_a, d_phi) says which hold it."""
     strengths = []
-    for action, holds in zip(actions, held, strict=True):
+    for action, holds in zip(actions, contains, strict=True):
         names = {name for name, one in zip(design.phi_names, holds, strict=True) if one}
         tests = {s.feature: t for s in stages if s.feature in names and (t := _test(s))}
         if not tests:

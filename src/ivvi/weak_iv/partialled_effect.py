@@ -81,9 +81,9 @@ class PartialledEffect:
         R, centre = compress(moments), np.array(moments.mean)
         if keep_constant:
             R, centre = np.vstack([moments.mean, R]), np.zeros(design.width)
-        d, N, held = _directions(design, c, R, set(exogenous(moments)))
+        d, N, exogenous_directions = _directions(design, c, R, set(exogenous(moments)))
         target = np.eye(design.width)[:, [design.y_columns[at]]]
-        column_map, Z_map, rank = _partial_out(design, R, held, [target, d, N])
+        column_map, Z_map, rank = _partial_out(design, R, exogenous_directions, [target, d, N])
         rank += not keep_constant
         freedom = moments.n - rank - moments.lost()
         if freedom <= 0:
@@ -129,11 +129,11 @@ def feature_of(design: Design, name: str) -> str:
     if len(levels) == 1:
         return levels[0]
     if levels:
-        shown = ", ".join(levels[:12])
-        raise InputError(f"{name!r} has {len(levels)} features, one for each level: {shown}")
+        listed = ", ".join(levels[:12])
+        raise InputError(f"{name!r} has {len(levels)} features, one for each level: {listed}")
     hint = nearest(name, design.phi_names)
-    known = hint or f"; there are {', '.join(design.phi_names[:12])}"
-    raise InputError(f"there is no feature {name!r}{known}")
+    advice = hint or f"; there are {', '.join(design.phi_names[:12])}"
+    raise InputError(f"there is no feature {name!r}{advice}")
 
 
 def describe(feature: Combination) -> str:
@@ -163,12 +163,12 @@ def _directions(
     x = np.zeros((p, 1))
     x[pivot] = 1 / c[pivot]
     nuisance: list[Floats] = []
-    given: list[Floats] = []
+    fixed: list[Floats] = []
     for j in (j for j in range(d_phi) if j != pivot):
         direction = np.zeros(p)
         direction[j], direction[pivot] = 1.0, -c[j] / c[pivot]
-        (given if j in shared else nuisance).append(direction)
-    return x, _stack(nuisance, p), _stack(given, p)
+        (fixed if j in shared else nuisance).append(direction)
+    return x, _stack(nuisance, p), _stack(fixed, p)
 
 
 def _partial_out(

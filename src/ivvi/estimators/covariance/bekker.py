@@ -50,8 +50,8 @@ def _span(Psi: Floats) -> Floats:
     """Return an orthonormal basis of the columns."""
     size = np.linalg.norm(Psi, axis=0)
     left, values, _ = np.linalg.svd(Psi / np.where(size > 0, size, 1.0), full_matrices=False)
-    kept: Floats = left[:, values > RANK_TOLERANCE * values[0]]
-    return kept
+    span: Floats = left[:, values > RANK_TOLERANCE * values[0]]
+    return span
 
 
 def _joined(blocks: Floats, noise_cov: Floats) -> Floats | None:

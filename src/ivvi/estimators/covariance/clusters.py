@@ -31,7 +31,7 @@ class Codes:
 
     def __init__(self, errors: Resolved, roles: Roles) -> None:
         self._columns, self._roles = errors.clusters, roles
-        self._met: dict[tuple[int, ...], dict[int, int]] = {
+        self._numbers: dict[tuple[int, ...], dict[int, int]] = {
             ways: {} for ways in combined_ways(len(errors.clusters)) if len(ways) > 1
         }
         self._rows = 0
@@ -41,10 +41,10 @@ class Codes:
         if batch.episode is None:
             raise ValueError("the batch was read without episodes")
         by_ways = self._alone(batch.episode, batch.clusters)
-        for ways, known in self._met.items():
+        for ways, numbers in self._numbers.items():
             joined = _keys(by_ways[ways[:-1]], by_ways[ways[-1:]])
             keys, inverse = np.unique(joined, return_inverse=True)
-            by_ways[ways] = _numbered(known, keys)[inverse]
+            by_ways[ways] = _numbered(numbers, keys)[inverse]
         codes = list(by_ways.values())
         place = self._rows + np.arange(len(batch))
         self._rows += len(batch)
@@ -57,14 +57,16 @@ class Codes:
         """
         shift = self._rows if self._roles.derived else 0
         self._rows += part._rows
-        known = self._alone(episodes, clusters)
-        if not known:
+        renumbered = self._alone(episodes, clusters)
+        if not renumbered:
             return [lambda codes: np.column_stack([episodes[codes[:, 0]], codes[:, 1] - shift])]
-        for ways, own in self._met.items():
-            met = np.array(list(part._met[ways]), dtype=np.int64)
-            one, two = met >> HALF, met & ((1 << HALF) - 1)
-            known[ways] = _numbered(own, _keys(known[ways[:-1]][one], known[ways[-1:]][two]))
-        return [partial(np.take, numbers) for numbers in known.values()]
+        for ways, own in self._numbers.items():
+            keys = np.array(list(part._numbers[ways]), dtype=np.int64)
+            one, two = keys >> HALF, keys & ((1 << HALF) - 1)
+            renumbered[ways] = _numbered(
+                own, _keys(renumbered[ways[:-1]][one], renumbered[ways[-1:]][two])
+            )
+        return [partial(np.take, numbers) for numbers in renumbered.values()]
 
     def _alone(self, episode: Ints, clusters: Sequence[Ints]) -> dict[tuple[int, ...], Ints]:
         """Return what there is of each column that clusters, by its number."""
@@ -91,9 +93,9 @@ def combined_ways(count: int) -> list[tuple[int, ...]]:
     return [ways for size in every for ways in itertools.combinations(range(count), size)]
 
 
-def _numbered(known: dict[int, int], keys: Ints) -> Ints:
+def _numbered(numbers: dict[int, int], keys: Ints) -> Ints:
     """Number combinations of clusters, by their keys (m,), in the order in which they are met."""
-    codes = [known.setdefault(key, len(known)) for key in keys.tolist()]
+    codes = [numbers.setdefault(key, len(numbers)) for key in keys.tolist()]
     return np.array(codes, dtype=np.int64)
 
 
@@ -119,21 +121,21 @@ def cluster_seconds(space: Whitened, episodes: EpisodeMoments) -> Floats:
 
 
 def effective_clusters(
-    estimate: Estimate, moments: Moments, sums: GroupSums, held: EpisodeMoments | None = None
+    estimate: Estimate, moments: Moments, sums: GroupSums, by_cluster: EpisodeMoments | None = None
 ) -> Floats:
     """Return G* of each coefficient, (d_y, d_phi), for clusters by the column of `sums`.
 
     A cluster's share gamma of a coefficient's variance, where residuals of one variance are
     correlated rho within it, is (1 - rho) sum_i (L psi~_i)^2 + rho (sum_i L psi~_i)^2. The first
-    is known where the moments of the clusters are `held`; else what varies within clusters
-    is taken for spread over all rows alike.
+    is known where the moments of the clusters are kept (`by_cluster`); else what varies within
+    clusters is taken for spread over all rows alike.
     """
     space = whiten(moments, estimate.instruments)
     d_y = len(estimate.W)
     L = np.broadcast_to(estimate.influence, (d_y, *estimate.influence.shape[-2:]))
     rho = np.clip(correlations(moments, sums, estimate.residual_map), 0.0, 1.0)
     moved = sums.about(space.shift) @ space.T  # (G, r)
-    second = None if held is None else cluster_seconds(space, held)
+    second = None if by_cluster is None else cluster_seconds(space, by_cluster)
     counts = np.empty(estimate.W.shape)
     for output in range(d_y):
         whole = moved @ L[output].T

@@ -59,8 +59,10 @@ def with_errors(
         covariance = Covariance("unadjusted", factor * W_cov.blocks, joint, debiased=debias)
     else:
         clusters = _named_clusters(errors, scored)
-        given = d_phi if debiased else None
-        blocks, joint = sandwich(estimate.influence, scored.blocks(given), scored.joint(given), n)
+        n_fitted = d_phi if debiased else None
+        blocks, joint = sandwich(
+            estimate.influence, scored.blocks(n_fitted), scored.joint(n_fitted), n
+        )
         bandwidth = errors.bandwidth if errors.kind == "hac" else None
         covariance = Covariance(errors.kind, blocks, joint, clusters, debiased, bandwidth)
         covariance = _weighed(covariance, errors, estimate, moments)
@@ -108,8 +110,8 @@ def with_weighted_rows(
     variance of a coefficient if all errors are alike (Carter, Schnepel and Steigerwald, 2017, with
     rows for clusters); of the log's first rows, whose share stands for that of all.
     """
-    held = estimate.covariance
-    if head is None or head.weight is None or errors.kind != "robust" or held is None:
+    covariance = estimate.covariance
+    if head is None or head.weight is None or errors.kind != "robust" or covariance is None:
         return estimate
     if errors.requested.debiased is not None or not estimate.influence.size:
         return estimate
@@ -123,7 +125,7 @@ def with_weighted_rows(
     if float(np.nanmin(effective)) >= FEW_CLUSTERS:
         return estimate
     freedom = np.maximum(effective - 1, 1.0)
-    return replace(estimate, covariance=replace(held, effective=effective, freedom=freedom))
+    return replace(estimate, covariance=replace(covariance, effective=effective, freedom=freedom))
 
 
 def without_rounding(estimate: Estimate, moments: Moments) -> Estimate:
@@ -158,11 +160,11 @@ def _weighed(
         return covariance
     least, freedom = np.full(estimate.W.shape, np.inf), np.full(estimate.W.shape, np.inf)
     for column, count in covariance.clusters:
-        held, sums = _cluster_sums(moments, column)
+        by_cluster, sums = _cluster_sums(moments, column)
         if sums is None:
             effective = np.full(estimate.W.shape, float(count))
         else:
-            effective = np.minimum(effective_clusters(estimate, moments, sums, held), count)
+            effective = np.minimum(effective_clusters(estimate, moments, sums, by_cluster), count)
         if column != errors.clusters[0]:
             effective = effective / errors.inflation
         least, freedom = np.minimum(least, effective), np.minimum(freedom, effective - 1)
@@ -180,8 +182,8 @@ def _cluster_sums(moments: Moments, column: str) -> tuple[EpisodeMoments | None,
     """
     if (sums := next((one for one in moments.groups if one.by == column), None)) is not None:
         return None, sums
-    held = moments.held(column)
-    return held, None if held is None else held.first_sums(column, moments.mean)
+    by_cluster = moments.clusters_by(column)
+    return by_cluster, None if by_cluster is None else by_cluster.first_sums(column, moments.mean)
 
 
 def _cr2(covariance: Covariance, estimate: Estimate, moments: Moments) -> Covariance:

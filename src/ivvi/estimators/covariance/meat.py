@@ -126,8 +126,8 @@ class ClusterMeat:
         self._groups, self._ordered, self._inside = groups, ordered, inside
         self._first: tuple[int, list[Floats]] | None = None
         self._sums = [np.zeros((1, 1))] * len(groups)
-        self._held: list[Floats] | None = None  # for each group (clusters, k)
-        self._seen = np.zeros(0, dtype=bool)  # which clusters, when not ordered
+        self._open_sums: list[Floats] | None = None  # for each group (clusters, k)
+        self._present = np.zeros(0, dtype=bool)  # which clusters, when not ordered
         self._open = -1  # code of the cluster that is held, when ordered
         self._count = 0
 
@@ -146,16 +146,16 @@ class ClusterMeat:
             self._hold(codes, sums)
             return
         self._count += len(codes)
-        if self._held is not None and codes[0] == self._open:
+        if self._open_sums is not None and codes[0] == self._open:
             self._count -= 1
-            for held, new in zip(self._held, sums, strict=True):
-                new[0] += held[0]
-        elif self._held is not None:
-            self._close(self._open, self._held)
+            for last, new in zip(self._open_sums, sums, strict=True):
+                new[0] += last[0]
+        elif self._open_sums is not None:
+            self._close(self._open, self._open_sums)
         if len(codes) > 1:
             self._close(int(codes[0]), [part[:1] for part in sums])
             self._square([part[1:-1] for part in sums])
-        self._held, self._open = [part[-1:] for part in sums], int(codes[-1])
+        self._open_sums, self._open = [part[-1:] for part in sums], int(codes[-1])
 
     def _close(self, code: int, sums: list[Floats]) -> None:
         if self._inside and self._first is None:
@@ -165,16 +165,16 @@ class ClusterMeat:
 
     def _hold(self, codes: Ints, sums: Sequence[Floats]) -> None:
         size = int(codes.max()) + 1
-        if self._held is None:
-            self._held = [np.zeros((0, part.shape[1])) for part in sums]
-        if size > len(self._held[0]):
-            more = max(size, 2 * len(self._held[0])) - len(self._held[0])
-            self._held = [np.pad(part, ((0, more), (0, 0))) for part in self._held]
-            self._seen = np.pad(self._seen, (0, more))
-        for held, new in zip(self._held, sums, strict=True):
-            held[codes] += new
-        self._seen[codes] = True
-        self._count = int(self._seen.sum())
+        if self._open_sums is None:
+            self._open_sums = [np.zeros((0, part.shape[1])) for part in sums]
+        if size > len(self._open_sums[0]):
+            more = max(size, 2 * len(self._open_sums[0])) - len(self._open_sums[0])
+            self._open_sums = [np.pad(part, ((0, more), (0, 0))) for part in self._open_sums]
+            self._present = np.pad(self._present, (0, more))
+        for total, new in zip(self._open_sums, sums, strict=True):
+            total[codes] += new
+        self._present[codes] = True
+        self._count = int(self._present.sum())
 
     def _square(self, sums: Sequence[Floats]) -> None:
         for i, part in enumerate(sums):
@@ -182,18 +182,20 @@ class ClusterMeat:
 
     def piece(self) -> Piece:
         """Return the sum so far."""
-        if self._held is not None:
-            self._square(self._held)
-            self._held = None
+        if self._open_sums is not None:
+            self._square(self._open_sums)
+            self._open_sums = None
         return Piece(tuple(self._sums), self._count)
 
     def part(self) -> ClusterPart:
         """Return the squares of whole clusters, and the sums of those that may go on."""
         if not self._ordered:
-            codes = np.flatnonzero(self._seen)
-            return ClusterPart(self._sums, 0, codes, [part[codes] for part in self._held or ()])
+            codes = np.flatnonzero(self._present)
+            return ClusterPart(
+                self._sums, 0, codes, [part[codes] for part in self._open_sums or ()]
+            )
         ends = [] if self._first is None else [self._first]
-        ends += [] if self._held is None else [(self._open, self._held)]
+        ends += [] if self._open_sums is None else [(self._open, self._open_sums)]
         codes = np.array([code for code, _ in ends], dtype=np.int64)
         sums = [np.vstack(parts) for parts in zip(*(sums for _, sums in ends), strict=True)]
         return ClusterPart(self._sums, self._count - len(ends), codes, sums)

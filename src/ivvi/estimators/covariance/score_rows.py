@@ -99,8 +99,10 @@ def _stacked(scores: Mapping[int, Score]) -> list[_Stack]:
     """Bring scores of the same coordinates together: these are evaluated and multiplied once."""
     alike: list[dict[int, Score]] = []
     for key, one in scores.items():
-        known = (group for group in alike if _same(next(iter(group.values())).space, one.space))
-        if (group := next(known, None)) is None:
+        same_space = (
+            group for group in alike if _same(next(iter(group.values())).space, one.space)
+        )
+        if (group := next(same_space, None)) is None:
             alike.append(group := {})
         group[key] = one
     return [_Stack.of(group) for group in alike]
@@ -121,17 +123,17 @@ def sum_rows(
     """Add up in one pass over the log, by one process."""
     stacks = _stacked(scores)
     stacked = [stack.score for stack in stacks]
-    ways = [_meats(one, errors, log.ordered, log.roles) for one in stacked]
+    meats_by_stack = [_meats(one, errors, log.ordered, log.roles) for one in stacked]
     with few_threads(moments.design.width):
         batches = log.batches(episodes=True, progress=progress)
-        _add(batches, stacked, ways, errors, log.roles, moments.design)
-    return _pieces(stacks, ways)
+        _add(batches, stacked, meats_by_stack, errors, log.roles, moments.design)
+    return _pieces(stacks, meats_by_stack)
 
 
 def _add(
     batches: Iterable[Batch],
     scores: Sequence[Score],
-    ways: Sequence[Sequence[Meat]],
+    meats_by_stack: Sequence[Sequence[Meat]],
     errors: Resolved,
     roles: Roles,
     design: Design,
@@ -142,7 +144,7 @@ def _add(
         numbers = codes.of(batch)
         for part, values in rows.chunks(batch):
             runs = [Runs(code[part]) for code in numbers]
-            for (E, white), meats in zip(values, ways, strict=True):
+            for (E, white), meats in zip(values, meats_by_stack, strict=True):
                 for meat, together in zip(meats, runs, strict=True):
                     meat.add(E, white, together)
     return codes
@@ -161,16 +163,16 @@ def sum_rows_on(
 
     stacks = _stacked(scores)
     stacked = [stack.score for stack in stacks]
-    ways = [_meats(one, errors, log.ordered, log.roles) for one in stacked]
+    meats_by_stack = [_meats(one, errors, log.ordered, log.roles) for one in stacked]
     codes = Codes(errors, log.roles)
     fold = partial(_fold, stacked, errors, log.ordered, log.roles, moments.design)
     with connected(client) as reached:
-        for (parts, met), numbers in ClusterPass(reached, log, fold, True, progress):
-            renumber = codes.merge(met, numbers.episodes, numbers.clusters)
-            for meats, own in zip(ways, parts, strict=True):
-                for meat, part, known in zip(meats, own, renumber, strict=True):
-                    meat.merge(part, known)
-    return _pieces(stacks, ways)
+        for (parts, piece_codes), numbers in ClusterPass(reached, log, fold, True, progress):
+            renumber = codes.merge(piece_codes, numbers.episodes, numbers.clusters)
+            for meats, own in zip(meats_by_stack, parts, strict=True):
+                for meat, part, renumber_one in zip(meats, own, renumber, strict=True):
+                    meat.merge(part, renumber_one)
+    return _pieces(stacks, meats_by_stack)
 
 
 def _fold(
@@ -182,20 +184,20 @@ def _fold(
     batches: Iterable[Batch],
 ) -> tuple[list[list[Any]], Codes]:
     """Return the parts of some batches, and the codes met there, on a worker."""
-    ways = [_meats(one, errors, ordered, roles, inside=True) for one in scores]
+    meats_by_stack = [_meats(one, errors, ordered, roles, inside=True) for one in scores]
     with few_threads(0):
-        codes = _add(batches, scores, ways, errors, roles, design)
-    return [[meat.part() for meat in meats] for meats in ways], codes
+        codes = _add(batches, scores, meats_by_stack, errors, roles, design)
+    return [[meat.part() for meat in meats] for meats in meats_by_stack], codes
 
 
 def _pieces(
-    stacks: Sequence[_Stack], ways: Sequence[Sequence[Meat]]
+    stacks: Sequence[_Stack], meats_by_stack: Sequence[Sequence[Meat]]
 ) -> dict[int, tuple[Piece, ...]]:
     """Return the sums of each score; two-way clusters are two sums less a third."""
-    count = len(ways[0]).bit_length() if ways else 1
+    count = len(meats_by_stack[0]).bit_length() if meats_by_stack else 1
     signs = [(-1.0) ** (len(columns) - 1) for columns in combined_ways(count)]
     pieces: dict[int, tuple[Piece, ...]] = {}
-    for stack, meats in zip(stacks, ways, strict=True):
+    for stack, meats in zip(stacks, meats_by_stack, strict=True):
         signed = [replace(meat.piece(), sign=sign) for meat, sign in zip(meats, signs, strict=True)]
         pieces |= stack.parted(signed)
     return pieces
@@ -213,7 +215,7 @@ def _meats(
         ordered and [errors.clusters[i] for i in ways] == [roles.episode]
         for ways in combined_ways(len(errors.clusters))
     ]
-    return [ClusterMeat(one.groups, ordered=known, inside=inside) for known in together]
+    return [ClusterMeat(one.groups, ordered=in_runs, inside=inside) for in_runs in together]
 
 
 class _Rows:

@@ -107,7 +107,7 @@ def _where_it_adds(one: Floats, two: Floats, both: Floats, inflation: float) -> 
     """Return V_both + (V_one - V_both)+ + inflation (V_two - V_both)+."""
     scale = np.sqrt(np.diag(both))
     unit = np.outer(*(2 * [np.where(scale > 0, scale, 1.0)]))
-    added = [_positive((way - both) / unit) * unit for way in (one, two)]
+    added = [_positive((variance - both) / unit) * unit for variance in (one, two)]
     return both + added[0] + inflation * added[1]
 
 
@@ -146,9 +146,9 @@ def score(
     episode = None if log is None else log.roles.episode
     one_way = len(errors.clusters) == 1
     if holds_clusters(moments, errors, episode) and (one_way or log is None):
-        held = [moments.held(column, episode) for column in errors.clusters]
+        by_cluster = [moments.clusters_by(column, episode) for column in errors.clusters]
         pieces = {
-            key: tuple(_of_groups(one, blocks) for blocks in held if blocks is not None)
+            key: tuple(_of_groups(one, blocks) for blocks in by_cluster if blocks is not None)
             for key, one in distinct.items()
         }
     elif log is not None:
@@ -176,7 +176,7 @@ def holds_clusters(moments: Moments, errors: Resolved, episode: str | None) -> b
     """
     if errors.kind != "clustered" or not errors.clusters:
         return False
-    return all(moments.held(column, episode) is not None for column in errors.clusters)
+    return all(moments.clusters_by(column, episode) is not None for column in errors.clusters)
 
 
 def _of_groups(one: Score, blocks: EpisodeMoments) -> Piece:

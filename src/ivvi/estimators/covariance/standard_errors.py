@@ -192,11 +192,11 @@ class StandardErrors:
         if len(self.columns) == 2 and set(self.columns) <= {by, *others}:
             return Resolved(self, "clustered", self.columns)
         if clustered or self.kind not in ("auto", "unadjusted", "bekker"):
-            kind, kept = (
+            kind, lacking = (
                 (self.kind, "") if not clustered else ("clustered", ", not kept by cluster")
             )
             raise InputError(
-                f"{kind} standard errors need the rows of a log; these are its sums{kept}"
+                f"{kind} standard errors need the rows of a log; these are its sums{lacking}"
             )
         note = "from sums without rows the standard errors are unadjusted"
         return Resolved(self, "unadjusted", note=note if self.kind == "auto" else "")
@@ -289,10 +289,10 @@ class Resolved:
         self, log: Log, alike: StepDependence | None, paths: SharedPaths | None
     ) -> Resolved:
         """Return the same clustered by what a pass has seen episodes to share."""
-        known = self if alike is None else self.with_shared_steps(log.roles.moment, alike)
+        resolved = self if alike is None else self.with_shared_steps(log.roles.moment, alike)
         if paths is None or (alike is not None and alike.is_the_same(paths.instruments)):
-            return known
-        return known.with_shared_paths(str(log.roles.episode), paths)
+            return resolved
+        return resolved.with_shared_paths(str(log.roles.episode), paths)
 
     def with_shared_steps(
         self, step: str | None, alike: StepDependence, *, rows: bool = True
@@ -347,11 +347,11 @@ class Resolved:
             return self._noting(text, clusters)
         if (few := paths.few) is None or len(self.clusters) > 1:
             return self
-        seen = f"never changes within an episode and has {few.count} values"
+        pattern = f"never changes within an episode and has {few.count} values"
         if not paths.constant:
-            seen = f"follows one of {few.count} paths in every episode"
+            pattern = f"follows one of {few.count} paths in every episode"
         return self._noting(
-            f"{', '.join(few.instruments)} {seen}: if it was set for whole groups of episodes "
+            f"{', '.join(few.instruments)} {pattern}: if it was set for whole groups of episodes "
             "(states, clinics), cluster by their column (cluster=, --cluster)",
             self.clusters,
         )

@@ -128,6 +128,6 @@ def parse_schedule(word: str) -> Schedule | None:
         return ConstantSteps(numbers[0], numbers[-1])
     if kind == "decay" and len(numbers) in (1, 2, 3):
         return Decay(*numbers)
-    known = ("auto", *PAPER, "constant:STEP", "decay:SCALE,POWER,DELAY")
-    hint = nearest(word, known) or f"; {', '.join(known)} are known"
+    words = ("auto", *PAPER, "constant:STEP", "decay:SCALE,POWER,DELAY")
+    hint = nearest(word, words) or f"; {', '.join(words)} are known"
     raise InputError(f"unknown schedule {word!r}{hint}")

@@ -140,9 +140,9 @@ class SGDA:
             raise InputError(f"batch {self.batch!r} must be at least 1, or the word episode")
         if self.passes < 1:
             raise InputError(f"passes {self.passes} must be at least 1")
-        for name, known in (("average", AVERAGES), ("order", ORDERS), ("memory", MEMORIES)):
-            if (word := getattr(self, name)) not in known:
-                raise InputError(f"unknown {name} {word!r}; one of {', '.join(known)}")
+        for name, words in (("average", AVERAGES), ("order", ORDERS), ("memory", MEMORIES)):
+            if (word := getattr(self, name)) not in words:
+                raise InputError(f"unknown {name} {word!r}; one of {', '.join(words)}")
         if isinstance(self.schedule, str):
             parse_schedule(self.schedule)
         if self.inner is not None and self.inner < 0:
@@ -160,8 +160,8 @@ class SGDA:
     @property
     def dual_loop(self) -> DualLoop | None:
         """Return the dual steps of a mini-batch, None where they go beside the primal ones."""
-        given = self.paper_run.inner if self.inner is None and self.paper_run else self.inner
-        return DualLoop(given, self.restart, self.keep_K) if given else None
+        steps = self.paper_run.inner if self.inner is None and self.paper_run else self.inner
+        return DualLoop(steps, self.restart, self.keep_K) if steps else None
 
     @property
     def given_schedule(self) -> Schedule | None:
@@ -199,9 +199,9 @@ class SGDA:
         exact = Exact().solve(moments)
         rows = self._rows(log, moments.n)
         mean_weight = moments.weight / moments.n
-        given, design = self.given_schedule, moments.design
-        if given is not None:
-            setup = plain_setup(design, self._start, given)
+        schedule, design = self.given_schedule, moments.design
+        if schedule is not None:
+            setup = plain_setup(design, self._start, schedule)
         else:
             burn_in = self._burn_in(rows, design)
             setup, _ = self.make_setup(burn_in, design, mean_weight, linear=False)
@@ -314,11 +314,11 @@ class SGDA:
         self, burn_in: Batch, design: Design, mean_weight: float, *, linear: bool
     ) -> tuple[Setup, float]:
         """Return coordinates, start and steps from a burn-in, and the largest stable step."""
-        given = self.given_schedule
+        schedule = self.given_schedule
         rows = evaluate(design, burn_in, mean_weight)
         start = self._start
-        if given is not None:
-            setup = plain_setup(design, start, given)
+        if schedule is not None:
+            setup = plain_setup(design, start, schedule)
             return setup, stable_step(*rows[:2]) if linear else float("nan")
         size = self.rows_of_batch or mean_length(burn_in)
         make = diagonal_setup if linear else automatic_setup
