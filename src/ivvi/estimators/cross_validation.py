@@ -158,7 +158,7 @@ class _FoldSums:
         (folds, p, p) and (folds,); the constant stays 1.
     phi, psi, y
         Columns of v.
-    known, same
+    shared_phi, shared_psi
         Positions in phi, and in psi, of what both have.
     rough_phi, rough_psi
         Roughness of the columns of phi and psi.
@@ -169,8 +169,8 @@ class _FoldSums:
     phi: np.ndarray
     psi: np.ndarray
     y: np.ndarray
-    known: np.ndarray
-    same: np.ndarray
+    shared_phi: np.ndarray
+    shared_psi: np.ndarray
     rough_phi: Floats
     rough_psi: Floats
 
@@ -225,8 +225,8 @@ class _FoldSums:
         """
         training, held_out = self.training(fold), self.sums[fold] / self.weight[fold]
         W, first = self._path(training, first_stage)
-        first[:, self.known] = 0.0
-        first[self.same, self.known] = 1.0  # what the state determines is known
+        first[:, self.shared_phi] = 0.0
+        first[self.shared_psi, self.shared_phi] = 1.0  # what the state determines is known
         W_0 = np.zeros(W.shape[1:])
         W_0[phi_0] = _two_stage(training, self.psi[psi_0], self.phi[phi_0], self.y)
         delta = first @ (W - W_0)  # (penalties, d_psi, d_y)

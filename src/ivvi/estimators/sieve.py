@@ -132,7 +132,7 @@ def word_losses(parts: list[Moments], design: Design, plain: Design) -> Floats:
     return np.array([_loss(others(parts, f), part, design, plain) for f, part in enumerate(parts)])
 
 
-def _loss(training: Moments, held: Moments, design: Design, plain: Design) -> float:
+def _loss(training: Moments, held_out: Moments, design: Design, plain: Design) -> float:
     whole = training.design
     if training.n <= len(design.phi_names):
         return np.inf
@@ -143,7 +143,7 @@ def _loss(training: Moments, held: Moments, design: Design, plain: Design) -> fl
         _placed(fit.W, one, whole) for fit, one in zip(fits, (design, plain), strict=True)
     )  # weights of the columns of phi, (d_phi, d_y)
     phi, psi, y = (np.array(c) for c in (whole.phi_columns, whole.psi_columns, whole.y_columns))
-    second, second_held = _second(training), _second(held)
+    second, second_held = _second(training), _second(held_out)
     delta = _first_stage(second, whole) @ (h - h0)
     left = np.vstack([-h0, np.eye(len(y))])
     columns = np.concatenate([phi, y])

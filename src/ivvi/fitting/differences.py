@@ -70,8 +70,8 @@ class DifferencedTable:
         self.label, self.files = f"{log.label}, differenced", log.table.files
         self._instruments = log.roles.instrument
         self._changes = np.zeros(len(log.roles.instrument), dtype=bool)
-        self.order, state, self._kept = _sorted_features(log, design, exogenous)
-        self.roles = _roles(log.roles, design, self.order, state, self._kept)
+        self.order, state, self._instrument_columns = _sorted_features(log, design, exogenous)
+        self.roles = _roles(log.roles, design, self.order, state, self._instrument_columns)
         kinds = {self.roles.episode: pa.int64()}
         self.schema = pa.schema([(n, kinds.get(n, pa.float64())) for n in self.roles.columns])
 
@@ -106,7 +106,7 @@ class DifferencedTable:
         """Evaluate psi at the earlier state, with the instruments of both steps."""
         blocks = [b for b in self._layout.psi.blocks if not isinstance(b, Constant)]
         both = [b for b in blocks if b.of != "state"]
-        first = np.hstack([block(x, now) for block in blocks])[:, self._kept]
+        first = np.hstack([block(x, now) for block in blocks])[:, self._instrument_columns]
         return np.hstack([first, *(block(x, before) for block in both)])
 
     @property

@@ -158,9 +158,9 @@ def _memory(moments: Moments, d_x: int) -> float:
     scatter, y = moments.scatter, list(moments.design.y_columns)
     x, both = list(range(1, 1 + d_x)), list(range(1, len(moments.design.phi_names)))
 
-    def left(given: list[int]) -> Floats:
-        inverse = np.linalg.pinv(scatter[np.ix_(given, given)], hermitian=True)
-        cross = scatter[np.ix_(y, given)]
+    def left(controls: list[int]) -> Floats:
+        inverse = np.linalg.pinv(scatter[np.ix_(controls, controls)], hermitian=True)
+        cross = scatter[np.ix_(y, controls)]
         rest: Floats = np.diag(scatter[np.ix_(y, y)] - cross @ inverse @ cross.T)
         return rest
 

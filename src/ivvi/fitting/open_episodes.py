@@ -117,7 +117,7 @@ class Delivery:
             if name in before.known and step > before.known[name][1]
         ]
         self._numbers = {name: before.known[name][0] for name in self._going_on}
-        self._met: dict[Any, int] = {}
+        self._number_of: dict[Any, int] = {}
         self.counts, self.open = Counts(), before
 
     def __iter__(self) -> Iterator[Batch]:
@@ -137,8 +137,8 @@ class Delivery:
         episodes = self._next_number - first_new
         total = walk.counts.transitions + joints
         self.counts = replace(walk.counts, transitions=total, episodes=episodes)
-        rows = last.of(list(self._met)) if roles.derived and self._met else None
-        self.open = self._before.followed_by(self._met, self._last, rows)
+        rows = last.of(list(self._number_of)) if roles.derived and self._number_of else None
+        self.open = self._before.followed_by(self._number_of, self._last, rows)
 
     def _numbered(self, walk: Transitions) -> Iterator[Batch]:
         """Yield the batches of a walk with the numbers that the stream has given its episodes."""
@@ -150,11 +150,11 @@ class Delivery:
 
     def _number(self, names: Sequence[Any]) -> Ints:
         for name in names:
-            if name not in self._met:
+            if name not in self._number_of:
                 is_new = name not in self._numbers
-                self._met[name] = self._next_number if is_new else self._numbers[name]
+                self._number_of[name] = self._next_number if is_new else self._numbers[name]
                 self._next_number += is_new
-        return np.array([self._met[name] for name in names], dtype=np.int64)
+        return np.array([self._number_of[name] for name in names], dtype=np.int64)
 
     def _pairs(self) -> pa.Table:
         """Return the last row of each episode that goes on, and its first one here, in turn."""

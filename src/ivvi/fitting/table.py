@@ -374,10 +374,10 @@ def _errors(fit: Fit, outputs: Sequence[str]) -> dict[str, str]:
 
 Below = Callable[[Fit, Sequence[str]], dict[str, str]]
 STATISTICS: dict[str, tuple[str, Below]] = {
-    "n": ("n", lambda fit, shown: _by_output(f"{fit.estimate.n:,}", shown)),
+    "n": ("n", lambda fit, outputs: _by_output(f"{fit.estimate.n:,}", outputs)),
     "episodes": (
         "episodes",
-        lambda fit, shown: _by_output(f"{fit.counts.episodes:,}", shown),
+        lambda fit, outputs: _by_output(f"{fit.counts.episodes:,}", outputs),
     ),
     "clusters": ("clusters", _clusters),
     "f": ("first-stage F", _first_stage),
@@ -386,7 +386,7 @@ STATISTICS: dict[str, tuple[str, Below]] = {
     "r2": ("R2", _r2),
     "verdict": (
         "instruments",
-        lambda fit, shown: _by_output(fit.verdict.word if fit.verdict else "", shown),
+        lambda fit, outputs: _by_output(fit.verdict.word if fit.verdict else "", outputs),
     ),
     "errors": ("standard errors", _errors),
 }

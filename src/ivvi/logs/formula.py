@@ -127,29 +127,29 @@ class Formula:
         terms = self.exogenous + self.endogenous + self.instruments
         return tuple(dict.fromkeys(f.column for term in terms for f in term if f.category))
 
-    def schema(self, given: Schema, available: Sequence[str]) -> Schema:
-        """Give the columns their roles; episode, step, weight and so on are `given`."""
-        self._check_given(given)
+    def schema(self, asked: Schema, available: Sequence[str]) -> Schema:
+        """Give the columns their roles; episode, step, weight and so on are as asked for."""
+        self._check_exclusive(asked)
         self._check_terms(available)
         following, derived, others = self._outputs(available)
         conditions = self.conditions
         if not following:
-            return replace(given, **self._roles(given, conditions, (), others))
-        if len(others) > 1 or (others and given.reward):
+            return replace(asked, **self._roles(asked, conditions, (), others))
+        if len(others) > 1 or (others and asked.reward):
             raise InputError(
                 f"the formula has the outputs {', '.join(others)} beside next states; expected at "
                 "most one, the reward"
             )
         state = tuple(name.removeprefix(NEXT) for name in following)
         context = tuple(name for name in conditions if name not in state)
-        roles = self._roles(given, state, context, () if derived else following)
-        return replace(given, **roles, reward=others[0] if others else given.reward)
+        roles = self._roles(asked, state, context, () if derived else following)
+        return replace(asked, **roles, reward=others[0] if others else asked.reward)
 
     def _roles(
-        self, given: Schema, state: Columns, context: Columns, next_state: Columns
+        self, asked: Schema, state: Columns, context: Columns, next_state: Columns
     ) -> dict[str, Any]:
-        asked = given.categorical
-        own = [p.strip() for p in asked.split(",")] if isinstance(asked, str) else list(asked)
+        own = asked.categorical
+        own = [name.strip() for name in own.split(",")] if isinstance(own, str) else list(own)
         return {
             "state": state,
             "context": context,
@@ -159,9 +159,9 @@ class Formula:
             "categorical": [name for name in dict.fromkeys([*own, *self.categories]) if name],
         }
 
-    def _check_given(self, given: Schema) -> None:
+    def _check_exclusive(self, asked: Schema) -> None:
         for role in ("state", "action", "instrument", "next_state", "context", "lags"):
-            if getattr(given, role):
+            if getattr(asked, role):
                 word = role.replace("_", "-")
                 raise InputError(
                     f"--{word} ({role}=) and --formula (formula=) exclude each other: the formula "

@@ -53,9 +53,9 @@ def balance(scores: Scores, names: Names, level: float) -> Check:
     if not m.n_pairs:
         return _without("balance on the past", level, NO_PAIRS)
     moving = [j for j, fixed in enumerate(m.still) if not fixed]
-    given = np.hstack([m.now(scores.state), m.before(v.z)])
+    controls = np.hstack([m.now(scores.state), m.before(v.z)])
     past = np.hstack([m.before(v.x), m.before(v.a), m.before(scores.e)])
-    sums = scores.association(m.now(v.z[:, moving]), past, given)
+    sums = scores.association(m.now(v.z[:, moving]), past, controls)
     earlier = [
         *(f"earlier {name}" for name in (*names["x"], *names["a"])),
         *(f"earlier residual of {name}" for name in names["y"]),
@@ -75,8 +75,8 @@ def placebo(scores: Scores, names: Names, level: float) -> Check:
         why = "the instrument is the same in the step before" if m.n_pairs else NO_PAIRS
         return _without(name, level, why)
     moving = [j for j, fixed in enumerate(m.still) if not fixed]
-    given = np.hstack([m.before(v.phi), m.before(v.z)])
-    sums = scores.association(m.now(v.z[:, moving]), m.now(v.x), given)
+    controls = np.hstack([m.before(v.phi), m.before(v.z)])
+    sums = scores.association(m.now(v.z[:, moving]), m.now(v.x), controls)
     null = "the instrument is unrelated to the state already reached, given the step before"
     advice = (
         "z cannot have moved a state that came before it: z is assigned by the state (then the "

@@ -266,16 +266,16 @@ class Scores:
         product: Floats = one.T @ sums @ other
         return product
 
-    def partialled(self, part: Floats, given: Floats) -> Floats:
+    def partialled(self, part: Floats, controls: Floats) -> Floats:
         """Subtract from a map of pairs its regression on others."""
-        slopes = _inverse(given.T @ self.total @ given) @ (given.T @ self.total @ part)
-        rest: Floats = part - given @ slopes
+        slopes = _inverse(controls.T @ self.total @ controls) @ (controls.T @ self.total @ part)
+        rest: Floats = part - controls @ slopes
         before, after = (np.einsum("ij,ik,kj->j", x, self.total, x) for x in (part, rest))
         nothing = after <= RANK_TOLERANCE**2 * before
         rest[:, nothing] = 0.0
         return rest
 
-    def association(self, one: Floats, other: Floats, given: Floats) -> Floats:
+    def association(self, one: Floats, other: Floats, controls: Floats) -> Floats:
         """Scores (blocks, d_one, d_other) of the covariance of two parts given a third.
 
         Their mean is that of the products of what the third leaves of both. Their spread is that of
@@ -284,10 +284,10 @@ class Scores:
         part in them hides some of its spread, and tests would reject too often.
         """
         pairs = self.moments.pairs
-        one, other = self.partialled(one, given), self.partialled(other, given)
+        one, other = self.partialled(one, controls), self.partialled(other, controls)
         scores = self.products(pairs, one, other)
-        gram = self.products(pairs, given, given)
-        of_one, of_other = (self.products(pairs, given, part) for part in (one, other))
+        gram = self.products(pairs, controls, controls)
+        of_one, of_other = (self.products(pairs, controls, part) for part in (one, other))
         inverse = np.array([_inverse(rest) for rest in gram.sum(axis=0) - gram])
         change = np.swapaxes(of_one, 1, 2) @ inverse @ of_other
         jackknifed: Floats = scores + change - change.mean(axis=0)

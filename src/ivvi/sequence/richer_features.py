@@ -158,28 +158,28 @@ def _richer_phi(
     return Check(name, test, level, finding, advice, negligible=small)
 
 
-def _score(basis: Floats, known: Floats, added: Floats, y: Floats) -> float:
-    """Kleibergen's score of `added` (m, d) where `known` explain y (m,); n of it is chi^2(d).
+def _score(basis: Floats, base: Floats, added: Floats, y: Floats) -> float:
+    """Kleibergen's score of `added` (m, d) where `base` explains y (m,); n of it is chi^2(d).
 
-    With u = y - known b under the null and X = [known, added] cleaned of u,
+    With u = y - base b under the null and X = [base, added] cleaned of u,
 
-        X~ = P_psi (X - u u^T X / u^T u)      |P_X~ P_psi u|^2 / u^T u, known~ taken out first
+        X~ = P_psi (X - u u^T X / u^T u)      |P_X~ P_psi u|^2 / u^T u, base~ taken out first
 
     it keeps its size where psi says little of what is added (a^2, say), as Wald's does not.
     """
-    b = np.linalg.lstsq(basis.T @ known, basis.T @ y, rcond=None)[0]
-    u = y - known @ b
-    X = np.column_stack([known, added])
+    b = np.linalg.lstsq(basis.T @ base, basis.T @ y, rcond=None)[0]
+    u = y - base @ b
+    X = np.column_stack([base, added])
     clean = basis.T @ (X - np.outer(u, u @ X) / (u @ u))
-    known_basis = orthonormal(clean[:, : known.shape[1]])
-    free = clean[:, known.shape[1] :]
-    score = orthonormal(free - known_basis @ (known_basis.T @ free)).T @ (basis.T @ u)
+    span = orthonormal(clean[:, : base.shape[1]])
+    free = clean[:, base.shape[1] :]
+    score = orthonormal(free - span @ (span.T @ free)).T @ (basis.T @ u)
     return float(score @ score / (u @ u))
 
 
-def _added(known: Floats, extra: Floats) -> Floats:
+def _added(base: Floats, extra: Floats) -> Floats:
     """Return an orthonormal basis of what columns add to others, less a thousandth of them."""
-    span = orthonormal(known)
+    span = orthonormal(base)
     scale = np.linalg.norm(extra, axis=0)
     extra = extra / np.where(scale > 0, scale, 1.0)
     left, size, _ = np.linalg.svd(extra - span @ (span.T @ extra), full_matrices=False)
