@@ -9,7 +9,7 @@
 | ``gmm`` | two-step GMM |
 | ``ujive``, ``ijive``, ``jive1`` | for many instruments, `JackknifeIV` |
 | ``ridge``, ``lasso``, ``adaptive-lasso`` | `Penalised` |
-| ``shrunk`` | `Shrunk` towards least squares |
+| ``shrunk`` | `Shrunk`: effects of the actions, towards their mean |
 """
 
 from __future__ import annotations

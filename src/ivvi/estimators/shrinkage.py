@@ -1,4 +1,4 @@
-"""Effects of many like actions, shrunk towards one another as far as the data say.
+"""Effects of many similar actions, shrunk towards one another as far as the data suggest.
 
 Ten movies, a hundred coupons: each effect alone is lost in its standard error, all together
 they are not. For each output, with w the closed form's effects of the actions (in units of

@@ -1,4 +1,4 @@
-"""Which of several feature words the data ask for, and how many knots.
+"""Choose features and the number of knots by cross-validation over episodes.
 
 Each candidate is fitted without one fold of episodes, and judged on that fold by the loss of
 `structure_choice`: what it explains of the linear model's errors, counting only the part that

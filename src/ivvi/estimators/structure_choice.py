@@ -1,4 +1,4 @@
-"""Which structure of features the data ask for, by cross-validation over whole episodes.
+"""Choose the structure of the features by cross-validation over whole episodes.
 
 A structure is compared with the linear model h0 by what it explains of that model's errors, of
 which only the part that states and instruments predict is free of the confounder. On the fold

@@ -1,4 +1,4 @@
-"""What phi may be made of, from small to large: which states bend, and what changes with them.
+"""Candidate structures of phi, from small to large: which states bend, and what varies with them.
 
 A structure is a list of products (`features.products.Term`) that stand beside the linear terms,
 for as many bends of a column as there is room for. Its psi has the same products with the

@@ -1,4 +1,4 @@
-"""Features in coordinates without units: orthonormal, and the exogenous ones first.
+"""Whitened features: orthonormal coordinates without units, the exogenous features first.
 
 Inference is about products of residuals and instruments. In the coordinates
 

@@ -1,4 +1,4 @@
-"""Products of functions of single columns: bends, and what changes with them."""
+"""Products of functions of single columns: bends, monomials, effects that vary with a state."""
 
 from __future__ import annotations
 

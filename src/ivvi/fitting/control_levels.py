@@ -1,4 +1,4 @@
-"""From the effects that controls left to what follows in a state: planning after controls.
+"""Planning after controls were partialled out: what they add to the outputs, in levels.
 
 With y = W [x, a] + g(c) + e, a plan needs g too. The learners are not kept, since they are code,
 but on the rows of the log

@@ -1,4 +1,4 @@
-"""What the moments tell besides W, its tables as text, and what is reported without moments."""
+"""What the moments tell besides W, as tables of text and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Local projections: the regression of each horizon, and how far each row moves it.
+"""Local projections: the regression of each horizon, and the influence of each row on it.
 
 Two passes over a log in order, whatever the number of horizons: the first adds up the moments of
 all regressions; the second the influence of rows on their coefficients, by cluster, and the

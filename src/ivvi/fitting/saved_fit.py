@@ -1,4 +1,4 @@
-"""A fit in the folder of its model, and back: `load_fit` is the inverse of `Fit.save`."""
+"""Save a fit in the folder of its model, and load it: `load_fit` is the inverse of `Fit.save`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""New rows for a saved model, without the old ones: moments add."""
+"""`update`: add the rows of another log to a saved model, whose own rows are not needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of episodes that an instrument was set for, seen from the paths that it takes.
+"""Find groups of episodes that share an instrument, by the path that it takes in each.
 
 A policy of a state, or the prices of a region, is the same for all who live there, and the log
 may not name these groups. It shows them: episodes of one group have the same value of z at

@@ -1,4 +1,4 @@
-"""From the columns as people have them to the numeric columns of x, a, z and y.
+"""Turn the columns of a table into the numeric columns of x, a, z and y.
 
 `encoded` makes indicators of categories, finds the facts that never change within an episode, and
 says which columns of the state are predicted and which are carried along. What needs other rows

@@ -1,4 +1,4 @@
-"""A few rows of a log, for those who simulate: where episodes begin, what was done there."""
+"""A few rows of a log, to simulate from: first states of episodes, states and actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a pass over a log stands, as values that can be saved, to go on from there.
+"""How far a pass over a log has come, as values that can be saved and resumed from.
 
 A position lies between two record batches. It holds the counts so far, the last row (its
 next state is still to come), the numbers given to episodes, and what the checks have seen.

@@ -1,4 +1,4 @@
-"""Steps out of dates: the time of each row, the number of its step, and what is odd about them.
+"""Number the steps of rows that have dates, and report what is odd about their times.
 
 Rows of an episode in the order of their time are consecutive steps, or with `every` only those that
 lie as far apart; ``dt`` is the time to the next row. All of it is expressions and queries of DuckDB

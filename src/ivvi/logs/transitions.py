@@ -1,4 +1,4 @@
-"""From rows to transitions: each row meets the next row of its own episode.
+"""From rows to transitions: each row is joined with the next row of its episode.
 
 `Transitions` walks once over the record batches of a table and yields `Batch`es. A row
 whose episode ends, or whose next step is missing, has no next state: it is dropped and

@@ -1,4 +1,4 @@
-"""One pass over a log: its moments, and what was met on the way."""
+"""One pass over a log: its moments, and the counts of what was read and dropped."""
 
 from __future__ import annotations
 

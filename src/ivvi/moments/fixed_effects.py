@@ -1,4 +1,4 @@
-"""Fixed effects of groups: what they take from each row, and how many coefficients they are.
+"""Absorb fixed effects of groups: what they take from each row, and their degrees of freedom.
 
 With v a row and g_j its group in the j-th column, least squares of v on dummies of all groups
 solves the normal equations

@@ -1,4 +1,4 @@
-"""One question asked of a log, with its answer and what to do next; all of them in sentences."""
+"""One check of a log (question, answer, what to do next), and all of them in sentences."""
 
 from __future__ import annotations
 

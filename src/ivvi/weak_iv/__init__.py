@@ -1,1 +1,1 @@
-"""Inference that a weak instrument cannot spoil: Anderson-Rubin, CLR, tF, wild bootstrap."""
+"""Inference that is valid with weak instruments: Anderson-Rubin, CLR, tF, wild bootstrap."""

@@ -1,4 +1,4 @@
-"""Confidence sets that stay honest however weak the instrument: Anderson-Rubin and CLR.
+"""Confidence sets that are valid however weak the instrument: Anderson-Rubin and CLR.
 
 A Wald interval is wrong when the instrument is weak, and does not show it. These sets
 hold the truth with the stated probability whatever the strength; with a weak instrument

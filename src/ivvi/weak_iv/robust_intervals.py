@@ -1,4 +1,4 @@
-"""Beside Wald's interval of an action's effect, the one that a weak instrument cannot spoil.
+"""Intervals of the actions' effects that hold with a weak instrument, beside Wald's.
 
 | endogenous features, instruments | interval |
 |---|---|

@@ -1,4 +1,4 @@
-"""Clusters: which rows belong together, what their moments say, how many they count for."""
+"""Clusters: numbering rows by them, their moments, and how many even ones they count for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How sure W is: its covariance under one reading of what is independent of what.
+"""The covariance of W, under one assumption about which rows are independent.
 
 An estimate moves with row i by u_ij L_j psi~_i / n in row j of W, where u are the
 residuals, psi~ the whitened instrument features and L_j its influence matrix (d_phi, r).

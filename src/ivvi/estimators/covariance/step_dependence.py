@@ -1,4 +1,4 @@
-"""How alike the rows of different episodes are at one step: of z, of residuals, of both.
+"""Correlation between episodes at the same step: of z, of residuals, and of their products.
 
 A cost, a tax or the weather is the same for all stores in a week, and so are the shocks that
 they share. From the sums S_t of w f over the rows of step t, for any linear function f of v
