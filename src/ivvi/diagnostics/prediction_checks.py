@@ -35,7 +35,7 @@ from ivvi.moments import Moments
 
 FOLDS = 5
 FEWEST_ROWS, MOST_ROWS = 100, 8192
-"""Rows that are predicted; of fewer, chance decides."""
+"""Fewest and most rows that are predicted; with fewer, the result is chance."""
 WORSE, FAR = 1.1, 1.5
 """Ratios of errors: with a test over the folds, and without (what explodes does so in one fold)."""
 ONE_SOLUTION = ("exact", "sgda", "liml", "fuller", "kclass", "gmm", "smooth")

@@ -22,7 +22,7 @@ from ivvi.features.design import Floats
 from ivvi.moments import Moments
 
 FREE = 1e-6
-"""Share of a feature that lies among collinear directions from which on it is not identified."""
+"""A feature with a larger share in collinear directions is not identified."""
 
 
 @dataclass(frozen=True, slots=True)

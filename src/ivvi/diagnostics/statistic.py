@@ -12,7 +12,7 @@ from ivvi.errors import DataError
 from ivvi.features.design import Floats
 
 SINGULAR = 1e-12
-"""A covariance whose eigenvalues span more than this has no inverse to speak of."""
+"""A covariance with a smaller ratio of eigenvalues counts as singular."""
 
 
 class SingularError(DataError):

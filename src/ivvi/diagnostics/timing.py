@@ -27,7 +27,7 @@ from ivvi.features.design import Floats
 from ivvi.logs import Batch, Roles
 
 LEVEL = 1e-3
-"""The p-value below which there is a warning, all pairs of columns allowed for."""
+"""The p-value, adjusted for the number of pairs of columns, below which there is a warning."""
 MATTERS = 0.01
 """Share of a state's variance, given the row before, that its own instrument must explain."""
 FEWEST_CLUSTERS = 4

@@ -35,9 +35,9 @@ from ivvi.moments.welford import merge, scatter_of
 
 KINDS = ("ujive", "ijive", "jive1")
 FREE = 1e-6
-"""Share of an action in a direction that is not identified from which on it is not either."""
+"""An action with a larger share in an unidentified direction is not identified either."""
 ALONE = 1 - 1e-8
-"""Leverage from which on a row is alone with its instrument."""
+"""With at least this leverage a row is alone with its instrument."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ BENDS = (28, 24, 20, 16, 12, 9, 7, 5)
 """How many bends of a column are tried, until the columns are few enough."""
 FEW_BENDS = 5
 MANY_STATES = 8
-"""States from which on single ones are tried with few bends."""
+"""With at least this many states, single ones are tried with few bends."""
 BENT_ACTION, BENT_INSTRUMENT = 12, 8
 """Bends of an action, and of an instrument of actions that are not bent."""
 

@@ -44,12 +44,12 @@ BLOCKS: dict[str | None, type] = {
     )
 }
 MOST_DEGREE = 50
-"""Highest degree of polynomials; doubles do not tell higher powers apart."""
+"""Highest degree of polynomials; in double precision higher powers cannot be told apart."""
 MOST_DIGITS = 18
 BYTES_OF_FEATURE = 512
 """Memory that one feature takes at least: names, frequencies, columns of the first rows."""
 AUTO = "auto"
-"""The word for features that the data choose, which is no map but a way to find one."""
+"""The word for features that are chosen from the data."""
 WORDS = (
     *("auto", "linear", "linear:cross", "poly2", "poly3", "fourier:200", "spline:5"),
     "spline:5:vary",

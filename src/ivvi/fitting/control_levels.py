@@ -30,7 +30,7 @@ from ivvi.fitting.absorbing import FixedEffects
 from ivvi.fitting.partialling import Partialled, Residuals, features_of
 
 LASTING = 0.1
-"""Correlation of g at one step with g at the next from which on it is not drawn anew."""
+"""With a larger correlation between g at one step and the next, g is not drawn anew."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -37,7 +37,7 @@ from ivvi.moments import EpisodeMoments, Moments
 AT_ONCE = 256
 """Bootstrap draws held at a time."""
 BY_ROWS = ("gmm", "sgda")
-"""Methods that pass over the rows, which moments do not estimate again."""
+"""Methods that pass over the rows, so that moments alone cannot be fitted again."""
 MOST_GROUPS = 1000
 """Most groups of episodes that are left out one at a time."""
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 DRAWS = 2000
 FEW_VALUES = 10
-"""Distinct values of a state up to which the effect is shown at each of them."""
+"""With at most this many distinct values of a state, the effect is shown at each."""
 CAVEAT = "the bands take the features as given: that the data chose them is not in their width"
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ivvi.fitting.fit import Fit
 
 FAR = 2.0
-"""Standard errors between two estimates of an effect that are worth telling."""
+"""Two estimates of an effect that differ by this many standard errors are worth reporting."""
 PLAN = (
     "`ivvi plan` finds the best actions in this model; `ivvi value` says what they are worth, and "
     "`ivvi sensitivity` how invalid the instrument may be."

@@ -40,8 +40,8 @@ from ivvi.moments.welford import Ints
 
 Solved = tuple[Moments, Estimate]
 """The moments of rows without effects, and their weights."""
-TOLD = 0.25
-"""Standard errors of bias from which on it is warned of."""
+WORTH_WARNING = 0.25
+"""A bias of at least this many standard errors gets a warning."""
 FEWEST_STEPS = 5
 """Steps of an episode below which the jackknife leaves too much of the bias."""
 
@@ -87,7 +87,7 @@ class Nickell:
     def warning(self, estimate: Estimate) -> str:
         """Return what to know before believing the estimate; empty if nothing."""
         worst, short = self.worst(estimate), self.steps < FEWEST_STEPS
-        if worst is not None and (worst[2] < TOLD or (self.corrected and not short)):
+        if worst is not None and (worst[2] < WORTH_WARNING or (self.corrected and not short)):
             return ""
         start = f"Nickell bias of lagged states with {self.steps:.3g} steps an episode"
         if short:

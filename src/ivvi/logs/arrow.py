@@ -23,7 +23,7 @@ NUMPY_TYPES = {"double": np.float64, "float": np.float32} | {
 
 
 MOST_PLACES, PLACES_PER_VALUE = 1 << 25, 16
-"""Largest array in which whole numbers are looked up: places in all, and per value met."""
+"""Largest lookup array of whole numbers: entries in all, and entries per distinct value."""
 
 
 class Numbers:
@@ -161,7 +161,7 @@ def flags(column: pa.Array) -> Bools:
 
 
 SHORT_RUN = 512
-"""Rows of a run up to which looking up each row costs less than copying run by run."""
+"""Runs of at most this many rows are copied row by row, longer ones as a whole."""
 
 
 class RowRuns:

@@ -66,7 +66,7 @@ class Batch:
         return Batch(*parts, weight, episode)
 
     def chosen(self, rows: NDArray[Any]) -> Batch:
-        """Return some rows with all that is known of them."""
+        """Return some rows with all their columns."""
         return replace(
             self.taken(rows),
             step=None if self.step is None else self.step[rows],

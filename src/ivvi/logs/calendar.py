@@ -13,8 +13,8 @@ from ivvi.logs.arrow import as_times
 from ivvi.logs.table import BatchSource
 
 Floats = NDArray[np.float64]
-KEPT = 1 << 16
-"""Times that are held to find the cuts; of longer logs every second, fourth, ... row is."""
+MOST_TIMES = 1 << 16
+"""Most times in memory when looking for the cuts; longer logs are thinned by 2, 4, 8 and so on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,14 @@ class Calendar:
     def of_table(cls, table: BatchSource, column: str) -> Calendar:
         """Find the quartiles in one pass over the column, in bounded memory."""
         every, rows_seen, sample = 1, 0, np.empty(0)
-        for block in table.batches([column], (), KEPT):
+        for block in table.batches([column], (), MOST_TIMES):
             times = as_times(block.column(column))
             times = times[np.isfinite(times)]
             sample, rows_seen = (
                 np.append(sample, times[-rows_seen % every :: every]),
                 rows_seen + len(times),
             )
-            while len(sample) > KEPT:
+            while len(sample) > MOST_TIMES:
                 sample, every = sample[::2], 2 * every
         if not len(sample) or sample.min() == sample.max():
             raise DataError(

@@ -31,17 +31,17 @@ Hashes = NDArray[np.uint64]
 CHUNK = 1 << 14
 """Rows that are hashed at once: about what the processor's cache holds."""
 MOST_BYTES = 64 << 20
-"""Size from which the paths of episodes are not kept."""
+"""Largest size of the paths of episodes; beyond it they are dropped."""
 LOOK, RARE = 1000, 0.05
-"""Episodes after which an instrument is let go whose path is rarely that of another episode."""
+"""After so many episodes, instruments with a smaller share of common paths are dropped."""
 COMMON = 0.5
-"""Share of the episodes that have the path of another from which there may be groups."""
+"""Smallest share of episodes with the path of another one for which there may be groups."""
 NO_ACCIDENT = 2.0
-"""How many times as often as by chance two paths must agree."""
+"""Paths must agree this many times as often as by chance."""
 FEWEST_GROUPS = 10.0
-"""Effective number of groups from which rows are clustered by them."""
+"""Smallest effective number of groups to cluster by."""
 GRID = 2.0**-20
-"""Differences, in shares of the largest value, that residuals of effects may have by rounding."""
+"""Residuals of effects that differ by less, relative to the largest value, count as equal."""
 _STEP, _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 _OTHER = 0xBF58476D1CE4E5B9
 

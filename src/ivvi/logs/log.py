@@ -300,7 +300,7 @@ class Pass:
 
     @property
     def counts(self) -> Counts:
-        """What the pass has met so far."""
+        """Counts of the rows read so far."""
         return self._walk.counts
 
     @property

@@ -22,18 +22,18 @@ from ivvi.logs.arrow import check_numeric, check_same_schema, first_line, plain,
 
 SUFFIXES = (".parquet", ".pq")
 WHOLE_ROW_GROUP = 16 << 20
-"""Bytes up to which a row group is decoded at once."""
+"""Row groups of at most this many bytes are decoded at once."""
 TINY_ROW_GROUP = 1 << 10
-"""Rows below which row groups of a file of many are read together."""
+"""In files of many row groups, those with fewer rows are read together."""
 FEW_ROW_GROUPS = 256
-"""Row groups up to which each is read by itself; the time for one grows with their number."""
+"""Up to this many row groups, each is read by itself; the time for one grows with their number."""
 MOST_TOGETHER = 1 << 10
 READ_BUFFER = 1 << 16
-"""Bytes that are read of a column at a time: whole columns would be in memory twice."""
+"""Bytes of a column that are read at a time: whole columns would be in memory twice."""
 SOURCE_KEY = "ivvi.source"
 """Key in a schema's metadata under which a log says where it comes from."""
 NULL = "__HIVE_DEFAULT_PARTITION__"
-"""What a folder is called whose rows have no value."""
+"""The folder name of rows without a value."""
 
 
 @dataclass(frozen=True, slots=True)

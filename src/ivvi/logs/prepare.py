@@ -24,9 +24,9 @@ from ivvi.logs.schema import Roles
 from ivvi.logs.table import BatchSource
 
 LOOKED_AT = 1 << 16
-"""Rows in which facts that never change are looked for first."""
+"""Rows that are searched first for columns that never change within an episode."""
 ENOUGH = 20
-"""Rows beside another of the same episode from which a fact is believed never to change."""
+"""After so many rows that follow another of their episode, a column counts as never changing."""
 MOST_ENDS = 10
 """Kinds of end that a log may tell apart."""
 Expanded = Mapping[str, tuple[str, ...]]

@@ -14,7 +14,7 @@ MOST = 2048
 USUAL = 0.95
 """Share of the episodes that are no longer than the usual length."""
 HARDLY_ANY = 0.01
-"""Share of the episodes that go on below which these do not tell how long a log follows them."""
+"""If a smaller share of episodes goes on, these do not tell how long a log follows episodes."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

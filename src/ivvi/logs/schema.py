@@ -167,7 +167,7 @@ class Roles:
 
     @property
     def frequency(self) -> bool:
-        """Whether a row stands for as many rows alike as its weight says."""
+        """Whether a weight counts identical rows (a frequency weight)."""
         return self.weight_kind == "frequency"
 
     @property

@@ -29,10 +29,10 @@ from ivvi.logs.table import ArrowTable, BatchSource
 
 KEY_BATCH = 1 << 18
 SORTING = "ivvi-sort-"
-"""How the names of folders for sorting begin."""
+"""Prefix of the temporary folders for sorting."""
 SORT_MEMORY = "1GB"
 SORT_ROOM = 3 << 29
-"""Bytes that DuckDB needs to hold to its limit; with less it crashes."""
+"""Bytes that DuckDB needs to stay within its limit; with less it crashes."""
 ROWS = "read_parquet(?, hive_partitioning = false)"
 """What DuckDB reads: the columns of the files, whatever their folders are called."""
 logger = logging.getLogger(__name__)
@@ -202,12 +202,12 @@ def temporary_folder() -> Iterator[str]:
 
 
 def quote(name: str) -> str:
-    """Return a column's name as SQL has it."""
+    """Quote a column's name for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def text_of(value: Any) -> str:
-    """Return a text as SQL has it."""
+    """Quote a text for SQL."""
     return "'" + str(value).replace("'", "''") + "'"
 
 

@@ -33,11 +33,11 @@ FORMATS = (
     *("%d/%m/%y", "%m/%d/%y", "%d %b %Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y", "%Y%m%d"),
     *("%d.%m.%Y %H:%M", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M"),
 )
-"""Dates that people write, to be suggested."""
+"""Usual ways to write dates, as suggestions."""
 NEAR = 0.1
 """Share by which the time between two rows may differ from `every`."""
 SHARED_DATES = 1.5
-"""Rows of a date from which on dates are looked at as what episodes may share."""
+"""With more rows per date than this, dates may be something that episodes share."""
 RARELY = 0.005
 """Share of rows with an unusual gap to the next one, above which a note says so."""
 

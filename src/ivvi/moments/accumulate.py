@@ -41,13 +41,13 @@ def _threads() -> Any:
 
 
 KEPT_ROWS = 100
-"""Rows of an episode from which on its moments cost less than a second pass."""
+"""With this many rows per episode, keeping its moments costs less than a second pass."""
 KEPT_BYTES = 64 << 20
 FEW_BYTES = 4 << 20
-"""Size of the moments of episodes up to which they are kept however short the episodes are."""
+"""Up to this size the moments of episodes are kept, however short the episodes are."""
 
 MERGED = 8
-"""Batches after which the moments of clusters, which come back, are added up."""
+"""After so many batches the moments of clusters, which recur, are added up."""
 
 
 def compute_moments(

@@ -19,7 +19,7 @@ from ivvi.logs import Batch, Roles
 from ivvi.moments.welford import Ints, run_starts
 
 MOST_BYTES = 32 << 20
-"""Size from which the sums of a column's groups are not kept."""
+"""Largest size of the sums of a column's groups; larger ones are dropped."""
 
 
 @dataclass(frozen=True, slots=True)

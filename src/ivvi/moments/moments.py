@@ -19,7 +19,7 @@ from ivvi.moments.group_sums import GroupSums
 from ivvi.moments.welford import Ints, merge, merged_groups, scatter_by_group, scatter_of
 
 ROUNDING = 1e-6
-"""By how much, in shares of the largest, sums of products may miss what rows can have."""
+"""Rounding error, relative to the largest, that saved sums of products may have."""
 LARGEST_SUM = 1e200
 """Largest size of a sum of squares of numbers up to `LARGEST`, with room for many rows."""
 FIELDS = ("number", "weight", "mean", "scatter")

@@ -23,9 +23,9 @@ from ivvi.features.design import Floats
 from ivvi.moments.welford import run_starts
 
 DENSE = 1000
-"""Unknowns up to which the equations are solved directly."""
+"""With at most this many unknowns the equations are solved directly."""
 FULL = 0.2
-"""Share of its entries from which on a row of C is multiplied whole."""
+"""A row of C with a larger share of nonzero entries is multiplied as a dense row."""
 BLOCK = 1 << 17
 """Numbers that are multiplied at a time."""
 TOLERANCE = 1e-13

@@ -30,7 +30,7 @@ from ivvi.moments import Moments, compute_moments
 
 KIND = "moments"
 FEW = 10
-"""Rows for each column of the sums below which they say too much about single rows."""
+"""With fewer rows per column, sums say too much about single rows."""
 
 
 @dataclass(frozen=True, slots=True)

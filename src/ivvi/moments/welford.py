@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 LONG_RUN = 24
-"""Rows of a run from which one matrix product each beats sums of all products."""
+"""Runs of at least this many rows get a matrix product each, which beats sums of all products."""
 NEAR_ZERO = 8
-"""Second moment against variance up to which the mean may be taken out after the products."""
+"""Up to this ratio of second moment to variance, the mean may be subtracted after the products."""
 RUNS_PER_LENGTH = 8
-"""Runs of each length, on average, from which those of one length are multiplied together."""
+"""From this many runs per length, on average, runs of one length are multiplied together."""
 
 
 def run_starts(codes: Ints) -> Ints:

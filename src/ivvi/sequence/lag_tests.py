@@ -25,7 +25,7 @@ from ivvi.sequence.lagged_moments import Scores
 
 FEWEST_BLOCKS = 8
 TOGETHER = 2.0
-"""How much further than any score alone a combination is that is worth naming."""
+"""A combination is named if it is this many times further from zero than any score alone."""
 NO_PAIRS = "no episode has two consecutive steps"
 Names = dict[str, tuple[str, ...]]
 """Names of the states (x), actions (a), instruments (z), outputs (y) and features (phi)."""

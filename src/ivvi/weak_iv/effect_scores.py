@@ -36,7 +36,7 @@ from ivvi.moments import Moments, remembered
 from ivvi.weak_iv.partialled_effect import PartialledEffect
 
 MOST_SETS = 24
-"""Effects of which a robust interval is computed without being asked for."""
+"""Most effects for which robust intervals are computed by default."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ FEW_FOR_SIGNS = 10
 """Clusters below which signs alone make too few different draws."""
 WEBB = np.sqrt(np.array([0.5, 1.0, 1.5]))
 WIDEST = 64
-"""Standard errors, from the estimate, to which an end of an interval is looked for."""
+"""Ends of an interval are searched within this many standard errors of the estimate."""
 HALVINGS = 20
 """Halvings of the stretch, of a few standard errors, in which an end lies."""
 TIE = 1e-9

@@ -21,7 +21,7 @@ from ivvi.moments import EpisodeMoments, Moments
 LEVERAGE = 1e-8
 """1 - leverage, at least: below it a cluster determines a coefficient by itself."""
 MOST_CLUSTERS = 1000
-"""Clusters up to which the degrees of freedom, of order G^2 each, are computed."""
+"""With at most this many clusters the degrees of freedom, of order G^2 each, are computed."""
 
 
 def bell_mccaffrey(

@@ -25,7 +25,7 @@ from ivvi.moments import EpisodeMoments, Moments
 
 PIECES_OF_TWO_WAYS = 3
 MOST_WORK = 2e10
-"""Products of scores up to which the covariance between outputs is worth its time."""
+"""With at most this many products of scores, the covariance between outputs is computed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,12 @@ from ivvi.logs.schema import PATH
 
 KINDS = ("auto", "unadjusted", "robust", "clustered", "hac", "cr2", "wild", "bekker")
 BY_CLUSTER = ("auto", "clustered", "cr2", "wild")
-"""Kinds that cluster columns go with."""
+"""Kinds of errors that can be given cluster columns."""
 KERNELS = ("bartlett", "parzen")
 FEW_EPISODES = 20
-"""Episodes from which on they are clusters, be they fewer than the coefficients."""
+"""With at least this many episodes they are clusters, even if coefficients are more."""
 MOST_WAYS = 3
-"""Columns to cluster by at once."""
+"""Most columns to cluster by at once."""
 FEWEST_WILD, MOST_DRAWS = 5, 10_000_000
 """Clusters that a wild bootstrap needs, and draws that it may take."""
 

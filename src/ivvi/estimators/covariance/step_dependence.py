@@ -33,19 +33,19 @@ from ivvi.moments import GroupSums, Moments
 from ivvi.moments.group_sums import group_codes
 
 SHARED = 0.5
-"""Correlation of z between two episodes at a step from which z counts as shared."""
+"""From this correlation between two episodes at a step, z counts as shared."""
 ALL_THE_SAME = 0.95
-"""The same where a step has few rows, of which chance makes pairs alike."""
+"""The same where a step has few rows, of which pairs may agree by chance."""
 FEW_ROWS = 5.0
 MATTERS = 1.2
-"""Moulton's factor from which the variances that know episodes alone are not used."""
+"""From this Moulton factor, variances clustered by episode alone are not used."""
 FEWEST_STEPS = 6
-"""Steps from which shocks that episodes share can be told from a trend, and clustered by."""
+"""Fewest steps with which shared shocks can be told from a trend, and clustered by."""
 SURE = 4.0
 """Standard errors by which shared shocks must stand out before they count."""
 LASTING = 1.0
-"""Standard errors from which z, and shocks, last from a step to the next. By chance both do in one
-of 40 logs, and their product is small then; asking for more misses those of few steps."""
+"""From this many standard errors, z and shocks count as lasting from step to step. By chance both
+do in one of 40 logs, and their product is small then; a higher bar misses logs of few steps."""
 MOST_LASTING = 0.9
 BY_CHANCE = 0.005
 """Level at which products are tested, all together, for dependence at a step."""

@@ -65,7 +65,7 @@ LEAST_BURN_IN, MOST_BURN_IN = 1000, 1 << 16
 BATCH = 32
 """Rows of a mini-batch unless asked otherwise."""
 WIDE = 3000
-"""Columns of (phi, psi, y) from which on the moments are not formed unless asked for."""
+"""With at least this many columns of (phi, psi, y) moments are formed only if asked for."""
 AVERAGES = ("auto", "last", "tail", "full")
 ORDERS = ("auto", "shuffled", "stream", "iid", "logged")
 MEMORIES = ("auto", "quadratic", "linear")
