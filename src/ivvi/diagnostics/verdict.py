@@ -14,8 +14,8 @@ from ivvi.diagnostics.strength import Strength
 STRONG_F, WEAK_F = 10.0, 5.0
 """Staiger and Stock's rule of thumb, and half of it, where no critical value is tabulated."""
 MANY, ENOUGH_FOR_JACKKNIFE = 10, 4.14
-"""So many instruments bias two-stage least squares; and Mikusheva and Sun's (2022) critical value of
-the jackknifed first stage, above which a jackknife's intervals hold."""
+"""So many instruments bias two-stage least squares; and Mikusheva and Sun's (2022) critical value
+of the jackknifed first stage, above which a jackknife's intervals hold."""
 MEANING = {
     "strong": "the instruments are strong: estimates and Wald's intervals can be trusted",
     "doubtful": "the instruments are doubtful: report the robust intervals instead of Wald's",

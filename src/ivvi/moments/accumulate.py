@@ -21,6 +21,14 @@ from ivvi.moments.welford import Ints, run_starts
 
 SMALL_WIDTH = 512
 """Below this width a second BLAS thread costs more processor time than it saves."""
+KEPT_ROWS = 100
+"""With this many rows per episode, keeping its moments costs less than a second pass."""
+KEPT_BYTES = 64 << 20
+"""Largest size of the moments of episodes that are kept unless asked for."""
+FEW_BYTES = 4 << 20
+"""Up to this size the moments of episodes are kept, however short the episodes are."""
+MERGED = 8
+"""After so many batches the moments of clusters, which recur, are added up."""
 
 
 @contextlib.contextmanager
@@ -31,23 +39,6 @@ def few_threads(width: int) -> Iterator[None]:
     else:
         with _threads().limit(limits=1, user_api="blas"):
             yield
-
-
-@cache
-def _threads() -> Any:
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
-
-
-KEPT_ROWS = 100
-"""With this many rows per episode, keeping its moments costs less than a second pass."""
-KEPT_BYTES = 64 << 20
-FEW_BYTES = 4 << 20
-"""Up to this size the moments of episodes are kept, however short the episodes are."""
-
-MERGED = 8
-"""After so many batches the moments of clusters, which recur, are added up."""
 
 
 def compute_moments(
@@ -61,7 +52,7 @@ def compute_moments(
     progress: Callable[[int], None] | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> tuple[Moments, Counts]:
-    """Walk once over a log and return its moments and what was met on the way.
+    """Walk once over a log and return its moments and counts of what was read and dropped.
 
     Moments of each episode are kept if `episodes` (of each value of the cluster column `by`,
     if given); where that is None, as long as they are cheaper than a second pass. Those of the
@@ -108,6 +99,13 @@ def compute_moments(
     moments = replace(total, episodes=episodes_merged, others=others, groups=groups_found)
     moments = _with_path_sums(moments, log, paths.shared)
     return replace(moments, absorbed=absorbed), walk.counts
+
+
+@cache
+def _threads() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def _by_column(
