@@ -193,7 +193,7 @@ class AbsorbedTable:
         return groups
 
     def _codes_of(self, batch: Batch, name: str) -> Ints:
-        """Return what tells the clusters of a column apart, from 0 on."""
+        """Return the cluster codes of a column, from 0 on."""
         roles = self._log.roles
         if name in roles.cluster:
             return batch.clusters[roles.cluster.index(name)]

@@ -43,7 +43,7 @@ NOT_SAVED = (
 
 @dataclass(frozen=True, repr=False)
 class Fit(TableResult):
-    """What `estimate` returns: the weights, how sure they are, and what was met on the way.
+    """What `estimate` returns: the weights, their uncertainty, and counts of rows.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class Fit(TableResult):
 
     @property
     def moments(self) -> Moments:
-        """All that the data said; add those of another log to go on."""
+        """The moments of the log; those of another log can be added."""
         if (moments := self._inferred.moments) is None:
             raise InputError(NOT_SAVED)
         return moments

@@ -97,7 +97,7 @@ class Inference:
         return [f"{name:<10} {test}" for (of, name), test in self.wild.items() if of == output]
 
     def to_json(self, estimate: Estimate) -> dict[str, Any]:
-        """Describe how sure an estimate is, and what else is known, with JSON values."""
+        """Describe the uncertainty of an estimate, and the diagnostics, with JSON values."""
         return {
             "se": with_nulls(estimate.se),
             "exact_outputs": list(estimate.exact),
@@ -211,7 +211,7 @@ def robust_lines(estimate: Estimate, robust: RobustIntervals, output: int) -> li
 
 
 def reduced_form_lines(estimate: Estimate, reduced: ReducedForm | None, output: int) -> list[str]:
-    """Return what one output's regression on psi says of the instruments, the first of them."""
+    """Return one output's reduced form: its coefficients on the first instruments."""
     exact = estimate.design.outputs[output] in estimate.exact
     if reduced is None or not reduced.excluded or exact:
         return []

@@ -49,7 +49,7 @@ class OpenEpisodes:
     def followed_by(
         self, numbers: Mapping[Any, int], steps: Mapping[Any, Any], rows: pa.Table | None
     ) -> OpenEpisodes:
-        """Return what is open after a delivery with these episodes; the oldest may be given up."""
+        """Return what is open after a delivery with these episodes; the oldest may be dropped."""
         if not numbers:
             return self
         old = [name for name in self.known if name not in numbers]
@@ -157,7 +157,7 @@ class Delivery:
         return np.array([self._number_of[name] for name in names], dtype=np.int64)
 
     def _pairs(self) -> pa.Table:
-        """Return the last row of each episode that goes on, and its first one here, in turn."""
+        """Return the last row of each continuing episode and its first one here, in turn."""
         awaited, rows = set(self._going_on), []
         for block in self._table.batches(self._roles.columns, self._roles.numeric, 1 << 16):
             if not awaited:

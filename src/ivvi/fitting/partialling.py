@@ -161,7 +161,7 @@ def without_controls(
 def _read(
     log: Log, progress: Callable[[int], None] | None
 ) -> tuple[Batch, tuple[Any, ...], Counts]:
-    """Return all rows, the values of the episode column by number, and what was met."""
+    """Return all rows, the values of the episode column by number, and the counts."""
     roles = log.roles
     named = roles.episode is not None and roles.episode not in roles.cluster
     cluster = (*roles.cluster, str(roles.episode)) if named else roles.cluster

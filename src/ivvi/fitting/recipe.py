@@ -328,7 +328,7 @@ class Recipe:
         return wild_tests(moments, draws=self.errors.draws, seed=self.errors.seed)
 
     def _resolved(self, shard: Shard, log: Log | None, d_phi: int) -> Resolved:
-        """Say what the standard errors asked for come to, with the rows or without them."""
+        """Return the standard errors to use, with the rows or without them."""
         blocks, step = shard.moments.episodes, shard.roles.moment
         alike = step_dependence(shard.moments, step, log)
         if log is not None:

@@ -179,7 +179,7 @@ class Stream:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, trust: Trust = ()) -> Stream:
-        """Load what `save` saved, to go on; a user's features from the packages in `trust`."""
+        """Load a saved stream to continue it; a user's features from the packages in `trust`."""
         facts, arrays = load_file(path, KIND)
         try:
             method = restore_method(facts["method"], facts["settings"])
@@ -236,7 +236,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class _Reached:
-    """What descent-ascent has come to, as a method that has done its work."""
+    """The estimate that descent-ascent has reached, as a method whose work is done."""
 
     estimate: Estimate
     name: str = "sgda"

@@ -27,7 +27,7 @@ MOST_PLACES, PLACES_PER_VALUE = 1 << 25, 16
 
 
 class Numbers:
-    """Numbers the values of a column in the order in which they are met.
+    """Numbers the values of a column in the order in which they first appear.
 
     Whole numbers that lie close together are looked up in an array, others in a dictionary.
     """
@@ -251,7 +251,7 @@ def check_numeric(schema: pa.Schema, names: Sequence[str], label: str) -> None:
 
 
 def check_keys(schema: pa.Schema, names: Sequence[str], label: str) -> None:
-    """Refuse columns whose values cannot tell rows apart: lists and the like."""
+    """Refuse columns whose values cannot identify rows, such as lists."""
     for name in names:
         kind = plain_type(schema.field(name).type)
         if pa.types.is_nested(kind):

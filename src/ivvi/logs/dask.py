@@ -146,7 +146,7 @@ class ClusterPass:
 
     @property
     def clusters(self) -> Values:
-        """The values met so far in each cluster column, in the order of their numbers."""
+        """The values of each cluster column so far, in the order of their numbers."""
         return tuple(numbers.values for numbers in self._clusters)
 
     def _is_ordered(self) -> bool:

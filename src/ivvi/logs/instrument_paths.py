@@ -221,7 +221,7 @@ class InstrumentPaths:
         return codes
 
     def _keys(self, columns: list[int]) -> tuple[Hashes, Hashes]:
-        """Return a hash of the path of each episode met, (E,), and of half of its steps."""
+        """Return a hash of the path of each episode so far, (E,), and of half of its steps."""
         both = np.zeros((2, int(self._met.sum())), dtype=np.uint64)
         for place, c in enumerate(columns):
             own, value = self._hashes[c][:, self._met], self._first[c, self._met]
@@ -241,7 +241,7 @@ class InstrumentPaths:
         return facts, {name: getattr(self, f"_{name}") for name in names}
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Go on from what `saved` returned."""
+        """Resume from what `saved` returned."""
         self._columns, self._still = list(facts["columns"]), set(facts["still"])
         self._count, self._looked = facts["count"], facts["looked"]
         for name in ("hashes", "first", "grid", "met"):

@@ -305,7 +305,7 @@ class Pass:
 
     @property
     def clusters(self) -> tuple[tuple[Any, ...], ...]:
-        """The values met so far in each cluster column, in the order of their numbers."""
+        """The values of each cluster column so far, in the order of their numbers."""
         return self._walk.clusters
 
     @property

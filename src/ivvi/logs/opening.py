@@ -35,7 +35,7 @@ def read_logs(  # noqa: PLR0913
     drop_missing: bool = False,
     **others: Any,
 ) -> Log:
-    """Open a log; only the rows that tell the columns apart are read yet.
+    """Open a log; only the rows needed to identify its columns are read now.
 
     Parameters
     ----------

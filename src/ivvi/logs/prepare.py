@@ -182,7 +182,7 @@ def _episodes(blocks: Sequence[pa.RecordBatch], parts: Sequence[str]) -> NDArray
 
 
 def _numbered(blocks: Sequence[pa.RecordBatch], name: str) -> NDArray[np.int64]:
-    """Number the values of a column, 0 the first that is met, -1 where one is missing."""
+    """Number the values of a column in order of appearance from 0; -1 where one is missing."""
     column = pa.concat_arrays([block.column(name) for block in blocks])
     encoded = column.dictionary_encode()
     codes = np.append(np.arange(len(encoded.dictionary)), -1)

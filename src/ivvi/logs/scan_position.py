@@ -23,7 +23,7 @@ from ivvi.logs.table import BatchSource
 
 @dataclass(slots=True)
 class Counts:
-    """What one pass over a log has met so far.
+    """Counts of what one pass over a log has read so far.
 
     Before it, rows may be left out: `untimed` without a time, `early` without the rows before
     them that lags (or states seen after the action) need, `alone` without another episode of

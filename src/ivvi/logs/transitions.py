@@ -115,7 +115,7 @@ class Transitions:
                 self._know_clusters(start.clusters, row)
 
     def _know_clusters(self, values: Sequence[Sequence[Any]], row: pa.RecordBatch) -> None:
-        """Go on with the numbers of an earlier pass, whose last row this is."""
+        """Resume the numbering of an earlier pass, whose last row this is."""
         named = zip(self._roles.cluster, values, strict=True)
         self._clusters = [(name, Numbers(of)) for name, of in named]
         last = [
@@ -131,12 +131,12 @@ class Transitions:
 
     @property
     def episodes(self) -> tuple[Any, ...]:
-        """The episodes met, in the order of their numbers, where they had to be looked up."""
+        """The episodes so far, in the order of their numbers, where they had to be looked up."""
         return self._numbers.values
 
     @property
     def clusters(self) -> tuple[tuple[Any, ...], ...]:
-        """The values met in each cluster column, in the order of their numbers."""
+        """The values of each cluster column so far, in the order of their numbers."""
         return tuple(
             tuple(range(self.paths[name].max() + 1)) if name in self.paths else numbers.values
             for name, numbers in self._clusters
@@ -300,7 +300,7 @@ class Transitions:
                 )
 
     def _starts(self, block: pa.RecordBatch) -> Bools:
-        """Tell which rows of `block` are of another episode than the row before them."""
+        """Tell which rows of `block` start another episode than the row before them."""
         name, n = self._roles.episode, block.num_rows
         starts = np.ones(n, dtype=bool)
         if name is not None:

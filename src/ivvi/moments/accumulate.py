@@ -111,7 +111,7 @@ def _threads() -> Any:
 def _by_column(
     total: Moments, batch: Batch, V: Floats, roles: Roles, column: str | None
 ) -> tuple[EpisodeMoments, ...]:
-    """Return the moments of a batch's rows V (n, p) by a column, unless they were given up."""
+    """Return the moments of a batch's rows V (n, p) by a column, unless no longer kept."""
     given_up = total.n > 0 and not total.others
     codes = None if column is None or given_up else group_codes(batch, roles, column)
     if codes is None or column is None:
@@ -162,7 +162,7 @@ def placed(sums: GroupSums, roles: Roles, clusters: Sequence[Sequence[Any]]) -> 
 
 
 def _hand_over(blocks: Sequence[EpisodeMoments], tally: GroupTally, by: str | None) -> None:
-    """Go on with the first sums of groups whose moments are not kept any longer."""
+    """Continue with first sums for groups whose moments are no longer kept."""
     if by is not None and blocks:
         merged = merge_episodes(blocks)
         tally.take(by, merged.number, merged.weight, merged.mean)
@@ -196,7 +196,7 @@ def _resumed(
     tally: GroupTally,
     paths: InstrumentPaths,
 ) -> tuple[Moments, list[EpisodeMoments], Position | None, bool]:
-    """Return the totals, the episodes, from where to go on, and if episodes were given up."""
+    """Return the totals, the episodes, where to resume, and whether episodes are no longer kept."""
     saved = checkpoint.stage("moments") if checkpoint is not None else None
     if saved is None:
         return Moments.empty(design), [], None, False

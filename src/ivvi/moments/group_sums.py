@@ -177,7 +177,7 @@ class GroupTally:
         return {"by": list(self._parts), "dropped": sorted(self._dropped)}, arrays
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Go on from what `saved` returned."""
+        """Resume from what `saved` returned."""
         self._dropped = set(facts["dropped"])
         names = ("keys", "weight", "square", "sums", "origin")
         for i, by in enumerate(facts["by"]):
@@ -190,7 +190,7 @@ def _size(parts: Iterable[GroupSums]) -> int:
 
 
 def group_codes(batch: Batch, roles: Roles, column: str) -> Ints | None:
-    """Return what tells the groups of a column apart in a batch, (n,); None if it is not read."""
+    """Return the group codes of a column in a batch, (n,); None if the column is not read."""
     if column == roles.episode:
         return batch.episode
     if column in roles.cluster:

@@ -218,7 +218,7 @@ class ActionEffects:
 
 @remembered
 def action_effects(moments: Moments) -> ActionEffects:
-    """Return the effects of the endogenous features on as many outputs as are looked at."""
+    """Return the effects of the endogenous features on the outputs that get robust intervals."""
     design, parts = moments.design, partial_out(moments)
     n_outputs = max(1, MOST_SETS // max(len(parts.names), 1))
     outputs = tuple(range(min(len(design.outputs), n_outputs)))

@@ -51,7 +51,7 @@ class Codes:
         return codes or [self._stretches(batch.episode, batch.step, place)]
 
     def merge(self, part: Codes, episodes: Ints, clusters: Sequence[Ints]) -> list[Any]:
-        """Go on with the codes of the next piece of the log; returns how to renumber each way.
+        """Add the codes of the next piece of the log; returns how to renumber each of them.
 
         What the piece calls 0, 1, ... are `episodes` and `clusters` in the whole log.
         """
@@ -94,7 +94,7 @@ def combined_ways(count: int) -> list[tuple[int, ...]]:
 
 
 def _numbered(numbers: dict[int, int], keys: Ints) -> Ints:
-    """Number combinations of clusters, by their keys (m,), in the order in which they are met."""
+    """Number combinations of clusters, by their keys (m,), in order of appearance."""
     codes = [numbers.setdefault(key, len(numbers)) for key in keys.tolist()]
     return np.array(codes, dtype=np.int64)
 

@@ -75,7 +75,7 @@ def with_errors(
 
 
 def counted(errors: Resolved, estimate: Estimate) -> Resolved:
-    """Add what is to be said of few or uneven clusters, once they are counted.
+    """Add a note or warning about few or uneven clusters, once they are counted.
 
     By the effective number of clusters of the endogenous features' coefficients, or of all.
     """

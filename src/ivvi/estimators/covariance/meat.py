@@ -188,7 +188,7 @@ class ClusterMeat:
         return Piece(tuple(self._sums), self._count)
 
     def part(self) -> ClusterPart:
-        """Return the squares of whole clusters, and the sums of those that may go on."""
+        """Return the squares of whole clusters, and the sums of those that may continue."""
         if not self._ordered:
             codes = np.flatnonzero(self._present)
             return ClusterPart(
@@ -210,7 +210,7 @@ class ClusterMeat:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A few rows: E (d_e, n), white (r, n) and what tells stretches of steps apart, (n, 2)."""
+    """A few rows: E (d_e, n), white (r, n) and codes of the stretches of steps, (n, 2)."""
 
     E: Floats
     white: Floats

@@ -183,7 +183,7 @@ def _fold(
     design: Design,
     batches: Iterable[Batch],
 ) -> tuple[list[list[Any]], Codes]:
-    """Return the parts of some batches, and the codes met there, on a worker."""
+    """Return the parts of some batches, and their codes, on a worker."""
     meats_by_stack = [_meats(one, errors, ordered, roles, inside=True) for one in scores]
     with few_threads(0):
         codes = _add(batches, scores, meats_by_stack, errors, roles, design)

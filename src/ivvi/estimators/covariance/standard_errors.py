@@ -168,7 +168,7 @@ class StandardErrors:
         alike: StepDependence | None = None,
         others: tuple[str, ...] = (),
     ) -> Resolved:
-        """Say what this comes to where there are sums and no rows.
+        """Return the errors to use where there are sums but no rows.
 
         Clustered by the column whose sums are held one by one, `by`, and by a second one of
         which they are, `others`; else unadjusted. What is `alike` at a `step` cannot be clustered
@@ -209,7 +209,7 @@ class StandardErrors:
         alike: StepDependence | None = None,
         paths: SharedPaths | None = None,
     ) -> Resolved:
-        """Say what this comes to for a log, once its rows have been counted.
+        """Return the errors to use for a log, once its rows have been counted.
 
         `alike` is how much episodes share at a step, and `paths` which of them share the path of
         an instrument, where a pass has seen it.

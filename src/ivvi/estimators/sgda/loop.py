@@ -121,7 +121,7 @@ class Descent:
         return begun, take_compiled
 
     def _resume(self, state: Any, checkpoint: Checkpoint | None) -> tuple[Any, SweepPosition]:
-        """Return the state and the place from which to go on."""
+        """Return the state and the place to resume from."""
         saved = checkpoint.stage(STAGE) if checkpoint is not None else None
         if saved is None:
             return state, SweepPosition()

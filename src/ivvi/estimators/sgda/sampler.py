@@ -65,7 +65,7 @@ class RowSource(Protocol):
     def sweep(
         self, size: int, seed: int, start: SweepPosition
     ) -> Iterator[tuple[Batch, SweepPosition]]:
-        """Go on with a pass: chunks of `size` rows (fewer at the end) and the place after each."""
+        """Continue a pass: chunks of `size` rows (fewer at the end) and the place after each."""
         ...
 
 
@@ -88,7 +88,7 @@ class Shuffled:
     def sweep(
         self, size: int, seed: int, start: SweepPosition
     ) -> Iterator[tuple[Batch, SweepPosition]]:
-        """Go on with a pass."""
+        """Continue a pass."""
         rng = np.random.default_rng([seed, start.sweep])
         if self._whole:
             order, number = self._episode_order(rng)
@@ -137,7 +137,7 @@ class Streamed:
     def sweep(
         self, size: int, seed: int, start: SweepPosition
     ) -> Iterator[tuple[Batch, SweepPosition]]:
-        """Go on with a pass over the log."""
+        """Continue a pass over the log."""
         walk = self._log.batches(episodes=self._whole, start=start.position)
         waiting: list[tuple[Position | None, Batch]] = []
         before, used, number = start.position, start.used, start.chunk
