@@ -1,7 +1,6 @@
 """What a log is: its columns, where it is read from, and its transitions in batches."""
 
 from ivvi.logs.batch import Batch, concatenate
-from ivvi.logs.calendar import Calendar
 from ivvi.logs.instrument_paths import InstrumentPaths, SharedPaths
 from ivvi.logs.log import Log, Pass
 from ivvi.logs.opening import read_logs
@@ -10,6 +9,7 @@ from ivvi.logs.sample import Sample
 from ivvi.logs.scan_position import Counts, Position
 from ivvi.logs.schema import Roles, Schema
 from ivvi.logs.table import ArrowTable
+from ivvi.logs.times import Calendar
 
 __all__ = [
     "SOURCE_KEY",

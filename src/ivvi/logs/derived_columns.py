@@ -1,6 +1,6 @@
 """Columns that look at other rows of the log, made by one query of DuckDB.
 
-- Steps out of dates, and ``dt``, the time to the next row (`ivvi.logs.step_times`).
+- Steps out of dates, and ``dt``, the time to the next row (`ivvi.logs.times`).
 - States that were seen after the action of their row: the state is that of the row before, and
   the row's own is its next state, ``next_sales``.
 - Lags: earlier states and actions of the same episode, ``temperature_lag1``. The first rows of an
@@ -37,8 +37,8 @@ from ivvi.logs.sorting import (
     temporary_folder,
     text_of,
 )
-from ivvi.logs.step_times import DT, StepTimes, count_rows
 from ivvi.logs.table import ArrowTable, BatchSource
+from ivvi.logs.times import DT, StepTimes, count_rows
 
 LOO = "loo:"
 PADDING = ("drop", "first")

@@ -19,7 +19,6 @@ from ivvi._io.result import html_table
 from ivvi.errors import ColumnError, DataError, InputError
 from ivvi.logs.arrow import check_keys
 from ivvi.logs.batch import Batch, concatenate
-from ivvi.logs.calendar import check_time
 from ivvi.logs.column_patterns import Columns, match_columns
 from ivvi.logs.data_checks import CopyWatch
 from ivvi.logs.formula import parse_formula
@@ -30,6 +29,7 @@ from ivvi.logs.scan_position import Counts, Position
 from ivvi.logs.schema import Roles, path_instruments
 from ivvi.logs.sorting import check_no_duplicates, is_ordered, sort_table
 from ivvi.logs.table import BatchSource, order_columns
+from ivvi.logs.times import check_time
 from ivvi.logs.transitions import Transitions
 
 BATCH_BYTES = 10 << 20

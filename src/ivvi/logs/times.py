@@ -1,8 +1,9 @@
-"""Number the steps of rows that have dates, and report what is odd about their times.
+"""The times of rows: steps that are numbered by date, and calendar time.
 
 Rows of an episode in the order of their time are consecutive steps, or with `every` only those that
-lie as far apart; ``dt`` is the time to the next row. All of it is expressions and queries of DuckDB
-for `ivvi.logs.derived_columns`.
+lie as far apart; ``dt`` is the time to the next row. All of this is expressions and queries of
+DuckDB for `ivvi.logs.derived_columns`. Calendar time is a numeric, date or timestamp column; its
+quartiles cut a log into quarters.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ivvi.errors import ColumnError, DataError, InputError
-from ivvi.logs.arrow import plain_type
+from ivvi.logs.arrow import as_times, plain_type
 from ivvi.logs.encoding import is_text
 from ivvi.logs.schema import Schema
 from ivvi.logs.sorting import duplicate_error, quote, text_of
@@ -40,6 +43,9 @@ SHARED_DATES = 1.5
 """With more rows per date than this, dates may be something that episodes share."""
 RARELY = 0.005
 """Share of rows with an unusual gap to the next one, above which a note says so."""
+Floats = NDArray[np.float64]
+MOST_TIMES = 1 << 16
+"""Most times in memory when looking for the cuts; longer logs are thinned by 2, 4, 8 and so on."""
 
 
 @dataclass(frozen=True)
@@ -222,6 +228,63 @@ class StepTimes:
         return f"SELECT *, CAST(sum({more}) OVER w AS BIGINT) AS __step FROM ({spaced}) {window}"
 
 
+def count_rows(db: Any, query: str) -> int:
+    """Return the number of rows of a query."""
+    return int(db.execute(f"SELECT count(*) FROM ({query})").fetchall()[0][0])
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """Times that cut the rows of a log into quarters, as numbers and in words.
+
+    Attributes
+    ----------
+    column
+        The time column.
+    cuts, words
+        The quartiles, repeated ones left out; a row is after a cut from it on.
+    """
+
+    column: str
+    cuts: tuple[float, ...]
+    words: tuple[str, ...]
+
+    @classmethod
+    def of_table(cls, table: BatchSource, column: str) -> Calendar:
+        """Find the quartiles in one pass over the column, in bounded memory."""
+        every, rows_seen, sample = 1, 0, np.empty(0)
+        for block in table.batches([column], (), MOST_TIMES):
+            times = as_times(block.column(column))
+            times = times[np.isfinite(times)]
+            sample, rows_seen = (
+                np.append(sample, times[-rows_seen % every :: every]),
+                rows_seen + len(times),
+            )
+            while len(sample) > MOST_TIMES:
+                sample, every = sample[::2], 2 * every
+        if not len(sample) or sample.min() == sample.max():
+            raise DataError(
+                f"time column {column!r} of {table.label} is the same in every row; "
+                "expected times that differ"
+            )
+        cuts = np.unique(np.quantile(sample, (0.25, 0.5, 0.75), method="higher"))
+        cuts = (
+            cuts[cuts > sample.min()] if (cuts > sample.min()).any() else sample.max(keepdims=True)
+        )
+        kind = table.schema.field(column).type
+        return cls(column, tuple(cuts.tolist()), tuple(_in_words(cut, kind) for cut in cuts))
+
+
+def check_time(schema: pa.Schema, name: str, label: str) -> None:
+    """Refuse a column that holds no times."""
+    kind = schema.field(name).type
+    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    if not (numeric or pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
+        raise ColumnError(
+            f"time column {name!r} of {label} holds {kind}; expected numbers, dates or timestamps"
+        )
+
+
 def _guessed(db: Any, rows: str, value: str) -> str:
     """Suggest the formats in which every date of a column can be read."""
     fits = [
@@ -237,6 +300,9 @@ def _guessed(db: Any, rows: str, value: str) -> str:
     return f", or their format (date_format=): {listed} fits all of them" if fits else ""
 
 
-def count_rows(db: Any, query: str) -> int:
-    """Return the number of rows of a query."""
-    return int(db.execute(f"SELECT count(*) FROM ({query})").fetchall()[0][0])
+def _in_words(time: float, kind: pa.DataType) -> str:
+    if pa.types.is_timestamp(kind):
+        return str(np.datetime64(int(time), kind.unit))
+    if pa.types.is_date(kind):
+        return str(np.datetime64(int(time), "D" if pa.types.is_date32(kind) else "ms"))[:10]
+    return f"{time:g}"
