@@ -132,13 +132,16 @@ def predicts_worse(method: Method, moments: Moments, head: Batch, roles: Roles) 
 def held_out(method: Method, moments: Moments, rows: Batch, folds: np.ndarray) -> HeldOut | None:
     """Fit without each fold of `rows`, which are part of `moments`, and measure the errors there.
 
-    None where what is left does not identify the weights.
+    None where what is left does not identify the weights. The moments of a fold are enough: its
+    squared errors are sum_i w_i (r v_i)^2 for some r, a row of zeros and weights.
     """
     design, errors = moments.design, []
-    y = list(design.y_columns)
+    phi, psi, y = (
+        np.array(columns) for columns in (design.phi_columns, design.psi_columns, design.y_columns)
+    )
     for fold in range(int(folds.max()) + 1):
-        part = rows.taken(np.flatnonzero(folds == fold))
-        rest = without(moments, Moments.of_batch(design, part))
+        part = Moments.of_batch(design, rows.taken(np.flatnonzero(folds == fold)))
+        rest = without(moments, part)
         if rest.n <= 2 * len(design.phi_names) or not rest.weight > 0:
             return None
         try:
@@ -147,16 +150,28 @@ def held_out(method: Method, moments: Moments, rows: Batch, folds: np.ndarray) -
             return None
         if not fit.identified or not np.isfinite(fit.W).all():
             return None
-        weight = np.ones(len(part)) if part.weight is None else part.weight
-        of_action = design.phi(part.x, part.a) @ fit.W.T
-        of_instrument = design.psi(part.x, part.z) @ _reduced(rest) @ fit.W.T
+        by_instrument = fit.W @ _reduced(rest).T
         errors.append(
-            [weight @ (part.y - one) ** 2 for one in (of_action, of_instrument, rest.mean[y])]
+            [
+                _squares(part, y, phi, fit.W),
+                _squares(part, y, psi, by_instrument),
+                np.diag(part.scatter)[y] + part.weight * (part.mean[y] - rest.mean[y]) ** 2,
+            ]
         )
     spread = np.sqrt(np.diag(moments.scatter)[y] / moments.weight)
     varies = spread > ROUNDING * np.abs(moments.mean[y])
     fitted, foreseen, constant = np.array(errors).transpose(1, 0, 2)
     return HeldOut(fitted, foreseen, constant, varies)
+
+
+def _squares(part: Moments, y: np.ndarray, columns: np.ndarray, weights: Floats) -> Floats:
+    """Return the sum of (y - weights v[columns])^2 over the rows of `part`, (d_y,)."""
+    R = np.zeros((len(y), len(part.mean)))
+    R[:, columns] = -weights
+    R[np.arange(len(y)), y] += 1.0
+    around_mean = np.sum((R @ part.scatter) * R, axis=1)
+    squares: Floats = np.maximum(around_mean, 0.0) + part.weight * (R @ part.mean) ** 2
+    return squares
 
 
 def without(moments: Moments, part: Moments) -> Moments:
@@ -221,10 +236,14 @@ def _dealt(head: Batch) -> tuple[Batch, np.ndarray | None]:
     """Return whole episodes, spread over the rows, and their folds; none where they are few."""
     place = np.arange(len(head))
     if head.episode is not None:
-        place = np.unique(head.episode, return_inverse=True)[1]
+        moved = np.diff(head.episode, prepend=head.episode[:1])
+        if (moved >= 0).all():
+            place = np.cumsum(moved > 0)
+        else:
+            place = np.unique(head.episode, return_inverse=True)[1]
     every = max(1, -(-len(head) // MOST_ROWS))
     at = np.flatnonzero(place % every == 0)
-    count = min(FOLDS, len(np.unique(place[at])))
+    count = min(FOLDS, np.count_nonzero(np.bincount(place[at])))
     if count < 2 or len(at) < FEWEST_ROWS:
         return head, None
     rows = head.taken(at)

@@ -206,7 +206,7 @@ class ActionEffects:
         size = np.sqrt(np.diag(self.second)[at])
         t, k = len(at), self.parts.count
         within = [self.subsets[i].index(column) for column in at]
-        H = scored.subsets()[i].reshape(t, k, t, k)[within][:, :, within]
+        H = scored.subset(i).reshape(t, k, t, k)[within][:, :, within]
         H = H / size[:, None, None, None] / size[:, None]
         G = np.sqrt(self.n) * (self.means[at] / size[:, None]).T
         counts = [count for count in scored.clusters if count is not None]

@@ -7,7 +7,7 @@ the rows of a log or, clustered by episode, from per-episode moments that are he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -64,9 +64,9 @@ class Scored:
         total = self._total(coefficients)
         return total[0] if len(total) == 1 else None
 
-    def subsets(self) -> list[Floats]:
-        """Omega of each of the score's subsets of residuals, (s r, s r)."""
-        return self._total(None)
+    def subset(self, i: int) -> Floats:
+        """Omega of the i-th of the score's subsets of residuals, (s r, s r)."""
+        return self._total(None, [i])[0]
 
     @property
     def clusters(self) -> tuple[int | None, ...]:
@@ -78,10 +78,12 @@ class Scored:
         """Number of columns that cluster: their combinations are 1, 3 or 7 pieces."""
         return len(self.pieces).bit_length()
 
-    def _total(self, coefficients: int | None) -> list[Floats]:
+    def _total(self, coefficients: int | None, which: Sequence[int] | None = None) -> list[Floats]:
+        """Add the pieces up, those of all groups of residuals or of some."""
         scale = self.n / self.weight**2
         factors = [scale * self._correction(piece, coefficients) for piece in self.pieces]
-        groups = list(zip(*(piece.groups for piece in self.pieces), strict=True))
+        which = range(len(self.pieces[0].groups)) if which is None else which
+        groups = [[piece.groups[i] for piece in self.pieces] for i in which]
         if self.guarded and len(factors) == PIECES_OF_TWO_WAYS:
             scaled = [
                 [f * part for f, part in zip(factors, parts, strict=True)] for parts in groups
