@@ -230,7 +230,10 @@ def test_episode_moments_are_as_good_as_a_second_pass(seed, episodes):
 def test_long_episodes_are_remembered_in_place_of_a_second_pass(
     limit, value, passes, method, monkeypatch
 ):
-    """Twenty episodes of 30 rows, eleven columns: one pass if both limits allow it."""
+    """Twenty episodes of 30 rows, eleven columns: one pass if both limits allow it.
+
+    Where they do not, GMM needs a pass more, for its weights.
+    """
     log = dependent_log(dependent_rows(2, n=600, d_x=1, d_a=2, d_z=5, d_y=2, episodes=20))
     monkeypatch.setattr("ivvi.moments.accumulate.KEPT_ROWS", 1)
     monkeypatch.setattr("ivvi.moments.accumulate.FEW_BYTES", 0)
@@ -238,7 +241,7 @@ def test_long_episodes_are_remembered_in_place_of_a_second_pass(
     read = []
     found = ivvi.estimate(log, method=method, se="clustered", progress=read.append)
     assert found.moments.design.width == 11
-    assert sum(read) == 600 * passes
+    assert sum(read) == 600 * (passes + (method == "gmm" and passes > 1))
     assert found.moments.episodes is None
     monkeypatch.setattr("ivvi.moments.accumulate.KEPT_BYTES", 0)
     again = ivvi.estimate(log, method=method, se="clustered")

@@ -343,7 +343,7 @@ def test_long_runs_and_short_runs_are_copied_alike(rows_of):
 @pytest.mark.parametrize("size", SIZES)
 def test_progress_counts_rows(size):
     seen = []
-    list(read_logs(make_rows(3, 5), **ROLES).batches(size=size, progress=seen.append))
+    list(read_logs(make_rows(3, 5), **ROLES).watched(seen.append).batches(size=size))
     assert sum(seen) == 15
     assert max(seen) <= size
 

@@ -103,7 +103,7 @@ def test_of_a_log_are_those_of_its_rows(simulated, moments_of):
     phi, psi = parse_features("poly2")
     design = Design.build(phi, psi, log.roles)
     seen = []
-    m, counts = compute_moments(log, design, episodes=True, progress=seen.append)
+    m, counts = compute_moments(log.watched(seen.append), design, episodes=True)
     batch = log.to_batch(episodes=True)
     whole = moments_of(batch.x, batch.a, batch.z, batch.y, features="poly2")
     assert len(seen) > 1

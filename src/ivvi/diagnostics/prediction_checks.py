@@ -243,7 +243,7 @@ def _dealt(head: Batch) -> tuple[Batch, np.ndarray | None]:
             place = np.unique(head.episode, return_inverse=True)[1]
     every = max(1, -(-len(head) // MOST_ROWS))
     at = np.flatnonzero(place % every == 0)
-    count = min(FOLDS, np.count_nonzero(np.bincount(place[at])))
+    count = min(FOLDS, int(np.count_nonzero(np.bincount(place[at]))))
     if count < 2 or len(at) < FEWEST_ROWS:
         return head, None
     rows = head.taken(at)

@@ -5,7 +5,7 @@ The loss of a penalised design is measured for a whole path of penalties.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -52,12 +52,11 @@ def fold_moments_of_log(
     log: Log,
     designs: Sequence[Design],
     folds: int,
-    progress: Callable[[int], None] | None = None,
 ) -> list[list[Moments]]:
     """Walk once over a log; returns the moments of each fold for each design."""
     moments = [[Moments.empty(design) for _ in range(folds)] for design in designs]
     with few_threads(max(design.width for design in designs)):
-        for batch in log.batches(episodes=True, progress=progress):
+        for batch in log.batches(episodes=True):
             for f in range(folds):
                 part = batch.taken(np.flatnonzero(batch.episode % folds == f))  # type: ignore[operator] # read so
                 if not len(part):

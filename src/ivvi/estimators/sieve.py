@@ -14,7 +14,7 @@ than chance: by Student's 97.5% quantile in standard errors over the folds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from ivvi.estimators.least_squares import Exact
 from ivvi.features.design import Design, build_design
 from ivvi.features.feature_map import linear
 from ivvi.logs import Log
+from ivvi.logs.log import Progress
 from ivvi.moments import Moments
 from ivvi.moments.compression import columns_in, restrict
 
@@ -86,7 +87,7 @@ def choose_features(
     *,
     folds: int = 10,
     seed: int = 0,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> SieveChoice:
     """Choose among feature words in one pass over the log.
 
@@ -108,7 +109,7 @@ def choose_features(
     words = sorted(words, key=lambda w: (len(built[w].phi_names), len(built[w].psi_names)))
     small, plain = [built[word] for word in words], Design.build(linear(), linear(), log.roles)
     large = [Design.build(linear() + d.phi, linear() + d.psi, log.roles) for d in small]
-    sums = fold_moments_of_log(log, large, folds, progress)
+    sums = fold_moments_of_log(log.watched(progress), large, folds)
     used = [f for f in range(folds) if sums[0][f].n]
     if len(used) < 2:
         raise DataError("cross-validation over episodes needs at least 2 episodes; there is 1")

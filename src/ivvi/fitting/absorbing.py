@@ -99,8 +99,6 @@ class AbsorbedTable:
         The rows, with the cluster columns that are needed, and their features.
     columns
         The columns whose effects are absorbed.
-    progress
-        Called with the number of rows just read.
     lengths
         Rows of each episode, (G,): its first and its second half then have effects of their own,
         and the row in the middle, where there is one, stands in both.
@@ -117,7 +115,6 @@ class AbsorbedTable:
         log: Log,
         design: Design,
         columns: Columns,
-        progress: Callable[[int], None] | None = None,
         lengths: Ints | None = None,
     ) -> None:
         names = match_columns(columns, list(log.table.schema.names), "absorb")
@@ -128,12 +125,15 @@ class AbsorbedTable:
         self._layout, self.names, self._clusters = design, names, log.roles.cluster
         read = dict.fromkeys((*log.roles.cluster, *names))
         self._log = Log(
-            log.table, replace(log.roles, cluster=tuple(read)), drop_missing=log.drop_missing
+            log.table,
+            replace(log.roles, cluster=tuple(read)),
+            drop_missing=log.drop_missing,
+            progress=log.progress,
         )
         self.label, self.files = f"{log.label}, {' and '.join(names)} absorbed", log.table.files
         self.order, self.roles = _roles(log.roles, design)
         self.in_order = log.roles.step is not None and log.ordered
-        self.effects, self.labels, self.counts = self._pass(progress)
+        self.effects, self.labels, self.counts = self._pass()
         self._check_within()
         self._check_freedom()
         keys: dict[Any, pa.DataType] = {self.roles.episode: pa.int64()}
@@ -146,14 +146,12 @@ class AbsorbedTable:
         """How many effects there are."""
         return self.effects.absorbed
 
-    def _pass(
-        self, progress: Callable[[int], None] | None
-    ) -> tuple[Effects, list[np.ndarray], Counts]:
+    def _pass(self) -> tuple[Effects, list[np.ndarray], Counts]:
         """Add up the groups in one pass over the log."""
         episode, step = self._log.roles.episode, self._log.roles.step
         inside = dict.fromkeys(n for n in (episode, step, *self._clusters) if n is not None)
         tally = EffectTally(self.names, tuple(inside))
-        walk, groups = self._log.batches(episodes=True, progress=progress), self._group_reader()
+        walk, groups = self._log.batches(episodes=True), self._group_reader()
         for read in walk:
             batch, codes = groups(read)
             V = self._layout.rows(batch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +20,7 @@ from ivvi.fitting import Fit
 from ivvi.fitting.absorbing import AbsorbedTable
 from ivvi.logs import Log
 from ivvi.logs.column_patterns import Columns
+from ivvi.logs.log import Progress
 from ivvi.logs.opening import open_log
 from ivvi.moments import Moments, compute_moments
 from ivvi.weak_iv.confidence_sets import (
@@ -52,7 +52,7 @@ def interval(  # noqa: PLR0913
     formula: str | None = None,
     absorb: Columns = (),
     seed: int = 0,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> ConfidenceSet:
     """Return a confidence set for one effect that is valid however weak the instrument is.
 
@@ -105,9 +105,9 @@ def interval(  # noqa: PLR0913
             raise InputError("formula is for a log; a fit and moments have features of their own")
         opened = _Opened.of_fit(source, log, requested, absorb)
     else:
-        source = open_log(source, formula)
+        source = open_log(source, formula).watched(progress)
         absorb = source.absorbing(absorb)
-        opened = _Opened.of(source, phi, psi, seed, requested, absorb, progress)
+        opened = _Opened.of(source, phi, psi, seed, requested, absorb)
     effect = PartialledEffect.of(opened.moments, *_named(opened.moments, output, feature))
     errors = opened.errors
     if errors.kind == "unadjusted":
@@ -120,7 +120,7 @@ def interval(  # noqa: PLR0913
             f"a {errors.kind} set needs a second pass over the rows: give log=, or moments that "
             "were kept by cluster (episodes=True)"
         )
-    scores = EffectScores.of_errors(errors, opened.moments, effect, rows, progress)
+    scores = EffectScores.of_errors(errors, opened.moments, effect, rows)
     robust = robust_anderson_rubin if method == "ar" else robust_likelihood_ratio
     confidence_set = robust(effect, scores, level, se=errors.kind)
     return replace(confidence_set, clusters=errors.clusters, note=errors.warning or errors.note)
@@ -190,15 +190,14 @@ class _Opened:
         seed: int,
         requested: StandardErrors,
         absorb: Columns,
-        progress: Callable[[int], None] | None,
     ) -> _Opened:
         """Read the rows of a log once."""
         requested = requested.usually_by(source.roles.usual_clusters)
         opened = requested.prepared(source)
         design = build_design(opened, phi, psi, seed)
         if absorb:
-            table = AbsorbedTable(opened, design, absorb, progress)
-            opened, progress = Log(table, table.roles), None
+            table = AbsorbedTable(opened, design, absorb)
+            opened = Log(table, table.roles)
             design = build_design(opened, *table.features)
         by = requested.kept_by(opened)
         moments, counts = compute_moments(
@@ -207,7 +206,6 @@ class _Opened:
             episodes=False if by is None else None,
             by=by if by in opened.roles.cluster else None,
             groups=requested.summed_by(opened),
-            progress=progress,
         )
         alike = step_dependence(moments, opened.roles.moment, opened)
         errors = requested.resolve(opened, counts, len(design.phi_names), alike, moments.paths)

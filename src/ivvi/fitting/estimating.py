@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from ivvi.fitting.fit import Fit
 from ivvi.fitting.recipe import Recipe
 from ivvi.fitting.transformed_rows import fit_absorbed, fit_differences, fit_partialled
 from ivvi.logs.column_patterns import Columns
-from ivvi.logs.log import Log
+from ivvi.logs.log import Log, Progress
 from ivvi.logs.opening import open_log
 from ivvi.moments.shard import Shard
 
@@ -43,7 +43,7 @@ def estimate(  # noqa: PLR0913
     learner: Any = None,
     folds: int = 5,
     seed: int = 0,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
     client: Any = None,
 ) -> Fit:
@@ -115,7 +115,7 @@ def estimate(  # noqa: PLR0913
     if formula is not None and not (phi == "linear" and psi is None):
         raise InputError("a formula has features of its own; leave phi and psi out")
     if not isinstance(logs, Shard):
-        logs = open_log(logs, formula)
+        logs = open_log(logs, formula).watched(progress)
         absorb = logs.absorbing(absorb)
     elif formula is not None:
         raise InputError("a formula (formula=) is for logs; moments have features of their own")
@@ -142,7 +142,6 @@ def estimate(  # noqa: PLR0913
         allow_unidentified=allow_unidentified,
         checkpoint=checkpoint,
         client=client,
-        progress=progress,
     )
     if isinstance(logs, Shard):
         fit = recipe.of_sums(logs)
@@ -171,7 +170,7 @@ def diagnose(  # noqa: PLR0913
     se: StandardErrors | str = "auto",
     absorb: Columns = (),
     seed: int = 0,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
     client: Any = None,
 ) -> Diagnostics:
     """Say how strong the instruments are, what they identify and whether they are valid.

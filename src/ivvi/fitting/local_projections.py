@@ -7,7 +7,6 @@ products behind Anderson-Rubin sets.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -121,9 +120,7 @@ class Projection:
         return at, Batch(batch.x[at], a, z, y, weight)
 
 
-def first_pass(
-    asked: Question, projections: list[Projection], progress: Callable[[int], None] | None
-) -> tuple[list[Moments], float]:
+def first_pass(asked: Question, projections: list[Projection]) -> tuple[list[Moments], float]:
     """Return the moments of each horizon, and how much of an instrument its last value explains."""
     sums = [Moments.empty(one.design) for one in projections]
     longest, roles = 0, asked.fit.roles
@@ -131,7 +128,7 @@ def first_pass(
     lag = Design.build(linear(), linear(), replace(repeated, terminal=()))
     memory = Moments.empty(lag)
     with few_threads(projections[-1].design.width):
-        passed = asked.log.batches(episodes=True, progress=progress)
+        passed = asked.log.batches(episodes=True)
         for window in windows(passed, asked.horizon):
             for h, one in enumerate(projections):
                 at, batch = one.rows(window)

@@ -117,7 +117,6 @@ def without_controls(
     folds: int,
     by: str | None,
     seed: int,
-    progress: Callable[[int], None] | None = None,
 ) -> Residuals:
     """Take what controls predict of them out of the rows of a log, in memory.
 
@@ -134,7 +133,7 @@ def without_controls(
     """
     own = log.roles
     names, log = _with_controls(log, controls)
-    rows, units, counts = _read(log, progress)
+    rows, units, counts = _read(log)
     make = learner_of(learner, seed)
     numbers, by = _groups(rows, log.roles, by)
     fold = folds_of(numbers, folds, seed, by)
@@ -158,15 +157,13 @@ def without_controls(
     return Residuals(opened, partialled, counts, rows, X, left, in_levels, units, numbers)
 
 
-def _read(
-    log: Log, progress: Callable[[int], None] | None
-) -> tuple[Batch, tuple[Any, ...], Counts]:
+def _read(log: Log) -> tuple[Batch, tuple[Any, ...], Counts]:
     """Return all rows, the values of the episode column by number, and the counts."""
     roles = log.roles
     named = roles.episode is not None and roles.episode not in roles.cluster
     cluster = (*roles.cluster, str(roles.episode)) if named else roles.cluster
     read = Log(log.table, replace(roles, cluster=cluster), drop_missing=log.drop_missing)
-    walk = read.batches(episodes=True, progress=progress)
+    walk = read.watched(log.progress).batches(episodes=True)
     rows = concatenate([replace(batch, table=None) for batch in walk])
     units: tuple[Any, ...] = ()
     if roles.episode is not None:

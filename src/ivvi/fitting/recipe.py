@@ -98,7 +98,7 @@ class Recipe:
     ----------
     method, errors
         How W is found, and the standard errors that are asked for.
-    allow_unidentified, checkpoint, client, progress
+    allow_unidentified, checkpoint, client
         As for `estimate`.
     """
 
@@ -107,7 +107,6 @@ class Recipe:
     allow_unidentified: bool = False
     checkpoint: Checkpoint | None = None
     client: Any = None
-    progress: Callable[[int], None] | None = None
 
     def of_rows(
         self,
@@ -155,7 +154,7 @@ class Recipe:
         """Make the first pass, keeping what tells how to cluster and, if cheap, clusters' own."""
         episodes = episodes or self._keeps
         by = self.errors.kept_by(log)
-        options: dict[str, Any] = {"groups": self.errors.summed_by(log), "progress": self.progress}
+        options: dict[str, Any] = {"groups": self.errors.summed_by(log)}
         if episodes and self.client is None:
             options["also"] = self.errors.second_way(log)
         sums: tuple[Moments, Counts] = self._walk(
@@ -201,7 +200,7 @@ class Recipe:
             method=method.name,
             settings=settings_of(method),
             files=shard.files if log is None else tuple(log.table.files),
-            log=log,
+            log=None if log is None else log.watched(None),
             sample=None if head is None else Sample.of(head, shard.roles),
             notes=self._notes(log, head, shard.roles, estimate, moments),
         )
@@ -254,7 +253,7 @@ class Recipe:
         }
         logger.info("weights by %s; standard errors %s", method.name, errors.kind)
         scored = second_pass(
-            *(solved, moments, errors, log, shard.counts, self.progress, self.client),
+            *(solved, moments, errors, log, shard.counts, self.client),
             diagnosed=None if diagnosed is moments else diagnosed,
         )
         estimates = {
@@ -342,7 +341,7 @@ class Recipe:
         """Fit by descent-ascent in memory of order d."""
         if self.client is not None:
             raise InputError("memory of order d uses no moments for a cluster to compute")
-        estimate, counts = method.solve_wide(log, design, self.checkpoint, self.progress)
+        estimate, counts = method.solve_wide(log, design, self.checkpoint)
         return Fit(
             estimate=estimate,
             inference=None,

@@ -17,7 +17,6 @@ joint covariance of the 2 H numbers: each row's influence on each of them, added
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,6 +32,7 @@ from ivvi.fitting.fit import Fit
 from ivvi.fitting.local_projections import Question, SolvedProjection, first_pass, second_pass
 from ivvi.fitting.response import LATER, Implied, Response
 from ivvi.logs import Log, Roles, read_logs
+from ivvi.logs.log import Progress
 
 KINDS = ("auto", "robust", "clustered", "hac")
 DRAWS = 10_000
@@ -54,7 +54,7 @@ def respond(  # noqa: PLR0913
     se: StandardErrors | str = "auto",
     cluster: str | tuple[str, ...] = (),
     seed: int = 0,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Response:
     """Return the response of an output to an action, step by step, and test the model by it.
 
@@ -92,7 +92,7 @@ def respond(  # noqa: PLR0913
     True
     """
     check_level(level)
-    opened = log if isinstance(log, Log) else read_logs(log)
+    opened = (log if isinstance(log, Log) else read_logs(log)).watched(progress)
     _check(opened.roles, action, horizon, later)
     requested = _requested_errors(se, cluster)
     with warnings.catch_warnings():
@@ -103,7 +103,7 @@ def respond(  # noqa: PLR0913
         errors = replace(errors, bandwidth=max(errors.bandwidth, horizon))
     rows = errors.prepared(opened).in_order()
     asked = Question(fit, rows, errors, _output(fit, output), action, horizon, later == "held")
-    return _answer(asked, level, seed, progress)
+    return _answer(asked, level, seed)
 
 
 def _check(roles: Roles, action: str, horizon: int, later: str) -> None:
@@ -137,11 +137,9 @@ def _output(fit: Fit, output: str | None) -> int:
     return fit.estimate.design.output(output)
 
 
-def _answer(
-    asked: Question, level: float, seed: int, progress: Callable[[int], None] | None
-) -> Response:
+def _answer(asked: Question, level: float, seed: int) -> Response:
     projections = asked.projections()
-    sums, memory = first_pass(asked, projections, progress)
+    sums, memory = first_pass(asked, projections)
     regressions = [
         SolvedProjection.of(one, moments, asked)
         for one, moments in zip(projections, sums, strict=True)

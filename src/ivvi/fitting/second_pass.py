@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +29,6 @@ def second_pass(
     errors: Resolved,
     log: Log | None,
     counts: Counts,
-    progress: Callable[[int], None] | None = None,
     client: Any = None,
     diagnosed: Moments | None = None,
 ) -> dict[str, Scored]:
@@ -65,7 +64,7 @@ def second_pass(
             scores[name] = residual_score(one, moments, errors, count)
             if one.instruments == "phi":  # a baseline: nobody asks how its outputs covary
                 scores[name] = replace(scores[name], joint=False)
-    return score(scores, errors, moments, log, progress=progress, client=client)
+    return score(scores, errors, moments, log, client=client)
 
 
 def _embedded(score: Score, at: list[int], width: int) -> Score:

@@ -43,9 +43,9 @@ def fit_differences(
         raise InputError("differences are clustered by the episode alone")
     design = build_design(log, phi, psi, seed)
     table = DifferencedTable(log, design, exogenous)
-    moments, counts = compute_moments(log, design, progress=recipe.progress)
+    moments, counts = compute_moments(log, design)
     levels = Levels(design, moments, counts.episodes, table.order)
-    fit = _fit_differenced(replace(recipe, progress=None), table)
+    fit = _fit_differenced(recipe, table)
     baseline = levels.restore(fit.baseline)
     return replace(
         fit,
@@ -75,11 +75,11 @@ def fit_absorbed(
             "absorbed effects need the moments of the rows, which sgda does not form in linear "
             "memory; use quadratic memory (memory=, --memory) or the method exact"
         )
-    table = AbsorbedTable(log, design, absorb, recipe.progress)
+    table = AbsorbedTable(log, design, absorb)
     if recipe.errors.kind in ("cr2", "wild"):
         table.check_nested(recipe.errors.columns or (log.roles.episode,))
     rows = Log(table, table.roles)
-    fit = replace(recipe, progress=None).of_rows(rows, *table.features)
+    fit = recipe.of_rows(rows, *table.features)
     bias, estimate = _nickell(recipe, log, design, absorb, table, fit), fit.estimate
     if half_panel:
         refuse_half_panel(bias, log.roles.episode)
@@ -126,9 +126,9 @@ def fit_partialled(
         errors = replace(errors, cluster=log.roles.groups[:2])
     log = errors.prepared(log)
     by = next(iter(errors.columns), None)
-    residuals = without_controls(log, controls, learner, folds, by, seed, recipe.progress)
+    residuals = without_controls(log, controls, learner, folds, by, seed)
     features = features_of(residuals.log.roles)
-    recipe = replace(recipe, errors=errors, progress=None)
+    recipe = replace(recipe, errors=errors)
     fit = recipe.of_rows(residuals.log, features, features)
     levels = ControlLevels.of(residuals, fit.W)
     baseline = ControlLevels.of(residuals, fit.baseline.W).restore(fit.baseline)

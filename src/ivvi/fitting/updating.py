@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +13,7 @@ from ivvi.estimators.registry import method_for_moments
 from ivvi.features.design import Design
 from ivvi.fitting import Fit, estimate
 from ivvi.logs import Log
+from ivvi.logs.log import Progress
 from ivvi.moments import compute_moments
 from ivvi.moments.shard import Shard, check_same, hashes, open_like
 
@@ -27,7 +27,7 @@ def update(
     where: str | None = None,
     drop_missing: bool = False,
     allow_unidentified: bool = False,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Fit:
     """Return the fit to the rows of an earlier fit and those of another log together.
 
@@ -63,6 +63,7 @@ def update(
     shard = old.shard
     settings: dict[str, Any] = {"where": where, "drop_missing": drop_missing}
     log = logs if isinstance(logs, Log) else open_like(logs, shard.roles, **settings)
+    log = log.watched(progress)
     design = shard.moments.design
     check_same(design, Design.build(design.phi, design.psi, log.roles), log.label)
     files = hashes(log)
@@ -76,9 +77,7 @@ def update(
     named = [name for name in (by, also) if name and name != log.roles.step]
     log = log.clustered(named) if named else log
     has_episodes = shard.moments.episodes is not None
-    moments, counts = compute_moments(
-        log, design, episodes=has_episodes, by=by or None, also=also, progress=progress
-    )
+    moments, counts = compute_moments(log, design, episodes=has_episodes, by=by or None, also=also)
     fresh = tuple(content for content in files if content not in shard.files)
     added = Shard(moments, counts, shard.roles, fresh, log.label)
     new = estimate(

@@ -102,8 +102,6 @@ class ClusterPass:
         Turns the batches of a piece into a result; it runs on a worker.
     episodes
         Fill `Batch.episode`.
-    progress
-        Called with the number of rows just read.
     """
 
     def __init__(
@@ -112,11 +110,10 @@ class ClusterPass:
         log: Log,
         fold: Callable[[Iterable[Batch]], Any],
         episodes: bool = False,
-        progress: Callable[[int], None] | None = None,
     ) -> None:
         self.counts = replace(log.removed)
         self._client, self._log, self._fold = client, log, fold
-        self._episodes, self._progress = episodes, progress
+        self._episodes = episodes
         self._pieces = _cut(log)
         self._last: pa.RecordBatch | None = None
         self._numbers = Numbers()
@@ -136,8 +133,8 @@ class ClusterPass:
             numbers = self._add(part, ordered=ordered)
             if part.result is not None:
                 yield part.result, self._numbered(numbers, part.clusters)
-            if self._progress:
-                self._progress(piece.num_rows or 0)
+            if log.progress:
+                log.progress(piece.num_rows or 0)
         if log.roles.derived:
             self.counts.without_next = (
                 self.counts.rows - self.counts.missing - self.counts.transitions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -32,6 +33,8 @@ from ivvi.logs.table import BatchSource, order_columns
 from ivvi.logs.times import check_time
 from ivvi.logs.transitions import Transitions
 
+Progress = Callable[[int], None]
+"""Called with the number of rows just read."""
 BATCH_BYTES = 10 << 20
 """Size of a batch unless asked otherwise: near the processor's cache, large enough for BLAS."""
 MOST_DRAWN = 12
@@ -62,7 +65,9 @@ class Log:
         notes: tuple[str, ...] = (),
         removed: Counts | None = None,
         paths: dict[str, Ints] | None = None,
+        progress: Progress | None = None,
     ) -> None:
+        self.progress = progress
         self.removed = Counts() if removed is None else removed
         self._paths = {} if paths is None else paths
         self.table, self.roles, self.drop_missing = table, roles, drop_missing
@@ -84,7 +89,6 @@ class Log:
         *,
         size: int | None = None,
         episodes: bool = False,
-        progress: Callable[[int], None] | None = None,
         start: Position | None = None,
     ) -> Pass:
         """Start a pass over the transitions, at most about `size` at a time.
@@ -95,8 +99,6 @@ class Log:
             Rows read at once, which bounds the memory; by default about 10 MiB of them.
         episodes
             Number the episode of each row in `Batch.episode`.
-        progress
-            Called with the number of rows just read.
         start
             `Pass.position` of an earlier pass with the same settings, to go on from there.
         """
@@ -110,7 +112,7 @@ class Log:
             ordered=ordered,
             drop_missing=self.drop_missing,
             episodes=episodes,
-            progress=progress,
+            progress=self.progress,
         )
         walk.counts = replace(self.removed)
         made = set(self.roles.cluster) - set(self.roles.read_clusters)
@@ -181,7 +183,19 @@ class Log:
             notes=self.notes,
             removed=self.removed,
             paths=paths,
+            progress=self.progress,
         )
+
+    def watched(self, progress: Progress | None) -> Log:
+        """Return the log that calls `progress` with the number of rows that a pass has just read.
+
+        Looks at the first rows are not reported.
+        """
+        if progress is self.progress:
+            return self
+        log = copy.copy(self)
+        log.progress = progress
+        return log
 
     @property
     def absorbed(self) -> tuple[str, ...]:
@@ -230,7 +244,7 @@ class Log:
     def head(self, rows: int = 1 << 16, *, episodes: bool = False) -> Batch:
         """Return the first transitions, about `rows` of them (feature maps look at these)."""
         taken: list[Batch] = []
-        for batch in self.batches(episodes=episodes):
+        for batch in self.watched(None).batches(episodes=episodes):
             taken.append(batch)
             if sum(map(len, taken)) >= rows:
                 break

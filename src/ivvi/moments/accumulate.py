@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -49,7 +49,6 @@ def compute_moments(
     by: str | None = None,
     also: str | None = None,
     groups: Sequence[str] = (),
-    progress: Callable[[int], None] | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> tuple[Moments, Counts]:
     """Walk once over a log and return its moments and counts of what was read and dropped.
@@ -64,7 +63,7 @@ def compute_moments(
     paths = InstrumentPaths(log.roles if PATH in groups else None, residuals=log.is_residual)
     total, blocks, start, dropped = _resumed(design, checkpoint, tally, paths)
     keep, kept_by = episodes is not False and not dropped, by or log.roles.episode
-    walk = log.batches(episodes=keep or bool(groups), progress=progress, start=start)
+    walk = log.batches(episodes=keep or bool(groups), start=start)
 
     def state() -> Saved:
         blocks[:] = [merge_episodes(blocks)] if blocks else []

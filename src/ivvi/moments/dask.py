@@ -6,7 +6,7 @@ cluster or on chance; it differs from that of one process by rounding alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -26,13 +26,12 @@ def compute_moments_on(
     episodes: bool | None = False,
     by: str | None = None,
     groups: Sequence[str] = (),
-    progress: Callable[[int], None] | None = None,
 ) -> tuple[Moments, Counts]:
     """Return what `compute_moments` returns, up to rounding, computed by a cluster."""
     roles, numbered = log.roles, episodes is not False or bool(groups)
     fold = partial(_sums, design, roles, episodes, by, tuple(groups))
     with connected(cluster) as client:
-        walk = ClusterPass(client, log, fold, numbered, progress)
+        walk = ClusterPass(client, log, fold, numbered)
         total, blocks, keep = Moments.empty(design), [], episodes is not False
         tally = GroupTally(groups, roles, design)
         for part, numbers in walk:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from ivvi.errors import DataError, FileError, InputError, IvviWarning
 from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.logs import Counts, Log, Roles
+from ivvi.logs.log import Progress
 from ivvi.logs.opening import reopened
 from ivvi.moments import Moments, compute_moments
 
@@ -68,15 +69,15 @@ class Shard:
         design: Design,
         *,
         episodes: bool = False,
-        progress: Callable[[int], None] | None = None,
+        progress: Progress | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Shard:
         """Walk once over a log; sums by episode have those by step (or date) beside them."""
-        roles, also = log.roles, None
+        log, roles, also = log.watched(progress), log.roles, None
         if episodes and roles.episode is not None and not roles.cluster:
             log, also = log.clustered((roles.dates,)) if roles.dates else log, roles.moment
         moments, counts = compute_moments(
-            log, design, episodes=episodes, also=also, progress=progress, checkpoint=checkpoint
+            log, design, episodes=episodes, also=also, checkpoint=checkpoint
         )
         return cls(moments, counts, log.roles, hashes(log), log.label)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +18,7 @@ from ivvi.estimators.estimate import exactly_fitted
 from ivvi.features.design import Design, build_design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.logs import Calendar, Log, Roles, read_logs
+from ivvi.logs.log import Progress
 from ivvi.moments import GroupSums, Moments, compute_moments
 from ivvi.moments.compression import restrict
 from ivvi.sequence.finding import Check, check_brief, ranked
@@ -158,7 +158,7 @@ def check(  # noqa: PLR0913
     cluster: str | tuple[str, ...] = (),
     level: float = 0.01,
     seed: int = 0,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> SequenceChecks:
     """Ask a log what only a sequence can show.
 
@@ -195,7 +195,7 @@ def check(  # noqa: PLR0913
     ()
     """
     check_level(level)
-    opened = logs if isinstance(logs, Log) else read_logs(logs)
+    opened = (logs if isinstance(logs, Log) else read_logs(logs)).watched(progress)
     requested = StandardErrors(cluster=cluster).usually_by(opened.roles.usual_clusters)
     opened = requested.prepared(opened)
     opened.refuse_absorbed("check")
@@ -206,7 +206,7 @@ def check(  # noqa: PLR0913
     word = richer or richer_word(phi)
     wide = richer_layout(log, design, word, seed)
     groups = requested.summed_by(log)
-    moments, counts = compute_moments(log, wide, groups=groups, progress=progress)
+    moments, counts = compute_moments(log, wide, groups=groups)
     base = restrict(moments, design)
     errors = requested.resolve(
         *(log, counts, len(design.phi_names)),
@@ -216,7 +216,7 @@ def check(  # noqa: PLR0913
     by = _blocks_by(errors, base, log, asked=bool(cluster))
     if by is not None and by.by not in log.roles.keys + log.roles.cluster:
         log = log.clustered((by.by,))
-    sequence = compute_sequence_moments(log, design, counts, progress, calendar, by)
+    sequence = compute_sequence_moments(log, design, counts, calendar, by)
     if len(sequence.whole) < FEWEST_BLOCKS:
         raise DataError(
             f"{log.label} has {counts.transitions} transitions of {counts.episodes} episodes"

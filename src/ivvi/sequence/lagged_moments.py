@@ -11,7 +11,6 @@ block when there are many, and a long episode is cut into stretches when there a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -183,7 +182,6 @@ def compute_sequence_moments(
     log: Log,
     design: Design,
     counts: Counts,
-    progress: Callable[[int], None] | None = None,
     calendar: Calendar | None = None,
     by: GroupSums | None = None,
 ) -> SequenceMoments:
@@ -203,7 +201,7 @@ def compute_sequence_moments(
     after, clock, rows = np.zeros((len(cuts), *whole.shape)), *np.zeros((2, blocks.count))
     n_pairs, still, walker = 0, np.ones(d_z, dtype=bool), _Walker()
     with few_threads(p):
-        for batch in log.batches(episodes=True, progress=progress):
+        for batch in log.batches(episodes=True):
             u_rows = vector.rows(batch)
             root = None if batch.weight is None else np.sqrt(batch.weight)[:, None]
             before, linked, place = walker.look(batch, u_rows)

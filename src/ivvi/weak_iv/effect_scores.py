@@ -18,7 +18,7 @@ standard errors asked for, so that a robust interval and Wald's lean on the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -65,14 +65,13 @@ class EffectScores:
         moments: Moments,
         effect: PartialledEffect,
         log: Log | None,
-        progress: Callable[[int], None] | None = None,
     ) -> EffectScores:
         """Sum as the standard errors say: over rows, or over clusters one way or two.
 
         From the clusters that the moments hold, else in one pass over the log.
         """
         one = effect_score(effect, moments)
-        scored = score({"effect": one}, errors, moments, log, progress=progress)["effect"]
+        scored = score({"effect": one}, errors, moments, log)["effect"]
         return cls.of_scored(scored, errors, moments, effect)
 
     @classmethod

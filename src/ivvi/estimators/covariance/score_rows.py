@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -118,14 +118,13 @@ def sum_rows(
     errors: Resolved,
     moments: Moments,
     log: Log,
-    progress: Callable[[int], None] | None,
 ) -> dict[int, tuple[Piece, ...]]:
     """Add up in one pass over the log, by one process."""
     stacks = _stacked(scores)
     stacked = [stack.score for stack in stacks]
     meats_by_stack = [_meats(one, errors, log.ordered, log.roles) for one in stacked]
     with few_threads(moments.design.width):
-        batches = log.batches(episodes=True, progress=progress)
+        batches = log.batches(episodes=True)
         _add(batches, stacked, meats_by_stack, errors, log.roles, moments.design)
     return _pieces(stacks, meats_by_stack)
 
@@ -156,7 +155,6 @@ def sum_rows_on(
     errors: Resolved,
     moments: Moments,
     log: Log,
-    progress: Callable[[int], None] | None,
 ) -> dict[int, tuple[Piece, ...]]:
     """Let the workers of a Dask cluster add up pieces of the log, and merge them in order."""
     from ivvi.logs.dask import ClusterPass, connected
@@ -167,7 +165,7 @@ def sum_rows_on(
     codes = Codes(errors, log.roles)
     fold = partial(_fold, stacked, errors, log.ordered, log.roles, moments.design)
     with connected(client) as reached:
-        for (parts, piece_codes), numbers in ClusterPass(reached, log, fold, True, progress):
+        for (parts, piece_codes), numbers in ClusterPass(reached, log, fold, True):
             renumber = codes.merge(piece_codes, numbers.episodes, numbers.clusters)
             for meats, own in zip(meats_by_stack, parts, strict=True):
                 for meat, part, renumber_one in zip(meats, own, renumber, strict=True):

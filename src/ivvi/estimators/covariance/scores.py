@@ -7,7 +7,7 @@ the rows of a log or, clustered by episode, from per-episode moments that are he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -134,7 +134,6 @@ def score(
     moments: Moments,
     log: Log | None = None,
     *,
-    progress: Callable[[int], None] | None = None,
     client: Any = None,
 ) -> dict[str, Scored]:
     """Add up the scores over the rows of `log`, or over the clusters that `moments` hold.
@@ -155,7 +154,7 @@ def score(
         }
     elif log is not None:
         walk = sum_rows if client is None else partial(sum_rows_on, client)
-        pieces = walk(distinct, errors, moments, log, progress)
+        pieces = walk(distinct, errors, moments, log)
     else:
         raise ValueError("scores need a log, or moments with their episodes")
     guarded = not errors.requested.columns

@@ -9,7 +9,7 @@ a chunk depends on the seed and on the chunk's number alone: a pass that goes on
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -200,7 +200,7 @@ class Survey:
     sample: Batch
 
 
-def survey(log: Log, seed: int, progress: Callable[[int], None] | None = None) -> Survey:
+def survey(log: Log, seed: int) -> Survey:
     """Count the rows and draw a sample of them without replacement.
 
     Every row gets a random number, and those with the smallest are kept.
@@ -209,7 +209,7 @@ def survey(log: Log, seed: int, progress: Callable[[int], None] | None = None) -
     n, weight = 0, 0.0
     sample: list[Batch] = []
     lots = np.empty(0)
-    walk = log.batches(episodes=log.roles.episode is not None, progress=progress)
+    walk = log.batches(episodes=log.roles.episode is not None)
     for batch in walk:
         rows = _used(batch)
         n += len(rows)

@@ -22,7 +22,7 @@ result is judged by the moment conditions (`SGDA.solve_wide`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -239,14 +239,13 @@ class SGDA:
         log: Log,
         design: Design,
         checkpoint: Checkpoint | None = None,
-        progress: Callable[[int], None] | None = None,
     ) -> tuple[Estimate, Counts]:
         """Estimate W with memory of order d; there are no standard errors (`bread` is empty).
 
         One pass counts the rows and takes a sample of them, from which come centres, scales
         and the largest stable step; the last one checks the moment conditions.
         """
-        about = survey(log, self.seed, progress)
+        about = survey(log, self.seed)
         rows = self._rows(log, about.n)
         setup, stable = self.make_setup(about.sample, design, about.mean_weight, linear=True)
         descent = self._descent(setup, rows, design, about.mean_weight, wide=True)
