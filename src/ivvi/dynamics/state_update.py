@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.features.blocks import Array
+from ivvi.features.blocks import Array, Constant
+from ivvi.features.feature_map import FeatureMap
 
 LARGEST_CHANCE = 0.9
 """Chance of ending beyond which what follows is not divided further: it hardly ever does."""
@@ -158,3 +159,22 @@ class StateUpdate:
         return (
             np.asarray(self.means) @ self._place(self.drawn) if self.drawn else np.zeros(self.width)
         )
+
+
+def affine_part(
+    phi: FeatureMap, W: Array, update: StateUpdate, d_x: int
+) -> tuple[Array, Array, Array]:
+    """Return c (d_x,), P (d_x, d_x), Q (d_x, d_a) of x' = c + P x + Q a.
+
+    `phi` holds nothing but a constant, states and actions; W (d_y, d_phi) are its weights.
+    """
+    d_next = update.predicted
+    widths = {"c": 1, "P": d_x, "Q": update.actions}
+    parts: dict[str, Array] = {name: np.zeros((d_next, width)) for name, width in widths.items()}
+    column = 0
+    for block in phi.blocks:
+        name = "c" if isinstance(block, Constant) else "P" if block.of == "state" else "Q"
+        parts[name] = parts[name] + W[:d_next, column : column + widths[name]]
+        column += widths[name]
+    affine = parts["c"][:, 0], parts["P"], parts["Q"]
+    return affine if update.is_plain else update.affine(*affine)

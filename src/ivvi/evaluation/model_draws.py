@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ivvi.dynamics.model import Dynamics
+from ivvi.dynamics.model import Dynamics, draw_deviations
 from ivvi.dynamics.next_state import NoiseLaw, noise_law, square_root
-from ivvi.dynamics.weight_draws import draw_deviations
 from ivvi.errors import InputError, hint
 from ivvi.estimators import Exact
 from ivvi.estimators.whitening import whiten

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi.dynamics.ends import with_told
+from ivvi.dynamics.extrapolation import beyond
 from ivvi.dynamics.next_state import Categories, next_state
-from ivvi.dynamics.reach import beyond
 from ivvi.dynamics.rollout import run_episodes
 from ivvi.dynamics.state_update import StateUpdate
 from ivvi.errors import InputError

@@ -27,8 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi._io.files import Saved, nest, unnest
-from ivvi.dynamics.model import Dynamics
-from ivvi.dynamics.weight_draws import draw_deviations
+from ivvi.dynamics.model import Dynamics, draw_deviations
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
 from ivvi.planning.behaviour_policy import Support

@@ -16,10 +16,10 @@ import numpy as np
 from ivvi._io.files import Saved
 from ivvi.actions import Actions, make_actions
 from ivvi.categories import encode_rows, raw_columns
-from ivvi.dynamics.affine import affine_part
 from ivvi.dynamics.ends import EndReward, amounts, end_reward, with_told
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.next_state import Category as CategoryLevels
+from ivvi.dynamics.state_update import affine_part
 from ivvi.errors import LARGEST, InputError, PlanningWarning
 from ivvi.features.blocks import Array
 from ivvi.logs.readers import open_table
@@ -120,7 +120,10 @@ class Problem:
     @cached_property
     def affine(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """c, P, Q of x' = c + P x + Q a when the model is of that form, else None."""
-        return affine_part(self.model)
+        model = self.model
+        if model.bends:
+            return None
+        return affine_part(model.phi, model.W, model.update, len(model.state))
 
     @property
     def additive(self) -> bool:

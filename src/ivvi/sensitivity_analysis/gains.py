@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.dynamics.model import Dynamics
+from ivvi.dynamics.model import Dynamics, draw_deviations
 from ivvi.dynamics.next_state import noise_law
-from ivvi.dynamics.weight_draws import draw_deviations
 from ivvi.evaluation.actors import Acting, BehaviourActor
 from ivvi.evaluation.model_draws import ModelDraws, estimated_model, repeated
 from ivvi.evaluation.rollout import Episodes, Task, in_chunks
