@@ -58,9 +58,8 @@ def act(  # noqa: PLR0913
 ) -> None:
     """Print what a policy does in one state, in each row of a table, or line by line."""
     from ivvi.categories import decode_rows
-    from ivvi.planning.brief import act_brief
     from ivvi.planning.plan import weakness
-    from ivvi.planning.policy import load_policy
+    from ivvi.planning.policy import act_brief, load_policy
 
     if (state is not None) + (states is not None) + stdin != 1:
         raise InputError("give one of --state, --states and --stdin")

@@ -31,10 +31,15 @@ from ivvi.dynamics.model import Dynamics, draw_deviations
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
 from ivvi.planning.behaviour_policy import Support
-from ivvi.planning.fallback import fall_back, fallback_from_parts, make_fallback
 from ivvi.planning.mpc.mpc import MPC, MPCRule
 from ivvi.planning.problem import Planner, Problem, Rule
-from ivvi.planning.simple_rules import HeldRule, UsualRule
+from ivvi.planning.simple_rules import (
+    HeldRule,
+    UsualRule,
+    fall_back,
+    fallback_from_parts,
+    make_fallback,
+)
 from ivvi.planning.spede.spede import SPEDERule
 from ivvi.planning.value_iteration.value_iteration import ValueRule
 

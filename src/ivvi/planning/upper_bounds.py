@@ -28,10 +28,9 @@ import numpy as np
 
 from ivvi.actions import Actions
 from ivvi.features.blocks import Array
-from ivvi.planning.comparison import Bound, standard_error
+from ivvi.planning.comparison import FAR, Bound, Trials, standard_error
 from ivvi.planning.mpc.lookahead import is_quadratic
 from ivvi.planning.problem import Rule
-from ivvi.planning.trials import FAR, Trials
 from ivvi.planning.value_iteration.category_grid import CategoryGrid
 from ivvi.planning.value_iteration.grid import DEVIATIONS, Grid, reachable_means
 from ivvi.planning.value_iteration.quadrature import Noise

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ivvi.fitting.summary import NORMAL_95
-from ivvi.planning.policy_plot import ActionCurve, draw_curve
+from ivvi.planning.policy import ActionCurve, draw_curve
 from ivvi.reporting.cells import Picture
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.pictures import INK, IV, LS, MUTED, draw

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ivvi.dynamics.ends import in_words
-from ivvi.planning.policy_plot import action_curves
+from ivvi.planning.policy import action_curves
 from ivvi.reporting.fit_pictures import policy_slices
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.page import Figure, Part, Points, Section, Text

@@ -6,9 +6,8 @@ import pytest
 import ivvi
 from ivvi import ValueIteration, plan
 from ivvi.planning.auto import COARSE, FINER
-from ivvi.planning.value_iteration.grid import Grid, interpolation
+from ivvi.planning.value_iteration.grid import Grid, alive_average, convolution, interpolation
 from ivvi.planning.value_iteration.quadrature import Noise
-from ivvi.planning.value_iteration.smoothing import alive_average, convolution
 
 
 @pytest.mark.parametrize("d", [3, 4])

@@ -24,7 +24,7 @@ from ivvi.errors import FileError, InputError, hint
 from ivvi.features.blocks import Array
 from ivvi.planning.mpc.newton import STEPS
 from ivvi.planning.problem import Problem, Template
-from ivvi.planning.value_iteration.backward import backward, fixed_point
+from ivvi.planning.value_iteration.backward_induction import backward, fixed_point
 from ivvi.planning.value_iteration.best_action import best_action
 from ivvi.planning.value_iteration.category_grid import (
     MOST_LEVELS,
