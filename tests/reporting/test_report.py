@@ -12,7 +12,8 @@ import pytest
 import ivvi
 from helpers import OPTIONS, assert_refused, make_rows, run, write_table
 from ivvi.errors import IvviWarning
-from ivvi.evaluation.valuation import Amount, Valuation
+from ivvi.evaluation.interval_estimate import Amount
+from ivvi.evaluation.valuation import Valuation
 from ivvi.reporting.cells import Picture, decimals_of, format_cell, sort_value
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.pictures import INK, draw

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
 from ivvi.dynamics.ends import with_told
 from ivvi.estimators import LeastSquares
+from ivvi.evaluation.interval_estimate import Amount, interval_text
 from ivvi.evaluation.source import Source
-from ivvi.evaluation.valuation import Amount, Gap
 from ivvi.features.blocks import Power
 from ivvi.logs import Log
 from ivvi.logs.batch import Batch
@@ -18,6 +21,48 @@ from ivvi.rewards import Learned, Linear, Quadratic
 
 SAME_LENGTH = 0.02
 """Largest difference of the log's episodes from the horizon, relative, for `from_moments`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Gap:
+    """Why a log shows another return for its own policy than the estimated dynamics give it.
+
+    Least-squares dynamics keep what actions and noise share, so that the fitted behaviour
+    policy should earn there what the log shows. What is missing is misfit: of that policy's
+    regression, or of the features. The rest of the gap is the confounder's help.
+
+    Attributes
+    ----------
+    whole
+        The return that the log shows less the value of the behaviour policy.
+    help
+        Its value in least-squares dynamics less that in the estimated ones; None where the
+        estimate is least squares itself, or the moments are not known.
+    misfit
+        The return that the log shows less the value in least-squares dynamics; None where the
+        moments are not known.
+    """
+
+    whole: Amount
+    help: Amount | None
+    misfit: float | None
+
+    def lines(self) -> list[str]:
+        """Return what there is to say about it."""
+        if self.misfit is None:
+            return ["  how much of it is misfit of that policy's regression is not known here"]
+        if self.help is None:
+            return ["  all of it is misfit: least squares takes nothing as confounded"]
+        return [
+            f"  of which confounding: {self.help.estimate:.5g} {interval_text(self.help)}, which "
+            "the same policy earns more in least-squares dynamics",
+            f"  of which misfit of that policy's regression or of the features: {self.misfit:.5g}",
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe with JSON values."""
+        help_json = None if self.help is None else self.help.to_json()
+        return {"gap": self.whole.to_json(), "confounder": help_json, "misfit": self.misfit}
 
 
 def from_log(log: Log, problem: Problem) -> float:
@@ -101,7 +146,7 @@ def gap_of(
         What is known of the log.
     own
         The value of the behaviour policy.
-    shown
+    observed
         Mean return of the log's episodes.
     confounded
         Returns of the behaviour policy in least-squares dynamics, (N,); None if not known.
@@ -115,10 +160,12 @@ def gap_of(
         episodes = max(source.moments.n / source.length, 1.0)
     sampled = np.random.default_rng([seed, 1]).normal(size=len(own.draws))
     sampled *= float(confounded.std()) / np.sqrt(episodes)
-    there = float(confounded.mean())
-    known = isinstance(source.method, LeastSquares)
-    help_ = None if known else _less(there, own, sampled)
-    return Gap(_less(observed, own, sampled), help_, observed - (own.estimate if known else there))
+    baseline = float(confounded.mean())
+    if isinstance(source.method, LeastSquares):
+        help_, baseline = None, own.estimate
+    else:
+        help_ = _less(baseline, own, sampled)
+    return Gap(_less(observed, own, sampled), help_, observed - baseline)
 
 
 def _less(earned: float, own: Amount, sampled: np.ndarray) -> Amount:

@@ -15,12 +15,13 @@ from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError, IvviWarning, PlanningWarning, hint
 from ivvi.estimators import StandardErrors
 from ivvi.evaluation.actors import Acting, BehaviourActor, BehaviourRows, Fixed, OneAction
+from ivvi.evaluation.interval_estimate import Amount, gains_of
 from ivvi.evaluation.model_draws import drawing_method
-from ivvi.evaluation.observed_return import SAME_LENGTH, from_log, from_moments, gap_of
-from ivvi.evaluation.rollout_design import RolloutDesign
+from ivvi.evaluation.observed_return import SAME_LENGTH, Gap, from_log, from_moments, gap_of
+from ivvi.evaluation.rollout import RolloutDesign
 from ivvi.evaluation.source import Source
 from ivvi.evaluation.survival import incidence, survival
-from ivvi.evaluation.valuation import Amount, Gap, Valuation, gains_of
+from ivvi.evaluation.valuation import Valuation
 from ivvi.evaluation.value_estimator import ValueEstimator
 from ivvi.fitting import estimate
 from ivvi.logs import Log

@@ -18,9 +18,15 @@ from ivvi.logs import Log
 from ivvi.planning.plan import make_planner
 from ivvi.planning.policy import Policy
 from ivvi.planning.problem import Planner, state_rows
-from ivvi.sensitivity_analysis.action_changes import Replanned
 from ivvi.sensitivity_analysis.adjusted_covariance import Variances, errors_of, rows_of
-from ivvi.sensitivity_analysis.gains import BAND, Gain, GainSimulator, deviations, smallest_loss
+from ivvi.sensitivity_analysis.breakdown import (
+    BAND,
+    Gain,
+    GainSimulator,
+    Replanned,
+    deviations,
+    smallest_loss,
+)
 from ivvi.sensitivity_analysis.result import Band, Breakdown, EffectBand, Sensitivity
 from ivvi.sensitivity_analysis.violations import WORST, Violation
 
