@@ -38,7 +38,7 @@ def reproduce(  # noqa: PLR0913
     force: Force = False,
 ) -> None:
     """Reproduce the paper's tables and figures, as the paper computed them and at our best."""
-    from ivvi.reporting.write import write_page
+    from ivvi.reporting.page import write_page
     from ivvi_reproduction.progress import showing
     from ivvi_reproduction.report_page import report_page
     from ivvi_reproduction.reproduce import reproduce as run

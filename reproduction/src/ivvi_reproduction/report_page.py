@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.reporting.cells import Cell, Picture
-from ivvi.reporting.page import Figure, Page, PageTable, Part, Section
-from ivvi.reporting.pictures import EXTRA, INK, IV, LS, MUTED, draw
+from ivvi.reporting.inline_svg import EXTRA, INK, IV, LS, MUTED, draw
+from ivvi.reporting.page import Cell, Figure, Page, PageTable, Part, Picture, Section
 from ivvi_reproduction.reproduce import read_results
 from ivvi_reproduction.results import BandCurve, ResultFigure, Results, ResultTable
 
