@@ -174,8 +174,6 @@ class Function:
         """Tell whether only the instrument's mean matters: its derivative looks at none of it."""
         import jax
 
-        from ivvi._io.tracing import arguments_used
-
         widths = len(model.state), len(model.action), len(model.state), len(self.instrument)
 
         def slope(x: Array, a: Array, x_next: Array, h: Array, z: Array, dz: Array) -> Array:
@@ -322,3 +320,19 @@ def _parameters(function: Callable[..., Any], path: str) -> tuple[int, tuple[str
             "context and instrument"
         )
     return count, asks
+
+
+def arguments_used(function: Callable[..., Any], *arguments: Any) -> tuple[int, ...]:
+    """Return the places of the arguments (arrays or their shapes) on which the result depends.
+
+    The program that JAX traces is followed back from its result: what is merely accepted is not
+    used.
+    """
+    import jax
+
+    program = jax.make_jaxpr(function)(*arguments).jaxpr
+    needed = {id(v) for v in program.outvars}
+    for equation in reversed(program.eqns):
+        if any(id(v) in needed for v in equation.outvars):
+            needed |= {id(v) for v in equation.invars}
+    return tuple(i for i, variable in enumerate(program.invars) if id(variable) in needed)

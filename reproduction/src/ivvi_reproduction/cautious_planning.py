@@ -31,8 +31,7 @@ from ivvi.planning.behaviour_policy import Usual
 from ivvi.planning.cautious import SCENARIOS, CautiousRule, directions, scenarios
 from ivvi.planning.simple_rules import UsualRule
 from ivvi.simulators import ConfoundedEnv, linear_world
-from ivvi.simulators.behaviour import Behaviour
-from ivvi.simulators.world import gaussian
+from ivvi.simulators.world import Behaviour, gaussian
 from ivvi_reproduction.study import logs_command, run_study
 
 DIM, EPISODES, STEPS = 5, 40, 50

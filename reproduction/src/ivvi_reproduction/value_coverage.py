@@ -29,8 +29,7 @@ from ivvi.features.design import build_design
 from ivvi.fitting import Fit, estimate
 from ivvi.planning import MPC, Problem
 from ivvi.simulators import ConfoundedEnv, World, linear_world, nonlinear_world
-from ivvi.simulators.behaviour import Behaviour
-from ivvi.simulators.world import gaussian
+from ivvi.simulators.world import Behaviour, gaussian
 from ivvi_reproduction.study import (
     binomial_deviation,
     coverage_cell,

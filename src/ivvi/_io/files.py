@@ -27,7 +27,6 @@ from typing import IO, Any
 
 import numpy as np
 
-from ivvi._io.interruption import temporary
 from ivvi._io.replacing import (
     clear_up,
     locked,
@@ -36,6 +35,7 @@ from ivvi._io.replacing import (
     remove_leftovers,
     temporary_prefix,
 )
+from ivvi._io.signals import temporary
 from ivvi.errors import FileError
 
 UNREADABLE = (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile)

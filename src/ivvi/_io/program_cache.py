@@ -25,8 +25,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ivvi._io.interruption import remove_on_signal
 from ivvi._io.replacing import remove_left_by_the_dead, run_prefix
+from ivvi._io.signals import remove_on_signal
 
 MOST_BYTES = 512 * 1024**2
 """Size beyond which the oldest programs are removed."""

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 
-from ivvi._io.interruption import temporary
+from ivvi._io.signals import temporary
 from ivvi.errors import FileError
 
 try:

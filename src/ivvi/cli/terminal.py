@@ -21,7 +21,7 @@ from typing import Any
 
 import typer
 
-from ivvi._io.interruption import end_on_signals
+from ivvi._io.signals import end_on_signals
 from ivvi.errors import FileError, InputError, IvviWarning
 
 BAD_NAMES = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENOENT)

@@ -23,7 +23,7 @@ from ivvi.planning.plan import plan
 from ivvi.planning.policy import Policy, check_steps
 from ivvi.rewards import Learned
 from ivvi.simulators import ConfoundedEnv
-from ivvi.simulators.behaviour import Behaviour
+from ivvi.simulators.world import Behaviour
 
 AGAINST = ("optimal", "zero", "random", "behaviour")
 COLOURS = ("#222222", "#1b7f79", "#c8553d", "#5b6c8f", "#b08900", "#8e5ea2")

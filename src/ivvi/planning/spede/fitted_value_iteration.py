@@ -316,8 +316,6 @@ def _improver(template: Template) -> Any:
 
 
 _expected = jax.jit(Spectral.expected)
-
-
 _of_states = jax.jit(Spectral.of_states)
 
 

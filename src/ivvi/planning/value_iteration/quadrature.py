@@ -11,11 +11,10 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from ivvi._io.tracing import arguments_used
 from ivvi.errors import InputError, hint
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
-from ivvi.reward_functions import Function
+from ivvi.reward_functions import Function, arguments_used
 
 INTEGRATIONS = ("auto", "gauss-hermite", "quasi", "antithetic")
 PER_AXIS = {1: 128, 2: 21}
