@@ -19,13 +19,11 @@ from helpers import assert_refused, run
 from ivvi.errors import FileError, InputError
 from ivvi_reproduction.cell_statistics import CellStatistics, Spread
 from ivvi_reproduction.docs_page import make_page
-from ivvi_reproduction.jobs import Job, list_jobs
-from ivvi_reproduction.progress import draw, duration
+from ivvi_reproduction.jobs import Job, Options, Outcome, list_jobs
 from ivvi_reproduction.records import Records
 from ivvi_reproduction.reproduce import read_results, reproduce
 from ivvi_reproduction.results import as_json, as_text, shown
-from ivvi_reproduction.run_job import Options, Outcome
-from ivvi_reproduction.scheduler import JobQueue
+from ivvi_reproduction.scheduler import JobQueue, draw, duration
 from ivvi_reproduction.specs import (
     chosen_experiments,
     names,
@@ -163,7 +161,7 @@ def test_regret_is_that_of_the_rollouts(whole):
     """The regret of the table against returns that are computed here."""
     from ivvi import estimate, make_env, plan
     from ivvi.simulators.evaluate import optimal_policy
-    from ivvi_reproduction.run_job import EVALUATION_SEED
+    from ivvi_reproduction.jobs import EVALUATION_SEED
 
     env = make_env("linear", dim=1, setting="I")
     settings = {"episodes": 4, "horizon": 40, "seed": EVALUATION_SEED}

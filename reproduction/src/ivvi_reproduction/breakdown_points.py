@@ -47,7 +47,7 @@ CASES = tuple((q, d, s) for q in QUESTIONS for d in (1, 2) for s in ("I", "III")
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class BreakdownComparison:
     """One comparison: the direct effect of one standard deviation of z0 at the breakdown."""
 
     question: str
@@ -132,7 +132,7 @@ class Doubtful:
         return float(self.learn(delta)[1](np.full(self.dim, STATE))[0])
 
 
-def measure(question: str, dim: int, setting: str, seed: int = 0) -> Record:
+def measure(question: str, dim: int, setting: str, seed: int = 0) -> BreakdownComparison:
     """Find the breakdown by brute force, and from one log."""
     case = Doubtful(dim, setting, seed)
     spread = np.sqrt(LINEAR_Z[setting])
@@ -154,7 +154,7 @@ def measure(question: str, dim: int, setting: str, seed: int = 0) -> Record:
     if size is None:
         raise InputError(f"no breakdown of the {question} was found")
     brute, unit = abs(delta) * spread, (size.direct[0], size.share[0], size.correlation[0])
-    return Record(question, dim, setting, float(brute), *unit)
+    return BreakdownComparison(question, dim, setting, float(brute), *unit)
 
 
 def root(function: Callable[[float], float], end: float) -> float:
@@ -169,7 +169,7 @@ def root(function: Callable[[float], float], end: float) -> float:
     return end * float(brentq(known, grid[lost - 1], grid[lost], xtol=TOLERANCE))
 
 
-def table(records: Iterable[Record]) -> str:
+def table(records: Iterable[BreakdownComparison]) -> str:
     """List the comparisons."""
     lines = [
         f"{'what is lost':<21}{'k':>3} {'setting':<9}{'brute force':>12}{'breakdown':>11}"

@@ -32,7 +32,7 @@ from ivvi.planning.cautious import SCENARIOS, CautiousRule, directions, scenario
 from ivvi.planning.simple_rules import UsualRule
 from ivvi.simulators import ConfoundedEnv, linear_world
 from ivvi.simulators.world import Behaviour, gaussian
-from ivvi_reproduction.study import logs_command, run_study
+from ivvi_reproduction.study import Bar, logs_command, no_bar, run_study
 
 DIM, EPISODES, STEPS = 5, 40, 50
 HORIZON, TRIALS = 100, 32
@@ -43,7 +43,7 @@ SIZE = 0.7
 """Variance of the instruments in setting I."""
 
 
-class Given(NamedTuple):
+class LogDraws(NamedTuple):
     """What differs between logs: draws of W, directions of action, what was usual."""
 
     drawn: Array
@@ -59,7 +59,7 @@ class CautiousActor(Actor):
     caution: float
     make: Any
 
-    def rule(self, given: Given) -> CautiousRule:
+    def rule(self, given: LogDraws) -> CautiousRule:
         """Return the rule for what one log gave."""
         problem = self.make(given.drawn[0])
         usual = Usual(problem.model.phi, given.slopes, given.range)
@@ -67,12 +67,12 @@ class CautiousActor(Actor):
         fallback = UsualRule(problem, usual)
         return CautiousRule(problem, inner, self.caution, given.drawn, given.towards, fallback)
 
-    def begin(self, models: ModelDraws, given: Given, count: int) -> Any:
+    def begin(self, models: ModelDraws, given: LogDraws, count: int) -> Any:
         """Begin as the rule does."""
         return self.rule(given).begin(len(models.W) * count)
 
     def act(
-        self, models: ModelDraws, given: Given, x: Array, h: Array, memory: Any, keys: Array
+        self, models: ModelDraws, given: LogDraws, x: Array, h: Array, memory: Any, keys: Array
     ) -> tuple[Array, Any]:
         """Act as the rule does."""
         a, memory = self.rule(given).act(x.reshape(-1, x.shape[-1]), h, memory)
@@ -80,7 +80,7 @@ class CautiousActor(Actor):
 
 
 @dataclass(frozen=True)
-class Record:
+class CautionValues:
     """True values of the plans of many logs, by caution, and what behaviour truly earns."""
 
     instrument: str
@@ -119,15 +119,22 @@ def planner_of(caution: float) -> CautiousActor:
     return CautiousActor(caution, stage_of("strong")[1].with_weights)
 
 
-def measure(instrument: str, logs: int, seed: int = 0, levels: Sequence[float] = LEVELS) -> Record:
+def measure(
+    instrument: str,
+    logs: int,
+    seed: int = 0,
+    bar: Bar = no_bar,
+    levels: Sequence[float] = LEVELS,
+) -> CautionValues:
     """Plan with each of many logs at each level of caution, and run the plans."""
     env, truth, behaviour, zero = stage_of(instrument)
     values: dict[str, list[float]] = {f"{level:g}": [] for level in levels}
     for i in range(logs):
-        given = _given(_fit(env, seed * 100_003 + i))
+        given = _log_draws(_fit(env, seed * 100_003 + i))
         for level in levels:
             values[f"{level:g}"].append(_true_value(truth, planner_of(level), given))
-    return Record(instrument, logs, behaviour, zero, values)
+        bar(1)
+    return CautionValues(instrument, logs, behaviour, zero, values)
 
 
 def _fit(env: ConfoundedEnv, seed: int) -> Fit:
@@ -137,20 +144,20 @@ def _fit(env: ConfoundedEnv, seed: int) -> Fit:
         return estimate(env.collect(EPISODES, STEPS, seed=seed), se=errors)
 
 
-def _given(fit: Fit) -> Given:
+def _log_draws(fit: Fit) -> LogDraws:
     model = fit.model
     drawn = scenarios(model, SCENARIOS, np.random.default_rng(0))
     usual = Usual.of(model)
-    return Given(drawn, directions(model, drawn), usual.slopes, usual.range)
+    return LogDraws(drawn, directions(model, drawn), usual.slopes, usual.range)
 
 
-def _true_value(truth: Problem, planner: CautiousActor, given: Given) -> float:
+def _true_value(truth: Problem, planner: CautiousActor, given: LogDraws) -> float:
     world = estimated_model(Source.of(truth.model))
     episodes = Episodes(np.full((1, TRIALS, DIM), 10.0), np.arange(TRIALS)[None], 1)
     return float(returns(Task.of(truth), planner, given, world, episodes).mean())
 
 
-def table(records: Sequence[Record]) -> str:
+def table(records: Sequence[CautionValues]) -> str:
     """Set means and 5th percentiles side by side, by caution."""
     levels = [float(key) for key in records[0].values]
     titles = ["plain" if level == 0 else f"caution {level:g}" for level in levels]
@@ -170,7 +177,6 @@ def table(records: Sequence[Record]) -> str:
 
 command = logs_command(
     "Measure what caution costs with strong instruments and saves with weak ones.",
-    "instruments",
     list(STRENGTHS),
     measure,
     table,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi_reproduction.records import Record
+from ivvi_reproduction.records import JobRecord
 
 Key = tuple[str, str, str, str]
 """Variant, column, who, setting."""
@@ -45,8 +45,8 @@ def student(n: int) -> float:
 class CellStatistics:
     """The records of one experiment by cell; logs in order of their seeds."""
 
-    def __init__(self, records: Iterable[Record]) -> None:
-        self.cells: dict[Key, list[Record]] = {}
+    def __init__(self, records: Iterable[JobRecord]) -> None:
+        self.cells: dict[Key, list[JobRecord]] = {}
         for record in records:
             key = (record["variant"], record["column"], record["who"], record["setting"])
             self.cells.setdefault(key, []).append(record)

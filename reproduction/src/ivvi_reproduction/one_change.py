@@ -24,10 +24,10 @@ from ivvi.estimators.registry import make_method
 from ivvi.estimators.sgda.sgda import SGDA
 from ivvi.fitting import estimate
 from ivvi.simulators import ConfoundedEnv
-from ivvi_reproduction.jobs import Job
-from ivvi_reproduction.run_job import (
+from ivvi_reproduction.jobs import (
     EVALUATION_SEED,
     Clock,
+    Job,
     make_policy,
     make_world,
     released_model,

@@ -16,10 +16,9 @@ from ivvi.errors import InputError
 from ivvi.simulators.catalogue import load_factors
 from ivvi_reproduction.cell_statistics import CellStatistics
 from ivvi_reproduction.figures import make_figures
-from ivvi_reproduction.jobs import list_jobs
-from ivvi_reproduction.records import Record, Records
+from ivvi_reproduction.jobs import Options, list_jobs, run_job
+from ivvi_reproduction.records import JobRecord, Records
 from ivvi_reproduction.results import ResultFigure, Results, ResultTable
-from ivvi_reproduction.run_job import Options, run_job
 from ivvi_reproduction.scheduler import JobQueue, dask_workers, local_workers, run_jobs
 from ivvi_reproduction.specs import (
     COLUMNS,
@@ -95,7 +94,7 @@ def read_results(folder: str | os.PathLike[str], specs: str | None = None) -> Re
     records = Records.open(folder)
     tables: list[ResultTable] = []
     figures: list[ResultFigure] = []
-    everything: list[Record] = []
+    everything: list[JobRecord] = []
     for name in [name for name in names("experiments", specs=specs) if name in records.runs]:
         options = Options(_is_quick(records, name), specs=specs)
         experiment, found = options.experiment(name), list(records.read(name))
@@ -115,7 +114,7 @@ def read_results(folder: str | os.PathLike[str], specs: str | None = None) -> Re
     return Results(title, tuple(tables), tuple(figures), _facts(records, everything))
 
 
-def _command(name: str, records: Records, found: list[Record]) -> str:
+def _command(name: str, records: Records, found: list[JobRecord]) -> str:
     words = ["ivvi", "reproduce", name]
     words += ["--quick"] if _is_quick(records, name) else []
     words += ["--seeds", str(1 + max(int(record["seed"]) for record in found))]
@@ -124,7 +123,7 @@ def _command(name: str, records: Records, found: list[Record]) -> str:
     return " ".join([*words, "--out", "DIR"])
 
 
-def _facts(records: Records, found: list[Record]) -> dict[str, Any]:
+def _facts(records: Records, found: list[JobRecord]) -> dict[str, Any]:
     """Say what stands behind the numbers."""
     hours = sum(sum(record["seconds"].values()) for record in found) / 3600
     versions = {json_key(record["versions"]): record["versions"] for record in found}
@@ -139,7 +138,7 @@ def _facts(records: Records, found: list[Record]) -> dict[str, Any]:
     }
 
 
-def _logs_of_a_cell(found: list[Record]) -> str:
+def _logs_of_a_cell(found: list[JobRecord]) -> str:
     """Say how many logs the cells of our own estimates have: ``5``, or ``2 to 5``."""
     names = ("experiment", "variant", "column", "who", "setting")
     own = [r for r in found if r["who"] != "optimal" and r["column"] != "authors"]
