@@ -93,11 +93,11 @@ class Function:
     def of(cls, function: Callable[..., Any] | str) -> Function:
         """Wrap a function or its import path; one that cannot be imported cannot be saved."""
         if isinstance(function, str):
-            path, found, own = function, import_function(function), None
+            path, target, own = function, import_function(function), None
         else:
-            found, (path, imported) = function, import_path(function)
+            target, (path, imported) = function, import_path(function)
             own = None if imported else function
-        arguments, asks = _parameters(found, path)
+        arguments, asks = _parameters(target, path)
         return cls(path, arguments, own, asks)
 
     def in_model(self, model: Any, instrument: Mapping[str, Any] | None = None) -> Function:
@@ -128,9 +128,9 @@ class Function:
             raise InputError(
                 f"the reward {self.path!r} asks for the instrument; the model has none"
             )
-        given = self.given if instrument is None else _values(instrument, names, model.coded)
-        if given is not None:
-            return replace(self, given=given, instrument=names, nodes=(given,), shares=(1.0,))
+        value = self.given if instrument is None else _values(instrument, names, model.coded)
+        if value is not None:
+            return replace(self, given=value, instrument=names, nodes=(value,), shares=(1.0,))
         rows = model.instruments
         if not len(rows):
             raise InputError(
@@ -141,8 +141,8 @@ class Function:
         nodes, shares = typical_rows(rows)
         if len(nodes) > 1 and whole.is_affine_in_instrument(model):
             nodes, shares = rows.mean(axis=0)[None], np.ones(1)
-        kept = tuple(map(tuple, nodes.tolist()))
-        return replace(whole, nodes=kept, shares=tuple(shares.tolist()))
+        node_rows = tuple(map(tuple, nodes.tolist()))
+        return replace(whole, nodes=node_rows, shares=tuple(shares.tolist()))
 
     def __call__(self, x: Array, a: Array, x_next: Array, h: Array) -> Array:
         """Call the function with as many arguments as it takes, (...)."""

@@ -189,11 +189,11 @@ def parse_reward(word: str, state: Names = (), action: Names = ()) -> Reward:
     if kind not in ("quadratic", "linear"):
         if rest and "=" not in rest:
             return Function.of(word)
-        known = nearest(kind, WORDS) or (
+        suggestion = nearest(kind, WORDS) or (
             "; expected quadratic:.., linear:.., learned or module:function (for a column of the "
             "log, `ivvi fit --reward COLUMN`, then the reward learned)"
         )
-        raise InputError(f"unknown reward {word!r}{known}")
+        raise InputError(f"unknown reward {word!r}{suggestion}")
     settings: dict[str, Any] = {}
     names = [f.name for f in dataclasses.fields(KINDS[kind])]
     for part in filter(None, rest.split(",")):

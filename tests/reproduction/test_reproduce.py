@@ -22,7 +22,7 @@ from ivvi_reproduction.docs_page import make_page
 from ivvi_reproduction.jobs import Job, Options, Outcome, list_jobs
 from ivvi_reproduction.records import Records
 from ivvi_reproduction.reproduce import read_results, reproduce
-from ivvi_reproduction.results import as_json, as_text, shown
+from ivvi_reproduction.results import as_json, as_text, cell_text
 from ivvi_reproduction.scheduler import JobQueue, draw, duration
 from ivvi_reproduction.specs import (
     chosen_experiments,
@@ -410,7 +410,7 @@ def test_diverged_logs_are_told(whole):
 def test_text_and_json(whole):
     found = read_results(whole, SPECS)
     assert "Regret (Table 0)" in as_text(found)
-    assert [shown(cell) for cell in (None, 12345.6, 0.12345, "stalls", 3)] == [
+    assert [cell_text(cell) for cell in (None, 12345.6, 0.12345, "stalls", 3)] == [
         "",
         "12,346",
         "0.1235",

@@ -59,23 +59,25 @@ class CautiousActor(Actor):
     caution: float
     make: Any
 
-    def rule(self, given: LogDraws) -> CautiousRule:
+    def rule(self, parameters: LogDraws) -> CautiousRule:
         """Return the rule for what one log gave."""
-        problem = self.make(given.drawn[0])
-        usual = Usual(problem.model.phi, given.slopes, given.range)
+        problem = self.make(parameters.drawn[0])
+        usual = Usual(problem.model.phi, parameters.slopes, parameters.range)
         inner = MPC(lookahead=1).solve(problem)
         fallback = UsualRule(problem, usual)
-        return CautiousRule(problem, inner, self.caution, given.drawn, given.towards, fallback)
+        return CautiousRule(
+            problem, inner, self.caution, parameters.drawn, parameters.towards, fallback
+        )
 
-    def begin(self, models: ModelDraws, given: LogDraws, count: int) -> Any:
+    def begin(self, models: ModelDraws, parameters: LogDraws, count: int) -> Any:
         """Begin as the rule does."""
-        return self.rule(given).begin(len(models.W) * count)
+        return self.rule(parameters).begin(len(models.W) * count)
 
     def act(
-        self, models: ModelDraws, given: LogDraws, x: Array, h: Array, memory: Any, keys: Array
+        self, models: ModelDraws, parameters: LogDraws, x: Array, h: Array, memory: Any, keys: Array
     ) -> tuple[Array, Any]:
         """Act as the rule does."""
-        a, memory = self.rule(given).act(x.reshape(-1, x.shape[-1]), h, memory)
+        a, memory = self.rule(parameters).act(x.reshape(-1, x.shape[-1]), h, memory)
         return a.reshape(*x.shape[:2], -1), memory
 
 
@@ -130,9 +132,9 @@ def measure(
     env, truth, behaviour, zero = stage_of(instrument)
     values: dict[str, list[float]] = {f"{level:g}": [] for level in levels}
     for i in range(logs):
-        given = _log_draws(_fit(env, seed * 100_003 + i))
+        parameters = _log_draws(_fit(env, seed * 100_003 + i))
         for level in levels:
-            values[f"{level:g}"].append(_true_value(truth, planner_of(level), given))
+            values[f"{level:g}"].append(_true_value(truth, planner_of(level), parameters))
         bar(1)
     return CautionValues(instrument, logs, behaviour, zero, values)
 
@@ -151,10 +153,10 @@ def _log_draws(fit: Fit) -> LogDraws:
     return LogDraws(drawn, directions(model, drawn), usual.slopes, usual.range)
 
 
-def _true_value(truth: Problem, planner: CautiousActor, given: LogDraws) -> float:
+def _true_value(truth: Problem, planner: CautiousActor, parameters: LogDraws) -> float:
     world = estimated_model(Source.of(truth.model))
     episodes = Episodes(np.full((1, TRIALS, DIM), 10.0), np.arange(TRIALS)[None], 1)
-    return float(returns(Task.of(truth), planner, given, world, episodes).mean())
+    return float(returns(Task.of(truth), planner, parameters, world, episodes).mean())
 
 
 def table(records: Sequence[CautionValues]) -> str:

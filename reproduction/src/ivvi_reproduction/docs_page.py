@@ -179,8 +179,8 @@ class PageNumbers:
         if name not in self.tables:
             raise InputError(f"there is no table {name}; expected {', '.join(self.tables)}")
         table = self.tables[name]
-        found = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-        return [row for row in found if not settings or row["setting"] in settings]
+        rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+        return [row for row in rows if not settings or row["setting"] in settings]
 
     def number(self, name: str, variant: str, setting: str, column: str) -> float:
         """Return one number of a table."""
@@ -249,8 +249,8 @@ def in_words(count: int) -> str:
 
 def span(values: Iterable[float], number: int = 2) -> str:
     """Write the least and the largest of some values: ``0.94 to 1.03``."""
-    found = sorted(values)
-    low, high = digits(found[0], number), digits(found[-1], number)
+    ordered = sorted(values)
+    low, high = digits(ordered[0], number), digits(ordered[-1], number)
     return low if low == high else f"{low} to {high}"
 
 

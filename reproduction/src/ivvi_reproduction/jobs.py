@@ -72,8 +72,8 @@ class Job:
         return self.experiment, self.variant
 
     def __str__(self) -> str:
-        way = {"paper": "as the paper", "authors": "their estimates"}.get(self.column, "at best")
-        parts = (self.experiment, self.variant, self.setting, way, self.who, f"log {self.seed}")
+        column = {"paper": "as the paper", "authors": "their estimates"}.get(self.column, "at best")
+        parts = (self.experiment, self.variant, self.setting, column, self.who, f"log {self.seed}")
         return ", ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
@@ -190,8 +190,8 @@ def make_world(
 
     A `literal` recommender starts and scores as the authors' scripts do.
     """
-    found = experiment.variant(variant)
-    env = _env(found.simulator, found.dim, setting, ratings, experiment.signs, literal)
+    cell = experiment.variant(variant)
+    env = _env(cell.simulator, cell.dim, setting, ratings, experiment.signs, literal)
     if experiment.noise != "identity":
         return env
     return ConfoundedEnv(replace(env.world, noise=gaussian(np.eye(env.world.d_x))))
@@ -276,11 +276,11 @@ def _method(job: Job, experiment: Experiment, env: ConfoundedEnv) -> Method:
 
 
 def _strength(fit: Fit) -> dict[str, float | None]:
-    found = fit.diagnostics.strength
+    strength = fit.diagnostics.strength
     return {
-        "mu_iv": _short(found.mu_iv),
-        "smallest": _short(found.mean_smallest(5)),
-        "smallest_nonzero": _short(found.mean_smallest(5, with_zeros=False)),
+        "mu_iv": _short(strength.mu_iv),
+        "smallest": _short(strength.mean_smallest(5)),
+        "smallest_nonzero": _short(strength.mean_smallest(5, with_zeros=False)),
     }
 
 
@@ -290,12 +290,12 @@ def _progress(fit: Fit, arena: ConfoundedEnv) -> dict[str, Any]:
     trace = fit.estimate.trace
     if trace is None:
         return {"status": "closed form", **far}
-    told = trace.to_json()
-    loss = {"t": told["t"], "distance": [_short(v) for v in told["distance"]]}
+    trace_json = trace.to_json()
+    loss = {"t": trace_json["t"], "distance": [_short(v) for v in trace_json["distance"]]}
     return {
         "status": trace.status,
         "steps": trace.t[-1],
-        "error_in_se": _short(told["error_in_se"]),
+        "error_in_se": _short(trace_json["error_in_se"]),
         **far,
         "loss": loss,
     }
@@ -332,5 +332,5 @@ def _short(value: float | None) -> float | None:
 
 def _shorts(values: Any) -> list[float] | None:
     """Keep some digits of each; None where one is not finite."""
-    found = [_short(float(value)) for value in values]
-    return None if None in found else found  # type: ignore[return-value]
+    rounded = [_short(float(value)) for value in values]
+    return None if None in rounded else rounded  # type: ignore[return-value]

@@ -144,7 +144,7 @@ def command(
     """Measure how often 95% intervals hold the slopes of a panel with fixed effects."""
     check(json, force, logs=logs, **{"steps": min(steps or STEPS)})
     cases = [(design, count) for count in steps or STEPS for design in WAYS]
-    records = each_log(
+    records: list[SlopeCoverage] = each_log(
         cases, lambda case, n, seed, bar: measure(*case, n, seed, bar=bar), logs, seed
     )
     tell(table(records), records, json, force)

@@ -99,10 +99,10 @@ class Records:
         runs, done = _read_all(target)
         for name, column in itertools.product(experiments, columns):
             needed = _settings(name, column, options, data)
-            found = runs.setdefault(name, {}).get(column, needed)
-            if found != needed:
+            present = runs.setdefault(name, {}).get(column, needed)
+            if present != needed:
                 if not force:
-                    raise FileError(_complaint(target, f"{name} ({column})", found, needed))
+                    raise FileError(_complaint(target, f"{name} ({column})", present, needed))
                 for job in [j for j in done if (j.experiment, j.column) == (name, column)]:
                     _job_file(target, job).unlink(missing_ok=True)
                     del done[job]
@@ -210,8 +210,8 @@ def _as_table(runs: Runs, done: dict[Job, JobRecord]) -> Any:
     for job in sorted(done, key=lambda job: (job.experiment, job.name)):
         record = done[job]
         for name in ("seconds", "result"):
-            known = {field.name for field in SCHEMA.field(name).type}
-            if unknown := record[name].keys() - known:
+            fields = {field.name for field in SCHEMA.field(name).type}
+            if unknown := record[name].keys() - fields:
                 raise ValueError(f"the schema of records has no {name}.{min(unknown)}")
         texts = {name: json.dumps(record[name]) for name in ("settings", "versions")}
         rows.append(record | texts)
@@ -229,9 +229,9 @@ def _settings(name: str, column: str, options: Options, data: str | None) -> dic
     return settings | ({"data": data} if experiment.needs_ratings else {})
 
 
-def _complaint(folder: Path, name: str, found: Any, needed: dict[str, Any]) -> str:
-    differing = next(key for key in needed if (found or {}).get(key) != needed[key])
-    was, now = (found or {}).get(differing), needed[differing]
+def _complaint(folder: Path, name: str, present: Any, needed: dict[str, Any]) -> str:
+    differing = next(key for key in needed if (present or {}).get(key) != needed[key])
+    was, now = (present or {}).get(differing), needed[differing]
     return (
         f"{folder} holds records of {name} with {differing} {was!r}, not {now!r}; choose another "
         "--out, or pass --force to replace them"
@@ -240,8 +240,8 @@ def _complaint(folder: Path, name: str, found: Any, needed: dict[str, Any]) -> s
 
 def versions() -> dict[str, str]:
     """Return the versions that numbers may depend on."""
-    found = {name: importlib.metadata.version(name) for name in LIBRARIES}
-    return {"ivvi": __version__, "python": platform.python_version(), **found}
+    libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
+    return {"ivvi": __version__, "python": platform.python_version(), **libraries}
 
 
 @lru_cache(maxsize=1)

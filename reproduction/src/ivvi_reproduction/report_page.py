@@ -115,10 +115,10 @@ def _looks(curves: tuple[BandCurve, ...]) -> dict[str, tuple[str, str]]:
 
     A level has the colour of the curve that it is for.
     """
-    known = {"least squares": ("ls", LS), "instrument": ("iv", IV), "optimal": ("truth", INK)}
-    rest = dict.fromkeys(c.level_for or c.label for c in curves if c.label not in known)
+    fixed = {"least squares": ("ls", LS), "instrument": ("iv", IV), "optimal": ("truth", INK)}
+    rest = dict.fromkeys(c.level_for or c.label for c in curves if c.label not in fixed)
     turns = {name: i % len(EXTRA) for i, name in enumerate(rest)}
-    looks = known | {name: (f"c{i}", EXTRA[i]) for name, i in turns.items()}
+    looks = fixed | {name: (f"c{i}", EXTRA[i]) for name, i in turns.items()}
     return {c.label: looks[c.level_for or c.label] for c in curves}
 
 

@@ -141,8 +141,8 @@ def _strength(place: Place) -> Iterator[Cell]:
     several = place.experiment.needs_ratings  # the paper averages the smallest eigenvalues there
     columns = place.experiment.columns  # of the same features, and so of the same strength
     alike = [name for name in columns if columns[name].features == columns["paper"].features]
-    found = [place.measures.values(place.key(name), of="strength") for name in alike]
-    values = max(found, key=len)
+    candidates = [place.measures.values(place.key(name), of="strength") for name in alike]
+    values = max(candidates, key=len)
     strengths = [value["smallest" if several else "mu_iv"] for value in values]
     spread = Spread.of(strengths)
     yield place.printed

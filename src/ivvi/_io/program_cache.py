@@ -88,9 +88,9 @@ class ProgramCache:
 
     def close(self, own: Path) -> None:
         """Give what was compiled to the others, and keep within the limit."""
-        known = {program.name for program in self.programs}
+        shared = {program.name for program in self.programs}
         for program in ProgramCache(own).programs:
-            if program.name not in known and _is_whole(program):
+            if program.name not in shared and _is_whole(program):
                 with contextlib.suppress(OSError):
                     os.replace(program, self.folder / program.name)
         shutil.rmtree(own, ignore_errors=True)

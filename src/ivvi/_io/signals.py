@@ -44,8 +44,8 @@ def end_on_signals() -> None:
     To ask twice changes nothing.
     """
     names = {getattr(signal, name): name for name in CODES if hasattr(signal, name)}
-    known = (signal.SIG_IGN, _leave_to_reader)
-    caught = {n: name for n, name in names.items() if signal.getsignal(n) not in known}
+    handled = (signal.SIG_IGN, _leave_to_reader)
+    caught = {n: name for n, name in names.items() if signal.getsignal(n) not in handled}
     if threading.current_thread() is not threading.main_thread() or not caught:
         return
     reader, writer = os.pipe()

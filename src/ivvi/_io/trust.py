@@ -38,7 +38,7 @@ def check_trusted(path: object, module: str | None = None) -> None:
     `module` is where the function turned out to be defined, if it is known.
     """
     named = str(path).partition(":")[0] if module is None else module
-    if not any(f"{named}.".startswith(f"{known}.") for known in _TRUSTED.get()):
+    if not any(f"{named}.".startswith(f"{trusted}.") for trusted in _TRUSTED.get()):
         package = named.partition(".")[0]
         raise TrustError(
             f"would import {str(path)!r}, which runs code of {named}; if you trust it, load it "

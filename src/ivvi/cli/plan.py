@@ -122,8 +122,9 @@ def plan(  # noqa: PLR0913
 
     checked_output(out, force=force)
     check_json_target(json, force=force, out=out)
-    for option, given in (("lookahead", lookahead is not None), ("temperature", temperature != 0)):
-        if given and method != "mpc":
+    of_mpc = {"lookahead": lookahead is not None, "temperature": temperature != 0}
+    for option, is_given in of_mpc.items():
+        if is_given and method != "mpc":
             raise InputError(f"--{option} is for mpc; the method is {method}")
     loaded = load_model(model, trust=trusted(trust))
     if unit:

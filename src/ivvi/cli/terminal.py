@@ -171,10 +171,9 @@ def say(text: str, *, quiet: bool = False, aside: bool = False) -> None:
     An aside goes to standard error, where standard output is a table for programs.
     """
     if not quiet:
-        told = text.replace("`ivvi ", f"`{program_name()} ")
-        print(
-            told if "IVVI_COMMAND" in os.environ else text, file=sys.stderr if aside else sys.stdout
-        )
+        if "IVVI_COMMAND" in os.environ:
+            text = text.replace("`ivvi ", f"`{program_name()} ")
+        print(text, file=sys.stderr if aside else sys.stdout)
 
 
 def warn(text: str) -> None:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi.actions import make_actions
-from ivvi.dynamics.ends import EndReward, amounts, end_reward, with_told
+from ivvi.dynamics.ends import EndReward, all_ends, amounts, end_reward
 from ivvi.dynamics.rollout import Rollout, Simulator, roll_out
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
@@ -115,8 +115,8 @@ class ModelSimulator:
 
     @cached_property
     def _paid(self) -> tuple[float, ...]:
-        told = self.terminal is not None
-        return amounts(self.reward_at_end, self.model.ends, told=told)
+        by_state = self.terminal is not None
+        return amounts(self.reward_at_end, self.model.ends, by_state=by_state)
 
     @property
     def d_a(self) -> int:
@@ -137,20 +137,20 @@ class ModelSimulator:
         return x_next, r
 
     def ended(self, key: Array, x: Array, a: Array, x_next: Array) -> Array:
-        """Tell whether the episode ends: drawn with the model's chance, or told by the state."""
+        """Tell whether the episode ends: drawn with the model's chance, or said by the state."""
         if not (self.model.ends or self.terminal is not None):
             return jnp.asarray(False)
         return self._ends(key, x, a, x_next).sum() > 0
 
     def _ends(self, key: Array, x: Array, a: Array, x_next: Array) -> Array:
         """Tell which kind of end there is, (E,), as 0 and 1: all 0 where the episode goes on."""
-        told = None if self.terminal is None else 1.0 * (self.terminal(x_next) > 0)
+        by_state = None if self.terminal is None else 1.0 * (self.terminal(x_next) > 0)
         if not self.model.ends:
-            return with_told(None, told)
+            return all_ends(None, by_state)
         below = jnp.cumsum(self.model.chances_of_ends(x, a), axis=-1)
         u = jax.random.uniform(jax.random.fold_in(key, 1))
         drawn = jnp.diff(1.0 * (u < below), prepend=0.0)
-        return with_told(drawn, told)
+        return all_ends(drawn, by_state)
 
 
 def one_of(states: np.ndarray) -> Callable[[Array], Array]:
@@ -183,7 +183,7 @@ class ModelEnv(SimulatedEnv):
         horizon = model.usual_horizon[0] if horizon is None else horizon
         if horizon < 1:
             raise InputError(f"the horizon is {horizon}; expected at least 1")
-        paid = end_reward(reward_at_end, model.ends, told=terminal is not None)
+        paid = end_reward(reward_at_end, model.ends, by_state=terminal is not None)
         made = make_reward(reward, model, instrument)
         simulator = ModelSimulator(model, made, one_of(first), terminal, paid)
         super().__init__(simulator, len(model.state), self.actions.to_space(), horizon)

@@ -146,7 +146,7 @@ class Decision:
         rule = getattr(policy, "rule", policy)
         if hasattr(rule, "shape"):
             return cls(rule.shape, rule.begin, rule.decide, rule.numbers)
-        return cls(policy, policy.begin, lambda _, *given: policy.act(*given), ())
+        return cls(policy, policy.begin, lambda _, *arguments: policy.act(*arguments), ())
 
 
 def run_episodes(

@@ -116,8 +116,12 @@ class StateUpdate:
         xp, n = y.__array_namespace__(), self.predicted
         if len(self.copied) + len(self.drawn) == 0:
             return y[..., :n]
-        known = xp.concatenate([x, a], axis=-1)
-        return y[..., :n] @ self._place(range(n)) + known @ self._copies() + self._constant()
+        state_and_action = xp.concatenate([x, a], axis=-1)
+        return (
+            y[..., :n] @ self._place(range(n))
+            + state_and_action @ self._copies()
+            + self._constant()
+        )
 
     def affine(self, c: Array, P: Array, Q: Array) -> tuple[Array, Array, Array]:
         """Return c, P, Q of the whole state for those of the predicted columns."""

@@ -96,8 +96,8 @@ class Amount:
         Of fewer than 100 draws the error of the ends is not known well enough to say so.
         """
         low, high = self.interval
-        known = len(self.draws) >= FEWEST or not high > low
-        return known and max(self.interval_error) <= ENOUGH * (high - low)
+        enough_draws = len(self.draws) >= FEWEST or not high > low
+        return enough_draws and max(self.interval_error) <= ENOUGH * (high - low)
 
     @property
     def may_turn(self) -> bool:

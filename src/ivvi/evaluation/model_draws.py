@@ -156,8 +156,8 @@ def bootstrap(
     if not groups.by:
         return models, weights
     of_starts = source.start_clusters
-    known = len(of_starts) > 0 and bool(np.isin(of_starts, groups.number).all())
-    return models, weights[:, np.searchsorted(groups.number, of_starts)] if known else None
+    has_starts = len(of_starts) > 0 and bool(np.isin(of_starts, groups.number).all())
+    return models, weights[:, np.searchsorted(groups.number, of_starts)] if has_starts else None
 
 
 def episode_counts(groups: int, freedom: float, count: int, rng: np.random.Generator) -> np.ndarray:

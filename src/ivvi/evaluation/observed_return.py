@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.dynamics.ends import with_told
+from ivvi.dynamics.ends import all_ends
 from ivvi.estimators import LeastSquares
 from ivvi.evaluation.interval_estimate import Amount, interval_text
 from ivvi.evaluation.source import Source
@@ -103,9 +103,9 @@ def _ends(problem: Problem, batch: Batch) -> np.ndarray:
     update = problem.model.update
     ended = batch.y[:, update.predicted :][:, : update.ends] if update.ends else None
     if problem.terminal is None:
-        return np.asarray(with_told(ended, None))
+        return np.asarray(all_ends(ended, None))
     x_next = update.observed(batch.y, batch.x, batch.a)
-    return np.asarray(with_told(ended, np.asarray(problem.terminal(x_next))))
+    return np.asarray(all_ends(ended, np.asarray(problem.terminal(x_next))))
 
 
 def from_moments(source: Source, problem: Problem) -> float | None:

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ivvi.dynamics.ends import with_told
+from ivvi.dynamics.ends import all_ends
 from ivvi.dynamics.extrapolation import beyond
 from ivvi.dynamics.next_state import Categories, next_state
 from ivvi.dynamics.rollout import run_episodes
@@ -103,7 +103,7 @@ class Task:
         if self.terminal is None:
             return self.update.chances(y)
         chances = self.update.chances(y) if self.update.ends else None
-        return with_told(chances, self.terminal(x_next))
+        return all_ends(chances, self.terminal(x_next))
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Episodes:
 
 
 def returns(
-    task: Task, actor: Any, given: Any, models: ModelDraws, episodes: Episodes
+    task: Task, actor: Any, parameters: Any, models: ModelDraws, episodes: Episodes
 ) -> np.ndarray:
     """Return sum_h discount^h r_h of each episode in each model, (B, n).
 
@@ -126,25 +126,25 @@ def returns(
         starts, keys = jnp.asarray(episodes.starts), _keys(episodes)
         if not hasattr(actor, "begin") and not isinstance(actor, Planned):
             return _called(task, actor, models, starts, keys)
-        return np.asarray(_compiled(task, actor)(models, given, starts, keys))
+        return np.asarray(_compiled(task, actor)(models, parameters, starts, keys))
 
 
 def paid_by_step(
-    task: Task, actor: Any, given: Any, models: ModelDraws, episodes: Episodes
+    task: Task, actor: Any, parameters: Any, models: ModelDraws, episodes: Episodes
 ) -> np.ndarray:
     """Return what a task pays in each step, (B, H, n), undiscounted."""
     with jax.enable_x64(True):
         starts, keys = jnp.asarray(episodes.starts), _keys(episodes)
         if not hasattr(actor, "begin"):
             return np.stack(list(_steps_called(task, actor, models, starts, keys)), axis=1)
-        paid = _compiled_by_step(task, actor)(models, given, starts, keys)
+        paid = _compiled_by_step(task, actor)(models, parameters, starts, keys)
         return np.moveaxis(np.asarray(paid), 0, 1)
 
 
 def in_chunks(
     task: Task,
     actor: Any,
-    given: Any,
+    parameters: Any,
     models: ModelDraws,
     episodes: Episodes,
     size: int,
@@ -154,7 +154,9 @@ def in_chunks(
     chunks, count = [], len(models.W)
     for first in range(0, count, size):
         rows = np.minimum(np.arange(first, first + size), count - 1)
-        own = given[rows] if isinstance(actor, Planned) and given.ndim == 3 else given
+        own = (
+            parameters[rows] if isinstance(actor, Planned) and parameters.ndim == 3 else parameters
+        )
         some = models.rows(rows)
         chunks.append(returns(task, actor, own, some, episodes)[: count - first])
         if progress:
@@ -291,29 +293,29 @@ def _compiled(task: Task, actor: Any) -> Callable[..., Array]:
 
 @lru_cache(maxsize=32)
 def _compiled_by_step(task: Task, actor: Any) -> Callable[..., Array]:
-    return jax.jit(lambda *given: _episodes(task, actor, *given)[2][1])  # type: ignore[no-any-return]
+    return jax.jit(lambda *arguments: _episodes(task, actor, *arguments)[2][1])  # type: ignore[no-any-return]
 
 
 def _run(
-    task: Task, actor: Actor, models: ModelDraws, given: Any, starts: Array, keys: Array
+    task: Task, actor: Actor, models: ModelDraws, parameters: Any, starts: Array, keys: Array
 ) -> Array:
     """Whole episodes: returns (B, n)."""
-    return _episodes(task, actor, models, given, starts, keys)[1]
+    return _episodes(task, actor, models, parameters, starts, keys)[1]
 
 
 def _episodes(
-    task: Task, actor: Actor, models: ModelDraws, given: Any, starts: Array, keys: Array
+    task: Task, actor: Actor, models: ModelDraws, parameters: Any, starts: Array, keys: Array
 ) -> Any:
     """Whole episodes, as `run_episodes` returns them."""
 
     def act(x: Array, h: Array, memory: Any) -> Any:
-        return actor.act(models, given, x, h, memory, _at(_at(keys, h), 1))
+        return actor.act(models, parameters, x, h, memory, _at(_at(keys, h), 1))
 
     def step(x: Array, a: Array, h: Array, memory: Any) -> Any:
-        pushed = actor.pushed(models, given, x, memory)
+        pushed = actor.pushed(models, parameters, x, memory)
         return task.step(models, x, a, _noise(_at(keys, h), x.shape), h, pushed)
 
-    memory = actor.begin(models, given, starts.shape[1])
+    memory = actor.begin(models, parameters, starts.shape[1])
     return run_episodes(act, step, starts, memory, task.horizon, discount=task.discount)
 
 

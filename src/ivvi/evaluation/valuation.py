@@ -105,14 +105,14 @@ class Valuation(TableResult):
         """Draw the value of each policy, and the gains, with their intervals; `path` saves it."""
         check_figure(path, force=force)
         parts = {"value": self.values, f"gain of {self.name} over": self.gains}
-        shown = {title: amounts for title, amounts in parts.items() if amounts}
-        figure, axes = make_axes(1, len(shown) + bool(self.survival) + len(self.incidence))
+        panels = {title: amounts for title, amounts in parts.items() if amounts}
+        figure, axes = make_axes(1, len(panels) + bool(self.survival) + len(self.incidence))
         if self.survival:
             curves = {"share that goes on": self.survival}
             curves |= {f"share that ended: {kind}": of for kind, of in self.incidence.items()}
-            for ax, (label, by_name) in zip(axes[0][len(shown) :], curves.items(), strict=True):
+            for ax, (label, by_name) in zip(axes[0][len(panels) :], curves.items(), strict=True):
                 draw_survival(ax, {n: c.to_json() for n, c in by_name.items()}, label)
-        for ax, (title, amounts) in zip(axes[0], shown.items(), strict=False):
+        for ax, (title, amounts) in zip(axes[0], panels.items(), strict=False):
             rows = [(one.estimate, *one.interval) for one in amounts.values()]
             draw_intervals(ax, list(amounts), rows, IV)
             if title != "value":

@@ -155,7 +155,7 @@ def value(  # noqa: PLR0913
         drawing_method(source, method),
         replan,
         (
-            *_horizon_notes(source, problem, observed, given=horizon is not None or is_plan),
+            *_horizon_notes(source, problem, observed, chosen=horizon is not None or is_plan),
             *_notes(source, problem, observed, drawing_method(source, method)),
             *_too_few(values),
         ),
@@ -322,27 +322,27 @@ def problem_of(
     `overrides` holds horizon, discount, terminal, reward_at_end and instrument.
     """
     model = source.model
-    known = policy.problem if isinstance(policy, Policy) else None
-    if known is not None:
+    planned = policy.problem if isinstance(policy, Policy) else None
+    if planned is not None:
         for what in ("state", "action"):
-            own, has = getattr(known.model, what), getattr(model, what)
+            own, has = getattr(planned.model, what), getattr(model, what)
             if own != has:
                 raise InputError(
                     f"the policy's {what} columns are {', '.join(own)}; those of the model "
                     f"are {', '.join(has)}"
                 )
-    if reward is None and known is None:
+    if reward is None and planned is None:
         raise InputError("a policy that ivvi.plan did not make needs a reward")
     if actions is None:
-        actions = _range_of(model) if known is None else known.actions
-    chosen_reward = reward if reward is not None else known.reward  # type: ignore[union-attr]
+        actions = _range_of(model) if planned is None else planned.actions
+    chosen_reward = reward if reward is not None else planned.reward  # type: ignore[union-attr]
     if isinstance(chosen_reward, Function):
         chosen_reward = replace(chosen_reward, nodes=())  # those of this model
     settings: dict[str, Any] = {"horizon": None, "discount": 1.0, "terminal": None}
     settings["reward_at_end"] = 0.0
-    if known is not None:
-        settings = {name: getattr(known, name) for name in settings}
-    settings |= {name: given for name, given in overrides.items() if given is not None}
+    if planned is not None:
+        settings = {name: getattr(planned, name) for name in settings}
+    settings |= {name: value for name, value in overrides.items() if value is not None}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PlanningWarning)
         return Problem.of(model, chosen_reward, actions, **settings)
@@ -369,11 +369,11 @@ def _as_long(source: Source, problem: Problem) -> bool:
 
 
 def _horizon_notes(
-    source: Source, problem: Problem, observed: float | None, *, given: bool
+    source: Source, problem: Problem, observed: float | None, *, chosen: bool
 ) -> tuple[str, ...]:
     """Say where the horizon comes from, and that the log's own return is of fewer steps."""
     notes = []
-    if not given:
+    if not chosen:
         steps, why = problem.model.usual_horizon
         notes.append(f"horizon {steps:,}: {why}")
     if observed is not None and not _as_long(source, problem):
@@ -389,10 +389,10 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = list(problem.doubts)
     if source.clusters:
-        ways = {"bootstrap": "clusters are resampled", "wild": "wild draws of clusters"}
-        way = ways.get(method, "through its standard errors")
+        descriptions = {"bootstrap": "clusters are resampled", "wild": "wild draws of clusters"}
+        description = descriptions.get(method, "through its standard errors")
         columns = " and ".join(source.clusters)
-        notes.append(f"intervals are clustered by {columns}, as those of the fit: {way}")
+        notes.append(f"intervals are clustered by {columns}, as those of the fit: {description}")
     if source.wild and method == "asymptotic":
         notes.append(
             "wild draws need the moments of each cluster: fit with episodes=True (--keep-episodes)"

@@ -282,8 +282,8 @@ def _words(problem: Problem, action: np.ndarray) -> str:
     model = problem.model
     if raw_columns(model.action, model.coded) != model.action:
         levels = model.decode_actions(action[None])
-        shown = {
+        texts = {
             name: f"{v:.3g}" if isinstance(v, float) else str(v) for name, (v,) in levels.items()
         }
-        return ", ".join(f"{name} = {text}" for name, text in shown.items())
+        return ", ".join(f"{name} = {text}" for name, text in texts.items())
     return ", ".join(f"{v:.3g}" for v in action[:4]) + (", .." if len(action) > 4 else "")

@@ -276,7 +276,7 @@ class Trials:
 def _compiled(template: Template, decision: Decision) -> Callable[..., Any]:
     """Compile whole episodes; what differs between problems of one shape is an argument."""
 
-    def run(numbers: Any, law: NoiseLaw, given: Any, starts: Array, noise: Array) -> Any:
+    def run(numbers: Any, law: NoiseLaw, parameters: Any, starts: Array, noise: Array) -> Any:
         problem = template.example.with_numbers(numbers)
 
         def step(x: Array, a: Array, h: Array, memory: Any) -> Any:
@@ -285,7 +285,7 @@ def _compiled(template: Template, decision: Decision) -> Callable[..., Any]:
             return x_next, problem.gain(x, a, x_next, h), problem.ended(x, a, x_next)
 
         _, total, (path, _) = run_episodes(
-            lambda x, h, memory: decision.decide(given, x, h, memory),
+            lambda x, h, memory: decision.decide(parameters, x, h, memory),
             step,
             starts,
             decision.begin(len(starts)),

@@ -151,10 +151,10 @@ class Policy:
 
 def check_steps(policy: Any, steps: int) -> None:
     """Refuse more steps than a plan has: it says nothing about those after its end."""
-    known = getattr(policy.rule, "steps", None) if isinstance(policy, Policy) else None
-    if known is not None and steps > known:
+    planned_steps = getattr(policy.rule, "steps", None) if isinstance(policy, Policy) else None
+    if planned_steps is not None and steps > planned_steps:
         raise InputError(
-            f"the plan has {known} steps; {steps} are asked for: plan with a longer horizon"
+            f"the plan has {planned_steps} steps; {steps} are asked for: plan with a longer horizon"
         )
 
 
@@ -200,8 +200,8 @@ def action_curves(policy: Policy, sample: np.ndarray) -> list[ActionCurve]:
     for k, name in enumerate(model.state):
         x = np.tile(middle, (len(grid), 1))
         x[:, k] = low[k] + grid * (high[k] - low[k])
-        kept = ends if is_indicator[k] else slice(None)
-        along.append((name, x[kept, k], policy(x)[kept], bool(is_indicator[k])))
+        drawn_points = ends if is_indicator[k] else slice(None)
+        along.append((name, x[drawn_points, k], policy(x)[drawn_points], bool(is_indicator[k])))
     each, curves = max(1, MOST_CURVES // len(model.action)), []
     for j, action in enumerate(model.action[:MOST_CURVES]):
         own = sorted(
@@ -295,7 +295,7 @@ def _from_parts(
             float(document["discount"]),
             terminal=None if terminal is None else import_saved(terminal),
             reward_at_end=end_reward(
-                document["reward_at_end"], model.ends, told=terminal is not None
+                document["reward_at_end"], model.ends, by_state=terminal is not None
             ),
         )
         if not 1 <= problem.horizon <= LAST_STEP:
@@ -382,5 +382,5 @@ def _firmness(sure: Any) -> str:
     least = "" if count == 1 else "At least "
     far = f" {outside:,} of {count:,} states with their actions are unlike the log's."
     share = f"{100 * np.min(sure.agreement):.3g}%"
-    said = f" {least}{share} of the models that the log allows say the same."
-    return said + (far if outside else "")
+    agreement = f" {least}{share} of the models that the log allows say the same."
+    return agreement + (far if outside else "")

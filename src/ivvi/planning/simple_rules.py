@@ -223,14 +223,14 @@ def fall_back(rule: Rule, x: Array, h: Array) -> Array:
 
 
 def lower_bounds(
-    problem: Problem, drawn: np.ndarray, caution: float, act: ActFunction, given: np.ndarray
+    problem: Problem, drawn: np.ndarray, caution: float, act: ActFunction, parameters: np.ndarray
 ) -> np.ndarray:
-    """Lower bounds, (c,), of the values V of acting with each of the rows of `given` (c, ...).
+    """Lower bounds, (c,), of the values V of acting with each of the rows of `parameters` (c, ...).
 
     V(W_hat) - kappa (mean_m (V(W_m) - V(W_hat))^2)^1/2 for `drawn` W_hat, W_1, W_2, ...
     """
     with jax.enable_x64(True):
-        values = np.asarray(_values(problem, act)(jnp.asarray(given), jnp.asarray(drawn)))
+        values = np.asarray(_values(problem, act)(jnp.asarray(parameters), jnp.asarray(drawn)))
     kappa = NormalDist().inv_cdf((1 + caution) / 2)
     off = values[:, 1:] - values[:, :1]
     bounds = values[:, 0] - kappa * np.sqrt(np.mean(off**2, axis=1))
@@ -263,10 +263,12 @@ def _allowed(action: np.ndarray, problem: Problem) -> np.ndarray:
 
 def _best(problem: Problem, drawn: np.ndarray, caution: float) -> Rule:
     """Return the candidate with the best lower bound of its value."""
-    held = held_actions(problem, 0)
-    one = HeldRule(held[0])
-    bounds = lower_bounds(problem, drawn, caution, lambda a, x, h: one.decide(a, x, h, ())[0], held)
-    best = HeldRule(held[int(np.argmax(bounds))])
+    candidates = held_actions(problem, 0)
+    one = HeldRule(candidates[0])
+    bounds = lower_bounds(
+        problem, drawn, caution, lambda a, x, h: one.decide(a, x, h, ())[0], candidates
+    )
+    best = HeldRule(candidates[int(np.argmax(bounds))])
     if len(problem.model.acted) == 0:
         return best
     usual = UsualRule.of(problem)
@@ -278,16 +280,16 @@ def _best(problem: Problem, drawn: np.ndarray, caution: float) -> Rule:
 def _values(problem: Problem, act: ActFunction) -> Callable[[Array, Array], Array]:
     """Return the mean returns (c, M) of acting with c in worlds of M weights, under one luck."""
     model, rng = problem.model, np.random.default_rng(0)
-    known = model.starts if len(model.starts) else problem.support
-    starts = known[rng.integers(len(known), size=EPISODES)]
+    first_states = model.starts if len(model.starts) else problem.support
+    starts = first_states[rng.integers(len(first_states), size=EPISODES)]
     noise = rng.normal(size=(min(problem.horizon, STEPS), *starts.shape))
 
-    def value(given: Array, W: Array) -> Array:
+    def value(parameters: Array, W: Array) -> Array:
         world = problem.with_weights(W)
 
         def step(carry: Any, now: Any) -> Any:
             (x, alive), (h, e) = carry, now
-            a = act(given, x, h)
+            a = act(parameters, x, h)
             x_next = model.next_state(world.model.mean(x, a), e)
             gained = problem.discount**h * alive * world.gain(x, a, x_next, h)
             alive = alive * (1.0 - world.ended(x, a, x_next))
@@ -297,7 +299,7 @@ def _values(problem: Problem, act: ActFunction) -> Callable[[Array, Array], Arra
         now = jnp.arange(len(noise)), jnp.asarray(noise)
         return jnp.sum(jax.lax.scan(step, begun, now)[1])
 
-    def every(given: Array, drawn: Array) -> Array:
-        return jax.lax.map(lambda g: jax.lax.map(lambda W: value(g, W), drawn), given)
+    def every(parameters: Array, drawn: Array) -> Array:
+        return jax.lax.map(lambda g: jax.lax.map(lambda W: value(g, W), drawn), parameters)
 
     return jax.jit(every)  # type: ignore[no-any-return]

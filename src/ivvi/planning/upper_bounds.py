@@ -91,8 +91,8 @@ def _residual(trials: Trials, plan: Rule, grid: ValueRule) -> Bound:
     slack = float(shares @ np.where(is_met, excess, 0.0).max(axis=1, initial=0.0))
     value = grid.value(trials.starts) + slack
     if plan is grid:  # its return less a martingale: only the residuals where it leads are left
-        met = _met(trials, grid, means, excess)
-        gap = slack - np.einsum("h,hn->n", shares, met)
+        residuals = _residuals_met(trials, grid, means, excess)
+        gap = slack - np.einsum("h,hn->n", shares, residuals)
     else:
         gap = value - trials.returns(plan)
     numbers = float(value.mean()), standard_error(value), float(gap.mean()), standard_error(gap)
@@ -141,17 +141,19 @@ def _excess(grid: ValueRule, means: np.ndarray) -> np.ndarray:
     return np.array(residuals).reshape(-1, len(means))
 
 
-def _met(trials: Trials, plan: ValueRule, means: np.ndarray, excess: np.ndarray) -> np.ndarray:
+def _residuals_met(
+    trials: Trials, plan: ValueRule, means: np.ndarray, excess: np.ndarray
+) -> np.ndarray:
     """Residuals at the means that the plan meets while alive, (H - 1, n)."""
     problem, (_, x, a) = trials.problem, trials.paths(plan)
     at = np.asarray(problem.model.mean(x[:-1], a[:-1]))[..., 0]
-    met = np.array([np.interp(m, means, row) for m, row in zip(at, excess, strict=True)])
-    met = met.reshape(at.shape)
+    residuals = np.array([np.interp(m, means, row) for m, row in zip(at, excess, strict=True)])
+    residuals = residuals.reshape(at.shape)
     if problem.terminal is None:
-        return met
+        return residuals
     ended = np.array([np.asarray(problem.terminal(states)) for states in x[:-1]], bool)
     ended[0] = False
-    return np.where(np.maximum.accumulate(ended, axis=0), 0.0, met)
+    return np.where(np.maximum.accumulate(ended, axis=0), 0.0, residuals)
 
 
 def _relaxed(trials: Trials, plan: Rule) -> Bound:
@@ -183,10 +185,10 @@ def _least_cost(
     """Return a lower bound of each path's least cost, (n,), from feasible actions (H, n, d_a)."""
     corners = actions.corners
     in_box = not actions.discrete or bool(actions.levels)
-    given = law, starts, noise, begun, corners
+    arguments = law, starts, noise, begun, corners
     if in_box:
-        return np.asarray(_compiled(_descend)(*given))
-    return np.asarray(_compiled(_frank_wolfe)(*given, _vertices(actions)))
+        return np.asarray(_compiled(_descend)(*arguments))
+    return np.asarray(_compiled(_frank_wolfe)(*arguments, _vertices(actions)))
 
 
 @lru_cache(maxsize=2)

@@ -38,10 +38,10 @@ PLANNED = {
 
 def load_demo(folder: Path, name: Path | None = None) -> Page:
     """Read the folder of a demo, and tell it; `name` is where it will be, if elsewhere."""
-    shown = name or folder
+    place = name or folder
     facts = read_json(folder / "demo.json")
     try:
-        return demo_page(FitView(load_fit(folder / "model"), str(shown / "model")), facts, shown)
+        return demo_page(FitView(load_fit(folder / "model"), str(place / "model")), facts, place)
     except (KeyError, TypeError, AttributeError) as error:
         raise FileError(f"{folder} is not a complete demo: {error}") from error
 

@@ -65,12 +65,12 @@ def policy_section(policy: Any, fit: FitView) -> Section:
             )
         )
     if flat := {curve.action: curve.limits[0] for curve in curves if curve.is_flat}:
-        said = ", ".join(_decision(name, value, fit) for name, value in flat.items())
+        decisions = ", ".join(_decision(name, value, fit) for name, value in flat.items())
         parts.append(
             Text(
                 (
                     f"The same along every state, from its 5% to its 95% quantile in the log while "
-                    f"the others stay at their medians: {said}.",
+                    f"the others stay at their medians: {decisions}.",
                 )
             )
         )
@@ -163,12 +163,14 @@ def _section(facts: Mapping[str, Any]) -> Section:
     columns = ("policy", "value", "std.err.", level, f"gain of {name}", level, "P(gain)")
     parts.append(PageTable("Values and gains", columns, rows, command=COMMAND))
     if curves := facts.get("survival"):
-        told = f"Bands: {level} intervals. After each step, in the estimated world."
+        caption_of_bands = f"Bands: {level} intervals. After each step, in the estimated world."
         title = "Share of episodes that go on"
-        parts.append(Figure(title, (_survival(curves, name),), told, COMMAND))
+        parts.append(Figure(title, (_survival(curves, name),), caption_of_bands, COMMAND))
     for i, (kind, curves) in enumerate(facts.get("incidence", {}).items()):
         title = f"Share of episodes that ended: {kind}"
-        parts.append(Figure(title, (_survival(curves, name, kind, f"-end{i}"),), told, COMMAND))
+        parts.append(
+            Figure(title, (_survival(curves, name, kind, f"-end{i}"),), caption_of_bands, COMMAND)
+        )
     notes = tuple(facts["notes"])
     if facts["shown_by_the_log"] is not None:
         notes += (f"The log shows {facts['shown_by_the_log']:.5g} for its own policy.",)
@@ -196,11 +198,11 @@ def _interval(amount: Mapping[str, Any]) -> FormattedNumber:
 
 def _survival(curves: Mapping[str, Any], policy: str, kind: str = "", part: str = "") -> Picture:
     """Draw the survival curves of the policy and its rivals, or those of a kind of end."""
-    shown = {name: curves[name] for name in (policy, *(n for n in curves if n != policy))}
-    ends = "; ".join(f"{name} {curve['estimate'][-1]:.3f}" for name, curve in shown.items())
+    ordered = {name: curves[name] for name in (policy, *(n for n in curves if n != policy))}
+    ends = "; ".join(f"{name} {curve['estimate'][-1]:.3f}" for name, curve in ordered.items())
     alt = f"Share of episodes that {f'ended ({kind})' if kind else 'go on'}, at the end: {ends}."
     label = f"share that ended: {kind}" if kind else "share that goes on"
-    paint = partial(draw_survival, curves=shown, label=label)
+    paint = partial(draw_survival, curves=ordered, label=label)
     return draw(f"worth-survival{part}", alt, paint, height=260)
 
 

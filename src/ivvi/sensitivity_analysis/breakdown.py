@@ -64,7 +64,7 @@ class GainSimulator:
         To a policy that does not look at z, its direct effect E psi~ is a part of the noise.
         Behaviour acts on z: to it the effect comes with the action, and the noise is the rest.
         """
-        actor, given = acting
+        actor, parameters = acting
         noise = self.exclusion.noise_cov(W)
         models = repeated(self.estimated, len(W))._replace(W=W)
         if isinstance(actor, BehaviourActor) and actor.features.psi is not None:
@@ -72,7 +72,7 @@ class GainSimulator:
             noise = noise - direct_effects @ np.swapaxes(direct_effects, 1, 2)
         noise = np.asarray(self.task.update.noise(noise))
         models = models._replace(law=noise_law(noise, self.task.categories))
-        return in_chunks(self.task, actor, given, models, self.episodes, BAND)
+        return in_chunks(self.task, actor, parameters, models, self.episodes, BAND)
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,10 +260,10 @@ def has_flipped(actions: Actions, before: Floats, after: Floats) -> Any:
 
 def _nearest(crossings: dict[float, float | None]) -> float | None:
     """Return the smallest of some amounts with its sign."""
-    known = [(amount, sign) for sign, amount in crossings.items() if amount is not None]
-    if not known:
+    reached = [(amount, sign) for sign, amount in crossings.items() if amount is not None]
+    if not reached:
         return None
-    amount, sign = min(known)
+    amount, sign = min(reached)
     return sign * amount
 
 

@@ -187,9 +187,9 @@ class EffectBand:
         se = self.se if math.isfinite(self.se) else None
         numbers = {"estimate": self.estimate, "se": se, "slope": self.slope}
         variance = [self.variance.v0, self.variance.v1, self.variance.v2]
-        known = variance if all(map(math.isfinite, variance)) else None
+        finite_variance = variance if all(map(math.isfinite, variance)) else None
         tipping = None if self.tipping is None else self.tipping.to_json()
-        return {**words, **numbers, "variance": known, "tipping": tipping}
+        return {**words, **numbers, "variance": finite_variance, "tipping": tipping}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -241,8 +241,8 @@ class Sensitivity(TableResult):
         for b in self.breakdowns:
             unsure = _words(b.unsure, b.most) if b.has_interval else ""
             rows.append((b.question, b.violation, _words(b.size, b.most), unsure))
-        known = [e for e in self.effects if abs(e.estimate) > e.critical * e.se]
-        clearest = sorted(known, key=lambda e: -abs(e.estimate) / e.se if e.se else -math.inf)
+        significant = [e for e in self.effects if abs(e.estimate) > e.critical * e.se]
+        clearest = sorted(significant, key=lambda e: -abs(e.estimate) / e.se if e.se else -math.inf)
         for e in clearest[:MOST_EFFECTS]:
             effect = f"effect of {e.feature} on {e.output}"
             size = "not in sight" if e.tipping is None else _words(e.tipping, e.tipping)

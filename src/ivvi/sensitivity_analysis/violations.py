@@ -251,8 +251,8 @@ class Exclusion:
         fixed = {"+": 1.0, "-": -1.0}.get(name[:1])
         feature, _, output = (name if fixed is None else name[1:]).partition(":")
         if feature not in self.names:
-            known = hint(feature, ("worst", *self.names))
-            raise InputError(f"there is no instrument {feature!r}{known}")
+            suggestion = hint(feature, ("worst", *self.names))
+            raise InputError(f"there is no instrument {feature!r}{suggestion}")
         at = self.moments.design.output(output) if output else None
         return fixed, self._direction(feature), at
 

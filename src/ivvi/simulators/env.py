@@ -45,10 +45,10 @@ class ConfoundedEnv(SimulatedEnv):
     @property
     def reward(self) -> Reward:
         """The reward as planners take it: of batches of states and actions."""
-        given = self.world.reward
-        if is_reward(given):
-            return given
-        return Function.of(jnp.vectorize(given, signature="(x),(a)->()"))
+        reward = self.world.reward
+        if is_reward(reward):
+            return reward
+        return Function.of(jnp.vectorize(reward, signature="(x),(a)->()"))
 
     @property
     def source(self) -> str:

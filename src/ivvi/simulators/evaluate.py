@@ -50,11 +50,11 @@ class Average:
 
     def to_json(self) -> dict[str, Any]:
         """Describe with JSON values; null for the error of a single episode."""
-        known = math.isfinite(self.se)
+        has_error = math.isfinite(self.se)
         return {
             "mean": self.mean,
-            "se": self.se if known else None,
-            "interval": list(self.interval) if known else None,
+            "se": self.se if has_error else None,
+            "interval": list(self.interval) if has_error else None,
         }
 
     def __str__(self) -> str:

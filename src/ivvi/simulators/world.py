@@ -246,9 +246,9 @@ def gaussian(covariance: Any) -> Gaussian:
     return Gaussian(np.asarray(covariance, dtype=np.float64))
 
 
-def tridiagonal(k: int, diagonal: float, beside: float) -> np.ndarray:
+def tridiagonal(k: int, diagonal: float, off_diagonal: float) -> np.ndarray:
     """Return the k x k matrix with these values on and beside the diagonal."""
-    return diagonal * np.eye(k) + beside * (np.eye(k, k=1) + np.eye(k, k=-1))
+    return diagonal * np.eye(k) + off_diagonal * (np.eye(k, k=1) + np.eye(k, k=-1))
 
 
 def toeplitz(k: int, rho: float) -> np.ndarray:

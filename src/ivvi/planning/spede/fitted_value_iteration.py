@@ -337,8 +337,8 @@ def _runner(template: Template) -> Any:
         greedy = template.example.with_numbers(numbers)
         problem = greedy.problem
 
-        def step(carry: tuple[Array, Array], given: tuple[Array, Array]) -> tuple[object, Array]:
-            (x, alive), (h, e) = carry, given
+        def step(carry: tuple[Array, Array], now: tuple[Array, Array]) -> tuple[object, Array]:
+            (x, alive), (h, e) = carry, now
             a, _ = greedy.best(x, h, features, w, features.of_states(x) @ guide, NEWTON_STEPS)
             x_next = problem.model.next_state(greedy.mean(x, a), e)
             gained = problem.discount**h * alive * problem.gain(x, a, x_next, h)

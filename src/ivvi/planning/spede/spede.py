@@ -135,8 +135,10 @@ class SPEDE:
                     PlanningWarning,
                     stacklevel=4,
                 )
-            known = Regression.of(backward.columns(x, features), features.polynomials, GUIDE_RIDGE)
-            guide = known.fit(plan.actions)
+            regression = Regression.of(
+                backward.columns(x, features), features.polynomials, GUIDE_RIDGE
+            )
+            guide = regression.fit(plan.actions)
             curve = model_returns(greedy, features, plan.weights[[0, *plan.improved]], guide)
         settings = {**asdict(choice), "residual": plan.residual}
         return SPEDERule(greedy, features, plan.weights, guide, curve, Choice(**settings))

@@ -119,8 +119,8 @@ class CategoryGrid:
         """Evaluate with coefficients c (S p,) at means m (n, d_x); returns (n,)."""
         xp = m.__array_namespace__()
         chances = self._chances(m, stays=False)  # (n, M)
-        held = xp.argmax(self._chances(m, stays=True), axis=-1)
-        s = xp.asarray(self._numbers)[held]  # the combinations that can follow, (n, M)
+        staying_level = xp.argmax(self._chances(m, stays=True), axis=-1)
+        s = xp.asarray(self._numbers)[staying_level]  # the combinations that can follow, (n, M)
         values = c.reshape(len(self.levels), -1)
         if self.grid is None:
             return (chances * values[s, 0]).sum(axis=-1)
@@ -185,9 +185,11 @@ class CategoryGrid:
         """Number of each combination of the levels that stay, and of the others, (F, M)."""
         sizes = [len(category.levels) for category in self.categories]
         axes = sorted(range(len(sizes)), key=lambda i: not self.stays[i])
-        held = math.prod(size for size, same in zip(sizes, self.stays, strict=True) if same)
+        staying_count = math.prod(
+            size for size, same in zip(sizes, self.stays, strict=True) if same
+        )
         numbers = np.arange(math.prod(sizes)).reshape(sizes)
-        return numbers.transpose(axes).reshape(held, -1)
+        return numbers.transpose(axes).reshape(staying_count, -1)
 
 
 def staying(problem: Problem) -> tuple[bool, ...]:

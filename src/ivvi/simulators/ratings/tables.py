@@ -92,8 +92,8 @@ def locate(names: Sequence[str], source: str) -> dict[str, int]:
     """
     columns: dict[str, int] = {}
     for role, spellings in SPELLINGS.items():
-        known = {_plain(spelling) for spelling in spellings}
-        hits = [position for position, name in enumerate(names) if _plain(name) in known]
+        plain_spellings = {_plain(spelling) for spelling in spellings}
+        hits = [position for position, name in enumerate(names) if _plain(name) in plain_spellings]
         if len(hits) > 1:
             clash = " and ".join(repr(names[hit]) for hit in hits)
             raise ColumnError(
