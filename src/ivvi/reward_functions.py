@@ -2,8 +2,8 @@
 
 They are called with rows whatever the batch. A reward may ask for more than states and actions,
 by the names of its parameters: ``context`` holds the columns that are not predicted (age, weather),
-``instrument`` what moved the log's actions, such as a cost that belongs in a profit. Nobody knows
-tomorrow's instrument, so that the reward is an expectation over the log's,
+``instrument`` what moved the log's actions, such as a cost that belongs in a profit. Tomorrow's
+instrument is not known, so the reward is an expectation over the log's,
 
     r(x, a, x', h) = sum_k share_k f(x, a, x', h, instrument=z_k),
 

@@ -27,7 +27,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread | None:
-        """Summarise one value a log; None where there is none."""
+        """Summarise one value per log; None where there is none."""
         n = len(values)
         if n == 0:
             return None
@@ -54,7 +54,7 @@ class CellStatistics:
             records_of_cell.sort(key=lambda record: int(record["seed"]))
 
     def results(self, key: Key) -> list[dict[str, Any]]:
-        """Return the results of a cell, one a log; none where it was not run."""
+        """Return the results of a cell, one per log; none where it was not run."""
         return [record["result"] for record in self.cells.get(key, [])]
 
     def values(self, key: Key, of: str) -> list[Any]:

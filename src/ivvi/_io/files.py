@@ -43,9 +43,9 @@ UNREADABLE = (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile)
 KEY = "IVVI_KEY"
 """Environment variable with the secret that saved folders are signed with, if it is set."""
 FORMAT = 1
+"""Version of the saved folders; a folder of another version is refused."""
 LARGEST_SUM = 1e306
 """Largest size of a saved number: sums of fourth powers of what a log may hold are below it."""
-"""Version of the saved folders; a folder of another version is refused."""
 Saved = tuple[dict[str, Any], dict[str, np.ndarray]]
 """What can be saved: JSON values, and arrays by name."""
 logger = logging.getLogger(__name__)

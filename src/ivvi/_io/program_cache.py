@@ -1,4 +1,4 @@
-"""Compiled programs on disk: what one command compiled, the next ones need not.
+"""A cache of compiled programs on disk: later commands need not compile them again.
 
 JAX can keep the programs that XLA compiles, but writes them in place and, by itself, without end.
 Here every process has a folder of its own with hard links to all that is known; what it compiles
@@ -116,8 +116,8 @@ class ProgramCache:
 def keep_programs() -> Callable[[], None] | None:
     """Let JAX, which is not imported yet, keep what it compiles in the user's cache.
 
-    Whoever has told JAX of a cache of their own keeps that. Returns what gives the programs to
-    other processes, for those whose process does not end as Python's do.
+    A cache that the user has set up for JAX takes precedence. Returns a function that hands the
+    programs to other processes, for callers whose process does not end in the usual way.
     """
     cache = ProgramCache.usual()
     if cache is None or "JAX_COMPILATION_CACHE_DIR" in os.environ:
@@ -141,7 +141,7 @@ def keep_programs() -> Callable[[], None] | None:
 
 
 def _is_whole(program: Path) -> bool:
-    """Tell whether a file was written to its end; of those that zstd packed, that it is packed."""
+    """Tell whether a file was written to its end; of a zstd file only the header is checked."""
     try:
         packed = program.read_bytes()
         if not packed.startswith(b"\x28\xb5\x2f\xfd"):

@@ -49,7 +49,8 @@ logger = logging.getLogger(__name__)
 def locked(path: str | os.PathLike[str], *, wait: float = WAIT) -> Iterator[None]:
     """Hold the folder `path` against other runs, waiting for them `wait` seconds at most.
 
-    Who holds it already may ask again. Where the file system has no locks nothing is held.
+    A run that holds it already may ask again. Where the file system has no locks, nothing is
+    held.
     """
     target = Path(path).resolve()
     if fcntl is None or target in _HELD.get():

@@ -16,7 +16,7 @@ DIGITS = 4
 
 
 class Result:
-    """A result that is told in words: `summary`, and the same in a notebook.
+    """A result with a summary in words, which a notebook shows too.
 
     `repr` is one line and never prints arrays.
     """

@@ -24,7 +24,7 @@ _SHOW_CURSOR = "\x1b[?25h"
 
 
 def remove_on_signal(path: Path) -> None:
-    """Have a file or folder removed if a signal ends the process, whenever it does."""
+    """Have a file or folder removed if a signal ends the process at any later time."""
     _TEMPORARY.add(path)
 
 
@@ -41,7 +41,7 @@ def temporary(path: Path) -> Iterator[Path]:
 def end_on_signals() -> None:
     """End this process as soon as it is interrupted; signals that are ignored stay so.
 
-    To ask twice changes nothing.
+    A second call changes nothing.
     """
     names = {getattr(signal, name): name for name in CODES if hasattr(signal, name)}
     handled = (signal.SIG_IGN, _leave_to_reader)
@@ -59,9 +59,9 @@ def end_on_signals() -> None:
 
 
 def ignore_signals() -> None:
-    """Let nothing end this process any more: its work is done, and its exit code is decided.
+    """Ignore signals from now on: the work is done, and the exit code is decided.
 
-    While Python takes itself down, handlers are gone, and a signal would still decide it.
+    While Python shuts down, its handlers are gone, and a signal would still change the code.
     """
     if threading.current_thread() is threading.main_thread():
         for name in CODES:

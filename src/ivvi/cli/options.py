@@ -35,7 +35,7 @@ def words(*known: str) -> Callable[[str], list[str]]:
 Json = Annotated[str | None, typer.Option("--json", help="Write JSON to this file; - is stdout.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
-UNTOLD = ("json", "force", "report")
+OUTPUT_OPTIONS = ("json", "force", "report")
 """Options that change where results go, not what they are."""
 SOURCES = "Parquet (file, folder, glob), CSV, Arrow, or minari:NAME."
 Source = Annotated[str, typer.Argument(help=SOURCES)]
@@ -88,7 +88,7 @@ def command_line(context: typer.Context) -> str:
     options = context.command.params
     for option in sorted(options, key=lambda o: place.get(o.param_type_name, place.get(o.name, 1))):
         name, value = str(option.name), context.params.get(str(option.name))
-        if value is None or value == option.default or name in UNTOLD:
+        if value is None or value == option.default or name in OUTPUT_OPTIONS:
             continue
         if option.param_type_name == "argument":
             words.append(str(value))

@@ -144,7 +144,7 @@ class _Seconds(logging.Formatter):
 
 
 def program_name() -> str:
-    """Return what to type in the place of ``ivvi`` from where the user stands."""
+    """Return what the user types to run ``ivvi``."""
     if command := os.environ.get("IVVI_COMMAND"):  # set by ./run
         return shlex.quote(command)
     typed = sys.argv[0] if sys.argv else ""

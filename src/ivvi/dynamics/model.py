@@ -1,6 +1,6 @@
-"""The estimated world: x' = W phi(x, a) + noise, asked for next states by all who simulate it.
+"""The estimated dynamics, x' = W phi(x, a) + noise: every simulation draws next states from here.
 
-Where features bend, states beyond the log's are taken for the nearest within
+Where features are not linear, states outside the log's range count as the nearest one inside
 (`ivvi.dynamics.extrapolation`). Indicators of categories are drawn as such.
 """
 

@@ -1,4 +1,4 @@
-"""How the next state lies around its mean: Gaussian noise, and categories that are drawn.
+"""The distribution of the next state around its mean: Gaussian noise, and categories drawn.
 
 Columns of 0 and 1 that exclude each other are the indicators of a category. Their mean m holds
 the probabilities of its levels, so a level is drawn; the other columns follow it,
@@ -21,8 +21,9 @@ import numpy as np
 from ivvi.categories import CodedColumn
 from ivvi.features.blocks import Array
 
-MET = 10.0
-"""Columns exclude each other if, were they independent, they would have met this often."""
+EXPECTED_TOGETHER = 10.0
+"""Columns that are never 1 together count as exclusive if independent ones would have been so
+this often."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,7 @@ def indicator_categories(rows: np.ndarray) -> Categories:
         for group in groups:
             on = rows[:, group].sum(axis=1)
             expected = rows[:, j].mean() * on.sum()
-            if expected >= MET and not (rows[:, j] * on).any():
+            if expected >= EXPECTED_TOGETHER and not (rows[:, j] * on).any():
                 group.append(j)
                 break
         else:

@@ -1,4 +1,4 @@
-"""Who acts in a stack of models: fixed policies, the behaviour policy, a plan for each model.
+"""Actors in a stack of models: fixed policies, the behaviour policy, a plan for each model.
 
 An actor acts for B models with n episodes each, x (B, n, d_x). What differs between calls
 of one kind is an argument of the compiled simulation and not a part of it.

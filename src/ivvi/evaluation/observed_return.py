@@ -1,4 +1,4 @@
-"""What the log itself shows: the mean return of its own episodes, and why it is another."""
+"""The mean return that the log itself records, and why its policy's estimated value differs."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _ends(problem: Problem, batch: Batch) -> np.ndarray:
 
 
 def from_moments(source: Source, problem: Problem) -> float | None:
-    """Do the same from moments, where they hold it: quadratic, linear and learned rewards.
+    """Compute the same from moments, where possible: quadratic, linear and learned rewards.
 
     None where they do not, or where the log's episodes are not as long as the horizon.
     """

@@ -1,4 +1,4 @@
-"""What valuing needs of a fit, of a saved one, or of dynamics alone."""
+"""What a valuation needs from a fit, from a saved fit, or from dynamics alone."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from ivvi.diagnostics.verdict import Verdict
 from ivvi.evaluation.interval_estimate import Amount, interval_text
 from ivvi.evaluation.observed_return import Gap
 
-SAID = {
+WARNINGS = {
     "doubtful": "DOUBTFUL INSTRUMENTS: the intervals below may be too short",
     "weak": "WEAK INSTRUMENTS: the numbers below may be far off, and their intervals too short",
     "not identified": "NOT IDENTIFIED: along free directions the numbers below rest on a guess",
@@ -46,7 +46,7 @@ class Valuation(TableResult):
         One word on the instruments; None where the model does not say.
     shown
         Mean return that the log itself shows for the behaviour policy, with the confounder's
-        help; None where it cannot be had, with the reason in `notes`.
+        help; None where it is not available, with the reason in `notes`.
     gap
         What that is more than the value of the behaviour policy, and why; None without either.
     horizon, discount
@@ -94,7 +94,7 @@ class Valuation(TableResult):
         """What is to be said before any number; empty for strong instruments."""
         if self.verdict is None:
             return "STRENGTH UNKNOWN: this model does not say how strong its instruments are"
-        return SAID.get(self.verdict.word, "")
+        return WARNINGS.get(self.verdict.word, "")
 
     @property
     def brief(self) -> Brief:

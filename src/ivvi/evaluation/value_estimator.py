@@ -78,7 +78,7 @@ class ValueEstimator:
         return in_chunks(self._task, actor, parameters, self.models, few, size, self.progress)
 
     def _again(self, planner: Any, first: np.ndarray) -> np.ndarray:
-        """Return what stands for them when every draw has a plan of its own, (B, n).
+        """Return their substitutes when every draw has a plan of its own, (B, n).
 
         How much too good a plan looks to the world that it was made for, V_b(pi_b) - V(pi_b),
         is how much too good the estimate's own plan looks; this is its value less that.

@@ -29,7 +29,7 @@ MOST_HELD = 64
 """Actions that are tried as held ones."""
 FALLBACK_WORDS = ("best", "usual", "zero")
 EPISODES, STEPS = 64, 50
-"""Simulated episodes in each world, and their steps at most."""
+"""Simulated episodes in each model, and their steps at most."""
 ActFunction = Callable[[Array, Array, Array], Array]
 """(parameters, states (n, d_x), step) to actions (n, d_a)."""
 
@@ -278,7 +278,7 @@ def _best(problem: Problem, drawn: np.ndarray, caution: float) -> Rule:
 
 
 def _values(problem: Problem, act: ActFunction) -> Callable[[Array, Array], Array]:
-    """Return the mean returns (c, M) of acting with c in worlds of M weights, under one luck."""
+    """Return mean returns (c, M) of acting with c in models of M weights, under the same noise."""
     model, rng = problem.model, np.random.default_rng(0)
     first_states = model.starts if len(model.starts) else problem.support
     starts = first_states[rng.integers(len(first_states), size=EPISODES)]

@@ -47,7 +47,7 @@ def run_demo(out: Path, *, seed: int = 0, force: bool = False, program: str = "i
     Then plan with both, and let both policies walk from the same start with the same noise.
     Writes ``log.parquet``, ``model/``, ``policy/``, ``policy-least-squares/``,
     ``coefficients.png``, ``policies.png``, ``demo.json`` and ``report.html`` into `out`.
-    `program` is what to type in the place of ``ivvi``.
+    `program` is what to type instead of ``ivvi``.
     """
     _check_folder(out, force=force)
     with filled_folder(out) as folder:

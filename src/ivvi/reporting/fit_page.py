@@ -132,7 +132,7 @@ def fit_page(fit: FitView, policy: Any = None, value: Any = None) -> Page:
 
 
 def _numbers(fit: FitView) -> Iterator[tuple[str, str]]:
-    """Say in a few figures what a reader in a hurry wants."""
+    """Yield the key figures at the top of the page, each with what it is."""
     facts = fit.facts
     yield f"{facts['n']:,}", f"transitions in {facts['episodes']:,} episodes"
     if word := facts["diagnostics"].get("verdict"):

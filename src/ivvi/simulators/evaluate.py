@@ -39,7 +39,7 @@ class Average:
 
     @classmethod
     def of(cls, values: np.ndarray) -> Average:
-        """Summarise one value an episode."""
+        """Summarise one value per episode."""
         spread = float(values.std(ddof=1)) if len(values) > 1 else math.nan
         return cls(float(values.mean()), spread / math.sqrt(len(values)))
 

@@ -43,11 +43,11 @@ class VisitedValue:
     Parameters
     ----------
     states
-        States a step; more where the quadratic function has more coefficients.
+        States per step; more where the quadratic function has more coefficients.
     rounds
         How often the states are visited anew.
     first
-        The rule whose states are visited first; doing what was held best when None.
+        The rule whose states are visited first; by default the middle action, always.
     """
 
     states: int = STATES
