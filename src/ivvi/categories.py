@@ -156,5 +156,5 @@ def is_nothing(value: Any) -> bool:
 
 
 def is_missing(value: Any) -> bool:
-    """Tell whether a value is none, or no number."""
+    """Tell whether a value is None or not a number."""
     return value is None or (isinstance(value, float) and value != value)  # NaN

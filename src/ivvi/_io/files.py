@@ -313,7 +313,7 @@ def save_file(
 
 
 def load_file(path: str | os.PathLike[str], kind: str) -> Saved:
-    """Read what `save_file` wrote; zip's own checksums tell a damaged file."""
+    """Read what `save_file` wrote; zip's own checksums reveal a damaged file."""
     try:
         check_regular(path)
         with open(path, "rb") as file:

@@ -3,7 +3,7 @@
 JAX can keep the programs that XLA compiles, but writes them in place and, by itself, without end.
 Here every process has a folder of its own with hard links to all that is known; what it compiles
 is moved to the others when it ends, each file at once and only if it is whole. Processes that run
-side by side never see a half-written program, and nothing that goes wrong is more than slow.
+side by side never see a half-written program, and a failure costs nothing but time.
 
 Programs run on one kind of processor and version of XLA: each has its own folder. A program is
 code that later commands run, so the folder is for its owner alone.

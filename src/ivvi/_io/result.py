@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Records = list[dict[str, Any]]
-"""Rows of a table, a value by column."""
+"""Rows of a table, one value per column."""
 DIGITS = 4
 
 
@@ -45,7 +45,7 @@ class TableResult(Result):
     __slots__ = ()
 
     def records(self) -> Records:
-        """Return the rows of the table, a value by column."""
+        """Return the rows of the table, one value per column."""
         raise NotImplementedError
 
     def to_frame(self) -> pd.DataFrame:

@@ -1,7 +1,7 @@
-"""Ending at once when a signal says so: one line, temporary files removed, code 130 or 143.
+"""End at once on a signal: one line on stderr, temporary files removed, exit code 130 or 143.
 
 An exception from a signal handler waits for compiled code to return, can be swallowed by a callback
-and can end in the middle of somebody's C++. Python's wake-up pipe is written when the signal comes,
+and can interrupt C++ code halfway. Python's wake-up pipe is written when the signal comes,
 whatever runs; a thread reads it, removes what is temporary and ends the process. Final names are
 never half-written (`ivvi._io.files`), so that nothing else has to be undone.
 """

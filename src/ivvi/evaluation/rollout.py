@@ -150,7 +150,7 @@ def in_chunks(
     size: int,
     progress: Callable[[int], None] | None = None,
 ) -> np.ndarray:
-    """Do the same, `size` models at a time; episodes (size, n) are those of every chunk."""
+    """Return `returns`, `size` models at a time; every chunk has the same episodes (size, n)."""
     chunks, count = [], len(models.W)
     for first in range(0, count, size):
         rows = np.minimum(np.arange(first, first + size), count - 1)

@@ -171,7 +171,7 @@ def _gap(
     values: dict[str, Amount],
     observed: float | None,
 ) -> Gap | None:
-    """Say why the log shows another return for its own policy, if it is among the valued."""
+    """Return why the log's own return differs from its policy's value, where that is known."""
     if observed is None or "behaviour" not in values:
         return None
     source, confounded = estimator.source, None
@@ -232,7 +232,7 @@ def by_name(against: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def default_rivals(model: Dynamics, *, regression: bool = True) -> tuple[str, ...]:
-    """Return the rivals that are met unless others are named; zero only where it was tried.
+    """Return the default rivals; zero only where it lies in the range of the log's actions.
 
     Least squares is one where its dynamics are known, which `regression` says.
     """
@@ -243,7 +243,7 @@ def default_rivals(model: Dynamics, *, regression: bool = True) -> tuple[str, ..
 
 
 def acting(who: Any, source: Source, problem: Problem, planner: Any) -> Acting:
-    """Return who acts, and what it is given, for a policy in any of its forms."""
+    """Return the actor and its parameters for a policy in any of its forms."""
     width = len(problem.model.action)
     if isinstance(who, str):
         return _acting_by_word(who, source, problem, planner)

@@ -1,11 +1,11 @@
 """The default planner: try what fits the problem, keep what earns most in the model.
 
-Which planner is best is a question of the problem: a grid in up to four dimensions, a table of
+Which planner is best depends on the problem: a grid in up to four dimensions, a table of
 few states, a quadratic program where the model is linear, a search where the set is finite, values
-fitted where a plan leads. All that can serve are tried, each is run in the model from the
-log's first states, and so are rivals that need no plan: doing nothing, what was usual, one action
-held. All meet the same noise. The best is kept; of those that cannot be told apart, the one whose
-method is the most exact.
+fitted where a plan leads. All that fit are tried. Each is run in the model from the log's first
+states, and so are rivals that need no plan: doing nothing, what was usual, one action always. All
+face the same noise. The best is kept; of those that cannot be told apart, the one whose method is
+the most exact.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Contest:
     bounds: dict[str, Bound | None] = field(default_factory=dict)
 
     def enter(self, name: str, rule: Rule, *, simple: bool = False) -> None:
-        """Run a rule; returns that are not finite are as bad as can be."""
+        """Run a rule; returns that are not finite count as the worst number."""
         begun = time.process_time()
         returns = self.trials.returns(rule)
         worst = -(np.finfo(float).max ** 0.25)

@@ -1,7 +1,7 @@
-"""Caution: leave what can be fallen back on only where the gain is sure enough.
+"""Caution: depart from a fallback only where the gain is certain enough.
 
-Let b(x) be the fallback (`planners.fallback`: what was usual, E[a | x], nothing, one action, a
-policy), and a*(x) the plan. Between them stand
+Let b(x) be the fallback (`planning.simple_rules`: what was usual, E[a | x], nothing, one action, a
+policy), and a*(x) the plan. Between them lie
 
     a = b + t M_r (a* - b),   M_r the projector on the r best identified directions of action,
 

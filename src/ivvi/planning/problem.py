@@ -238,7 +238,7 @@ class Template:
 
     @classmethod
     def of(cls, example: Any, *also: Any) -> Template:
-        """Return the key for everything of the `shape` of the example, and of what else counts."""
+        """Return the key of the example's `shape`, and of what else the program depends on."""
         return cls((example.shape, *also), example)
 
 

@@ -1,14 +1,14 @@
 """How much any policy could earn in the model.
 
-Three ways, for three kinds of problem:
+Three methods, for three kinds of problem:
 
 - few states: dynamic programming on a table is exact;
 - one state, values on a grid: with G_h the grid's value of a mean next state and V_h greedy for
   it, no policy earns more than V_0 and the sum of the largest Bellman residuals,
   V*_0 <= V_0 + sum_h discount^(h+1) max_m (E V_h+1(m + e) - G_h(m))^+, over all means m that any
   policy can meet after h steps, on the grid or beyond it;
-- a linear model with a concave quadratic reward: somebody who foresees the noise, but pays for
-  what they know of it, earns at least as much as any policy (Brown, Smith and Sun, 2010). With the
+- a linear model with a concave quadratic reward: a planner that foresees the noise, but pays for
+  what it knows of it, earns at least as much as any policy (Brown, Smith and Sun, 2010). With the
   values of Riccati's recursion as the price,
 
       V*_0(x_0) <= V_0(x_0) - E min_a sum_h discount^h |a_h - K_h x_h - k_h|^2_{M_h}
@@ -262,7 +262,7 @@ def _descend(law: Any, starts: Array, noise: Array, begun: Array, corners: Array
 def _frank_wolfe(
     law: Any, starts: Array, noise: Array, begun: Array, corners: Array, table: Array
 ) -> Array:
-    """Frank and Wolfe's steps over the hull of a list (times a box), each as long as is best."""
+    """Frank-Wolfe steps over the hull of a list (times a box), each as long as is best."""
     law = tuple(jnp.asarray(part) for part in law)
     low, high = corners
     listed = jnp.any(table != table[:1], axis=0)

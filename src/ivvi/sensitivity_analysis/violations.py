@@ -81,7 +81,7 @@ class Size:
 
     @property
     def main(self) -> str:
-        """The output that z moves most, for its noise: the ratio to less is not telling."""
+        """The output that z moves most, relative to its noise; for others the share says little."""
         return min(zip(self.share, self.outputs, strict=True))[1]
 
     @property
@@ -119,7 +119,7 @@ class Exclusion:
 
     @classmethod
     def of(cls, source: Source) -> Exclusion:
-        """Take what a log told; refuse what rests on no instrument, or kept no moments."""
+        """Take the moments of a fit; refuse one without an instrument, or without moments."""
         if isinstance(source.method, LeastSquares):
             raise InputError("least squares uses no instrument, so there is none to doubt")
         if source.moments is None:

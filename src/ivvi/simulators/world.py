@@ -4,7 +4,7 @@
     a ~ behaviour(x, z, e)          x' = transition(x, a) + e
 
 A confounder may also last a whole episode, and an instrument may be invalid, with a direct
-effect on x': both to test what claims to deal with them.
+effect on x': both serve to test methods that claim to handle them.
 
 Functions take and return JAX arrays of one step of one episode; those that draw take a
 JAX random key first. Everything else (batches, seeds, logs, Gymnasium) is done for you.

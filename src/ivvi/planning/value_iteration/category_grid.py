@@ -112,7 +112,7 @@ class CategoryGrid:
         return int(self._numbers.shape[1]) * (1 if self.grid is None else self.grid.width)
 
     def nearest(self, x: Array) -> Array:
-        """Every state is a state."""
+        """Return the states themselves: all have values."""
         return x
 
     def __call__(self, c: Array, m: Array) -> Array:

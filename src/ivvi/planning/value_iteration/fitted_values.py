@@ -90,7 +90,7 @@ class Fitted:
         return {k: getattr(self, k) for k in ("centre", "scale", "frequencies", "phases")}
 
     def nearest(self, x: Array) -> Array:
-        """Every state is a state."""
+        """Return the states themselves: all have values."""
         return x
 
     def __call__(self, c: Array, m: Array) -> Array:

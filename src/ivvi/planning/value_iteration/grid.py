@@ -119,7 +119,7 @@ class Grid:
         return {"low": self.low, "high": self.high, "points": np.array(self.points)}
 
     def nearest(self, x: Array) -> Array:
-        """Every state is a state."""
+        """Return the states themselves: all have values."""
         return x
 
     def __call__(self, c: Array, m: Array) -> Array:
