@@ -14,9 +14,9 @@ from ivvi.planning import Auto
 from ivvi.planning.auto import COARSE, FINER, Contest, _is_resolved
 from ivvi.planning.comparison import Comparison, Trials
 from ivvi.planning.problem import Problem
+from ivvi.planning.riccati import RiccatiStep, riccati_values
 from ivvi.planning.simple_rules import HeldRule
 from ivvi.planning.upper_bounds import MOST_PATHS, _relaxed, _residual, upper_bound
-from ivvi.planning.value_iteration.riccati import RiccatiStep, riccati_values
 
 
 def model_of(W, noise, states, actions, d_a=1, **others):

@@ -19,13 +19,13 @@ import numpy as np
 
 from ivvi.categories import raw_columns
 from ivvi.errors import InputError
+from ivvi.planning.best_action import is_searched
 from ivvi.planning.comparison import CLEAR, Bound, Comparison, Trials, standard_error
-from ivvi.planning.mpc.lookahead import is_quadratic
 from ivvi.planning.mpc.mpc import MPC
 from ivvi.planning.problem import Planner, Problem, Rule
+from ivvi.planning.riccati import is_quadratic
 from ivvi.planning.simple_rules import HeldRule, UsualRule, held_actions
 from ivvi.planning.upper_bounds import upper_bound
-from ivvi.planning.value_iteration.best_action import is_searched
 from ivvi.planning.value_iteration.category_grid import other_columns
 from ivvi.planning.value_iteration.grid import POINTS, affordable_points
 from ivvi.planning.value_iteration.value_iteration import ValueIteration, usual_value

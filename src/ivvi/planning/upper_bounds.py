@@ -29,12 +29,11 @@ import numpy as np
 from ivvi.actions import Actions
 from ivvi.features.blocks import Array
 from ivvi.planning.comparison import FAR, Bound, Trials, standard_error
-from ivvi.planning.mpc.lookahead import is_quadratic
 from ivvi.planning.problem import Rule
+from ivvi.planning.quadrature import Noise
+from ivvi.planning.riccati import QuadraticValue, RiccatiStep, is_quadratic
 from ivvi.planning.value_iteration.category_grid import CategoryGrid
 from ivvi.planning.value_iteration.grid import DEVIATIONS, Grid, reachable_means
-from ivvi.planning.value_iteration.quadrature import Noise
-from ivvi.planning.value_iteration.riccati import QuadraticValue, RiccatiStep
 from ivvi.planning.value_iteration.tabular import CODED, StateTable
 from ivvi.planning.value_iteration.value_iteration import ValueRule
 from ivvi.rewards import Quadratic

@@ -17,9 +17,9 @@ import numpy as np
 
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Template
+from ivvi.planning.quadrature import uses_step
 from ivvi.planning.spede.features import Spectral
 from ivvi.planning.spede.greedy import Greedy
-from ivvi.planning.value_iteration.quadrature import uses_step
 
 NEWTON_STEPS = 3
 ALWAYS_ANEW, LONGEST_HOLD = 10, 16

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi.features.blocks import Array
-from ivvi.planning.mpc.newton import maximise
+from ivvi.planning.newton import maximise
 from ivvi.planning.problem import Problem
+from ivvi.planning.quadrature import uses_next_state
 from ivvi.planning.spede.features import Spectral
-from ivvi.planning.value_iteration.quadrature import uses_next_state
 
 NOISE_PAIRS = 16
 """Antithetic pairs of draws over which a reward of (x, a, x') is averaged."""

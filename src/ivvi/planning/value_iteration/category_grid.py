@@ -15,8 +15,8 @@ from ivvi.dynamics.next_state import Categories, NoiseLaw, noise_law, outcomes
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
+from ivvi.planning.quadrature import Noise
 from ivvi.planning.value_iteration.grid import DEVIATIONS, Grid, reachable_means
-from ivvi.planning.value_iteration.quadrature import Noise
 
 POINTS = {1: 201, 2: 31}
 """Default points on each axis of the grids."""

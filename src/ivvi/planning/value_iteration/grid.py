@@ -19,9 +19,9 @@ import numpy as np
 
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
+from ivvi.planning.best_action import action_count
 from ivvi.planning.problem import Problem
-from ivvi.planning.value_iteration.best_action import action_count
-from ivvi.planning.value_iteration.quadrature import Noise
+from ivvi.planning.quadrature import Noise
 
 MOST_AXES = 4
 POINTS, FINEST = {1: 401, 2: 61, 3: 21, 4: 11}, {1: 401, 2: 141, 3: 41, 4: 19}

@@ -20,9 +20,9 @@ import numpy as np
 from ivvi.errors import InputError
 from ivvi.planning.comparison import Trials
 from ivvi.planning.problem import Problem, Rule, Template
+from ivvi.planning.quadrature import Noise, reward_noise
 from ivvi.planning.simple_rules import HeldRule
 from ivvi.planning.value_iteration.fitted_values import Fitted
-from ivvi.planning.value_iteration.quadrature import Noise, reward_noise
 from ivvi.planning.value_iteration.value_iteration import ValueRule, backup_of
 
 STATES, ROUNDS = 150, 3
