@@ -272,8 +272,8 @@ def _of_predicted(reward: Quadratic | Linear, model: Any) -> Quadratic | Linear:
         numbers = getattr(reward, name)
         if len(numbers) in (1, len(predicted)):
             numbers = numbers * len(predicted) if len(numbers) == 1 else numbers
-            known = dict(zip(predicted, numbers, strict=True))
-            wider[name] = tuple(known.get(column, 0.0) for column in model.state)
+            by_column = dict(zip(predicted, numbers, strict=True))
+            wider[name] = tuple(by_column.get(column, 0.0) for column in model.state)
     return dataclasses.replace(reward, **wider)  # type: ignore[arg-type]  # of its own fields
 
 

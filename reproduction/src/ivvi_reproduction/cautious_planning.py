@@ -101,7 +101,7 @@ class CautionValues:
 
 
 @cache
-def stage_of(instrument: str) -> tuple[ConfoundedEnv, Problem, float, float]:
+def setup_of(instrument: str) -> tuple[ConfoundedEnv, Problem, float, float]:
     """Return simulator, true problem, and what behaviour and doing nothing truly earn."""
     world = linear_world(DIM, "I")
     draw = gaussian(SIZE * STRENGTHS[instrument] * np.eye(DIM))
@@ -118,7 +118,7 @@ def stage_of(instrument: str) -> tuple[ConfoundedEnv, Problem, float, float]:
 @cache
 def planner_of(caution: float) -> CautiousActor:
     """Return one planner for each level, so that it is compiled once."""
-    return CautiousActor(caution, stage_of("strong")[1].with_weights)
+    return CautiousActor(caution, setup_of("strong")[1].with_weights)
 
 
 def measure(
@@ -129,7 +129,7 @@ def measure(
     levels: Sequence[float] = LEVELS,
 ) -> CautionValues:
     """Plan with each of many logs at each level of caution, and run the plans."""
-    env, truth, behaviour, zero = stage_of(instrument)
+    env, truth, behaviour, zero = setup_of(instrument)
     values: dict[str, list[float]] = {f"{level:g}": [] for level in levels}
     for i in range(logs):
         parameters = _log_draws(_fit(env, seed * 100_003 + i))

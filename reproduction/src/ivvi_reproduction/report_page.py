@@ -74,9 +74,11 @@ def _overview(table: ResultTable) -> Figure:
         if len(positive):
             ax.set_xscale("log")
         for word, (colour, marker, size) in looks.items():
-            shown = values[word] > 0
+            is_positive = values[word] > 0
             width = 2.0 if marker == "|" else 0.0
-            ax.plot(values[word][shown], at[shown], marker, color=colour, ms=size, mew=width)
+            ax.plot(
+                values[word][is_positive], at[is_positive], marker, color=colour, ms=size, mew=width
+            )
         ax.hlines(at, *ax.get_xlim(), color=MUTED, lw=0.3, zorder=0)
         ax.set_yticks(at, names)
         ax.tick_params(axis="y", length=0)

@@ -100,13 +100,13 @@ def world_of(design: SimulatorDesign) -> World:
 
 
 @cache
-def stage_of(design: SimulatorDesign) -> Stage:
+def setup_of(design: SimulatorDesign) -> Setup:
     """Set up a design once: everything that is compiled is compiled once."""
-    return Stage.of(design)
+    return Setup.of(design)
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class Setup:
     """A simulator, its features and problems, and what its behaviour policy truly earns."""
 
     env: ConfoundedEnv
@@ -117,7 +117,7 @@ class Stage:
     behaviour: float
 
     @classmethod
-    def of(cls, design: SimulatorDesign) -> Stage:
+    def of(cls, design: SimulatorDesign) -> Setup:
         """Take knots, if there are any, from a log of their own."""
         world = world_of(design)
         env = ConfoundedEnv(world)
@@ -145,18 +145,18 @@ class Stage:
 
 def measure(design: SimulatorDesign, logs: int, seed: int = 0, bar: Bar = no_bar) -> ValueCoverage:
     """Simulate the logs of a design and count the intervals that hold the truth."""
-    stage = stage_of(design)
+    setup = setup_of(design)
     hits: Counter[str] = Counter()
     lengths: dict[str, list[float]] = {}
     verdicts: Counter[str] = Counter()
     for i in range(logs):
-        log = stage.env.collect(EPISODES, HORIZON, seed=seed * 100_003 + i)
-        fit = _fit(log, stage.features)
+        log = setup.env.collect(EPISODES, HORIZON, seed=seed * 100_003 + i)
+        fit = _fit(log, setup.features)
         verdicts[fit.diagnostics.verdict.word] += 1
-        true = stage.true_value(fit.W)
-        truths = {"value": true, "gain": true - stage.behaviour}
+        true = setup.true_value(fit.W)
+        truths = {"value": true, "gain": true - setup.behaviour}
         for method in METHODS:
-            for target, amount in _amounts(stage, fit, method, i).items():
+            for target, amount in _amounts(setup, fit, method, i).items():
                 low, high = amount.interval
                 lengths.setdefault(f"{method} {target}", []).append(high - low)
                 for kind in INTERVALS:
@@ -177,16 +177,16 @@ def _fit(log: Any, features: tuple[Any, Any]) -> Fit:
         return estimate(log, *features, episodes=True)
 
 
-def _amounts(stage: Stage, fit: Fit, method: str, seed: int) -> dict[str, Amount]:
+def _amounts(setup: Setup, fit: Fit, method: str, seed: int) -> dict[str, Amount]:
     source = Source.of(fit)
-    problem = replace(stage.problem, model=fit.model)
+    problem = replace(setup.problem, model=fit.model)
     rollouts = replace(RolloutDesign.of(problem, None, DRAWS, seed), count=COUNT, chunks=1)
     estimator = ValueEstimator(source, problem, rollouts, method, DRAWS, LEVEL, seed)
     behaviour = source.behaviour
     if behaviour is None:
         raise ValueError("a log has rows")
     actors = {
-        "policy": (stage.planner, fit.W),
+        "policy": (setup.planner, fit.W),
         "behaviour": (BehaviourActor(behaviour.features), BehaviourRows.of(behaviour)),
     }
     values = estimator.values(actors)

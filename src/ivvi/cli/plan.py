@@ -193,8 +193,8 @@ def _actions(
 
     box = low is not None or high is not None
     names = raw_columns(model.action, model.coded)
-    known = {category.column for category in model.coded}
-    if not (box or binary or table is not None) and known >= set(names):
+    categories = {category.column for category in model.coded}
+    if not (box or binary or table is not None) and categories >= set(names):
         return None
     if box + (table is not None) + binary != 1:
         raise InputError(
@@ -214,4 +214,4 @@ def _actions(
     if low is None or high is None:
         raise InputError("expected --action-low and --action-high together")
     bounds = numbers(low, "--action-low"), numbers(high, "--action-high")
-    return bounds if known & set(names) else Actions.box(*bounds, dim=len(names))
+    return bounds if categories & set(names) else Actions.box(*bounds, dim=len(names))

@@ -61,9 +61,16 @@ def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
         TimeRemainingColumn,
     )
 
-    shown = TextColumn("{task.description}")
+    what_runs = TextColumn("{task.description}")
     left = TimeRemainingColumn()  # the spinner and the clock move where the count does not yet
-    columns = (SpinnerColumn(), shown, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), left)
+    columns = (
+        SpinnerColumn(),
+        what_runs,
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        left,
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         passes = 1

@@ -79,14 +79,14 @@ class GainSimulator:
 class Gain:
     """V(policy) - V(rival) in the models that explain the log if the instrument is invalid."""
 
-    stage: GainSimulator
+    simulator: GainSimulator
     policy: Acting
     rival: Acting
 
     @property
     def exclusion(self) -> Exclusion:
         """What the log says of direct effects."""
-        return self.stage.exclusion
+        return self.simulator.exclusion
 
     def __call__(self, direct_effects: Floats, moved: Any = 0.0) -> tuple[Floats, Floats]:
         """Return the gains and the errors of their simulation, (m,).
@@ -100,7 +100,7 @@ class Gain:
         """
         W = self.exclusion.weights(direct_effects) + moved
         own, other = (
-            self.stage.returns(who, direct_effects, W) for who in (self.policy, self.rival)
+            self.simulator.returns(who, direct_effects, W) for who in (self.policy, self.rival)
         )
         gains = own - other
         return gains.mean(axis=1), gains.std(axis=1) / np.sqrt(gains.shape[1])
@@ -109,8 +109,10 @@ class Gain:
         """Return its derivative in the coordinates of `Violation.direction`, (d_y, r)."""
         d_y, r = len(self.exclusion.model.W), self.exclusion.rank
         units = np.eye(d_y * r).reshape(-1, d_y, r)
-        ways = [Violation("", direction) for direction in units]
-        direct_effects = np.concatenate([self.exclusion.effects(v, [STEP, -STEP]) for v in ways])
+        violations = [Violation("", direction) for direction in units]
+        direct_effects = np.concatenate(
+            [self.exclusion.effects(v, [STEP, -STEP]) for v in violations]
+        )
         up, down = self(direct_effects)[0].reshape(-1, 2).T
         return np.nan_to_num((up - down) / (2 * STEP)).reshape(d_y, r)
 
