@@ -23,7 +23,7 @@ from ivvi_reproduction.jobs import Job, Options, Outcome, list_jobs
 from ivvi_reproduction.records import Records
 from ivvi_reproduction.reproduce import read_results, reproduce
 from ivvi_reproduction.results import as_json, as_text, cell_text
-from ivvi_reproduction.scheduler import JobQueue, draw, duration
+from ivvi_reproduction.scheduler import JobQueue, duration, progress_table
 from ivvi_reproduction.specs import (
     chosen_experiments,
     names,
@@ -384,7 +384,7 @@ def test_a_lane_keeps_to_its_group_and_another_takes_the_longest():
     assert queue.total == 4
     assert queue.done == 2
     assert queue.seconds_left > 0
-    assert len(draw(queue).rows) == 2
+    assert len(progress_table(queue).rows) == 2
 
 
 def test_durations():

@@ -43,11 +43,11 @@ def reproduce(  # noqa: PLR0913
     from ivvi_reproduction.report_page import report_page
     from ivvi_reproduction.reproduce import reproduce as run
     from ivvi_reproduction.results import as_json, as_text
-    from ivvi_reproduction.scheduler import showing
+    from ivvi_reproduction.scheduler import showing_progress
     from ivvi_reproduction.specs import chosen_columns
 
     check_json_target(json, force=force)
-    with showing() as look:
+    with showing_progress() as look:
         results = run(
             out,
             experiment,

@@ -1,13 +1,12 @@
 """Processes that work side by side, each on jobs that share compiled programs, and their progress.
 
 A worker is an executor of one process (or of one Dask worker) that does one job at a time.
-It is given jobs of the group that it has compiled for, as long as there are any. `showing` prints
-what is running, what is done and the time left.
+It is given jobs of the group that it has compiled for, as long as there are any.
+`showing_progress` prints what is running, what is done and the time left.
 """
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import sys
@@ -174,8 +173,8 @@ def dask_workers(address: str) -> Iterator[list[Executor]]:
             ) from error
 
 
-@contextlib.contextmanager
-def showing() -> Iterator[Callable[[JobQueue], None]]:
+@contextmanager
+def showing_progress() -> Iterator[Callable[[JobQueue], None]]:
     """Show the queue on standard error: live on a terminal, else a line when something ends."""
     if not sys.stderr.isatty():
         yield _Lines().look
@@ -184,10 +183,10 @@ def showing() -> Iterator[Callable[[JobQueue], None]]:
     from rich.live import Live
 
     with Live(console=Console(stderr=True), transient=True, refresh_per_second=2) as live:
-        yield lambda queue: live.update(draw(queue))
+        yield lambda queue: live.update(progress_table(queue))
 
 
-def draw(queue: JobQueue) -> Any:
+def progress_table(queue: JobQueue) -> Any:
     """Return the table of what each worker is doing."""
     from rich.table import Table
 
