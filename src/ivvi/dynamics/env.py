@@ -88,7 +88,7 @@ class SimulatedEnv(gymnasium.Env[np.ndarray, Any]):
 
 @dataclass(frozen=True, eq=False)
 class ModelSimulator:
-    """The estimated dynamics as a `rollouts.Simulator`.
+    """The estimated dynamics as a `dynamics.rollout.Simulator`.
 
     Attributes
     ----------
