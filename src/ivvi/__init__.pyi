@@ -29,7 +29,7 @@ from .planning.plan import plan
 from .planning.policy import Policy, load_policy
 from .planning.spede.spede import SPEDE
 from .planning.value_iteration.value_iteration import ValueIteration
-from .reporting.write import report
+from .reporting.fit_page import report
 from .sensitivity_analysis.analysis import sensitivity
 from .sequence.check import check
 from .simulators.catalogue import make_env

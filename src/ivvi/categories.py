@@ -56,10 +56,10 @@ class CodedColumn:
         if text not in self.levels and unseen is not None:
             text = unseen
         if text not in self.levels:
-            shown = ", ".join(self.levels[:8]) + (", ..." if len(self.levels) > 8 else "")
+            listed = ", ".join(self.levels[:8]) + (", ..." if len(self.levels) > 8 else "")
             raise DataError(
                 f"column {self.column!r} of {where} holds {text!r}, which is none of the levels "
-                f"{shown}{hint(text, self.levels) if len(self.levels) > 8 else ''}"
+                f"{listed}{hint(text, self.levels) if len(self.levels) > 8 else ''}"
             )
         return self.levels.index(text)
 
@@ -156,5 +156,5 @@ def is_nothing(value: Any) -> bool:
 
 
 def is_missing(value: Any) -> bool:
-    """Tell whether a value is none, or no number."""
+    """Tell whether a value is None or not a number."""
     return value is None or (isinstance(value, float) and value != value)  # NaN

@@ -2,8 +2,8 @@
 
 They are called with rows whatever the batch. A reward may ask for more than states and actions,
 by the names of its parameters: ``context`` holds the columns that are not predicted (age, weather),
-``instrument`` what moved the log's actions, such as a cost that belongs in a profit. Nobody knows
-tomorrow's instrument, so that the reward is an expectation over the log's,
+``instrument`` what moved the log's actions, such as a cost that belongs in a profit. Tomorrow's
+instrument is not known, so the reward is an expectation over the log's,
 
     r(x, a, x', h) = sum_k share_k f(x, a, x', h, instrument=z_k),
 
@@ -93,11 +93,11 @@ class Function:
     def of(cls, function: Callable[..., Any] | str) -> Function:
         """Wrap a function or its import path; one that cannot be imported cannot be saved."""
         if isinstance(function, str):
-            path, found, own = function, import_function(function), None
+            path, target, own = function, import_function(function), None
         else:
-            found, (path, imported) = function, import_path(function)
+            target, (path, imported) = function, import_path(function)
             own = None if imported else function
-        arguments, asks = _parameters(found, path)
+        arguments, asks = _parameters(target, path)
         return cls(path, arguments, own, asks)
 
     def in_model(self, model: Any, instrument: Mapping[str, Any] | None = None) -> Function:
@@ -128,9 +128,9 @@ class Function:
             raise InputError(
                 f"the reward {self.path!r} asks for the instrument; the model has none"
             )
-        given = self.given if instrument is None else _values(instrument, names, model.coded)
-        if given is not None:
-            return replace(self, given=given, instrument=names, nodes=(given,), shares=(1.0,))
+        value = self.given if instrument is None else _values(instrument, names, model.coded)
+        if value is not None:
+            return replace(self, given=value, instrument=names, nodes=(value,), shares=(1.0,))
         rows = model.instruments
         if not len(rows):
             raise InputError(
@@ -141,8 +141,8 @@ class Function:
         nodes, shares = typical_rows(rows)
         if len(nodes) > 1 and whole.is_affine_in_instrument(model):
             nodes, shares = rows.mean(axis=0)[None], np.ones(1)
-        kept = tuple(map(tuple, nodes.tolist()))
-        return replace(whole, nodes=kept, shares=tuple(shares.tolist()))
+        node_rows = tuple(map(tuple, nodes.tolist()))
+        return replace(whole, nodes=node_rows, shares=tuple(shares.tolist()))
 
     def __call__(self, x: Array, a: Array, x_next: Array, h: Array) -> Array:
         """Call the function with as many arguments as it takes, (...)."""
@@ -173,8 +173,6 @@ class Function:
     def is_affine_in_instrument(self, model: Any) -> bool:
         """Tell whether only the instrument's mean matters: its derivative looks at none of it."""
         import jax
-
-        from ivvi._io.tracing import arguments_used
 
         widths = len(model.state), len(model.action), len(model.state), len(self.instrument)
 
@@ -322,3 +320,19 @@ def _parameters(function: Callable[..., Any], path: str) -> tuple[int, tuple[str
             "context and instrument"
         )
     return count, asks
+
+
+def arguments_used(function: Callable[..., Any], *arguments: Any) -> tuple[int, ...]:
+    """Return the places of the arguments (arrays or their shapes) on which the result depends.
+
+    The program that JAX traces is followed back from its result: what is merely accepted is not
+    used.
+    """
+    import jax
+
+    program = jax.make_jaxpr(function)(*arguments).jaxpr
+    needed = {id(v) for v in program.outvars}
+    for equation in reversed(program.eqns):
+        if any(id(v) in needed for v in equation.outvars):
+            needed |= {id(v) for v in equation.invars}
+    return tuple(i for i, variable in enumerate(program.invars) if id(variable) in needed)

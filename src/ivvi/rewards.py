@@ -189,11 +189,11 @@ def parse_reward(word: str, state: Names = (), action: Names = ()) -> Reward:
     if kind not in ("quadratic", "linear"):
         if rest and "=" not in rest:
             return Function.of(word)
-        known = nearest(kind, WORDS) or (
+        suggestion = nearest(kind, WORDS) or (
             "; expected quadratic:.., linear:.., learned or module:function (for a column of the "
             "log, `ivvi fit --reward COLUMN`, then the reward learned)"
         )
-        raise InputError(f"unknown reward {word!r}{known}")
+        raise InputError(f"unknown reward {word!r}{suggestion}")
     settings: dict[str, Any] = {}
     names = [f.name for f in dataclasses.fields(KINDS[kind])]
     for part in filter(None, rest.split(",")):
@@ -272,8 +272,8 @@ def _of_predicted(reward: Quadratic | Linear, model: Any) -> Quadratic | Linear:
         numbers = getattr(reward, name)
         if len(numbers) in (1, len(predicted)):
             numbers = numbers * len(predicted) if len(numbers) == 1 else numbers
-            known = dict(zip(predicted, numbers, strict=True))
-            wider[name] = tuple(known.get(column, 0.0) for column in model.state)
+            by_column = dict(zip(predicted, numbers, strict=True))
+            wider[name] = tuple(by_column.get(column, 0.0) for column in model.state)
     return dataclasses.replace(reward, **wider)  # type: ignore[arg-type]  # of its own fields
 
 

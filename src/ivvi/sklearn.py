@@ -1,6 +1,6 @@
 """The estimator as scikit-learn expects one: `fit`, `predict`, `score`, pipelines, searches.
 
-A thin coat: a table of rows (X, y) with instruments Z becomes a one-step log, and everything is
+A thin wrapper: a table of rows (X, y) with instruments Z becomes a one-step log, and everything is
 done by `ivvi.estimate`. Needs scikit-learn (``pip install 'ivvi[sklearn]'``).
 """
 

@@ -275,7 +275,7 @@ main()"""
 def test_a_signal_takes_the_folder_for_compiled_programs_with_it(tmp_path):
     code = """
 import os, signal, time
-from ivvi._io.interruption import end_on_signals
+from ivvi._io.signals import end_on_signals
 from ivvi._io.program_cache import keep_programs
 end_on_signals()
 keep_programs()

@@ -155,8 +155,8 @@ def take_results_from(start):
     import ivvi.evaluation
     import ivvi.planning.plan
     from ivvi_reproduction import reproduce
+    from ivvi_reproduction.jobs import Outcome
     from ivvi_reproduction.records import Records
-    from ivvi_reproduction.run_job import Outcome
 
     def planned(*_, **__):
         return ivvi.load_policy(start / "planned")

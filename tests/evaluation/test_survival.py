@@ -11,7 +11,7 @@ import ivvi
 from ivvi.dynamics.model import Dynamics
 from ivvi.evaluation.valuation import Valuation
 from ivvi.features.feature_map import linear
-from ivvi.reporting.value_section import value_section
+from ivvi.reporting.policy_sections import value_section
 
 SE = 0.02
 

@@ -6,9 +6,8 @@ import pytest
 import ivvi
 from ivvi import StandardErrors
 from ivvi.errors import InputError
-from ivvi.evaluation.model_draws import reweighted, wild
+from ivvi.evaluation.model_draws import left_out, reweighted, wild, wild_draws, wild_weights
 from ivvi.evaluation.source import Source
-from ivvi.evaluation.wild_scores import left_out, wild_draws, wild_weights
 
 pytestmark = pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
 EPISODES, STEPS, HORIZON, ACTION = 4, 12, 8, 0.5

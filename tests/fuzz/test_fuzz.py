@@ -246,7 +246,7 @@ def test_saved_files_that_were_forged_and_signed_again(place, start, each, reque
 
 
 SIGNALLED = """
-from ivvi._io.interruption import end_on_signals
+from ivvi._io.signals import end_on_signals
 end_on_signals()
 print("ready", flush=True)
 import sys

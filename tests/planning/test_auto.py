@@ -12,12 +12,11 @@ from ivvi import Actions, Dynamics, load_policy
 from ivvi.errors import InputError, PlanningWarning
 from ivvi.planning import Auto
 from ivvi.planning.auto import COARSE, FINER, Contest, _is_resolved
-from ivvi.planning.comparison import Comparison
+from ivvi.planning.comparison import Comparison, Trials
 from ivvi.planning.problem import Problem
+from ivvi.planning.riccati import RiccatiStep, riccati_values
 from ivvi.planning.simple_rules import HeldRule
-from ivvi.planning.trials import Trials
 from ivvi.planning.upper_bounds import MOST_PATHS, _relaxed, _residual, upper_bound
-from ivvi.planning.value_iteration.riccati import RiccatiStep, riccati_values
 
 
 def model_of(W, noise, states, actions, d_a=1, **others):

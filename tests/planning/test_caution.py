@@ -13,7 +13,7 @@ from helpers import run
 from ivvi.errors import InputError
 from ivvi.planning.behaviour_policy import Support, Usual
 from ivvi.planning.cautious import SCENARIOS, STEPS, directions, scenarios
-from ivvi.planning.fallback import fall_back
+from ivvi.planning.simple_rules import fall_back
 
 # what a cautious plan leaves undone may be worth something in the model
 pytestmark = pytest.mark.filterwarnings("ignore:the plan loses to a simple rival")

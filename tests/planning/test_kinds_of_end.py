@@ -10,8 +10,8 @@ import ivvi
 from helpers import assert_refused, run, write_table
 from ivvi.errors import DataError, InputError, IvviWarning
 from ivvi.moments.shard import open_like
-from ivvi.planning.trials import Trials
-from ivvi.reporting.value_section import value_section
+from ivvi.planning.comparison import Trials
+from ivvi.reporting.policy_sections import value_section
 
 PAID = {"died": -1.0, "discharged": 1.0}
 COLUMNS = {"state": "vital", "action": "a", "instrument": "z", "episode": "patient", "step": "day"}

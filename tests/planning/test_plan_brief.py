@@ -8,8 +8,8 @@ import pytest
 import ivvi
 from helpers import run
 from ivvi.dynamics.model import InstrumentVerdict
-from ivvi.planning.brief import act_brief, plan_brief
 from ivvi.planning.comparison import Comparison
+from ivvi.planning.policy import act_brief, plan_brief
 
 STRONG = InstrumentVerdict("strong", "", "the effective F is 90; 23 and above counts as strong")
 WEAK = InstrumentVerdict("weak", "", "the effective F is 3; below 12 as weak")

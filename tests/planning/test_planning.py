@@ -19,9 +19,9 @@ from ivvi.errors import InputError
 from ivvi.planning.mpc.beam_search import best_choice
 from ivvi.planning.mpc.box_qp import BoxQP
 from ivvi.planning.mpc.lookahead import Lookahead, quadratic_form
-from ivvi.planning.mpc.newton import maximise
+from ivvi.planning.newton import maximise
 from ivvi.planning.problem import Problem
-from ivvi.planning.value_iteration.riccati import value_tail
+from ivvi.planning.riccati import value_tail
 from ivvi.rewards import Quadratic
 
 

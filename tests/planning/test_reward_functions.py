@@ -175,7 +175,7 @@ def test_an_end_that_pays_is_planned_for(method: str) -> None:
             model, nothing, [[0.0], [1.0]], horizon=4, method=method, reward_at_end=amount
         )
         assert policy([0.5]).tolist() == [best]
-        earned = ivvi.planning.trials.Trials.of(policy.problem, 0).returns(policy.rule)
+        earned = ivvi.planning.comparison.Trials.of(policy.problem, 0).returns(policy.rule)
         assert np.allclose(earned, amount * (1 - end))
 
 

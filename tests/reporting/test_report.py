@@ -12,10 +12,11 @@ import pytest
 import ivvi
 from helpers import OPTIONS, assert_refused, make_rows, run, write_table
 from ivvi.errors import IvviWarning
-from ivvi.evaluation.valuation import Amount, Valuation
-from ivvi.reporting.cells import Picture, decimals_of, format_cell, sort_value
+from ivvi.evaluation.interval_estimate import Amount
+from ivvi.evaluation.valuation import Valuation
 from ivvi.reporting.fit_view import FitView
-from ivvi.reporting.pictures import INK, draw
+from ivvi.reporting.inline_svg import INK, draw
+from ivvi.reporting.page import Picture, decimals_of, format_cell, sort_value
 from page_checks import EVIL, ids_of, parse
 
 

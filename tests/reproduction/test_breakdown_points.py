@@ -3,7 +3,7 @@
 import pytest
 
 from ivvi.errors import InputError
-from ivvi_reproduction.breakdown_points import QUESTIONS, Record, measure, root, table
+from ivvi_reproduction.breakdown_points import QUESTIONS, BreakdownComparison, measure, root, table
 
 
 def test_brute_force_finds_the_first_change_of_sign():
@@ -12,7 +12,7 @@ def test_brute_force_finds_the_first_change_of_sign():
     assert root(lambda v: 1.0 if v < 0.3 else -1.0, 1.0) == pytest.approx(0.3, abs=2e-3)
     with pytest.raises(InputError, match="does not change"):
         root(lambda v: 1.0, 1.0)
-    assert "0.980" in table([Record("gain", 1, "I", 0.5, 0.49, 1.0, 0.2)])
+    assert "0.980" in table([BreakdownComparison("gain", 1, "I", 0.5, 0.49, 1.0, 0.2)])
 
 
 @pytest.mark.slow

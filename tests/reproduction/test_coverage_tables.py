@@ -12,7 +12,7 @@ def test_a_star_marks_what_is_further_off_than_three_deviations():
 
 def test_worlds_and_designs_are_told_in_the_same_form():
     shares = {"asymptotic": 0.95, "bootstrap": 0.5}
-    world = world_coverage.Record("wear", 100, shares, {"asymptotic": 1.5, "bootstrap": 2.5})
+    world = world_coverage.WorldCoverage("wear", 100, shares, {"asymptotic": 1.5, "bootstrap": 2.5})
     design = value_coverage.DESIGNS[0]
     keys = [
         f"{m} {t} {k}"
@@ -20,7 +20,7 @@ def test_worlds_and_designs_are_told_in_the_same_form():
         for t in value_coverage.TARGETS
         for k in value_coverage.INTERVALS
     ]
-    value = value_coverage.Record(design, 100, dict.fromkeys(keys, 0.5), {}, {"strong": 100})
+    value = value_coverage.ValueCoverage(design, 100, dict.fromkeys(keys, 0.5), {}, {"strong": 100})
     one, other = (
         world_coverage.table([world]).split("\n"),
         value_coverage.table([value]).split("\n"),

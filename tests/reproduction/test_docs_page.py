@@ -7,9 +7,8 @@ import pytest
 
 from helpers import ROOT
 from ivvi.errors import InputError
-from ivvi_reproduction.docs_page import make_page
+from ivvi_reproduction.docs_page import PageNumbers, between, digits, in_words, make_page, span
 from ivvi_reproduction.one_change import Change, table
-from ivvi_reproduction.page_numbers import PageNumbers, between, digits, in_words, span
 from ivvi_reproduction.reproduce import read_results
 
 FOLDER = ROOT / "reproduction/results"

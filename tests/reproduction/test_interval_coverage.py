@@ -7,7 +7,7 @@ import pytest
 
 from ivvi_reproduction.interval_coverage import (
     DESIGNS,
-    LogDesign,
+    CoverageDesign,
     clusters,
     command,
     measure,
@@ -19,7 +19,7 @@ from ivvi_reproduction.interval_coverage import (
 @pytest.mark.parametrize("weeks", [30, 60])
 def test_coverage_with_a_shared_instrument(weeks):
     """Within four binomial deviations of the band from 91.5% to 98.5%."""
-    record = measure(LogDesign("", weekly(weeks)), 200)
+    record = measure(CoverageDesign("", weekly(weeks)), 200)
     assert 0.915 - 4 * 0.015 <= record.wald <= 1.0
     assert record.by == {"episode and step": 200}
 

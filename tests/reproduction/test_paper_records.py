@@ -8,9 +8,8 @@ from scipy.special import ndtr, stdtrit
 
 from helpers import ROOT
 from ivvi_reproduction.cell_statistics import CellStatistics, Spread
-from ivvi_reproduction.jobs import Job, list_jobs
+from ivvi_reproduction.jobs import Job, Options, list_jobs, run_job
 from ivvi_reproduction.records import Records
-from ivvi_reproduction.run_job import Options, run_job
 from ivvi_reproduction.specs import names, read_experiment, read_table
 from ivvi_reproduction.tables import deviation
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ivvi.estimators import StandardErrors
-from ivvi_reproduction.rejection_rates import DESIGNS, LogDesign, command, measure, table
+from ivvi_reproduction.rejection_rates import DESIGNS, NullDesign, command, measure, table
 
 pytestmark = pytest.mark.filterwarnings("ignore:weak instruments")
 
@@ -23,9 +23,9 @@ def test_sizes_within_three_binomial_deviations(design):
 @pytest.mark.thorough
 def test_ignoring_the_clusters_is_caught():
     """The same logs, judged as if their rows were independent, are rejected far too often."""
-    design = LogDesign("clustered", StandardErrors("clustered"), 50, 20)
+    design = NullDesign("clustered", StandardErrors("clustered"), 50, 20)
 
-    class Careless(LogDesign):
+    class Careless(NullDesign):
         def draw(self, rng):
             return design.draw(rng)
 

@@ -19,13 +19,11 @@ from helpers import assert_refused, run
 from ivvi.errors import FileError, InputError
 from ivvi_reproduction.cell_statistics import CellStatistics, Spread
 from ivvi_reproduction.docs_page import make_page
-from ivvi_reproduction.jobs import Job, list_jobs
-from ivvi_reproduction.progress import draw, duration
+from ivvi_reproduction.jobs import Job, Options, Outcome, list_jobs
 from ivvi_reproduction.records import Records
 from ivvi_reproduction.reproduce import read_results, reproduce
-from ivvi_reproduction.results import as_json, as_text, shown
-from ivvi_reproduction.run_job import Options, Outcome
-from ivvi_reproduction.scheduler import JobQueue
+from ivvi_reproduction.results import as_json, as_text, cell_text
+from ivvi_reproduction.scheduler import JobQueue, duration, progress_table
 from ivvi_reproduction.specs import (
     chosen_experiments,
     names,
@@ -163,7 +161,7 @@ def test_regret_is_that_of_the_rollouts(whole):
     """The regret of the table against returns that are computed here."""
     from ivvi import estimate, make_env, plan
     from ivvi.simulators.evaluate import optimal_policy
-    from ivvi_reproduction.run_job import EVALUATION_SEED
+    from ivvi_reproduction.jobs import EVALUATION_SEED
 
     env = make_env("linear", dim=1, setting="I")
     settings = {"episodes": 4, "horizon": 40, "seed": EVALUATION_SEED}
@@ -386,7 +384,7 @@ def test_a_lane_keeps_to_its_group_and_another_takes_the_longest():
     assert queue.total == 4
     assert queue.done == 2
     assert queue.seconds_left > 0
-    assert len(draw(queue).rows) == 2
+    assert len(progress_table(queue).rows) == 2
 
 
 def test_durations():
@@ -412,7 +410,7 @@ def test_diverged_logs_are_told(whole):
 def test_text_and_json(whole):
     found = read_results(whole, SPECS)
     assert "Regret (Table 0)" in as_text(found)
-    assert [shown(cell) for cell in (None, 12345.6, 0.12345, "stalls", 3)] == [
+    assert [cell_text(cell) for cell in (None, 12345.6, 0.12345, "stalls", 3)] == [
         "",
         "12,346",
         "0.1235",

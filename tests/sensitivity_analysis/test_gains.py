@@ -13,7 +13,7 @@ from ivvi.dynamics.rollout import roll_out
 from ivvi.evaluation.actors import Fixed, OneAction
 from ivvi.evaluation.source import Source
 from ivvi.evaluation.value_policy import acting, problem_of
-from ivvi.sensitivity_analysis.gains import (
+from ivvi.sensitivity_analysis.breakdown import (
     GainSimulator,
     deviations,
     first_loss,

@@ -13,7 +13,7 @@ import ivvi
 from helpers import run
 from ivvi.actions import Actions
 from ivvi.errors import InputError
-from ivvi.sensitivity_analysis.action_changes import has_flipped
+from ivvi.sensitivity_analysis.breakdown import has_flipped
 from ivvi.sensitivity_analysis.result import Breakdown, Sensitivity
 from ivvi.sensitivity_analysis.violations import Size
 

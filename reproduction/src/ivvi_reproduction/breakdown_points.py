@@ -47,7 +47,7 @@ CASES = tuple((q, d, s) for q in QUESTIONS for d in (1, 2) for s in ("I", "III")
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class BreakdownComparison:
     """One comparison: the direct effect of one standard deviation of z0 at the breakdown."""
 
     question: str
@@ -111,8 +111,8 @@ class Doubtful:
         return own - self._mean_return(noisy, lambda x: np.zeros((len(x), self.dim)))
 
     def _mean_return(self, world: World, policy: Any) -> float:
-        found = roll_out(world, policy, episodes=RUNS, horizon=HORIZON, seed=5)
-        return float(found.returns.mean())
+        rollout = roll_out(world, policy, episodes=RUNS, horizon=HORIZON, seed=5)
+        return float(rollout.returns.mean())
 
     def _behaviours(self, world: World) -> float:
         """What behaviour earns that leans on a confounder of its own, while z does what it does."""
@@ -132,7 +132,7 @@ class Doubtful:
         return float(self.learn(delta)[1](np.full(self.dim, STATE))[0])
 
 
-def measure(question: str, dim: int, setting: str, seed: int = 0) -> Record:
+def measure(question: str, dim: int, setting: str, seed: int = 0) -> BreakdownComparison:
     """Find the breakdown by brute force, and from one log."""
     case = Doubtful(dim, setting, seed)
     spread = np.sqrt(LINEAR_Z[setting])
@@ -144,32 +144,32 @@ def measure(question: str, dim: int, setting: str, seed: int = 0) -> Record:
             delta = root(partial(case.true_gain, rival), 1.0 / spread)
             fit, policy = case.learn(delta)
             settings |= {"violations": ("+z0:x0",), "starts": case.starts, "against": (rival,)}
-            found = sensitivity(policy, fit, **settings, episodes=1024)
+            result = sensitivity(policy, fit, **settings, episodes=1024)
         else:
             delta = root(case.first_action, 1.0 / spread)
             fit, policy = case.learn(0.0)
             settings |= {"violations": ("-z0:x0",), "states": np.full((1, dim), STATE)}
-            found = sensitivity(policy, fit, **settings)
-    size = found.breakdowns[-1].size
+            result = sensitivity(policy, fit, **settings)
+    size = result.breakdowns[-1].size
     if size is None:
         raise InputError(f"no breakdown of the {question} was found")
     brute, unit = abs(delta) * spread, (size.direct[0], size.share[0], size.correlation[0])
-    return Record(question, dim, setting, float(brute), *unit)
+    return BreakdownComparison(question, dim, setting, float(brute), *unit)
 
 
 def root(function: Callable[[float], float], end: float) -> float:
     """Return where a function that is positive at 0 first changes its sign towards `end`."""
     from scipy.optimize import brentq
 
-    known = cache(lambda share: function(share * end))
+    cached = cache(lambda share: function(share * end))
     grid = [0.0, 0.125, 0.25, 0.5, 1.0]
-    lost = next((i for i, share in enumerate(grid) if known(share) <= 0), None)
+    lost = next((i for i, share in enumerate(grid) if cached(share) <= 0), None)
     if lost is None or lost == 0:
         raise InputError("the conclusion does not change between 0 and the largest direct effect")
-    return end * float(brentq(known, grid[lost - 1], grid[lost], xtol=TOLERANCE))
+    return end * float(brentq(cached, grid[lost - 1], grid[lost], xtol=TOLERANCE))
 
 
-def table(records: Iterable[Record]) -> str:
+def table(records: Iterable[BreakdownComparison]) -> str:
     """List the comparisons."""
     lines = [
         f"{'what is lost':<21}{'k':>3} {'setting':<9}{'brute force':>12}{'breakdown':>11}"

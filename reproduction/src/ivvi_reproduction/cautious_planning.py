@@ -31,9 +31,8 @@ from ivvi.planning.behaviour_policy import Usual
 from ivvi.planning.cautious import SCENARIOS, CautiousRule, directions, scenarios
 from ivvi.planning.simple_rules import UsualRule
 from ivvi.simulators import ConfoundedEnv, linear_world
-from ivvi.simulators.behaviour import Behaviour
-from ivvi.simulators.world import gaussian
-from ivvi_reproduction.study import logs_command, run_study
+from ivvi.simulators.world import Behaviour, gaussian
+from ivvi_reproduction.study import Bar, logs_command, no_bar, run_study
 
 DIM, EPISODES, STEPS = 5, 40, 50
 HORIZON, TRIALS = 100, 32
@@ -44,7 +43,7 @@ SIZE = 0.7
 """Variance of the instruments in setting I."""
 
 
-class Given(NamedTuple):
+class LogDraws(NamedTuple):
     """What differs between logs: draws of W, directions of action, what was usual."""
 
     drawn: Array
@@ -60,28 +59,30 @@ class CautiousActor(Actor):
     caution: float
     make: Any
 
-    def rule(self, given: Given) -> CautiousRule:
+    def rule(self, parameters: LogDraws) -> CautiousRule:
         """Return the rule for what one log gave."""
-        problem = self.make(given.drawn[0])
-        usual = Usual(problem.model.phi, given.slopes, given.range)
+        problem = self.make(parameters.drawn[0])
+        usual = Usual(problem.model.phi, parameters.slopes, parameters.range)
         inner = MPC(lookahead=1).solve(problem)
         fallback = UsualRule(problem, usual)
-        return CautiousRule(problem, inner, self.caution, given.drawn, given.towards, fallback)
+        return CautiousRule(
+            problem, inner, self.caution, parameters.drawn, parameters.towards, fallback
+        )
 
-    def begin(self, models: ModelDraws, given: Given, count: int) -> Any:
+    def begin(self, models: ModelDraws, parameters: LogDraws, count: int) -> Any:
         """Begin as the rule does."""
-        return self.rule(given).begin(len(models.W) * count)
+        return self.rule(parameters).begin(len(models.W) * count)
 
     def act(
-        self, models: ModelDraws, given: Given, x: Array, h: Array, memory: Any, keys: Array
+        self, models: ModelDraws, parameters: LogDraws, x: Array, h: Array, memory: Any, keys: Array
     ) -> tuple[Array, Any]:
         """Act as the rule does."""
-        a, memory = self.rule(given).act(x.reshape(-1, x.shape[-1]), h, memory)
+        a, memory = self.rule(parameters).act(x.reshape(-1, x.shape[-1]), h, memory)
         return a.reshape(*x.shape[:2], -1), memory
 
 
 @dataclass(frozen=True)
-class Record:
+class CautionValues:
     """True values of the plans of many logs, by caution, and what behaviour truly earns."""
 
     instrument: str
@@ -100,7 +101,7 @@ class Record:
 
 
 @cache
-def stage_of(instrument: str) -> tuple[ConfoundedEnv, Problem, float, float]:
+def setup_of(instrument: str) -> tuple[ConfoundedEnv, Problem, float, float]:
     """Return simulator, true problem, and what behaviour and doing nothing truly earn."""
     world = linear_world(DIM, "I")
     draw = gaussian(SIZE * STRENGTHS[instrument] * np.eye(DIM))
@@ -117,18 +118,25 @@ def stage_of(instrument: str) -> tuple[ConfoundedEnv, Problem, float, float]:
 @cache
 def planner_of(caution: float) -> CautiousActor:
     """Return one planner for each level, so that it is compiled once."""
-    return CautiousActor(caution, stage_of("strong")[1].with_weights)
+    return CautiousActor(caution, setup_of("strong")[1].with_weights)
 
 
-def measure(instrument: str, logs: int, seed: int = 0, levels: Sequence[float] = LEVELS) -> Record:
+def measure(
+    instrument: str,
+    logs: int,
+    seed: int = 0,
+    bar: Bar = no_bar,
+    levels: Sequence[float] = LEVELS,
+) -> CautionValues:
     """Plan with each of many logs at each level of caution, and run the plans."""
-    env, truth, behaviour, zero = stage_of(instrument)
+    env, truth, behaviour, zero = setup_of(instrument)
     values: dict[str, list[float]] = {f"{level:g}": [] for level in levels}
     for i in range(logs):
-        given = _given(_fit(env, seed * 100_003 + i))
+        parameters = _log_draws(_fit(env, seed * 100_003 + i))
         for level in levels:
-            values[f"{level:g}"].append(_true_value(truth, planner_of(level), given))
-    return Record(instrument, logs, behaviour, zero, values)
+            values[f"{level:g}"].append(_true_value(truth, planner_of(level), parameters))
+        bar(1)
+    return CautionValues(instrument, logs, behaviour, zero, values)
 
 
 def _fit(env: ConfoundedEnv, seed: int) -> Fit:
@@ -138,20 +146,20 @@ def _fit(env: ConfoundedEnv, seed: int) -> Fit:
         return estimate(env.collect(EPISODES, STEPS, seed=seed), se=errors)
 
 
-def _given(fit: Fit) -> Given:
+def _log_draws(fit: Fit) -> LogDraws:
     model = fit.model
     drawn = scenarios(model, SCENARIOS, np.random.default_rng(0))
     usual = Usual.of(model)
-    return Given(drawn, directions(model, drawn), usual.slopes, usual.range)
+    return LogDraws(drawn, directions(model, drawn), usual.slopes, usual.range)
 
 
-def _true_value(truth: Problem, planner: CautiousActor, given: Given) -> float:
+def _true_value(truth: Problem, planner: CautiousActor, parameters: LogDraws) -> float:
     world = estimated_model(Source.of(truth.model))
     episodes = Episodes(np.full((1, TRIALS, DIM), 10.0), np.arange(TRIALS)[None], 1)
-    return float(returns(Task.of(truth), planner, given, world, episodes).mean())
+    return float(returns(Task.of(truth), planner, parameters, world, episodes).mean())
 
 
-def table(records: Sequence[Record]) -> str:
+def table(records: Sequence[CautionValues]) -> str:
     """Set means and 5th percentiles side by side, by caution."""
     levels = [float(key) for key in records[0].values]
     titles = ["plain" if level == 0 else f"caution {level:g}" for level in levels]
@@ -171,7 +179,6 @@ def table(records: Sequence[Record]) -> str:
 
 command = logs_command(
     "Measure what caution costs with strong instruments and saves with weak ones.",
-    "instruments",
     list(STRENGTHS),
     measure,
     table,

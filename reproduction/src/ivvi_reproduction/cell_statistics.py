@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi_reproduction.records import Record
+from ivvi_reproduction.records import JobRecord
 
 Key = tuple[str, str, str, str]
 """Variant, column, who, setting."""
@@ -27,7 +27,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread | None:
-        """Summarise one value a log; None where there is none."""
+        """Summarise one value per log; None where there is none."""
         n = len(values)
         if n == 0:
             return None
@@ -45,32 +45,32 @@ def student(n: int) -> float:
 class CellStatistics:
     """The records of one experiment by cell; logs in order of their seeds."""
 
-    def __init__(self, records: Iterable[Record]) -> None:
-        self.cells: dict[Key, list[Record]] = {}
+    def __init__(self, records: Iterable[JobRecord]) -> None:
+        self.cells: dict[Key, list[JobRecord]] = {}
         for record in records:
             key = (record["variant"], record["column"], record["who"], record["setting"])
             self.cells.setdefault(key, []).append(record)
-        for found in self.cells.values():
-            found.sort(key=lambda record: int(record["seed"]))
+        for records_of_cell in self.cells.values():
+            records_of_cell.sort(key=lambda record: int(record["seed"]))
 
     def results(self, key: Key) -> list[dict[str, Any]]:
-        """Return the results of a cell, one a log; none where it was not run."""
+        """Return the results of a cell, one per log; none where it was not run."""
         return [record["result"] for record in self.cells.get(key, [])]
 
     def values(self, key: Key, of: str) -> list[Any]:
         """Return one part of the results of a cell, where it is known."""
-        found = (result.get(of) for result in self.results(key))
-        return [value for value in found if value is not None]
+        parts = (result.get(of) for result in self.results(key))
+        return [value for value in parts if value is not None]
 
     def optimal(self, variant: str, column: str, of: str = "returns") -> np.ndarray | None:
         """Return what planning with the truth earns, None where it was not run."""
-        found = [
+        values = [
             r
             for key in self.cells
             if key[:3] == (variant, column, "optimal")
             for r in self.values(key, of=of)
         ]
-        return np.array(found[0]) if found else None
+        return np.array(values[0]) if values else None
 
     def regrets(self, key: Key) -> list[float]:
         """Return the mean regret over episodes of each log that led to a policy."""
@@ -86,13 +86,13 @@ class CellStatistics:
             result.get("returns") is None and result.get("status") != "diverged"
             for result in self.results(key)
         )
-        said = {"diverged": "diverges", "stalled": "stalls", "converged": "converges"}
-        found = [(said.get(word, str(word)), n) for word, n in words.most_common() if n]
-        if len(found) == 1:
-            return found[0][0]
-        return ", ".join(f"{word} ({n})" for word, n in found)
+        verbs = {"diverged": "diverges", "stalled": "stalls", "converged": "converges"}
+        endings = [(verbs.get(word, str(word)), n) for word, n in words.most_common() if n]
+        if len(endings) == 1:
+            return endings[0][0]
+        return ", ".join(f"{word} ({n})" for word, n in endings)
 
     def seconds(self, key: Key) -> list[float]:
         """Return the CPU seconds of the estimation of each log."""
-        found = (record["seconds"].get("estimation") for record in self.cells.get(key, []))
-        return [float(value) for value in found if value is not None]
+        seconds = (record["seconds"].get("estimation") for record in self.cells.get(key, []))
+        return [float(value) for value in seconds if value is not None]

@@ -38,16 +38,16 @@ def reproduce(  # noqa: PLR0913
     force: Force = False,
 ) -> None:
     """Reproduce the paper's tables and figures, as the paper computed them and at our best."""
-    from ivvi.reporting.write import write_page
-    from ivvi_reproduction.progress import showing
+    from ivvi.reporting.page import write_page
+    from ivvi_reproduction.jobs import Options
     from ivvi_reproduction.report_page import report_page
     from ivvi_reproduction.reproduce import reproduce as run
     from ivvi_reproduction.results import as_json, as_text
-    from ivvi_reproduction.run_job import Options
+    from ivvi_reproduction.scheduler import showing_progress
     from ivvi_reproduction.specs import chosen_columns
 
     check_json_target(json, force=force)
-    with showing() as look:
+    with showing_progress() as look:
         results = run(
             out,
             experiment,

@@ -104,16 +104,16 @@ def measure(rho: float, *, runs: int = 32, steps: int = 1 << 17, seed: int = 0) 
     """Run the theorem's steps on new rows, all runs side by side, and average the errors."""
     env = ConfoundedEnv(bounded_world(rho))
     log = env.collect(episodes=2000, seed=seed)
-    found = strength(compute_moments(log, Design.build(linear(), linear(), log.roles))[0])
-    schedule = Theorem(found.mu_iv, found.mu_b, CONSTANTS)
+    strengths = strength(compute_moments(log, Design.build(linear(), linear(), log.roles))[0])
+    schedule = Theorem(strengths.mu_iv, strengths.mu_b, CONSTANTS)
     points = log_points(steps)
     state = _descend(env, schedule, points, runs, seed)
     squared = np.sum((np.asarray(state.path) - env.world.W_star) ** 2, axis=(2, 3))
     error, se = squared.mean(axis=0), squared.std(axis=0, ddof=1) / runs**0.5
     return Rate(
         rho,
-        found.mu_iv,
-        found.mu_b,
+        strengths.mu_iv,
+        strengths.mu_b,
         schedule.gamma,
         runs,
         tuple(points),

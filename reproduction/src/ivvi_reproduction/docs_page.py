@@ -3,12 +3,15 @@
 Run it with ``python -m ivvi_reproduction.docs_page``: the tables, captions and cells of
 docs/reproduction.md come from ``reproduction/results/records.parquet``, what the other studies
 printed from ``reproduction/results/printed/NAME.txt``, and what is said about them from
-docs/templates/reproduction.md, whose sentences name no measured number of their own.
+docs/templates/reproduction.md. A sentence there never holds a measured number of its own: it asks
+`PageNumbers` for a cell, the values of a column, or a line of a study's printed block, and Jinja's
+filters take the least or the ratio.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,25 +19,20 @@ import typer
 
 from ivvi._io.files import atomic_file
 from ivvi._io.plotting import make_axes, save_figure
-from ivvi.errors import FileError
-from ivvi_reproduction.jobs import list_jobs
-from ivvi_reproduction.page_numbers import (
-    PageNumbers,
-    between,
-    digits,
-    in_words,
-    is_off,
-    span,
-)
+from ivvi.errors import FileError, InputError
+from ivvi_reproduction.jobs import Options, list_jobs
+from ivvi_reproduction.one_change import ROWS
 from ivvi_reproduction.reproduce import read_results
-from ivvi_reproduction.results import Cell, ResultFigure, Results, shown
-from ivvi_reproduction.run_job import Options
+from ivvi_reproduction.results import Cell, ResultFigure, Results, ResultTable, cell_text
 from ivvi_reproduction.specs import names, read_experiment, read_figure, read_table
 from ivvi_reproduction.study import run_study
 
 PRINTED = "printed"
 """Folder beside the records with what studies printed."""
 NOT_RUN = "*Not run yet.*"
+FACTOR = 2.0
+"""Cells further than this from the paper's number are set in bold and explained."""
+WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
 def make_page(results: Results, template: str, printed: Path | None = None) -> str:
@@ -76,7 +74,7 @@ def regret_table(numbers: PageNumbers, name: str) -> str:
         return NOT_RUN
 
     def number(value: Cell, figures: int) -> str:
-        return digits(value, figures) if isinstance(value, float) else shown(value)
+        return digits(value, figures) if isinstance(value, float) else cell_text(value)
 
     def pair(row: dict[str, Cell], column: str, half: str) -> str:
         return f"{number(row[column], 3)} ± {number(row[half], 2)}" if row[half] else ""
@@ -87,7 +85,7 @@ def regret_table(numbers: PageNumbers, name: str) -> str:
     lines = [
         (
             f"{row['variant']}, {row['setting']}",
-            f"{shown(row['paper'])} ± {shown(row['paper ±'])}",
+            f"{cell_text(row['paper'])} ± {cell_text(row['paper ±'])}",
             pair(row, "as the paper", "as ±") or number(row["as the paper"], 3),
             ratio(row["as / paper"]),
             number(row["their estimate"], 3),
@@ -107,7 +105,7 @@ def settings_by_variant(numbers: PageNumbers, name: str, columns: Sequence[str])
     variants = list(dict.fromkeys(str(row["variant"]) for row in rows))
     cells = {
         (row["setting"], row["variant"]): " / ".join(
-            digits(value, 3) if isinstance(value, float) else shown(value) or "-"
+            digits(value, 3) if isinstance(value, float) else cell_text(value) or "-"
             for value in (row[column] for column in columns)
         )
         for row in rows
@@ -115,27 +113,6 @@ def settings_by_variant(numbers: PageNumbers, name: str, columns: Sequence[str])
     settings = dict.fromkeys(str(row["setting"]) for row in rows)
     lines = [(setting, *(cells.get((setting, v), "") for v in variants)) for setting in settings]
     return _markdown(("setting", *variants), lines)
-
-
-def _markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    marks = ["---", *("---:" for _ in head[1:])]
-    return "\n".join("| " + " | ".join(line) + " |" for line in (head, marks, *lines))
-
-
-def _figure(results: Results, name: str, caption: str) -> str:
-    """Set a picture above its caption; the alternative text says whose curves they are."""
-    panels = panels_of(results, name)
-    if not panels:
-        return NOT_RUN
-    alt = f"{panels[0].title.partition(',')[0]}, our curves in {len(panels)} panels"
-    return f"![{alt}](images/{name}.png)\n\n*{caption}*"
-
-
-def _output(file: Path) -> str:
-    """Set what a study printed."""
-    if not file.is_file():
-        return NOT_RUN
-    return f"```text\n{file.read_text(encoding='utf-8').rstrip()}\n```"
 
 
 def panels_of(results: Results, name: str) -> list[ResultFigure]:
@@ -169,10 +146,6 @@ def draw_panels(panels: list[ResultFigure], columns: int) -> Any:
     return figure
 
 
-def _kind(panel: ResultFigure) -> tuple[str, bool, bool]:
-    return panel.y_label, panel.name.endswith("-baseline"), "-best-" in panel.name
-
-
 def command(
     folder: Annotated[Path, typer.Argument(help="Folder of a reproduction.")] = Path(
         "reproduction/results"
@@ -192,6 +165,123 @@ def command(
                 save_figure(draw_panels(panels, columns), docs / f"images/{name}.png", force=True)
     with atomic_file(docs / "reproduction.md", force=True) as temporary:
         temporary.write_text(page, encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class PageNumbers:
+    """The tables by name, and the folder with what studies printed."""
+
+    tables: Mapping[str, ResultTable]
+    printed: Path
+
+    def rows(self, name: str, settings: Sequence[str] = ()) -> list[dict[str, Cell]]:
+        """Return the rows of a table by column, of all or of some settings."""
+        if name not in self.tables:
+            raise InputError(f"there is no table {name}; expected {', '.join(self.tables)}")
+        table = self.tables[name]
+        rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+        return [row for row in rows if not settings or row["setting"] in settings]
+
+    def number(self, name: str, variant: str, setting: str, column: str) -> float:
+        """Return one number of a table."""
+        for row in self.rows(name, (setting,)):
+            if row["variant"] == variant and isinstance(row[column], int | float):
+                return float(row[column])  # type: ignore[arg-type]
+        raise InputError(f"{name} has no number at {variant}, {setting}, {column}")
+
+    def values(
+        self, name: str, column: str, settings: Sequence[str] = (), per: str = ""
+    ) -> list[float]:
+        """Return the numbers of a column, divided by those of `per` in the same rows."""
+        pairs = [(row[column], row[per] if per else 1.0) for row in self.rows(name, settings)]
+        return [
+            a / b for a, b in pairs if isinstance(a, int | float) and isinstance(b, int | float)
+        ]
+
+    def between_settings(
+        self, name: str, column: str, over: Sequence[str], under: Sequence[str]
+    ) -> list[float]:
+        """Divide a column in the settings `over` by itself in the settings `under`."""
+        pairs = zip(self.values(name, column, over), self.values(name, column, under), strict=True)
+        return [a / b for a, b in pairs]
+
+    def change(self, experiment: str, change: str, row: str, variant: str) -> float:
+        """Return one number of the block that `one_change` printed."""
+        file = self.printed / f"one_change-{experiment}.txt"
+        if not file.is_file():
+            raise FileError(f"{file} is not there; it holds what one_change {experiment} printed")
+        block = ""
+        for line in file.read_text(encoding="utf-8").splitlines():
+            label, cells = line[:30].strip(), line[30:].split()
+            block = label if tuple(cells) == ROWS else block
+            if (block, label) == (variant, change):
+                return float(cells[ROWS.index(row)])
+        raise InputError(f"{file.name} has no line {change!r} of {variant}")
+
+    def off(self, name: str) -> list[float]:
+        """Return how many times too large or too small regrets are, where beyond FACTOR."""
+        ratios = [ratio for ratio in self.values(f"{name}-regret", "as / paper") if is_off(ratio)]
+        return [max(ratio, 1 / ratio) for ratio in ratios]
+
+    def below_baseline(self, name: str, column: str) -> int:
+        """Count the cells in which the method loses less than the baseline of its variant."""
+        rows = self.rows(f"{name}-regret")
+        poor = {row["variant"]: row[column] for row in rows if row["setting"] == "Baseline"}
+        values = [(row[column], poor[row["variant"]]) for row in rows]
+        return sum(isinstance(a, float) and isinstance(b, float) and a < b for a, b in values)
+
+
+def is_off(ratio: Cell) -> bool:
+    """Say whether a ratio to the paper's number is beyond FACTOR, either way."""
+    return isinstance(ratio, float) and not 1 / FACTOR <= ratio <= FACTOR
+
+
+def digits(value: float, number: int = 2) -> str:
+    """Write a number with so many significant digits, and no exponent."""
+    rounded = float(f"{value:.{number}g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 10 ** (number - 1) else f"{rounded:.{number}g}"
+
+
+def in_words(count: int) -> str:
+    """Write a count up to ten as a word."""
+    return WORDS[count] if count < len(WORDS) else str(count)
+
+
+def span(values: Iterable[float], number: int = 2) -> str:
+    """Write the least and the largest of some values: ``0.94 to 1.03``."""
+    ordered = sorted(values)
+    low, high = digits(ordered[0], number), digits(ordered[-1], number)
+    return low if low == high else f"{low} to {high}"
+
+
+def between(values: Iterable[float], low: float, high: float) -> list[float]:
+    """Keep the values from `low` to `high`."""
+    return [value for value in values if low <= value <= high]
+
+
+def _markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    marks = ["---", *("---:" for _ in head[1:])]
+    return "\n".join("| " + " | ".join(line) + " |" for line in (head, marks, *lines))
+
+
+def _figure(results: Results, name: str, caption: str) -> str:
+    """Set a picture above its caption; the alternative text says whose curves they are."""
+    panels = panels_of(results, name)
+    if not panels:
+        return NOT_RUN
+    alt = f"{panels[0].title.partition(',')[0]}, our curves in {len(panels)} panels"
+    return f"![{alt}](images/{name}.png)\n\n*{caption}*"
+
+
+def _output(file: Path) -> str:
+    """Set what a study printed."""
+    if not file.is_file():
+        return NOT_RUN
+    return f"```text\n{file.read_text(encoding='utf-8').rstrip()}\n```"
+
+
+def _kind(panel: ResultFigure) -> tuple[str, bool, bool]:
+    return panel.y_label, panel.name.endswith("-baseline"), "-best-" in panel.name
 
 
 if __name__ == "__main__":

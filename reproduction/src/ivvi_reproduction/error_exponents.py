@@ -111,13 +111,13 @@ def measure(series: str, value: float, *, runs: int, steps: int, seed: int) -> P
 
 def slope(points: Iterable[Point]) -> tuple[float, float]:
     """Return the slope of log error on the log of what was varied, and its standard error."""
-    found = list(points)
-    name = found[0].series
-    at = np.log([p.value if name == "d_x" else getattr(p, name) for p in found])
+    series = list(points)
+    name = series[0].series
+    at = np.log([p.value if name == "d_x" else getattr(p, name) for p in series])
     centred = at - at.mean()
     weights = centred / (centred**2).sum()
-    errors = np.array([p.se / p.scaled_error for p in found])
-    logs = np.log([p.scaled_error for p in found])
+    errors = np.array([p.se / p.scaled_error for p in series])
+    logs = np.log([p.scaled_error for p in series])
     return float(weights @ logs), float(np.sqrt((weights**2) @ errors**2))
 
 
@@ -130,9 +130,9 @@ def table(points: Sequence[Point]) -> str:
             f"{p.series:<8}{p.mu_iv:>8.3f}{p.mu_b:>8.3f}{outputs:>5}{p.scaled_error:>14.2f}{p.se:>8.2f}"
         )
     for name, (_, exponent) in SERIES.items():
-        found, se = slope(p for p in points if p.series == name)
+        estimate, se = slope(p for p in points if p.series == name)
         lines.append(
-            f"exponent of {name:<6}{found:+.2f} +- {1.96 * se:.2f}; theorem {exponent:+.1f}"
+            f"exponent of {name:<6}{estimate:+.2f} +- {1.96 * se:.2f}; theorem {exponent:+.1f}"
         )
     return "\n".join(lines)
 

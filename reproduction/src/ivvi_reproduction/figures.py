@@ -20,7 +20,7 @@ class Panels:
 
     spec: FigureSpec
     experiment: Experiment
-    found: CellStatistics
+    measures: CellStatistics
     variant: Variant
     command: str
 
@@ -65,7 +65,7 @@ class Panels:
 
     def _regret(self, column: str, *, baseline: bool) -> ResultFigure:
         """Regret summed up to each point of the episode."""
-        best = self.found.optimal(self.variant.key, column, of="rewards")
+        best = self.measures.optimal(self.variant.key, column, of="rewards")
         whose = [("ivvi", setting, f"setting {setting}") for setting in self.spec.settings]
         whose += [("baseline", self.experiment.baseline, "least squares")] if baseline else []
         how = "as the paper" if column == "paper" else "at our best"
@@ -88,7 +88,7 @@ class Panels:
         )
 
     def _values(self, column: str, who: str, setting: str, of: str) -> list[Any]:
-        return self.found.values((self.variant.key, column, who, setting), of=of)
+        return self.measures.values((self.variant.key, column, who, setting), of=of)
 
     def _figure(
         self,
@@ -118,11 +118,11 @@ class Panels:
 
 
 def make_figures(
-    spec: FigureSpec, experiment: Experiment, found: CellStatistics, command: str
+    spec: FigureSpec, experiment: Experiment, measures: CellStatistics, command: str
 ) -> Iterator[ResultFigure]:
     """Draw one figure of the paper: a panel for each variant and measure."""
     for variant in experiment.variants:
-        yield from Panels(spec, experiment, found, variant, command)
+        yield from Panels(spec, experiment, measures, variant, command)
 
 
 def _common(runs: Sequence[dict[str, list[float | None]]]) -> tuple[np.ndarray, np.ndarray]:
@@ -143,6 +143,6 @@ def _curve(label: str, x: np.ndarray, runs: np.ndarray) -> BandCurve:
 
 def _geometric(label: str, x: np.ndarray, runs: np.ndarray) -> BandCurve:
     """Average positive runs (logs, points) on the scale of their logarithms."""
-    found = _curve(label, x, np.log(runs))
-    low, high = (None if side is None else np.exp(side) for side in (found.low, found.high))
-    return BandCurve(label, x, np.exp(found.mean), low, high)
+    curve = _curve(label, x, np.log(runs))
+    low, high = (None if side is None else np.exp(side) for side in (curve.low, curve.high))
+    return BandCurve(label, x, np.exp(curve.mean), low, high)

@@ -20,13 +20,24 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from ivvi.cli.terminal import progress
 from ivvi.errors import IvviWarning
 from ivvi.features.design import Floats
 from ivvi.fitting import Fit, estimate
 from ivvi.fitting.inference import half_widths
 from ivvi.logs import Log, read_logs
-from ivvi_reproduction.study import Force, Json, Logs, Seed, check, run_study, tell
+from ivvi_reproduction.study import (
+    Bar,
+    Force,
+    Json,
+    Logs,
+    Seed,
+    check,
+    each_log,
+    no_bar,
+    run_study,
+    tell,
+    with_heading,
+)
 
 EFFECT = -0.5
 STORES, ROWS = 40, 20
@@ -39,7 +50,7 @@ Draw = Callable[[np.random.Generator], Log]
 
 
 @dataclass(frozen=True, slots=True)
-class LogDesign:
+class CoverageDesign:
     """A name and how to draw a log in which the effect of a0 on next_x0 is -0.5.
 
     Effects of the column `absorb` are absorbed, if there is one.
@@ -51,7 +62,7 @@ class LogDesign:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class IntervalCoverage:
     """Coverage in a design: of the recommended interval, and of Wald's.
 
     `robust` is how often another interval than Wald's was recommended, `length` the median
@@ -189,59 +200,58 @@ def _log(
 
 
 DESIGNS = (
-    LogDesign("weekly z, 30 weeks", weekly(30)),
-    LogDesign("weekly z, 60 weeks", weekly(60)),
-    LogDesign("weekly z that lasts", weekly(60, lasting=0.7)),
-    LogDesign("weekly z, stores differ", weekly(30, lasting=0.5, differ=2.0)),
-    LogDesign("regional z", regional),
-    LogDesign("staggered adoption", staggered, absorb="step"),
-    LogDesign("regional shift-share", shift_share),
+    CoverageDesign("weekly z, 30 weeks", weekly(30)),
+    CoverageDesign("weekly z, 60 weeks", weekly(60)),
+    CoverageDesign("weekly z that lasts", weekly(60, lasting=0.7)),
+    CoverageDesign("weekly z, stores differ", weekly(30, lasting=0.5, differ=2.0)),
+    CoverageDesign("regional z", regional),
+    CoverageDesign("staggered adoption", staggered, absorb="step"),
+    CoverageDesign("regional shift-share", shift_share),
     *(
-        LogDesign(f"{count} clusters, {word}", clusters(count, pareto=word == "Pareto"))
+        CoverageDesign(f"{count} clusters, {word}", clusters(count, pareto=word == "Pareto"))
         for word in ("equal", "Pareto")
         for count in (15, 30, 80)
     ),
-    LogDesign("endogeneity .9", endogenous),
-    LogDesign("30 instruments, F 3", many(3.0)),
-    LogDesign("30 instruments, F 11", many(11.0)),
-    LogDesign("t3 errors", heavy),
-    LogDesign("a few huge weights", weighted),
+    CoverageDesign("endogeneity .9", endogenous),
+    CoverageDesign("30 instruments, F 3", many(3.0)),
+    CoverageDesign("30 instruments, F 11", many(11.0)),
+    CoverageDesign("t3 errors", heavy),
+    CoverageDesign("a few huge weights", weighted),
 )
 
 
-def held(fit: Fit) -> tuple[bool, bool, float, bool]:
+def intervals_hold(fit: Fit) -> tuple[bool, bool, float, bool]:
     """Say whether the recommended interval and Wald's hold the truth, Wald's length, and which."""
     j = fit.estimate.design.phi_names.index("a0")
     w, half = float(fit.W[0, j]), float(half_widths(fit.estimate)[0, j] * fit.se[0, j])
     wald = abs(w - EFFECT) <= half
     facts = fit.to_json()
-    found = ((facts.get("robust_interval") or {}).get("next_x0") or {}).get("a0") or {}
-    if facts.get("recommended") != "robust" or "intervals" not in found:
+    interval = ((facts.get("robust_interval") or {}).get("next_x0") or {}).get("a0") or {}
+    if facts.get("recommended") != "robust" or "intervals" not in interval:
         return wald, wald, 2 * half, False
     ends = [
         (-np.inf if low is None else low, np.inf if high is None else high)
-        for low, high in found["intervals"]
+        for low, high in interval["intervals"]
     ]
     return any(low <= EFFECT <= high for low, high in ends), wald, 2 * half, True
 
 
 def measure(
-    design: LogDesign, logs: int, seed: int = 0, bar: Callable[[int], None] | None = None
-) -> Record:
+    design: CoverageDesign, logs: int, seed: int = 0, bar: Bar = no_bar
+) -> IntervalCoverage:
     """Draw logs of a design, fit each by default, and count the intervals that hold the truth."""
-    found: list[tuple[bool, bool, float, bool]] = []
+    outcomes: list[tuple[bool, bool, float, bool]] = []
     by: dict[str, int] = {}
     for i in range(logs):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", IvviWarning)  # weak, or of few clusters, by design
             fit = estimate(design.draw(np.random.default_rng([seed, i])), absorb=design.absorb)
-        found.append(held(fit))
+        outcomes.append(intervals_hold(fit))
         named = " and ".join(name for name, _ in fit.estimate.W_cov.clusters)
         by[named or fit.estimate.W_cov.kind] = by.get(named or fit.estimate.W_cov.kind, 0) + 1
-        if bar:
-            bar(1)
-    recommended, wald, length, robust = (np.array(part) for part in zip(*found, strict=True))
-    return Record(
+        bar(1)
+    recommended, wald, length, robust = (np.array(part) for part in zip(*outcomes, strict=True))
+    return IntervalCoverage(
         design.name,
         logs,
         recommended=float(recommended.mean()),
@@ -252,7 +262,7 @@ def measure(
     )
 
 
-def table(records: Iterable[Record]) -> str:
+def table(records: Iterable[IntervalCoverage]) -> str:
     """Set the coverages beside what the errors were clustered by."""
     lines = [
         f"{'design':<24}{'recommended':>12}{'Wald':>8}{'not Wald':>10}{'length':>9}  clustered by"
@@ -276,9 +286,8 @@ def command(
     """Measure how often the 95% interval that a fit recommends holds the true effect."""
     check(json, force, logs=logs)
     chosen = [design for design in DESIGNS if only in design.name]
-    with progress("logs", logs * len(chosen)) as bar:
-        records = [measure(design, logs, seed, bar) for design in chosen]
-    tell(f"{logs:,} logs of each design, seed {seed}\n{table(records)}", records, json, force)
+    records = each_log(chosen, measure, logs, seed)
+    tell(with_heading(table(records), logs, seed), records, json, force)
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ def _descend(
     """Pass over the episodes, each pass in a new order; returns points and iterates."""
     Phi, Psi, Y = rows
     W0 = np.full((Y.shape[2], Phi.shape[2]), start)
-    points = sorted({*log_points(iterations, per_decade=16), *_shown(iterations)})
+    points = sorted({*log_points(iterations, per_decade=16), *_printed_iterations(iterations)})
     rng = np.random.default_rng(seed)
     with jax.enable_x64(True):
         state = JaxState.begin(W0, Psi.shape[2], len(points))
@@ -115,16 +115,17 @@ def _descend(
 def table(curves: Iterable[LossCurve]) -> str:
     """Set the losses of the three strengths below each other, a column for each iteration."""
     curves = list(curves)
-    shown = _shown(curves[0].t[-1])
-    lines = [f"{'steps':<10}{'k':>3} {'setting':<8}" + "".join(f"{f't = {t}':>11}" for t in shown)]
+    iterations = _printed_iterations(curves[0].t[-1])
+    head = "".join(f"{f't = {t}':>11}" for t in iterations)
+    lines = [f"{'steps':<10}{'k':>3} {'setting':<8}{head}"]
     lines[0] += f"{'closed form':>13}"
     for c in curves:
-        losses = "".join(f"{c.loss[c.t.index(t)]:>11.3g}" for t in shown)
+        losses = "".join(f"{c.loss[c.t.index(t)]:>11.3g}" for t in iterations)
         lines.append(f"{c.steps:<10}{c.dim:>3} {c.setting:<8}{losses}{c.closed_form:>13.3g}")
     return "\n".join(lines)
 
 
-def _shown(iterations: int) -> list[int]:
+def _printed_iterations(iterations: int) -> list[int]:
     return [t for t in SHOWN if t <= iterations]
 
 

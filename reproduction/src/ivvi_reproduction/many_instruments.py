@@ -10,16 +10,16 @@ and the coverage of their 95% intervals.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from ivvi.cli.terminal import progress
 from ivvi.errors import IvviWarning
 from ivvi.fitting import Fit, estimate
 from ivvi.logs import Log, read_logs
 from ivvi_reproduction.study import (
+    Bar,
     Force,
     Json,
     Logs,
@@ -27,6 +27,8 @@ from ivvi_reproduction.study import (
     check,
     coverage_cell,
     coverage_table,
+    each_log,
+    no_bar,
     run_study,
     tell,
 )
@@ -36,7 +38,7 @@ INSTRUMENTS, STRENGTHS = (10, 30, 100), (1.3, 2.0, 4.0, 15.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class JackknifeComparison:
     """What two-stage least squares and UJIVE say of one design.
 
     Biases are medians in units of least squares' bias.
@@ -66,8 +68,8 @@ def measure(
     strength: float,
     logs: int,
     seed: int = 0,
-    bar: Callable[[int], None] | None = None,
-) -> Record:
+    bar: Bar = no_bar,
+) -> JackknifeComparison:
     """Fit many logs of a design both ways."""
     rows = []
     for i in range(logs):
@@ -79,23 +81,24 @@ def measure(
             jackknife = estimate(log, method="ujive", se="robust")
         recommended = tsls.diagnostics.verdict.method == "ujive"
         usual = float(tsls.baseline.W[0, 1]) - EFFECT
-        rows.append((recommended, *_judged(tsls), *_judged(jackknife), usual))
-        if bar:
-            bar(1)
-    recommended, gap, held, other_gap, other_held, usual = np.array(rows, dtype=np.float64).T
+        rows.append(
+            (recommended, *_error_and_coverage(tsls), *_error_and_coverage(jackknife), usual)
+        )
+        bar(1)
+    recommended, gap, covers, other_gap, other_covers, usual = np.array(rows, dtype=np.float64).T
     by = float(np.median(usual))
-    parts = (recommended.mean(), np.median(gap) / by, held.mean())
-    others = (np.median(other_gap) / by, other_held.mean())
-    return Record(instruments, strength, logs, *map(float, (*parts, *others)))
+    parts = (recommended.mean(), np.median(gap) / by, covers.mean())
+    others = (np.median(other_gap) / by, other_covers.mean())
+    return JackknifeComparison(instruments, strength, logs, *map(float, (*parts, *others)))
 
 
-def _judged(fit: Fit) -> tuple[float, bool]:
+def _error_and_coverage(fit: Fit) -> tuple[float, bool]:
     """Return the error of the action's effect, and whether its interval holds the truth."""
     row = next(row for row in fit.records() if row["feature"] == "a0")
     return row["coefficient"] - EFFECT, row["low"] <= EFFECT <= row["high"]
 
 
-def table(records: Iterable[Record]) -> str:
+def table(records: Iterable[JackknifeComparison]) -> str:
     """Set both ways beside each other."""
     records = list(records)
     head = (
@@ -115,8 +118,7 @@ def command(logs: Logs = 400, seed: Seed = 0, json: Json = None, force: Force = 
     """Measure when the verdict recommends UJIVE, and what that is worth."""
     check(json, force, logs=logs)
     cases = [(count, strength) for count in INSTRUMENTS for strength in STRENGTHS]
-    with progress("logs", logs * len(cases)) as bar:
-        records = [measure(*case, logs, seed, bar) for case in cases]
+    records = each_log(cases, lambda case, *settings: measure(*case, *settings), logs, seed)
     tell(table(records), records, json, force)
 
 

@@ -24,10 +24,10 @@ from ivvi.estimators.registry import make_method
 from ivvi.estimators.sgda.sgda import SGDA
 from ivvi.fitting import estimate
 from ivvi.simulators import ConfoundedEnv
-from ivvi_reproduction.jobs import Job
-from ivvi_reproduction.run_job import (
+from ivvi_reproduction.jobs import (
     EVALUATION_SEED,
     Clock,
+    Job,
     make_policy,
     make_world,
     released_model,
@@ -201,16 +201,16 @@ def command(
     if experiment not in CHANGES:
         raise InputError(f"unknown experiment {experiment!r}; expected {', '.join(CHANGES)}")
     spec, seeds = read_experiment(experiment), range(seed, seed + logs)
-    known = [v.key for v in spec.variants]
-    if only is not None and only not in known:
-        raise InputError(f"{experiment} has no variant {only!r}; expected {', '.join(known)}")
-    variants = known if only is None else [only]
-    found = each(
+    keys = [v.key for v in spec.variants]
+    if only is not None and only not in keys:
+        raise InputError(f"{experiment} has no variant {only!r}; expected {', '.join(keys)}")
+    variants = keys if only is None else [only]
+    by_variant = each(
         "variants",
         variants,
         lambda key: list(CellChanges(spec, key, episodes, seeds, ratings).steps()),
     )
-    changes = [change for some in found for change in some]
+    changes = [change for some in by_variant for change in some]
     tell(table(changes), changes, json, force)
 
 

@@ -13,18 +13,18 @@ states, actions and outcomes; a confounder of one step moves the action and the 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from ivvi.cli.terminal import progress
 from ivvi.errors import IvviWarning
 from ivvi.fitting import estimate
 from ivvi.logs import Log, read_logs
 from ivvi_reproduction.study import (
+    Bar,
     Force,
     Json,
     Logs,
@@ -32,6 +32,8 @@ from ivvi_reproduction.study import (
     check,
     coverage_cell,
     coverage_table,
+    each_log,
+    no_bar,
     run_study,
     tell,
 )
@@ -51,7 +53,7 @@ WAYS: dict[str, dict[str, dict[str, Any]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class SlopeCoverage:
     """How one slope was estimated in many panels: bias, spread, mean s.e. and coverage."""
 
     design: str
@@ -93,8 +95,8 @@ def measure(
     seed: int = 0,
     *,
     units: int = UNITS,
-    bar: Callable[[int], None] | None = None,
-) -> list[Record]:
+    bar: Bar = no_bar,
+) -> list[SlopeCoverage]:
     """Fit many panels of a design in every way, and count the intervals that hold the truth."""
     fits: dict[tuple[str, str], list[tuple[float, float, bool]]] = {}
     for i in range(panels):
@@ -105,20 +107,19 @@ def measure(
                 rows = estimate(log, **settings).records()
             for row in rows:
                 if (truth := SLOPES.get(row["feature"])) is not None:
-                    held = row["low"] <= truth <= row["high"]
-                    values = (row["coefficient"] - truth, row["se"], held)
+                    covers = row["low"] <= truth <= row["high"]
+                    values = (row["coefficient"] - truth, row["se"], covers)
                     fits.setdefault((way, row["feature"]), []).append(values)
-        if bar:
-            bar(1)
+        bar(1)
     records = []
     for (way, slope), each in fits.items():
-        gap, se, held = np.array(each, dtype=np.float64).T
-        parts = (float(part) for part in (gap.mean(), gap.std(), se.mean(), held.mean()))
-        records.append(Record(design, steps, way, slope, panels, *parts))
+        gap, se, covers = np.array(each, dtype=np.float64).T
+        parts = (float(part) for part in (gap.mean(), gap.std(), se.mean(), covers.mean()))
+        records.append(SlopeCoverage(design, steps, way, slope, panels, *parts))
     return records
 
 
-def table(records: Iterable[Record]) -> str:
+def table(records: Iterable[SlopeCoverage]) -> str:
     """Set the coverages of each slope beside bias, spread and standard errors."""
     records = list(records)
     head = (
@@ -143,9 +144,9 @@ def command(
     """Measure how often 95% intervals hold the slopes of a panel with fixed effects."""
     check(json, force, logs=logs, **{"steps": min(steps or STEPS)})
     cases = [(design, count) for count in steps or STEPS for design in WAYS]
-    with progress("panels", logs * len(cases)) as bar:
-        parts = [measure(design, count, logs, seed, bar=bar) for design, count in cases]
-    records = [record for part in parts for record in part]
+    records: list[SlopeCoverage] = each_log(
+        cases, lambda case, n, seed, bar: measure(*case, n, seed, bar=bar), logs, seed
+    )
     tell(table(records), records, json, force)
 
 

@@ -149,8 +149,8 @@ def table(by_T: Sequence[Loss], by_H: Sequence[Loss], sums: dict[str, float]) ->
         lines += [
             f"{p.T:>8}{p.horizon:>5}{p.loss:>12.3g}{p.se:>10.1g}{p.bound:>10.3g}" for p in losses
         ]
-        found = log_slope([getattr(p, name) for p in losses], [p.loss for p in losses])
-        lines.append(f"exponent of {name[0].upper()}: {found:+.2f}; theorem {exponent:+.1f}")
+        slope = log_slope([getattr(p, name) for p in losses], [p.loss for p in losses])
+        lines.append(f"exponent of {name[0].upper()}: {slope:+.2f}; theorem {exponent:+.1f}")
     lines.append(f"the lemma at x = 0, T = {by_T[0].T}, H = {by_T[0].horizon}:")
     lines += [f"  {name:<24}{value:+.6f}" for name, value in sums.items()]
     return "\n".join(lines)
@@ -160,13 +160,13 @@ def lemma(W: np.ndarray, horizon: int) -> dict[str, float]:
     """Return both sides of the lemma at x = 0."""
     r = reward()
     true, model = Plans(kernel(StaticModel().W_star[0]), r, horizon), Plans(kernel(W), r, horizon)
-    found = decompose(true, model)
+    sums = decompose(true, model)
     loss = true.V[0] - policy_value(true.P, r, model.choices)
     return {
-        "E_pi* iota": float(found["iota_optimal"][START]),
-        "E_pi* xi": float(found["xi"][START]),
-        "- E_pi iota": -float(found["iota_model"][START]),
-        "their sum": float((found["iota_optimal"] + found["xi"] - found["iota_model"])[START]),
+        "E_pi* iota": float(sums["iota_optimal"][START]),
+        "E_pi* xi": float(sums["xi"][START]),
+        "- E_pi iota": -float(sums["iota_model"][START]),
+        "their sum": float((sums["iota_optimal"] + sums["xi"] - sums["iota_model"])[START]),
         "V*_1 - V^pi_1": float(loss[START]),
     }
 

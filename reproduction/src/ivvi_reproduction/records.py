@@ -27,8 +27,7 @@ import pyarrow.parquet as pq
 from ivvi._io.files import atomic_file, read_json, write_json
 from ivvi.errors import FileError
 from ivvi.version import __version__
-from ivvi_reproduction.jobs import KEYS, Job
-from ivvi_reproduction.run_job import Options, Outcome
+from ivvi_reproduction.jobs import KEYS, Job, Options, Outcome
 from ivvi_reproduction.specs import COLUMNS
 
 FILE, JOBS = "records.parquet", "jobs"
@@ -67,7 +66,7 @@ SCHEMA = pa.schema(
     ]
 )
 SMALL: dict[str, Any] = {"compression": "zstd", "compression_level": 19}
-Record = dict[str, Any]
+JobRecord = dict[str, Any]
 Runs = dict[str, dict[str, Any]]
 """Settings by experiment and column."""
 
@@ -78,7 +77,7 @@ class Records:
 
     folder: Path
     runs: Runs
-    done: dict[Job, Record]
+    done: dict[Job, JobRecord]
 
     @classmethod
     def begin(
@@ -100,10 +99,10 @@ class Records:
         runs, done = _read_all(target)
         for name, column in itertools.product(experiments, columns):
             needed = _settings(name, column, options, data)
-            found = runs.setdefault(name, {}).get(column, needed)
-            if found != needed:
+            present = runs.setdefault(name, {}).get(column, needed)
+            if present != needed:
                 if not force:
-                    raise FileError(_complaint(target, f"{name} ({column})", found, needed))
+                    raise FileError(_complaint(target, f"{name} ({column})", present, needed))
                 for job in [j for j in done if (j.experiment, j.column) == (name, column)]:
                     _job_file(target, job).unlink(missing_ok=True)
                     del done[job]
@@ -126,7 +125,7 @@ class Records:
             raise FileError(f"{folder} holds no reproduction; `ivvi reproduce --out` makes one")
         return cls(Path(folder), *_read_all(Path(folder)))
 
-    def read(self, experiment: str) -> Iterator[Record]:
+    def read(self, experiment: str) -> Iterator[JobRecord]:
         """Return the records of an experiment, in order of the names of their jobs."""
         for job in sorted(self.done, key=lambda job: job.name):
             if job.experiment == experiment:
@@ -162,7 +161,7 @@ class Records:
         shutil.rmtree(self.folder / JOBS, ignore_errors=True)
 
 
-def _read_all(folder: Path) -> tuple[Runs, dict[Job, Record]]:
+def _read_all(folder: Path) -> tuple[Runs, dict[Job, JobRecord]]:
     """Return the settings and the records of a folder, folded or not."""
     if folder.exists() and not folder.is_dir():
         raise FileError(f"{folder} is a file; --out expects a folder")
@@ -180,7 +179,7 @@ def _read_all(folder: Path) -> tuple[Runs, dict[Job, Record]]:
     return runs, done
 
 
-def _read_file(folder: Path) -> tuple[Runs, dict[Job, Record]]:
+def _read_file(folder: Path) -> tuple[Runs, dict[Job, JobRecord]]:
     path = folder / FILE
     try:
         table = pq.read_table(path)
@@ -189,14 +188,14 @@ def _read_file(folder: Path) -> tuple[Runs, dict[Job, Record]]:
         raise FileError(f"{path} does not hold the records of a reproduction") from error
     if not table.schema.equals(SCHEMA):
         raise FileError(f"{path} has other columns than the records of a reproduction")
-    done: dict[Job, Record] = {}
+    done: dict[Job, JobRecord] = {}
     for row in table.to_pylist():
         parsed = {name: json.loads(row[name]) for name in ("settings", "versions")}
         done[Job.of(row)] = _known_parts(row | parsed)
     return runs, done
 
 
-def _known_parts(record: Record) -> Record:
+def _known_parts(record: JobRecord) -> JobRecord:
     """Leave out what is null in seconds and result: a column that another job fills."""
     parts = {
         name: {key: value for key, value in record[name].items() if value is not None}
@@ -205,14 +204,14 @@ def _known_parts(record: Record) -> Record:
     return record | parts
 
 
-def _as_table(runs: Runs, done: dict[Job, Record]) -> Any:
+def _as_table(runs: Runs, done: dict[Job, JobRecord]) -> Any:
     """Return one row per record, in order of experiments and names."""
     rows = []
     for job in sorted(done, key=lambda job: (job.experiment, job.name)):
         record = done[job]
         for name in ("seconds", "result"):
-            known = {field.name for field in SCHEMA.field(name).type}
-            if unknown := record[name].keys() - known:
+            fields = {field.name for field in SCHEMA.field(name).type}
+            if unknown := record[name].keys() - fields:
                 raise ValueError(f"the schema of records has no {name}.{min(unknown)}")
         texts = {name: json.dumps(record[name]) for name in ("settings", "versions")}
         rows.append(record | texts)
@@ -230,9 +229,9 @@ def _settings(name: str, column: str, options: Options, data: str | None) -> dic
     return settings | ({"data": data} if experiment.needs_ratings else {})
 
 
-def _complaint(folder: Path, name: str, found: Any, needed: dict[str, Any]) -> str:
-    differing = next(key for key in needed if (found or {}).get(key) != needed[key])
-    was, now = (found or {}).get(differing), needed[differing]
+def _complaint(folder: Path, name: str, present: Any, needed: dict[str, Any]) -> str:
+    differing = next(key for key in needed if (present or {}).get(key) != needed[key])
+    was, now = (present or {}).get(differing), needed[differing]
     return (
         f"{folder} holds records of {name} with {differing} {was!r}, not {now!r}; choose another "
         "--out, or pass --force to replace them"
@@ -241,8 +240,8 @@ def _complaint(folder: Path, name: str, found: Any, needed: dict[str, Any]) -> s
 
 def versions() -> dict[str, str]:
     """Return the versions that numbers may depend on."""
-    found = {name: importlib.metadata.version(name) for name in LIBRARIES}
-    return {"ivvi": __version__, "python": platform.python_version(), **found}
+    libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
+    return {"ivvi": __version__, "python": platform.python_version(), **libraries}
 
 
 @lru_cache(maxsize=1)

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ivvi.cli.terminal import progress
 from ivvi.errors import IvviWarning
 from ivvi.estimators import StandardErrors
 from ivvi.features.design import Floats
 from ivvi.fitting import Fit, estimate
 from ivvi.logs import Log, read_logs
-from ivvi_reproduction.study import Force, Json, Logs, Seed, check, run_study, tell
+from ivvi_reproduction.study import Bar, logs_command, no_bar, run_study
 
 LEVEL = 0.05
 EFFECT = -0.5
@@ -28,7 +27,7 @@ EFFECT = -0.5
 
 
 @dataclass(frozen=True, slots=True)
-class LogDesign:
+class NullDesign:
     """Logs of one kind: two outputs, of which the second is not confounded.
 
     Attributes
@@ -79,20 +78,20 @@ class LogDesign:
 
 
 DESIGNS = (
-    LogDesign("homoskedastic", StandardErrors("unadjusted", debiased=True), 1000, 1),
-    LogDesign(
+    NullDesign("homoskedastic", StandardErrors("unadjusted", debiased=True), 1000, 1),
+    NullDesign(
         "homoskedastic", StandardErrors("unadjusted", debiased=True), 1000, 1, rank_null=True
     ),
-    LogDesign("heteroskedastic", StandardErrors("robust", debiased=True), 2000, 1),
-    LogDesign("heteroskedastic", StandardErrors("robust", debiased=True), 2000, 1, rank_null=True),
-    LogDesign("clustered", StandardErrors("clustered", debiased=True), 400, 5),
-    LogDesign("clustered", StandardErrors("clustered", debiased=True), 400, 5, rank_null=True),
-    LogDesign("serial", StandardErrors("hac", debiased=True), 20, 100),
+    NullDesign("heteroskedastic", StandardErrors("robust", debiased=True), 2000, 1),
+    NullDesign("heteroskedastic", StandardErrors("robust", debiased=True), 2000, 1, rank_null=True),
+    NullDesign("clustered", StandardErrors("clustered", debiased=True), 400, 5),
+    NullDesign("clustered", StandardErrors("clustered", debiased=True), 400, 5, rank_null=True),
+    NullDesign("serial", StandardErrors("hac", debiased=True), 20, 100),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RejectionRate:
     """One test in one design: how often it rejected, and how many binomial errors off 5%."""
 
     design: str
@@ -108,7 +107,7 @@ class Record:
         return (self.rejected - LEVEL) / math.sqrt(LEVEL * (1 - LEVEL) / self.logs)
 
 
-def tests(fit: Fit, design: LogDesign) -> Iterator[tuple[str, Any]]:
+def tests(fit: Fit, design: NullDesign) -> Iterator[tuple[str, Any]]:
     """Yield the tests of a fit whose nulls hold in the design."""
     d = fit.diagnostics
     if design.rank_null:
@@ -127,45 +126,42 @@ def tests(fit: Fit, design: LogDesign) -> Iterator[tuple[str, Any]]:
     if design.errors.kind != "unadjusted":
         chosen = {"hansen_j": 0, "robust_wu_hausman": 1}
     for name, output in chosen.items():
-        found = d.by_output[name]
-        if found is not None:
-            yield name.replace("_", " "), found[output]
+        outcomes = d.by_output[name]
+        if outcomes is not None:
+            yield name.replace("_", " "), outcomes[output]
     joint = d.joint["sargan" if design.errors.kind == "unadjusted" else "hansen_j"]
     if joint is not None:
         yield "over-identification, both outputs", joint
 
 
-def measure(
-    design: LogDesign, logs: int, seed: int = 0, bar: Callable[[int], None] | None = None
-) -> list[Record]:
+def measure(design: NullDesign, logs: int, seed: int = 0, bar: Bar = no_bar) -> list[RejectionRate]:
     """Draw logs of a design, fit each, and count rejections."""
-    found: dict[str, list[Any]] = {}
+    results: dict[str, list[Any]] = {}
     for i in range(logs):
         log = design.draw(np.random.default_rng([seed, i]))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", IvviWarning)  # weak by design
             fit = estimate(log, se=design.errors, allow_unidentified=True)
             for name, test in tests(fit, design):
-                found.setdefault(name, []).append(test)
+                results.setdefault(name, []).append(test)
             if design.name == "homoskedastic" and not design.rank_null:
                 liml = estimate(log, method="liml", se=design.errors)
-                found.setdefault("Wald, LIML", []).append(liml.wald(f"y0: a0 = {EFFECT}"))
-        if bar:
-            bar(1)
+                results.setdefault("Wald, LIML", []).append(liml.wald(f"y0: a0 = {EFFECT}"))
+        bar(1)
     return [
-        Record(
+        RejectionRate(
             design.name,
             name,
-            results[0].null,
-            results[0].distribution,
+            outcomes[0].null,
+            outcomes[0].distribution,
             logs,
-            float(np.mean([test.p_value < LEVEL for test in results])),
+            float(np.mean([test.p_value < LEVEL for test in outcomes])),
         )
-        for name, results in found.items()
+        for name, outcomes in results.items()
     ]
 
 
-def table(records: Iterable[Record]) -> str:
+def table(records: Iterable[RejectionRate]) -> str:
     """Set the rejection rates beside their distance from 5%."""
     lines = [f"{'errors':<17}{'test':<35}{'distribution':<16}{'rejects':>8}{'off 5% by':>12}"]
     for r in records:
@@ -176,20 +172,14 @@ def table(records: Iterable[Record]) -> str:
     return "\n".join(lines)
 
 
-def command(
-    logs: Logs = 1000,
-    seed: Seed = 0,
-    json: Json = None,
-    force: Force = False,
-) -> None:
-    """Measure how often the 5% tests reject nulls that are true."""
-    check(json, force, logs=logs)
-    records: list[Record] = []
-    with progress("logs", logs * len(DESIGNS)) as bar:
-        for design in DESIGNS:
-            records += measure(design, logs, seed, bar)
-    tell(f"{logs:,} logs of each design, seed {seed}\n{table(records)}", records, json, force)
-
+command = logs_command(
+    "Measure how often the 5% tests reject nulls that are true.",
+    DESIGNS,
+    measure,
+    table,
+    1000,
+    heading=True,
+)
 
 if __name__ == "__main__":
     run_study(command)

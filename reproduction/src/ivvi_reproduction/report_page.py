@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.reporting.cells import Cell, Picture
-from ivvi.reporting.page import Figure, Page, PageTable, Part, Section
-from ivvi.reporting.pictures import EXTRA, INK, IV, LS, MUTED, draw
+from ivvi.reporting.inline_svg import EXTRA, INK, IV, LS, MUTED, draw
+from ivvi.reporting.page import Cell, Figure, Page, PageTable, Part, Picture, Section
 from ivvi_reproduction.reproduce import read_results
 from ivvi_reproduction.results import BandCurve, ResultFigure, Results, ResultTable
 
@@ -75,9 +74,11 @@ def _overview(table: ResultTable) -> Figure:
         if len(positive):
             ax.set_xscale("log")
         for word, (colour, marker, size) in looks.items():
-            shown = values[word] > 0
+            is_positive = values[word] > 0
             width = 2.0 if marker == "|" else 0.0
-            ax.plot(values[word][shown], at[shown], marker, color=colour, ms=size, mew=width)
+            ax.plot(
+                values[word][is_positive], at[is_positive], marker, color=colour, ms=size, mew=width
+            )
         ax.hlines(at, *ax.get_xlim(), color=MUTED, lw=0.3, zorder=0)
         ax.set_yticks(at, names)
         ax.tick_params(axis="y", length=0)
@@ -116,10 +117,10 @@ def _looks(curves: tuple[BandCurve, ...]) -> dict[str, tuple[str, str]]:
 
     A level has the colour of the curve that it is for.
     """
-    known = {"least squares": ("ls", LS), "instrument": ("iv", IV), "optimal": ("truth", INK)}
-    rest = dict.fromkeys(c.level_for or c.label for c in curves if c.label not in known)
+    fixed = {"least squares": ("ls", LS), "instrument": ("iv", IV), "optimal": ("truth", INK)}
+    rest = dict.fromkeys(c.level_for or c.label for c in curves if c.label not in fixed)
     turns = {name: i % len(EXTRA) for i, name in enumerate(rest)}
-    looks = known | {name: (f"c{i}", EXTRA[i]) for name, i in turns.items()}
+    looks = fixed | {name: (f"c{i}", EXTRA[i]) for name, i in turns.items()}
     return {c.label: looks[c.level_for or c.label] for c in curves}
 
 

@@ -16,10 +16,9 @@ from ivvi.errors import InputError
 from ivvi.simulators.catalogue import load_factors
 from ivvi_reproduction.cell_statistics import CellStatistics
 from ivvi_reproduction.figures import make_figures
-from ivvi_reproduction.jobs import list_jobs
-from ivvi_reproduction.records import Record, Records
+from ivvi_reproduction.jobs import Options, list_jobs, run_job
+from ivvi_reproduction.records import JobRecord, Records
 from ivvi_reproduction.results import ResultFigure, Results, ResultTable
-from ivvi_reproduction.run_job import Options, run_job
 from ivvi_reproduction.scheduler import JobQueue, dask_workers, local_workers, run_jobs
 from ivvi_reproduction.specs import (
     COLUMNS,
@@ -95,14 +94,14 @@ def read_results(folder: str | os.PathLike[str], specs: str | None = None) -> Re
     records = Records.open(folder)
     tables: list[ResultTable] = []
     figures: list[ResultFigure] = []
-    everything: list[Record] = []
+    everything: list[JobRecord] = []
     for name in [name for name in names("experiments", specs=specs) if name in records.runs]:
         options = Options(_is_quick(records, name), specs=specs)
-        experiment, found = options.experiment(name), list(records.read(name))
-        if not found:
+        experiment, own = options.experiment(name), list(records.read(name))
+        if not own:
             continue
-        everything += found
-        measures, command = CellStatistics(found), _command(name, records, found)
+        everything += own
+        measures, command = CellStatistics(own), _command(name, records, own)
         tables += [
             make_table(read_table(table, specs), experiment, measures, command)
             for table in names("tables", name, specs)
@@ -115,34 +114,34 @@ def read_results(folder: str | os.PathLike[str], specs: str | None = None) -> Re
     return Results(title, tuple(tables), tuple(figures), _facts(records, everything))
 
 
-def _command(name: str, records: Records, found: list[Record]) -> str:
+def _command(name: str, records: Records, own: list[JobRecord]) -> str:
     words = ["ivvi", "reproduce", name]
     words += ["--quick"] if _is_quick(records, name) else []
-    words += ["--seeds", str(1 + max(int(record["seed"]) for record in found))]
+    words += ["--seeds", str(1 + max(int(record["seed"]) for record in own))]
     if (data := _data(records, name)) is not None and "synthetic" not in data:
         words += ["--ratings", "ml-1m"]
     return " ".join([*words, "--out", "DIR"])
 
 
-def _facts(records: Records, found: list[Record]) -> dict[str, Any]:
+def _facts(records: Records, everything: list[JobRecord]) -> dict[str, Any]:
     """Say what stands behind the numbers."""
-    hours = sum(sum(record["seconds"].values()) for record in found) / 3600
-    versions = {json_key(record["versions"]): record["versions"] for record in found}
+    hours = sum(sum(record["seconds"].values()) for record in everything) / 3600
+    versions = {json_key(record["versions"]): record["versions"] for record in everything}
     return {
-        "records": len(found),
-        "logs of a cell": _logs_of_a_cell(found),
+        "records": len(everything),
+        "logs of a cell": _logs_of_a_cell(everything),
         "CPU hours": round(hours, 2),
-        "commits": sorted({str(record["commit"]) for record in found}),
+        "commits": sorted({str(record["commit"]) for record in everything}),
         "versions": list(versions.values()),
         "quick": any(_is_quick(records, name) for name in records.runs),
         "ratings": next(filter(None, (_data(records, name) for name in records.runs)), None),
     }
 
 
-def _logs_of_a_cell(found: list[Record]) -> str:
+def _logs_of_a_cell(everything: list[JobRecord]) -> str:
     """Say how many logs the cells of our own estimates have: ``5``, or ``2 to 5``."""
     names = ("experiment", "variant", "column", "who", "setting")
-    own = [r for r in found if r["who"] != "optimal" and r["column"] != "authors"]
+    own = [r for r in everything if r["who"] != "optimal" and r["column"] != "authors"]
     counts = Counter(tuple(record[name] for name in names) for record in own)
     ends = {pick(counts.values(), default=0) for pick in (min, max)}
     return " to ".join(map(str, sorted(ends)))

@@ -74,7 +74,7 @@ def as_text(results: Results) -> str:
 
 def table_text(table: ResultTable) -> str:
     """Set a table in columns of one width."""
-    rows = [table.columns, *([shown(cell) for cell in row] for row in table.rows)]
+    rows = [table.columns, *([cell_text(cell) for cell in row] for row in table.rows)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(table.columns))]
     return "\n".join(
         "  ".join(
@@ -85,7 +85,7 @@ def table_text(table: ResultTable) -> str:
     )
 
 
-def shown(cell: Cell) -> str:
+def cell_text(cell: Cell) -> str:
     """Write one cell; what was not run is left empty."""
     if cell is None:
         return ""

@@ -1,13 +1,15 @@
-"""Processes that work side by side, each on jobs that share compiled programs.
+"""Processes that work side by side, each on jobs that share compiled programs, and their progress.
 
 A worker is an executor of one process (or of one Dask worker) that does one job at a time.
 It is given jobs of the group that it has compiled for, as long as there are any.
+`showing_progress` prints what is running, what is done and the time left.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -127,16 +129,6 @@ def run_jobs(
         look(queue)
 
 
-def _outcome(future: Future[Any], job: Any) -> Any:
-    try:
-        return future.result()
-    except BrokenExecutor as error:
-        raise InputError(
-            f"a process died while it worked on {job}; fewer --jobs need less memory, and the "
-            "same command goes on from here"
-        ) from error
-
-
 @contextmanager
 def local_workers(count: int) -> Iterator[list[Executor]]:
     """Start processes of our own, which end when we do, even if we are killed.
@@ -182,6 +174,53 @@ def dask_workers(address: str) -> Iterator[list[Executor]]:
 
 
 @contextmanager
+def showing_progress() -> Iterator[Callable[[JobQueue], None]]:
+    """Show the queue on standard error: live on a terminal, else a line when something ends."""
+    if not sys.stderr.isatty():
+        yield _Lines().look
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    with Live(console=Console(stderr=True), transient=True, refresh_per_second=2) as live:
+        yield lambda queue: live.update(progress_table(queue))
+
+
+def progress_table(queue: JobQueue) -> Any:
+    """Return the table of what each worker is doing."""
+    from rich.table import Table
+
+    title = f"{queue.done} of {queue.total} done, about {duration(queue.seconds_left)} left"
+    table = Table(title=title, title_justify="left")
+    table.add_column("process", justify="right")
+    table.add_column("works on")
+    table.add_column("for", justify="right")
+    now = time.monotonic()
+    for worker in range(queue.workers):
+        job, began = queue.running.get(worker, ("nothing", now))
+        table.add_row(str(worker + 1), str(job), duration(now - began))
+    return table
+
+
+def duration(seconds: float) -> str:
+    """Write a duration: 42 s, 3 min, 1 h 20 min."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _outcome(future: Future[Any], job: Any) -> Any:
+    try:
+        return future.result()
+    except BrokenExecutor as error:
+        raise InputError(
+            f"a process died while it worked on {job}; fewer --jobs need less memory, and the "
+            "same command goes on from here"
+        ) from error
+
+
+@contextmanager
 def _stopping(executor: Executor) -> Iterator[Executor]:
     """Do not wait for jobs that are no longer needed."""
     try:
@@ -200,3 +239,16 @@ def _attend() -> None:
             os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+class _Lines:
+    """Print a line whenever a job has ended."""
+
+    def __init__(self) -> None:
+        self.done = 0
+
+    def look(self, queue: JobQueue) -> None:
+        if queue.done > self.done:
+            self.done = queue.done
+            left = duration(queue.seconds_left)
+            print(f"{queue.done} of {queue.total} done, about {left} left", file=sys.stderr)

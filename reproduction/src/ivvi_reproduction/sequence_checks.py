@@ -41,7 +41,7 @@ KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class CheckRejections:
     """Share of logs on which each check rejects at 5%."""
 
     kind: str
@@ -90,17 +90,17 @@ def draw_log(kind: str, seed: int, episodes: int = 40, steps: int = 25) -> Log:
     return read_logs(draw(kind, seed, episodes, steps))
 
 
-def measure(kind: str, logs: int, seed: int = 0) -> Record:
+def measure(kind: str, logs: int, seed: int = 0) -> CheckRejections:
     """Draw logs of a kind and count the rejections of each check."""
     counts: dict[str, int] = {}
     for i in range(logs):
-        for found in check_log(draw_log(kind, seed + i), time="day").checks:
-            rejected = found.test is not None and found.test.p_value < LEVEL
-            counts[found.name] = counts.get(found.name, 0) + int(rejected)
-    return Record(kind, logs, {name: count / logs for name, count in counts.items()})
+        for one in check_log(draw_log(kind, seed + i), time="day").checks:
+            rejected = one.test is not None and one.test.p_value < LEVEL
+            counts[one.name] = counts.get(one.name, 0) + int(rejected)
+    return CheckRejections(kind, logs, {name: count / logs for name, count in counts.items()})
 
 
-def table(records: Iterable[Record]) -> str:
+def table(records: Iterable[CheckRejections]) -> str:
     """List, for each kind of log, the checks and how often they reject."""
     lines = []
     for r in records:

@@ -178,22 +178,22 @@ def read_figure(name: str, specs: str | None = None) -> FigureSpec:
 
 def names(kind: str, experiment: str = "", specs: str | None = None) -> list[str]:
     """List the ``experiments``, or the ``tables`` or ``figures`` of one of them."""
-    found = sorted(file.stem for file in (Path(specs or PAPER) / kind).glob("*.toml"))
+    stems = sorted(file.stem for file in (Path(specs or PAPER) / kind).glob("*.toml"))
     if kind == "experiments":
-        return sorted(found, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
-    chosen = [name for name in found if name.startswith(f"{experiment}-")]
+        return sorted(stems, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+    chosen = [name for name in stems if name.startswith(f"{experiment}-")]
     return sorted(chosen, key=_rank)
 
 
 def chosen_experiments(word: str, specs: str | None = None) -> list[str]:
     """Return the experiments that a word asks for."""
-    known = names("experiments", specs=specs)
-    if not known:
+    available = names("experiments", specs=specs)
+    if not available:
         raise InputError(f"{specs} holds no experiments/*.toml; expected specs such as ours")
     if word == "all":
-        return known
-    if word not in known:
-        raise InputError(f"unknown experiment {word!r}{hint(word, ('all', *known))}")
+        return available
+    if word not in available:
+        raise InputError(f"unknown experiment {word!r}{hint(word, ('all', *available))}")
     return [word]
 
 

@@ -18,7 +18,13 @@ Json = Annotated[str | None, typer.Option("--json", help="Write JSON; - is stdou
 Force = Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")]
 Plot = Annotated[str | None, typer.Option(help="Draw to this file, png, svg or pdf.")]
 Case = TypeVar("Case")
-Record = TypeVar("Record")
+Measured = TypeVar("Measured")
+Bar = Callable[[int], None]
+"""Called with the number of further logs that were measured."""
+
+
+def no_bar(_: int) -> None:
+    """Show no progress."""
 
 
 def check(json: str | None, force: bool, **numbers: int) -> None:
@@ -29,7 +35,7 @@ def check(json: str | None, force: bool, **numbers: int) -> None:
             raise InputError(f"--{name} is {value}; expected at least 1")
 
 
-def each(what: str, cases: Sequence[Case], measure: Callable[[Case], Record]) -> list[Record]:
+def each(what: str, cases: Sequence[Case], measure: Callable[[Case], Measured]) -> list[Measured]:
     """Measure the cases one after another, behind a progress bar."""
     records = []
     with progress(what, len(cases)) as bar:
@@ -69,25 +75,47 @@ def tell(table: str, records: Iterable[Any], json: str | None, force: bool) -> N
     emit_json(described, json, force=force)
 
 
+def each_log(
+    cases: Sequence[Case],
+    measure: Callable[[Case, int, int, Bar], Measured | list[Measured]],
+    logs: int,
+    seed: int,
+) -> list[Measured]:
+    """Measure `logs` logs of each case behind a bar that counts logs.
+
+    `measure` takes a case, the number of logs, a seed and the bar; it returns a record, or several.
+    """
+    records: list[Measured] = []
+    with progress("logs", logs * len(cases)) as bar:
+        for case in cases:
+            measured = measure(case, logs, seed, bar)
+            records += measured if isinstance(measured, list) else [measured]
+    return records
+
+
+def with_heading(table: str, logs: int, seed: int) -> str:
+    """Say above a table how many logs it is of."""
+    return f"{logs:,} logs of each design, seed {seed}\n{table}"
+
+
 def logs_command(
     about: str,
-    what: str,
     cases: Sequence[Case],
-    measure: Callable[[Case, int, int], Record],
-    table: Callable[[list[Record]], str],
+    measure: Callable[[Case, int, int, Bar], Measured | list[Measured]],
+    table: Callable[[list[Measured]], str],
     default: int,
+    *,
+    heading: bool = False,
 ) -> Callable[..., None]:
-    """Return the command of a study that draws `--logs` logs of each case; `about` is its help.
-
-    `measure` takes a case, the number of logs and a seed.
-    """
+    """Return the command of a study that draws `--logs` logs of each case; `about` is its help."""
 
     def command(
         logs: Logs = default, seed: Seed = 0, json: Json = None, force: Force = False
     ) -> None:
         check(json, force, logs=logs)
-        records = each(what, cases, lambda case: measure(case, logs, seed))
-        tell(table(records), records, json, force)
+        records = each_log(cases, measure, logs, seed)
+        text = table(records)
+        tell(with_heading(text, logs, seed) if heading else text, records, json, force)
 
     command.__doc__ = about
     return command

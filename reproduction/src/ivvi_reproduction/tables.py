@@ -48,7 +48,7 @@ NOTES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TableRow:
     """One row to fill: the table, what was measured, where, and what the paper prints there."""
 
     spec: TableSpec
@@ -69,12 +69,12 @@ def make_table(
 ) -> ResultTable:
     """Fill one table of the paper."""
     fill, columns = FILLED[spec.measure]
-    places = [
-        Place(spec, experiment, measures, variant, label, numbers[i])
+    to_fill = [
+        TableRow(spec, experiment, measures, variant, label, numbers[i])
         for i, variant in enumerate(experiment.variants)
         for label, numbers in spec.numbers.items()
     ]
-    rows = tuple((place.variant.label, place.label, *fill(place)) for place in places)
+    rows = tuple((row.variant.label, row.label, *fill(row)) for row in to_fill)
     title = f"{spec.title} ({spec.paper})"
     return ResultTable(spec.name, title, columns, rows, NOTES[spec.measure], command)
 
@@ -116,13 +116,13 @@ def _estimates(
     yield measures.descent((variant, "paper", *cell)) or None
 
 
-def _regret(place: Place) -> Iterator[Cell]:
-    who = "baseline" if place.label == "Baseline" else "ivvi"
-    paper, half = place.printed
+def _regret(row: TableRow) -> Iterator[Cell]:
+    who = "baseline" if row.label == "Baseline" else "ivvi"
+    paper, half = row.printed
     mine, theirs, best = (
-        Spread.of(place.measures.regrets(place.key(column, who))) for column in COLUMNS
+        Spread.of(row.measures.regrets(row.key(column, who))) for column in COLUMNS
     )
-    descent = place.measures.descent(place.key("paper", who)) or None
+    descent = row.measures.descent(row.key("paper", who)) or None
     yield from (paper, half)
     yield from _pair(mine) if mine else (descent, None)
     yield _pair(theirs)[0]
@@ -131,28 +131,28 @@ def _regret(place: Place) -> Iterator[Cell]:
     yield descent
 
 
-def _seconds(place: Place) -> Iterator[Cell]:
-    yield place.printed
+def _seconds(row: TableRow) -> Iterator[Cell]:
+    yield row.printed
     for column in ("paper", "best"):
-        yield from _pair(Spread.of(place.measures.seconds(place.key(column))))
+        yield from _pair(Spread.of(row.measures.seconds(row.key(column))))
 
 
-def _strength(place: Place) -> Iterator[Cell]:
-    several = place.experiment.needs_ratings  # the paper averages the smallest eigenvalues there
-    columns = place.experiment.columns  # of the same features, and so of the same strength
+def _strength(row: TableRow) -> Iterator[Cell]:
+    several = row.experiment.needs_ratings  # the paper averages the smallest eigenvalues there
+    columns = row.experiment.columns  # of the same features, and so of the same strength
     alike = [name for name in columns if columns[name].features == columns["paper"].features]
-    found = [place.measures.values(place.key(name), of="strength") for name in alike]
-    values = max(found, key=len)
+    candidates = [row.measures.values(row.key(name), of="strength") for name in alike]
+    values = max(candidates, key=len)
     strengths = [value["smallest" if several else "mu_iv"] for value in values]
     spread = Spread.of(strengths)
-    yield place.printed
+    yield row.printed
     if spread is None:
         yield from (None,) * 7
         return
     for value in (spread.mean, spread.sd, min(strengths), max(strengths)):
         yield _rounded(value)
-    yield _rounded(spread.mean / place.printed)
-    yield _rounded(deviation(spread, place.printed, place.spec.digit))
+    yield _rounded(spread.mean / row.printed)
+    yield _rounded(deviation(spread, row.printed, row.spec.digit))
     honest = float(np.mean([value["smallest_nonzero"] for value in values]))
     yield _rounded(honest) if several else None
 
@@ -171,7 +171,7 @@ def _rounded(value: float) -> float | None:
     return float(f"{value:.4g}") if math.isfinite(value) else None
 
 
-FILLED: dict[str, tuple[Callable[[Place], Iterator[Cell]], tuple[str, ...]]] = {
+FILLED: dict[str, tuple[Callable[[TableRow], Iterator[Cell]], tuple[str, ...]]] = {
     "regret": (_regret, REGRET),
     "seconds": (_seconds, SECONDS),
     "strength": (_strength, STRENGTH),

@@ -20,23 +20,23 @@ import numpy as np
 from ivvi.actions import Actions
 from ivvi.errors import IvviWarning
 from ivvi.evaluation.actors import BehaviourActor, BehaviourRows, Planned
+from ivvi.evaluation.interval_estimate import INTERVALS, Amount, gains_of
 from ivvi.evaluation.model_draws import estimated_model, repeated
-from ivvi.evaluation.rollout import Episodes, Task, returns
-from ivvi.evaluation.rollout_design import RolloutDesign
+from ivvi.evaluation.rollout import Episodes, RolloutDesign, Task, returns
 from ivvi.evaluation.source import Source
-from ivvi.evaluation.valuation import INTERVALS, Amount, gains_of
 from ivvi.evaluation.value_estimator import ValueEstimator
 from ivvi.features.design import build_design
 from ivvi.fitting import Fit, estimate
 from ivvi.planning import MPC, Problem
 from ivvi.simulators import ConfoundedEnv, World, linear_world, nonlinear_world
-from ivvi.simulators.behaviour import Behaviour
-from ivvi.simulators.world import gaussian
+from ivvi.simulators.world import Behaviour, gaussian
 from ivvi_reproduction.study import (
+    Bar,
     binomial_deviation,
     coverage_cell,
     coverage_table,
     logs_command,
+    no_bar,
     run_study,
 )
 
@@ -52,7 +52,7 @@ TARGETS = ("value", "gain")
 
 
 @dataclass(frozen=True, slots=True)
-class LogDesign:
+class SimulatorDesign:
     """A simulator and the strength of its instrument."""
 
     name: str
@@ -63,22 +63,22 @@ class LogDesign:
 
 
 DESIGNS = (
-    LogDesign("linear k=3, strong", "linear", 3, "linear", 1.0),
-    LogDesign("linear k=3, weak", "linear", 3, "linear", WEAK),
-    LogDesign("nonlinear k=1, strong", "nonlinear", 1, "spline:8", 1.0),
-    LogDesign("nonlinear k=1, weak", "nonlinear", 1, "spline:8", WEAK),
+    SimulatorDesign("linear k=3, strong", "linear", 3, "linear", 1.0),
+    SimulatorDesign("linear k=3, weak", "linear", 3, "linear", WEAK),
+    SimulatorDesign("nonlinear k=1, strong", "nonlinear", 1, "spline:8", 1.0),
+    SimulatorDesign("nonlinear k=1, weak", "nonlinear", 1, "spline:8", WEAK),
 )
 
 
 @dataclass(frozen=True)
-class Record:
+class ValueCoverage:
     """Coverage over the logs of a design: by method, target and kind of interval.
 
     `verdicts` counts what the diagnostics say of the instruments, `length` is the median
     length of the interval that is reported, by method and target.
     """
 
-    design: LogDesign
+    design: SimulatorDesign
     logs: int
     coverage: dict[str, float] = field(default_factory=dict)
     length: dict[str, float] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Record:
         return binomial_deviation(self.logs)
 
 
-def world_of(design: LogDesign) -> World:
+def world_of(design: SimulatorDesign) -> World:
     """Return the simulator with its instrument's variance scaled, in setting I."""
     made = linear_world if design.simulator == "linear" else nonlinear_world
     world = made(design.dim, "I")
@@ -100,13 +100,13 @@ def world_of(design: LogDesign) -> World:
 
 
 @cache
-def stage_of(design: LogDesign) -> Stage:
+def setup_of(design: SimulatorDesign) -> Setup:
     """Set up a design once: everything that is compiled is compiled once."""
-    return Stage.of(design)
+    return Setup.of(design)
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class Setup:
     """A simulator, its features and problems, and what its behaviour policy truly earns."""
 
     env: ConfoundedEnv
@@ -117,7 +117,7 @@ class Stage:
     behaviour: float
 
     @classmethod
-    def of(cls, design: LogDesign) -> Stage:
+    def of(cls, design: SimulatorDesign) -> Setup:
         """Take knots, if there are any, from a log of their own."""
         world = world_of(design)
         env = ConfoundedEnv(world)
@@ -143,31 +143,32 @@ class Stage:
         return float(returns(task, self.planner, W, world, Episodes(first, numbers, 1)).mean())
 
 
-def measure(design: LogDesign, logs: int, seed: int = 0) -> Record:
+def measure(design: SimulatorDesign, logs: int, seed: int = 0, bar: Bar = no_bar) -> ValueCoverage:
     """Simulate the logs of a design and count the intervals that hold the truth."""
-    stage = stage_of(design)
+    setup = setup_of(design)
     hits: Counter[str] = Counter()
     lengths: dict[str, list[float]] = {}
     verdicts: Counter[str] = Counter()
     for i in range(logs):
-        log = stage.env.collect(EPISODES, HORIZON, seed=seed * 100_003 + i)
-        fit = _fit(log, stage.features)
+        log = setup.env.collect(EPISODES, HORIZON, seed=seed * 100_003 + i)
+        fit = _fit(log, setup.features)
         verdicts[fit.diagnostics.verdict.word] += 1
-        true = stage.true_value(fit.W)
-        truths = {"value": true, "gain": true - stage.behaviour}
+        true = setup.true_value(fit.W)
+        truths = {"value": true, "gain": true - setup.behaviour}
         for method in METHODS:
-            for target, amount in _amounts(stage, fit, method, i).items():
+            for target, amount in _amounts(setup, fit, method, i).items():
                 low, high = amount.interval
                 lengths.setdefault(f"{method} {target}", []).append(high - low)
                 for kind in INTERVALS:
                     low, high = amount.interval_of(kind)
                     hits[f"{method} {target} {kind}"] += low <= truths[target] <= high
+        bar(1)
     coverage = {
         key: hits[key] / logs
         for key in (f"{m} {t} {k}" for m in METHODS for t in TARGETS for k in INTERVALS)
     }
     middle = {key: float(np.median(values)) for key, values in lengths.items()}
-    return Record(design, logs, coverage, middle, dict(verdicts))
+    return ValueCoverage(design, logs, coverage, middle, dict(verdicts))
 
 
 def _fit(log: Any, features: tuple[Any, Any]) -> Fit:
@@ -176,23 +177,23 @@ def _fit(log: Any, features: tuple[Any, Any]) -> Fit:
         return estimate(log, *features, episodes=True)
 
 
-def _amounts(stage: Stage, fit: Fit, method: str, seed: int) -> dict[str, Amount]:
+def _amounts(setup: Setup, fit: Fit, method: str, seed: int) -> dict[str, Amount]:
     source = Source.of(fit)
-    problem = replace(stage.problem, model=fit.model)
+    problem = replace(setup.problem, model=fit.model)
     rollouts = replace(RolloutDesign.of(problem, None, DRAWS, seed), count=COUNT, chunks=1)
     estimator = ValueEstimator(source, problem, rollouts, method, DRAWS, LEVEL, seed)
     behaviour = source.behaviour
     if behaviour is None:
         raise ValueError("a log has rows")
     actors = {
-        "policy": (stage.planner, fit.W),
+        "policy": (setup.planner, fit.W),
         "behaviour": (BehaviourActor(behaviour.features), BehaviourRows.of(behaviour)),
     }
     values = estimator.values(actors)
     return {"value": values["policy"], "gain": gains_of(values)["behaviour"]}
 
 
-def table(records: Sequence[Record]) -> str:
+def table(records: Sequence[ValueCoverage]) -> str:
     """Set the coverages side by side; * marks those beyond three deviations of 95%."""
     keys = [(t, k) for k in INTERVALS for t in TARGETS]
     titles = [f"{t}, {k.replace('bias-corrected', 'BC')}" for t, k in keys]
@@ -203,15 +204,14 @@ def table(records: Sequence[Record]) -> str:
             shares = (r.coverage[f"{method} {target} {kind}"] for target, kind in keys)
             cells = "".join(coverage_cell(share, r.logs, 18) for share in shares)
             lines.append(f"{r.design.name:<24}{method:<12}{cells}")
-        said = ", ".join(f"{word} {count}" for word, count in sorted(r.verdicts.items()))
-        lines.append(f"  verdicts: {said}")
+        verdicts = ", ".join(f"{word} {count}" for word, count in sorted(r.verdicts.items()))
+        lines.append(f"  verdicts: {verdicts}")
     size = f"{EPISODES} episodes of {HORIZON} steps, {DRAWS} draws"
     return coverage_table(head, lines, records[0].logs, size)
 
 
 command = logs_command(
     "Measure how often intervals for values and gains hold the truth.",
-    "designs",
     DESIGNS,
     measure,
     table,

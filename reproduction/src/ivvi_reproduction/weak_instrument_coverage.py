@@ -30,10 +30,12 @@ from ivvi.weak_iv.partialled_effect import PartialledEffect
 from ivvi.weak_iv.robust_anderson_rubin import robust_anderson_rubin
 from ivvi.weak_iv.robust_likelihood_ratio import p_value
 from ivvi_reproduction.study import (
+    Bar,
     binomial_deviation,
     coverage_cell,
     coverage_table,
     logs_command,
+    no_bar,
     run_study,
 )
 
@@ -44,7 +46,7 @@ INTERVALS = ("Wald", "AR", "CLR", "Wald clustered", "AR clustered", "CLR cluster
 
 
 @dataclass(frozen=True, slots=True)
-class LogDesign:
+class WeakInstrumentDesign:
     """How the logs are drawn: strength of the instruments, dependence within episodes."""
 
     name: str
@@ -53,23 +55,23 @@ class LogDesign:
 
 
 DESIGNS = (
-    LogDesign("strong", 0.5),
-    LogDesign("weak", 0.1),
-    LogDesign("very weak", 0.02),
-    LogDesign("irrelevant", 0.0),
-    LogDesign("strong, dependent", 0.5, dependent=True),
-    LogDesign("very weak, dependent", 0.02, dependent=True),
+    WeakInstrumentDesign("strong", 0.5),
+    WeakInstrumentDesign("weak", 0.1),
+    WeakInstrumentDesign("very weak", 0.02),
+    WeakInstrumentDesign("irrelevant", 0.0),
+    WeakInstrumentDesign("strong, dependent", 0.5, dependent=True),
+    WeakInstrumentDesign("very weak, dependent", 0.02, dependent=True),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class WeakInstrumentCoverage:
     """Coverage of each interval over the logs of a design.
 
     `first_stage` is the mean partial F, `unbounded` the share of unbounded sets.
     """
 
-    design: LogDesign
+    design: WeakInstrumentDesign
     logs: int
     first_stage: float
     coverage: dict[str, float] = field(default_factory=dict)
@@ -81,7 +83,7 @@ class Record:
         return binomial_deviation(self.logs)
 
 
-def draw(design: LogDesign, rng: np.random.Generator) -> Moments:
+def draw(design: WeakInstrumentDesign, rng: np.random.Generator) -> Moments:
     """Draw one log and return its moments, by episode too."""
     shape = (STEPS, EPISODES)
     z, e = rng.normal(size=(*shape, INSTRUMENTS)), rng.normal(size=shape)
@@ -101,21 +103,24 @@ def draw(design: LogDesign, rng: np.random.Generator) -> Moments:
     return Moments.of_batch(_layout(), batch, episodes=True)
 
 
-def measure(design: LogDesign, logs: int, seed: int = 0) -> Record:
+def measure(
+    design: WeakInstrumentDesign, logs: int, seed: int = 0, bar: Bar = no_bar
+) -> WeakInstrumentCoverage:
     """Draw the logs of a design and count the intervals that hold the truth."""
     rng = np.random.default_rng([seed, DESIGNS.index(design)])
-    strength, held, unbounded = 0.0, np.zeros(len(INTERVALS)), np.zeros(len(INTERVALS))
+    strength, hits, unbounded = 0.0, np.zeros(len(INTERVALS)), np.zeros(len(INTERVALS))
     for _ in range(logs):
         moments = draw(design, rng)
         strength += first_stage(moments)[0].partial_f.value / logs
-        found = list(_intervals(moments))
-        held += [holds for holds, _ in found]
-        unbounded += [open_ended for _, open_ended in found]
-    return Record(
+        intervals = list(_intervals(moments))
+        hits += [holds for holds, _ in intervals]
+        unbounded += [open_ended for _, open_ended in intervals]
+        bar(1)
+    return WeakInstrumentCoverage(
         design,
         logs,
         strength,
-        dict(zip(INTERVALS, (held / logs).tolist(), strict=True)),
+        dict(zip(INTERVALS, (hits / logs).tolist(), strict=True)),
         dict(zip(INTERVALS, (unbounded / logs).tolist(), strict=True)),
     )
 
@@ -127,12 +132,12 @@ def _intervals(moments: Moments) -> Iterator[tuple[bool, bool]]:
     fit = Exact().solve(moments)
     at = moments.design.phi_names.index("a")
     yield abs(fit.W[0, at] - EFFECT) <= NORMAL_95 * fit.se[0, at], False
-    for found in (anderson_rubin(effect), conditional_likelihood_ratio(effect)):
-        yield EFFECT in found, found.kind in ("unbounded", "everything")
+    for confidence_set in (anderson_rubin(effect), conditional_likelihood_ratio(effect)):
+        yield EFFECT in confidence_set, confidence_set.kind in ("unbounded", "everything")
     theta, se = _clustered_wald(scores)
     yield abs(theta * effect.unit - EFFECT) <= NORMAL_95 * se * effect.unit, False
-    found = robust_anderson_rubin(effect, scores, se="clustered")
-    yield EFFECT in found, found.kind in ("unbounded", "everything")
+    clustered = robust_anderson_rubin(effect, scores, se="clustered")
+    yield EFFECT in clustered, clustered.kind in ("unbounded", "everything")
     truth, infinity = np.array([1.0, -EFFECT / effect.unit]), np.array([0.0, 1.0])
     accepts, everywhere = (p_value(scores, b) >= 1 - LEVEL for b in (truth, infinity))
     yield accepts, everywhere  # what the set's ends are need not be known
@@ -152,7 +157,7 @@ def _layout() -> Design:
     return Design.build(linear(), linear(), roles)
 
 
-def table(records: Sequence[Record]) -> str:
+def table(records: Sequence[WeakInstrumentCoverage]) -> str:
     """Set the coverages side by side; * marks those beyond three deviations of 95%."""
     head = f"{'instrument':<22}{'F':>7}" + "".join(f"{name:>16}" for name in INTERVALS)
     lines = []
@@ -170,7 +175,6 @@ def table(records: Sequence[Record]) -> str:
 
 command = logs_command(
     "Measure how often intervals hold the truth with weak instruments.",
-    "designs",
     DESIGNS,
     measure,
     table,

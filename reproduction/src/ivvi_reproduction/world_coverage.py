@@ -23,10 +23,12 @@ from ivvi.fitting import estimate
 from ivvi.logs import read_logs
 from ivvi.planning.plan import plan
 from ivvi_reproduction.study import (
+    Bar,
     binomial_deviation,
     coverage_cell,
     coverage_table,
     logs_command,
+    no_bar,
     run_study,
 )
 
@@ -121,7 +123,7 @@ WORLDS = (
 
 
 @dataclass(frozen=True)
-class Record:
+class WorldCoverage:
     """Coverage over the logs of a world, by method, and the median length of intervals."""
 
     world: str
@@ -149,11 +151,11 @@ def log_of(world: CoverageWorld, rng: Draws) -> Any:
         if world.terminal is not None:
             alive = alive & ~np.asarray(world.terminal(x_next))
         x = x_next
-    found = np.concatenate(rows).T
+    columns_of_log = np.concatenate(rows).T
     states = [f"x{i}" for i in range(x.shape[1])]
     names = ["episode", "step", "a", "z", *states, *(f"next_{name}" for name in states)]
     return read_logs(
-        dict(zip(names, found, strict=True)),
+        dict(zip(names, columns_of_log, strict=True)),
         state=states,
         action="a",
         instrument="z",
@@ -175,7 +177,7 @@ def true_value(world: CoverageWorld, policy: Any, seed: int) -> float:
 
 
 @dataclass(frozen=True)
-class Held:
+class PlanInterval:
     """What an interval from one log says of a plan, and the truth."""
 
     interval: tuple[float, float]
@@ -193,34 +195,37 @@ class Held:
         return not self.interval[0] <= self.estimate <= self.interval[1]
 
 
-def value_once(world: CoverageWorld, seed: int, i: int) -> dict[str, Held]:
+def value_once(world: CoverageWorld, seed: int, i: int) -> dict[str, PlanInterval]:
     """Simulate log i, plan with it, value the plan with it by each method."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IvviWarning)
         fit = estimate(log_of(world, np.random.default_rng([seed, i])), episodes=True)
         settings: dict[str, Any] = {"horizon": HORIZON, "terminal": world.terminal}
         policy = plan(fit.model, world.reward, [[0.0], [1.0]], method=PLANNER, **settings)
-    true, told = true_value(world, policy, i), {}
+    true, intervals = true_value(world, policy, i), {}
     for method in METHODS:
-        found = value(policy, fit, against=(), method=method, draws=DRAWS, seed=i).value
-        told[method] = Held(found.interval, found.estimate, true)
-    return told
+        amount = value(policy, fit, against=(), method=method, draws=DRAWS, seed=i).value
+        intervals[method] = PlanInterval(amount.interval, amount.estimate, true)
+    return intervals
 
 
-def measure(world: CoverageWorld, logs: int, seed: int = 0) -> Record:
+def measure(world: CoverageWorld, logs: int, seed: int = 0, bar: Bar = no_bar) -> WorldCoverage:
     """Simulate the logs of a world and count the intervals that hold the truth."""
-    told = [value_once(world, seed, i) for i in range(logs)]
-    by = {method: [one[method] for one in told] for method in METHODS}
-    coverage = {method: sum(h.holds for h in held) / logs for method, held in by.items()}
+    by: dict[str, list[PlanInterval]] = {method: [] for method in METHODS}
+    for i in range(logs):
+        for method, interval in value_once(world, seed, i).items():
+            by[method].append(interval)
+        bar(1)
+    coverage = {method: sum(one.holds for one in every) / logs for method, every in by.items()}
     middle = {
-        method: float(np.median([h.interval[1] - h.interval[0] for h in held]))
-        for method, held in by.items()
+        method: float(np.median([one.interval[1] - one.interval[0] for one in every]))
+        for method, every in by.items()
     }
-    outside = sum(h.is_outside for held in by.values() for h in held)
-    return Record(world.name, logs, coverage, middle, outside)
+    outside = sum(one.is_outside for every in by.values() for one in every)
+    return WorldCoverage(world.name, logs, coverage, middle, outside)
 
 
-def table(records: Sequence[Record]) -> str:
+def table(records: Sequence[WorldCoverage]) -> str:
     """Set the coverages side by side; * marks those beyond three deviations of 95%."""
     head = f"{'world':<22}{'asymptotic':>14}{'bootstrap':>14}{'length':>12}{'length':>12}"
     lines = []
@@ -234,7 +239,6 @@ def table(records: Sequence[Record]) -> str:
 
 command = logs_command(
     "Measure how often intervals hold the truth with categories and with endings.",
-    "models",
     WORLDS,
     measure,
     table,

@@ -1,4 +1,4 @@
-"""The plain sentences with which a result opens; the statistics stand below them."""
+"""The plain sentences that open a result; the statistics follow below."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 WIDTH = 78
 FIRST = 13
-"""Width of the words ahead of the sentences."""
+"""Width of the labels before the sentences."""
 JUDGED = {
     "strong": "Good enough",
     "doubtful": "Doubtful",
@@ -18,7 +18,7 @@ JUDGED = {
 }
 """What a word of the verdict means for somebody who wants to act."""
 UNTRUSTED = ("weak", "not identified")
-"""Words of the verdict with which nobody should act."""
+"""Verdicts on which nobody should act."""
 
 
 class Judged(Protocol):
@@ -37,7 +37,7 @@ class Judged(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """Three answers, each with a word ahead of it: the last one says what to do next.
+    """Three answers, each with a label; the last one says what to do next.
 
     Examples
     --------
@@ -63,7 +63,7 @@ class Brief:
         )
 
     def to_json(self) -> dict[str, str]:
-        """Return the sentences by the word ahead of them, in lower case."""
+        """Return the sentences by label, in lower case."""
         return {word.lower(): sentence for word, sentence in self.items}
 
 

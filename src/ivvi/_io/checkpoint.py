@@ -1,7 +1,7 @@
 """The state of a long computation in one file, for a run that may be killed at any moment.
 
-A computation offers its state after each piece of work; the checkpoint writes it when the
-last time was long enough ago, under a temporary name first, so that at every moment a
+A computation offers its state after each piece of work; the checkpoint writes it if the
+last write was long enough ago, first under a temporary name, so that at every moment a
 whole checkpoint is on the disk, or none. A run that is started again reads it and goes on.
 """
 

@@ -27,7 +27,6 @@ from typing import IO, Any
 
 import numpy as np
 
-from ivvi._io.interruption import temporary
 from ivvi._io.replacing import (
     clear_up,
     locked,
@@ -36,6 +35,7 @@ from ivvi._io.replacing import (
     remove_leftovers,
     temporary_prefix,
 )
+from ivvi._io.signals import temporary
 from ivvi.errors import FileError
 
 UNREADABLE = (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile)
@@ -43,9 +43,9 @@ UNREADABLE = (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile)
 KEY = "IVVI_KEY"
 """Environment variable with the secret that saved folders are signed with, if it is set."""
 FORMAT = 1
+"""Version of the saved folders; a folder of another version is refused."""
 LARGEST_SUM = 1e306
 """Largest size of a saved number: sums of fourth powers of what a log may hold are below it."""
-"""Version of the saved folders; a folder of another version is refused."""
 Saved = tuple[dict[str, Any], dict[str, np.ndarray]]
 """What can be saved: JSON values, and arrays by name."""
 logger = logging.getLogger(__name__)
@@ -313,7 +313,7 @@ def save_file(
 
 
 def load_file(path: str | os.PathLike[str], kind: str) -> Saved:
-    """Read what `save_file` wrote; zip's own checksums tell a damaged file."""
+    """Read what `save_file` wrote; zip's own checksums reveal a damaged file."""
     try:
         check_regular(path)
         with open(path, "rb") as file:

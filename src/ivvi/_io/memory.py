@@ -1,4 +1,4 @@
-"""How much memory and disk there is, asked before something large is made."""
+"""How much memory and disk is left, checked before something large is made."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def check_memory(needed: float, what: str) -> None:
 
 
 def check_disk(needed: float, path: str | os.PathLike[str], what: str) -> None:
-    """Refuse what is larger than the room that is left where it would be written."""
+    """Refuse what is larger than the free space where it would be written."""
     free = shutil.disk_usage(Path(path).resolve().parent).free
     if needed > free:
         raise InputError(f"{what} would take {_size(needed)} of disk; {_size(free)} are free")

@@ -71,10 +71,10 @@ def draw_survival(
 
     Each curve has `estimate`, `low` and `high`, (H + 1,); the first one is the policy's.
     """
-    known = {"least-squares": LS, "behaviour": MUTED}
+    fixed_colours = {"least-squares": LS, "behaviour": MUTED}
     others = iter(OTHERS * len(curves))
     for i, (name, curve) in enumerate(curves.items()):
-        colour = IV if i == 0 else known.get(name) or next(others)
+        colour = IV if i == 0 else fixed_colours.get(name) or next(others)
         steps = range(len(curve["estimate"]))
         ax.step(steps, curve["estimate"], where="post", color=colour, lw=1.8, label=name)
         band = curve["low"], curve["high"]

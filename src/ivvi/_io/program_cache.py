@@ -1,9 +1,9 @@
-"""Compiled programs on disk: what one command compiled, the next ones need not.
+"""A cache of compiled programs on disk: later commands need not compile them again.
 
 JAX can keep the programs that XLA compiles, but writes them in place and, by itself, without end.
 Here every process has a folder of its own with hard links to all that is known; what it compiles
 is moved to the others when it ends, each file at once and only if it is whole. Processes that run
-side by side never see a half-written program, and nothing that goes wrong is more than slow.
+side by side never see a half-written program, and a failure costs nothing but time.
 
 Programs run on one kind of processor and version of XLA: each has its own folder. A program is
 code that later commands run, so the folder is for its owner alone.
@@ -25,8 +25,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ivvi._io.interruption import remove_on_signal
 from ivvi._io.replacing import remove_left_by_the_dead, run_prefix
+from ivvi._io.signals import remove_on_signal
 
 MOST_BYTES = 512 * 1024**2
 """Size beyond which the oldest programs are removed."""
@@ -88,9 +88,9 @@ class ProgramCache:
 
     def close(self, own: Path) -> None:
         """Give what was compiled to the others, and keep within the limit."""
-        known = {program.name for program in self.programs}
+        shared = {program.name for program in self.programs}
         for program in ProgramCache(own).programs:
-            if program.name not in known and _is_whole(program):
+            if program.name not in shared and _is_whole(program):
                 with contextlib.suppress(OSError):
                     os.replace(program, self.folder / program.name)
         shutil.rmtree(own, ignore_errors=True)
@@ -116,8 +116,8 @@ class ProgramCache:
 def keep_programs() -> Callable[[], None] | None:
     """Let JAX, which is not imported yet, keep what it compiles in the user's cache.
 
-    Whoever has told JAX of a cache of their own keeps that. Returns what gives the programs to
-    other processes, for those whose process does not end as Python's do.
+    A cache that the user has set up for JAX takes precedence. Returns a function that hands the
+    programs to other processes, for callers whose process does not end in the usual way.
     """
     cache = ProgramCache.usual()
     if cache is None or "JAX_COMPILATION_CACHE_DIR" in os.environ:
@@ -141,7 +141,7 @@ def keep_programs() -> Callable[[], None] | None:
 
 
 def _is_whole(program: Path) -> bool:
-    """Tell whether a file was written to its end; of those that zstd packed, that it is packed."""
+    """Tell whether a file was written to its end; of a zstd file only the header is checked."""
     try:
         packed = program.read_bytes()
         if not packed.startswith(b"\x28\xb5\x2f\xfd"):

@@ -167,11 +167,11 @@ def _checked_scalar(kind: Any, data: Any) -> Any:
 
 def _member(members: tuple[Any, ...], data: Any) -> Any:
     """Return the member of a union that JSON data is of: text, a sequence, or the one other."""
-    known = [one for one in members if one is not type(None)]
-    if len(known) == 1:
-        return known[0]
-    found = tuple if isinstance(data, list) else type(data)
-    for one in known:
-        if found in (one, typing.get_origin(one)):
+    types_allowed = [one for one in members if one is not type(None)]
+    if len(types_allowed) == 1:
+        return types_allowed[0]
+    type_of_data = tuple if isinstance(data, list) else type(data)
+    for one in types_allowed:
+        if type_of_data in (one, typing.get_origin(one)):
             return one
     raise TypeError(f"{data!r} is of none of {members}")

@@ -1,10 +1,10 @@
 """Replacing a folder in one step, one run at a time, and clearing up after runs that died.
 
-`locked` holds a lock beside a folder that death releases. `put_in_place` exchanges two folders
-in one system call where there is one; elsewhere the old folder stands aside under a fixed name
-for a moment, from where `recover` puts it back when the run died in between. Temporary names
-(`temporary_prefix`) tell the process that made them, so that `remove_leftovers` can tell those
-of dead ones.
+`locked` holds a lock next to a folder, which the system releases when the process dies.
+`put_in_place` exchanges two folders in one system call where there is one; elsewhere the old
+folder is moved aside under a fixed name for a moment, and `recover` puts it back if the run died
+in between. Temporary names (`temporary_prefix`) hold the number of the process that made them, so
+that `remove_leftovers` recognises those of dead ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 
-from ivvi._io.interruption import temporary
+from ivvi._io.signals import temporary
 from ivvi.errors import FileError
 
 try:
@@ -47,9 +47,10 @@ logger = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def locked(path: str | os.PathLike[str], *, wait: float = WAIT) -> Iterator[None]:
-    """Hold the folder `path` against other runs, waiting for them `wait` seconds at most.
+    """Lock the folder `path` against other runs, waiting for them at most `wait` seconds.
 
-    Who holds it already may ask again. Where the file system has no locks nothing is held.
+    A run that holds it already may ask again. Where the file system has no locks, nothing is
+    held.
     """
     target = Path(path).resolve()
     if fcntl is None or target in _HELD.get():

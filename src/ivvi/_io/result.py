@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Records = list[dict[str, Any]]
-"""Rows of a table, a value by column."""
+"""Rows of a table, one value per column."""
 DIGITS = 4
 
 
 class Result:
-    """A result that is told in words: `summary`, and the same in a notebook.
+    """A result with a summary in words, which a notebook shows too.
 
     `repr` is one line and never prints arrays.
     """
@@ -45,7 +45,7 @@ class TableResult(Result):
     __slots__ = ()
 
     def records(self) -> Records:
-        """Return the rows of the table, a value by column."""
+        """Return the rows of the table, one value per column."""
         raise NotImplementedError
 
     def to_frame(self) -> pd.DataFrame:

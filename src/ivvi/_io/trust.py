@@ -1,8 +1,8 @@
 """Which packages a saved file may import from: none, unless the caller of `load` says so.
 
-A model or a policy with a user's function in it names that function by ``module:name``. To import
-a module is to run it, so that a forged file could run anything. Whoever loads a file therefore
-says which packages are trusted (`trusting`); what is rebuilt from the file asks `check_trusted`
+A model or a policy with a user's function in it names that function by ``module:name``. Importing
+a module runs it, so a forged file could run anything. Whoever loads a file therefore names the
+packages to trust (`trusting`); code that rebuilds objects from the file calls `check_trusted`
 before it imports.
 """
 
@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from ivvi.errors import TrustError
 
 Trust = str | tuple[str, ...] | list[str]
-"""Packages or modules, which stand for all that is in them."""
+"""Packages or modules, each with everything in it."""
 _TRUSTED: ContextVar[tuple[str, ...]] = ContextVar("trusted", default=())
 
 
@@ -38,7 +38,7 @@ def check_trusted(path: object, module: str | None = None) -> None:
     `module` is where the function turned out to be defined, if it is known.
     """
     named = str(path).partition(":")[0] if module is None else module
-    if not any(f"{named}.".startswith(f"{known}.") for known in _TRUSTED.get()):
+    if not any(f"{named}.".startswith(f"{trusted}.") for trusted in _TRUSTED.get()):
         package = named.partition(".")[0]
         raise TrustError(
             f"would import {str(path)!r}, which runs code of {named}; if you trust it, load it "

@@ -58,14 +58,13 @@ def act(  # noqa: PLR0913
 ) -> None:
     """Print what a policy does in one state, in each row of a table, or line by line."""
     from ivvi.categories import decode_rows
-    from ivvi.planning.brief import act_brief
     from ivvi.planning.plan import weakness
-    from ivvi.planning.policy import load_policy
+    from ivvi.planning.policy import act_brief, load_policy
 
     if (state is not None) + (states is not None) + stdin != 1:
         raise InputError("give one of --state, --states and --stdin")
     if stdin:
-        _serve(policy, trusted(trust), unseen, given=[out, model, json, step])
+        _serve(policy, trusted(trust), unseen, excluded=[out, model, json, step])
         return
     _check_out(out, force=force)
     check_json_target(json, force=force, out=out)
@@ -131,9 +130,9 @@ def _stability(policy: Any, fit: Any, x: Any, *, step: int, seed: int) -> Any:
     return sure
 
 
-def _serve(folder: Path, trust: tuple[str, ...], unseen: str | None, given: list[Any]) -> None:
+def _serve(folder: Path, trust: tuple[str, ...], unseen: str | None, excluded: list[Any]) -> None:
     """Answer lines of standard input on standard output until it ends."""
-    if any(option is not None for option in given):
+    if any(option is not None for option in excluded):
         raise InputError("--stdin goes without --out, --model, --step and --json")
     from ivvi.planning.policy import load_policy
     from ivvi.planning.serving import serve

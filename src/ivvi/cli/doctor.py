@@ -151,14 +151,14 @@ def _version(name: str) -> str | None:
 def _self_check() -> tuple[Finding, ...]:
     """Run a log through the whole package; stop at the first step that fails."""
     findings: list[Finding] = []
-    known: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="ivvi-doctor-") as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", IvviWarning)
-        known["folder"] = Path(folder)
+        results["folder"] = Path(folder)
         for step in STEPS:
             what, started = str(step.__doc__).rstrip("."), time.perf_counter()
             try:
-                fault = step(known)
+                fault = step(results)
             except Exception as error:  # whatever it is, the report must say it
                 fault = f"{type(error).__name__}: {' '.join(str(error).split())}"
             findings.append(Finding(what, fault, time.perf_counter() - started))
@@ -167,7 +167,7 @@ def _self_check() -> tuple[Finding, ...]:
     return tuple(findings)
 
 
-def _write(known: dict[str, Any]) -> str:
+def _write(results: dict[str, Any]) -> str:
     """Write a confounded log."""
     import numpy as np
 
@@ -179,17 +179,17 @@ def _write(known: dict[str, Any]) -> str:
     x, a, z = (np.stack(part, axis=1).reshape(3000, 2) for part in zip(*steps, strict=True))
     number = np.arange(3000)
     columns = {"episode": number // 100, "step": number % 100, "x": x, "a": a, "z": z}
-    known["log"] = known["folder"] / "log.parquet"
-    ivvi.read_logs(columns).to_parquet(known["log"])
+    results["log"] = results["folder"] / "log.parquet"
+    ivvi.read_logs(columns).to_parquet(results["log"])
     return ""
 
 
-def _estimate(known: dict[str, Any]) -> str:
+def _estimate(results: dict[str, Any]) -> str:
     """Estimate it, and compare with a textbook."""
     import numpy as np
 
-    log = ivvi.read_logs(known["log"])
-    fit = known["fit"] = ivvi.estimate(log)
+    log = ivvi.read_logs(results["log"])
+    fit = results["fit"] = ivvi.estimate(log)
     rows = log.to_batch()
     one = np.ones((len(rows.x), 1))
     Phi, Psi = np.hstack([one, rows.x, rows.a]), np.hstack([one, rows.x, rows.z])
@@ -199,19 +199,19 @@ def _estimate(known: dict[str, Any]) -> str:
     return "" if apart < 1e-8 else f"two-stage least squares differs by {apart:.1e}"
 
 
-def _plan(known: dict[str, Any]) -> str:
+def _plan(results: dict[str, Any]) -> str:
     """Plan a policy and ask it."""
     policy = ivvi.plan(
-        known["fit"].model, "quadratic:weight=0.05", (-1, 1), horizon=20, method="mpc"
+        results["fit"].model, "quadratic:weight=0.05", (-1, 1), horizon=20, method="mpc"
     )
-    known["policy"], action = policy, policy([10.0, 10.0]).tolist()
+    results["policy"], action = policy, policy([10.0, 10.0]).tolist()
     return "" if action == [1.0, 1.0] else f"it does {action}; expected [1.0, 1.0]"
 
 
-def _save(known: dict[str, Any]) -> str:
+def _save(results: dict[str, Any]) -> str:
     """Save the policy and load it again."""
-    known["policy"].save(known["folder"] / "policy")
-    again = ivvi.load_policy(known["folder"] / "policy")
+    results["policy"].save(results["folder"] / "policy")
+    again = ivvi.load_policy(results["folder"] / "policy")
     return "" if again([10.0, 10.0]).tolist() == [1.0, 1.0] else "it is not the same"
 
 

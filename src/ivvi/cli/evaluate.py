@@ -50,8 +50,8 @@ def evaluate(  # noqa: PLR0913
     """Run policies in a simulator under the same noise and compare what they earn."""
     from ivvi._io.plotting import check_figure
     from ivvi.planning.policy import load_policy
-    from ivvi.reporting.figures import draw_rewards
     from ivvi.simulators.catalogue import make_env
+    from ivvi.simulators.evaluate import draw_rewards
     from ivvi.simulators.evaluate import evaluate as evaluate_policies
 
     check_figure(plot, force=force)

@@ -264,7 +264,7 @@ def _check_outputs(
     checked_output(out, force=force)
     check_json_target(json, force=force, out=out, checkpoint=checkpoint)
     if report is not None:
-        from ivvi.reporting.write import check_page
+        from ivvi.reporting.page import check_page
 
         check_page(report, force=force)
 

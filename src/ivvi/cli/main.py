@@ -25,7 +25,7 @@ from ivvi.cli.evaluate import evaluate
 from ivvi.cli.fit import fit
 from ivvi.cli.interval import interval
 from ivvi.cli.moments import merge, moments
-from ivvi.cli.option_groups import as_command
+from ivvi.cli.options import as_command
 from ivvi.cli.plan import plan
 from ivvi.cli.report import report
 from ivvi.cli.reproduce import PASS_ON, reproduce

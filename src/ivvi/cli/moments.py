@@ -62,9 +62,9 @@ def moments(  # noqa: PLR0913
         for group in (columns, features):
             why = "is taken from --like; expected one of both"
             refuse_given(group, why, ("drop_missing",), shell)
-        known = load_moments(like, trust=trusted(trust))
-        logs = open_like(log, known.roles, drop_missing=columns.drop_missing)
-        make = partial(_alike, known, logs)
+        other = load_moments(like, trust=trusted(trust))
+        logs = open_like(log, other.roles, drop_missing=columns.drop_missing)
+        make = partial(_alike, other, logs)
     with progress("reading", logs.num_rows) as bar:
         shard = make(episodes=by_episode, progress=bar)
     _finish(shard, out, json, force=force)
@@ -105,11 +105,11 @@ def _summing(log: Any, words: tuple[str, str], seed: int, *, quiet: bool) -> Cal
     return partial(chosen_shard, log, chosen)
 
 
-def _alike(known: Any, log: Any, **options: Any) -> Any:
+def _alike(other: Any, log: Any, **options: Any) -> Any:
     """Return the sums of a log for the features of others, chosen as theirs were."""
     from ivvi.moments.shard import Shard
 
-    return replace(Shard.of(log, known.moments.design, **options), chosen=known.chosen)
+    return replace(Shard.of(log, other.moments.design, **options), chosen=other.chosen)
 
 
 def _finish(shard: Any, out: Path, json: str | None, *, force: bool) -> None:

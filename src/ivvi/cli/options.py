@@ -1,16 +1,30 @@
-"""Options that several commands share, one by one and in groups (`ivvi.cli.option_groups`)."""
+"""Options that several commands share, one by one and in groups.
+
+An argument of a verb may be a group: a dataclass whose fields are options. Typer knows single
+options only; `as_command` gives it the fields of a group in the group's place, and the verb the
+group again. It also adds ``--verbose``.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import math
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from ivvi.errors import InputError
+from ivvi.cli.terminal import peak_memory, steps_shown
+from ivvi.errors import InputError, check_seed
+
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Log each step to stderr; show tracebacks.")
+]
+_BY_NAME = inspect.Parameter.KEYWORD_ONLY
 
 
 def words(*known: str) -> Callable[[str], list[str]]:
@@ -21,7 +35,7 @@ def words(*known: str) -> Callable[[str], list[str]]:
 Json = Annotated[str | None, typer.Option("--json", help="Write JSON to this file; - is stdout.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
-UNTOLD = ("json", "force", "report")
+OUTPUT_OPTIONS = ("json", "force", "report")
 """Options that change where results go, not what they are."""
 SOURCES = "Parquet (file, folder, glob), CSV, Arrow, or minari:NAME."
 Source = Annotated[str, typer.Argument(help=SOURCES)]
@@ -41,12 +55,10 @@ Trust = Annotated[
 Unidentified = Annotated[
     bool, typer.Option("--allow-unidentified", help="Accept the minimum-norm solution.")
 ]
-
 Absorb = Annotated[
     str | None,
     typer.Option(help="Columns whose fixed effects are absorbed, such as id or id,year."),
 ]
-
 Unit = Annotated[
     str,
     typer.Option(help="Unit whose absorbed effects are used, such as id=7. [default: average]"),
@@ -76,7 +88,7 @@ def command_line(context: typer.Context) -> str:
     options = context.command.params
     for option in sorted(options, key=lambda o: place.get(o.param_type_name, place.get(o.name, 1))):
         name, value = str(option.name), context.params.get(str(option.name))
-        if value is None or value == option.default or name in UNTOLD:
+        if value is None or value == option.default or name in OUTPUT_OPTIONS:
             continue
         if option.param_type_name == "argument":
             words.append(str(value))
@@ -315,3 +327,55 @@ class DaskOptions:
         if self.scheduler is not None and self.workers is not None:
             raise InputError("--scheduler and --workers exclude each other; expected one")
         return self.scheduler if self.workers is None else self.workers
+
+
+def as_command(verb: Callable[..., None]) -> Callable[..., None]:
+    """Return the verb with the options of its groups as its own, and with ``--verbose``."""
+    arguments = inspect.signature(verb, eval_str=True).parameters
+    groups: dict[str, Any] = {
+        name: argument.annotation
+        for name, argument in arguments.items()
+        if is_dataclass(argument.annotation)
+    }
+
+    @functools.wraps(verb)
+    def run(*, verbose: bool = False, **options: Any) -> None:
+        _check_numbers(options)
+        for name, group in groups.items():
+            options[name] = group(**{f.name: options.pop(f.name) for f in fields(group)})
+        if not verbose:
+            return verb(**options)
+        with steps_shown() as logger:
+            verb(**options)
+            logger.info("done%s", peak_memory())
+
+    shell_parameters: list[inspect.Parameter] = []
+    for name, argument in arguments.items():
+        alone = [argument.replace(kind=_BY_NAME)]
+        shell_parameters += _options(groups[name]) if name in groups else alone
+    shell_parameters.append(
+        inspect.Parameter("verbose", _BY_NAME, default=False, annotation=Verbose)
+    )
+    run.__signature__ = inspect.Signature(shell_parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {option.name: option.annotation for option in shell_parameters}
+    return run
+
+
+def _check_numbers(options: Mapping[str, Any]) -> None:
+    """Refuse numbers that no verb can use: not finite, or larger than the machine's own."""
+    for name, value in options.items():
+        option = f"--{name.replace('_', '-')}"
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"{option} is {value}; expected a finite number")
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise InputError(f"{option} is a number of more than 18 digits; expected a smaller one")
+    check_seed(options.get("seed", 0))
+
+
+def _options(group: Any) -> Iterator[inspect.Parameter]:
+    """Yield the fields of a group as arguments."""
+    hints = get_type_hints(group, include_extras=True)
+    for field in fields(group):
+        yield inspect.Parameter(
+            field.name, _BY_NAME, default=field.default, annotation=hints[field.name]
+        )

@@ -122,8 +122,9 @@ def plan(  # noqa: PLR0913
 
     checked_output(out, force=force)
     check_json_target(json, force=force, out=out)
-    for option, given in (("lookahead", lookahead is not None), ("temperature", temperature != 0)):
-        if given and method != "mpc":
+    of_mpc = {"lookahead": lookahead is not None, "temperature": temperature != 0}
+    for option, is_given in of_mpc.items():
+        if is_given and method != "mpc":
             raise InputError(f"--{option} is for mpc; the method is {method}")
     loaded = load_model(model, trust=trusted(trust))
     if unit:
@@ -192,8 +193,8 @@ def _actions(
 
     box = low is not None or high is not None
     names = raw_columns(model.action, model.coded)
-    known = {category.column for category in model.coded}
-    if not (box or binary or table is not None) and known >= set(names):
+    categories = {category.column for category in model.coded}
+    if not (box or binary or table is not None) and categories >= set(names):
         return None
     if box + (table is not None) + binary != 1:
         raise InputError(
@@ -213,4 +214,4 @@ def _actions(
     if low is None or high is None:
         raise InputError("expected --action-low and --action-high together")
     bounds = numbers(low, "--action-low"), numbers(high, "--action-high")
-    return bounds if known & set(names) else Actions.box(*bounds, dim=len(names))
+    return bounds if categories & set(names) else Actions.box(*bounds, dim=len(names))

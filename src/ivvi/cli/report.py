@@ -39,7 +39,7 @@ def report(
     """Write a report: one HTML file that opens from disk, prints, and needs no network."""
     kind = _kind(folder)
     target = out or (folder.with_suffix(".html") if kind == "model" else folder / "report.html")
-    from ivvi.reporting.write import check_page, write_page
+    from ivvi.reporting.page import check_page, write_page
 
     check_page(target, force=force)
     check_json_target(json, force=force, out=target)

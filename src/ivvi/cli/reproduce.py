@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from ivvi.cli.option_groups import as_command
+from ivvi.cli.options import as_command
 from ivvi.errors import InputError
 
 PACKAGE = "ivvi_reproduction"

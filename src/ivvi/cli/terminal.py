@@ -21,7 +21,7 @@ from typing import Any
 
 import typer
 
-from ivvi._io.interruption import end_on_signals
+from ivvi._io.signals import end_on_signals
 from ivvi.errors import FileError, InputError, IvviWarning
 
 BAD_NAMES = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENOENT)
@@ -61,9 +61,16 @@ def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
         TimeRemainingColumn,
     )
 
-    shown = TextColumn("{task.description}")
+    what_runs = TextColumn("{task.description}")
     left = TimeRemainingColumn()  # the spinner and the clock move where the count does not yet
-    columns = (SpinnerColumn(), shown, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), left)
+    columns = (
+        SpinnerColumn(),
+        what_runs,
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        left,
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         passes = 1
@@ -144,7 +151,7 @@ class _Seconds(logging.Formatter):
 
 
 def program_name() -> str:
-    """Return what to type in the place of ``ivvi`` from where the user stands."""
+    """Return what the user types to run ``ivvi``."""
     if command := os.environ.get("IVVI_COMMAND"):  # set by ./run
         return shlex.quote(command)
     typed = sys.argv[0] if sys.argv else ""
@@ -171,10 +178,9 @@ def say(text: str, *, quiet: bool = False, aside: bool = False) -> None:
     An aside goes to standard error, where standard output is a table for programs.
     """
     if not quiet:
-        told = text.replace("`ivvi ", f"`{program_name()} ")
-        print(
-            told if "IVVI_COMMAND" in os.environ else text, file=sys.stderr if aside else sys.stdout
-        )
+        if "IVVI_COMMAND" in os.environ:
+            text = text.replace("`ivvi ", f"`{program_name()} ")
+        print(text, file=sys.stderr if aside else sys.stdout)
 
 
 def warn(text: str) -> None:

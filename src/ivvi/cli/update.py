@@ -47,13 +47,13 @@ def update(  # noqa: PLR0913
     check_json_target(json, force=force, out=target)
     with locked(target, wait=wait):  # from reading to replacing, or a run between would be lost
         version = version_of(model, KIND) if out is None else None
-        known = load_fit(model, trust=trusted(trust))
-        if not known.has_moments:
+        fit = load_fit(model, trust=trusted(trust))
+        if not fit.has_moments:
             raise InputError(f"{model} keeps no moments, so nothing can be added to it")
-        logs = open_like(log, known.roles, where=where, drop_missing=drop_missing)
+        logs = open_like(log, fit.roles, where=where, drop_missing=drop_missing)
         with progress("reading", logs.num_rows) as bar:
             updated = update_fit(
-                known,
+                fit,
                 logs,
                 again=again,
                 cluster=cluster or (),
@@ -65,7 +65,7 @@ def update(  # noqa: PLR0913
     for text in updated.warnings:
         warn(text)
     say(updated.summary(warnings=False), quiet=json == "-")
-    added = updated.moments.n - known.moments.n
+    added = updated.moments.n - fit.moments.n
     sums = "" if updated.sample is not None else " (a model of sums: no rows of it are kept)"
     say(f"{added:,} transitions added{sums}; model saved in {target}", quiet=json == "-")
     emit_json(updated.to_json() | {"added": added}, json, force=force)

@@ -90,8 +90,8 @@ def value(  # noqa: PLR0913
     check_json_target(json, force=force)
     fit = of_unit(load_fit(model, trust=trusted(trust)), unit)
     valued = _policy(policy, trusted(trust))
-    known = Source.of(fit).knows_least_squares
-    usual = default_rivals(fit.model, regression=known)
+    regression = Source.of(fit).knows_least_squares
+    usual = default_rivals(fit.model, regression=regression)
     words = usual if against is None else against.split(",")
     named = [word for word in words if word]
     names = folder_names(named, ("policy",))

@@ -1,7 +1,7 @@
 """What an episode's end pays: one amount for any end, or one for each kind of it.
 
 A log may tell kinds of end apart, such as death and discharge. The chance of each is an output of
-the model; beside them a state may end an episode because a user's function tells so.
+the model; besides, a user's function may say that a state ends the episode.
 """
 
 from __future__ import annotations
@@ -18,68 +18,68 @@ EndReward = float | tuple[tuple[str, float], ...]
 """One amount for any end, or (kind, amount) for each kind."""
 
 
-def end_reward(given: Any, kinds: Sequence[str], *, told: bool) -> EndReward:
+def end_reward(reward: Any, kinds: Sequence[str], *, by_state: bool) -> EndReward:
     """Return what ends pay, or refuse what does not fit the ends that there are.
 
     Parameters
     ----------
-    given
+    reward
         A number, or an amount for each kind by name.
     kinds
         The kinds of end that the model knows.
-    told
-        Whether a function tells states that end an episode.
+    by_state
+        Whether a function of the state may end an episode too.
     """
-    if isinstance(given, tuple):
-        given = dict(given)
-    if not isinstance(given, Mapping):
-        amount = _number(given, "the reward at the end")
-        if amount and not (told or kinds):
+    if isinstance(reward, tuple):
+        reward = dict(reward)
+    if not isinstance(reward, Mapping):
+        amount = _number(reward, "the reward at the end")
+        if amount and not (by_state or kinds):
             raise InputError(
                 f"a reward of {amount:g} at the end is given, but no episode of the model "
                 "ends: fit with terminal (--terminal COLUMN)"
             )
         return amount
-    if not kinds or told:
-        why = "the ends that `terminal` finds have no names" if told else "no episode ends"
-        other = "" if told else ", or a fit with terminal (--terminal COLUMN)"
+    if not kinds or by_state:
+        why = "the ends that `terminal` finds have no names" if by_state else "no episode ends"
+        other = "" if by_state else ", or a fit with terminal (--terminal COLUMN)"
         raise InputError(
-            f"rewards are given for the ends {', '.join(map(str, given))}, but in this model "
+            f"rewards are given for the ends {', '.join(map(str, reward))}, but in this model "
             f"{why}; expected one number{other}"
         )
-    for kind in given:
+    for kind in reward:
         if kind not in kinds:
             raise InputError(
                 f"a reward is given for the end {kind!r}, but the log has no such end"
                 f"{hint(str(kind), kinds)}"
             )
-    if missing := [kind for kind in kinds if kind not in given]:
+    if missing := [kind for kind in kinds if kind not in reward]:
         raise InputError(
             f"the reward of the end {missing[0]!r} is not given; expected one for each of "
             f"{', '.join(kinds)}, 0 for an end that pays nothing"
         )
-    return tuple((kind, _number(given[kind], f"the reward of the end {kind!r}")) for kind in kinds)
+    return tuple((kind, _number(reward[kind], f"the reward of the end {kind!r}")) for kind in kinds)
 
 
-def amounts(reward: EndReward, kinds: Sequence[str], *, told: bool) -> tuple[float, ...]:
-    """Return what each kind of end pays and, if one is `told`, a state that ends; () for nothing.
+def amounts(reward: EndReward, kinds: Sequence[str], *, by_state: bool) -> tuple[float, ...]:
+    """Return what each kind of end pays, then what an end `by_state` pays; () for nothing.
 
-    In the order of `with_told`.
+    In the order of `all_ends`.
     """
     if not isinstance(reward, tuple):
-        return (reward,) * (len(kinds) + told) if reward else ()
+        return (reward,) * (len(kinds) + by_state) if reward else ()
     paid = tuple(amount for _, amount in reward)
     return paid if any(paid) else ()
 
 
-def with_told(chances: Array | None, told: Array | None) -> Array:
-    """Return the chances (..., E) of each kind and of a state that ends where no kind did."""
+def all_ends(chances: Array | None, by_state: Array | None) -> Array:
+    """Return the chances (..., E) of each kind, and of an end by the state where no kind did."""
     if chances is None:
-        return told[..., None]  # type: ignore[index]
-    if told is None:
+        return by_state[..., None]  # type: ignore[index]
+    if by_state is None:
         return chances
     xp = chances.__array_namespace__()
-    rest = (1.0 - chances.sum(axis=-1)) * told
+    rest = (1.0 - chances.sum(axis=-1)) * by_state
     chances = xp.broadcast_to(chances, (*rest.shape, chances.shape[-1]))
     return xp.concatenate([chances, rest[..., None]], axis=-1)
 

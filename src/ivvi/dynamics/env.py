@@ -1,28 +1,94 @@
-"""An estimated world to act in: simulate it in bulk, or train in it through Gymnasium."""
+"""A world to act in: step by step through Gymnasium, or in many episodes side by side.
+
+`SimulatedEnv` wraps any simulator; `ModelEnv` is the estimated dynamics to train or test in.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ivvi.actions import make_actions
-from ivvi.dynamics.ends import EndReward, amounts, end_reward, with_told
-from ivvi.dynamics.gym import SimulatedEnv
+from ivvi.dynamics.ends import EndReward, all_ends, amounts, end_reward
+from ivvi.dynamics.rollout import Rollout, Simulator, roll_out
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
 from ivvi.reward_functions import make_ending
 from ivvi.rewards import Reward, make_reward
 
 
+class SimulatedEnv(gymnasium.Env[np.ndarray, Any]):
+    """A `Simulator` of states (d_x,) as a Gymnasium environment."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+
+    def __init__(self, simulator: Simulator, d_x: int, actions: Any, horizon: int) -> None:
+        self.simulator, self.horizon = simulator, horizon
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (d_x,), np.float64)
+        self.action_space = actions
+        self._step = jax.jit(simulator.intervene)
+        self._state: np.ndarray | None = None
+        self._key: Any = None
+        self._time = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Start an episode (Gymnasium)."""
+        super().reset(seed=seed)
+        with jax.enable_x64(True):
+            self._key = jax.random.key(int(self.np_random.integers(2**31)))
+            self._state = np.asarray(self.simulator.initial(jax.random.fold_in(self._key, 0)))
+        self._time = 0
+        return self._state, {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Take one step (Gymnasium); the episode is truncated at the horizon."""
+        if self._state is None:
+            raise InputError("step was called before reset")
+        self._time += 1
+        with jax.enable_x64(True):
+            key = jax.random.fold_in(self._key, self._time)
+            vector = self.vector_of(action)
+            x_next, r = self._step(key, self._state, vector, self._time - 1)
+            ended = bool(self.simulator.ended(key, self._state, vector, x_next))
+        self._state = np.asarray(x_next)
+        return self._state, float(r), ended, self._time >= self.horizon, {}
+
+    def vector_of(self, action: Any) -> Any:
+        """Return an action of the space as a vector, (d_a,)."""
+        return jnp.asarray(action, dtype=jnp.float64)
+
+    def rollout(
+        self,
+        policy: Any,
+        *,
+        episodes: int = 64,
+        horizon: int | None = None,
+        seed: int = 0,
+        keep: bool = False,
+    ) -> Rollout:
+        """Run `policy`, (n, d_x) states to (n, d_a) actions, in all episodes side by side.
+
+        The noise of (seed, episode, step) is the same for every policy: differences
+        between policies are differences of the policies (common random numbers).
+        """
+        steps = self.horizon if horizon is None else horizon
+        return roll_out(
+            self.simulator, policy, episodes=episodes, horizon=steps, seed=seed, keep=keep
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class ModelSimulator:
-    """The estimated dynamics as a `rollouts.Simulator`.
+    """The estimated dynamics as a `dynamics.rollout.Simulator`.
 
     Attributes
     ----------
@@ -49,8 +115,8 @@ class ModelSimulator:
 
     @cached_property
     def _paid(self) -> tuple[float, ...]:
-        told = self.terminal is not None
-        return amounts(self.reward_at_end, self.model.ends, told=told)
+        by_state = self.terminal is not None
+        return amounts(self.reward_at_end, self.model.ends, by_state=by_state)
 
     @property
     def d_a(self) -> int:
@@ -71,20 +137,20 @@ class ModelSimulator:
         return x_next, r
 
     def ended(self, key: Array, x: Array, a: Array, x_next: Array) -> Array:
-        """Tell whether the episode ends: drawn with the model's chance, or told by the state."""
+        """Tell whether the episode ends: drawn with the model's chance, or said by the state."""
         if not (self.model.ends or self.terminal is not None):
             return jnp.asarray(False)
         return self._ends(key, x, a, x_next).sum() > 0
 
     def _ends(self, key: Array, x: Array, a: Array, x_next: Array) -> Array:
         """Tell which kind of end there is, (E,), as 0 and 1: all 0 where the episode goes on."""
-        told = None if self.terminal is None else 1.0 * (self.terminal(x_next) > 0)
+        by_state = None if self.terminal is None else 1.0 * (self.terminal(x_next) > 0)
         if not self.model.ends:
-            return with_told(None, told)
+            return all_ends(None, by_state)
         below = jnp.cumsum(self.model.chances_of_ends(x, a), axis=-1)
         u = jax.random.uniform(jax.random.fold_in(key, 1))
         drawn = jnp.diff(1.0 * (u < below), prepend=0.0)
-        return with_told(drawn, told)
+        return all_ends(drawn, by_state)
 
 
 def one_of(states: np.ndarray) -> Callable[[Array], Array]:
@@ -117,7 +183,7 @@ class ModelEnv(SimulatedEnv):
         horizon = model.usual_horizon[0] if horizon is None else horizon
         if horizon < 1:
             raise InputError(f"the horizon is {horizon}; expected at least 1")
-        paid = end_reward(reward_at_end, model.ends, told=terminal is not None)
+        paid = end_reward(reward_at_end, model.ends, by_state=terminal is not None)
         made = make_reward(reward, model, instrument)
         simulator = ModelSimulator(model, made, one_of(first), terminal, paid)
         super().__init__(simulator, len(model.state), self.actions.to_space(), horizon)

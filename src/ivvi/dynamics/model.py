@@ -1,7 +1,7 @@
-"""The estimated world: x' = W phi(x, a) + noise, asked for next states by all who simulate it.
+"""The estimated dynamics, x' = W phi(x, a) + noise: every simulation draws next states from here.
 
-Where features bend, states beyond the log's are taken for the nearest within
-(`ivvi.dynamics.reach`). Indicators of categories are drawn as such.
+Where features are not linear, states outside the log's range count as the nearest one inside
+(`ivvi.dynamics.extrapolation`). Indicators of categories are drawn as such.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from ivvi._io.files import Saved, save_folder
 from ivvi.categories import CodedColumn, decode_rows, encode_rows, raw_columns
-from ivvi.dynamics.affine import is_affine
+from ivvi.dynamics.extrapolation import beyond, is_affine, is_limited, reward_fade, state_range
 from ivvi.dynamics.next_state import (
     Categories,
     NoiseLaw,
@@ -26,9 +26,7 @@ from ivvi.dynamics.next_state import (
     noise_law,
     state_categories,
 )
-from ivvi.dynamics.reach import beyond, is_limited, reward_fade, state_range
 from ivvi.dynamics.state_update import StateUpdate
-from ivvi.dynamics.weight_draws import weight_root
 from ivvi.errors import ColumnError, InputError, nearest
 from ivvi.features.blocks import Array
 from ivvi.features.feature_map import FeatureMap
@@ -294,10 +292,10 @@ class Dynamics:
     @property
     def _sampled_states(self) -> tuple[np.ndarray, ...]:
         """States of the log that the model holds, (m, d_x) each."""
-        held: tuple[np.ndarray, ...] = (self.states, self.starts)
+        samples: tuple[np.ndarray, ...] = (self.states, self.starts)
         if self.update.is_plain and self.d_next == len(self.state):
-            held += (self.followed[:, : self.d_next],)
-        return tuple(part for part in held if len(part) and part.shape[1] == len(self.state))
+            samples += (self.followed[:, : self.d_next],)
+        return tuple(part for part in samples if len(part) and part.shape[1] == len(self.state))
 
     @property
     def bends(self) -> bool:
@@ -392,8 +390,22 @@ class Dynamics:
 
     @cached_property
     def weight_root(self) -> np.ndarray:
-        """A square root of the covariance of W, its rows one after another (`weight_root`)."""
-        return weight_root(self)
+        """A square root of the covariance of W, its rows one after another.
+
+        (d_y d_phi, d_y d_phi); rows are independent where only the covariance of each is kept.
+        """
+        W_cov = self.W_cov
+        if W_cov is None:
+            if not self.bread.size:
+                raise InputError("this model was saved without the covariance of its weights")
+            W_cov = np.kron(self.noise_cov, self.bread)
+        if W_cov.ndim == 3:
+            d_y, d_phi = self.W.shape
+            whole = np.zeros((d_y, d_phi, d_y, d_phi))
+            whole[range(d_y), :, range(d_y)] = W_cov
+            W_cov = whole.reshape(d_y * d_phi, -1)
+        values, vectors = np.linalg.eigh(W_cov)
+        return np.asarray(vectors * np.sqrt(np.clip(values, 0, None)))
 
     def save(
         self,
@@ -415,6 +427,12 @@ class Dynamics:
         document |= {"facts": dict(facts or {}), **beside[0]}
         everything = {**arrays, **beside[1]}
         return save_folder(path, KIND, document, everything, force=force, replaces=replaces)
+
+
+def draw_deviations(model: Dynamics, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw dW from N(0, cov(W)), (count, d_y, d_phi): W + dW are weights that the log allows."""
+    drawn = rng.normal(size=(count, model.W.size)) @ model.weight_root.T
+    return np.asarray(drawn.reshape(count, *model.W.shape))
 
 
 def _as_array(value: Any) -> Array:

@@ -1,4 +1,4 @@
-"""How the next state lies around its mean: Gaussian noise, and categories that are drawn.
+"""The distribution of the next state around its mean: Gaussian noise, and categories drawn.
 
 Columns of 0 and 1 that exclude each other are the indicators of a category. Their mean m holds
 the probabilities of its levels, so a level is drawn; the other columns follow it,
@@ -21,8 +21,9 @@ import numpy as np
 from ivvi.categories import CodedColumn
 from ivvi.features.blocks import Array
 
-MET = 10.0
-"""Columns exclude each other if, were they independent, they would have met this often."""
+EXPECTED_TOGETHER = 10.0
+"""Columns that are never 1 together count as exclusive if independent ones would have been so
+this often."""
 
 
 @dataclass(frozen=True)
@@ -132,14 +133,14 @@ def outcomes(
     next_states: list[Any] = []
     chances = [category.probabilities(m) for category in categories]
     for combination in itertools.product(*(range(len(c.levels)) for c in categories)):
-        kept, surprise, chance = xp.zeros(m.shape), xp.zeros(m.shape), xp.ones(m.shape[:-1])
+        levels_drawn, surprise, chance = xp.zeros(m.shape), xp.zeros(m.shape), xp.ones(m.shape[:-1])
         for category, p, level in zip(categories, chances, combination, strict=True):
             place = np.eye(d)[list(category.columns)]
             indicators[list(category.columns)] = True
-            kept = kept + category.levels[level] @ place
+            levels_drawn = levels_drawn + category.levels[level] @ place
             surprise = surprise + (category.levels[level] - p @ category.levels) @ place
             chance = chance * p[..., level]
-        centre = xp.where(indicators, kept, m + _times(law.gain, surprise))
+        centre = xp.where(indicators, levels_drawn, m + _times(law.gain, surprise))
         next_states.append((centre + _times(law.factor, nodes)[:, None], weights[:, None] * chance))
     states, shares = zip(*next_states, strict=True)
     return xp.concatenate(states), xp.concatenate(shares)
@@ -155,13 +156,13 @@ def state_categories(
     """
     places = {name: i for i, name in enumerate(state)}
     named = (c.names for c in coded if c.names and c.names[0] in places)
-    known = [Category(tuple(places[name] for name in names)) for names in named]
-    taken = {column for category in known for column in category}
+    of_coded = [Category(tuple(places[name] for name in names)) for names in named]
+    taken = {column for category in of_coded for column in category}
     others = [i for i in range(len(state)) if i not in taken]
     rows = [sample[:, others] for sample in samples]
     indicators = indicator_categories(np.concatenate(rows)) if rows and others else ()
-    seen = (Category(tuple(others[i] for i in c), c.complete) for c in indicators)
-    return tuple(sorted((*known, *seen), key=lambda category: category.columns))
+    detected = (Category(tuple(others[i] for i in c), c.complete) for c in indicators)
+    return tuple(sorted((*of_coded, *detected), key=lambda category: category.columns))
 
 
 def indicator_categories(rows: np.ndarray) -> Categories:
@@ -178,7 +179,7 @@ def indicator_categories(rows: np.ndarray) -> Categories:
         for group in groups:
             on = rows[:, group].sum(axis=1)
             expected = rows[:, j].mean() * on.sum()
-            if expected >= MET and not (rows[:, j] * on).any():
+            if expected >= EXPECTED_TOGETHER and not (rows[:, j] * on).any():
                 group.append(j)
                 break
         else:

@@ -1,7 +1,7 @@
 """Many episodes side by side: the noise of (seed, episode, step) is the same for all policies.
 
-Differences between policies are then differences of the policies and not of luck (common
-random numbers), in a simulator and in an estimated model alike.
+Returns then differ because the policies differ, and not by chance (common random numbers), in a
+simulator and in an estimated model alike.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Decision:
         rule = getattr(policy, "rule", policy)
         if hasattr(rule, "shape"):
             return cls(rule.shape, rule.begin, rule.decide, rule.numbers)
-        return cls(policy, policy.begin, lambda _, *given: policy.act(*given), ())
+        return cls(policy, policy.begin, lambda _, *arguments: policy.act(*arguments), ())
 
 
 def run_episodes(
@@ -159,7 +159,7 @@ def run_episodes(
     discount: Any = 1.0,
     keep: bool = False,
 ) -> Any:
-    """Run episodes side by side; everybody who simulates does it here.
+    """Run episodes side by side; every simulation in this package runs here.
 
     Parameters
     ----------

@@ -78,8 +78,8 @@ def _check_shapes(model: Dynamics) -> None:
     for name, wide in width.items():
         rows = len(getattr(model, name))
         expected[name] = (rows, wide if rows else 0)
-    held = {len(part) for part in (model.states, model.acted, model.instruments, model.followed)}
-    if len(model.followed) and len(held) > 1:
+    samples = (model.states, model.acted, model.instruments, model.followed)
+    if len(model.followed) and len({len(sample) for sample in samples}) > 1:
         raise FileError("not a sound model: the rows that it holds do not fit together")
     _check_columns(model)
     for name in expected:
@@ -89,8 +89,8 @@ def _check_shapes(model: Dynamics) -> None:
             what = "weights" if name == "W" else name
             raise FileError(f"not a sound model: its {what} are not finite numbers")
     for name, shape in expected.items():
-        if (given := getattr(model, name).shape) != shape and (name, given) != UNKNOWN:
-            raise FileError(f"not a sound model: {name} is {given}; expected {shape}")
+        if (actual := getattr(model, name).shape) != shape and (name, actual) != UNKNOWN:
+            raise FileError(f"not a sound model: {name} is {actual}; expected {shape}")
     shapes = ((d_y * d_phi,) * 2, (d_y, d_phi, d_phi))
     if model.W_cov is not None and model.W_cov.shape not in shapes:
         raise FileError(

@@ -2,8 +2,8 @@
 
 The outputs are y = W phi(x, a): the next values of the predicted columns, which stand first in the
 state, and the chance of each kind of end, p in all. In the log the next state of a row that ends
-its episode is its own state ("who has ended stands still"), so that nothing is selected by who
-goes on, and E[y | x, do(a)] = (1 - p) E[x' | goes on] + p x. What a plan needs is the middle,
+its episode is its own state (an episode that has ended stands still), so that going on selects
+nothing, and E[y | x, do(a)] = (1 - p) E[x' | goes on] + p x. What a plan needs is the middle,
 
     E[x' | x, do(a), goes on] = (y - p x) / (1 - p).
 """
@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.features.blocks import Array
+from ivvi.features.blocks import Array, Constant
+from ivvi.features.feature_map import FeatureMap
 
 LARGEST_CHANCE = 0.9
 """Chance of ending beyond which what follows is not divided further: it hardly ever does."""
@@ -115,8 +116,12 @@ class StateUpdate:
         xp, n = y.__array_namespace__(), self.predicted
         if len(self.copied) + len(self.drawn) == 0:
             return y[..., :n]
-        known = xp.concatenate([x, a], axis=-1)
-        return y[..., :n] @ self._place(range(n)) + known @ self._copies() + self._constant()
+        state_and_action = xp.concatenate([x, a], axis=-1)
+        return (
+            y[..., :n] @ self._place(range(n))
+            + state_and_action @ self._copies()
+            + self._constant()
+        )
 
     def affine(self, c: Array, P: Array, Q: Array) -> tuple[Array, Array, Array]:
         """Return c, P, Q of the whole state for those of the predicted columns."""
@@ -158,3 +163,22 @@ class StateUpdate:
         return (
             np.asarray(self.means) @ self._place(self.drawn) if self.drawn else np.zeros(self.width)
         )
+
+
+def affine_part(
+    phi: FeatureMap, W: Array, update: StateUpdate, d_x: int
+) -> tuple[Array, Array, Array]:
+    """Return c (d_x,), P (d_x, d_x), Q (d_x, d_a) of x' = c + P x + Q a.
+
+    `phi` holds nothing but a constant, states and actions; W (d_y, d_phi) are its weights.
+    """
+    d_next = update.predicted
+    widths = {"c": 1, "P": d_x, "Q": update.actions}
+    parts: dict[str, Array] = {name: np.zeros((d_next, width)) for name, width in widths.items()}
+    column = 0
+    for block in phi.blocks:
+        name = "c" if isinstance(block, Constant) else "P" if block.of == "state" else "Q"
+        parts[name] = parts[name] + W[:d_next, column : column + widths[name]]
+        column += widths[name]
+    affine = parts["c"][:, 0], parts["P"], parts["Q"]
+    return affine if update.is_plain else update.affine(*affine)

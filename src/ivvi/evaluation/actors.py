@@ -1,4 +1,4 @@
-"""Who acts in a stack of models: fixed policies, the behaviour policy, a plan for each model.
+"""Actors in a stack of models: fixed policies, the behaviour policy, a plan for each model.
 
 An actor acts for B models with n episodes each, x (B, n, d_x). What differs between calls
 of one kind is an argument of the compiled simulation and not a part of it.
@@ -22,23 +22,23 @@ from ivvi.planning import Planner
 from ivvi.planning.behaviour_policy import BehaviourFeatures, BehaviourPolicy
 
 Acting = tuple[Any, Any]
-"""An actor, or a function of states, and what it is given."""
+"""An actor, or a function of states, and its parameters."""
 
 
 class Actor(Protocol):
     """Acts in every world of a stack."""
 
-    def begin(self, models: ModelDraws, given: Any, count: int) -> Any:
+    def begin(self, models: ModelDraws, parameters: Any, count: int) -> Any:
         """Return what is remembered between steps, for `count` episodes of each world."""
         ...
 
     def act(
-        self, models: ModelDraws, given: Any, x: Array, h: Array, memory: Any, keys: Array
+        self, models: ModelDraws, parameters: Any, x: Array, h: Array, memory: Any, keys: Array
     ) -> tuple[Array, Any]:
         """Return actions (B, n, d_a) for states (B, n, d_x), and what to remember."""
         ...
 
-    def pushed(self, models: ModelDraws, given: Any, x: Array, memory: Any) -> Array | float:
+    def pushed(self, models: ModelDraws, parameters: Any, x: Array, memory: Any) -> Array | float:
         """Return what the instrument just acted on does by itself, (B, n, d_y).
 
         To those who act on none it is a part of the noise.
@@ -50,7 +50,7 @@ class Actor(Protocol):
 class Fixed(Actor):
     """A policy written for JAX, the same in every world: all states in one call.
 
-    It is given its numbers: policies of one shape share a compiled simulation.
+    Its parameters are the numbers of the policy: policies of one shape share a compiled simulation.
     """
 
     decision: Decision
@@ -61,31 +61,31 @@ class Fixed(Actor):
         decision = Decision.of(policy)
         return cls(decision), decision.numbers
 
-    def begin(self, models: ModelDraws, given: Any, count: int) -> Any:
+    def begin(self, models: ModelDraws, parameters: Any, count: int) -> Any:
         """Let the policy begin once for each episode of each world."""
         return self.decision.begin(len(models.W) * count)
 
     def act(
-        self, models: ModelDraws, given: Any, x: Array, h: Array, memory: Any, keys: Array
+        self, models: ModelDraws, parameters: Any, x: Array, h: Array, memory: Any, keys: Array
     ) -> tuple[Array, Any]:
         """Ask the policy."""
-        a, memory = self.decision.decide(given, x.reshape(-1, x.shape[-1]), h, memory)
+        a, memory = self.decision.decide(parameters, x.reshape(-1, x.shape[-1]), h, memory)
         return a.reshape(*x.shape[:2], -1), memory
 
 
 @dataclass(frozen=True)
 class OneAction(Actor):
-    """One action, `given`, whatever the state."""
+    """One action, its parameter, whatever the state."""
 
-    def begin(self, models: ModelDraws, given: Any, count: int) -> Any:
+    def begin(self, models: ModelDraws, parameters: Any, count: int) -> Any:
         """Nothing is remembered."""
         return ()
 
     def act(
-        self, models: ModelDraws, given: Array, x: Array, h: Array, memory: Any, keys: Array
+        self, models: ModelDraws, parameters: Array, x: Array, h: Array, memory: Any, keys: Array
     ) -> tuple[Array, Any]:
         """Return the action."""
-        return jnp.broadcast_to(given, (*x.shape[:2], len(given))), memory
+        return jnp.broadcast_to(parameters, (*x.shape[:2], len(parameters))), memory
 
 
 class BehaviourRows(NamedTuple):
@@ -107,19 +107,19 @@ class BehaviourRows(NamedTuple):
 class BehaviourActor(Actor):
     """The log's own policy without the confounder, with each world's G and C.
 
-    It is given `BehaviourRows`.
+    Its parameters are `BehaviourRows`.
     """
 
     features: BehaviourFeatures
 
-    def begin(self, models: ModelDraws, given: BehaviourRows, count: int) -> Any:
+    def begin(self, models: ModelDraws, parameters: BehaviourRows, count: int) -> Any:
         """Remember which row's instrument an episode has, where it has one."""
         return jnp.zeros((len(models.W), count), int)
 
     def act(
         self,
         models: ModelDraws,
-        given: BehaviourRows,
+        parameters: BehaviourRows,
         x: Array,
         h: Array,
         memory: Array,
@@ -127,40 +127,43 @@ class BehaviourActor(Actor):
     ) -> tuple[Array, Any]:
         """Draw rows, and do in x what was done there."""
         for_row, for_z, for_level = jnp.moveaxis(_each(jax.random.split, keys, 3), -1, 0)
-        row = _each(jax.random.randint, for_row, (), 0, len(given.eta))
+        row = _each(jax.random.randint, for_row, (), 0, len(parameters.eta))
         if self.features.by_episode:
-            drawn = _each(jax.random.randint, for_z, (), 0, len(given.eta))
+            drawn = _each(jax.random.randint, for_z, (), 0, len(parameters.eta))
             memory = jnp.where(h == 0, drawn, memory)
         else:
             memory = row
         mean = jnp.einsum(
-            "bnp,bap->bna", self._psi(models, given, x, memory), models.action_weights
+            "bnp,bap->bna", self._psi(models, parameters, x, memory), models.action_weights
         )
-        a = jnp.clip(mean + jnp.asarray(given.eta)[row], given.low, given.high)
-        u = _each(jax.random.uniform, for_level, (len(given.low),))
-        a = _on_levels(a, mean, u, jnp.asarray(given.levels))
+        a = jnp.clip(mean + jnp.asarray(parameters.eta)[row], parameters.low, parameters.high)
+        u = _each(jax.random.uniform, for_level, (len(parameters.low),))
+        a = _on_levels(a, mean, u, jnp.asarray(parameters.levels))
         return _one_of_each(a, mean, u, self.features.exclusive), memory
 
     def pushed(
-        self, models: ModelDraws, given: BehaviourRows, x: Array, memory: Array
+        self, models: ModelDraws, parameters: BehaviourRows, x: Array, memory: Array
     ) -> Array | float:
         """Return the direct effect of the instrument that was drawn."""
         if self.features.psi is None or models.direct.shape[-1] == 0:
             return 0.0
-        return jnp.einsum("bnp,byp->bny", self._psi(models, given, x, memory), models.direct)
+        return jnp.einsum("bnp,byp->bny", self._psi(models, parameters, x, memory), models.direct)
 
-    def _psi(self, models: ModelDraws, given: BehaviourRows, x: Array, row: Array) -> Array:
+    def _psi(self, models: ModelDraws, parameters: BehaviourRows, x: Array, row: Array) -> Array:
         """Return psi(x, z), (B, n, d_psi), for the instruments of these rows."""
         F = self.features.f(x, x)
         if self.features.psi is None:
             return F
-        z = jnp.einsum("bnf,bzf->bnz", F, models.instrument_weights) + jnp.asarray(given.zeta)[row]
+        z = (
+            jnp.einsum("bnf,bzf->bnz", F, models.instrument_weights)
+            + jnp.asarray(parameters.zeta)[row]
+        )
         return self.features.psi(x, z)
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan made inside the simulation, for the weights `given`.
+    """A plan made inside the simulation, for the weights that are its parameters.
 
     Weights (B, d_y, d_phi) give each world a plan of its own, (d_y, d_phi) one plan to all.
     Only planners whose work is done when they act can be traced (`MPC`).

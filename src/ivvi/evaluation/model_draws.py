@@ -1,11 +1,20 @@
 """Models that the log allows: draws of everything that was estimated, together.
 
-Three ways. *Asymptotic*: W from the (clustered) normal or Student's law of the fit; the noise
+Three methods. *Asymptotic*: W from the (clustered) normal or Student's law of the fit; the noise
 covariance that W leaves in the moments, with its own sampling error; the behaviour policy given
 W, through the scores that both share. *Bootstrap*: every episode (or cluster of the fit's)
 counts a random number of times in the moments, and all is estimated again; the rows are not
-read. *Wild*: each cluster is left out once, and draws move along what that changes
-(`ivvi.evaluation.wild_scores`).
+read. *Wild*: each cluster is left out once, and draws move along what that changes: the score form
+of the wild cluster bootstrap (Kline and Santos 2012), not restricted to a null, since a value is no
+coefficient that could be fixed. With theta all that is estimated and theta_(g) the same without
+cluster g,
+
+    theta_b = theta + s_b ((G - 1) / G)^1/2 sum_g v_bg (mean theta_(.) - theta_(g)),
+
+where v are Webb's six numbers, of mean zero and variance one, so that theta_b has the jackknife's
+covariance (CR3), and s_b^2 = (G - 1) / chi^2(G - 1) makes its law Student's, as few clusters ask
+(MacKinnon, Nielsen and Webb 2023). W, the noise and the behaviour policy move together; no row is
+read, and G estimates serve any number of draws.
 """
 
 from __future__ import annotations
@@ -14,21 +23,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ivvi.dynamics.model import Dynamics
+from ivvi.dynamics.model import Dynamics, draw_deviations
 from ivvi.dynamics.next_state import NoiseLaw, noise_law, square_root
-from ivvi.dynamics.weight_draws import draw_deviations
 from ivvi.errors import InputError, hint
 from ivvi.estimators import Exact
+from ivvi.estimators.covariance.standard_errors import FEWEST_WILD
 from ivvi.estimators.whitening import whiten
 from ivvi.evaluation.source import Source
-from ivvi.evaluation.wild_scores import left_out, student_variance, wild_draws, wild_weights
 from ivvi.moments import EpisodeMoments, Moments
 from ivvi.planning.behaviour_policy import RAW, BehaviourPolicy, coefficients
+from ivvi.weak_iv.wild_bootstrap import WEBB
 
 METHODS = ("auto", "bootstrap", "wild", "asymptotic")
 FEW_EPISODES = 10
 FEWEST_DRAWN = 2
 """Groups that count in every draw."""
+MOST_GROUPS = 200
+"""Groups, of clusters at random where these are more, that are left out in turn."""
+LEAST_FREEDOM = 4.0
+"""Degrees of freedom below which the spread of weights and counts no longer grows."""
 
 
 class ModelDraws(NamedTuple):
@@ -143,8 +156,8 @@ def bootstrap(
     if not groups.by:
         return models, weights
     of_starts = source.start_clusters
-    known = len(of_starts) > 0 and bool(np.isin(of_starts, groups.number).all())
-    return models, weights[:, np.searchsorted(groups.number, of_starts)] if known else None
+    has_starts = len(of_starts) > 0 and bool(np.isin(of_starts, groups.number).all())
+    return models, weights[:, np.searchsorted(groups.number, of_starts)] if has_starts else None
 
 
 def episode_counts(groups: int, freedom: float, count: int, rng: np.random.Generator) -> np.ndarray:
@@ -180,6 +193,79 @@ def wild(source: Source, count: int, rng: np.random.Generator) -> ModelDraws:
         action_weights=action_weights,
         instrument_weights=instrument_weights,
     )
+
+
+def reweighted(moments: Moments, weights: np.ndarray) -> Moments:
+    """Return the moments in which episode e counts `weights[e]` times."""
+    blocks = moments.episodes
+    if blocks is None:
+        raise ValueError("the moments hold no episodes")
+    share = weights * blocks.weight
+    total = float(share.sum())
+    mean = share @ blocks.mean / total
+    offset = blocks.mean - mean
+    scatter = np.einsum("e,eij->ij", weights, blocks.scatter) + (share * offset.T) @ offset
+    n = max(1, round(moments.n * total / moments.weight))
+    return Moments(moments.design, n, total, mean, scatter)
+
+
+def noise_left(model: Dynamics, moments: Moments, W: np.ndarray) -> np.ndarray:
+    """Return the noise covariance (..., d_y, d_y) that weights (..., d_y, d_phi) leave.
+
+    That of the model, moved by as much as E[(y - W phi)(y - W phi)^T] moves.
+    """
+    design = moments.design
+
+    def second(W: np.ndarray) -> np.ndarray:
+        R = np.zeros((*W.shape[:-1], design.width))
+        R[..., list(design.y_columns)] = np.eye(W.shape[-2])
+        R[..., list(design.phi_columns)] -= W
+        return _second(moments, R)
+
+    left: np.ndarray = model.noise_cov + second(W) - second(model.W)
+    return left
+
+
+def repeated(models: ModelDraws, count: int) -> ModelDraws:
+    """Return a stack of one `count` times."""
+    return models.rows(np.zeros(count, dtype=int))
+
+
+def left_out(clusters: int, rng: np.random.Generator) -> np.ndarray:
+    """Return how often each cluster counts without each of the groups, (groups, clusters)."""
+    if clusters < FEWEST_WILD:
+        raise InputError(
+            f"{clusters} clusters are too few for wild draws; at least {FEWEST_WILD} are expected: "
+            "ask for the asymptotic method"
+        )
+    groups = min(clusters, MOST_GROUPS)
+    group = rng.permutation(clusters) % groups
+    counts: np.ndarray = np.where(group == np.arange(groups)[:, None], 0.0, 1.0)
+    return counts
+
+
+def wild_weights(groups: int, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Return what the draws multiply each group's influence with, (count, groups)."""
+    six = np.concatenate([-WEBB, WEBB])
+    freedom = groups - 1
+    student = np.sqrt(freedom / rng.chisquare(freedom, size=(count, 1)))
+    drawn: np.ndarray = student * six[rng.integers(0, 6, size=(count, groups))]
+    return drawn
+
+
+def wild_draws(whole: np.ndarray, without: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return draws (B, ...) around `whole` (...), of which `without` (G, ...) lacks group g."""
+    groups = len(without)
+    influence = np.sqrt((groups - 1) / groups) * (without.mean(axis=0) - without)
+    drawn: np.ndarray = whole + np.tensordot(weights, influence, axes=1)
+    return drawn
+
+
+def student_variance(groups: int, freedom: float = np.inf) -> float:
+    """Return the variance of Student's t times G / (G - 1), of at most G - 1 degrees of freedom."""
+    groups = max(groups, 2)
+    freedom = max(min(freedom, groups - 1), LEAST_FREEDOM)
+    return groups / (groups - 1) * freedom / (freedom - 2)
 
 
 def _groups(source: Source) -> EpisodeMoments:
@@ -227,37 +313,6 @@ def _estimates(source: Source, weights: np.ndarray) -> tuple[np.ndarray, ...]:
 def _of_next(model: Dynamics, noise: np.ndarray) -> np.ndarray:
     """Return the covariance of the next state for that of the outputs, (..., d_x, d_x)."""
     return np.asarray(model.update.noise(noise))
-
-
-def reweighted(moments: Moments, weights: np.ndarray) -> Moments:
-    """Return the moments in which episode e counts `weights[e]` times."""
-    blocks = moments.episodes
-    if blocks is None:
-        raise ValueError("the moments hold no episodes")
-    share = weights * blocks.weight
-    total = float(share.sum())
-    mean = share @ blocks.mean / total
-    offset = blocks.mean - mean
-    scatter = np.einsum("e,eij->ij", weights, blocks.scatter) + (share * offset.T) @ offset
-    n = max(1, round(moments.n * total / moments.weight))
-    return Moments(moments.design, n, total, mean, scatter)
-
-
-def noise_left(model: Dynamics, moments: Moments, W: np.ndarray) -> np.ndarray:
-    """Return the noise covariance (..., d_y, d_y) that weights (..., d_y, d_phi) leave.
-
-    That of the model, moved by as much as E[(y - W phi)(y - W phi)^T] moves.
-    """
-    design = moments.design
-
-    def second(W: np.ndarray) -> np.ndarray:
-        R = np.zeros((*W.shape[:-1], design.width))
-        R[..., list(design.y_columns)] = np.eye(W.shape[-2])
-        R[..., list(design.phi_columns)] -= W
-        return _second(moments, R)
-
-    left: np.ndarray = model.noise_cov + second(W) - second(model.W)
-    return left
 
 
 def _second(moments: Moments, R: np.ndarray) -> np.ndarray:
@@ -340,8 +395,3 @@ def _scaled(
     """Draw matrices (B, d, r) whose columns have this covariance (d, d)."""
     drawn: np.ndarray = square_root(covariance) @ rng.normal(size=shape)
     return drawn
-
-
-def repeated(models: ModelDraws, count: int) -> ModelDraws:
-    """Return a stack of one `count` times."""
-    return models.rows(np.zeros(count, dtype=int))

@@ -1,13 +1,16 @@
-"""What the log itself shows: the mean return of its own episodes, and why it is another."""
+"""The mean return that the log itself records, and why its policy's estimated value differs."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
-from ivvi.dynamics.ends import with_told
+from ivvi.dynamics.ends import all_ends
 from ivvi.estimators import LeastSquares
+from ivvi.evaluation.interval_estimate import Amount, interval_text
 from ivvi.evaluation.source import Source
-from ivvi.evaluation.valuation import Amount, Gap
 from ivvi.features.blocks import Power
 from ivvi.logs import Log
 from ivvi.logs.batch import Batch
@@ -18,6 +21,48 @@ from ivvi.rewards import Learned, Linear, Quadratic
 
 SAME_LENGTH = 0.02
 """Largest difference of the log's episodes from the horizon, relative, for `from_moments`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Gap:
+    """Why a log shows another return for its own policy than the estimated dynamics give it.
+
+    Least-squares dynamics keep what actions and noise share, so that the fitted behaviour
+    policy should earn there what the log shows. What is missing is misfit: of that policy's
+    regression, or of the features. The rest of the gap is the confounder's help.
+
+    Attributes
+    ----------
+    whole
+        The return that the log shows less the value of the behaviour policy.
+    help
+        Its value in least-squares dynamics less that in the estimated ones; None where the
+        estimate is least squares itself, or the moments are not known.
+    misfit
+        The return that the log shows less the value in least-squares dynamics; None where the
+        moments are not known.
+    """
+
+    whole: Amount
+    help: Amount | None
+    misfit: float | None
+
+    def lines(self) -> list[str]:
+        """Return what there is to say about it."""
+        if self.misfit is None:
+            return ["  how much of it is misfit of that policy's regression is not known here"]
+        if self.help is None:
+            return ["  all of it is misfit: least squares takes nothing as confounded"]
+        return [
+            f"  of which confounding: {self.help.estimate:.5g} {interval_text(self.help)}, which "
+            "the same policy earns more in least-squares dynamics",
+            f"  of which misfit of that policy's regression or of the features: {self.misfit:.5g}",
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe with JSON values."""
+        help_json = None if self.help is None else self.help.to_json()
+        return {"gap": self.whole.to_json(), "confounder": help_json, "misfit": self.misfit}
 
 
 def from_log(log: Log, problem: Problem) -> float:
@@ -58,13 +103,13 @@ def _ends(problem: Problem, batch: Batch) -> np.ndarray:
     update = problem.model.update
     ended = batch.y[:, update.predicted :][:, : update.ends] if update.ends else None
     if problem.terminal is None:
-        return np.asarray(with_told(ended, None))
+        return np.asarray(all_ends(ended, None))
     x_next = update.observed(batch.y, batch.x, batch.a)
-    return np.asarray(with_told(ended, np.asarray(problem.terminal(x_next))))
+    return np.asarray(all_ends(ended, np.asarray(problem.terminal(x_next))))
 
 
 def from_moments(source: Source, problem: Problem) -> float | None:
-    """Do the same from moments, where they hold it: quadratic, linear and learned rewards.
+    """Compute the same from moments, where possible: quadratic, linear and learned rewards.
 
     None where they do not, or where the log's episodes are not as long as the horizon.
     """
@@ -101,7 +146,7 @@ def gap_of(
         What is known of the log.
     own
         The value of the behaviour policy.
-    shown
+    observed
         Mean return of the log's episodes.
     confounded
         Returns of the behaviour policy in least-squares dynamics, (N,); None if not known.
@@ -115,10 +160,12 @@ def gap_of(
         episodes = max(source.moments.n / source.length, 1.0)
     sampled = np.random.default_rng([seed, 1]).normal(size=len(own.draws))
     sampled *= float(confounded.std()) / np.sqrt(episodes)
-    there = float(confounded.mean())
-    known = isinstance(source.method, LeastSquares)
-    help_ = None if known else _less(there, own, sampled)
-    return Gap(_less(observed, own, sampled), help_, observed - (own.estimate if known else there))
+    baseline = float(confounded.mean())
+    if isinstance(source.method, LeastSquares):
+        help_, baseline = None, own.estimate
+    else:
+        help_ = _less(baseline, own, sampled)
+    return Gap(_less(observed, own, sampled), help_, observed - baseline)
 
 
 def _less(earned: float, own: Amount, sampled: np.ndarray) -> Amount:

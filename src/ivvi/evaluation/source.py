@@ -1,4 +1,4 @@
-"""What valuing needs of a fit, of a saved one, or of dynamics alone."""
+"""What a valuation needs from a fit, from a saved fit, or from dynamics alone."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ class Source:
 
         Infinite where the fit's intervals are normal.
         """
-        known = None if self.fit is None else self.fit.estimate.W_cov.freedom
-        if self.fit is None or known is None:
+        freedom = None if self.fit is None else self.fit.estimate.W_cov.freedom
+        if self.fit is None or freedom is None:
             return np.inf
         shared = set(self.fit.estimate.design.shared)
-        actions = [j for j in range(known.shape[1]) if j not in shared]
-        return float(np.min(known[:, actions or slice(None)]))
+        actions = [j for j in range(freedom.shape[1]) if j not in shared]
+        return float(np.min(freedom[:, actions or slice(None)]))
 
     @property
     def start_clusters(self) -> np.ndarray:

@@ -50,8 +50,8 @@ def survival(estimator: ValueEstimator, actors: Mapping[str, Acting]) -> dict[st
     if not estimator.problem.can_end:
         return {}
     problem = estimator.problem
-    told = problem.terminal is not None
-    minus = amounts(-1.0, problem.model.ends, told=told)
+    by_state = problem.terminal is not None
+    minus = amounts(-1.0, problem.model.ends, by_state=by_state)
     # what a step then pays is whether the episode goes on after it
     task = replace(Task.of(problem), reward=_one, end_amounts=minus, discount=1.0)
     return {name: _curve(estimator, task, acting) for name, acting in list(actors.items())[:2]}
@@ -65,12 +65,12 @@ def incidence(
     kinds = problem.model.ends
     if len(kinds) < 2:
         return {}
-    told = problem.terminal is not None
-    shown, curves = list(actors.items())[:2], {}
+    by_state = problem.terminal is not None
+    compared, curves = list(actors.items())[:2], {}
     for i, kind in enumerate(kinds):
-        paid = tuple(float(j == i) for j in range(len(kinds) + told))
+        paid = tuple(float(j == i) for j in range(len(kinds) + by_state))
         task = replace(Task.of(problem), reward=_nothing, end_amounts=paid, discount=1.0)
-        curves[kind] = {n: _curve(estimator, task, acting, ends=True) for n, acting in shown}
+        curves[kind] = {n: _curve(estimator, task, acting, ends=True) for n, acting in compared}
     return curves
 
 

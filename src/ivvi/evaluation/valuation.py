@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from ivvi._io.brief import Brief
+from ivvi._io.brief import UNTRUSTED, Brief, instrument_sentence
 from ivvi._io.plotting import (
     IV,
     MUTED,
@@ -20,183 +19,17 @@ from ivvi._io.plotting import (
 )
 from ivvi._io.result import Records, TableResult
 from ivvi.diagnostics.verdict import Verdict
-from ivvi.evaluation.brief import value_brief
+from ivvi.evaluation.interval_estimate import Amount, interval_text
+from ivvi.evaluation.observed_return import Gap
 
-INTERVALS = ("split", "percentile", "basic", "bias-corrected")
-FEWEST, ENOUGH = 100, 0.05
-"""Draws from which on the error of an interval's end is known, and the error that is small enough,
-in widths of the interval."""
-TURNS = 2.0
-"""Errors of an interval's end from zero within which other draws may turn a verdict."""
-SAID = {
+WARNINGS = {
     "doubtful": "DOUBTFUL INSTRUMENTS: the intervals below may be too short",
     "weak": "WEAK INSTRUMENTS: the numbers below may be far off, and their intervals too short",
     "not identified": "NOT IDENTIFIED: along free directions the numbers below rest on a guess",
 }
 """What stands before the numbers, by the verdict on the instruments."""
-
-
-@dataclass(frozen=True, eq=False)
-class Amount:
-    """A number estimated from the log.
-
-    Attributes
-    ----------
-    estimate
-        In the estimated world; less the optimism of a plan where it was planned again.
-    draws
-        In models that the log allows, (B,).
-    level
-        Of the interval.
-    simulation_error
-        Standard error of the estimate that is due to the number of simulated episodes; the
-        draws hold it too.
-    """
-
-    estimate: float
-    draws: np.ndarray
-    level: float = 0.95
-    simulation_error: float = 0.0
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The interval that is reported: percentiles on either side of the estimate."""
-        return self.interval_of("split")
-
-    def interval_of(self, kind: str) -> tuple[float, float]:
-        """Return an interval: ``split``, ``percentile``, ``basic`` or ``bias-corrected``.
-
-        ``split`` cuts off the same share 1 - level, the furthest out, of the draws below the
-        estimate and of those above it. As many draws are inside as in a percentile interval,
-        which it is where the estimate is the median, and the estimate is always inside, however
-        the value bends in W. ``percentile``: quantiles of the draws. ``basic``: those of
-        2 estimate - draws. ``bias-corrected``: quantiles moved by the share of draws below the
-        estimate (Efron's BC).
-        """
-        tails = np.array([0.5 - self.level / 2, 0.5 + self.level / 2])
-        if kind == "split":
-            low, high = self._sides
-            return float(_quantile(low, 1 - self.level)), float(_quantile(high, self.level))
-        if kind == "basic":
-            high, low = 2 * self.estimate - _quantile(self.draws, tails)
-            return float(low), float(high)
-        if kind == "bias-corrected":
-            from scipy.stats import norm
-
-            below = (np.sum(self.draws < self.estimate) + 0.5) / (len(self.draws) + 1)
-            tails = norm.cdf(2 * norm.ppf(below) + norm.ppf(tails))
-        low, high = _quantile(self.draws, tails)
-        return float(low), float(high)
-
-    @property
-    def _sides(self) -> tuple[np.ndarray, np.ndarray]:
-        """The draws up to the estimate and from it on; the estimate where there are none."""
-        below = self.draws[self.draws <= self.estimate]
-        above = self.draws[self.draws >= self.estimate]
-        alone = np.array([self.estimate])
-        return below if len(below) else alone, above if len(above) else alone
-
-    @property
-    def interval_error(self) -> tuple[float, float]:
-        """Standard errors of the interval's ends that are due to the number of draws.
-
-        A quarter of the distance of the quantiles that are two binomial standard deviations away
-        on either side (Woodruff, 1952): of one, fewer draws lie between, and chance says more.
-        """
-        errors, outside = [], 1 - self.level
-        for side, share in zip(self._sides, (outside, self.level), strict=True):
-            away = 2 * np.sqrt(outside * self.level / len(side))
-            low, high = np.quantile(side, np.clip([share - away, share + away], 0.0, 1.0))
-            errors.append(float(high - low) / 4)
-        return errors[0], errors[1]
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether both ends are known to 5% of the interval's width, or there is no width.
-
-        Of fewer than 100 draws the error of the ends is not known well enough to say so.
-        """
-        low, high = self.interval
-        known = len(self.draws) >= FEWEST or not high > low
-        return known and max(self.interval_error) <= ENOUGH * (high - low)
-
-    @property
-    def may_turn(self) -> bool:
-        """Whether other draws could put an end of the interval on the other side of zero.
-
-        So near is an end within two of its errors. Of fewer than 100 draws the error is not
-        known well: the width over the root of their number stands for it, which is rather more.
-        """
-        low, high = self.interval
-        least = (high - low) / len(self.draws) ** 0.5 if len(self.draws) < FEWEST else 0.0
-        return any(
-            abs(end) <= TURNS * max(error, least)
-            for end, error in zip((low, high), self.interval_error, strict=True)
-        )
-
-    def with_more(self, other: Amount) -> Amount:
-        """Return the same amount with the draws of both."""
-        counts = len(self.draws), len(other.draws)
-        estimate = float(np.average([self.estimate, other.estimate], weights=counts))
-        return replace(self, estimate=estimate, draws=np.concatenate([self.draws, other.draws]))
-
-    @property
-    def se(self) -> float:
-        """Half of the middle 68% of the draws: one standard error that tails do not move."""
-        low, high = np.quantile(self.draws, [0.1587, 0.8413])
-        return float(high - low) / 2
-
-    @property
-    def probability(self) -> float:
-        """Share of the draws above zero."""
-        return float(np.mean(self.draws > 0))
-
-    def to_json(self) -> dict[str, Any]:
-        """Describe with JSON values, without the draws."""
-        numbers = {"estimate": self.estimate, "se": self.se, "interval": list(self.interval)}
-        return {**numbers, "interval_error": list(self.interval_error)}
-
-
-@dataclass(frozen=True, eq=False)
-class Gap:
-    """Why a log shows another return for its own policy than the estimated dynamics give it.
-
-    Least-squares dynamics keep what actions and noise share, so that the fitted behaviour
-    policy should earn there what the log shows. What is missing is misfit: of that policy's
-    regression, or of the features. The rest of the gap is the confounder's help.
-
-    Attributes
-    ----------
-    whole
-        The return that the log shows less the value of the behaviour policy.
-    help
-        Its value in least-squares dynamics less that in the estimated ones; None where the
-        estimate is least squares itself, or the moments are not known.
-    misfit
-        The return that the log shows less the value in least-squares dynamics; None where the
-        moments are not known.
-    """
-
-    whole: Amount
-    help: Amount | None
-    misfit: float | None
-
-    def lines(self) -> list[str]:
-        """Return what there is to say about it."""
-        if self.misfit is None:
-            return ["  how much of it is misfit of that policy's regression is not known here"]
-        if self.help is None:
-            return ["  all of it is misfit: least squares takes nothing as confounded"]
-        return [
-            f"  of which confounding: {self.help.estimate:.5g} {_pair(self.help)}, which the same "
-            "policy earns more in least-squares dynamics",
-            f"  of which misfit of that policy's regression or of the features: {self.misfit:.5g}",
-        ]
-
-    def to_json(self) -> dict[str, Any]:
-        """Describe with JSON values."""
-        help_json = None if self.help is None else self.help.to_json()
-        return {"gap": self.whole.to_json(), "confounder": help_json, "misfit": self.misfit}
+RIVAL_WORDS = {"behaviour": "what is done today", "zero": "doing nothing"}
+"""What the sentences call rivals that a reader knows by other words."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -213,7 +46,7 @@ class Valuation(TableResult):
         One word on the instruments; None where the model does not say.
     shown
         Mean return that the log itself shows for the behaviour policy, with the confounder's
-        help; None where it cannot be had, with the reason in `notes`.
+        help; None where it is not available, with the reason in `notes`.
     gap
         What that is more than the value of the behaviour policy, and why; None without either.
     horizon, discount
@@ -261,25 +94,25 @@ class Valuation(TableResult):
         """What is to be said before any number; empty for strong instruments."""
         if self.verdict is None:
             return "STRENGTH UNKNOWN: this model does not say how strong its instruments are"
-        return SAID.get(self.verdict.word, "")
+        return WARNINGS.get(self.verdict.word, "")
 
     @property
     def brief(self) -> Brief:
         """Is the instrument good enough, what did confounding do, what to do next."""
-        return value_brief(self)
+        return _value_brief(self)
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
         """Draw the value of each policy, and the gains, with their intervals; `path` saves it."""
         check_figure(path, force=force)
         parts = {"value": self.values, f"gain of {self.name} over": self.gains}
-        shown = {title: amounts for title, amounts in parts.items() if amounts}
-        figure, axes = make_axes(1, len(shown) + bool(self.survival) + len(self.incidence))
+        panels = {title: amounts for title, amounts in parts.items() if amounts}
+        figure, axes = make_axes(1, len(panels) + bool(self.survival) + len(self.incidence))
         if self.survival:
             curves = {"share that goes on": self.survival}
             curves |= {f"share that ended: {kind}": of for kind, of in self.incidence.items()}
-            for ax, (label, by_name) in zip(axes[0][len(shown) :], curves.items(), strict=True):
+            for ax, (label, by_name) in zip(axes[0][len(panels) :], curves.items(), strict=True):
                 draw_survival(ax, {n: c.to_json() for n, c in by_name.items()}, label)
-        for ax, (title, amounts) in zip(axes[0], shown.items(), strict=False):
+        for ax, (title, amounts) in zip(axes[0], panels.items(), strict=False):
             rows = [(one.estimate, *one.interval) for one in amounts.values()]
             draw_intervals(ax, list(amounts), rows, IV)
             if title != "value":
@@ -316,15 +149,15 @@ class Valuation(TableResult):
             "P(gain)",
         ]
         for name, amount in self.values.items():
-            line = f"{name:<18}{amount.estimate:>12.5g}  {_pair(amount):<26}"
+            line = f"{name:<18}{amount.estimate:>12.5g}  {interval_text(amount):<26}"
             if (gain := self.gains.get(name)) is not None:
-                line += f"{gain.estimate:>18.5g}  {_pair(gain):<26}{gain.probability:.3f}"
+                line += f"{gain.estimate:>18.5g}  {interval_text(gain):<26}{gain.probability:.3f}"
             lines.append(line.rstrip())
         if self.gap is not None and self.shown is not None:
             whole, own = self.gap.whole, self.values["behaviour"].estimate
             lines.append(
                 f"the log shows {self.shown:.5g} for its own policy, which earns {own:.5g} in the "
-                f"estimated dynamics: a gap of {whole.estimate:.5g} {_pair(whole)}"
+                f"estimated dynamics: a gap of {whole.estimate:.5g} {interval_text(whole)}"
             )
             lines += self.gap.lines()
         if self.survival:
@@ -370,27 +203,76 @@ class Valuation(TableResult):
 
     def __repr__(self) -> str:
         v = self.value
-        return f"Valuation({self.name} {v.estimate:.5g} {_pair(v)})"
+        return f"Valuation({self.name} {v.estimate:.5g} {interval_text(v)})"
 
 
-def gains_of(values: dict[str, Amount]) -> dict[str, Amount]:
-    """Return how much more the first of several earns than each of the others."""
-    (_, own), *others = values.items()
-    return {
-        name: Amount(own.estimate - v.estimate, own.draws - v.draws, own.level)
-        for name, v in others
-    }
+def _value_brief(worth: Valuation) -> Brief:
+    """Say if the instrument is good enough, what confounding did, and what to do next."""
+    return Brief(
+        (
+            ("Instrument", instrument_sentence(worth.verdict)),
+            ("Confounding", _confounding(worth)),
+            ("Next", _next(worth)),
+        )
+    )
 
 
-def _quantile(draws: np.ndarray, shares: Any) -> Any:
-    """Return quantiles outside which a further draw lies with just the probability asked for.
+def _confounding(worth: Valuation) -> str:
+    """Say what believing regression would cost, or what the confounder gave the log's policy."""
+    if (gain := worth.gains.get("least-squares")) is not None:
+        low, high = gain.interval
+        if low <= 0 <= high:
+            return (
+                "The log cannot tell whether a plan based on regression would earn less (the "
+                f"difference is {_rounded(gain)})."
+            )
+        word = "less" if low > 0 else "more"
+        by = _rounded(gain, sign=1 if low > 0 else -1)
+        return f"A plan based on regression of the same log earns {word}, by {by}."
+    if worth.gap is not None and worth.gap.help is not None:
+        return (
+            f"It helped the log's own policy by {_rounded(worth.gap.help)}, which no other "
+            "policy will get."
+        )
+    return "Not compared: the rival least-squares (against=, --against) shows what it costs."
 
-    The k-th of B draws has the share k / (B + 1) of the law below it on average. The usual
-    interpolation puts the ends of a 95% interval of 200 draws 94.1% apart.
-    """
-    return np.quantile(draws, shares, method="weibull")
+
+def _next(worth: Valuation) -> str:
+    """Say what to do, by the gain over what is done today (or over the first rival)."""
+    if not worth.gains:
+        return "Compare it with what is done today: the rival behaviour (against=, --against)."
+    name = "behaviour" if "behaviour" in worth.gains else next(iter(worth.gains))
+    rival, gain = RIVAL_WORDS.get(name, name), worth.gains[name]
+    low, high = gain.interval
+    more = f"It earns {_rounded(gain)} more than {rival}"
+    if worth.verdict is None or worth.verdict.word in UNTRUSTED:
+        return f"Do not act on this: {more[0].lower()}{more[1:]}, but the instrument is too weak."
+    if low > 0:
+        step = f"{more}: ask `ivvi sensitivity` how invalid the instrument may be, then try it."
+    elif high < 0:
+        step = f"Keep to {rival}: the policy earns {_rounded(gain, sign=-1)} less."
+    else:
+        step = f"{more}: the log cannot tell them apart. Collect more, or keep to {rival}."
+    return step + _few_draws(gain)
 
 
-def _pair(amount: Amount) -> str:
-    low, high = amount.interval
-    return f"[{low:.5g}, {high:.5g}]"
+def _few_draws(gain: Amount) -> str:
+    """Say where more draws of the same log could say otherwise."""
+    if not gain.may_turn:
+        return ""
+    draws = len(gain.draws)
+    return (
+        f" But {draws:,} draws are few for this verdict, and others could turn it: ask for more, "
+        f"such as {10 * draws:,} (draws=, --draws)."
+    )
+
+
+def _rounded(amount: Amount, sign: int = 1) -> str:
+    """Write an amount and its interval with as many digits as the interval's width deserves."""
+    low, high = sorted(sign * end for end in amount.interval)
+    width = high - low
+    places = min(max(2 - math.floor(math.log10(width)), 0), 9) if 0 < width < math.inf else 4
+    estimate, low_end, high_end = (
+        f"{value:,.{places}f}" for value in (sign * amount.estimate, low, high)
+    )
+    return f"{estimate} [{low_end}, {high_end}]"

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from ivvi.evaluation.actors import Acting, Fixed, Planned
+from ivvi.evaluation.interval_estimate import Amount
 from ivvi.evaluation.model_draws import ModelDraws, draw, estimated_model, repeated
-from ivvi.evaluation.rollout import Episodes, Task, in_chunks, returns
-from ivvi.evaluation.rollout_design import RolloutDesign
+from ivvi.evaluation.rollout import Episodes, RolloutDesign, Task, in_chunks, returns
 from ivvi.evaluation.source import Source
-from ivvi.evaluation.valuation import Amount
 from ivvi.planning import MPC, Problem
 
 
@@ -65,19 +64,21 @@ class ValueEstimator:
     def _task(self) -> Task:
         return Task.of(self.problem)
 
-    def in_estimate(self, actor: Any, given: Any) -> np.ndarray:
+    def in_estimate(self, actor: Any, parameters: Any) -> np.ndarray:
         """Return the returns of many episodes in the estimated world, (N,)."""
         one = repeated(estimated_model(self.source), self.rollouts.size)
-        parts = [returns(self._task, actor, given, one, some) for some in self.rollouts.episodes()]
+        parts = [
+            returns(self._task, actor, parameters, one, some) for some in self.rollouts.episodes()
+        ]
         return np.concatenate([part.ravel() for part in parts])
 
-    def _in_draws(self, actor: Any, given: Any) -> np.ndarray:
+    def _in_draws(self, actor: Any, parameters: Any) -> np.ndarray:
         """Return those of a few episodes in each drawn world, (B, n)."""
         few, size = self.rollouts.few, self.rollouts.size
-        return in_chunks(self._task, actor, given, self.models, few, size, self.progress)
+        return in_chunks(self._task, actor, parameters, self.models, few, size, self.progress)
 
     def _again(self, planner: Any, first: np.ndarray) -> np.ndarray:
-        """Return what stands for them when every draw has a plan of its own, (B, n).
+        """Return their substitutes when every draw has a plan of its own, (B, n).
 
         How much too good a plan looks to the world that it was made for, V_b(pi_b) - V(pi_b),
         is how much too good the estimate's own plan looks; this is its value less that.

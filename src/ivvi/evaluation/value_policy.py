@@ -15,12 +15,13 @@ from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError, IvviWarning, PlanningWarning, hint
 from ivvi.estimators import StandardErrors
 from ivvi.evaluation.actors import Acting, BehaviourActor, BehaviourRows, Fixed, OneAction
+from ivvi.evaluation.interval_estimate import Amount, gains_of
 from ivvi.evaluation.model_draws import drawing_method
-from ivvi.evaluation.observed_return import SAME_LENGTH, from_log, from_moments, gap_of
-from ivvi.evaluation.rollout_design import RolloutDesign
+from ivvi.evaluation.observed_return import SAME_LENGTH, Gap, from_log, from_moments, gap_of
+from ivvi.evaluation.rollout import RolloutDesign
 from ivvi.evaluation.source import Source
 from ivvi.evaluation.survival import incidence, survival
-from ivvi.evaluation.valuation import Amount, Gap, Valuation, gains_of
+from ivvi.evaluation.valuation import Valuation
 from ivvi.evaluation.value_estimator import ValueEstimator
 from ivvi.fitting import estimate
 from ivvi.logs import Log
@@ -154,7 +155,7 @@ def value(  # noqa: PLR0913
         drawing_method(source, method),
         replan,
         (
-            *_horizon_notes(source, problem, observed, given=horizon is not None or is_plan),
+            *_horizon_notes(source, problem, observed, chosen=horizon is not None or is_plan),
             *_notes(source, problem, observed, drawing_method(source, method)),
             *_too_few(values),
         ),
@@ -170,7 +171,7 @@ def _gap(
     values: dict[str, Amount],
     observed: float | None,
 ) -> Gap | None:
-    """Say why the log shows another return for its own policy, if it is among the valued."""
+    """Return why the log's own return differs from its policy's value, where that is known."""
     if observed is None or "behaviour" not in values:
         return None
     source, confounded = estimator.source, None
@@ -231,7 +232,7 @@ def by_name(against: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def default_rivals(model: Dynamics, *, regression: bool = True) -> tuple[str, ...]:
-    """Return the rivals that are met unless others are named; zero only where it was tried.
+    """Return the default rivals; zero only where it lies in the range of the log's actions.
 
     Least squares is one where its dynamics are known, which `regression` says.
     """
@@ -242,7 +243,7 @@ def default_rivals(model: Dynamics, *, regression: bool = True) -> tuple[str, ..
 
 
 def acting(who: Any, source: Source, problem: Problem, planner: Any) -> Acting:
-    """Return who acts, and what it is given, for a policy in any of its forms."""
+    """Return the actor and its parameters for a policy in any of its forms."""
     width = len(problem.model.action)
     if isinstance(who, str):
         return _acting_by_word(who, source, problem, planner)
@@ -321,27 +322,27 @@ def problem_of(
     `overrides` holds horizon, discount, terminal, reward_at_end and instrument.
     """
     model = source.model
-    known = policy.problem if isinstance(policy, Policy) else None
-    if known is not None:
+    planned = policy.problem if isinstance(policy, Policy) else None
+    if planned is not None:
         for what in ("state", "action"):
-            own, has = getattr(known.model, what), getattr(model, what)
+            own, has = getattr(planned.model, what), getattr(model, what)
             if own != has:
                 raise InputError(
                     f"the policy's {what} columns are {', '.join(own)}; those of the model "
                     f"are {', '.join(has)}"
                 )
-    if reward is None and known is None:
+    if reward is None and planned is None:
         raise InputError("a policy that ivvi.plan did not make needs a reward")
     if actions is None:
-        actions = _range_of(model) if known is None else known.actions
-    chosen_reward = reward if reward is not None else known.reward  # type: ignore[union-attr]
+        actions = _range_of(model) if planned is None else planned.actions
+    chosen_reward = reward if reward is not None else planned.reward  # type: ignore[union-attr]
     if isinstance(chosen_reward, Function):
         chosen_reward = replace(chosen_reward, nodes=())  # those of this model
     settings: dict[str, Any] = {"horizon": None, "discount": 1.0, "terminal": None}
     settings["reward_at_end"] = 0.0
-    if known is not None:
-        settings = {name: getattr(known, name) for name in settings}
-    settings |= {name: given for name, given in overrides.items() if given is not None}
+    if planned is not None:
+        settings = {name: getattr(planned, name) for name in settings}
+    settings |= {name: value for name, value in overrides.items() if value is not None}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PlanningWarning)
         return Problem.of(model, chosen_reward, actions, **settings)
@@ -368,11 +369,11 @@ def _as_long(source: Source, problem: Problem) -> bool:
 
 
 def _horizon_notes(
-    source: Source, problem: Problem, observed: float | None, *, given: bool
+    source: Source, problem: Problem, observed: float | None, *, chosen: bool
 ) -> tuple[str, ...]:
     """Say where the horizon comes from, and that the log's own return is of fewer steps."""
     notes = []
-    if not given:
+    if not chosen:
         steps, why = problem.model.usual_horizon
         notes.append(f"horizon {steps:,}: {why}")
     if observed is not None and not _as_long(source, problem):
@@ -388,10 +389,10 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = list(problem.doubts)
     if source.clusters:
-        ways = {"bootstrap": "clusters are resampled", "wild": "wild draws of clusters"}
-        way = ways.get(method, "through its standard errors")
+        descriptions = {"bootstrap": "clusters are resampled", "wild": "wild draws of clusters"}
+        description = descriptions.get(method, "through its standard errors")
         columns = " and ".join(source.clusters)
-        notes.append(f"intervals are clustered by {columns}, as those of the fit: {way}")
+        notes.append(f"intervals are clustered by {columns}, as those of the fit: {description}")
     if source.wild and method == "asymptotic":
         notes.append(
             "wild draws need the moments of each cluster: fit with episodes=True (--keep-episodes)"

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ivvi._io.interruption import temporary
 from ivvi._io.memory import check_memory
 from ivvi._io.replacing import remove_left_by_the_dead, run_prefix
+from ivvi._io.signals import temporary
 from ivvi.errors import DataError, FileError
 from ivvi.logs.parquet_files import ParquetTable
 from ivvi.logs.table import ArrowTable, BatchSource

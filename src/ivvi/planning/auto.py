@@ -1,11 +1,11 @@
 """The default planner: try what fits the problem, keep what earns most in the model.
 
-Which planner is best is a question of the problem: a grid in up to four dimensions, a table of
+Which planner is best depends on the problem: a grid in up to four dimensions, a table of
 few states, a quadratic program where the model is linear, a search where the set is finite, values
-fitted where a plan leads. All that can serve are tried, each is run in the model from the
-log's first states, and so are rivals that need no plan: doing nothing, what was usual, one action
-held. All meet the same noise. The best is kept; of those that cannot be told apart, the one whose
-method is the most exact.
+fitted where a plan leads. All that fit are tried. Each is run in the model from the log's first
+states, and so are rivals that need no plan: doing nothing, what was usual, one action always. All
+face the same noise. The best is kept; of those that cannot be told apart, the one whose method is
+the most exact.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ import numpy as np
 
 from ivvi.categories import raw_columns
 from ivvi.errors import InputError
-from ivvi.planning.comparison import CLEAR, Bound, Comparison, standard_error
-from ivvi.planning.mpc.lookahead import is_quadratic
+from ivvi.planning.best_action import is_searched
+from ivvi.planning.comparison import CLEAR, Bound, Comparison, Trials, standard_error
 from ivvi.planning.mpc.mpc import MPC
 from ivvi.planning.problem import Planner, Problem, Rule
+from ivvi.planning.riccati import is_quadratic
 from ivvi.planning.simple_rules import HeldRule, UsualRule, held_actions
-from ivvi.planning.trials import Trials
 from ivvi.planning.upper_bounds import upper_bound
-from ivvi.planning.value_iteration.best_action import is_searched
 from ivvi.planning.value_iteration.category_grid import other_columns
 from ivvi.planning.value_iteration.grid import POINTS, affordable_points
 from ivvi.planning.value_iteration.value_iteration import ValueIteration, usual_value
@@ -92,7 +91,7 @@ class Contest:
     bounds: dict[str, Bound | None] = field(default_factory=dict)
 
     def enter(self, name: str, rule: Rule, *, simple: bool = False) -> None:
-        """Run a rule; returns that are not finite are as bad as can be."""
+        """Run a rule; returns that are not finite count as the worst number."""
         begun = time.process_time()
         returns = self.trials.returns(rule)
         worst = -(np.finfo(float).max ** 0.25)
@@ -283,8 +282,8 @@ def _words(problem: Problem, action: np.ndarray) -> str:
     model = problem.model
     if raw_columns(model.action, model.coded) != model.action:
         levels = model.decode_actions(action[None])
-        shown = {
+        texts = {
             name: f"{v:.3g}" if isinstance(v, float) else str(v) for name, (v,) in levels.items()
         }
-        return ", ".join(f"{name} = {text}" for name, text in shown.items())
+        return ", ".join(f"{name} = {text}" for name, text in texts.items())
     return ", ".join(f"{v:.3g}" for v in action[:4]) + (", .." if len(action) > 4 else "")

@@ -1,7 +1,7 @@
-"""Caution: leave what can be fallen back on only where the gain is sure enough.
+"""Caution: depart from a fallback only where the gain is certain enough.
 
-Let b(x) be the fallback (`planners.fallback`: what was usual, E[a | x], nothing, one action, a
-policy), and a*(x) the plan. Between them stand
+Let b(x) be the fallback (`planning.simple_rules`: what was usual, E[a | x], nothing, one action, a
+policy), and a*(x) the plan. Between them lie
 
     a = b + t M_r (a* - b),   M_r the projector on the r best identified directions of action,
 
@@ -27,15 +27,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi._io.files import Saved, nest, unnest
-from ivvi.dynamics.model import Dynamics
-from ivvi.dynamics.weight_draws import draw_deviations
+from ivvi.dynamics.model import Dynamics, draw_deviations
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
 from ivvi.planning.behaviour_policy import Support
-from ivvi.planning.fallback import fall_back, fallback_from_parts, make_fallback
 from ivvi.planning.mpc.mpc import MPC, MPCRule
 from ivvi.planning.problem import Planner, Problem, Rule
-from ivvi.planning.simple_rules import HeldRule, UsualRule
+from ivvi.planning.simple_rules import (
+    HeldRule,
+    UsualRule,
+    fall_back,
+    fallback_from_parts,
+    make_fallback,
+)
 from ivvi.planning.spede.spede import SPEDERule
 from ivvi.planning.value_iteration.value_iteration import ValueRule
 

@@ -11,10 +11,9 @@ from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError, PlanningWarning, hint
 from ivvi.planning import MPC, SPEDE, Auto, Cautious, Planner, Problem, ValueIteration
 from ivvi.planning.auto import Contest
-from ivvi.planning.comparison import Comparison
+from ivvi.planning.comparison import Comparison, Trials
 from ivvi.planning.policy import Policy
 from ivvi.planning.problem import Rule
-from ivvi.planning.trials import Trials
 
 PLANNERS: dict[str, type[Any]] = {
     "auto": Auto,

@@ -16,10 +16,10 @@ import numpy as np
 from ivvi._io.files import Saved
 from ivvi.actions import Actions, make_actions
 from ivvi.categories import encode_rows, raw_columns
-from ivvi.dynamics.affine import affine_part
-from ivvi.dynamics.ends import EndReward, amounts, end_reward, with_told
+from ivvi.dynamics.ends import EndReward, all_ends, amounts, end_reward
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.next_state import Category as CategoryLevels
+from ivvi.dynamics.state_update import affine_part
 from ivvi.errors import LARGEST, InputError, PlanningWarning
 from ivvi.features.blocks import Array
 from ivvi.logs.readers import open_table
@@ -108,9 +108,9 @@ class Problem:
                 "its reward (fit with reward=, --reward, and without a next state)"
             )
         made = allowed_actions(model, actions)
-        given = None if states is None else state_rows(states, model)
-        parts = model, make_reward(reward, model, instrument), made, int(horizon), discount, given
-        paid = end_reward(reward_at_end, model.ends, told=terminal is not None)
+        rows = None if states is None else state_rows(states, model)
+        parts = model, make_reward(reward, model, instrument), made, int(horizon), discount, rows
+        paid = end_reward(reward_at_end, model.ends, by_state=terminal is not None)
         problem = cls(*parts, terminal, paid)
         _check_functions(problem)
         for text in problem.doubts:
@@ -120,7 +120,10 @@ class Problem:
     @cached_property
     def affine(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """c, P, Q of x' = c + P x + Q a when the model is of that form, else None."""
-        return affine_part(self.model)
+        model = self.model
+        if model.bends:
+            return None
+        return affine_part(model.phi, model.W, model.update, len(model.state))
 
     @property
     def additive(self) -> bool:
@@ -143,13 +146,13 @@ class Problem:
     def _chances(self, x: Array, a: Array, x_next: Array) -> Array:
         """Return the chance of each kind of end, and of a state that ends, (..., E)."""
         chances = self.model.chances_of_ends(x, a) if self.model.ends else None
-        return with_told(chances, None if self.terminal is None else self.terminal(x_next))
+        return all_ends(chances, None if self.terminal is None else self.terminal(x_next))
 
     @cached_property
     def end_amounts(self) -> tuple[float, ...]:
         """What each of them pays, (E,); empty where all pay nothing."""
-        told = self.terminal is not None
-        return amounts(self.reward_at_end, self.model.ends, told=told)
+        by_state = self.terminal is not None
+        return amounts(self.reward_at_end, self.model.ends, by_state=by_state)
 
     def end_gain(self, x: Array, a: Array, x_next: Array) -> Array | float:
         """Return what the end of a step is expected to pay, (...)."""
@@ -235,7 +238,7 @@ class Template:
 
     @classmethod
     def of(cls, example: Any, *also: Any) -> Template:
-        """Return the key for everything of the `shape` of the example, and of what else counts."""
+        """Return the key of the example's `shape`, and of what else the program depends on."""
         return cls((example.shape, *also), example)
 
 
@@ -312,12 +315,12 @@ def allowed_actions(model: Dynamics, given: Any) -> Actions:
     return Actions.product(*parts)
 
 
-def as_columns(given: Any) -> Mapping[str, list[Any]] | None:
+def as_columns(table: Any) -> Mapping[str, list[Any]] | None:
     """Return the columns of a mapping, a data frame or an Arrow table by name; None of others."""
-    if isinstance(given, Mapping):
-        return {str(name): list(np.atleast_1d(values)) for name, values in given.items()}
-    if hasattr(given, "columns") or hasattr(given, "__arrow_c_stream__"):
-        table = open_table(given)
+    if isinstance(table, Mapping):
+        return {str(name): list(np.atleast_1d(values)) for name, values in table.items()}
+    if hasattr(table, "columns") or hasattr(table, "__arrow_c_stream__"):
+        table = open_table(table)
         names = list(table.schema.names)
         blocks = list(table.batches(names, (), 1 << 16))
         return {n: [v for block in blocks for v in block.column(n).to_pylist()] for n in names}
@@ -375,8 +378,8 @@ def _check_functions(problem: Problem) -> None:
     a = problem.actions.sample(n, rng)
     with jax.enable_x64(True):
         x_next = model.mean(jnp.asarray(x), jnp.asarray(a))
-        given = jnp.asarray(x), jnp.asarray(a), x_next, 0
-        values = _tried("the reward", problem.reward, given, n)
+        arguments = jnp.asarray(x), jnp.asarray(a), x_next, 0
+        values = _tried("the reward", problem.reward, arguments, n)
         ends = np.zeros(n)
         if problem.terminal is not None:
             ends = _tried("terminal", problem.terminal, (x_next,), n)
@@ -387,13 +390,15 @@ def _check_functions(problem: Problem) -> None:
             raise InputError(f"{what} is {answer[bad]} at {where}; a finite number is expected")
 
 
-def _tried(what: str, function: Callable[..., Any], given: tuple[Any, ...], n: int) -> np.ndarray:
+def _tried(
+    what: str, function: Callable[..., Any], arguments: tuple[Any, ...], n: int
+) -> np.ndarray:
     """Call a user's function, under JAX's tracing too; what goes wrong is said in a sentence."""
     import jax
 
     try:
-        values = np.asarray(function(*given), dtype=np.float64)
-        jax.eval_shape(function, *given)
+        values = np.asarray(function(*arguments), dtype=np.float64)
+        jax.eval_shape(function, *arguments)
     except InputError:
         raise
     except jax.errors.JAXTypeError as error:

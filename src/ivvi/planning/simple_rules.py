@@ -1,21 +1,37 @@
-"""Rules that need no plan: one action held for ever, and what was usual in the log."""
+"""Rules that need no plan: one action always, what was usual in the log, a policy of the user's.
+
+They are the rivals of a plan, and what a cautious plan falls back on where it is not sure. Which
+fallback is best is not known beforehand: what was usual may be the worst of all once nobody acts on
+what was not recorded. By default the one is taken whose value, in models that the log allows, has
+the best lower bound.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ivvi._io.files import Saved
+from ivvi.actions import Actions
+from ivvi.errors import FileError, InputError
 from ivvi.features.blocks import Array
+from ivvi.features.custom_block import import_path, import_saved
 from ivvi.planning.behaviour_policy import Usual
 from ivvi.planning.problem import Problem, Rule
 
 MOST_HELD = 64
 """Actions that are tried as held ones."""
+FALLBACK_WORDS = ("best", "usual", "zero")
+EPISODES, STEPS = 64, 50
+"""Simulated episodes in each model, and their steps at most."""
+ActFunction = Callable[[Array, Array, Array], Array]
+"""(parameters, states (n, d_x), step) to actions (n, d_a)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,3 +127,179 @@ def held_actions(problem: Problem, seed: int) -> np.ndarray:
     some = (*actions.corners, np.zeros(actions.dim), actions.middle)
     allowed = [action for action in some if actions.contains(action)]
     return np.unique(np.vstack([*allowed, actions.sample(MOST_HELD - 4, rng)]), axis=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Follow:
+    """A policy of the user's: one that `ivvi.plan` made, or a function of states for JAX."""
+
+    kind: ClassVar[str] = "policy"
+    actions: Actions
+    policy: Any
+
+    @classmethod
+    def from_parts(
+        cls, problem: Problem, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+    ) -> Follow:
+        """Find the function again."""
+        return cls(problem.actions, import_saved(settings["path"]))
+
+    def begin(self, n: int) -> Any:
+        """Nothing is remembered."""
+        return ()
+
+    def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
+        """Ask the policy."""
+        if hasattr(self.policy, "act") and hasattr(self.policy, "begin"):
+            action = self.policy.act(x, h, self.policy.begin(len(x)))[0]
+        else:
+            action = jnp.asarray(self.policy(x))
+        if action.shape != (len(x), self.actions.dim):
+            raise InputError(
+                f"the fallback returned actions of shape {action.shape} for {len(x)} states; "
+                f"{(len(x), self.actions.dim)} is expected"
+            )
+        return self.actions.nearest(action), memory
+
+    def parts(self) -> Saved:
+        """Return where a function is found again."""
+        if hasattr(self.policy, "act"):
+            raise InputError(
+                "the policy cannot be saved: its fallback is another plan; save that one, and "
+                "fall back on a function at the top of a module that asks it (ivvi.load_policy)"
+            )
+        path, imported = import_path(self.policy)
+        if not imported:
+            raise InputError(
+                "the policy cannot be saved: its fallback is a function that cannot be imported; "
+                "define it at the top of a module, or fall back on usual, zero or an action"
+            )
+        return {"path": path}, {}
+
+
+FALLBACKS: dict[Any, Callable[..., Rule]] = {
+    rule.kind: rule.from_parts for rule in (HeldRule, UsualRule, Follow)
+}
+"""How fallbacks are made again from their parts."""
+
+
+def make_fallback(fallback: Any, problem: Problem, drawn: np.ndarray, caution: float) -> Rule:
+    """Return what is asked for, in any of its forms; ``best`` is chosen in the `drawn` worlds."""
+    actions = problem.actions
+    if isinstance(fallback, HeldRule | UsualRule | Follow):
+        return fallback
+    if isinstance(fallback, str) and fallback in FALLBACK_WORDS:
+        if fallback == "best":
+            return _best(problem, drawn, caution)
+        if fallback == "usual":
+            return UsualRule.of(problem)
+        return HeldRule(_allowed(np.zeros(actions.dim), problem))
+    if callable(fallback):
+        return _tried(Follow(actions, fallback), problem)
+    try:
+        action = np.atleast_1d(np.asarray(fallback, dtype=np.float64))
+    except (TypeError, ValueError):
+        action = np.zeros(0)
+    if action.shape != (actions.dim,) or not np.isfinite(action).all():
+        raise InputError(
+            f"the fallback is {fallback!r}; usual, zero, best, an action of {actions.dim} numbers "
+            "or a policy is expected"
+        )
+    return HeldRule(_allowed(action, problem))
+
+
+def fallback_from_parts(
+    problem: Problem, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+) -> Rule:
+    """Make a fallback again from its kind and its `parts`."""
+    if settings["kind"] not in FALLBACKS:
+        raise FileError(f"unknown fallback {settings['kind']!r} in a saved policy")
+    return FALLBACKS[settings["kind"]](problem, settings, arrays)
+
+
+def fall_back(rule: Rule, x: Array, h: Array) -> Array:
+    """Return what a fallback does in states (n, d_x) at step h, (n, d_a), without memory."""
+    return rule.act(x, h, rule.begin(len(x)))[0]
+
+
+def lower_bounds(
+    problem: Problem, drawn: np.ndarray, caution: float, act: ActFunction, parameters: np.ndarray
+) -> np.ndarray:
+    """Lower bounds, (c,), of the values V of acting with each of the rows of `parameters` (c, ...).
+
+    V(W_hat) - kappa (mean_m (V(W_m) - V(W_hat))^2)^1/2 for `drawn` W_hat, W_1, W_2, ...
+    """
+    with jax.enable_x64(True):
+        values = np.asarray(_values(problem, act)(jnp.asarray(parameters), jnp.asarray(drawn)))
+    kappa = NormalDist().inv_cdf((1 + caution) / 2)
+    off = values[:, 1:] - values[:, :1]
+    bounds = values[:, 0] - kappa * np.sqrt(np.mean(off**2, axis=1))
+    return np.where(np.isfinite(bounds), bounds, -np.inf)
+
+
+def _tried(fallback: Follow, problem: Problem) -> Follow:
+    """Return a user's policy if it can be compiled."""
+    x = np.zeros((3, len(problem.model.state)))
+    try:
+        with jax.enable_x64(True):
+            jax.eval_shape(lambda x: fall_back(fallback, x, 0), x)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            "the fallback cannot be compiled: a policy that ivvi.plan made, or a function of "
+            f"states (n, d_x) written with jax.numpy is expected ({type(error).__name__})"
+        ) from error
+    return fallback
+
+
+def _allowed(action: np.ndarray, problem: Problem) -> np.ndarray:
+    """Return an action if it is allowed."""
+    if not problem.actions.contains(action):
+        numbers = ", ".join(f"{v:g}" for v in action)
+        raise InputError(f"the fallback ({numbers}) is not among the actions that are allowed")
+    return action
+
+
+def _best(problem: Problem, drawn: np.ndarray, caution: float) -> Rule:
+    """Return the candidate with the best lower bound of its value."""
+    candidates = held_actions(problem, 0)
+    one = HeldRule(candidates[0])
+    bounds = lower_bounds(
+        problem, drawn, caution, lambda a, x, h: one.decide(a, x, h, ())[0], candidates
+    )
+    best = HeldRule(candidates[int(np.argmax(bounds))])
+    if len(problem.model.acted) == 0:
+        return best
+    usual = UsualRule.of(problem)
+    act = lambda _, x, h: fall_back(usual, x, h)  # noqa: E731
+    own = lower_bounds(problem, drawn, caution, act, np.zeros((1, 0)))
+    return usual if own[0] >= bounds.max() else best
+
+
+def _values(problem: Problem, act: ActFunction) -> Callable[[Array, Array], Array]:
+    """Return mean returns (c, M) of acting with c in models of M weights, under the same noise."""
+    model, rng = problem.model, np.random.default_rng(0)
+    first_states = model.starts if len(model.starts) else problem.support
+    starts = first_states[rng.integers(len(first_states), size=EPISODES)]
+    noise = rng.normal(size=(min(problem.horizon, STEPS), *starts.shape))
+
+    def value(parameters: Array, W: Array) -> Array:
+        world = problem.with_weights(W)
+
+        def step(carry: Any, now: Any) -> Any:
+            (x, alive), (h, e) = carry, now
+            a = act(parameters, x, h)
+            x_next = model.next_state(world.model.mean(x, a), e)
+            gained = problem.discount**h * alive * world.gain(x, a, x_next, h)
+            alive = alive * (1.0 - world.ended(x, a, x_next))
+            return (x_next, alive), jnp.mean(gained)
+
+        begun = jnp.asarray(starts), jnp.ones(EPISODES)
+        now = jnp.arange(len(noise)), jnp.asarray(noise)
+        return jnp.sum(jax.lax.scan(step, begun, now)[1])
+
+    def every(parameters: Array, drawn: Array) -> Array:
+        return jax.lax.map(lambda g: jax.lax.map(lambda W: value(g, W), drawn), parameters)
+
+    return jax.jit(every)  # type: ignore[no-any-return]

@@ -1,14 +1,14 @@
 """How much any policy could earn in the model.
 
-Three ways, for three kinds of problem:
+Three methods, for three kinds of problem:
 
 - few states: dynamic programming on a table is exact;
 - one state, values on a grid: with G_h the grid's value of a mean next state and V_h greedy for
   it, no policy earns more than V_0 and the sum of the largest Bellman residuals,
   V*_0 <= V_0 + sum_h discount^(h+1) max_m (E V_h+1(m + e) - G_h(m))^+, over all means m that any
   policy can meet after h steps, on the grid or beyond it;
-- a linear model with a concave quadratic reward: somebody who foresees the noise, but pays for
-  what they know of it, earns at least as much as any policy (Brown, Smith and Sun, 2010). With the
+- a linear model with a concave quadratic reward: a planner that foresees the noise, but pays for
+  what it knows of it, earns at least as much as any policy (Brown, Smith and Sun, 2010). With the
   values of Riccati's recursion as the price,
 
       V*_0(x_0) <= V_0(x_0) - E min_a sum_h discount^h |a_h - K_h x_h - k_h|^2_{M_h}
@@ -28,14 +28,12 @@ import numpy as np
 
 from ivvi.actions import Actions
 from ivvi.features.blocks import Array
-from ivvi.planning.comparison import Bound, standard_error
-from ivvi.planning.mpc.lookahead import is_quadratic
+from ivvi.planning.comparison import FAR, Bound, Trials, standard_error
 from ivvi.planning.problem import Rule
-from ivvi.planning.trials import FAR, Trials
+from ivvi.planning.quadrature import Noise
+from ivvi.planning.riccati import QuadraticValue, RiccatiStep, is_quadratic
 from ivvi.planning.value_iteration.category_grid import CategoryGrid
 from ivvi.planning.value_iteration.grid import DEVIATIONS, Grid, reachable_means
-from ivvi.planning.value_iteration.quadrature import Noise
-from ivvi.planning.value_iteration.riccati import QuadraticValue, RiccatiStep
 from ivvi.planning.value_iteration.tabular import CODED, StateTable
 from ivvi.planning.value_iteration.value_iteration import ValueRule
 from ivvi.rewards import Quadratic
@@ -92,8 +90,8 @@ def _residual(trials: Trials, plan: Rule, grid: ValueRule) -> Bound:
     slack = float(shares @ np.where(is_met, excess, 0.0).max(axis=1, initial=0.0))
     value = grid.value(trials.starts) + slack
     if plan is grid:  # its return less a martingale: only the residuals where it leads are left
-        met = _met(trials, grid, means, excess)
-        gap = slack - np.einsum("h,hn->n", shares, met)
+        residuals = _residuals_met(trials, grid, means, excess)
+        gap = slack - np.einsum("h,hn->n", shares, residuals)
     else:
         gap = value - trials.returns(plan)
     numbers = float(value.mean()), standard_error(value), float(gap.mean()), standard_error(gap)
@@ -142,17 +140,19 @@ def _excess(grid: ValueRule, means: np.ndarray) -> np.ndarray:
     return np.array(residuals).reshape(-1, len(means))
 
 
-def _met(trials: Trials, plan: ValueRule, means: np.ndarray, excess: np.ndarray) -> np.ndarray:
+def _residuals_met(
+    trials: Trials, plan: ValueRule, means: np.ndarray, excess: np.ndarray
+) -> np.ndarray:
     """Residuals at the means that the plan meets while alive, (H - 1, n)."""
     problem, (_, x, a) = trials.problem, trials.paths(plan)
     at = np.asarray(problem.model.mean(x[:-1], a[:-1]))[..., 0]
-    met = np.array([np.interp(m, means, row) for m, row in zip(at, excess, strict=True)])
-    met = met.reshape(at.shape)
+    residuals = np.array([np.interp(m, means, row) for m, row in zip(at, excess, strict=True)])
+    residuals = residuals.reshape(at.shape)
     if problem.terminal is None:
-        return met
+        return residuals
     ended = np.array([np.asarray(problem.terminal(states)) for states in x[:-1]], bool)
     ended[0] = False
-    return np.where(np.maximum.accumulate(ended, axis=0), 0.0, met)
+    return np.where(np.maximum.accumulate(ended, axis=0), 0.0, residuals)
 
 
 def _relaxed(trials: Trials, plan: Rule) -> Bound:
@@ -184,10 +184,10 @@ def _least_cost(
     """Return a lower bound of each path's least cost, (n,), from feasible actions (H, n, d_a)."""
     corners = actions.corners
     in_box = not actions.discrete or bool(actions.levels)
-    given = law, starts, noise, begun, corners
+    arguments = law, starts, noise, begun, corners
     if in_box:
-        return np.asarray(_compiled(_descend)(*given))
-    return np.asarray(_compiled(_frank_wolfe)(*given, _vertices(actions)))
+        return np.asarray(_compiled(_descend)(*arguments))
+    return np.asarray(_compiled(_frank_wolfe)(*arguments, _vertices(actions)))
 
 
 @lru_cache(maxsize=2)
@@ -261,7 +261,7 @@ def _descend(law: Any, starts: Array, noise: Array, begun: Array, corners: Array
 def _frank_wolfe(
     law: Any, starts: Array, noise: Array, begun: Array, corners: Array, table: Array
 ) -> Array:
-    """Frank and Wolfe's steps over the hull of a list (times a box), each as long as is best."""
+    """Frank-Wolfe steps over the hull of a list (times a box), each as long as is best."""
     law = tuple(jnp.asarray(part) for part in law)
     low, high = corners
     listed = jnp.any(table != table[:1], axis=0)

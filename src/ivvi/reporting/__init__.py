@@ -1,5 +1,5 @@
 """Reports: one HTML file that opens from disk, prints, and needs no network."""
 
-from ivvi.reporting.write import report
+from ivvi.reporting.fit_page import report
 
 __all__ = ["report"]

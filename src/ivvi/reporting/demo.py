@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.files import filled_folder, write_json
+from ivvi._io.plotting import IV, LS, new_figure, save_figure
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.rollout import Rollout
 from ivvi.errors import FileError, IvviWarning
 from ivvi.fitting import Fit, estimate
+from ivvi.fitting.inference import half_widths
 from ivvi.logs import read_logs
 from ivvi.planning.plan import plan
 from ivvi.planning.policy import Policy
 from ivvi.reporting.demo_page import WORDS, load_demo
-from ivvi.reporting.figures import draw_effects, draw_walks
-from ivvi.reporting.write import write_page
+from ivvi.reporting.page import write_page
 from ivvi.simulators.catalogue import make_env
 from ivvi.simulators.evaluate import Evaluation, evaluate
 
@@ -46,7 +47,7 @@ def run_demo(out: Path, *, seed: int = 0, force: bool = False, program: str = "i
     Then plan with both, and let both policies walk from the same start with the same noise.
     Writes ``log.parquet``, ``model/``, ``policy/``, ``policy-least-squares/``,
     ``coefficients.png``, ``policies.png``, ``demo.json`` and ``report.html`` into `out`.
-    `program` is what to type in the place of ``ivvi``.
+    `program` is what to type instead of ``ivvi``.
     """
     _check_folder(out, force=force)
     with filled_folder(out) as folder:
@@ -66,7 +67,7 @@ def _tell_story(folder: Path, out: Path, seed: int, program: str) -> Story:
         fit = replace(estimate(log), command=_fit_command(out))
     truth = env.world.W_star
     fit.save(folder / "model", force=True)
-    draw_effects(fit, truth, folder / "coefficients.png", force=True)
+    _draw_effects(fit, truth, folder / "coefficients.png")
     policies = {"instrument": _plan(fit.model), "least squares": _plan(fit.baseline_model)}
     policies["instrument"].save(folder / "policy", force=True)
     policies["least squares"].save(folder / "policy-least-squares", force=True)
@@ -75,7 +76,7 @@ def _tell_story(folder: Path, out: Path, seed: int, program: str) -> Story:
         name: env.rollout(policy, episodes=WALKS, horizon=WALK, seed=seed, keep=True)
         for name, policy in policies.items()
     }
-    draw_walks(walks, folder / "policies.png", bill=bill, force=True)
+    _draw_walks(walks, folder / "policies.png", bill)
     facts = _facts(fit, truth, seed) | {"evaluation": bill.to_json(), "walks": _walked(walks)}
     write_json(folder / "demo.json", facts, force=True)
     write_page(load_demo(folder, out), folder / "report.html", force=True)
@@ -199,3 +200,67 @@ def _next_steps(out: Path, program: str) -> str:
             "Then use your own table instead of that log, and its columns for x*, a* and z*.",
         )
     )
+
+
+def _draw_effects(fit: Any, truth: Any, path: Path) -> None:
+    """Draw every coefficient against the truth, instrumented and by least squares."""
+    roles, names = fit.roles, fit.estimate.design.phi_names
+    own = [(i, names.index(a)) for i, a in enumerate(roles.action[: len(fit.W)])]
+    at = tuple(np.array(own).T)
+    place = np.arange(len(own))
+    figure = new_figure(9, 4.2)
+    effects, scatter = figure.subplots(1, 2, width_ratios=(1.35, 1))
+    effects.axhline(0, color="0.75", lw=1)
+    effects.hlines(truth[at], place - 0.35, place + 0.35, color="black", lw=2, label="truth")
+    effects.plot(place - 0.12, fit.baseline.W[at], "X", color=LS, ms=9, label="least squares")
+    effects.errorbar(
+        place + 0.12,
+        fit.W[at],
+        (half_widths(fit.estimate) * fit.se)[at],
+        fmt="o",
+        color=IV,
+        capsize=4,
+        label="instrument, 95% interval",
+    )
+    effects.set_xticks(place, [f"{roles.action[i]} → {roles.state[i]}'" for i in place])
+    effects.set_ylabel("effect of the action")
+    effects.set_title("The log says push; the truth says pull", loc="left", fontsize=11)
+    effects.legend(frameon=False, loc="center left", fontsize=9)
+    low, high = float(truth.min()) - 0.12, float(truth.max()) + 0.12
+    scatter.plot([low, high], [low, high], color="0.75", lw=1)
+    scatter.plot(truth.ravel(), fit.baseline.W.ravel(), "X", color=LS, ms=6, alpha=0.7)
+    scatter.plot(truth.ravel(), fit.W.ravel(), "o", color=IV, ms=4, alpha=0.7)
+    scatter.set_xlabel("true coefficient")
+    scatter.set_ylabel("estimated coefficient")
+    scatter.set_title(f"All {truth.size} coefficients", loc="left", fontsize=11)
+    for axes in (effects, scatter):
+        axes.spines[["top", "right"]].set_visible(False)
+    save_figure(figure, path, force=True)
+
+
+def _draw_walks(
+    walks: Mapping[str, Rollout],
+    path: Path,
+    bill: Evaluation,
+) -> None:
+    """Draw two policies walking from the same start, and what each cost."""
+    figure = new_figure(9, 4.2)
+    paths, costs = figure.subplots(1, 2, width_ratios=(1.35, 1))
+    for colour, (name, run) in zip((IV, LS), walks.items(), strict=True):
+        far = np.linalg.norm(np.asarray(run.states), axis=-1)
+        paths.plot(far.T, color=colour, lw=0.7, alpha=0.35)
+        paths.plot(far.mean(axis=0), color=colour, lw=2.2, label=f"planned with {name}")
+    paths.set(xlabel="step", ylabel="distance from the target")
+    paths.set_title("Two policies, one log, the same noise", loc="left", fontsize=11)
+    paths.legend(frameon=False, fontsize=9)
+    names = sorted(bill.rewards, key=lambda name: bill.value(name).mean)
+    cost = [-bill.value(name).mean for name in names]
+    colours = [{"instrument": IV, "least squares": LS}.get(name, "0.6") for name in names]
+    costs.barh(names, cost, color=colours)
+    for i, value in enumerate(cost):
+        costs.text(value, i, f" {value:,.0f}", va="center", fontsize=9)
+    costs.set_xlim(0, 1.2 * max(cost))
+    costs.set_title("The bill", loc="left", fontsize=11)
+    for axes in (paths, costs):
+        axes.spines[["top", "right"]].set_visible(False)
+    save_figure(figure, path, force=True)

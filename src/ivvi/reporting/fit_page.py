@@ -1,28 +1,99 @@
-"""The report of a fit: the log, the instrument, the effects, what is left, what was assumed."""
+"""`report`: a fit as one page; the log, the instrument, the effects, what is left and assumed."""
 
 from __future__ import annotations
 
-import math
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ivvi._io.brief import Brief
+from ivvi.diagnostics.result import many_sentence
+from ivvi.errors import InputError
+from ivvi.fitting import Fit, load_fit
 from ivvi.reporting import fit_pictures as pictures
-from ivvi.reporting.cells import Cell, listed
+from ivvi.reporting.effect_sections import effect_section, sign_changes, varying_section
+from ivvi.reporting.fit_pictures import KEY
 from ivvi.reporting.fit_view import FitView
-from ivvi.reporting.instrument_section import instrument_section
-from ivvi.reporting.page import Figure, Page, PageTable, Part, Points, Section
-from ivvi.reporting.pictures import sparkline
-from ivvi.reporting.policy_section import policy_section
-from ivvi.reporting.value_section import value_section
-from ivvi.reporting.varying_section import varying_section
-from ivvi.weak_iv.confidence_sets import piece
+from ivvi.reporting.inline_svg import sparkline
+from ivvi.reporting.page import (
+    Badge,
+    Cell,
+    Figure,
+    Page,
+    PageTable,
+    Part,
+    Points,
+    Section,
+    Text,
+    check_page,
+    listed,
+    p_value,
+    sentence,
+    write_page,
+)
+from ivvi.reporting.policy_sections import policy_section, value_section
 
-KEY = {"iv": ("iv", "with the instrument, 95% interval"), "ls": ("ls", "least squares")}
-MOST_ROWS = 400
-"""Rows of a table; of more, those on which the two estimates differ most."""
+TONES = {"strong": "good", "doubtful": "doubtful", "weak": "bad", "not identified": "bad"}
+ADVICE = {
+    "wald": "Wald's intervals, low to high in the table of coefficients, can be reported.",
+    "wild": "Report the intervals of the wild bootstrap in the table of coefficients.",
+    "robust": "Report the robust intervals of the table of coefficients instead of Wald's.",
+    "none": "Report no interval of the table of coefficients: Wald's cannot be trusted, and "
+    "`ivvi interval` searches for the set of one effect.",
+}
+TESTS = {
+    "hansen_j": "Hansen J",
+    "sargan": "Sargan",
+    "robust_wu_hausman": "robust Wu-Hausman",
+    "wu_hausman": "Wu-Hausman",
+}
+
+
+def report(
+    what: Any,
+    path: str | os.PathLike[str],
+    *,
+    policy: Any = None,
+    value: Any = None,
+    force: bool = False,
+) -> Path:
+    """Write a report as one HTML file that needs no network.
+
+    Parameters
+    ----------
+    what
+        A fit (`ivvi.estimate`), or the folder of a saved model.
+    path
+        The file, such as ``report.html``.
+    policy
+        A policy planned with the fit (`ivvi.plan`), to be shown too.
+    value
+        What the policy is worth (`ivvi.value`).
+    force
+        Replace a file that exists.
+
+    Examples
+    --------
+    >>> import ivvi, pathlib, tempfile
+    >>> log = ivvi.make_env("linear", dim=2).collect(episodes=20, horizon=50, seed=1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = ivvi.report(ivvi.estimate(log), f"{folder}/report.html")
+    ...     page.read_text().startswith("<!doctype html>")
+    True
+    """
+    target = check_page(path, force=force)
+    if isinstance(what, Fit):
+        page = fit_page(FitView(what), policy, value)
+    elif isinstance(what, str | os.PathLike):
+        page = fit_page(FitView(load_fit(what), str(what)), policy, value)
+    else:
+        raise InputError(
+            f"a report of {type(what).__name__} was asked for; pass a fit or the folder of a model"
+        )
+    return write_page(page, target, force=force)
 
 
 def fit_page(fit: FitView, policy: Any = None, value: Any = None) -> Page:
@@ -40,13 +111,13 @@ def fit_page(fit: FitView, policy: Any = None, value: Any = None) -> Page:
     sections += [policy_section(policy, fit)] if policy is not None else []
     sections += [value_section(value)] if value is not None else []
     sections.append(assumption_section(fit))
-    beside = ", beside least squares" if fit.compared else ""
+    compared = ", beside least squares" if fit.compared else ""
     word = "instrument" if len(fit.columns_of("instrument")) == 1 else "instruments"
     return Page(
         title="What the actions do",
         lead=f"{facts['log']}: effects of {listed(fit.columns_of('action'))} on "
         f"{listed(facts['outputs'])}, estimated with {listed(fit.columns_of('instrument'))} "
-        f"as {word}{beside}.",
+        f"as {word}{compared}.",
         sections=tuple(sections),
         numbers=tuple(_numbers(fit)),
         facts={
@@ -61,36 +132,16 @@ def fit_page(fit: FitView, policy: Any = None, value: Any = None) -> Page:
 
 
 def _numbers(fit: FitView) -> Iterator[tuple[str, str]]:
-    """Say in a few figures what a reader in a hurry wants."""
+    """Yield the key figures at the top of the page, each with what it is."""
     facts = fit.facts
     yield f"{facts['n']:,}", f"transitions in {facts['episodes']:,} episodes"
     if word := facts["diagnostics"].get("verdict"):
         yield word, "instruments"
-    if fit.compared and (known := sign_changes(fit)[1]):
-        yield (
-            f"{sign_changes(fit)[0]} of {known}",
-            ("effects of actions have another sign by least squares"),
-        )
+    turned, settled = sign_changes(fit) if fit.compared else (0, 0)
+    if settled:
+        yield f"{turned} of {settled}", "effects of actions have another sign by least squares"
         widest = np.nanmax(np.abs(fit.gap[:, fit.endogenous]), initial=0.0)
         yield f"{widest:.0f} s.e.", "largest gap between the two estimates of an effect"
-
-
-def sign_changes(fit: FitView) -> tuple[int, int]:
-    """Count the effects whose sign the instrument tells, and those that least squares turns."""
-    (W, se), (W_ls, _) = fit.estimates["iv"], fit.estimates["ls"]
-    inside = fit.endogenous
-    sure = np.abs(W[:, inside]) > fit.widths[:, inside] * se[:, inside]
-    if fit.facts.get("recommended") in ("robust", "none"):
-        sure = np.array([[_tells_sign(fit, o, fit.phi[j]) for j in inside] for o in fit.outputs])
-    return int(np.sum(sure & (W[:, inside] * W_ls[:, inside] < 0))), int(sure.sum())
-
-
-def _tells_sign(fit: FitView, output: str, feature: str) -> bool:
-    """Whether the robust interval of an effect leaves zero out."""
-    robust = fit.robust(output, feature)
-    if robust is None or robust["empty"] or robust["low"] is None or robust["high"] is None:
-        return False
-    return bool(robust["low"] > 0 or robust["high"] < 0)
 
 
 def brief_section(brief: Brief, value: Any = None) -> Section:
@@ -148,94 +199,47 @@ def _column_rows(fit: FitView) -> Iterator[tuple[Cell, ...]]:
             yield name, role, float(v.mean()), float(v.std()), low, middle, high, sparkline(v)
 
 
-def effect_section(fit: FitView) -> Section:
-    """Show the coefficients, least squares beside them."""
-    many = len(fit.outputs) > pictures.MOST or len(fit.phi) - 1 > pictures.ROWS
-    some = " Where there are many, those in which the two differ most." if many else ""
-    figure = Figure(
-        "Effect on each output",
-        pictures.coefficients(fit),
-        f"Coefficients of one step, with 95% intervals.{some}",
-        fit.command,
-        tuple(KEY[kind] for kind in fit.estimates),
-    )
-    lead = "Coefficients of the next state on state and action."
-    if fit.compared and fit.endogenous:
-        turned, known = sign_changes(fit)
-        lead = (
-            f"The instrument settles the sign of {known} effects of actions; least squares gives "
-            f"{turned or 'none'} of them the other sign."
-            if known
-            else "The instrument does not settle the sign of any effect of an action."
+def instrument_section(fit: FitView) -> Section:
+    """Show whether the instruments move the actions, and what the tests say."""
+    d = fit.facts["diagnostics"]
+    parts: list[Part] = []
+    if word := d.get("verdict"):
+        parts.append(Badge(word.capitalize(), sentence(d["rule"]), TONES[word]))
+        if advice := ADVICE.get(d.get("recommended")):
+            parts.append(Text((advice,)))
+        if method := d.get("recommended_method"):
+            parts.append(Text((many_sentence(method),)))
+    elif "rule" in d:
+        parts.append(Text((sentence(d["rule"]),)))
+    parts += [Badge("Note", sentence(text), "doubtful") for text in fit.facts["warnings"]]
+    if drawn := pictures.first_stages(fit):
+        parts.append(
+            Figure(
+                "Do the instruments move the actions?",
+                drawn,
+                "Each action against what the instruments predict of it, both after regression on "
+                "the exogenous features. Grey: rows of the log. Blue: means of twelve bins of "
+                "equal size with 95% intervals. The line is where prediction and action agree; "
+                "the wider the blue points spread along it, the stronger the instrument.",
+                fit.command,
+            )
         )
-    return Section("What moves what", lead, (figure, _coefficient_table(fit)))
-
-
-def _coefficient_table(fit: FitView) -> PageTable:
-    own = next(iter(fit.estimates))
-    (W, se), rows = fit.estimates[own], []
-    half = fit.widths * se
-    inside = set(fit.endogenous)
-    order = sorted(range(len(fit.phi)), key=lambda j: (j not in inside, j))
-    exact = [name for i, name in enumerate(fit.outputs) if i not in fit.noisy]
-    bootstrapped = bool(fit.facts.get("wild"))
-    for i, output in enumerate(fit.outputs):
-        if output in exact:
-            continue
-        for j in order:
-            feature = fit.phi[j]
-            w, s, h = float(W[i, j]), float(se[i, j]), float(half[i, j])
-            shown = "Constant" if feature == "1" else feature
-            row: tuple[Cell, ...] = (output, shown, w, s, w - h, w + h)
-            row = (*row, robust_words(fit.robust(output, feature)))
-            if bootstrapped:
-                row = (*row, wild_words(fit.wild(output, feature)))
-            if fit.compared:
-                row = (*row, float(fit.estimates["ls"][0][i, j]), float(fit.gap[i, j]))
-            rows.append(row)
-    names: tuple[str, ...] = ("output", "feature", "estimate", "std.err.", "low", "high", "robust")
-    caption = (
-        f"{len(rows):,} coefficients. Low and high are Wald's 95% interval; robust is the one of "
-        "an action's effect that holds however weak the instrument."
-    )
-    if bootstrapped:
-        names = (*names, "wild bootstrap")
-    if exact:
-        caption += f" Exact functions of the features are left out: {listed(exact)}."
-    if fit.compared:
-        names = (*names, "least squares", "gap in s.e.")
-        caption += " The gap is how far least squares lies from the instrument."
-    if len(rows) > MOST_ROWS:
-        rows.sort(key=_dispute)
-        caption += f" The {MOST_ROWS} largest gaps are shown; ivvi fit --json holds them all."
-    return PageTable("Coefficients", names, tuple(rows[:MOST_ROWS]), caption, fit.command)
-
-
-def robust_words(robust: dict[str, Any] | None) -> str | None:
-    """Write an interval that a weak instrument cannot spoil, with its method."""
-    if robust is None:
-        return None
-    if robust["empty"]:
-        return f"empty ({robust['method']})"
-    pieces = (
-        piece(-math.inf if low is None else low, math.inf if high is None else high)
-        for low, high in robust["intervals"]
-    )
-    return f"{' or '.join(pieces)} ({robust['method']})"
-
-
-def wild_words(test: dict[str, Any] | None) -> str | None:
-    """Write the interval of a bootstrapped test; null stands for an end that was not found."""
-    if test is None:
-        return None
-    low, high = test["interval"]
-    return piece(-math.inf if low is None else low, math.inf if high is None else high)
-
-
-def _dispute(row: tuple[Cell, ...]) -> float:
-    """Put the largest gap first, and what has none last."""
-    gap = row[-1]
-    return -abs(gap) if isinstance(gap, float) and gap == gap else 0.0  # NaN is not itself
+    if stages := tuple(_stage_rows(d)):
+        robust = any(stage["robust"] for stage in (d["first_stage"] or {}).values())
+        kind = "robust " if robust else ""
+        header = ("action", "partial F", "distribution", "partial R²", "robust F")
+        parts.append(
+            PageTable(
+                "First stages", (*header, f"{kind}conditional F"), stages, command=fit.command
+            )
+        )
+    if tests := tuple(_test_rows(d)):
+        names = ("test", "output", "value", "distribution", "p", "null hypothesis")
+        parts.append(PageTable("Specification tests", names, tests, command=fit.command))
+    if not parts:
+        reasons = d.get("reasons") or {"": "no diagnostics were computed"}
+        parts.append(Text((sentence(next(iter(reasons.values()))),)))
+    return Section("The instrument", "Is it any good, and does it matter?", tuple(parts))
 
 
 def residual_section(fit: FitView) -> Section:
@@ -307,3 +311,30 @@ def _errors(facts: dict[str, Any]) -> str:
     clusters = facts.get("clusters") or {}
     by = " and ".join(f"{name} ({count:,})" for name, count in clusters.items())
     return (facts["se_kind"] or "none were computed") + (f" by {by}" if by else "")
+
+
+def _stage_rows(d: dict[str, Any]) -> Iterator[tuple[Cell, ...]]:
+    for name, stage in (d["first_stage"] or {}).items():
+        robust = stage["robust"] or {}
+        conditional = stage["robust_conditional" if robust else "conditional"] or {}
+        share = stage["partial_r2"]
+        yield (
+            *(name, stage["value"], stage["distribution"], share),
+            *(robust.get("value"), conditional.get("value")),
+        )
+
+
+def _test_rows(d: dict[str, Any]) -> Iterator[tuple[Cell, ...]]:
+    for key, title in TESTS.items():
+        tests = d.get(key)
+        if tests is None:
+            continue
+        together = (d.get("joint") or {}).get(key)
+        for output, test in [*tests.items(), *([("all", together)] if together else [])]:
+            cells = (test["value"], test["distribution"], p_value(test["p_value"]))
+            yield (title, output, *cells, test["null"])
+    for key in ("cragg_donald_test", "kleibergen_paap"):
+        if (test := d.get(key)) is not None:
+            title = "Cragg-Donald" if key == "cragg_donald_test" else "Kleibergen-Paap rk"
+            cells = (test["value"], test["distribution"], p_value(test["p_value"]))
+            yield (title, "all", *cells, test["null"])

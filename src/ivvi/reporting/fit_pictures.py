@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ivvi.fitting.inference import NORMAL_95
-from ivvi.planning.policy_plot import ActionCurve, draw_curve
-from ivvi.reporting.cells import Picture
+from ivvi.planning.policy import ActionCurve, draw_curve
 from ivvi.reporting.fit_view import FitView
-from ivvi.reporting.pictures import INK, IV, LS, MUTED, draw
+from ivvi.reporting.inline_svg import INK, IV, LS, MUTED, draw
+from ivvi.reporting.page import Picture
 
 MOST = 6
 """Pictures of one kind; more are a table's business."""
@@ -25,6 +25,8 @@ LOOK = {
     "ls": (LS, "X", -0.14, "by least squares"),
 }
 """Colour, marker, place and words of the two estimates, in every picture the same."""
+KEY = {"iv": ("iv", "with the instrument, 95% interval"), "ls": ("ls", "least squares")}
+"""What the legend of a figure says of them."""
 
 
 def coefficients(fit: FitView) -> tuple[Picture, ...]:

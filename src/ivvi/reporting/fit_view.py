@@ -40,10 +40,10 @@ class FitView:
 
     def columns_of(self, role: str) -> list[str]:
         """Return the columns of a role as the log has them: a category once, a date by its name."""
-        roles, found = self.fit.roles, self.facts["columns"][role]
+        roles, columns = self.fit.roles, self.facts["columns"][role]
         if role == "step" and (asked := dict(roles.asked).get("step")):
             return list(asked)
-        names = [found] if isinstance(found, str) else list(found or ())
+        names = [columns] if isinstance(columns, str) else list(columns or ())
         coded = {name: c.column for c in roles.categories for name in c.names}
         return list(dict.fromkeys(coded.get(name, name) for name in names))
 
@@ -73,12 +73,12 @@ class FitView:
             own, least_squares = "ls", None
         W = _array(self.facts["W"])
         se = _array(self.facts["se"]) if self.facts["se"] else np.full(W.shape, np.nan)
-        beside = (
+        baseline = (
             {"ls": (_array(least_squares["W"]), _array(least_squares["se"]))}
             if least_squares
             else {}
         )
-        return {own: (W, se), **beside}
+        return {own: (W, se), **baseline}
 
     @cached_property
     def widths(self) -> Floats:
@@ -141,8 +141,8 @@ class FitView:
         stages = self.facts["diagnostics"].get("first_stage")
         if stages:
             return [j for j, name in enumerate(self.phi) if name in stages]
-        known = set(self.facts["psi"])
-        return [j for j, name in enumerate(self.phi) if name not in known]
+        of_psi = set(self.facts["psi"])
+        return [j for j, name in enumerate(self.phi) if name not in of_psi]
 
     @cached_property
     def residuals(self) -> dict[str, Floats]:

@@ -106,9 +106,9 @@ class Variances:
             both = move @ self.middle @ move.T
         else:
             both = np.einsum("ia,arbs,jb,r,s->ij", move, self.middle, move, L, L, optimize=True)
-        known = float(standard_errors(self.exclusion.model)[output, feature]) ** 2
-        scale = known / both[0, 0] if both[0, 0] > 0 else 0.0
-        return VarianceCurve(known, float(2 * scale * both[0, 1]), float(scale * both[1, 1]))
+        variance = float(standard_errors(self.exclusion.model)[output, feature]) ** 2
+        scale = variance / both[0, 0] if both[0, 0] > 0 else 0.0
+        return VarianceCurve(variance, float(2 * scale * both[0, 1]), float(scale * both[1, 1]))
 
 
 def _left_of_psi(exclusion: Exclusion) -> Floats:

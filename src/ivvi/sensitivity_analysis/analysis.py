@@ -18,9 +18,15 @@ from ivvi.logs import Log
 from ivvi.planning.plan import make_planner
 from ivvi.planning.policy import Policy
 from ivvi.planning.problem import Planner, state_rows
-from ivvi.sensitivity_analysis.action_changes import Replanned
 from ivvi.sensitivity_analysis.adjusted_covariance import Variances, errors_of, rows_of
-from ivvi.sensitivity_analysis.gains import BAND, Gain, GainSimulator, deviations, smallest_loss
+from ivvi.sensitivity_analysis.breakdown import (
+    BAND,
+    Gain,
+    GainSimulator,
+    Replanned,
+    deviations,
+    smallest_loss,
+)
 from ivvi.sensitivity_analysis.result import Band, Breakdown, EffectBand, Sensitivity
 from ivvi.sensitivity_analysis.violations import WORST, Violation
 
@@ -105,13 +111,13 @@ def sensitivity(  # noqa: PLR0913
     source = Source.of(source)
     settings = {"horizon": horizon, "discount": discount, "terminal": terminal}
     problem = problem_of(policy, source, reward, actions, settings)
-    stage = GainSimulator.of(source, problem, starts, episodes, seed)
+    simulator = GainSimulator.of(source, problem, starts, episodes, seed)
     rivals = by_name(against)
     if not rivals:
         raise InputError("no rival was given; a gain is measured over a rival, such as behaviour")
     everyone = (policy, *rivals.values())
     own, *others = (acting(who, source, problem, planner_of(policy)) for who in everyone)
-    exclusion = stage.exclusion
+    exclusion = simulator.exclusion
     for word in violations:
         exclusion.check(word)
     variances = Variances.of(exclusion, *errors_of(source), log or rows_of(source))
@@ -124,7 +130,7 @@ def sensitivity(  # noqa: PLR0913
     bands: list[Band] = []
     directions: dict[str, Violation] = {}
     for rival, other in zip(rivals, others, strict=True):
-        gain = Gain(stage, own, other)
+        gain = Gain(simulator, own, other)
         gradient = gain.gradient()
         for word in violations:
             violation = exclusion.along(word, gradient)

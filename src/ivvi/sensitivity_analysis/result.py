@@ -1,4 +1,4 @@
-"""What a sensitivity analysis found: breakdown points and bands, as numbers and as a plot."""
+"""What a sensitivity analysis found: breakdown points and bands, in numbers, words and a plot."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from ivvi._io.brief import Brief
 from ivvi._io.plotting import check_figure, finished, make_axes
 from ivvi._io.result import Records, TableResult
 from ivvi.errors import InputError
+from ivvi.evaluation.valuation import RIVAL_WORDS
 from ivvi.features.design import Floats
 from ivvi.sensitivity_analysis.adjusted_covariance import VarianceCurve
-from ivvi.sensitivity_analysis.brief import sensitivity_brief
 from ivvi.sensitivity_analysis.violations import Size
 
 MOST_EFFECTS = 6
 """Effects that a summary shows; `to_json` has them all."""
+STURDY, FRAGILE = 0.5, 0.1
+"""Shares of what the instrument does through the actions: a gain is called sturdy that bears a
+direct effect of at least the first, and fragile where the second is too much. A convention, since
+no log can tell which direct effects are likely."""
 
 
 @dataclass(frozen=True)
@@ -183,9 +187,9 @@ class EffectBand:
         se = self.se if math.isfinite(self.se) else None
         numbers = {"estimate": self.estimate, "se": se, "slope": self.slope}
         variance = [self.variance.v0, self.variance.v1, self.variance.v2]
-        known = variance if all(map(math.isfinite, variance)) else None
+        finite_variance = variance if all(map(math.isfinite, variance)) else None
         tipping = None if self.tipping is None else self.tipping.to_json()
-        return {**words, **numbers, "variance": known, "tipping": tipping}
+        return {**words, **numbers, "variance": finite_variance, "tipping": tipping}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -237,8 +241,8 @@ class Sensitivity(TableResult):
         for b in self.breakdowns:
             unsure = _words(b.unsure, b.most) if b.has_interval else ""
             rows.append((b.question, b.violation, _words(b.size, b.most), unsure))
-        known = [e for e in self.effects if abs(e.estimate) > e.critical * e.se]
-        clearest = sorted(known, key=lambda e: -abs(e.estimate) / e.se if e.se else -math.inf)
+        significant = [e for e in self.effects if abs(e.estimate) > e.critical * e.se]
+        clearest = sorted(significant, key=lambda e: -abs(e.estimate) / e.se if e.se else -math.inf)
         for e in clearest[:MOST_EFFECTS]:
             effect = f"effect of {e.feature} on {e.output}"
             size = "not in sight" if e.tipping is None else _words(e.tipping, e.tipping)
@@ -289,8 +293,66 @@ class Sensitivity(TableResult):
         return finished(figure, path, force=force)
 
 
+def sensitivity_brief(result: Sensitivity) -> Brief:
+    """Say how much invalidity the least certain gain bears, what that means, and what next."""
+    gains = zip(result.breakdowns, result.bands, strict=False)  # those of actions follow
+    gain, band = min(gains, key=lambda pair: abs(_bears(pair[0]).t))
+    size, rival = _bears(gain), RIVAL_WORDS.get(band.rival, band.rival)
+    if size.t == 0:
+        certain = f"Not certain over {rival}, even with a valid instrument."
+        meaning = "What the log leaves open is more than what an invalid instrument would change."
+        next_step = f"Collect more, or keep to {rival}."
+    else:
+        certain, meaning, next_step = _certain(gain, rival), _meaning(size), _next(size)
+    return Brief((("Gain", certain), ("Meaning", meaning), ("Next", next_step)))
+
+
 def _words(size: Size | None, most: Size) -> str:
     """Say a size in both units, or that it is beyond what was looked at."""
     beyond = "" if size is not None else "> "
     limit = most if size is None else size
     return f"{beyond}direct {100 * limit.main_share:.3g}%, rho {limit.most_correlation:.2g}"
+
+
+def _bears(gain: Breakdown) -> Size:
+    """Return from which size on the gain is not certain; the largest tried where it always is."""
+    return gain.unsure or gain.size or gain.most
+
+
+def _certain(gain: Breakdown, rival: str) -> str:
+    size = _bears(gain)
+    word = "Middling"
+    if size.main_share >= STURDY:
+        word = "Sturdy"
+    elif size.main_share < FRAGILE and size is not gain.most:
+        word = "Fragile"
+    on = f" to {size.main}" if len(size.outputs) > 1 else ""
+    share = f"{100 * size.main_share:.3g}% of what it does through the actions{on}"
+    if size is gain.most:
+        tried = f"every direct effect that was tried, up to {share}"
+        return f"{word}: the gain over {rival} survives {tried}."
+    end = "disappears" if gain.unsure is None else "is no longer certain"
+    lost = ""
+    if gain.unsure is not None and gain.size is not None:
+        lost = f", and disappears at {100 * gain.size.main_share:.3g}%"
+    return (
+        f"{word}: the gain over {rival} {end} once a direct effect of the instrument is "
+        f"{share}{lost}."
+    )
+
+
+def _meaning(size: Size) -> str:
+    return (
+        f"A correlation of {size.most_correlation:.2g} between the instrument and what was not "
+        "recorded would have the same effect; with a valid instrument there is no such "
+        "correlation."
+    )
+
+
+def _next(size: Size) -> str:
+    if size.main_share < FRAGILE:
+        return "Do not act on it unless the instrument was randomised; look for a better one."
+    return (
+        "Ask somebody who knows the instrument whether so large a direct effect is possible. If it "
+        "is not, try the policy."
+    )

@@ -81,7 +81,7 @@ class Size:
 
     @property
     def main(self) -> str:
-        """The output that z moves most, for its noise: the ratio to less is not telling."""
+        """The output that z moves most, relative to its noise; for others the share says little."""
         return min(zip(self.share, self.outputs, strict=True))[1]
 
     @property
@@ -119,7 +119,7 @@ class Exclusion:
 
     @classmethod
     def of(cls, source: Source) -> Exclusion:
-        """Take what a log told; refuse what rests on no instrument, or kept no moments."""
+        """Take the moments of a fit; refuse one without an instrument, or without moments."""
         if isinstance(source.method, LeastSquares):
             raise InputError("least squares uses no instrument, so there is none to doubt")
         if source.moments is None:
@@ -251,8 +251,8 @@ class Exclusion:
         fixed = {"+": 1.0, "-": -1.0}.get(name[:1])
         feature, _, output = (name if fixed is None else name[1:]).partition(":")
         if feature not in self.names:
-            known = hint(feature, ("worst", *self.names))
-            raise InputError(f"there is no instrument {feature!r}{known}")
+            suggestion = hint(feature, ("worst", *self.names))
+            raise InputError(f"there is no instrument {feature!r}{suggestion}")
         at = self.moments.design.output(output) if output else None
         return fixed, self._direction(feature), at
 

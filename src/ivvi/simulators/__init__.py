@@ -1,11 +1,10 @@
 """Confounded simulators: watch a behaviour policy, or intervene with one of your own."""
 
-from ivvi.simulators.behaviour import Behaviour
 from ivvi.simulators.clinical import nicu_world, sepsis_world
 from ivvi.simulators.env import ConfoundedEnv
 from ivvi.simulators.recommender import recommender_world
 from ivvi.simulators.synthetic import SETTINGS, linear_world, nonlinear_world
-from ivvi.simulators.world import World, gaussian
+from ivvi.simulators.world import Behaviour, World, gaussian
 
 __all__ = [
     "SETTINGS",

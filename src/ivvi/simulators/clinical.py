@@ -1,6 +1,6 @@
 """Simulators in the shape of the paper's motivating examples, for tests and tutorials.
 
-The numbers are made up: no patient's data stand behind them.
+The numbers are made up; they rest on no patient's data.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def sepsis_world() -> World:
     lean = np.array([[0.1, 0.07, -0.1, 0.0], [0.13, 0.0, 0.0, 0.07]])
 
     def behaviour(key: Array, x: Array, z: Array, e: Array) -> Array:
-        seen = 0.17 * jnp.stack([e[0] + e[1], e[0] + e[3]])
-        return jnp.clip(0.33 + z + jnp.asarray(lean) @ x + seen + draw(key), 0.0, 1.0)
+        bedside = 0.17 * jnp.stack([e[0] + e[1], e[0] + e[3]])
+        return jnp.clip(0.33 + z + jnp.asarray(lean) @ x + bedside + draw(key), 0.0, 1.0)
 
     likings = gaussian(0.06 * np.eye(2))
     return World(

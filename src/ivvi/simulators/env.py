@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from ivvi._io.files import atomic_file
 from ivvi._io.memory import check_disk, check_memory
-from ivvi.dynamics.gym import SimulatedEnv
+from ivvi.dynamics.env import SimulatedEnv
 from ivvi.errors import InputError, check_seed
 from ivvi.logs import SOURCE_KEY, ArrowTable, Log, Schema
 from ivvi.reward_functions import Function
@@ -45,10 +45,10 @@ class ConfoundedEnv(SimulatedEnv):
     @property
     def reward(self) -> Reward:
         """The reward as planners take it: of batches of states and actions."""
-        given = self.world.reward
-        if is_reward(given):
-            return given
-        return Function.of(jnp.vectorize(given, signature="(x),(a)->()"))
+        reward = self.world.reward
+        if is_reward(reward):
+            return reward
+        return Function.of(jnp.vectorize(reward, signature="(x),(a)->()"))
 
     @property
     def source(self) -> str:

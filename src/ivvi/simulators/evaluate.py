@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ivvi._io.plotting import new_figure, save_figure
 from ivvi._io.result import Records, TableResult
 from ivvi.actions import Actions
 from ivvi.dynamics.env import ModelSimulator
@@ -21,9 +23,10 @@ from ivvi.planning.plan import plan
 from ivvi.planning.policy import Policy, check_steps
 from ivvi.rewards import Learned
 from ivvi.simulators import ConfoundedEnv
-from ivvi.simulators.behaviour import Behaviour
+from ivvi.simulators.world import Behaviour
 
 AGAINST = ("optimal", "zero", "random", "behaviour")
+COLOURS = ("#222222", "#1b7f79", "#c8553d", "#5b6c8f", "#b08900", "#8e5ea2")
 logger = logging.getLogger(__name__)
 
 
@@ -36,7 +39,7 @@ class Average:
 
     @classmethod
     def of(cls, values: np.ndarray) -> Average:
-        """Summarise one value an episode."""
+        """Summarise one value per episode."""
         spread = float(values.std(ddof=1)) if len(values) > 1 else math.nan
         return cls(float(values.mean()), spread / math.sqrt(len(values)))
 
@@ -47,11 +50,11 @@ class Average:
 
     def to_json(self) -> dict[str, Any]:
         """Describe with JSON values; null for the error of a single episode."""
-        known = math.isfinite(self.se)
+        has_error = math.isfinite(self.se)
         return {
             "mean": self.mean,
-            "se": self.se if known else None,
-            "interval": list(self.interval) if known else None,
+            "se": self.se if has_error else None,
+            "interval": list(self.interval) if has_error else None,
         }
 
     def __str__(self) -> str:
@@ -286,6 +289,22 @@ def _baseline(word: str, env: ConfoundedEnv, planner: Any, horizon: int) -> Any:
 
 def _constant(action: np.ndarray) -> Any:
     return lambda x: np.broadcast_to(action, (len(x), len(action)))
+
+
+def draw_rewards(
+    evaluation: Evaluation, path: str | os.PathLike[str], *, force: bool = False
+) -> None:
+    """Draw the mean reward of each step with its 95% band, one line per policy."""
+    figure = new_figure(7.5, 4.2)
+    axes = figure.subplots()
+    for colour, name in zip(COLOURS * 9, evaluation.rewards, strict=False):
+        mean, low, high = evaluation.curve(name).T
+        axes.plot(mean, color=colour, lw=1.4, label=f"{name}  ({evaluation.value(name)})")
+        axes.fill_between(range(len(mean)), low, high, color=colour, alpha=0.15, lw=0)
+    axes.set(xlabel="step", ylabel="reward", title=evaluation.label)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8, title="policy (return, 95% interval)")
+    save_figure(figure, path, force=force)
 
 
 def _pair(amount: Average) -> str:

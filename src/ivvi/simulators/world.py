@@ -4,10 +4,11 @@
     a ~ behaviour(x, z, e)          x' = transition(x, a) + e
 
 A confounder may also last a whole episode, and an instrument may be invalid, with a direct
-effect on x': both to test what claims to deal with them.
+effect on x': both serve to test methods that claim to handle them.
 
 Functions take and return JAX arrays of one step of one episode; those that draw take a
 JAX random key first. Everything else (batches, seeds, logs, Gymnasium) is done for you.
+`Behaviour` is the policy that wrote the log, once it no longer sees the confounder.
 """
 
 from __future__ import annotations
@@ -228,21 +229,6 @@ class World:
         return Dynamics(phi, W, self.noise_cov, bread, state, action, outputs)
 
 
-def _check_shape(
-    what: str, function: Any, arguments: tuple[Any, ...], expected: tuple[int, ...]
-) -> None:
-    """Refuse a function of a world that fails on its arguments, or returns another shape."""
-    shapes = ", ".join(str(v.shape) if v.ndim else "key" for v in arguments)
-    try:
-        result = jax.eval_shape(function, *arguments)
-    except (TypeError, ValueError, IndexError) as error:
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"{what} fails on ({shapes}): {reason}") from error
-    shape = getattr(result, "shape", None)
-    if shape != expected:
-        raise InputError(f"{what} returns {shape} for ({shapes}); expected {expected}")
-
-
 @dataclass(frozen=True, eq=False)
 class Gaussian:
     """A sampler of N(0, covariance)."""
@@ -260,12 +246,60 @@ def gaussian(covariance: Any) -> Gaussian:
     return Gaussian(np.asarray(covariance, dtype=np.float64))
 
 
-def tridiagonal(k: int, diagonal: float, beside: float) -> np.ndarray:
+def tridiagonal(k: int, diagonal: float, off_diagonal: float) -> np.ndarray:
     """Return the k x k matrix with these values on and beside the diagonal."""
-    return diagonal * np.eye(k) + beside * (np.eye(k, k=1) + np.eye(k, k=-1))
+    return diagonal * np.eye(k) + off_diagonal * (np.eye(k, k=1) + np.eye(k, k=-1))
 
 
 def toeplitz(k: int, rho: float) -> np.ndarray:
     """Return the paper's T(rho), with entries rho^|i - j|."""
     distance = np.abs(np.subtract.outer(np.arange(k), np.arange(k)))
     return np.where(distance == 0, 1.0, float(rho) ** distance)
+
+
+@dataclass(frozen=True, eq=False)
+class Behaviour:
+    """a ~ behaviour(x, z, e') with an e' that is independent of what happens next.
+
+    In the log the actions lean on the hidden e that also moves the next state, which
+    flatters them; this is what the same habits earn without that help.
+    """
+
+    world: World
+    seed: int = 0
+
+    def begin(self, n: int) -> Any:
+        """Return keys and histories of n episodes, and their instruments if those are fixed."""
+        world = self.world
+        key = jax.random.fold_in(jax.random.key(self.seed), 1)
+        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(n))
+        start = jnp.zeros(world.d_z) if world.history is None else jnp.asarray(world.history)
+        return keys, jnp.broadcast_to(start, (n, *start.shape)), jnp.zeros((n, world.d_z))
+
+    def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
+        """Draw an instrument and a confounder of its own, and act on them."""
+        return jax.vmap(self._one, in_axes=(0, None, 0))(x, h, memory)  # type: ignore[no-any-return]
+
+    def _one(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
+        world, (key, history, fixed) = self.world, memory
+        for_z, for_e, for_a = jax.random.split(jax.random.fold_in(key, h), 3)
+        z = world.instrument(for_z, x, history)
+        if world.scope == "episode":
+            z = fixed = jnp.where(h == 0, z, fixed)
+        a = world.behaviour(for_a, x, z, world.confounder(for_e) + world.lasting_part(key))
+        return a, (key, world.remember(history, x, z), fixed)
+
+
+def _check_shape(
+    what: str, function: Any, arguments: tuple[Any, ...], expected: tuple[int, ...]
+) -> None:
+    """Refuse a function of a world that fails on its arguments, or returns another shape."""
+    shapes = ", ".join(str(v.shape) if v.ndim else "key" for v in arguments)
+    try:
+        result = jax.eval_shape(function, *arguments)
+    except (TypeError, ValueError, IndexError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{what} fails on ({shapes}): {reason}") from error
+    shape = getattr(result, "shape", None)
+    if shape != expected:
+        raise InputError(f"{what} returns {shape} for ({shapes}); expected {expected}")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from ivvi import Actions
-from ivvi.planning.value_iteration import best_action as best_action_module
-from ivvi.planning.value_iteration.best_action import best_action
+from ivvi.planning import best_action as best_action_module
+from ivvi.planning.best_action import best_action
+from ivvi.planning.quadrature import Noise
 from ivvi.planning.value_iteration.fitted_values import Fitted
-from ivvi.planning.value_iteration.quadrature import Noise
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ import pytest
 import ivvi
 from ivvi import ValueIteration, plan
 from ivvi.planning.auto import COARSE, FINER
-from ivvi.planning.value_iteration.grid import Grid, interpolation
-from ivvi.planning.value_iteration.quadrature import Noise
-from ivvi.planning.value_iteration.smoothing import alive_average, convolution
+from ivvi.planning.quadrature import Noise
+from ivvi.planning.value_iteration.grid import Grid, alive_average, convolution, interpolation
 
 
 @pytest.mark.parametrize("d", [3, 4])
@@ -134,7 +133,7 @@ def test_ever_smaller_nets_find_the_best_of_a_box(d, steps, off):
     """The last nets have steps of 2e-6, 3e-3 and 8e-3, the smaller the fewer axes there are."""
     import jax
 
-    from ivvi.planning.value_iteration.best_action import best_action
+    from ivvi.planning.best_action import best_action
 
     x = np.random.default_rng(0).uniform(-1, 1, (20, d))
     bend = np.eye(d) + 0.6

@@ -7,8 +7,7 @@ from scipy.stats import norm
 import ivvi
 from ivvi import ValueIteration, plan
 from ivvi.planning.problem import Problem
-from ivvi.planning.value_iteration.grid import Grid
-from ivvi.planning.value_iteration.quadrature import (
+from ivvi.planning.quadrature import (
     MOST_KEPT,
     Noise,
     mean_reward,
@@ -16,7 +15,7 @@ from ivvi.planning.value_iteration.quadrature import (
     uses_next_state,
     uses_step,
 )
-from ivvi.planning.value_iteration.smoothing import line_smoothing
+from ivvi.planning.value_iteration.grid import Grid, line_smoothing
 from value_problems import SIMULATED, next_reward
 
 

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 
 from ivvi.actions import Actions
 from ivvi.features.blocks import Array
+from ivvi.planning.best_action import best_combination
 from ivvi.planning.mpc.lookahead import Lookahead
-from ivvi.planning.value_iteration.best_action import best_combination
 
 WIDTH = 64
 """Beginnings that are kept, while a step tries at most `MOST_TRIED` choices for a state."""

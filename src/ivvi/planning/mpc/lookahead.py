@@ -10,7 +10,8 @@ import numpy as np
 
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
-from ivvi.rewards import Linear, Quadratic, RatingReward
+from ivvi.planning.riccati import is_concave, reward_coefficients
+from ivvi.rewards import RatingReward
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +90,7 @@ class Lookahead:
     @property
     def has_residuals(self) -> bool:
         """Whether the lookahead is minus a sum of squares."""
-        return _is_concave(self.problem.reward) and not self.problem.can_end
+        return is_concave(self.problem.reward) and not self.problem.can_end
 
     def _reward(self, x: Array, a: Array, x_next: Array, h: Array, step: Any) -> Array:
         reward: Any = self.problem.reward
@@ -108,17 +109,6 @@ def _spreads(problem: Problem, steps: int) -> Array | None:
     for _ in range(steps):
         spreads.append(P @ spreads[-1] @ P.T + noise)
     return jnp.stack(spreads)
-
-
-def is_quadratic(problem: Problem) -> bool:
-    """Tell whether a lookahead is a concave quadratic function of the plan."""
-    if problem.affine is None or problem.can_end:
-        return False
-    return _is_concave(problem.reward) or isinstance(problem.reward, Linear)
-
-
-def _is_concave(reward: Any) -> bool:
-    return isinstance(reward, Quadratic) and min(reward.weight + reward.action_weight) >= 0
 
 
 def quadratic_form(
@@ -152,18 +142,3 @@ def quadratic_form(
         F = F + 2 * share * T.T @ S @ G
         f = f + 2 * share * T.T @ (S @ shift + s)
     return (H + H.T) / 2, F, f
-
-
-def reward_coefficients(problem: Problem, d_x: int, d_a: int) -> tuple[np.ndarray, ...]:
-    """Return weight, target (d_x,), cost (d_a,) of squares; slope (d_x,), pull (d_a,) of lines."""
-    reward: Any = problem.reward
-    wide, narrow = np.ones(d_x), np.ones(d_a)
-    if isinstance(reward, Quadratic):
-        squares = wide * reward.weight, wide * reward.target, narrow * reward.action_weight
-        return *squares, 0 * wide, 0 * narrow
-    return 0 * wide, 0 * wide, 0 * narrow, wide * reward.state, narrow * reward.action
-
-
-def reward_constant(problem: Problem) -> float:
-    """The part of a linear reward that nothing changes."""
-    return problem.reward.constant if isinstance(problem.reward, Linear) else 0.0

@@ -28,10 +28,10 @@ from ivvi.features.blocks import Array
 from ivvi.planning.mpc.beam_search import best_choice, is_held, usual_depth
 from ivvi.planning.mpc.boltzmann import along_function, along_quadratic, soft_mean
 from ivvi.planning.mpc.box_qp import BoxQP
-from ivvi.planning.mpc.lookahead import Lookahead, is_quadratic, quadratic_form
-from ivvi.planning.mpc.newton import maximise
+from ivvi.planning.mpc.lookahead import Lookahead, quadratic_form
+from ivvi.planning.newton import maximise
 from ivvi.planning.problem import Problem
-from ivvi.planning.value_iteration.riccati import value_tail
+from ivvi.planning.riccati import is_quadratic, value_tail
 
 QUADRATIC, SMOOTH = 3, 2
 """Default lookaheads: of a quadratic program and of Newton's method."""

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi.features.blocks import Array
-from ivvi.planning.mpc.newton import maximise
+from ivvi.planning.newton import maximise
 from ivvi.planning.problem import Problem
+from ivvi.planning.quadrature import uses_next_state
 from ivvi.planning.spede.features import Spectral
-from ivvi.planning.value_iteration.quadrature import uses_next_state
 
 NOISE_PAIRS = 16
 """Antithetic pairs of draws over which a reward of (x, a, x') is averaged."""
@@ -181,8 +181,8 @@ def believed(problem: Problem) -> Problem:
     model = problem.model
     if not (model.is_limited and len(model.states)):
         return problem
-    known = (model.states, model.starts) if len(model.starts) else (model.states,)
-    ends = np.array([np.quantile(rows, BELIEVED, axis=0) for rows in known])
+    samples = (model.states, model.starts) if len(model.starts) else (model.states,)
+    ends = np.array([np.quantile(rows, BELIEVED, axis=0) for rows in samples])
     W, noise_cov, knots, reach, fade = model.numbers
     low = np.where(np.isfinite(reach[0]), ends[:, 0].min(axis=0), reach[0])
     high = np.where(np.isfinite(reach[1]), ends[:, 1].max(axis=0), reach[1])

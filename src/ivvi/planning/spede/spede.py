@@ -3,8 +3,8 @@
     Q_h(x, a) = r(x, a) + discount w_h . E[features(x') | m],   m = W phi(x, a),
 
 x' ~ N(m, Sigma). The features are waves at random frequencies and polynomials
-(`spectral.Spectral`); w_h comes from a regression of V_h+1 on sampled states
-(`spectral_iteration.Backward`). What a user would have to tune (how wide the waves are, how many,
+(`spede.features`); w_h comes from a regression of V_h+1 on sampled states
+(`spede.fitted_value_iteration`). What a user would have to tune (how wide the waves are, how many,
 the penalty) is chosen by the Bellman residual on states held out.
 """
 
@@ -25,17 +25,19 @@ from ivvi.errors import InputError, PlanningWarning
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
 from ivvi.planning.spede.features import Spectral
-from ivvi.planning.spede.greedy import Greedy, believed
-from ivvi.planning.spede.iteration import Backward
-from ivvi.planning.spede.regression import (
+from ivvi.planning.spede.fitted_value_iteration import (
     BANDWIDTHS,
     COUNTS,
     RIDGES,
+    Backward,
     Choice,
     HeldOutChoice,
     Regression,
+    first_states,
+    model_returns,
+    reached_states,
 )
-from ivvi.planning.spede.sampling import first_states, model_returns, reached_states
+from ivvi.planning.spede.greedy import Greedy, believed
 
 STATES = 3000
 PILOT = Choice(features=256, bandwidth=1.0, ridge=1e-4)
@@ -133,8 +135,10 @@ class SPEDE:
                     PlanningWarning,
                     stacklevel=4,
                 )
-            known = Regression.of(backward.columns(x, features), features.polynomials, GUIDE_RIDGE)
-            guide = known.fit(plan.actions)
+            regression = Regression.of(
+                backward.columns(x, features), features.polynomials, GUIDE_RIDGE
+            )
+            guide = regression.fit(plan.actions)
             curve = model_returns(greedy, features, plan.weights[[0, *plan.improved]], guide)
         settings = {**asdict(choice), "residual": plan.residual}
         return SPEDERule(greedy, features, plan.weights, guide, curve, Choice(**settings))

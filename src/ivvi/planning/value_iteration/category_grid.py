@@ -15,8 +15,8 @@ from ivvi.dynamics.next_state import Categories, NoiseLaw, noise_law, outcomes
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
+from ivvi.planning.quadrature import Noise
 from ivvi.planning.value_iteration.grid import DEVIATIONS, Grid, reachable_means
-from ivvi.planning.value_iteration.quadrature import Noise
 
 POINTS = {1: 201, 2: 31}
 """Default points on each axis of the grids."""
@@ -112,15 +112,15 @@ class CategoryGrid:
         return int(self._numbers.shape[1]) * (1 if self.grid is None else self.grid.width)
 
     def nearest(self, x: Array) -> Array:
-        """Every state is a state."""
+        """Return the states themselves: all have values."""
         return x
 
     def __call__(self, c: Array, m: Array) -> Array:
         """Evaluate with coefficients c (S p,) at means m (n, d_x); returns (n,)."""
         xp = m.__array_namespace__()
         chances = self._chances(m, stays=False)  # (n, M)
-        held = xp.argmax(self._chances(m, stays=True), axis=-1)
-        s = xp.asarray(self._numbers)[held]  # the combinations that can follow, (n, M)
+        staying_level = xp.argmax(self._chances(m, stays=True), axis=-1)
+        s = xp.asarray(self._numbers)[staying_level]  # the combinations that can follow, (n, M)
         values = c.reshape(len(self.levels), -1)
         if self.grid is None:
             return (chances * values[s, 0]).sum(axis=-1)
@@ -185,9 +185,11 @@ class CategoryGrid:
         """Number of each combination of the levels that stay, and of the others, (F, M)."""
         sizes = [len(category.levels) for category in self.categories]
         axes = sorted(range(len(sizes)), key=lambda i: not self.stays[i])
-        held = math.prod(size for size, same in zip(sizes, self.stays, strict=True) if same)
+        staying_count = math.prod(
+            size for size, same in zip(sizes, self.stays, strict=True) if same
+        )
         numbers = np.arange(math.prod(sizes)).reshape(sizes)
-        return numbers.transpose(axes).reshape(held, -1)
+        return numbers.transpose(axes).reshape(staying_count, -1)
 
 
 def staying(problem: Problem) -> tuple[bool, ...]:

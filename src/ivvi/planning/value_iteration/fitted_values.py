@@ -12,8 +12,8 @@ import numpy as np
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
+from ivvi.planning.quadrature import Noise
 from ivvi.planning.value_iteration.grid import reachable_means
-from ivvi.planning.value_iteration.quadrature import Noise
 
 STATES = 2000
 """Default number of sampled states; one Fourier feature for every `PER_FEATURE` of them."""
@@ -90,7 +90,7 @@ class Fitted:
         return {k: getattr(self, k) for k in ("centre", "scale", "frequencies", "phases")}
 
     def nearest(self, x: Array) -> Array:
-        """Every state is a state."""
+        """Return the states themselves: all have values."""
         return x
 
     def __call__(self, c: Array, m: Array) -> Array:

@@ -1,4 +1,10 @@
-"""Values on a grid of one to four dimensions, interpolated by cubic splines."""
+"""Values on a grid of one to four dimensions, interpolated by cubic splines.
+
+What follows a state is its mean plus noise, and the noise is the same around every point. So
+E V(point + e) at the points of the grid is a convolution of the coefficients of V, and an end is
+averaged over the cells around each point. On a line it is a sparse matrix instead: there an end is
+looked at for every point and node of the noise.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +19,9 @@ import numpy as np
 
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
+from ivvi.planning.best_action import action_count
 from ivvi.planning.problem import Problem
-from ivvi.planning.value_iteration.best_action import action_count
-from ivvi.planning.value_iteration.quadrature import Noise
-from ivvi.planning.value_iteration.smoothing import (
-    alive_average,
-    convolution,
-    cubes,
-    line_smoothing,
-)
+from ivvi.planning.quadrature import Noise
 
 MOST_AXES = 4
 POINTS, FINEST = {1: 401, 2: 61, 3: 21, 4: 11}, {1: 401, 2: 141, 3: 41, 4: 19}
@@ -36,6 +36,10 @@ NODES_AT_A_PRICE = 16
 DEVIATIONS = 5.0
 """How many standard deviations of noise around the reachable means the grid covers."""
 MOST_POINTS = {1: 20_000, 2: 20_000, 3: 80_000, 4: 200_000}
+AT_ONCE = 1 << 21
+IN_A_CELL = 128
+"""Places around each point of a grid that are asked whether an episode ends there."""
+Smoothing = Callable[[np.ndarray], np.ndarray]
 
 
 @jax.tree_util.register_dataclass
@@ -115,7 +119,7 @@ class Grid:
         return {"low": self.low, "high": self.high, "points": np.array(self.points)}
 
     def nearest(self, x: Array) -> Array:
-        """Every state is a state."""
+        """Return the states themselves: all have values."""
         return x
 
     def __call__(self, c: Array, m: Array) -> Array:
@@ -176,19 +180,6 @@ class Grid:
         return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(self.low))
 
 
-def _sides(
-    region: tuple[Sequence[float], Sequence[float]], d: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the corners of a region, or refuse it."""
-    low, high = (np.array(side, float) for side in region)
-    if low.shape != (d,) or high.shape != (d,) or not (low < high).all():
-        raise InputError(
-            f"a region from {low.tolist()} to {high.tolist()} was asked for; expected a lowest and "
-            f"a higher value of each of {d} states"
-        )
-    return low, high
-
-
 def usual_points(problem: Problem, nodes: int = 1) -> int:
     """Points on each axis: the more, the fewer actions are tried at each in all steps."""
     d = len(problem.model.state)
@@ -241,3 +232,131 @@ def spline_coefficients(points: int) -> np.ndarray:
     jump = np.array([1, -4, 6, -4, 1])
     system[points, :5], system[points + 1, -5:] = jump, jump
     return np.asarray(np.linalg.inv(system)[:, :points])
+
+
+def line_smoothing(grid: Grid, noise: Noise, terminal: Any) -> Any:
+    """Return the sparse map (n, p) from coefficients of V to E V(point + e) while alive."""
+    from scipy.sparse import csr_array
+
+    points = grid.lattice()
+    x_next = points[:, None] + noise.offsets  # (n, K, 1)
+    columns, weights = grid.line_basis(x_next[..., 0])
+    data = weights * noise.alive(x_next, terminal)[..., None]
+    ends = np.arange(len(points) + 1) * data[0].size
+    shape = (len(points), grid.points + 2)
+    rows = csr_array((data.ravel(), columns.ravel(), ends), shape=shape, copy=False)
+    rows.sum_duplicates()
+    return rows
+
+
+def convolution(grid: Grid, noise: Noise) -> Smoothing:
+    """Return the map from coefficients of V, (points + 2,) * d_x, to E V(point + e).
+
+    With c_i the coefficients, E V(point_i + e) = sum_o w_o c_(i + o), and the weights
+    w_o = E B_o(e) are the same for all points: a product in Fourier space. Beyond the grid
+    the coefficients at its edge go on.
+    """
+    from scipy import fft
+
+    w = _weights(grid, noise)
+    radius = (w.shape[0] - 4) // 2
+    size = fft.next_fast_len(grid.points + 2 + 2 * radius, real=True)
+    shape, axes = (size,) * w.ndim, tuple(range(w.ndim))
+    spectrum = np.conj(fft.rfftn(w, shape))  # a correlation, not a convolution
+    inside = (slice(grid.points),) * w.ndim
+
+    def smooth(c: np.ndarray) -> np.ndarray:
+        padded = np.pad(c, radius, mode="edge")
+        return np.asarray(fft.irfftn(fft.rfftn(padded, shape) * spectrum, shape, axes))[inside]
+
+    return smooth
+
+
+def cubes(t: Any) -> list[Any]:
+    """Values of the four uniform cubic splines that are not zero, t in [0, 1] after a knot."""
+    each = [(1 - t) ** 3, 3 * t**3 - 6 * t**2 + 4, -3 * t**3 + 3 * t**2 + 3 * t + 1, t**3]
+    return [cube / 6 for cube in each]
+
+
+def alive_average(grid: Grid, terminal: Any) -> Any:
+    """Return the sparse map (n, n) from V at the lattice to V where an episode goes on.
+
+    At a point between whose neighbours an episode may end it is the average of V, linear between
+    the points, times whether it goes on, under the hat function of the point: the hats of all
+    points add up to one, so that neither the mass nor the centre of what is alive moves.
+    """
+    from scipy.sparse import csr_array, diags_array, vstack
+
+    points, cell = grid.lattice(), (grid.high - grid.low) / (grid.points - 1)
+    places = _under_a_hat(points.shape[1])
+    step = max(1, AT_ONCE // places.size)
+    alive = np.concatenate(
+        [
+            ~np.asarray(terminal(points[i : i + step, None] + cell * places), bool)
+            for i in range(0, len(points), step)
+        ]
+    )
+    share = alive.mean(axis=1)
+    edge = np.flatnonzero((share > 0) & (share < 1))
+    blocks = [csr_array((0, len(points)))]
+    for some in np.array_split(edge, -(-len(edge) * places.size // AT_ONCE) or 1):
+        columns, weights = _linear_basis(grid, points[some, None] + cell * places)
+        data = weights * alive[some][..., None] / len(places)
+        ends = np.arange(len(some) + 1) * data[0].size if len(some) else np.zeros(1, int)
+        shape = (len(some), len(points))
+        blocks.append(csr_array((data.ravel(), columns.ravel(), ends), shape=shape))
+    whole = diags_array((share == 1).astype(float), format="csr")
+    put = csr_array((np.ones(len(edge)), (edge, np.arange(len(edge)))), (len(points), len(edge)))
+    return whole + put @ vstack(blocks, format="csr")
+
+
+def _sides(
+    region: tuple[Sequence[float], Sequence[float]], d: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the corners of a region, or refuse it."""
+    low, high = (np.array(side, float) for side in region)
+    if low.shape != (d,) or high.shape != (d,) or not (low < high).all():
+        raise InputError(
+            f"a region from {low.tolist()} to {high.tolist()} was asked for; expected a lowest and "
+            f"a higher value of each of {d} states"
+        )
+    return low, high
+
+
+def _weights(grid: Grid, noise: Noise) -> np.ndarray:
+    """E B_o(e) of the splines around a point, (2 radius + 4,) * d_x."""
+    cell = (grid.high - grid.low) / (grid.points - 1)
+    unit = np.clip(noise.offsets / cell, -grid.points, grid.points)
+    radius = int(np.ceil(np.abs(unit).max()))
+    first = np.floor(unit)
+    values = cubes(unit - first)  # four of (K, d_x)
+    d, side = unit.shape[1], 2 * radius + 4
+    w, places = noise.weights, np.zeros(len(unit), int)
+    for axis in range(d):
+        along = np.stack([value[:, axis] for value in values], axis=-1)
+        numbers = (first[:, axis, None] + radius + np.arange(4)).astype(int)
+        w = w[..., None] * along.reshape(len(along), *(1,) * (w.ndim - 1), 4)
+        places = places[..., None] * side + numbers.reshape(len(along), *(1,) * axis, 4)
+    return np.bincount(places.ravel(), w.ravel(), side**d).reshape((side,) * d)
+
+
+def _under_a_hat(d: int) -> np.ndarray:
+    """Sobol points of the density (1 - |t|) on [-1, 1] of each axis, (IN_A_CELL, d)."""
+    from scipy.stats import qmc
+
+    u = qmc.Sobol(d, rng=np.random.default_rng(0)).random(IN_A_CELL)
+    return np.where(u < 0.5, np.sqrt(2 * u) - 1, 1 - np.sqrt(2 - 2 * u))
+
+
+def _linear_basis(grid: Grid, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers and weights of the 2^d_x points of the lattice around x, (.., 2^d_x)."""
+    unit = (x - grid.low) / (grid.high - grid.low) * (grid.points - 1)
+    unit = np.clip(unit, 0.0, grid.points - 1.0)
+    first = np.minimum(unit.astype(int), grid.points - 2)
+    columns, weights = np.zeros((*x.shape[:-1], 1), int), np.ones((*x.shape[:-1], 1))
+    for axis in range(x.shape[-1]):
+        t, at = (unit - first)[..., axis, None], first[..., axis, None] + np.arange(2)
+        columns = (columns[..., None] * grid.points + at[..., None, :]).reshape(*x.shape[:-1], -1)
+        sides = np.concatenate([1 - t, t], axis=-1)
+        weights = (weights[..., None] * sides[..., None, :]).reshape(*x.shape[:-1], -1)
+    return columns, weights

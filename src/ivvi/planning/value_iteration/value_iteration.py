@@ -22,18 +22,10 @@ import numpy as np
 from ivvi._io.files import Saved
 from ivvi.errors import FileError, InputError, hint
 from ivvi.features.blocks import Array
-from ivvi.planning.mpc.newton import STEPS
+from ivvi.planning.best_action import best_action
+from ivvi.planning.newton import STEPS
 from ivvi.planning.problem import Problem, Template
-from ivvi.planning.value_iteration.backward import backward, fixed_point
-from ivvi.planning.value_iteration.best_action import best_action
-from ivvi.planning.value_iteration.category_grid import (
-    MOST_LEVELS,
-    CategoryGrid,
-    other_columns,
-)
-from ivvi.planning.value_iteration.fitted_values import STATES, Fitted, sampled_states
-from ivvi.planning.value_iteration.grid import Grid
-from ivvi.planning.value_iteration.quadrature import (
+from ivvi.planning.quadrature import (
     Noise,
     check_integration,
     mean_reward,
@@ -41,7 +33,15 @@ from ivvi.planning.value_iteration.quadrature import (
     uses_next_state,
     uses_step,
 )
-from ivvi.planning.value_iteration.riccati import riccati_values
+from ivvi.planning.riccati import riccati_values
+from ivvi.planning.value_iteration.backward_induction import backward, fixed_point
+from ivvi.planning.value_iteration.category_grid import (
+    MOST_LEVELS,
+    CategoryGrid,
+    other_columns,
+)
+from ivvi.planning.value_iteration.fitted_values import STATES, Fitted, sampled_states
+from ivvi.planning.value_iteration.grid import Grid
 from ivvi.planning.value_iteration.tabular import StateTable, is_coded
 
 VALUES = ("auto", "grid", "categories", "fitted", "quadratic", "tabular", "unbounded")

@@ -18,10 +18,11 @@ import jax
 import numpy as np
 
 from ivvi.errors import InputError
+from ivvi.planning.comparison import Trials
 from ivvi.planning.problem import Problem, Rule, Template
-from ivvi.planning.trials import Trials
+from ivvi.planning.quadrature import Noise, reward_noise
+from ivvi.planning.simple_rules import HeldRule
 from ivvi.planning.value_iteration.fitted_values import Fitted
-from ivvi.planning.value_iteration.quadrature import Noise, reward_noise
 from ivvi.planning.value_iteration.value_iteration import ValueRule, backup_of
 
 STATES, ROUNDS = 150, 3
@@ -42,11 +43,11 @@ class VisitedValue:
     Parameters
     ----------
     states
-        States a step; more where the quadratic function has more coefficients.
+        States per step; more where the quadratic function has more coefficients.
     rounds
         How often the states are visited anew.
     first
-        The rule whose states are visited first; doing what was held best when None.
+        The rule whose states are visited first; by default the middle action, always.
     """
 
     states: int = STATES
@@ -64,12 +65,7 @@ class VisitedValue:
 
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> ValueRule:
         """Return the rule of the round that earns most in the model."""
-        if self.first is None:
-            from ivvi.planning.simple_rules import HeldRule
-
-            rule: Rule = HeldRule(problem.actions.middle)
-        else:
-            rule = self.first
+        rule = HeldRule(problem.actions.middle) if self.first is None else self.first
         n = max(self.states, 3 * Fitted.quadratic(len(problem.model.state)).width)
         trials, best, most = Trials.of(problem, seed + 1, n), None, -np.inf
         visited = trials.paths(rule)[1]

@@ -11,8 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ivvi.errors import DataError
-from ivvi.simulators.ratings.columns import SPELLINGS, check_finite, locate, numbers, to_arrow
-from ivvi.simulators.ratings.files import read_file
+from ivvi.simulators.ratings.tables import (
+    SPELLINGS,
+    check_finite,
+    locate,
+    numbers,
+    read_file,
+    to_arrow,
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,23 +1,29 @@
-"""How far a model is believed: inside the range of the log's states, where its features bend.
+"""How a model extrapolates: linear features hold everywhere, others only where the log has states.
 
-No data show what a spline or a cube does beyond it. There the mean is that of the nearest state
-within (`reach`), and a learned reward fades (`fade`), so that no plan has a reason to go there.
+No data show what a spline or a cube does beyond that range. There the mean is that of the nearest
+state within (`reach`), and a learned reward fades (`fade`), so that no plan has a reason to go
+there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from ivvi.dynamics.affine import is_affine_block
 from ivvi.dynamics.next_state import Categories
-from ivvi.features.blocks import Array
+from ivvi.features.blocks import Array, Constant, Power
 from ivvi.features.custom_block import Custom
 from ivvi.features.feature_map import FeatureMap
 
 INSIDE = (0.005, 0.995)
 """Quantiles of the log's states between which features that bend are believed."""
+
+
+def is_affine(phi: FeatureMap) -> bool:
+    """Whether the features are affine in states and actions."""
+    return all(map(_is_affine_block, phi.blocks))
 
 
 def is_limited(phi: FeatureMap) -> bool:
@@ -26,7 +32,7 @@ def is_limited(phi: FeatureMap) -> bool:
     Those that were chosen for their flexibility are: powers, interactions, splines, waves.
     Linear terms, and functions that a user wrote, claim to hold everywhere.
     """
-    return not all(is_affine_block(block) or isinstance(block, Custom) for block in phi.blocks)
+    return not all(_is_affine_block(block) or isinstance(block, Custom) for block in phi.blocks)
 
 
 def state_range(samples: Sequence[np.ndarray], categories: Categories) -> np.ndarray:
@@ -56,3 +62,9 @@ def beyond(x: Array, reach: Array, fade: Array) -> Array:
     """Return what a learned reward loses where states x (..., d_x) lie beyond `reach`, (...)."""
     inside = x.__array_namespace__().clip(x, reach[..., 0, :], reach[..., 1, :])
     return (abs(x - inside) * fade).sum(axis=-1)
+
+
+def _is_affine_block(block: Any) -> bool:
+    """Whether a block is a constant, or states or actions as they are."""
+    linear = isinstance(block, Power) and block.degree == 1 and block.of in ("state", "input")
+    return linear or isinstance(block, Constant)

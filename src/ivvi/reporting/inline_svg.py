@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from ivvi._io.plotting import new_figure
-from ivvi.reporting.cells import Picture
+from ivvi.reporting.page import Picture
 
 INK, MUTED, GRID = "#111213", "#8a8b8c", "#dadbdc"
 IV, LS = "#1d6fb8", "#c1121f"

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from ivvi.features.blocks import Array
-from ivvi.planning.mpc.lookahead import is_quadratic, reward_coefficients, reward_constant
 from ivvi.planning.problem import Problem
-from ivvi.rewards import Quadratic
+from ivvi.rewards import Linear, Quadratic
 
 STILL = 1e-13
 MOST_STEPS = 1_000_000
@@ -129,6 +128,33 @@ def value_tail(problem: Problem, steps: int) -> tuple[Array, Array]:
     xp = value.P.__array_namespace__()
     P, p = (xp.stack([xp.asarray(v) for v in part]) for part in zip(*values, strict=True))
     return P, p
+
+
+def is_quadratic(problem: Problem) -> bool:
+    """Tell whether what a plan earns is a concave quadratic function of its actions."""
+    if problem.affine is None or problem.can_end:
+        return False
+    return is_concave(problem.reward) or isinstance(problem.reward, Linear)
+
+
+def is_concave(reward: Any) -> bool:
+    """Tell whether a reward is minus a sum of squares."""
+    return isinstance(reward, Quadratic) and min(reward.weight + reward.action_weight) >= 0
+
+
+def reward_coefficients(problem: Problem, d_x: int, d_a: int) -> tuple[np.ndarray, ...]:
+    """Return weight, target (d_x,), cost (d_a,) of squares; slope (d_x,), pull (d_a,) of lines."""
+    reward: Any = problem.reward
+    wide, narrow = np.ones(d_x), np.ones(d_a)
+    if isinstance(reward, Quadratic):
+        squares = wide * reward.weight, wide * reward.target, narrow * reward.action_weight
+        return *squares, 0 * wide, 0 * narrow
+    return 0 * wide, 0 * wide, 0 * narrow, wide * reward.state, narrow * reward.action
+
+
+def reward_constant(problem: Problem) -> float:
+    """The part of a linear reward that nothing changes."""
+    return problem.reward.constant if isinstance(problem.reward, Linear) else 0.0
 
 
 def _distance(before: QuadraticValue, value: QuadraticValue) -> float:

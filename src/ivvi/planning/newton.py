@@ -52,7 +52,7 @@ class _Cost:
         return jnp.sum(self.residuals(self.point(u)) ** 2, axis=1)
 
     def derivatives(self, u: Array) -> tuple[Array, Array]:
-        """Return gradient (n, D) and Hessian, or Gauss and Newton's matrix, (n, D, D)."""
+        """Return gradient (n, D) and Hessian, or the Gauss-Newton matrix, (n, D, D)."""
         if self.residuals is not None:
             residuals = self.residuals
             J = _jacobian(lambda v: residuals(self.point(v)), u)
@@ -65,7 +65,7 @@ class _Cost:
 
 
 def _jacobian(function: Function, u: Array) -> Array:
-    """Return derivatives of each row, (n, m, D): the rows are separate, so one pass a column."""
+    """Return derivatives of each row, (n, m, D): the rows are separate, so one pass per column."""
 
     def along(e: Array) -> Array:
         return jax.jvp(function, (u,), (jnp.broadcast_to(e, u.shape),))[1]
@@ -86,7 +86,7 @@ def maximise(
     """Maximise `value`, (n, L, d) to (n,), row by row over low <= u <= high, (d,).
 
     With `residuals`, (n, L, d) to (n, m), the value is minus their sum of squares up to a
-    constant, and Gauss and Newton's matrix, which is never indefinite, stands for the Hessian;
+    constant, and the Gauss-Newton matrix, which is never indefinite, stands for the Hessian;
     `hessian`, (n, L, d) to (n, L d, L d), is that of `value` where it is known.
     Each row takes damped Newton steps in the coordinates that no bound holds (Bertsekas,
     1982); a step that gains nothing is not taken, and the damping grows until one does.

@@ -13,7 +13,7 @@ import numpy as np
 
 from ivvi.actions import Actions
 from ivvi.features.blocks import Array
-from ivvi.planning.mpc.newton import STEPS, maximise
+from ivvi.planning.newton import STEPS, maximise
 
 ON_A_LINE, ON_AN_AXIS, ANYWHERE = 33, 7, 32
 """Points of a box that are tried first: in one dimension, on each axis of two, in more."""

@@ -11,11 +11,10 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from ivvi._io.tracing import arguments_used
 from ivvi.errors import InputError, hint
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
-from ivvi.reward_functions import Function
+from ivvi.reward_functions import Function, arguments_used
 
 INTEGRATIONS = ("auto", "gauss-hermite", "quasi", "antithetic")
 PER_AXIS = {1: 128, 2: 21}
@@ -181,8 +180,8 @@ def _arguments_used(reward: Function, d_x: int, d_a: int) -> tuple[str, ...]:
 def check_integration(integration: str, nodes: int | None) -> None:
     """Refuse words and numbers of nodes that mean nothing."""
     if integration not in INTEGRATIONS:
-        known = hint(integration, INTEGRATIONS)
-        raise InputError(f"unknown integration {integration!r}{known}")
+        suggestion = hint(integration, INTEGRATIONS)
+        raise InputError(f"unknown integration {integration!r}{suggestion}")
     if nodes is not None and nodes < 1:
         raise InputError(f"{nodes} nodes of integration; expected at least 1")
 

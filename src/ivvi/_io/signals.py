@@ -1,7 +1,7 @@
-"""Ending at once when a signal says so: one line, temporary files removed, code 130 or 143.
+"""End at once on a signal: one line on stderr, temporary files removed, exit code 130 or 143.
 
 An exception from a signal handler waits for compiled code to return, can be swallowed by a callback
-and can end in the middle of somebody's C++. Python's wake-up pipe is written when the signal comes,
+and can interrupt C++ code halfway. Python's wake-up pipe is written when the signal comes,
 whatever runs; a thread reads it, removes what is temporary and ends the process. Final names are
 never half-written (`ivvi._io.files`), so that nothing else has to be undone.
 """
@@ -24,7 +24,7 @@ _SHOW_CURSOR = "\x1b[?25h"
 
 
 def remove_on_signal(path: Path) -> None:
-    """Have a file or folder removed if a signal ends the process, whenever it does."""
+    """Have a file or folder removed if a signal ends the process at any later time."""
     _TEMPORARY.add(path)
 
 
@@ -41,11 +41,11 @@ def temporary(path: Path) -> Iterator[Path]:
 def end_on_signals() -> None:
     """End this process as soon as it is interrupted; signals that are ignored stay so.
 
-    To ask twice changes nothing.
+    A second call changes nothing.
     """
     names = {getattr(signal, name): name for name in CODES if hasattr(signal, name)}
-    known = (signal.SIG_IGN, _leave_to_reader)
-    caught = {n: name for n, name in names.items() if signal.getsignal(n) not in known}
+    handled = (signal.SIG_IGN, _leave_to_reader)
+    caught = {n: name for n, name in names.items() if signal.getsignal(n) not in handled}
     if threading.current_thread() is not threading.main_thread() or not caught:
         return
     reader, writer = os.pipe()
@@ -59,9 +59,9 @@ def end_on_signals() -> None:
 
 
 def ignore_signals() -> None:
-    """Let nothing end this process any more: its work is done, and its exit code is decided.
+    """Ignore signals from now on: the work is done, and the exit code is decided.
 
-    While Python takes itself down, handlers are gone, and a signal would still decide it.
+    While Python shuts down, its handlers are gone, and a signal would still change the code.
     """
     if threading.current_thread() is threading.main_thread():
         for name in CODES:

@@ -1,24 +1,30 @@
-"""Gains over a rival when the instrument is invalid, and where they are gone."""
+"""Where conclusions break down as the instrument is doubted more and more: gains, and actions.
+
+A gain over a rival is simulated in models with direct effects of the instrument, and followed to
+the size at which it is lost. A recommended action is planned again, until it flips.
+"""
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from ivvi.dynamics.model import Dynamics
+from ivvi.actions import Actions
+from ivvi.dynamics.model import Dynamics, draw_deviations
 from ivvi.dynamics.next_state import noise_law
-from ivvi.dynamics.weight_draws import draw_deviations
+from ivvi.errors import PlanningWarning
 from ivvi.evaluation.actors import Acting, BehaviourActor
 from ivvi.evaluation.model_draws import ModelDraws, estimated_model, repeated
-from ivvi.evaluation.rollout import Episodes, Task, in_chunks
-from ivvi.evaluation.rollout_design import RolloutDesign
+from ivvi.evaluation.rollout import Episodes, RolloutDesign, Task, in_chunks
 from ivvi.evaluation.source import Source
 from ivvi.features.design import Floats
-from ivvi.planning import Problem
+from ivvi.planning.policy import Policy
+from ivvi.planning.problem import Planner, Problem
 from ivvi.sensitivity_analysis.violations import Exclusion, Size, Violation
 
 STEP = 0.05
@@ -28,6 +34,9 @@ BAND = 33
 SMALLEST, A_DECADE, CUTS, ROUNDS = 0.01, 5, 8, 2
 """Sizes that are looked at: the smallest, and how many per decade from there on. The interval in
 which the gain is lost is then cut into this many parts, in this many rounds."""
+HALVINGS = 5
+FIRST, RATIO = 0.03, 2.0
+"""Sizes that are planned with: the first, and how much larger each next one is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +64,7 @@ class GainSimulator:
         To a policy that does not look at z, its direct effect E psi~ is a part of the noise.
         Behaviour acts on z: to it the effect comes with the action, and the noise is the rest.
         """
-        actor, given = acting
+        actor, parameters = acting
         noise = self.exclusion.noise_cov(W)
         models = repeated(self.estimated, len(W))._replace(W=W)
         if isinstance(actor, BehaviourActor) and actor.features.psi is not None:
@@ -63,21 +72,21 @@ class GainSimulator:
             noise = noise - direct_effects @ np.swapaxes(direct_effects, 1, 2)
         noise = np.asarray(self.task.update.noise(noise))
         models = models._replace(law=noise_law(noise, self.task.categories))
-        return in_chunks(self.task, actor, given, models, self.episodes, BAND)
+        return in_chunks(self.task, actor, parameters, models, self.episodes, BAND)
 
 
 @dataclass(frozen=True, eq=False)
 class Gain:
     """V(policy) - V(rival) in the models that explain the log if the instrument is invalid."""
 
-    stage: GainSimulator
+    simulator: GainSimulator
     policy: Acting
     rival: Acting
 
     @property
     def exclusion(self) -> Exclusion:
         """What the log says of direct effects."""
-        return self.stage.exclusion
+        return self.simulator.exclusion
 
     def __call__(self, direct_effects: Floats, moved: Any = 0.0) -> tuple[Floats, Floats]:
         """Return the gains and the errors of their simulation, (m,).
@@ -91,7 +100,7 @@ class Gain:
         """
         W = self.exclusion.weights(direct_effects) + moved
         own, other = (
-            self.stage.returns(who, direct_effects, W) for who in (self.policy, self.rival)
+            self.simulator.returns(who, direct_effects, W) for who in (self.policy, self.rival)
         )
         gains = own - other
         return gains.mean(axis=1), gains.std(axis=1) / np.sqrt(gains.shape[1])
@@ -100,8 +109,10 @@ class Gain:
         """Return its derivative in the coordinates of `Violation.direction`, (d_y, r)."""
         d_y, r = len(self.exclusion.model.W), self.exclusion.rank
         units = np.eye(d_y * r).reshape(-1, d_y, r)
-        ways = [Violation("", direction) for direction in units]
-        direct_effects = np.concatenate([self.exclusion.effects(v, [STEP, -STEP]) for v in ways])
+        violations = [Violation("", direction) for direction in units]
+        direct_effects = np.concatenate(
+            [self.exclusion.effects(v, [STEP, -STEP]) for v in violations]
+        )
         up, down = self(direct_effects)[0].reshape(-1, 2).T
         return np.nan_to_num((up - down) / (2 * STEP)).reshape(d_y, r)
 
@@ -178,12 +189,83 @@ def smallest_loss(
     return _nearest({sign: first_loss(towards(sign), most) for sign in violation.signs})
 
 
+def deviations(model: Dynamics, count: int, rng: np.random.Generator) -> Floats | None:
+    """Draw W - E W from its covariance, (count, d_y, d_phi); None where it is not known."""
+    unknown = model.W_cov is None and model.bread.size == 0
+    if unknown or count < 2:
+        return None
+    return draw_deviations(model, count, rng)
+
+
+@dataclass(frozen=True, eq=False)
+class Replanned:
+    """What the planner recommends in some states when the violation has size t."""
+
+    exclusion: Exclusion
+    violation: Violation
+    problem: Problem
+    planner: Planner
+    states: np.ndarray
+    progress: Callable[[int], None] | None = None
+    _known: dict[float, np.ndarray] = field(default_factory=dict)
+
+    def __call__(self, t: float) -> np.ndarray:
+        """Plan again with W(t); returns actions (k, d_a)."""
+        if t not in self._known:
+            W = self.exclusion.weights(self.exclusion.effects(self.violation, t))
+            problem = self.problem.with_weights(W, self.exclusion.noise_cov(W))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", PlanningWarning)  # said when it was planned
+                policy = Policy(problem, self.planner.solve(problem))
+            self._known[t] = policy(self.states)
+            if self.progress is not None:
+                self.progress(1)
+        return self._known[t]
+
+    def first_flip(self, row: int, most: float) -> tuple[float, int] | None:
+        """Return the smallest size, of a sign allowed, at which the action of a state flips.
+
+        Also the coordinate that flips; None if none does up to `most`.
+        """
+        start = self(0.0)[row]
+
+        def flipped(t: float) -> Any:
+            return has_flipped(self.problem.actions, start, self(t)[row])
+
+        before, count = 0.0, max(0, math.ceil(math.log(most / FIRST) / math.log(RATIO) - 1e-9))
+        for size in (*(FIRST * RATIO ** np.arange(count)), most):
+            for sign in self.violation.signs:
+                if not flipped(sign * size).any():
+                    continue
+                low, high = before, float(size)
+                for _ in range(HALVINGS):
+                    middle = (low + high) / 2
+                    low, high = (low, middle) if flipped(sign * middle).any() else (middle, high)
+                at = int(np.flatnonzero(flipped(sign * high))[0])
+                return sign * (low + high) / 2, at
+            before = float(size)
+        return None
+
+
+def has_flipped(actions: Actions, before: Floats, after: Floats) -> Any:
+    """Tell which coordinates of an action are now on the other side, (d_a,).
+
+    A discrete coordinate flips when it changes. A continuous one flips when it crosses 0, or
+    the middle of its range where that does not hold 0.
+    """
+    changed = np.abs(after - before) > 0
+    for i, low, high in zip(actions.continuous, actions.low, actions.high, strict=True):
+        side = 0.0 if low < 0 < high else (low + high) / 2
+        changed[i] = (before[i] - side) * (after[i] - side) < 0
+    return changed
+
+
 def _nearest(crossings: dict[float, float | None]) -> float | None:
     """Return the smallest of some amounts with its sign."""
-    known = [(amount, sign) for sign, amount in crossings.items() if amount is not None]
-    if not known:
+    reached = [(amount, sign) for sign, amount in crossings.items() if amount is not None]
+    if not reached:
         return None
-    amount, sign = min(known)
+    amount, sign = min(reached)
     return sign * amount
 
 
@@ -193,11 +275,3 @@ def _crossing(values: Floats) -> int | None:
     if not len(crossings) or not np.isfinite(values[: crossings[0] + 1]).all():
         return None
     return int(crossings[0])
-
-
-def deviations(model: Dynamics, count: int, rng: np.random.Generator) -> Floats | None:
-    """Draw W - E W from its covariance, (count, d_y, d_phi); None where it is not known."""
-    unknown = model.W_cov is None and model.bread.size == 0
-    if unknown or count < 2:
-        return None
-    return draw_deviations(model, count, rng)

@@ -1,0 +1,214 @@
+"""The parts of a report that show effects: coefficients, and how they change with the state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ivvi.errors import InputError
+from ivvi.fitting.effect import Effect, effect
+from ivvi.reporting import fit_pictures as pictures
+from ivvi.reporting.fit_pictures import KEY
+from ivvi.reporting.fit_view import FitView
+from ivvi.reporting.inline_svg import draw
+from ivvi.reporting.page import Cell, Figure, PageTable, Part, Picture, Points, Section, listed
+from ivvi.weak_iv.confidence_sets import piece
+
+MOST_CURVES = 6
+"""Curves that are drawn: those that move most, in standard errors."""
+MOST_STATES = 12
+MOST_ROWS = 400
+"""Rows of a table; of more, those on which the two estimates differ most."""
+
+
+def effect_section(fit: FitView) -> Section:
+    """Show the coefficients, least squares beside them."""
+    many = len(fit.outputs) > pictures.MOST or len(fit.phi) - 1 > pictures.ROWS
+    some = " Where there are many, those in which the two differ most." if many else ""
+    figure = Figure(
+        "Effect on each output",
+        pictures.coefficients(fit),
+        f"Coefficients of one step, with 95% intervals.{some}",
+        fit.command,
+        tuple(KEY[kind] for kind in fit.estimates),
+    )
+    lead = "Coefficients of the next state on state and action."
+    if fit.compared and fit.endogenous:
+        turned, settled = sign_changes(fit)
+        lead = (
+            f"The instrument settles the sign of {settled} effects of actions; least squares gives "
+            f"{turned or 'none'} of them the other sign."
+            if settled
+            else "The instrument does not settle the sign of any effect of an action."
+        )
+    return Section("What moves what", lead, (figure, _coefficient_table(fit)))
+
+
+def sign_changes(fit: FitView) -> tuple[int, int]:
+    """Count the effects whose sign the instrument tells, and those that least squares turns."""
+    (W, se), (W_ls, _) = fit.estimates["iv"], fit.estimates["ls"]
+    inside = fit.endogenous
+    sure = np.abs(W[:, inside]) > fit.widths[:, inside] * se[:, inside]
+    if fit.facts.get("recommended") in ("robust", "none"):
+        sure = np.array([[_tells_sign(fit, o, fit.phi[j]) for j in inside] for o in fit.outputs])
+    return int(np.sum(sure & (W[:, inside] * W_ls[:, inside] < 0))), int(sure.sum())
+
+
+def varying_effects(fit: FitView) -> list[Effect]:
+    """Return the effects that change along a state, those that change most first."""
+    own = fit.fit
+    if own.sample is None or own.estimate.design.is_raw or not own.estimate.bread.size:
+        return []
+    ranked = []
+    for action in own.roles.action:
+        for state in own.roles.state[:MOST_STATES]:
+            try:
+                one = effect(own, action, state)
+            except InputError:  # no output to ask about
+                continue
+            change = float(np.ptp(one.estimate))
+            if change > 1e-9 * float(np.abs(one.estimate).max(initial=0.0)):
+                ranked.append((change / max(float(one.se.mean()), 1e-300), one))
+    return [one for _, one in sorted(ranked, key=lambda pair: -pair[0])]
+
+
+def varying_section(fit: FitView) -> Section | None:
+    """Draw effects along states, where the features let them vary."""
+    varying = varying_effects(fit)
+    if not varying:
+        return None
+    parts: list[Part] = []
+    if (choice := fit.fit.choice) is not None:
+        parts.append(Points((("features", choice.sentence),)))
+    drawn = varying[:MOST_CURVES]
+    level = f"{100 * drawn[0].level:g}%"
+    parts.append(
+        Figure(
+            "The effect of an action along a state",
+            tuple(_curve(number, one) for number, one in enumerate(drawn)),
+            f"Effect of one unit, other states at their medians. The narrow band holds each point "
+            f"with {level}, the wide one the whole curve. {drawn[0].caveat.capitalize()}.".replace(
+                " .", ""
+            ),
+            fit.command,
+        )
+    )
+    parts.append(
+        PageTable(
+            "For whom it helps",
+            (
+                "action",
+                "output",
+                "states of the log",
+                "positive in",
+                "low",
+                "high",
+                "average",
+                "s.e.",
+            ),
+            tuple(row for one in drawn for row in _rows(one)),
+            "Share of the log's states with a positive effect. Its ends are the states whose band "
+            "for all of them together lies above zero, and those whose band does not lie below it.",
+            fit.command,
+        )
+    )
+    lead = f"The effect of {drawn[0].action} changes with {drawn[0].over}."
+    return Section("Effects that vary", lead, tuple(parts))
+
+
+def _curve(number: int, one: Effect) -> Picture:
+    low, high = float(one.estimate[0]), float(one.estimate[-1])
+    alt = (
+        f"Effect of {one.action} on {one.output} along {one.over}: {low:.3g} at {one.x[0]:.3g}, "
+        f"{high:.3g} at {one.x[-1]:.3g}."
+    )
+
+    def paint(ax: Any) -> None:
+        one.draw(ax)
+        ax.set(ylabel="")
+
+    return draw(f"varying-{number}", alt, paint, title=f"{one.action} on {one.output}")
+
+
+def _rows(one: Effect) -> Iterator[tuple[Cell, ...]]:
+    for group in one.groups:
+        ends = (f"{100 * end:.1f}%" for end in (group.share, group.low, group.high))
+        yield one.action, one.output, group.name, *ends, group.average, group.se
+
+
+def _coefficient_table(fit: FitView) -> PageTable:
+    own = next(iter(fit.estimates))
+    (W, se), rows = fit.estimates[own], []
+    half = fit.widths * se
+    inside = set(fit.endogenous)
+    order = sorted(range(len(fit.phi)), key=lambda j: (j not in inside, j))
+    exact = [name for i, name in enumerate(fit.outputs) if i not in fit.noisy]
+    bootstrapped = bool(fit.facts.get("wild"))
+    for i, output in enumerate(fit.outputs):
+        if output in exact:
+            continue
+        for j in order:
+            feature = fit.phi[j]
+            w, s, h = float(W[i, j]), float(se[i, j]), float(half[i, j])
+            label = "Constant" if feature == "1" else feature
+            row: tuple[Cell, ...] = (output, label, w, s, w - h, w + h)
+            row = (*row, _robust_words(fit.robust(output, feature)))
+            if bootstrapped:
+                row = (*row, _wild_words(fit.wild(output, feature)))
+            if fit.compared:
+                row = (*row, float(fit.estimates["ls"][0][i, j]), float(fit.gap[i, j]))
+            rows.append(row)
+    names: tuple[str, ...] = ("output", "feature", "estimate", "std.err.", "low", "high", "robust")
+    caption = (
+        f"{len(rows):,} coefficients. Low and high are Wald's 95% interval; robust is the one of "
+        "an action's effect that holds however weak the instrument."
+    )
+    if bootstrapped:
+        names = (*names, "wild bootstrap")
+    if exact:
+        caption += f" Exact functions of the features are left out: {listed(exact)}."
+    if fit.compared:
+        names = (*names, "least squares", "gap in s.e.")
+        caption += " The gap is how far least squares lies from the instrument."
+    if len(rows) > MOST_ROWS:
+        rows.sort(key=_dispute)
+        caption += f" The {MOST_ROWS} largest gaps are shown; ivvi fit --json holds them all."
+    return PageTable("Coefficients", names, tuple(rows[:MOST_ROWS]), caption, fit.command)
+
+
+def _robust_words(robust: dict[str, Any] | None) -> str | None:
+    """Write an interval that a weak instrument cannot spoil, with its method."""
+    if robust is None:
+        return None
+    if robust["empty"]:
+        return f"empty ({robust['method']})"
+    pieces = (
+        piece(-math.inf if low is None else low, math.inf if high is None else high)
+        for low, high in robust["intervals"]
+    )
+    return f"{' or '.join(pieces)} ({robust['method']})"
+
+
+def _wild_words(test: dict[str, Any] | None) -> str | None:
+    """Write the interval of a bootstrapped test; null stands for an end that was not found."""
+    if test is None:
+        return None
+    low, high = test["interval"]
+    return piece(-math.inf if low is None else low, math.inf if high is None else high)
+
+
+def _dispute(row: tuple[Cell, ...]) -> float:
+    """Put the largest gap first, and what has none last."""
+    gap = row[-1]
+    return -abs(gap) if isinstance(gap, float) and gap == gap else 0.0  # NaN is not itself
+
+
+def _tells_sign(fit: FitView, output: str, feature: str) -> bool:
+    """Whether the robust interval of an effect leaves zero out."""
+    robust = fit.robust(output, feature)
+    if robust is None or robust["empty"] or robust["low"] is None or robust["high"] is None:
+        return False
+    return bool(robust["low"] > 0 or robust["high"] < 0)
