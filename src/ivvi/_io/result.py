@@ -1,9 +1,15 @@
-"""What every result can do: be summarised, shown in a notebook, and, if a table, become a frame."""
+"""What every result can do: be summarised, shown in a notebook, and, if a table, become a frame.
+
+The summary of a verb's result opens with a `Brief`, a few plain sentences; statistics follow below.
+"""
 
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING, Any
+import re
+import textwrap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ivvi.errors import InputError
 
@@ -13,6 +19,18 @@ if TYPE_CHECKING:
 Records = list[dict[str, Any]]
 """Rows of a table, one value per column."""
 DIGITS = 4
+WIDTH = 78
+FIRST = 13
+"""Width of the labels before the sentences."""
+JUDGED = {
+    "strong": "Good enough",
+    "doubtful": "Doubtful",
+    "weak": "Too weak",
+    "not identified": "Not enough: it leaves effects undetermined",
+}
+"""What a word of the verdict means for somebody who wants to act."""
+UNTRUSTED = ("weak", "not identified")
+"""Verdicts on which nobody should act."""
 
 
 class Result:
@@ -84,3 +102,61 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:.{DIGITS}g}" if isinstance(value, float) else html.escape(str(value))
+
+
+class Judged(Protocol):
+    """A verdict on the instruments."""
+
+    @property
+    def word(self) -> str:
+        """``strong``, ``doubtful``, ``weak``, ``not identified`` or nothing."""
+        ...
+
+    @property
+    def rule(self) -> str:
+        """The figure that says so, and its thresholds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """Three answers, each with a label; the last one says what to do next.
+
+    Examples
+    --------
+    >>> print(Brief((("Instrument", "Good enough."), ("Next", "Fit."))).text)
+    Instrument   Good enough.
+    Next         Fit.
+    """
+
+    items: tuple[tuple[str, str], ...]
+
+    @property
+    def text(self) -> str:
+        """The sentences, folded to the width of the tables."""
+        return "\n".join(
+            textwrap.fill(
+                f"{word:<{FIRST}}{sentence}",
+                WIDTH,
+                subsequent_indent=" " * FIRST,
+                break_on_hyphens=False,
+                break_long_words=False,
+            )
+            for word, sentence in self.items
+        )
+
+    def to_json(self) -> dict[str, str]:
+        """Return the sentences by label, in lower case."""
+        return {word.lower(): sentence for word, sentence in self.items}
+
+
+def instrument_sentence(verdict: Judged | None) -> str:
+    """Say whether the instruments are good enough, and by which figure."""
+    if verdict is None:
+        return "Unknown: this model does not say how strong its instruments are."
+    rule = re.sub(r" \([^()]*\)", "", verdict.rule)
+    if not verdict.word:
+        return f"Nothing to judge: {rule}."
+    if verdict.word == "strong":
+        rule = rule.partition(", below")[0]
+    return f"{JUDGED.get(verdict.word, verdict.word)}: {rule}."

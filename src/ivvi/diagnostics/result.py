@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ivvi._io.brief import Brief, instrument_sentence
 from ivvi._io.plotting import IV, LS, check_figure, finished, make_axes
-from ivvi._io.result import Records, TableResult
+from ivvi._io.result import Brief, Records, TableResult, instrument_sentence
 from ivvi.diagnostics.first_stage import FirstStage
 from ivvi.diagnostics.rank_tests import BIASES, EffectiveF, RankTest
 from ivvi.diagnostics.statistic import Statistic

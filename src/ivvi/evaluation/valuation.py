@@ -7,7 +7,6 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from ivvi._io.brief import UNTRUSTED, Brief, instrument_sentence
 from ivvi._io.plotting import (
     IV,
     MUTED,
@@ -17,7 +16,7 @@ from ivvi._io.plotting import (
     finished,
     make_axes,
 )
-from ivvi._io.result import Records, TableResult
+from ivvi._io.result import UNTRUSTED, Brief, Records, TableResult, instrument_sentence
 from ivvi.diagnostics.verdict import Verdict
 from ivvi.evaluation.interval_estimate import Amount, interval_text
 from ivvi.evaluation.observed_return import Gap

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ivvi._io.brief import Brief
 from ivvi._io.files import content_hash
-from ivvi._io.result import Records, TableResult
+from ivvi._io.result import Brief, Records, TableResult
 from ivvi._io.trust import Trust
 from ivvi.diagnostics import Diagnostics, Statistic, difference
 from ivvi.diagnostics.verdict import Verdict

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ivvi._io.brief import Brief, instrument_sentence
 from ivvi._io.plotting import IV, LS, MUTED, check_figure, draw_intervals, finished, make_axes
+from ivvi._io.result import Brief, instrument_sentence
 from ivvi.diagnostics.result import WIDTH, diagnose_brief, many_sentence
 from ivvi.estimators.jackknife_iv import KINDS
 from ivvi.fitting.effect import Contrast, Group, group_line, groups_of_states

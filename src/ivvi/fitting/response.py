@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ivvi._io.brief import Brief
 from ivvi._io.plotting import IV, MUTED, check_figure, finished, new_figure
-from ivvi._io.result import Records, TableResult
+from ivvi._io.result import Brief, Records, TableResult
 from ivvi.diagnostics.statistic import Statistic
 from ivvi.features.design import Floats
 from ivvi.weak_iv.confidence_sets import Intervals, piece

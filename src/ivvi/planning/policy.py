@@ -14,10 +14,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from ivvi._io.brief import UNTRUSTED, Brief, instrument_sentence
 from ivvi._io.files import load_folder, nest, save_folder, unnest
 from ivvi._io.plotting import IV, check_figure, finished, make_axes
-from ivvi._io.result import brief_html
+from ivvi._io.result import UNTRUSTED, Brief, brief_html, instrument_sentence
 from ivvi._io.trust import Trust, trusting
 from ivvi.actions import Actions, make_actions
 from ivvi.dynamics.ends import end_reward, end_reward_to_json

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi._io.brief import Brief
+from ivvi._io.result import Brief
 from ivvi.diagnostics.result import many_sentence
 from ivvi.errors import InputError
 from ivvi.fitting import Fit, load_fit

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ivvi._io.brief import Brief
 from ivvi._io.plotting import check_figure, finished, make_axes
-from ivvi._io.result import Records, TableResult
+from ivvi._io.result import Brief, Records, TableResult
 from ivvi.errors import InputError
 from ivvi.evaluation.valuation import RIVAL_WORDS
 from ivvi.features.design import Floats

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi._io.brief import Brief
-from ivvi._io.result import Records, TableResult
+from ivvi._io.result import Brief, Records, TableResult
 from ivvi.diagnostics.distributions import check_level
 from ivvi.errors import DataError, InputError
 from ivvi.estimators import Exact, StandardErrors

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ivvi._io.brief import Brief
+from ivvi._io.result import Brief
 from ivvi.sequence.cluster_tests import LargestContrast
 
 ABOUT_Z = ("balance", "placebo", "serial dependence of z")
