@@ -42,7 +42,7 @@ from ivvi.fitting.inference import Inference, half_widths
 from ivvi.fitting.second_pass import second_pass
 from ivvi.logs import Batch, Counts, Log, Roles, Sample
 from ivvi.logs.sample import MOST, first_rows
-from ivvi.moments import Moments, compute_moments
+from ivvi.moments import Moments, compute_moments, few_threads
 from ivvi.moments.compression import restrict
 from ivvi.moments.shard import Shard
 from ivvi.weak_iv.action_strength import holding, strength_by_action
@@ -175,6 +175,10 @@ class Recipe:
 
     def of_moments(self, shard: Shard, log: Log | None = None) -> Fit:
         """Fit to moments; without the log that they are of, errors are clustered or unadjusted."""
+        with few_threads(shard.moments.design.width):
+            return self._of_moments(shard, log)
+
+    def _of_moments(self, shard: Shard, log: Log | None) -> Fit:
         moments = shard.moments
         diagnosed = (
             linear_part(moments, shard.roles) if isinstance(self.method, Smooth) else moments

@@ -18,7 +18,7 @@ from ivvi.features.design import Design, build_design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.logs import Calendar, Log, Roles, read_logs
 from ivvi.logs.log import Progress
-from ivvi.moments import GroupSums, Moments, compute_moments
+from ivvi.moments import GroupSums, Moments, compute_moments, few_threads
 from ivvi.moments.compression import restrict
 from ivvi.sequence.finding import Check, check_brief, ranked
 from ivvi.sequence.lag_tests import CHECKS, FEWEST_BLOCKS, calendar_stability, stability
@@ -222,16 +222,18 @@ def check(  # noqa: PLR0913
             f"{f' and {len(by)} clusters by {by.by}' if by is not None else ''}; too few to "
             "compare with each other"
         )
-    fit = Exact().solve(base)
-    exact = exactly_fitted(base, np.diag(fit.noise_cov))
-    scores = Scores(sequence, fit.W, exact, errors.clusters)
-    names, roles = _column_names(log.roles, design), log.roles
-    checks = [check(scores, names, level) for check in CHECKS]
-    checks += stability(scores, names, level) + calendar_stability(scores, names, level)
-    if by is None:
-        checks += approximation_checks(moments, design, word, roles, level)
-    else:
-        checks += _without_approximation(word, by.by, level)
+    roles = log.roles
+    with few_threads(wide.width):
+        fit = Exact().solve(base)
+        exact = exactly_fitted(base, np.diag(fit.noise_cov))
+        scores = Scores(sequence, fit.W, exact, errors.clusters)
+        names = _column_names(roles, design)
+        checks = [check(scores, names, level) for check in CHECKS]
+        checks += stability(scores, names, level) + calendar_stability(scores, names, level)
+        if by is None:
+            checks += approximation_checks(moments, design, word, roles, level)
+        else:
+            checks += _without_approximation(word, by.by, level)
     still = [name for name, fixed in zip(roles.instrument, sequence.still, strict=True) if fixed]
     return SequenceChecks(
         label=log.label,

@@ -155,7 +155,8 @@ def _as_small(parts: list[Floats], p_value: float) -> float:
     """Share of draws in which the smallest p-value of several scores (B, d_i) is as small.
 
     Under the null the sign of a block is by chance (exactly so where scores are symmetric).
-    With U an orthonormal basis of the scores and signs s, |U^T s|^2 = B T^2 / (T^2 + B - 1).
+    With U an orthonormal basis of the scores S and signs s, |U^T s|^2 = B T^2 / (T^2 + B - 1);
+    it is |L^-1 S^T s|^2 with L L^T = S^T S.
     """
     blocks = len(parts[0])
     if len(parts) * p_value * DRAWS < 1:
@@ -164,7 +165,8 @@ def _as_small(parts: list[Floats], p_value: float) -> float:
     small = np.zeros(DRAWS, dtype=bool)
     limits = {d: _limit(p_value, d, blocks) for d in {part.shape[1] for part in parts}}
     for part in parts:
-        squares = np.sum((signs @ np.linalg.qr(part)[0]) ** 2, axis=1)
+        L = np.linalg.cholesky(part.T @ part)
+        squares = np.sum(np.linalg.solve(L, (signs @ part).T) ** 2, axis=0)
         small |= squares >= limits[part.shape[1]]
     return float(1 + small.sum()) / (1 + DRAWS)
 
@@ -198,7 +200,8 @@ def _whiten(scores: Floats) -> Floats:
     spread = scores.std(axis=0, ddof=1)
     scaled = scores / np.where(spread > 0, spread, 1.0)
     centred = scaled - scaled.mean(axis=0)
-    _, size, right = np.linalg.svd(centred / math.sqrt(len(scores) - 1), full_matrices=False)
+    triangle = np.linalg.qr(centred / math.sqrt(len(scores) - 1), mode="r")
+    _, size, right = np.linalg.svd(triangle, full_matrices=False)  # those of the tall matrix
     strong = size > RANK_TOLERANCE
     whitened: Floats = scaled @ (right[strong].T / size[strong])
     return whitened
