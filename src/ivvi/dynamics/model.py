@@ -19,7 +19,7 @@ import numpy as np
 from ivvi._io.files import Saved, save_folder
 from ivvi.categories import CodedColumn, decode_rows, encode_rows, raw_columns
 from ivvi.dynamics.extrapolation import beyond, is_affine, is_limited, reward_fade, state_range
-from ivvi.dynamics.next_state import (
+from ivvi.dynamics.noise_law import (
     Categories,
     NoiseLaw,
     next_state,
@@ -232,7 +232,7 @@ class Dynamics:
     def next_state(self, m: Array, noise: Array) -> Array:
         """Return x' (..., d_x) with mean m (..., d_x) from standard normal draws of its shape.
 
-        m + F noise, F F^T the noise covariance; categories are drawn (`ivvi.dynamics.next_state`).
+        m + F noise, F F^T the noise covariance; categories are drawn (`ivvi.dynamics.noise_law`).
         """
         return next_state(m, noise, self.noise_law, self.categories)
 

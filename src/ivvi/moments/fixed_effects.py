@@ -21,7 +21,7 @@ import numpy as np
 
 from ivvi.errors import DataError
 from ivvi.features.design import Floats
-from ivvi.moments.reduced_equations import Reduced
+from ivvi.moments.fixed_effect_equations import Reduced
 from ivvi.moments.welford import Ints
 
 NOTHING_LEFT = 1e-12

@@ -18,7 +18,7 @@ from ivvi.actions import Actions, make_actions
 from ivvi.categories import encode_rows, raw_columns
 from ivvi.dynamics.ends import EndReward, all_ends, amounts, end_reward
 from ivvi.dynamics.model import Dynamics
-from ivvi.dynamics.next_state import Category as CategoryLevels
+from ivvi.dynamics.noise_law import Category as CategoryLevels
 from ivvi.dynamics.state_update import affine_part
 from ivvi.errors import LARGEST, InputError, PlanningWarning
 from ivvi.features.blocks import Array

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from ivvi.moments.fixed_effect_equations import Reduced, gram, incidence
 from ivvi.moments.fixed_effects import live_rows, redundant_levels
-from ivvi.moments.reduced_equations import Reduced, gram, incidence
 
 
 @pytest.mark.parametrize(("groups", "rows"), [(400, 900), (400, 20_000), (6, 2_000), (1, 1)])
