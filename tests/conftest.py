@@ -2,12 +2,15 @@
 
 Programs that tests compile are kept in .pytest_cache, for all workers and for the next run. Most
 run for a moment only, so the compiler does not optimise them: half of the time of tests that plan.
+Matrices are small, and the workers share the cores: more threads of BLAS would wait for each other.
 """
 
 import os
 from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # is read when NumPy is loaded
 
 import numpy as np
 import pytest
