@@ -169,7 +169,9 @@ def nothing(x, a):
     return 0.0 * a[:, 0]
 
 
-@pytest.mark.parametrize("method", ["auto", "mpc", "value-iteration"])
+@pytest.mark.parametrize(
+    "method", ["auto", pytest.param("mpc", marks=pytest.mark.thorough), "value-iteration"]
+)
 def test_an_end_that_pays_is_planned_for(method: str) -> None:
     model, survives = dying(0.2), 0.9**4
     for amount, best, end in ((-1.0, 1.0, survives), (2.0, 0.0, 0.7**4)):

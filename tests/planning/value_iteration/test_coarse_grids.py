@@ -136,7 +136,10 @@ def test_the_default_tries_coarse_grids_and_saves_what_it_keeps(patients, tmp_pa
     np.testing.assert_array_equal(again.value(x), found.value(x))
 
 
-@pytest.mark.parametrize(("d", "steps", "off"), [(1, 8, 1e-5), (2, 8, 3e-3), (3, 8, 0.05)])
+@pytest.mark.parametrize(
+    ("d", "steps", "off"),
+    [(1, 8, 1e-5), pytest.param(2, 8, 3e-3, marks=pytest.mark.thorough), (3, 8, 0.05)],
+)
 def test_ever_smaller_nets_find_the_best_of_a_box(d, steps, off):
     """The last nets have steps of 2e-6, 3e-3 and 8e-3, the smaller the fewer axes there are."""
     import jax

@@ -185,11 +185,13 @@ def plane_model(model_of):
 @pytest.mark.parametrize(
     ("reward", "nodes"),
     [
-        (lambda x, a, x_next: x[:, 0] - a[:, 0] ** 2, 1),
+        pytest.param(lambda x, a, x_next: x[:, 0] - a[:, 0] ** 2, 1, marks=pytest.mark.thorough),
         (lambda x, a, x_next: x_next[:, 0] - x_next[:, 1] * a[:, 0], 1),
         (lambda x, a, x_next: -(x_next[:, 0] ** 2) * (1 + x[:, 1] ** 2), 4),
         (lambda x, a, x_next: -abs(x_next[:, 0]), MOST_KEPT),
-        (lambda x, a, x_next: 1.0 * (x_next[:, 0] > 0.5), MOST_KEPT),
+        pytest.param(
+            lambda x, a, x_next: 1.0 * (x_next[:, 0] > 0.5), MOST_KEPT, marks=pytest.mark.thorough
+        ),
     ],
 )
 def test_smooth_rewards_of_the_next_state_need_few_nodes(plane_model, reward, nodes):
