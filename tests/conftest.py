@@ -2,12 +2,15 @@
 
 Programs that tests compile are kept in .pytest_cache, for all workers and for the next run. Most
 run for a moment only, so the compiler does not optimise them: half of the time of tests that plan.
+Matrices are small, and the workers share the cores: more threads of BLAS would wait for each other.
 """
 
 import os
 from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # is read when NumPy is loaded
 
 import numpy as np
 import pytest
@@ -170,6 +173,13 @@ def factors():
     from ivvi.simulators.catalogue import load_factors
 
     return load_factors()
+
+
+@pytest.fixture
+def few_episodes(monkeypatch):
+    """Let `ivvi.value` simulate a tenth of its steps, for tests that its error does not decide."""
+    monkeypatch.setattr("ivvi.evaluation.rollout_design.POINT_STEPS", 10_000)
+    monkeypatch.setattr("ivvi.evaluation.rollout_design.MANY_STEPS", 600)
 
 
 @pytest.fixture(scope="session")

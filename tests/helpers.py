@@ -181,6 +181,11 @@ def dependent_log(data, weight=None):
     return read_logs(columns, **roles, next_state="y*", weight=None if weight is None else "w")
 
 
+def mark_thorough(values, *repeated):
+    """Leave the values of a parametrised test that repeat what others try to --all."""
+    return [pytest.param(v, marks=pytest.mark.thorough) if v in repeated else v for v in values]
+
+
 TEXTBOOK = {  # states, instruments of education
     "card": ("exper expersq black smsa south", "nearc2 nearc4"),
     "mroz": ("exper expersq", "motheduc fatheduc"),

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from helpers import OPTIONS, assert_refused, make_rows, run, run_process, write_table
+from helpers import OPTIONS, assert_refused, make_rows, mark_thorough, run, run_process, write_table
 from ivvi import load_model, read_logs
 from ivvi._io import files as files_module
 from ivvi._io.files import (
@@ -344,7 +344,13 @@ def fit(log, out, *options, stage=None):
     return None
 
 
-@pytest.mark.parametrize("stage", [name for name in STAGES if name != "before the exchange"])
+@pytest.mark.parametrize(
+    "stage",
+    mark_thorough(
+        [name for name in STAGES if name != "before the exchange"],
+        *("before the arrays", "before the JSON", "in the JSON"),
+    ),
+)
 def test_a_killed_fit_leaves_no_model_and_does_not_stand_in_the_way(stage, log, tmp_path):
     fit(log, tmp_path / "model", stage=STAGES[stage])
     assert not (tmp_path / "model").exists()
@@ -352,7 +358,9 @@ def test_a_killed_fit_leaves_no_model_and_does_not_stand_in_the_way(stage, log, 
     assert names(tmp_path) == ["log.parquet", "model"]
 
 
-@pytest.mark.parametrize("stage", ["in the JSON", "before the exchange"])
+@pytest.mark.parametrize(
+    "stage", mark_thorough(["in the JSON", "before the exchange"], "in the JSON")
+)
 def test_a_killed_fit_leaves_the_old_model(stage, log, tmp_path):
     old = fit(log, tmp_path / "model")
     fit(log, tmp_path / "model", "--force", "--features", "poly2", stage=STAGES[stage])

@@ -13,9 +13,12 @@ def results():
     """Return a result of each kind that has a picture, of one small log."""
     log = ivvi.make_env("linear", dim=2).collect(episodes=30, horizon=20, seed=1)
     fit = ivvi.fit(log)
-    policy = ivvi.plan(fit, "quadratic:weight=0.05", (-1, 1), horizon=5, method="mpc")
-    worth = ivvi.value(policy, fit, horizon=5, against=("zero",), draws=40)
-    doubt = ivvi.sensitivity(policy, fit, against=("zero",), draws=10, episodes=20)
+    policy = ivvi.plan(
+        fit, "quadratic:weight=0.05", (-1, 1), horizon=5, method="mpc", compare=False
+    )
+    worth = ivvi.value(policy, fit, horizon=5, against=("zero",), draws=20)
+    few = {"violations": ("z0",), "draws": 4, "episodes": 8}
+    doubt = ivvi.sensitivity(policy, fit, against=("zero",), **few)
     named = {"log": log, "fit": fit, "diagnostics": fit.diagnostics, "policy": policy}
     return named | {"value": worth, "sensitivity": doubt}
 

@@ -1,5 +1,6 @@
 """Saved files import nothing but what their reader trusts."""
 
+import shutil
 import sys
 
 import numpy as np
@@ -40,16 +41,25 @@ def with_evil_features(document):
     replace(document)
 
 
-@pytest.fixture
-def saved(tmp_path):
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
     """Save a model, its moments and a policy."""
-    log = ivvi.read_logs(write_table(make_rows(15, 20), tmp_path / "log.parquet"), **ROLES)
+    folder = tmp_path_factory.mktemp("made")
+    log = ivvi.read_logs(write_table(make_rows(15, 20), folder / "log.parquet"), **ROLES)
     fit = ivvi.estimate(log)
-    fit.save(tmp_path / "model")
-    ivvi.Shard.of(log, build_design(log, "linear")).save(tmp_path / "sums")
-    policy = ivvi.plan(fit.model, "quadratic", (-1, 1), horizon=3, method="mpc", caution=0.5)
-    policy.save(tmp_path / "policy")
-    return tmp_path
+    fit.save(folder / "model")
+    ivvi.Shard.of(log, build_design(log, "linear")).save(folder / "sums")
+    policy = ivvi.plan(
+        fit.model, "quadratic", (-1, 1), horizon=3, method="mpc", caution=0.5, compare=False
+    )
+    policy.save(folder / "policy")
+    return folder
+
+
+@pytest.fixture
+def saved(made, tmp_path):
+    """Give each test a copy of its own."""
+    return shutil.copytree(made, tmp_path, dirs_exist_ok=True)
 
 
 LOADS = {

@@ -7,7 +7,7 @@ is an `InputError`; on the command line exit code 2, one line, and nothing is wr
 import pytest
 
 from bad_cases import CASES, COLUMN_CASES, DATA_CASES, FILE_CASES, table
-from helpers import OPTIONS, assert_refused, fit_json, run, run_process
+from helpers import OPTIONS, assert_refused, fit_json, mark_thorough, run, run_process
 from ivvi import make_env
 from ivvi.errors import InputError
 
@@ -33,7 +33,9 @@ def test_fit_refuses_with_one_line_and_writes_nothing(name, tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("name", COLUMN_CASES | DATA_CASES | FILE_CASES)
+@pytest.mark.parametrize(
+    "name", mark_thorough(COLUMN_CASES | DATA_CASES | FILE_CASES, *DATA_CASES, *FILE_CASES)
+)
 def test_diagnose_refuses_with_one_line_and_writes_nothing(name, tmp_path):
     case = CASES[name]
     source = case.make(tmp_path)
@@ -43,7 +45,10 @@ def test_diagnose_refuses_with_one_line_and_writes_nothing(name, tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("name", ["NaN", "constant instrument", "truncated Parquet"])
+@pytest.mark.parametrize(
+    "name",
+    mark_thorough(["NaN", "constant instrument", "truncated Parquet"], "constant instrument"),
+)
 def test_a_process_ends_the_same_way(name, tmp_path):
     case = CASES[name]
     result = run_process("fit", case.make(tmp_path), *case.options(), "--out", tmp_path / "model")

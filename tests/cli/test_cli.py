@@ -85,7 +85,7 @@ def test_the_program_is_installed_and_runs_as_a_module(tmp_path):
         assert done.stdout == f"ivvi {ivvi.__version__}\n"
 
 
-@pytest.mark.parametrize("buffered", ["", "1"])
+@pytest.mark.parametrize("buffered", ["", pytest.param("1", marks=pytest.mark.thorough)])
 def test_a_reader_that_goes_away_is_no_disaster(buffered, small):
     """As in ``ivvi diagnose ... | head -0``."""
     reading, writing = os.pipe()

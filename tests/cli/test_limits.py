@@ -12,7 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from helpers import OPTIONS, assert_refused, make_rows, run, run_process, take, write_table
+from helpers import (
+    OPTIONS,
+    assert_refused,
+    make_rows,
+    mark_thorough,
+    run,
+    run_process,
+    take,
+    write_table,
+)
 from ivvi import make_env, read_logs
 from ivvi._io.files import load_folder, save_folder
 from ivvi._io.memory import available_memory, check_memory
@@ -79,7 +88,9 @@ def test_names_that_cannot_be_are_refused(log, tmp_path):
 @pytest.mark.parametrize(
     "code", ["import errno, os, tempfile\ndef full(*_, **__): raise OSError(28, 'No space left')"]
 )
-@pytest.mark.parametrize("call", ["np.savez", "os.replace", "tempfile.mkdtemp"])
+@pytest.mark.parametrize(
+    "call", mark_thorough(["np.savez", "os.replace", "tempfile.mkdtemp"], "tempfile.mkdtemp")
+)
 def test_a_full_disk_is_the_machine_s_fault(call, code, log, tmp_path):
     code += f"\nimport ivvi._io.files as files\nfiles.{call} = full"
     result = run_process("fit", log, *OPTIONS, "--out", tmp_path / "model", code=code)
@@ -216,7 +227,7 @@ WORDS = {
     [
         ("sleep", signal.SIGINT),
         ("sleep", signal.SIGTERM),
-        ("sleep", signal.SIGHUP),
+        pytest.param("sleep", signal.SIGHUP, marks=pytest.mark.thorough),
         ("callback", signal.SIGINT),
         ("sort", signal.SIGINT),
         pytest.param("callback", signal.SIGTERM, marks=pytest.mark.thorough),

@@ -16,7 +16,7 @@ FIT = (
 @pytest.mark.parametrize("kind", ["auto", "clustered", "cr2", "wild"])
 def test_errors_are_clustered_by_the_name_that_became_an_instrument(kind, tmp_path):
     """Doctors are the draws of the instrument, whatever the kind of errors."""
-    log = write_table(visits(), tmp_path / "log.parquet")
+    log = write_table(visits(patients=100), tmp_path / "log.parquet")
     out = ("--out", tmp_path / "model", "--json", "-")
     done = run("fit", log, *FIT, "--drop-missing", "--se", kind, *out)
     assert done.code == 0, done.err
@@ -69,10 +69,11 @@ def test_a_policy_acts_by_the_names_of_levels(folder):
     assert out.read_text().splitlines()[0].replace('"', "") == "vital,sex,drug"
 
 
+@pytest.mark.usefixtures("few_episodes")
 def test_its_value_knows_the_end(folder):
     facts = folder / "value.json"
     result = run(
-        *("value", folder / "policy", "--model", folder / "model", "--draws", 40),
+        *("value", folder / "policy", "--model", folder / "model", "--draws", 20),
         *("--against", "zero", "--start", "bad,f", "--json", facts),
     )
     assert result.code == 0, result

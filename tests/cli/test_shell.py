@@ -142,8 +142,8 @@ def complete(*words):
     [
         (("dia",), ["diagnose"]),
         (("fit", "--meth"), ["--method"]),
-        (("fit", "--se", "cl"), ["clustered"]),
-        (("fit", "--method", "le"), ["least-squares"]),
+        pytest.param(("fit", "--se", "cl"), ["clustered"], marks=pytest.mark.thorough),
+        pytest.param(("fit", "--method", "le"), ["least-squares"], marks=pytest.mark.thorough),
         (("diagnose", "--features", "poly2:"), ["poly2:cross"]),
     ],
 )

@@ -11,6 +11,7 @@ from helpers import (
     assert_refused,
     dependent_log,
     dependent_rows,
+    mark_thorough,
     run,
     textbook_rows,
     write_table,
@@ -24,10 +25,14 @@ sm = pytest.importorskip("statsmodels.api")
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore:weak instruments")]
 SHAPES = {"one": (2, 1, 3), "three": (1, 3, 5), "no state": (0, 1, 2)}  # d_x, d_a, d_z
 KINDS = ("robust", "clustered")
-WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
+WEIGHTED = pytest.mark.parametrize(
+    "weighted", mark_thorough([False, True], False), ids=["equal", "weighted"]
+)
 
 
-@pytest.fixture(params=[*SHAPES, *TEXTBOOK], name="data", scope="module")
+@pytest.fixture(
+    params=mark_thorough([*SHAPES, *TEXTBOOK], "card", "wage2"), name="data", scope="module"
+)
 def rows_of_a_shape_or_a_textbook(request):
     if request.param in TEXTBOOK:
         return textbook_rows(request.param)

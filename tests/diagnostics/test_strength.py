@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import ivvi
-from helpers import TEXTBOOK, dependent_log, dependent_rows, textbook_rows
+from helpers import TEXTBOOK, dependent_log, dependent_rows, mark_thorough, textbook_rows
 from ivvi.diagnostics import diagnose
 from ivvi.diagnostics.distributions import noncentral_quantile, noncentral_tail
 from ivvi.diagnostics.stock_yogo import bias_values, size_values
@@ -27,7 +27,9 @@ SHAPES = {  # d_x, d_a, d_z
 KINDS = ("robust", "clustered")
 
 
-@pytest.fixture(params=[*SHAPES, *TEXTBOOK], name="data", scope="module")
+@pytest.fixture(
+    params=mark_thorough([*SHAPES, *TEXTBOOK], "card", "wage2"), name="data", scope="module"
+)
 def rows_of_a_shape_or_a_textbook(request):
     if request.param in TEXTBOOK:
         return textbook_rows(request.param)

@@ -68,7 +68,7 @@ def test_indicators_are_drawn_as_categories():
         horizon=30,
         discount=0.95,
         against=(),
-        draws=100,
+        draws=20,
     ).values["policy"]
     assert abs(worth.estimate - exact_value(30, 0.95)) < 3 * worth.simulation_error
 
@@ -120,8 +120,8 @@ def mixed_reward(x, a):
 @pytest.mark.parametrize(
     "policy",
     [
-        lambda x: np.zeros((len(x), 1)),
-        lambda x: np.ones((len(x), 1)),
+        pytest.param(lambda x: np.zeros((len(x), 1)), marks=pytest.mark.thorough),
+        pytest.param(lambda x: np.ones((len(x), 1)), marks=pytest.mark.thorough),
         lambda x: (x[:, 1:2] > 0) * 1.0,
     ],
 )
@@ -135,7 +135,7 @@ def test_other_columns_follow_the_category(policy):
         actions=[[0.0], [1.0]],
         horizon=20,
         against=(),
-        draws=100,
+        draws=20,
     ).values["policy"]
     x = np.repeat(model.starts, 40, axis=0)
     total = np.zeros(len(x))
@@ -257,16 +257,18 @@ def batch_end(x):
     return x[..., 0] > 12
 
 
+@pytest.mark.usefixtures("few_episodes")
 def test_a_reward_of_rows_is_valued_as_one_of_batches():
     model = fitted().model
     found = []
     for reward, end in ((rows_reward, rows_end), (batch_reward, batch_end)):
         policy = ivvi.plan(
-            model, reward, (-1, 1), horizon=6, terminal=end, method=ivvi.MPC(1), compare=False
+            model, reward, (-1, 1), horizon=3, terminal=end, method=ivvi.MPC(1), compare=False
         )
         worth = ivvi.value(policy, fitted(), draws=20, against=("zero",))
-        doubt = ivvi.sensitivity(policy, fitted(), against=("zero",), draws=0, episodes=8)
-        env = model.as_env(reward, (-1, 1), horizon=6, terminal=end)
+        asked = {"against": ("zero",), "violations": ("z0",), "draws": 0, "episodes": 8}
+        doubt = ivvi.sensitivity(policy, fitted(), **asked)
+        env = model.as_env(reward, (-1, 1), horizon=3, terminal=end)
         earned = env.rollout(policy, episodes=20).rewards
         found.append(
             [
@@ -297,17 +299,17 @@ def test_any_policy_lives_with_endings():
         model,
         reward=pay,
         actions=(-1, 1),
-        horizon=30,
+        horizon=10,
         terminal=ends,
         against={"zero": "zero", "one": np.zeros(2)},
         draws=20,
     )
     lived = [amount.estimate for amount in worth.values.values()]
     np.testing.assert_allclose(lived, lived[0])
-    env = model.as_env(pay, (-1, 1), starts=model.starts, horizon=30, terminal=ends)
+    env = model.as_env(pay, (-1, 1), starts=model.starts, horizon=10, terminal=ends)
     seen = env.rollout(first, episodes=2000).returns
     error = np.hypot(worth.values["policy"].simulation_error, seen.std() / np.sqrt(len(seen)))
-    assert 1 < lived[0] < 30
+    assert 1 < lived[0] < 10
     assert abs(lived[0] - seen.mean()) < 4 * error
 
 
@@ -355,6 +357,7 @@ def custom_features(x, u):
     return xp.stack([1 + 0 * x[:, 0], x[:, 0], x[:, 1], u[:, 0], u[:, 1]], axis=1)
 
 
+@pytest.mark.usefixtures("few_episodes")
 def test_a_model_of_custom_features_alone_is_valued():
     names = ["one", "x0", "x1", "u0", "u1"]
     maps = {"phi": ivvi.custom(custom_features, names), "psi": ivvi.custom(custom_features, names)}

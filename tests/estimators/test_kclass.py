@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ivvi
-from helpers import TEXTBOOK, dependent_log, dependent_rows, textbook
+from helpers import TEXTBOOK, dependent_log, dependent_rows, mark_thorough, textbook
 from ivvi.errors import DataError, IdentificationError, InputError
 from ivvi.estimators import GMM, LIML, Exact, Fuller, KClass, LeastSquares, StandardErrors
 from ivvi.estimators.kclass import liml_k
@@ -42,7 +42,7 @@ def peer(data, output, method, kind, *, debiased=False):
     return model.fit(cov_type=kind, debiased=debiased, **clusters)
 
 
-@pytest.mark.parametrize("debiased", [False, True], ids=["plain", "debiased"])
+@pytest.mark.parametrize("debiased", mark_thorough([False, True], False), ids=["plain", "debiased"])
 @pytest.mark.parametrize(
     ("method", "kind"),
     [(m, k) for m in ("liml", "fuller:1", "kclass:0.5", "gmm") for k in KINDS if (m, k) != PLAIN],

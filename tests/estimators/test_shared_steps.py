@@ -238,7 +238,9 @@ def test_dependence_at_a_step_is_what_it_is_said_to_be():
     assert found.residuals["next_x0"] == pytest.approx(0.3, abs=5 * 0.3 * np.sqrt(2 / 400))
 
 
-@pytest.mark.parametrize("name", ["linear", "nonlinear", "sepsis"])
+@pytest.mark.parametrize(
+    "name", ["linear", "nonlinear", pytest.param("sepsis", marks=pytest.mark.thorough)]
+)
 def test_instruments_of_their_own_are_clustered_by_episode(name):
     env = ivvi.make_env(name) if name == "sepsis" else ivvi.make_env(name, dim=1)
     log = env.collect(episodes=40, horizon=30, seed=5)

@@ -34,15 +34,15 @@ def test_the_smallest_sufficient_size_is_chosen(simulated):
 
 @pytest.mark.parametrize(("bend", "right"), [(0.0, "linear"), (0.4, "poly2")])
 def test_the_choice_does_not_depend_on_the_order_of_the_words(bend, right):
-    """At least 15 of 20 logs: the rule bends a linear truth in one of forty at most."""
+    """At least 6 of 8 logs: the rule bends a linear truth in one of forty at most."""
     hits = 0
-    for seed in range(20):
+    for seed in range(8):
         log = ivvi.read_logs(rows(seed, bend=bend))
         words = np.random.default_rng(seed).permutation(["linear", "poly2", "poly3"]).tolist()
         found = ivvi.choose_features(log, words)
         assert found == ivvi.choose_features(log, ["linear", "poly2", "poly3"])
         hits += found.word == right
-    assert hits >= 15
+    assert hits >= 6
 
 
 def test_degrees_can_be_chosen_too():

@@ -11,7 +11,10 @@ from ivvi.errors import InputError
 from ivvi.evaluation.value_policy import default_rivals
 
 SETTINGS = {"reward": "quadratic:weight=0.05", "horizon": 3, "draws": 20, "seed": 1}
-pytestmark = pytest.mark.filterwarnings("ignore:.* draws are few:ivvi.errors.IvviWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.* draws are few:ivvi.errors.IvviWarning"),
+    pytest.mark.usefixtures("few_episodes"),
+]
 
 
 def fitted(shift):

@@ -35,9 +35,9 @@ def test_the_length_of_an_interval_is_the_logs_where_episodes_end(fit):
     """Deaths are few: seeds of the simulation change the length by a third at most."""
     asked = {"reward": lambda x, a: 1.0 + 0.0 * x[:, 0], "terminal": lambda x: x[:, 0] > 2.5}
     lengths = []
-    for seed in range(4):
+    for seed in range(3):
         worth = ivvi.value(
-            [-0.2, 0.0], fit, **asked, horizon=10, against=(), draws=200, seed=seed,
+            [-0.2, 0.0], fit, **asked, horizon=10, against=(), draws=100, seed=seed,
             method="asymptotic", starts=[[0.5, 0.0]],
         ).value  # fmt: skip
         lengths.append(worth.interval[1] - worth.interval[0])
@@ -95,6 +95,7 @@ def test_a_verdict_that_other_draws_could_turn_says_so():
     assert not Amount(9.0, 7 + draws[:30]).may_turn
 
 
+@pytest.mark.usefixtures("few_episodes")
 def test_few_draws_are_told_beside_the_verdict(fit):
     settings = {"reward": REWARD, "horizon": 10, "against": ("zero",)}
     worth = ivvi.value("behaviour", fit, **settings, draws=25)

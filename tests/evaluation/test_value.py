@@ -97,11 +97,14 @@ def test_planning_again_takes_the_optimism_of_a_plan_off(policy, fit):
 @pytest.mark.slow
 def test_other_planners_are_planned_again_one_by_one(simulated):
     fit = ivvi.estimate(simulated("linear", 1, episodes=20, horizon=20, seed=1), episodes=True)
-    policy = ivvi.plan(fit.model, REWARD, (-1, 1), horizon=3, method="value-iteration")
+    policy = ivvi.plan(
+        fit.model, REWARD, (-1, 1), horizon=3, method="value-iteration", compare=False
+    )
     found = ivvi.value(policy, fit, against=(), draws=20, replan=True)
     assert np.isfinite(found.value.draws).all()
 
 
+@pytest.mark.usefixtures("few_episodes")
 def test_weak_instruments_are_told_before_any_number(simulated, fit):
     log = simulated("linear", 2, episodes=20, horizon=10, seed=3)
     rows = {n: log.to_arrow()[n].to_numpy() for n in log.to_arrow().column_names}
@@ -161,7 +164,7 @@ def test_a_gap_is_the_confounders_help_and_misfit(fit, simulated):
 
     In least-squares dynamics nothing is confounded, and nothing is said to be.
     """
-    settings = {"reward": REWARD, "horizon": 40, "against": ("behaviour",)}
+    settings = {"reward": REWARD, "horizon": 40, "against": ("behaviour",), "draws": 100}
     gap = ivvi.value("zero", fit, **settings).gap
     assert gap.help.interval[0] > 0
     error = gap.whole.se
@@ -213,7 +216,12 @@ def test_what_a_source_does_not_hold_is_missed_by_name(fit, policy):
     with pytest.raises(InputError, match="int was given"):
         ivvi.value(policy, 3)
     other = ivvi.plan(
-        replace(fit.model, state=("u", "v")), REWARD, (-1, 1), horizon=5, method="mpc"
+        replace(fit.model, state=("u", "v")),
+        REWARD,
+        (-1, 1),
+        horizon=5,
+        method="mpc",
+        compare=False,
     )
     with pytest.raises(InputError, match="columns are u, v"):
         ivvi.value(other, fit, draws=20)
@@ -222,10 +230,16 @@ def test_what_a_source_does_not_hold_is_missed_by_name(fit, policy):
         ivvi.value(policy, unsure, against=(), draws=20)
 
 
+@pytest.mark.usefixtures("few_episodes")
 def test_a_plan_is_not_valued_beyond_its_end(fit, simulator):
     """Its last step does what costs least now, whatever comes of it; MPC plans anew."""
     ended = ivvi.plan(
-        fit.model, REWARD, [[0.0, 0.0], [1.0, 1.0]], horizon=3, method="value-iteration"
+        fit.model,
+        REWARD,
+        [[0.0, 0.0], [1.0, 1.0]],
+        horizon=3,
+        method="value-iteration",
+        compare=False,
     )
     assert ivvi.value(ended, fit, draws=20, against=()).horizon == 3
     calls = (
@@ -238,5 +252,5 @@ def test_a_plan_is_not_valued_beyond_its_end(fit, simulator):
     for call in calls:
         with pytest.raises(InputError, match="the plan has 3 steps; 4 are asked for"):
             call()
-    again = ivvi.plan(fit.model, REWARD, (-1, 1), horizon=3, method="mpc")
+    again = ivvi.plan(fit.model, REWARD, (-1, 1), horizon=3, method="mpc", compare=False)
     assert ivvi.value(again, fit, horizon=4, draws=20, against=()).horizon == 4

@@ -10,7 +10,10 @@ from helpers import OPTIONS, assert_refused, make_rows, run, write_table
 from ivvi.errors import InputError
 
 REWARD = "quadratic:weight=0.05"
-pytestmark = pytest.mark.filterwarnings("ignore:.* draws are few:ivvi.errors.IvviWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.* draws are few:ivvi.errors.IvviWarning"),
+    pytest.mark.usefixtures("few_episodes"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -26,11 +29,11 @@ def saved(fit, policy, tmp_path_factory):
 def test_the_command_line_values_saved_policies(saved, fit):
     done = run(
         *("value", "behaviour", "--model", saved / "model", "--against", "zero"),
-        *("--reward", REWARD, "--horizon", 40, "--draws", 100, "--seed", 1, "--json", "-"),
+        *("--reward", REWARD, "--horizon", 5, "--draws", 20, "--seed", 1, "--json", "-"),
     )
     assert done.code == 0, done.err
     found = json.loads(done.out)
-    settings = {"against": ("zero",), "reward": REWARD, "horizon": 40, "draws": 100, "seed": 1}
+    settings = {"against": ("zero",), "reward": REWARD, "horizon": 5, "draws": 20, "seed": 1}
     same = ivvi.value("behaviour", fit, **settings)
     assert found == json.loads(json.dumps(same.to_json()))
     assert found["method"] == "bootstrap"
@@ -47,7 +50,7 @@ def test_the_command_line_values_saved_policies(saved, fit):
 
 def test_a_rival_does_not_take_the_place_of_the_policy(saved, fit, policy, tmp_path):
     """Two folders of one name: both are valued, the policy as it is alone."""
-    still = ivvi.plan(fit.model, REWARD, (-1e-3, 1e-3), horizon=5, method="mpc")
+    still = ivvi.plan(fit.model, REWARD, (-1e-3, 1e-3), horizon=5, method="mpc", compare=False)
     (tmp_path / "other").mkdir()
     still.save(tmp_path / "other" / "policy")
     ask = ("value", saved / "policy", "--model", saved / "small", "--draws", 20, "--horizon", 5)
@@ -86,7 +89,8 @@ def test_the_command_line_refuses_with_one_sentence(saved):
 
 def test_least_squares_is_a_rival_without_moments_too(saved):
     """A model that is saved without its moments keeps what least squares found."""
-    done = run("value", saved / "policy", "--model", saved / "bare", "--against", "least-squares")
+    asked = ("--against", "least-squares", "--draws", 20, "--horizon", 5)
+    done = run("value", saved / "policy", "--model", saved / "bare", *asked)
     assert done.code == 0, done.err
     assert "regression of the same log earns" in done.out
 

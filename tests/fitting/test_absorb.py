@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ivvi
-from helpers import run, write_table
+from helpers import mark_thorough, run, write_table
 from ivvi import InputError, StandardErrors
 
 ROLES = {"state": "x", "action": "a", "instrument": "z1,z2", "next_state": "y"}
@@ -56,7 +56,7 @@ def coefficients(fit, names=("x", "a")):
     return fit.W[0, at], fit.se[0, at]
 
 
-@pytest.mark.parametrize("weight", [None, "w"])
+@pytest.mark.parametrize("weight", mark_thorough([None, "w"], None))
 @pytest.mark.parametrize("columns", [("g",), ("g", "t"), ("g", "t", "c3")])
 def test_absorbing_is_adding_dummies(columns, weight):
     rows = make_panel(300, 60, 5)
@@ -113,7 +113,7 @@ PEERS = [
 
 
 @pytest.mark.filterwarnings("ignore")  # those of pyfixest
-@pytest.mark.parametrize("absorb", ["g", "g,t", "t,g"])
+@pytest.mark.parametrize("absorb", mark_thorough(["g", "g,t", "t,g"], "t,g"))
 @pytest.mark.parametrize(("kind", "cluster", "vcov"), PEERS)
 def test_standard_errors_and_degrees_of_freedom_are_those_of_pyfixest(absorb, kind, cluster, vcov):
     pyfixest = pytest.importorskip("pyfixest")

@@ -277,6 +277,7 @@ def test_the_report_draws_the_effect_and_says_for_whom_it_helps(fit, linear_log,
     assert "Effects that vary" not in plain
 
 
+@pytest.mark.usefixtures("few_episodes")
 def test_a_chosen_model_is_valued_and_acted_with(fit, tmp_path):
     fit.save(tmp_path / "model")
     actions = ivvi.Actions.finite([[-1.0], [0.0], [1.0]])
@@ -287,7 +288,7 @@ def test_a_chosen_model_is_valued_and_acted_with(fit, tmp_path):
     again = ivvi.load_policy(tmp_path / "policy")
     states = np.array([[1.0], [-0.5], [40.0]])
     assert np.array_equal(again(states), plan(states))
-    worth = ivvi.value(again, fit, horizon=4, draws=20, seed=0)
+    worth = ivvi.value(again, fit, horizon=4, draws=20, seed=0, against=("zero",))
     assert np.isfinite(worth.to_json()["values"]["policy"]["interval"]).all()
     far = fit.model.mean(np.array([[50.0], [60.0], [70.0]]), np.zeros((3, 1)))[:, 0]
     inside = fit.estimate.design.phi(np.array([[50.0], [60.0], [70.0]]), np.zeros((3, 1)))

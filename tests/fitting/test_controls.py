@@ -18,6 +18,7 @@ from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import SplineTransformer, StandardScaler  # noqa: E402
 
 EFFECT = 0.7
+PLANNED = {"method": "mpc", "compare": False}
 
 
 def rows(seed=0, n=800, width=3, instruments=1, groups=None):
@@ -195,6 +196,7 @@ def panel(kind, units=120, steps=10, seed=0):
 BENT = make_pipeline(SplineTransformer(6), LinearRegression())
 
 
+@pytest.mark.usefixtures("few_episodes")
 def test_controls_that_are_drawn_anew_are_noise_to_a_plan(tmp_path):
     log, g = panel("drawn")
     fit = ivvi.fit(log, controls="c*", learner=BENT)
@@ -208,15 +210,16 @@ def test_controls_that_are_drawn_anew_are_noise_to_a_plan(tmp_path):
     assert (np.abs(fit.W[0] - truth) < 4 * fit.se[0]).all()
     fit.save(tmp_path / "model")
     model = ivvi.load_model(tmp_path / "model")
-    policy = ivvi.plan(model, "quadratic:weight=1,target=1", (-9, 9), horizon=3)
+    policy = ivvi.plan(model, "quadratic:weight=1,target=1", (-9, 9), horizon=3, **PLANNED)
     best = (0.5 * np.array([0.0, 2.0]) + g.mean() - 1) / 0.5  # lands on the target in the mean
     np.testing.assert_allclose(policy(np.array([[0.0], [2.0]]))[:, 0], best, atol=0.4)
-    worth = ivvi.value(policy, ivvi.load_fit(tmp_path / "model"), draws=20)
+    worth = ivvi.value(policy, ivvi.load_fit(tmp_path / "model"), draws=20, against=("behaviour",))
     assert worth.gains["behaviour"].interval[0] > 0
     with pytest.raises(ivvi.InputError, match="no absorbed effects"):
         fit.of_unit(unit="u3")
 
 
+@pytest.mark.usefixtures("few_episodes")
 def test_controls_that_are_held_are_a_constant_of_each_episode(tmp_path):
     log, g = panel("held", units=200)
     fit = ivvi.fit(log, controls="c*", learner=BENT)
@@ -230,7 +233,9 @@ def test_controls_that_are_held_are_a_constant_of_each_episode(tmp_path):
     one = again.of_unit(unit="u7")
     assert one.W[0, 0] == pytest.approx(fit.W[0, 0] + units["u7"][0])
     problem = ("quadratic:weight=1,target=1", (-9, 9))
-    acts = [ivvi.plan(f, *problem, horizon=3)(np.zeros((1, 1)))[0, 0] for f in (one, again)]
+    acts = [
+        ivvi.plan(f, *problem, horizon=3, **PLANNED)(np.zeros((1, 1)))[0, 0] for f in (one, again)
+    ]
     assert acts[0] - acts[1] == pytest.approx(2 * units["u7"][0], abs=0.1)
     asked = {"reward": problem[0], "actions": problem[1], "horizon": 2, "draws": 20}
     assert "least-squares" in ivvi.value("zero", again, **asked).values
@@ -258,7 +263,7 @@ def test_one_decision_with_controls_and_a_learned_reward():
     log = ivvi.read_logs(data, state=(), **columns)
     fit = ivvi.fit(log, controls="c*", learner=BENT)
     assert (fit.partialled.later, fit.roles.outputs) == ("drawn", ("y",))
-    policy = ivvi.plan(fit, "learned", (-1, 2), horizon=1)
+    policy = ivvi.plan(fit, "learned", (-1, 2), horizon=1, **PLANNED)
     np.testing.assert_allclose(policy(np.array([[0.0], [1.0]])), 2.0, atol=1e-6)
     bare = ivvi.fit(
         ivvi.read_logs(data, state=(), action="a", instrument="z0", reward="y"), controls="c*"

@@ -105,9 +105,9 @@ def test_equal_weights_are_no_weights(confounded):
     [
         Exact(),
         SGDA(),
-        SGDA(batch="episode"),
-        SGDA(memory="linear"),
-        SGDA("decay:0.05", batch=1),
+        pytest.param(SGDA(batch="episode"), marks=pytest.mark.thorough),
+        pytest.param(SGDA(memory="linear"), marks=pytest.mark.thorough),
+        pytest.param(SGDA("decay:0.05", batch=1), marks=pytest.mark.thorough),
     ],
     ids=["exact", "sgda", "episodes", "linear", "decay"],
 )

@@ -112,7 +112,7 @@ def test_dropped_rows_are_counted(simulated):
 
 
 def test_long_summaries_are_cut(simulated, fit):
-    wide = ivvi.estimate(simulated("linear", 10))
+    wide = ivvi.estimate(simulated("linear", 10, episodes=20, horizon=50))
     text = wide.summary()
     assert "output next_x5" in text
     assert "output next_x6" not in text

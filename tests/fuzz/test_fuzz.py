@@ -120,7 +120,7 @@ def test_any_verb_with_any_option_on_any_table(place, each):
         words = [log if word == "LOG" else word for word in words]
         keeps_its_promise(folder, verb, *words)
 
-    each(commands(), 15, 150, work)
+    each(commands(), 8, 150, work)
 
 
 def says_the_same(one, other):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers import ROLES, make_rows, write_table
+from helpers import ROLES, make_rows, mark_thorough, write_table
 from ivvi import read_logs
 from ivvi.errors import DataError
 from ivvi.logs import Counts
@@ -140,7 +140,7 @@ def open_log(rows, place, folder, cut, **settings):
     return read_logs(source, **ALL, **settings)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", mark_thorough(PLACES, in_csv))
 @given(rows=logs(holes=False), cut=st.integers(0, 12))
 def test_next_states_stay_inside_an_episode_and_cross_no_gap(place, rows, cut, rows_of):
     answer = Expected.of(rows)
@@ -177,7 +177,7 @@ def test_rows_with_missing_values_are_dropped_and_counted(place, rows, cut, rows
             assert counts == Counts(len(rows), len(wanted), answer.episodes(), alone, missing)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", mark_thorough(PLACES, in_csv, in_memory_encoded))
 @settings(max_examples=settings.default.max_examples // 2)
 @given(rows=logs(holes=True), cut=st.integers(0, 12))
 def test_missing_values_are_refused_with_their_number_and_the_first(place, rows, cut, rows_of):
@@ -195,7 +195,7 @@ def test_missing_values_are_refused_with_their_number_and_the_first(place, rows,
     assert f"the first in column {column!r}, row {row} (from 0)" in message
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", mark_thorough(PLACES, in_csv, in_memory_encoded))
 @settings(max_examples=settings.default.max_examples // 2)
 @given(rows=logs(holes=True), cut=st.integers(0, 12))
 def test_rows_with_their_own_next_state_are_all_kept(place, rows, cut, rows_of):

@@ -20,6 +20,9 @@ PLANNED = {"method": "value-iteration", "compare": False}
 """What the default chooses, and nothing beside it."""
 
 
+pytestmark = pytest.mark.usefixtures("few_episodes")
+
+
 def nothing(x, a):
     return 0.0 * a[:, 0]
 
@@ -122,11 +125,19 @@ def test_ends_that_cannot_be_told_apart_are_refused(columns, case):
 # plans and values
 
 
-@pytest.mark.parametrize("method", ["auto", "mpc", "value-iteration"])
+@pytest.mark.parametrize(
+    "method", ["auto", pytest.param("mpc", marks=pytest.mark.thorough), "value-iteration"]
+)
 def test_each_kind_of_end_is_planned_for_by_its_pay(method):
     for paid, best in ((PAID, 1.0), ({"died": 1.0, "discharged": -1.0}, 0.0)):
         policy = ivvi.plan(
-            moving(), nothing, [[0.0], [1.0]], horizon=4, method=method, reward_at_end=paid
+            moving(),
+            nothing,
+            [[0.0], [1.0]],
+            horizon=4,
+            method=method,
+            reward_at_end=paid,
+            compare=False,
         )
         assert policy([0.5]).tolist() == [best]
         p = np.array([0.1 - 0.05 * best, 0.1 + 0.1 * best])
@@ -178,7 +189,7 @@ def test_policies_keep_what_each_end_pays(fit, tmp_path):
     assert policy({"vital": ["sick"]}) == again({"vital": ["sick"]})
     page = ivvi.report(fit, tmp_path / "report.html", policy=again).read_text()
     assert "died -1, discharged +1" in page
-    low, high = ivvi.value(again, fit, against=(), draws=50).value.interval
+    low, high = ivvi.value(again, fit, against=(), draws=20).value.interval
     assert -1 <= low <= high <= 1
 
 
@@ -235,11 +246,14 @@ def test_the_commands_take_the_pay_of_each_end(columns, tmp_path):
     assert_refused(run(*plan, "--reward-at-end", "died=-1,2"), "expected a number, or one for each")
     done = run(*plan, "--reward-at-end", "died=-1,discharged=1", "--json", "-")
     assert json.loads(done.out)["reward_at_end"] == PAID
-    told = run("value", tmp_path / "policy", "--model", tmp_path / "model", "--draws", 40)
+    few = ("--draws", 20, "--against", "zero")
+    told = run("value", tmp_path / "policy", "--model", tmp_path / "model", *few)
     assert "share of episodes that ended in the way 'discharged': policy" in told.out
 
 
-@pytest.mark.parametrize("terminal", ["outcome", "died,discharged"])
+@pytest.mark.parametrize(
+    "terminal", [pytest.param("outcome", marks=pytest.mark.thorough), "died,discharged"]
+)
 def test_a_formula_goes_with_kinds_of_end(columns, terminal):
     keys = {"episode": "patient", "step": "day", "terminal": terminal}
     formula = "next_vital ~ vital | a ~ z"
@@ -255,7 +269,7 @@ def test_a_formula_goes_with_kinds_of_end(columns, terminal):
     states = {"vital": ["sick", "well"]}
     assert list(policies[0](states)["a"]) == list(policies[1](states)["a"])
     worth = [
-        ivvi.value(policy, f, draws=20, against=("zero",))
+        ivvi.value(policy, f, draws=20, against=())
         for policy, f in zip(policies, (told, named), strict=True)
     ]
     assert worth[0].value.estimate == pytest.approx(worth[1].value.estimate)

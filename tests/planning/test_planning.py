@@ -46,7 +46,7 @@ def is_far(x):
 # quadratic programs
 
 
-@settings(max_examples=12)  # each is compiled
+@settings(max_examples=6)  # each is compiled
 @given(
     seed=st.integers(0, 2**32 - 1),
     D=st.integers(1, 8),
@@ -79,8 +79,7 @@ def test_box_programs_are_solved(seed, D, rank, spread):
 
 def test_well_conditioned_programs_have_scipys_solution():
     rng = np.random.default_rng(3)
-    for _ in range(10):
-        D = int(rng.integers(1, 12))
+    for D in (1, 4, 11):
         M = np.linalg.qr(rng.normal(size=(D, D)))[0] * rng.uniform(0.3, 3, D)
         b = 4 * rng.normal(size=(5, D))
         low, high = -rng.uniform(0.1, 1, D), rng.uniform(0.1, 1, D)
@@ -113,11 +112,11 @@ def test_the_quadratic_form_is_the_lookahead(linear_model, step):
 
 @pytest.mark.parametrize("reward", ["quadratic:weight=1", "linear:state=1;-2,action=0.1;0"])
 def test_plans_over_a_box_are_the_best_of_a_dense_grid(linear_model, reward):
-    """The first action of the exact program against 21^4 plans; the value, not the plan."""
+    """The first action of the exact program against 11^4 plans; the value, not the plan."""
     problem = Problem.of(linear_model(2, 2, seed=1), reward, (-1, 1))
     rule = MPC(lookahead=2).solve(problem)
     x = jnp.asarray(problem.support[:3])
-    plans = np.array(list(itertools.product(np.linspace(-1, 1, 21), repeat=4))).reshape(-1, 2, 2)
+    plans = np.array(list(itertools.product(np.linspace(-1, 1, 11), repeat=4))).reshape(-1, 2, 2)
     with jax.enable_x64(True):
         ahead = Lookahead(problem, 2, value_tail(problem, 24))
         memory = rule.begin(3)
@@ -196,7 +195,9 @@ def test_newton_finds_the_maxima_of_dense_grids():
 def test_one_choice_ahead_is_the_best_of_all(linear_model):
     model = linear_model(2, 3, seed=2)
     actions = Actions.binary(3)
-    policy = plan(model, "quadratic:weight=1", actions, horizon=2, method=MPC(lookahead=1))
+    policy = plan(
+        model, "quadratic:weight=1", actions, horizon=2, method=MPC(lookahead=1), compare=False
+    )
     for x in model.states[:8]:
         scores = []
         for a in actions.choices:
@@ -208,7 +209,9 @@ def test_one_choice_ahead_is_the_best_of_all(linear_model):
 def test_a_box_beside_a_choice_is_the_best_of_both(linear_model):
     model = linear_model(2, 2, seed=3)
     actions = Actions.product(Actions.binary(1), Actions.box(-1.0, 1.0))
-    policy = plan(model, "quadratic:weight=1", actions, horizon=2, method=MPC(lookahead=1))
+    policy = plan(
+        model, "quadratic:weight=1", actions, horizon=2, method=MPC(lookahead=1), compare=False
+    )
     tried = np.array(list(itertools.product((0.0, 1.0), np.linspace(-1, 1, 2001))))
     found = policy(model.states)
     for x, a in zip(model.states, found, strict=True):
@@ -235,7 +238,7 @@ def test_a_box_beside_choices_is_a_program_for_each(linear_model):
             plans.append(np.asarray(u)[:, :3])
             costs.append(np.asarray(jnp.sum((u @ H / 2 + x @ F.T + f) * u, axis=1)))
     best = np.argmin(costs, axis=0)
-    policy = plan(model, reward, actions, horizon=4, method=MPC(lookahead=3))
+    policy = plan(model, reward, actions, horizon=4, method=MPC(lookahead=3), compare=False)
     wanted = np.array(plans)[best, np.arange(len(x))]
     np.testing.assert_allclose(policy(model.states), wanted, atol=1e-9)
     assert isinstance(policy.rule.numbers[0], BoxQP)
@@ -271,7 +274,7 @@ def test_sequences_of_few_choices_are_all_listed(linear_model):
     """The first choice of the best of all 4^3 plans, with the value without bounds after them."""
     model = linear_model(2, 2, seed=6)
     problem = Problem.of(model, "quadratic:weight=1", Actions.binary(2))
-    choices, x = problem.actions.choices, problem.support[:10]
+    choices, x = problem.actions.choices, problem.support[:4]
     plans = np.array(list(itertools.product(choices, repeat=3)))
     with jax.enable_x64(True):
         ahead = Lookahead(problem, 3, value_tail(problem, 24))
@@ -283,7 +286,9 @@ def test_sequences_of_few_choices_are_all_listed(linear_model):
 
 
 def test_nonlinear_plans_are_the_best_of_a_dense_grid(bent_model):
-    policy = plan(bent_model, "quadratic:weight=1,target=0.3", (-1, 1), method=MPC(lookahead=1))
+    policy = plan(
+        bent_model, "quadratic:weight=1,target=0.3", (-1, 1), method=MPC(lookahead=1), compare=False
+    )
     dense = np.linspace(-1, 1, 20_001)[:, None]
     for x in np.linspace(-1.9, 1.9, 7):
         after = bend(np.full_like(dense, x), dense)
@@ -307,7 +312,7 @@ def test_nonlinear_plans_are_the_best_of_a_dense_grid(bent_model):
 )
 def test_policies_are_deterministic_and_survive_saving(linear_model, reward, actions, tmp_path):
     model = linear_model(seed=3)
-    policy = plan(model, reward, actions, terminal=is_far, seed=5, method="mpc")
+    policy = plan(model, reward, actions, terminal=is_far, seed=5, method="mpc", compare=False)
     again = load_policy(policy.save(tmp_path / "policy"), trust=("helpers", __name__))
     x = model.states[:7]
     first = policy(x)
@@ -321,7 +326,7 @@ def test_policies_are_deterministic_and_survive_saving(linear_model, reward, act
 @pytest.mark.filterwarnings("ignore:the plan loses")
 @pytest.mark.parametrize("end", [lambda x: x[..., 0] > 1, functools.partial(is_far)])
 def test_an_end_that_cannot_be_imported_cannot_be_saved(linear_model, end, tmp_path):
-    policy = plan(linear_model(), "quadratic", (-1, 1), terminal=end, method="mpc")
+    policy = plan(linear_model(), "quadratic", (-1, 1), terminal=end, method="mpc", compare=False)
     with pytest.raises(InputError, match="the policy cannot be saved"):
         policy.save(tmp_path / "policy")
     assert not (tmp_path / "policy").exists()
@@ -332,18 +337,18 @@ def test_an_end_that_cannot_be_imported_cannot_be_saved(linear_model, end, tmp_p
 )
 def test_states_of_the_wrong_shape_are_refused(linear_model, x):
     with pytest.raises(InputError, match="state"):
-        plan(linear_model(), "quadratic", (-1, 1), method="mpc")(x)
+        plan(linear_model(), "quadratic", (-1, 1), method="mpc", compare=False)(x)
 
 
 @pytest.mark.parametrize("step", [-1, 1.5, "0", None, 10**30])
 def test_steps_that_are_none_are_refused(linear_model, step):
-    policy = plan(linear_model(), "quadratic", (-1, 1), method="mpc")
+    policy = plan(linear_model(), "quadratic", (-1, 1), method="mpc", compare=False)
     with pytest.raises(InputError, match="expected a whole number from 0 on"):
         policy([1.0, 2.0], step)
 
 
 def test_no_states_take_no_actions(linear_model):
-    policy = plan(linear_model(), "quadratic", (-1, 1), method="mpc")
+    policy = plan(linear_model(), "quadratic", (-1, 1), method="mpc", compare=False)
     assert policy(np.zeros((0, 2))).shape == (0, 2)
 
 

@@ -28,6 +28,7 @@ def with_next(columns):
     return columns | {f"y{i}": np.roll(columns[f"x{i}"], -1) for i in range(2)}
 
 
+@pytest.mark.usefixtures("few_episodes")
 def test_plans_values_and_environments_take_the_length_of_the_episodes(tmp_path):
     fit = ivvi.fit(ivvi.read_logs(make_rows(30, 8), **ROLES))
     policy = ivvi.plan(fit, REWARD, (-1, 1), method="mpc", compare=False)
@@ -106,6 +107,7 @@ def test_an_update_keeps_the_longer_episodes():
         assert ivvi.update(ivvi.fit(short), long).model.length == 9
 
 
+@pytest.mark.usefixtures("few_episodes")
 def test_the_return_of_shorter_episodes_is_not_compared_with_values():
     log = ivvi.read_logs(make_rows(30, 8), **ROLES)
     settings = {"reward": REWARD, "log": log, "draws": 20, "against": ("behaviour",)}

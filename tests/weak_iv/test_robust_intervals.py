@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ivvi
+from helpers import mark_thorough
 from ivvi.diagnostics.distributions import noncentral_tail
 from ivvi.diagnostics.verdict import Verdict
 from ivvi.errors import DataError, IdentificationError, IvviWarning
@@ -77,7 +78,7 @@ SHAPES = {"clr": (1, 4), "just identified": (2, 2), "over-identified": (2, 4), "
 
 
 @pytest.mark.parametrize("se", ["unadjusted", "robust", "clustered"])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", mark_thorough(SHAPES, "three"))
 def test_the_interval_is_the_confidence_set_under_the_errors_of_the_fit(shape, se):
     actions, instruments = SHAPES[shape]
     rows = made(np.random.default_rng(3), 900, first=20, actions=actions, instruments=instruments)

@@ -115,8 +115,8 @@ def value(  # noqa: PLR0913
     >>> import ivvi
     >>> env = ivvi.make_env("linear", dim=2)
     >>> fit = ivvi.estimate(env.collect(episodes=40, horizon=50, seed=1), episodes=True)
-    >>> policy = ivvi.plan(fit, "quadratic:weight=0.05", (-1, 1), horizon=50)
-    >>> worth = ivvi.value(policy, fit, against=("zero",))
+    >>> policy = ivvi.plan(fit, "quadratic:weight=0.05", (-1, 1), horizon=10, method="mpc")
+    >>> worth = ivvi.value(policy, fit, against=("zero",), draws=100)
     >>> worth.gains["zero"].interval[0] > 0
     True
     """

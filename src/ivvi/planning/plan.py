@@ -114,7 +114,7 @@ def plan(  # noqa: PLR0913
     --------
     >>> import ivvi
     >>> log = ivvi.make_env("linear", dim=2).collect(episodes=20, horizon=100, seed=1)
-    >>> policy = ivvi.plan(ivvi.estimate(log), "quadratic:weight=0.05", (-1, 1))
+    >>> policy = ivvi.plan(ivvi.estimate(log), "quadratic:weight=0.05", (-1, 1), horizon=5)
     >>> policy([10.0, 10.0]).tolist()
     [1.0, 1.0]
     """

@@ -102,7 +102,7 @@ def sensitivity(  # noqa: PLR0913
     >>> import ivvi
     >>> log = ivvi.make_env("linear", dim=1).collect(episodes=40, horizon=100, seed=1)
     >>> fit = ivvi.estimate(log)
-    >>> policy = ivvi.plan(fit, "quadratic:weight=0.05", (-1, 1), horizon=20)
+    >>> policy = ivvi.plan(fit, "quadratic:weight=0.05", (-1, 1), horizon=5, method="mpc")
     >>> found = ivvi.sensitivity(policy, fit, against=("zero",), draws=0)
     >>> 0.5 < found.breakdowns[0].size.main_share < 1.5
     True

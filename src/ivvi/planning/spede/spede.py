@@ -77,7 +77,7 @@ class SPEDE:
     >>> log = ivvi.make_env("linear", dim=1).collect(episodes=20, horizon=100, seed=1)
     >>> model = ivvi.estimate(log).model
     >>> method = ivvi.SPEDE(features=32, states=200, bandwidth=1.0, ridge=1e-4, seeds=1)
-    >>> policy = ivvi.plan(model, "quadratic:weight=0.05", (-1, 1), method=method)
+    >>> policy = ivvi.plan(model, "quadratic:weight=0.05", (-1, 1), horizon=5, method=method)
     >>> policy([10.0]).tolist()
     [1.0]
     """
