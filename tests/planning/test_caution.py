@@ -202,7 +202,6 @@ def test_the_command_line_is_cautious_and_says_how_firm(fit, plain, tmp_path):
     done = run(
         *("plan", tmp_path / "model", "--reward", REWARD, "--action-low", -1, "--action-high", 1),
         *("--horizon", 20, "--caution", 0.9, "--abstain", 0.99, "--out", tmp_path / "careful"),
-        *("--method", "mpc"),
     )
     assert done.code == 0, done.err
     assert ivvi.load_policy(tmp_path / "careful").rule.support is not None
