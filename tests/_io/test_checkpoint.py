@@ -304,7 +304,8 @@ def kill_and_restart(arguments, state, rng, kills):
         killed += 1
 
 
-@pytest.mark.parametrize("method", [pytest.param("exact", marks=pytest.mark.thorough), "sgda"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("method", ["exact", "sgda"])
 def test_the_program_survives_sigkill(method, tmp_path):
     source = write_table(make_rows(300, 100), tmp_path / "log.parquet", row_group_size=130)
     state = tmp_path / "state"

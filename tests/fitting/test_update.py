@@ -260,7 +260,7 @@ def test_clusters_of_a_column_go_on_when_updated(halves, tmp_path):
 MAIN = "import sys; from ivvi.cli.main import main; main(sys.argv[1:])"
 
 
-@pytest.mark.parametrize("locks", [True, False])
+@pytest.mark.parametrize("locks", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_updates_at_once_lose_no_row(locks, tmp_path):
     """Each of three runs waits for those before it; without locks it is told to come again."""
     logs = [write_table(make_rows(seed=i), tmp_path / f"{i}.parquet") for i in range(4)]

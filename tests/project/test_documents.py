@@ -94,18 +94,10 @@ def test_examples_run(script, tmp_path):
 
 
 NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
-QUICK_NOTEBOOKS = ("pricing",)
 
 
-@pytest.mark.parametrize(
-    "notebook",
-    [
-        pytest.param(
-            path, id=path.stem, marks=() if path.stem in QUICK_NOTEBOOKS else pytest.mark.thorough
-        )
-        for path in NOTEBOOKS
-    ],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebooks_run_from_top_to_bottom_and_draw(notebook):
     """In a process of its own; a notebook that raises ends with a code that is not zero."""
     command = [sys.executable, ROOT / "tools" / "notebooks.py", notebook.stem]

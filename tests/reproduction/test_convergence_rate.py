@@ -20,6 +20,7 @@ from ivvi_reproduction.convergence_rate import (
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rho", [STRENGTHS[1], pytest.param(STRENGTHS[0], marks=pytest.mark.slow)])
 def test_error_times_t_is_flat(rho):
     """The squared error of 48 runs has a relative error of about 0.08 at each end.

@@ -15,7 +15,7 @@ spread of V_b holds the errors of sampled first states and of the simulation too
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -64,7 +64,7 @@ class Task:
     horizon: int
     discount: float
     terminal: Callable[[Array], Array] | None = None
-    end_amounts: tuple[float, ...] = ()
+    end_amounts: tuple[float, ...] | Array = ()
 
     @classmethod
     def of(cls, problem: Problem) -> Task:
@@ -94,7 +94,7 @@ class Task:
             r = y[..., -1] - beyond(x, models.reach[:, None], models.fade[:, None])
         else:
             r = self.reward(x, a, x_next, h)
-        if self.end_amounts:
+        if len(self.end_amounts):
             r = r + chances @ jnp.asarray(self.end_amounts)
         return x_next, r, chances.sum(axis=-1)
 
@@ -129,16 +129,25 @@ def returns(
         return np.asarray(_compiled(task, actor)(models, parameters, starts, keys))
 
 
-def paid_by_step(
-    task: Task, actor: Any, parameters: Any, models: ModelDraws, episodes: Episodes
+def ended_by_step(
+    task: Task, kinds: int, actor: Any, parameters: Any, models: ModelDraws, episodes: Episodes
 ) -> np.ndarray:
-    """Return what a task pays in each step, (B, H, n), undiscounted."""
+    """Return the share of episodes that each step ends in each of so many ways, (B, kinds, H).
+
+    The episodes are simulated once: what an end of some kind would pay is all that differs.
+    """
+    counted = replace(task, reward=_nothing, discount=1.0)
     with jax.enable_x64(True):
         starts, keys = jnp.asarray(episodes.starts), _keys(episodes)
-        if not hasattr(actor, "begin"):
-            return np.stack(list(_steps_called(task, actor, models, starts, keys)), axis=1)
-        paid = _compiled_by_step(task, actor)(models, parameters, starts, keys)
-        return np.moveaxis(np.asarray(paid), 0, 1)
+        if hasattr(actor, "begin"):
+            shares = _compiled_ends(counted, actor, kinds)(models, parameters, starts, keys)
+            return np.moveaxis(np.asarray(shares), 2, 0)
+        by_kind = []
+        for of_kind in np.eye(kinds).tolist():
+            paid = replace(counted, end_amounts=tuple(of_kind))
+            steps = _steps_called(paid, actor, models, starts, keys)
+            by_kind.append([share.mean(axis=-1) for share in steps])
+        return np.moveaxis(np.array(by_kind), 2, 0)
 
 
 def in_chunks(
@@ -292,8 +301,21 @@ def _compiled(task: Task, actor: Any) -> Callable[..., Array]:
 
 
 @lru_cache(maxsize=32)
-def _compiled_by_step(task: Task, actor: Any) -> Callable[..., Array]:
-    return jax.jit(lambda *arguments: _episodes(task, actor, *arguments)[2][1])  # type: ignore[no-any-return]
+def _compiled_ends(task: Task, actor: Any, kinds: int) -> Callable[..., Array]:
+    """Compile what `ended_by_step` simulates: shares of the steps, (kinds, H, B)."""
+
+    def of_kind(amounts: Array, *arguments: Any) -> Array:
+        paid = replace(task, end_amounts=amounts)
+        return _episodes(paid, actor, *arguments)[2][1].mean(axis=-1)
+
+    def every_kind(*arguments: Any) -> Array:
+        return jax.vmap(lambda amounts: of_kind(amounts, *arguments))(jnp.eye(kinds))
+
+    return jax.jit(every_kind)  # type: ignore[no-any-return]
+
+
+def _nothing(x: Array, a: Array, x_next: Array, h: Array) -> Array:
+    return jnp.zeros(x.shape[:-1])
 
 
 def _run(

@@ -12,18 +12,14 @@ several kinds, the cumulative incidence of each is drawn alike,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-import jax.numpy as jnp
 import numpy as np
 
-from ivvi.dynamics.ends import amounts
 from ivvi.evaluation.actors import Acting
 from ivvi.evaluation.model_draws import ModelDraws, estimated_model, repeated
-from ivvi.evaluation.rollout import Episodes, Task, paid_by_step
+from ivvi.evaluation.rollout import Task, ended_by_step
 from ivvi.evaluation.value_estimator import ValueEstimator
-from ivvi.features.blocks import Array
 
 MOST_DRAWS = 200
 """Models that a band is drawn from."""
@@ -45,65 +41,66 @@ class Survival:
         return f"{self.estimate[-1]:.3f} [{self.low[-1]:.3f}, {self.high[-1]:.3f}]"
 
 
-def survival(estimator: ValueEstimator, actors: Mapping[str, Acting]) -> dict[str, Survival]:
-    """Return the curves of the policy and of its first rival; none where no episode ends."""
-    if not estimator.problem.can_end:
-        return {}
-    problem = estimator.problem
-    by_state = problem.terminal is not None
-    minus = amounts(-1.0, problem.model.ends, by_state=by_state)
-    # what a step then pays is whether the episode goes on after it
-    task = replace(Task.of(problem), reward=_one, end_amounts=minus, discount=1.0)
-    return {name: _curve(estimator, task, acting) for name, acting in list(actors.items())[:2]}
-
-
-def incidence(
+def end_curves(
     estimator: ValueEstimator, actors: Mapping[str, Acting]
-) -> dict[str, dict[str, Survival]]:
-    """Return the curves of each kind of end, by kind and policy; none where ends are of one."""
+) -> tuple[dict[str, Survival], dict[str, dict[str, Survival]]]:
+    """Return the survival curves of the policy and its first rival, and the incidence of each end.
+
+    Empty where no episode ends; the second where ends are of one kind.
+    """
     problem = estimator.problem
+    if not problem.can_end:
+        return {}, {}
     kinds = problem.model.ends
+    count = len(kinds) + (problem.terminal is not None)
+    shares = {
+        name: _shares_ended(estimator, acting, count) for name, acting in list(actors.items())[:2]
+    }
+    survival = {
+        name: _band(1 - point.sum(axis=0), 1 - drawn.sum(axis=1), estimator.level)
+        for name, (point, drawn) in shares.items()
+    }
     if len(kinds) < 2:
-        return {}
-    by_state = problem.terminal is not None
-    compared, curves = list(actors.items())[:2], {}
-    for i, kind in enumerate(kinds):
-        paid = tuple(float(j == i) for j in range(len(kinds) + by_state))
-        task = replace(Task.of(problem), reward=_nothing, end_amounts=paid, discount=1.0)
-        curves[kind] = {n: _curve(estimator, task, acting, ends=True) for n, acting in compared}
-    return curves
+        return survival, {}
+    incidence = {
+        kind: {
+            name: _band(point[i], drawn[:, i], estimator.level)
+            for name, (point, drawn) in shares.items()
+        }
+        for i, kind in enumerate(kinds)
+    }
+    return survival, incidence
 
 
-def _one(x: Array, a: Array, x_next: Array, h: Array) -> Array:
-    return jnp.ones(x.shape[:-1])
+def _shares_ended(
+    estimator: ValueEstimator, acting: Acting, kinds: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the shares that have ended in each way after 0, ..., H steps.
 
-
-def _nothing(x: Array, a: Array, x_next: Array, h: Array) -> Array:
-    return jnp.zeros(x.shape[:-1])
-
-
-def _curve(
-    estimator: ValueEstimator, task: Task, acting: Acting, *, ends: bool = False
-) -> Survival:
-    """Return the curve of what a task pays in each step, or with `ends` up to it."""
+    In the estimated model, (kinds, H + 1), and in the drawn ones, (B, kinds, H + 1).
+    """
     design, models = estimator.rollouts, estimator.models
+    task = Task.of(estimator.problem)
     one = repeated(estimated_model(estimator.source), design.size)
-    parts = [paid_by_step(task, *acting, one, some) for some in design.episodes()]
-    estimate = np.mean([part.mean(axis=(0, 2)) for part in parts], axis=0)
+    parts = [ended_by_step(task, kinds, *acting, one, some) for some in design.episodes()]
+    point = np.mean([part.mean(axis=0) for part in parts], axis=0)
     few = design.few
-    here = paid_by_step(task, *acting, one, few)[:1].mean(axis=2)
+    here = ended_by_step(task, kinds, *acting, one, few)[:1]
     moved = []
     for at in _chunks(models, design.size):
-        moved.append(_of_draws(task, acting, models, few, at) - here)
+        moved.append(ended_by_step(task, kinds, *acting, models.rows(at), few) - here)
         if estimator.progress:
             estimator.progress(len(at))
-    drawn = np.concatenate(moved)[: min(MOST_DRAWS, len(models.W))] + estimate
-    if ends:
-        estimate, drawn = estimate.cumsum(), drawn.cumsum(axis=1)
-    tails = (1 - estimator.level) / 2
+    drawn = np.concatenate(moved)[: min(MOST_DRAWS, len(models.W))] + point
+    before = [(0, 0)] * (drawn.ndim - 1) + [(1, 0)]
+    return np.pad(point.cumsum(axis=-1), before[1:]), np.pad(drawn.cumsum(axis=-1), before)
+
+
+def _band(point: np.ndarray, drawn: np.ndarray, level: float) -> Survival:
+    """Return a curve (H + 1,) with the quantiles of drawn ones, (B, H + 1)."""
+    tails = (1 - level) / 2
     low, high = np.quantile(np.clip(drawn, 0.0, 1.0), [tails, 1 - tails], axis=0, method="weibull")
-    band = (np.minimum(low, estimate), np.maximum(high, estimate))
-    return Survival(*(np.append(0.0 if ends else 1.0, v) for v in (estimate, *band)))
+    return Survival(point, np.minimum(low, point), np.maximum(high, point))
 
 
 def _chunks(models: ModelDraws, size: int) -> list[np.ndarray]:
@@ -111,8 +108,3 @@ def _chunks(models: ModelDraws, size: int) -> list[np.ndarray]:
     count = min(MOST_DRAWS, len(models.W))
     firsts = range(0, count, size)
     return [np.minimum(np.arange(first, first + size), count - 1) for first in firsts]
-
-
-def _of_draws(task: Task, acting: Acting, models: ModelDraws, few: Episodes, at: np.ndarray) -> Any:
-    """Return the share that goes on after each step in each of some drawn models, (B, H)."""
-    return paid_by_step(task, *acting, models.rows(at), few).mean(axis=2)

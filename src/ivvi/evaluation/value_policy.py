@@ -20,7 +20,7 @@ from ivvi.evaluation.model_draws import drawing_method
 from ivvi.evaluation.observed_return import SAME_LENGTH, Gap, from_log, from_moments, gap_of
 from ivvi.evaluation.rollout import RolloutDesign
 from ivvi.evaluation.source import Source
-from ivvi.evaluation.survival import incidence, survival
+from ivvi.evaluation.survival import end_curves
 from ivvi.evaluation.valuation import Valuation
 from ivvi.evaluation.value_estimator import ValueEstimator
 from ivvi.fitting import estimate
@@ -160,8 +160,7 @@ def value(  # noqa: PLR0913
             *_too_few(values),
         ),
         _gap(estimator, actors, values, observed) if _as_long(source, problem) else None,
-        survival(estimator, actors),
-        incidence(estimator, actors),
+        *end_curves(estimator, actors),
     )
 
 

@@ -11,7 +11,11 @@ from value_problems import SIMULATED, next_reward, walk_mean
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"value": "fitted", "points": 64}, {"points": 51, "stationary": True}],
+    [
+        pytest.param({}, marks=pytest.mark.thorough),
+        {"value": "fitted", "points": 64},
+        pytest.param({"points": 51, "stationary": True}, marks=pytest.mark.thorough),
+    ],
 )
 def test_a_saved_policy_acts_alike(simulator_model, settings, tmp_path):
     policy = plan(
