@@ -89,8 +89,8 @@ def test_a_formula_fits_as_the_columns_that_it_names(formula, columns, absorb):
     ours, theirs = found.diagnostics, expected.diagnostics
     assert ours.verdict.word == theirs.verdict.word
     assert [stage.feature for stage in ours.first_stage] == [s.feature for s in theirs.first_stage]
-    assert [stage.f for stage in ours.first_stage] == pytest.approx(
-        [stage.f for stage in theirs.first_stage], rel=1e-8
+    assert [stage.partial_f.value for stage in ours.first_stage] == pytest.approx(
+        [stage.partial_f.value for stage in theirs.first_stage], rel=1e-8
     )
     again = ivvi.fit(by_name, formula=formula)  # the columns of an opened log give way
     np.testing.assert_allclose(again.W, expected.W, rtol=1e-10, atol=1e-13)
