@@ -13,7 +13,7 @@ WIDTH, HEIGHT = 460, 275
 
 
 @dataclass(frozen=True)
-class Story:
+class CausalGraph:
     """One application: its title, the symbol and the meaning of each variable."""
 
     title: str
@@ -21,11 +21,11 @@ class Story:
 
 
 STORIES = {
-    "paper": Story(
+    "paper": CausalGraph(
         "The paper's model",
         {"z": "instrument", "e": "unobserved", "x": "state", "a": "action", "y": "next state"},
     ),
-    "nicu": Story(
+    "nicu": CausalGraph(
         "Where a child is born",
         {
             "z": "extra travel time",
@@ -35,7 +35,7 @@ STORIES = {
             "y": "health after",
         },
     ),
-    "recommender": Story(
+    "recommender": CausalGraph(
         "What a user watches",
         {
             "z": "recommendations",

@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 import ivvi
 from ivvi.errors import IvviWarning
-from ivvi.evaluation.interval_estimate import Amount
+from ivvi.evaluation.interval_estimate import IntervalEstimate
 
 REWARD = "quadratic:weight=0.05"
 pytestmark = pytest.mark.filterwarnings("ignore:.* draws are few:ivvi.errors.IvviWarning")
@@ -26,7 +26,7 @@ def test_an_interval_of_few_draws_holds_a_further_draw_as_often_as_it_says():
     for kind in ("split", "percentile"):
         outside = []
         for _ in range(4000):
-            low, high = Amount(0.0, rng.normal(size=99)).interval_of(kind)
+            low, high = IntervalEstimate(0.0, rng.normal(size=99)).interval_of(kind)
             outside.append(norm.cdf(low) + norm.sf(high))
         assert np.mean(outside) == pytest.approx(0.049, abs=0.001 + 0.0017)
 
@@ -46,14 +46,14 @@ def test_the_length_of_an_interval_is_the_logs_where_episodes_end(fit):
 
 def test_intervals_of_four_kinds():
     draws = np.linspace(-1, 3, 401)
-    amount = Amount(0.0, draws, 0.9)
+    amount = IntervalEstimate(0.0, draws, 0.9)
     assert amount.interval_of("percentile") == pytest.approx((-0.8, 2.8), abs=0.01)
     assert amount.interval_of("basic") == pytest.approx((-2.8, 0.8), abs=0.01)
     low, high = amount.interval_of("bias-corrected")
     assert low < -0.8
     assert high < 2.8
     assert amount.interval == pytest.approx((-0.9, 2.7), abs=0.02)  # a tenth of either side
-    middle = Amount(1.0, draws, 0.9)
+    middle = IntervalEstimate(1.0, draws, 0.9)
     assert middle.interval == pytest.approx(middle.interval_of("percentile"), abs=0.01)
     assert amount.probability == pytest.approx(300 / 401)
     assert amount.se == pytest.approx(4 * 0.6826 / 2, rel=1e-3)
@@ -68,7 +68,7 @@ def test_intervals_of_four_kinds():
 def test_an_estimate_is_inside_its_interval_with_so_many_draws(seed, off, bend, level):
     """However the value bends: all draws may lie on one side of the estimate."""
     drawn = np.random.default_rng(seed).normal(size=400)
-    amount = Amount(off, drawn + bend * drawn**2, level)
+    amount = IntervalEstimate(off, drawn + bend * drawn**2, level)
     low, high = amount.interval
     assert low <= amount.estimate <= high
     inside = np.mean((amount.draws >= low) & (amount.draws <= high))
@@ -78,31 +78,31 @@ def test_an_estimate_is_inside_its_interval_with_so_many_draws(seed, off, bend, 
 def test_the_simulation_error_of_an_end_is_its_spread():
     """Over 300 sets of draws; four errors of a standard deviation, and a tenth for Woodruff's."""
     rng = np.random.default_rng(0)
-    amounts = [Amount(0.5, np.exp(rng.normal(size=400))) for _ in range(300)]
+    amounts = [IntervalEstimate(0.5, np.exp(rng.normal(size=400))) for _ in range(300)]
     spread = np.std([a.interval for a in amounts], axis=0)
     said = np.mean([a.interval_error for a in amounts], axis=0)
     np.testing.assert_allclose(said / spread, 1.0, atol=0.1 + 4 / np.sqrt(2 * 300))
-    assert not Amount(0.5, amounts[0].draws[:60]).is_settled
-    assert Amount(0.0, np.zeros(60)).is_settled
+    assert not IntervalEstimate(0.5, amounts[0].draws[:60]).is_settled
+    assert IntervalEstimate(0.0, np.zeros(60)).is_settled
 
 
 def test_a_verdict_that_other_draws_could_turn_says_so():
     draws = np.random.default_rng(0).normal(1.96, 1.0, 400)
-    assert Amount(2.0, draws).may_turn  # the lower end is at zero
-    assert not Amount(3.0, 1 + draws).may_turn
-    assert not Amount(0.0, draws - 2).may_turn  # zero is well inside
-    assert Amount(3.0, 1 + draws[:30]).may_turn  # 30 draws say little of an end
-    assert not Amount(9.0, 7 + draws[:30]).may_turn
+    assert IntervalEstimate(2.0, draws).may_turn  # the lower end is at zero
+    assert not IntervalEstimate(3.0, 1 + draws).may_turn
+    assert not IntervalEstimate(0.0, draws - 2).may_turn  # zero is well inside
+    assert IntervalEstimate(3.0, 1 + draws[:30]).may_turn  # 30 draws say little of an end
+    assert not IntervalEstimate(9.0, 7 + draws[:30]).may_turn
 
 
 @pytest.mark.usefixtures("few_episodes")
 def test_few_draws_are_told_beside_the_verdict(fit):
     settings = {"reward": REWARD, "horizon": 10, "against": ("zero",)}
     worth = ivvi.value("behaviour", fit, **settings, draws=25)
-    turning = Amount(1.0, np.linspace(-0.02, 2.0, 25))
+    turning = IntervalEstimate(1.0, np.linspace(-0.02, 2.0, 25))
     near = replace(worth, gains={"zero": turning})
     assert "But 25 draws are few for this verdict" in near.brief.to_json()["next"]
-    far = replace(worth, gains={"zero": Amount(9.0, np.linspace(8.0, 10.0, 25))})
+    far = replace(worth, gains={"zero": IntervalEstimate(9.0, np.linspace(8.0, 10.0, 25))})
     assert "few" not in far.brief.text
 
 

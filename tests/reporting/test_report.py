@@ -12,7 +12,7 @@ import pytest
 import ivvi
 from helpers import OPTIONS, assert_refused, make_rows, run, write_table
 from ivvi.errors import IvviWarning
-from ivvi.evaluation.interval_estimate import Amount
+from ivvi.evaluation.interval_estimate import IntervalEstimate
 from ivvi.evaluation.valuation import Valuation
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.inline_svg import INK, draw
@@ -203,8 +203,10 @@ def test_a_policy_and_its_value_have_their_places(fit, model, tmp_path):
     policy = ivvi.plan(
         fit.model, "quadratic:weight=0.05", (-1, 1), horizon=20, method="mpc", compare=False
     )
-    policies = {name: Amount(-10.0 - i, np.arange(40.0) - i) for i, name in enumerate("abc")}
-    gains = {"b": Amount(2.5, np.arange(40.0))}
+    policies = {
+        name: IntervalEstimate(-10.0 - i, np.arange(40.0) - i) for i, name in enumerate("abc")
+    }
+    gains = {"b": IntervalEstimate(2.5, np.arange(40.0))}
     verdict = fit.diagnostics.verdict
     worth = Valuation(policies, gains, verdict, -4.5, 20, 1.0, "the log's starts", "asymptotic")
     text = ivvi.report(fit, tmp_path / "all.html", policy=policy, value=worth).read_text()

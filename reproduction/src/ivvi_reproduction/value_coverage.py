@@ -20,7 +20,7 @@ import numpy as np
 from ivvi.actions import Actions
 from ivvi.errors import IvviWarning
 from ivvi.evaluation.actors import BehaviourActor, BehaviourRows, Planned
-from ivvi.evaluation.interval_estimate import INTERVALS, Amount, gains_of
+from ivvi.evaluation.interval_estimate import INTERVALS, IntervalEstimate, gains_of
 from ivvi.evaluation.model_draws import estimated_model, repeated
 from ivvi.evaluation.rollout import Episodes, RolloutDesign, Task, returns
 from ivvi.evaluation.source import Source
@@ -100,13 +100,13 @@ def world_of(design: SimulatorDesign) -> World:
 
 
 @cache
-def setup_of(design: SimulatorDesign) -> Setup:
+def setup_of(design: SimulatorDesign) -> SimulatedProblem:
     """Set up a design once: everything that is compiled is compiled once."""
-    return Setup.of(design)
+    return SimulatedProblem.of(design)
 
 
 @dataclass(frozen=True, eq=False)
-class Setup:
+class SimulatedProblem:
     """A simulator, its features and problems, and what its behaviour policy truly earns."""
 
     env: ConfoundedEnv
@@ -117,7 +117,7 @@ class Setup:
     behaviour: float
 
     @classmethod
-    def of(cls, design: SimulatorDesign) -> Setup:
+    def of(cls, design: SimulatorDesign) -> SimulatedProblem:
         """Take knots, if there are any, from a log of their own."""
         world = world_of(design)
         env = ConfoundedEnv(world)
@@ -177,7 +177,9 @@ def _fit(log: Any, features: tuple[Any, Any]) -> Fit:
         return estimate(log, *features, episodes=True)
 
 
-def _amounts(setup: Setup, fit: Fit, method: str, seed: int) -> dict[str, Amount]:
+def _amounts(
+    setup: SimulatedProblem, fit: Fit, method: str, seed: int
+) -> dict[str, IntervalEstimate]:
     source = Source.of(fit)
     problem = replace(setup.problem, model=fit.model)
     rollouts = replace(RolloutDesign.of(problem, None, DRAWS, seed), count=COUNT, chunks=1)

@@ -16,7 +16,7 @@ TURNS = 2.0
 
 
 @dataclass(frozen=True, eq=False)
-class Amount:
+class IntervalEstimate:
     """A number estimated from the log.
 
     Attributes
@@ -113,7 +113,7 @@ class Amount:
             for end, error in zip((low, high), self.interval_error, strict=True)
         )
 
-    def with_more(self, other: Amount) -> Amount:
+    def with_more(self, other: IntervalEstimate) -> IntervalEstimate:
         """Return the same amount with the draws of both."""
         counts = len(self.draws), len(other.draws)
         estimate = float(np.average([self.estimate, other.estimate], weights=counts))
@@ -136,16 +136,16 @@ class Amount:
         return {**numbers, "interval_error": list(self.interval_error)}
 
 
-def gains_of(values: dict[str, Amount]) -> dict[str, Amount]:
+def gains_of(values: dict[str, IntervalEstimate]) -> dict[str, IntervalEstimate]:
     """Return how much more the first of several earns than each of the others."""
     (_, own), *others = values.items()
     return {
-        name: Amount(own.estimate - v.estimate, own.draws - v.draws, own.level)
+        name: IntervalEstimate(own.estimate - v.estimate, own.draws - v.draws, own.level)
         for name, v in others
     }
 
 
-def interval_text(amount: Amount) -> str:
+def interval_text(amount: IntervalEstimate) -> str:
     """Return the interval of an amount as it is printed."""
     low, high = amount.interval
     return f"[{low:.5g}, {high:.5g}]"

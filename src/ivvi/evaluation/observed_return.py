@@ -9,7 +9,7 @@ import numpy as np
 
 from ivvi.dynamics.ends import all_ends
 from ivvi.estimators import LeastSquares
-from ivvi.evaluation.interval_estimate import Amount, interval_text
+from ivvi.evaluation.interval_estimate import IntervalEstimate, interval_text
 from ivvi.evaluation.source import Source
 from ivvi.features.blocks import Power
 from ivvi.logs import Log
@@ -43,8 +43,8 @@ class Gap:
         moments are not known.
     """
 
-    whole: Amount
-    help: Amount | None
+    whole: IntervalEstimate
+    help: IntervalEstimate | None
     misfit: float | None
 
     def lines(self) -> list[str]:
@@ -136,7 +136,7 @@ def from_moments(source: Source, problem: Problem) -> float | None:
 
 
 def gap_of(
-    source: Source, own: Amount, observed: float, confounded: np.ndarray | None, seed: int
+    source: Source, own: IntervalEstimate, observed: float, confounded: np.ndarray | None, seed: int
 ) -> Gap:
     """Return the gap between what the log shows and what its policy is worth.
 
@@ -168,9 +168,9 @@ def gap_of(
     return Gap(_less(observed, own, sampled), help_, observed - baseline)
 
 
-def _less(earned: float, own: Amount, sampled: np.ndarray) -> Amount:
+def _less(earned: float, own: IntervalEstimate, sampled: np.ndarray) -> IntervalEstimate:
     """Return a mean return, with its sampling error, less a value."""
-    return Amount(earned - own.estimate, earned + sampled - own.draws, own.level)
+    return IntervalEstimate(earned - own.estimate, earned + sampled - own.draws, own.level)
 
 
 def _raw(moments: Moments, of: str, width: int) -> slice | None:

@@ -18,7 +18,7 @@ from ivvi._io.plotting import (
 )
 from ivvi._io.result import UNTRUSTED, Brief, Records, TableResult, instrument_sentence
 from ivvi.diagnostics.verdict import Verdict
-from ivvi.evaluation.interval_estimate import Amount, interval_text
+from ivvi.evaluation.interval_estimate import IntervalEstimate, interval_text
 from ivvi.evaluation.observed_return import Gap
 
 WARNINGS = {
@@ -64,8 +64,8 @@ class Valuation(TableResult):
         policy, with bands; empty where there are not several kinds.
     """
 
-    values: dict[str, Amount]
-    gains: dict[str, Amount]
+    values: dict[str, IntervalEstimate]
+    gains: dict[str, IntervalEstimate]
     verdict: Verdict | None
     shown: float | None
     horizon: int
@@ -84,7 +84,7 @@ class Valuation(TableResult):
         return next(iter(self.values))
 
     @property
-    def value(self) -> Amount:
+    def value(self) -> IntervalEstimate:
         """V of the policy."""
         return self.values[self.name]
 
@@ -255,7 +255,7 @@ def _next(worth: Valuation) -> str:
     return step + _few_draws(gain)
 
 
-def _few_draws(gain: Amount) -> str:
+def _few_draws(gain: IntervalEstimate) -> str:
     """Say where more draws of the same log could say otherwise."""
     if not gain.may_turn:
         return ""
@@ -266,7 +266,7 @@ def _few_draws(gain: Amount) -> str:
     )
 
 
-def _rounded(amount: Amount, sign: int = 1) -> str:
+def _rounded(amount: IntervalEstimate, sign: int = 1) -> str:
     """Write an amount and its interval with as many digits as the interval's width deserves."""
     low, high = sorted(sign * end for end in amount.interval)
     width = high - low

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ivvi.evaluation.actors import Acting, Fixed, Planned
-from ivvi.evaluation.interval_estimate import Amount
+from ivvi.evaluation.interval_estimate import IntervalEstimate
 from ivvi.evaluation.model_draws import ModelDraws, draw, estimated_model, repeated
 from ivvi.evaluation.rollout import Episodes, RolloutDesign, Task, in_chunks, returns
 from ivvi.evaluation.source import Source
@@ -47,7 +47,9 @@ class ValueEstimator:
         clusters = self.source.start_clusters
         return models, self.rollouts.shares(self.draws, weights, rng, clusters)
 
-    def values(self, actors: Mapping[str, Acting], planner: Any = None) -> dict[str, Amount]:
+    def values(
+        self, actors: Mapping[str, Acting], planner: Any = None
+    ) -> dict[str, IntervalEstimate]:
         """Return the value of each; with a `planner`, the first is planned again in each draw."""
         amounts, (_, shares) = {}, self._drawn  # drawn first: it may be refused
         for i, (name, acting) in enumerate(actors.items()):
@@ -57,7 +59,7 @@ class ValueEstimator:
             if planner and i == 0:  # the estimate was as optimistic as the draws say
                 estimate += float(np.median((rest - first[: self.rollouts.count]).mean(axis=1)))
             error = float(first.std() / np.sqrt(first.size))
-            amounts[name] = Amount(estimate, drawn, self.level, error)
+            amounts[name] = IntervalEstimate(estimate, drawn, self.level, error)
         return amounts
 
     @cached_property

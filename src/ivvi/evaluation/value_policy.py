@@ -15,7 +15,7 @@ from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError, IvviWarning, PlanningWarning, hint
 from ivvi.estimators import StandardErrors
 from ivvi.evaluation.actors import Acting, BehaviourActor, BehaviourRows, Fixed, OneAction
-from ivvi.evaluation.interval_estimate import Amount, gains_of
+from ivvi.evaluation.interval_estimate import IntervalEstimate, gains_of
 from ivvi.evaluation.model_draws import drawing_method
 from ivvi.evaluation.observed_return import SAME_LENGTH, Gap, from_log, from_moments, gap_of
 from ivvi.evaluation.rollout import RolloutDesign
@@ -167,7 +167,7 @@ def value(  # noqa: PLR0913
 def _gap(
     estimator: ValueEstimator,
     actors: Mapping[str, Acting],
-    values: dict[str, Amount],
+    values: dict[str, IntervalEstimate],
     observed: float | None,
 ) -> Gap | None:
     """Return why the log's own return differs from its policy's value, where that is known."""
@@ -182,7 +182,7 @@ def _gap(
 
 def _settled(
     estimator: ValueEstimator, actors: Mapping[str, Acting], planner: Any, *, grow: bool
-) -> dict[str, Amount]:
+) -> dict[str, IntervalEstimate]:
     """Return values with as many draws as their intervals need, twice as many at a time."""
     values, count = estimator.values(actors, planner), estimator.draws
     while grow and count < MOST_DRAWS and _unsettled(values):
@@ -192,14 +192,14 @@ def _settled(
     return values
 
 
-def _unsettled(values: dict[str, Amount]) -> list[str]:
+def _unsettled(values: dict[str, IntervalEstimate]) -> list[str]:
     """Name the values and gains whose intervals carry too much simulation error."""
     named = {f"the value of {name}": amount for name, amount in values.items()}
     named |= {f"the gain over {name}": amount for name, amount in gains_of(values).items()}
     return [name for name, amount in named.items() if not amount.is_settled]
 
 
-def _too_few(values: dict[str, Amount]) -> tuple[str, ...]:
+def _too_few(values: dict[str, IntervalEstimate]) -> tuple[str, ...]:
     """Say which intervals would move if other models were drawn."""
     if not (names := _unsettled(values)):
         return ()
