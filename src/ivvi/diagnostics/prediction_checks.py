@@ -1,4 +1,4 @@
-"""Does a fit predict as it should: episodes it has not seen, and values where outcomes were?
+"""Does a fit predict episodes that it has not seen, and stay within the range of the outcomes?
 
 *Episodes it has not seen.* A few thousand of the log's first rows are dealt out to folds of whole
 episodes. The sums of a fold are taken away from those of all rows, the rest is fitted again, and on
