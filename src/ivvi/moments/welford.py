@@ -127,6 +127,7 @@ def scatter_by_group(
     if weight is not None:
         weights, weighted = np.add.reduceat(weight, starts), rows * weight
     means = np.add.reduceat(weighted, starts, axis=1) / weights
-    centred = rows - np.repeat(means, lengths, axis=1)
+    centred = np.repeat(means, lengths, axis=1)
+    np.subtract(rows, centred, out=centred)
     left = centred if weight is None else centred * weight
     return group[starts], weights, means.T, run_products(left, centred, starts)
