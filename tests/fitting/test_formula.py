@@ -45,6 +45,22 @@ def opened(formula, rows=VISITS, **options):
     return ivvi.read_logs(rows, formula=formula, **KEYS | options)
 
 
+def assert_alike(ours, theirs):
+    """Assert that two JSON values are equal, numbers up to rounding."""
+    if isinstance(theirs, dict):
+        assert ours.keys() == theirs.keys()
+        for name, value in theirs.items():
+            assert_alike(ours[name], value)
+    elif isinstance(theirs, list):
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            assert_alike(one, other)
+    elif isinstance(theirs, float):
+        assert ours == pytest.approx(theirs, rel=1e-7, abs=1e-12)
+    else:
+        assert ours == theirs
+
+
 @pytest.mark.parametrize(
     ("formula", "columns", "absorb"),
     [
@@ -86,12 +102,7 @@ def test_a_formula_fits_as_the_columns_that_it_names(formula, columns, absorb):
     assert found.estimate.design.phi_names == expected.estimate.design.phi_names
     np.testing.assert_allclose(found.W, expected.W, rtol=1e-10, atol=1e-13)
     np.testing.assert_allclose(found.se, expected.se, rtol=1e-10)
-    ours, theirs = found.diagnostics, expected.diagnostics
-    assert ours.verdict.word == theirs.verdict.word
-    assert [stage.feature for stage in ours.first_stage] == [s.feature for s in theirs.first_stage]
-    assert [stage.partial_f.value for stage in ours.first_stage] == pytest.approx(
-        [stage.partial_f.value for stage in theirs.first_stage], rel=1e-8
-    )
+    assert_alike(found.diagnostics.to_json(), expected.diagnostics.to_json())
     again = ivvi.fit(by_name, formula=formula)  # the columns of an opened log give way
     np.testing.assert_allclose(again.W, expected.W, rtol=1e-10, atol=1e-13)
 
