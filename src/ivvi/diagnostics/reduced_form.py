@@ -8,7 +8,7 @@ nothing to say about the effect of the action either.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -53,12 +53,18 @@ class ReducedForm:
         return {"psi": list(self.names), "instruments": list(self.excluded), **values}
 
 
-def reduced_form_score(moments: Moments) -> Score | None:
-    """Return what to add up over the rows for its variance; None if there are too few rows."""
+def reduced_form_score(moments: Moments, errors: Resolved) -> Score | None:
+    """Return what to add up over the rows for its variance; None if there are too few rows.
+
+    Independent rows need no more than the products with M psi~, one coordinate per coefficient.
+    """
     space = whiten(moments)
     if moments.n <= space.rank + moments.lost():
         return None
-    return Score(space.residual_map(moments, _outputs(moments)), space)
+    R = space.residual_map(moments, _outputs(moments))
+    if errors.kind != "robust":
+        return Score(R, space)
+    return Score(R, replace(space, T=space.T @ space.of_psi(moments.design).T), diagonal=True)
 
 
 def reduced_form(moments: Moments, errors: Resolved, scored: Scored | None) -> ReducedForm | None:
@@ -72,11 +78,13 @@ def reduced_form(moments: Moments, errors: Resolved, scored: Scored | None) -> R
         R = space.residual_map(moments, select)
         noise = np.diag(R @ moments.second @ R.T).clip(min=0)
         few = n / (n - space.rank - moments.lost()) if errors.requested.debiased else 1.0
-        blocks = few * noise[:, None, None] * (M @ M.T) / n
+        variance = few * noise[:, None] * np.sum(M * M, axis=1) / n
     else:
         omega = scored.blocks(space.rank if errors.debiased else None)
-        blocks, _ = sandwich(M, omega, None, n)
-    variance = np.diagonal(blocks, axis1=1, axis2=2)
+        if errors.kind == "robust":
+            variance = omega / n
+        else:
+            variance = np.diagonal(sandwich(M, omega, None, n)[0], axis1=1, axis2=2)
     se = np.sqrt(np.where(variance >= 0, variance, np.nan))
     se[:, _free(moments, M)] = np.nan
     shared = {design.names[c] for c in design.shared}

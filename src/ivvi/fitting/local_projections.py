@@ -343,10 +343,8 @@ def _robust_set(
         return RobustSet(reason="the covariance of the moments is not positive definite")
     if profile.least > q:
         return RobustSet(())
-    ends = profile.interval(q)
-    if ends is None:
-        return RobustSet(LINE)
-    return RobustSet(((ends[0] * effect.unit, ends[1] * effect.unit),))
+    low, high = (effect.unit * profile.intervals([0], np.array([q]))[0]).tolist()
+    return RobustSet(LINE if np.isnan(low + high) else ((low, high),))
 
 
 def _rank_statistic(effect: PartialledEffect) -> float:

@@ -134,6 +134,7 @@ class Recipe:
             self.checkpoint.open(run_key(log, design, self.method, **what_is_kept))
         if isinstance(self.method, SGDA) and self.method.is_linear(design):
             return self._without_moments(self.method, log, design)
+        log = log.remembering()
         moments, counts = self._moments(log, design, episodes=episodes)
         fit = self.of_moments(Shard(moments, counts, log.roles, label=log.label), log)
         return fit if episodes else _without_episodes(fit)

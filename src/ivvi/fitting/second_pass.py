@@ -52,7 +52,7 @@ def second_pass(
     small = diagnosed or moments
     exact = Exact().solve(small)
     scores = _diagnostic_scores(small, exact, errors, count)
-    if (reduced := reduced_form_score(small)) is not None:
+    if (reduced := reduced_form_score(small, errors)) is not None:
         scores["reduced_form"] = reduced
     if diagnosed is not None:
         at = columns_in(diagnosed.design, moments.design)

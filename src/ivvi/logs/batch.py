@@ -87,6 +87,8 @@ class Batch:
 
 def concatenate(batches: Sequence[Batch]) -> Batch:
     """Join batches into one."""
+    if len(batches) == 1:
+        return batches[0]
 
     def join(name: str) -> Floats | None:
         parts = [getattr(batch, name) for batch in batches]

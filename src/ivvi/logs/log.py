@@ -37,6 +37,8 @@ Progress = Callable[[int], None]
 """Called with the number of rows just read."""
 BATCH_BYTES = 10 << 20
 """Size of a batch unless asked otherwise: near the processor's cache, large enough for BLAS."""
+HEAD_ROWS = 1 << 16
+"""First rows of a log by which features, samples and warnings are chosen."""
 MOST_DRAWN = 12
 """Columns of which a histogram is drawn."""
 
@@ -68,6 +70,7 @@ class Log:
         progress: Progress | None = None,
     ) -> None:
         self.progress = progress
+        self._first: list[Batch] | None = None  # see `remembering`
         self.removed = Counts() if removed is None else removed
         self._paths = {} if paths is None else paths
         self.table, self.roles, self.drop_missing = table, roles, drop_missing
@@ -103,15 +106,14 @@ class Log:
             `Pass.position` of an earlier pass with the same settings, to go on from there.
         """
         table, ordered = self._readable
-        size = batch_rows(self.roles) if size is None else size
         walk = Transitions(
             table,
             self.roles,
             source=self.table,
-            size=size,
+            size=batch_rows(self.roles) if size is None else size,
             ordered=ordered,
             drop_missing=self.drop_missing,
-            episodes=episodes,
+            episodes=episodes or self._first is not None,
             progress=self.progress,
         )
         walk.counts = replace(self.removed)
@@ -119,7 +121,7 @@ class Log:
         walk.paths = {name: self._path(name) for name in made}
         if start is not None:
             walk.go_on(start)
-        return Pass(walk, self, start)
+        return Pass(walk, self, start, fresh=start is None and size is None)
 
     @cached_property
     def _readable(self) -> tuple[BatchSource, bool]:
@@ -191,10 +193,16 @@ class Log:
 
         Looks at the first rows are not reported.
         """
-        if progress is self.progress:
+        if progress is self.progress and self._first is None:
             return self
         log = copy.copy(self)
-        log.progress = progress
+        log.progress, log._first = progress, None
+        return log
+
+    def remembering(self) -> Log:
+        """Return the log whose next pass keeps its first rows, for `head` to read nothing again."""
+        log = copy.copy(self)
+        log._first = []
         return log
 
     @property
@@ -241,8 +249,10 @@ class Log:
         """Read all transitions at once; for logs that fit in memory."""
         return concatenate(list(self.batches(episodes=episodes)))
 
-    def head(self, rows: int = 1 << 16, *, episodes: bool = False) -> Batch:
+    def head(self, rows: int = HEAD_ROWS, *, episodes: bool = False) -> Batch:
         """Return the first transitions, about `rows` of them (feature maps look at these)."""
+        if self._first and rows == HEAD_ROWS and episodes:
+            return concatenate(self._first)
         taken: list[Batch] = []
         for batch in self.watched(None).batches(episodes=episodes):
             taken.append(batch)
@@ -307,8 +317,9 @@ def batch_rows(roles: Roles) -> int:
 class Pass:
     """One pass over a log: iterate it once, then ask for its `counts`."""
 
-    def __init__(self, walk: Transitions, log: Log, start: Position | None = None) -> None:
+    def __init__(self, walk: Transitions, log: Log, start: Position | None, *, fresh: bool) -> None:
         self._walk, self._log = walk, log
+        self._head = log._first if fresh and not log._first else None
         self._watch = CopyWatch(log.roles, start.alike if start else None)
         self._weight = start.weight if start else 0.0
 
@@ -332,6 +343,8 @@ class Pass:
         for batch in self._walk:
             self._watch.look(batch)
             self._weight += len(batch) if batch.weight is None else float(batch.weight.sum())
+            if self._head is not None and sum(map(len, self._head)) < HEAD_ROWS:
+                self._head.append(batch)
             yield batch
 
     def __iter__(self) -> Iterator[Batch]:

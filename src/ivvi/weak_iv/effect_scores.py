@@ -27,7 +27,7 @@ import numpy as np
 from ivvi.diagnostics.first_stage import PartialledColumns, partial_out
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.covariance.score_rows import Score
-from ivvi.estimators.covariance.scores import MOST_WORK, Scored, score
+from ivvi.estimators.covariance.scores import Scored, score
 from ivvi.estimators.covariance.standard_errors import Resolved, check_clusters
 from ivvi.estimators.estimate import Floats
 from ivvi.estimators.whitening import Whitened
@@ -37,6 +37,8 @@ from ivvi.weak_iv.partialled_effect import PartialledEffect
 
 MOST_SETS = 24
 """Most effects for which robust intervals are computed by default."""
+MOST_PRODUCTS = 1e10
+"""Most products of scores that are added up for them: a quarter of the time of such a fit."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +107,9 @@ class EffectScores:
 
     @cached_property
     def by_column(self) -> Floats:
-        """H with one row for each column of T and each two instruments, (t k k, t)."""
+        """H with one column for each column of T and each two instruments, (t, t k k)."""
         k, t = self.sums.shape
-        return np.ascontiguousarray(self.squares.transpose(1, 0, 2, 3)).reshape(t * k * k, t)
+        return np.ascontiguousarray(self.squares.transpose(3, 1, 0, 2)).reshape(t, t * k * k)
 
     def variance(self, b: Floats, other: Floats | None = None) -> Floats:
         """sum_c (Z_c' T_c b)(Z_c' T_c other)', (k, k)."""
@@ -172,7 +174,7 @@ class ActionEffects:
     def too_much(self, count: int) -> str:
         """Say why the sums are not made, where they are too many."""
         width = (1 + self.m) * self.parts.count
-        if len(self.outputs) * width**2 * count <= MOST_WORK:
+        if len(self.outputs) * width**2 * count <= MOST_PRODUCTS:
             return ""
         return (
             f"{self.m} endogenous features and {self.parts.count} instruments are too many sums "
@@ -181,7 +183,7 @@ class ActionEffects:
 
     def effect(self, i: int, j: int) -> PartialledEffect:
         """Return the effect of endogenous feature j on the i-th of the outputs."""
-        at = self._columns(i, j)
+        at = [self.m + i, j, *(other for other in range(self.m) if other != j)]
         size = np.sqrt(np.diag(self.second)[at])
         scale = np.where(size > 0, size, 1.0)
         means = self.means[at] / scale[:, None]
@@ -199,20 +201,19 @@ class ActionEffects:
             moves=bool(size[1] > 0),
         )
 
-    def scores(self, scored: Scored, i: int, j: int) -> EffectScores:
-        """Return G (k, t) and H (k, t, k, t) of the same effect, columns of length one."""
-        at = self._columns(i, j)
-        size = np.sqrt(np.diag(self.second)[at])
-        t, k = len(at), self.parts.count
-        within = [self.subsets[i].index(column) for column in at]
-        H = scored.subset(i).reshape(t, k, t, k)[within][:, :, within]
-        H = H / size[:, None, None, None] / size[:, None]
-        G = np.sqrt(self.n) * (self.means[at] / size[:, None]).T
+    def scores(self, scored: Scored, i: int) -> EffectScores:
+        """Return G (k, t) and H (k, t, k, t) of [y, X] of length one, y being the i-th output."""
+        size, k = self.sizes(i), self.parts.count
+        t = len(size)
+        H = scored.subset(i).reshape(t, k, t, k) / size[:, None, None, None] / size[:, None]
+        G = np.sqrt(self.n) * (self.means[list(self.subsets[i])] / size[:, None]).T
         counts = [count for count in scored.clusters if count is not None]
         return EffectScores(G, H.transpose(1, 0, 3, 2), min(counts, default=self.n))
 
-    def _columns(self, i: int, j: int) -> list[int]:
-        return [self.m + i, j, *(other for other in range(self.m) if other != j)]
+    def sizes(self, i: int) -> Floats:
+        """Return the lengths of the columns of [y, X], y being the i-th output, (1 + m,)."""
+        sizes: Floats = np.sqrt(np.diag(self.second)[list(self.subsets[i])])
+        return sizes
 
 
 @remembered

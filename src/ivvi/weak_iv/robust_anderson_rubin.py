@@ -8,8 +8,8 @@ problem: det(q S(theta) - g(theta) g(theta)') = 0. Other endogenous features are
 out: theta stays when some gamma does, which errs on the safe side.
 
 `Profile` finds bounded sets beside other endogenous features: {theta: min_gamma AR(theta, gamma)
-<= q} is walked from its middle to its two ends. Given theta, gamma is found by Gauss and Newton's
-steps
+<= q} is walked from its middle to its two ends, for all effects at once. Given theta, gamma is
+found by Gauss and Newton's steps
 
     b <- b - (D' S^-1 D)^-1 D' S^-1 g,   D = G - Cov(G, g) S^-1 g,
 
@@ -20,25 +20,31 @@ instruments are strong; `robust_anderson_rubin` searches everywhere, at a hundre
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ivvi.diagnostics.distributions import check_level, chi2_quantile
 from ivvi.estimators.estimate import Floats
+from ivvi.moments.welford import Ints
 from ivvi.weak_iv.confidence_sets import LINE, ConfidenceSet, Intervals
 from ivvi.weak_iv.effect_scores import EffectScores
 from ivvi.weak_iv.partialled_effect import PartialledEffect
+
+Bools = NDArray[np.bool_]
 
 ANGLES = 96
 DESCENTS = 100
 SAMPLE, LOWEST = 64, 3
 """Directions that are looked at before a descent, and those from which one starts."""
-ROOT_STEPS, STEPS, EXPANSIONS = 80, 30, 40
+ROOT_STEPS, STEPS, HALVINGS, EXPANSIONS = 80, 30, 20, 40
 FARTHEST = 1e12
 """Effects, in units of the columns' lengths, beyond which nothing is looked for."""
+WALK_BYTES = 32 << 20
+"""Memory of the walks to the ends of sets that are made side by side."""
 CLOSE = 1e-7
 """Relative error of an end, and decrease of AR at which a minimum counts as found."""
 
@@ -192,59 +198,85 @@ def descend(
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """AR, minimised over the other effects, as a function of one.
+    """AR, minimised over all effects but one, as a function of that one.
 
     Attributes
     ----------
     centre
-        b = (1, -theta, -gamma) where AR is least.
+        b = (1, -theta_1, ..., -theta_m) where AR is least.
     least
         AR there, zero where the effects are just identified.
-    se
-        Standard error of theta.
+    cov
+        Covariance of theta there, (m, m).
     """
 
     scores: EffectScores
     centre: Floats
     least: float
-    se: float
+    cov: Floats
 
     @classmethod
     def of(cls, scores: EffectScores) -> Profile | None:
         """Find the middle; None where the variance of the moments is not positive definite."""
-        t = scores.sums.shape[1]
-        start = np.concatenate([[1.0], -np.linalg.lstsq(scores.sums[:, 1:], scores.sums[:, 0])[0]])
-        least, centre = _minimise(scores, start, list(range(1, t)))
-        half = np.linalg.pinv(scores.sums[:, 1:])[0]
-        variance = float(half @ scores.variance(centre) @ half)
-        if not (math.isfinite(least) and variance > 0):
+        start = _estimate(scores)
+        free = np.arange(len(start)) > 0
+        (least,), (centre,) = _minimise(scores, start[None], free[None])
+        half = np.linalg.pinv(scores.sums[:, 1:])
+        cov = half @ scores.variance(centre) @ half.T
+        if not (math.isfinite(least) and np.all(np.diag(cov) > 0)):
             return None
-        return cls(scores, centre, least, math.sqrt(variance))
+        return cls(scores, centre, float(least), cov)
 
-    def interval(self, q: float) -> tuple[float, float] | None:
-        """Return the two ends at which AR is q > `least`; None where the walk does not end."""
-        step = self.se * math.sqrt(q - self.least)
-        low, high = self._end(q, -step), self._end(q, step)
-        return None if low is None or high is None else (low, high)
+    def intervals(self, effects: Sequence[int], q: Floats) -> Floats:
+        """Return the two ends of each effect at which AR is its q > `least`, (len(effects), 2).
 
-    def _end(self, q: float, step: float) -> float | None:
-        """Walk from the centre to where AR is q; the root of AR grows almost in proportion."""
-        others, b = list(range(2, len(self.centre))), self.centre
-        inside, outside = 0.0, math.inf
+        NaN where a walk does not end.
+        """
+        k, t = self.scores.sums.shape
+        both, twice = np.repeat(np.asarray(effects, dtype=np.int64), 2), np.repeat(q, 2)
+        sides = np.tile([-1.0, 1.0], len(effects)) * np.sqrt(np.diag(self.cov))[both]
+        at_once = max(1, WALK_BYTES // (8 * t * k * k))
+        parts = [slice(i, i + at_once) for i in range(0, len(both), at_once)]
+        ends = [self._ends(both[part], sides[part], twice[part]) for part in parts]
+        return np.concatenate([np.empty(0), *ends]).reshape(-1, 2)
+
+    def _ends(self, effects: Ints, se: Floats, q: Floats) -> Floats:
+        """Walk from the centre to where AR is q; the root of AR grows almost in proportion.
+
+        The first step moves the other effects as their covariance with this one says.
+        """
+        ends, walking = np.full(len(q), np.nan), np.arange(len(q))
+        room = q - self.least
+        step, B = se * np.sqrt(room), np.tile(self.centre, (len(q), 1))
+        B[:, 1:] -= (step / se**2)[:, None] * self.cov[effects]
+        inside, outside = np.zeros(len(q)), np.full(len(q), np.inf)
         for _ in range(EXPANSIONS):
-            b = b.copy()
-            b[1] = self.centre[1] - step
-            value, b = _minimise(self.scores, b, others)
-            if not math.isfinite(value):
-                return None
-            inside, outside = (step, outside) if value <= q else (inside, step)
-            ratio = math.sqrt(max(value - self.least, 0.0) / (q - self.least))
-            guess = step / ratio if ratio > 0 else 2 * step
-            if abs(guess - step) <= CLOSE * abs(step):
-                return float(guess - self.centre[1])
-            low, high = sorted((inside, outside if math.isfinite(outside) else 4 * step))
-            step = guess if low < guess < high else (low + high) / 2
-        return None
+            B[walking, 1 + effects[walking]] = self.centre[1 + effects[walking]] - step[walking]
+            values, B[walking] = _minimise(self.scores, B[walking], _others(effects[walking], B))
+            walking, values = walking[np.isfinite(values)], values[np.isfinite(values)]
+            now = step[walking]
+            inside[walking] = np.where(values <= q[walking], now, inside[walking])
+            outside[walking] = np.where(values <= q[walking], outside[walking], now)
+            ratio = np.sqrt(np.maximum(values - self.least, 0.0) / room[walking])
+            guess = now / np.where(ratio > 0, ratio, 0.5)
+            there = np.abs(guess - now) <= CLOSE * np.abs(now)
+            ends[walking[there]] = (guess - self.centre[1 + effects[walking]])[there]
+            near, far = inside[walking], outside[walking]
+            far = np.where(np.isfinite(far), far, 4 * now)
+            between = (np.minimum(near, far) < guess) & (guess < np.maximum(near, far))
+            step[walking] = np.where(between, guess, (near + far) / 2)
+            walking = walking[~there]
+            if not len(walking):
+                break
+        return ends
+
+
+def _others(effects: Ints, B: Floats) -> Bools:
+    """Tell which entries of b move while those effects stay where they are, (w, t)."""
+    free = np.ones((len(effects), B.shape[1]), dtype=bool)
+    free[:, 0] = False
+    free[np.arange(len(effects)), 1 + effects] = False
+    return free
 
 
 def _exact(scores: EffectScores, q: float) -> Intervals:
@@ -330,38 +362,61 @@ def _statistics(scores: EffectScores, B: Floats) -> Floats:
     return values
 
 
-def _minimise(scores: EffectScores, b: Floats, free: list[int]) -> tuple[float, Floats]:
-    """Minimise AR over the entries `free` of b; infinite where its variance is not positive."""
-    value, slope, hessian = _evaluate(scores, b, free)
+def _minimise(scores: EffectScores, B: Floats, free: Bools) -> tuple[Floats, Floats]:
+    """Minimise AR from each row of B (w, t) over its `free` entries.
+
+    Returns the least values (w,), infinite where a variance is not positive, and where they are.
+    """
+    B = B.copy()
+    values, slopes, hessians = _evaluate(scores, B, free)
+    moving = np.flatnonzero(np.isfinite(values))
     for _ in range(STEPS):
-        if not free or not math.isfinite(value):
+        steps = -np.linalg.solve(hessians[moving], slopes[moving][:, :, None])[:, :, 0]
+        gains = -np.sum(slopes[moving] * steps, axis=1)
+        worth = gains > CLOSE * (1 + values[moving])
+        moving, steps = moving[worth], steps[worth]
+        if not len(moving):
             break
-        step = np.zeros(len(b))
-        step[free] = -np.linalg.solve(hessian, slope)
-        if -float(slope @ step[free]) <= CLOSE * (1 + value):
-            break
-        shrink = 1.0
-        trial = _evaluate(scores, b + step, free)
-        while trial[0] > value and shrink > 1e-6:
-            shrink /= 2
-            trial = _evaluate(scores, b + shrink * step, free)
-        if trial[0] > value:
-            break
-        b, (value, slope, hessian) = b + shrink * step, trial
-    return value, b
+        trial = _evaluate(scores, B[moving] + steps, free[moving])
+        for _ in range(HALVINGS):
+            worse = np.flatnonzero(trial[0] > values[moving])
+            if not len(worse):
+                break
+            steps[worse] /= 2
+            again = _evaluate(scores, (B[moving] + steps)[worse], free[moving[worse]])
+            for part, new in zip(trial, again, strict=True):
+                part[worse] = new
+        better = trial[0] <= values[moving]
+        moving = moving[better]
+        B[moving] += steps[better]
+        values[moving], slopes[moving], hessians[moving] = (part[better] for part in trial)
+    return values, B
 
 
-def _evaluate(scores: EffectScores, b: Floats, free: list[int]) -> tuple[float, Floats, Floats]:
-    """Return AR at b, D' S^-1 g and D' S^-1 D of the free entries."""
-    if not np.abs(b).max() < FARTHEST:
-        return math.inf, np.zeros(len(free)), np.eye(len(free))
-    (k, t), g = scores.sums.shape, scores.sums @ b
-    with_g = (scores.by_column @ b).reshape(t, k * k)  # Cov of G's columns with g
+def _evaluate(scores: EffectScores, B: Floats, free: Bools) -> tuple[Floats, Floats, Floats]:
+    """Return AR at each row b of B, D' S^-1 g and D' S^-1 D of its free entries.
+
+    The entries that stay have no slope and a curvature of one, so that a step leaves them.
+    """
+    (w, t), k = B.shape, len(scores.sums)
+    with_g = (B @ scores.by_column).reshape(w, t, k * k)  # Cov of G's columns with g
+    S = (B[:, None] @ with_g).reshape(w, k, k)
+    S[~(np.abs(B).max(axis=1) < FARTHEST)] = 0.0
+    whiten = _inverse_roots(S)
+    u = whiten @ (B @ scores.sums.T)[:, :, None]
+    pull = whiten.swapaxes(1, 2) @ u
+    turned = (with_g.reshape(w, t, k, k) @ pull[:, None])[..., 0].swapaxes(1, 2)
+    D = np.where(free[:, None], whiten @ (scores.sums - turned), 0.0)
+    values, slopes = np.sum(u * u, axis=(1, 2)), np.sum(D * u, axis=1)
+    hessians = D.swapaxes(1, 2) @ D + np.eye(t) * ~free[:, None]
+    return np.where(np.isfinite(values), values, np.inf), slopes, hessians
+
+
+def _inverse_roots(S: Floats) -> Floats:
+    """Return L^-1 of each S = L L', (w, k, k); NaN where S is not positive definite."""
     try:
-        root = np.linalg.cholesky((b @ with_g).reshape(k, k))
+        return np.linalg.inv(np.linalg.cholesky(S))
     except np.linalg.LinAlgError:
-        return math.inf, np.zeros(len(free)), np.eye(len(free))
-    whiten = np.linalg.inv(root)
-    u = whiten @ g
-    D = whiten @ (scores.sums - (with_g.reshape(t, k, k) @ (u @ whiten)).T)[:, free]
-    return float(u @ u), D.T @ u, D.T @ D
+        if len(S) == 1:
+            return np.full_like(S, np.nan)
+        return np.concatenate([_inverse_roots(one[None]) for one in S])

@@ -55,6 +55,7 @@ UNBOUNDED = (
     "the set of all effects together is not bounded, though the instruments are strong; "
     "`ivvi interval` searches for the set of one effect"
 )
+NO_ERROR = "its standard error is not a positive number"
 NO_BIAS = 0.15
 """Standard errors by which an estimate may be off where Wald's interval is beyond doubt."""
 BOUNDED = 2.0
@@ -177,8 +178,8 @@ def robust_intervals(
     for i, output in enumerate(problems.labels):
         if output in estimate.exact:
             continue
-        for j, feature in enumerate(problems.parts.names[:MOST_SETS]):
-            one = make.interval(i, j)
+        features = problems.parts.names[:MOST_SETS]
+        for feature, one in zip(features, make.intervals(i, len(features)), strict=True):
             if isinstance(one, str):
                 reasons[output, feature] = one
             else:
@@ -191,7 +192,7 @@ def robust_intervals(
 
 @dataclass(frozen=True, slots=True)
 class _Maker:
-    """Chooses and computes the interval of one effect."""
+    """Chooses and computes the intervals of the effects on one output."""
 
     problems: ActionEffects
     estimate: Estimate
@@ -200,34 +201,52 @@ class _Maker:
     scored: Mapping[str, Scored]
     widths: Floats
 
-    def interval(self, i: int, j: int) -> RobustInterval | str:
-        """Return the interval of endogenous feature j and output i, or why there is none."""
-        design, problems = self.estimate.design, self.problems
-        at = problems.outputs[i], design.phi_names.index(problems.parts.names[j])
-        w, se = float(self.estimate.W[at]), float(self.se[at])
-        width = float(self.widths[at])
+    def intervals(self, i: int, count: int) -> list[RobustInterval | str]:
+        """Return those of output i and the first endogenous features, or why there are none."""
+        if self.problems.m == 1 or self.estimate.W_cov.kind == "unadjusted":
+            return [self._alone(i, j) for j in range(count)]
+        usable = [j for j in range(count) if self._wald(i, j)[1] > 0]
+        try:
+            made = self._projected(i, usable)
+        except np.linalg.LinAlgError:
+            made = f"the equations of {self.problems.m} effects together are singular"
+        answers = [made] * len(usable) if isinstance(made, str) else made
+        by_effect = dict(zip(usable, answers, strict=True))
+        return [by_effect.get(j, NO_ERROR) for j in range(count)]
+
+    def _wald(self, i: int, j: int) -> tuple[float, float, float]:
+        """Return an effect, its standard error, and the half-width of Wald's interval in these."""
+        name = self.problems.parts.names[j]
+        at = self.problems.outputs[i], self.estimate.design.phi_names.index(name)
+        return float(self.estimate.W[at]), float(self.se[at]), float(self.widths[at])
+
+    def _alone(self, i: int, j: int) -> RobustInterval | str:
+        """Return the interval of one effect, whatever the others."""
+        problems, (w, se, width) = self.problems, self._wald(i, j)
         if not se > 0:
-            return "its standard error is not a positive number"
+            return NO_ERROR
         if problems.m * problems.parts.count == 1:
             return self._t_and_f(w, width * se)
-        kind = self.estimate.W_cov.kind
         effect = problems.effect(i, j)
         try:
-            if kind == "unadjusted":
+            if self.estimate.W_cov.kind == "unadjusted":
                 return self._homoskedastic(effect, w, width * se)
-            if "effects" not in self.scored:
-                return "its sums were not made: too many features, instruments or rows"
-            scores = problems.scores(self.scored["effects"], i, j)
-            if scores.clusters <= problems.parts.count:
-                return (
-                    f"{scores.clusters} clusters are too few for {problems.parts.count} instruments"
-                )
-            some = self._projected if problems.m > 1 else self._one_action
-            return some(effect, scores, w, se, width)
+            if isinstance(scores := self._scores(i), str):
+                return scores
+            return self._one_action(effect, scores, w, se, width)
         except DataError as error:
             return f"it cannot be computed: {error}"
         except np.linalg.LinAlgError:
             return f"the equations of {problems.m} effects together are singular"
+
+    def _scores(self, i: int) -> EffectScores | str:
+        """Return the sums of output i over rows or clusters, or why they cannot be used."""
+        if "effects" not in self.scored:
+            return "its sums were not made: too many features, instruments or rows"
+        scores, count = self.problems.scores(self.scored["effects"], i), self.problems.parts.count
+        if scores.clusters <= count:
+            return f"{scores.clusters} clusters are too few for {count} instruments"
+        return scores
 
     def _t_and_f(self, w: float, half: float) -> RobustInterval | str:
         test = self.diagnostics.effective_f
@@ -252,32 +271,44 @@ class _Maker:
         few = math.sqrt(max(1 - TWO_SIDED**2 / scores.clusters, 0.25))
         return self._compared(confidence_set.intervals, confidence_set.method, w, width * se / few)
 
-    def _projected(
-        self, effect: PartialledEffect, scores: EffectScores, w: float, se: float, width: float
-    ) -> RobustInterval | str:
-        q = chi2_quantile(LEVEL, effect.k)
+    def _projected(self, i: int, effects: list[int]) -> list[RobustInterval | str] | str:
+        """Return Anderson-Rubin's of some effects on output i, each with the others projected."""
+        if isinstance(scores := self._scores(i), str):
+            return scores
+        count = self.problems.parts.count
+        q = chi2_quantile(LEVEL, count)
         if scores.clusters < BOUNDED * q:
             few = f"{scores.clusters} clusters are too few to bound a set"
-            return f"{few} with {effect.k} instruments"
+            return f"{few} with {count} instruments"
         test = self.diagnostics.kleibergen_paap
         if test is None or test.wald.value < BOUNDED * q:
             return TOO_WEAK
-        profile, square = Profile.of(scores), width**2
-        if profile is None:
+        if (profile := Profile.of(scores)) is None:
             return "the covariance of the moments is not positive definite"
         if profile.least > q:
-            return RobustInterval((), "ar", agrees=False)
-        ends, sure = profile.interval(q), self._beyond_doubt()
-        if ends is None:
-            return UNBOUNDED if sure else TOO_WEAK
-        pieces = ((ends[0] * effect.unit, ends[1] * effect.unit),)
+            return [RobustInterval((), "ar", agrees=False) for _ in effects]
+        sure, (size_y, *sizes) = self._beyond_doubt(), self.problems.sizes(i)
+        units = size_y / np.array(sizes)[effects, None]
+        wald = [self._wald(i, j) for j in effects]
+        ends = units * profile.intervals(effects, np.full(len(effects), q))
         if sure:
-            return RobustInterval(pieces, "ar", agrees=True)
-        near = profile.interval(profile.least + square / (1 + square / scores.clusters))
-        if near is None:
-            return TOO_WEAK
-        alike = _agree((near[0] * effect.unit, near[1] * effect.unit), w, width * se)
-        return RobustInterval(pieces, "ar", alike)
+            near = ends
+        else:
+            square = np.array([width**2 for _, _, width in wald])
+            reach = square / (1 + square / scores.clusters)
+            near = units * profile.intervals(effects, profile.least + reach)
+        return [self._one_projected(*one, sure=sure) for one in zip(ends, near, wald, strict=True)]
+
+    @staticmethod
+    def _one_projected(
+        ends: Floats, near: Floats, wald: tuple[float, float, float], *, sure: bool
+    ) -> RobustInterval | str:
+        """Return an interval, and whether it agrees with Wald's where that is not `sure`."""
+        w, se, width = wald
+        if np.isnan([*ends, *near]).any():
+            return UNBOUNDED if sure else TOO_WEAK
+        agrees = sure or _agree((float(near[0]), float(near[1])), w, width * se)
+        return RobustInterval(((float(ends[0]), float(ends[1])),), "ar", agrees)
 
     def _compared(self, pieces: Intervals, method: str, w: float, half: float) -> RobustInterval:
         one = RobustInterval(pieces, method, agrees=False)

@@ -26,11 +26,12 @@ class Codes:
     """The clusters (or the stretch of steps) of each row, one array for each way to cluster.
 
     Clusters are numbers (n,). A stretch is a run of steps without a gap: rows whose episodes
-    and whose steps less their place in the log, (n, 2), are equal.
+    and whose steps less their place in the log, (n, 2), are equal. Where every row stands for
+    itself there is nothing to know, (n, 0).
     """
 
     def __init__(self, errors: Resolved, roles: Roles) -> None:
-        self._columns, self._roles = errors.clusters, roles
+        self._columns, self._roles, self._kind = errors.clusters, roles, errors.kind
         self._numbers: dict[tuple[int, ...], dict[int, int]] = {
             ways: {} for ways in combined_ways(len(errors.clusters)) if len(ways) > 1
         }
@@ -38,6 +39,9 @@ class Codes:
 
     def of(self, batch: Batch) -> list[Ints]:
         """Return the codes of a batch's rows for each way of clustering."""
+        first, self._rows = self._rows, self._rows + len(batch)
+        if self._kind == "robust":
+            return [np.empty((len(batch), 0), dtype=np.int64)]
         if batch.episode is None:
             raise ValueError("the batch was read without episodes")
         by_ways = self._alone(batch.episode, batch.clusters)
@@ -45,10 +49,10 @@ class Codes:
             joined = _keys(by_ways[ways[:-1]], by_ways[ways[-1:]])
             keys, inverse = np.unique(joined, return_inverse=True)
             by_ways[ways] = _numbered(numbers, keys)[inverse]
-        codes = list(by_ways.values())
-        place = self._rows + np.arange(len(batch))
-        self._rows += len(batch)
-        return codes or [self._stretches(batch.episode, batch.step, place)]
+        if self._kind == "hac":
+            place = np.arange(first, self._rows)
+            return [self._stretches(batch.episode, batch.step, place)]
+        return list(by_ways.values())
 
     def merge(self, part: Codes, episodes: Ints, clusters: Sequence[Ints]) -> list[Any]:
         """Add the codes of the next piece of the log; returns how to renumber each of them.

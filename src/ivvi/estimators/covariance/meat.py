@@ -75,11 +75,14 @@ class RowMeat:
     def __init__(self, groups: Sequence[Group]) -> None:
         self._groups, self._sums = groups, [np.zeros((1, 1))] * len(groups)
         self._pairs: PairSums | None = None
+        self._began = False
 
     def add(self, E: Floats, white: Floats, runs: Runs) -> None:
         """Add rows, whatever their clusters."""
-        if worth_pairing(self._groups, len(white)):
-            self._pairs = self._pairs or PairSums(self._groups, len(white))
+        if not self._began:
+            self._began, paired = True, worth_pairing(self._groups, len(white))
+            self._pairs = PairSums(self._groups, len(white)) if paired else None
+        if self._pairs is not None:
             self._pairs.add(E, white)
             return
         for i, group in enumerate(self._groups):
@@ -95,6 +98,29 @@ class RowMeat:
         if self._pairs is None:
             return self._sums
         return [own + new for own, new in zip(self._sums, self._pairs.squares(), strict=True)]
+
+    def merge(self, part: list[Floats], renumber: Renumber) -> None:
+        """Add what another process has added up."""
+        self._sums = [own + new for own, new in zip(self._sums, part, strict=True)]
+
+
+class SquareMeat:
+    """Every row for itself, and of its products their own squares alone: one (r,) per residual."""
+
+    def __init__(self, residuals: int) -> None:
+        self._sums = [np.zeros(1)] * residuals
+
+    def add(self, E: Floats, white: Floats, runs: Runs) -> None:
+        """Add rows, whatever their clusters."""
+        self._sums = [own + new for own, new in zip(self._sums, E**2 @ (white**2).T, strict=True)]
+
+    def piece(self) -> Piece:
+        """Return the sum so far."""
+        return Piece(tuple(self._sums))
+
+    def part(self) -> list[Floats]:
+        """Return what `merge` takes."""
+        return self._sums
 
     def merge(self, part: list[Floats], renumber: Renumber) -> None:
         """Add what another process has added up."""

@@ -18,6 +18,7 @@ from ivvi.estimators.covariance.meat import (
     Piece,
     RowMeat,
     Runs,
+    SquareMeat,
     kernel_weights,
 )
 from ivvi.estimators.covariance.standard_errors import Resolved
@@ -27,7 +28,7 @@ from ivvi.logs import Batch, Log, Roles
 from ivvi.moments import Moments, few_threads
 from ivvi.moments.welford import Ints
 
-CHUNK_BYTES = 2 << 20
+CHUNK_BYTES = 1 << 21
 """Size of the scores that are formed at once: about what the processor's cache holds."""
 
 
@@ -36,13 +37,15 @@ class Score:
     """Residuals e = R v, R (d_e, p), times the coordinates of `space`, (r,).
 
     Their products are squared one residual at a time, all together where `joint`, or by the
-    `subsets` of residuals that are named.
+    `subsets` of residuals that are named. A `diagonal` score, of robust errors, needs the variance
+    of each product and no covariance.
     """
 
     R: Floats
     space: Whitened
     joint: bool = False
     subsets: tuple[tuple[int, ...], ...] = ()
+    diagonal: bool = False
 
     @property
     def width(self) -> int:
@@ -82,7 +85,7 @@ class _Stack:
             groups += [tuple(row + i for i in group) for group in one.members]
             row += len(one.R)
         first = next(iter(scores.values()))
-        stacked = Score(np.vstack([one.R for one in scores.values()]), first.space)
+        stacked = replace(first, R=np.vstack([one.R for one in scores.values()]), joint=False)
         sizes = {key: len(one.members) for key, one in scores.items()}
         return cls(replace(stacked, subsets=tuple(groups)), sizes)
 
@@ -99,18 +102,18 @@ def _stacked(scores: Mapping[int, Score]) -> list[_Stack]:
     """Bring scores of the same coordinates together: these are evaluated and multiplied once."""
     alike: list[dict[int, Score]] = []
     for key, one in scores.items():
-        same_space = (
-            group for group in alike if _same(next(iter(group.values())).space, one.space)
-        )
+        same_space = (group for group in alike if _stackable(next(iter(group.values())), one))
         if (group := next(same_space, None)) is None:
             alike.append(group := {})
         group[key] = one
     return [_Stack.of(group) for group in alike]
 
 
-def _same(one: Whitened, other: Whitened) -> bool:
-    """Whether two spaces have the same coordinates."""
-    return np.array_equal(one.T, other.T) and np.array_equal(one.shift, other.shift)
+def _stackable(one: Score, other: Score) -> bool:
+    """Whether two scores have the same coordinates, and are squared in the same way."""
+    same_space = np.array_equal(one.space.T, other.space.T)
+    same_space &= np.array_equal(one.space.shift, other.space.shift)
+    return same_space and one.diagonal == other.diagonal
 
 
 def sum_rows(
@@ -124,7 +127,7 @@ def sum_rows(
     stacked = [stack.score for stack in stacks]
     meats_by_stack = [_meats(one, errors, log.ordered, log.roles) for one in stacked]
     with few_threads(moments.design.width):
-        batches = log.batches(episodes=True)
+        batches = log.batches(episodes=errors.kind != "robust")
         _add(batches, stacked, meats_by_stack, errors, log.roles, moments.design)
     return _pieces(stacks, meats_by_stack)
 
@@ -206,7 +209,7 @@ def _meats(
 ) -> list[Any]:
     """Return what the choice of standard errors adds up: one sum for each combined cluster."""
     if errors.kind == "robust":
-        return [RowMeat(one.groups)]
+        return [SquareMeat(len(one.R)) if one.diagonal else RowMeat(one.groups)]
     if errors.kind == "hac":
         return [HacMeat(one.groups, kernel_weights(errors.requested.kernel, errors.bandwidth))]
     together = [

@@ -52,7 +52,10 @@ class Scored:
     inflation: float = 1.0
 
     def blocks(self, coefficients: int | None = None) -> Floats:
-        """Omega of each residual, (d_e, r, r); corrected for so many coefficients if given."""
+        """Omega of each residual, (d_e, r, r); corrected for so many coefficients if given.
+
+        Of a diagonal score its diagonals, (d_e, r).
+        """
         total = self._total(coefficients)
         if len(total) == self.d_e:
             return np.array(total)
