@@ -54,6 +54,7 @@ def agree(ours, theirs):
     assert ours.p_value == pytest.approx(theirs.pval, rel=1e-5, abs=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:the instruments contradict")
 @WEIGHTED
 def test_homoskedastic_tests_against_linearmodels(data, weighted):
     exog, a, z, y = design(data)
@@ -169,6 +170,7 @@ def test_robust_wu_hausman_against_statsmodels(data, kind):
         assert ours.df == (m, len(np.unique(data[4])) - 1 if kind == "clustered" else len(y) - k)
 
 
+@pytest.mark.filterwarnings("ignore:the instruments contradict")
 def test_an_invalid_instrument_is_found():
     """z0 touches the output by itself: J sees it, and suspecting it (not another) explains it."""
     rng = np.random.default_rng(5)

@@ -190,6 +190,7 @@ def test_robust_conditional_f_by_hand(data, kind):
         assert found.value == pytest.approx(d.first_stage[0].robust_f.value, rel=1e-8)
 
 
+@pytest.mark.filterwarnings("ignore:the instruments contradict")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("source", [1, 3, 6, *TEXTBOOK])
 def test_effective_f_by_hand(kind, source):

@@ -5,6 +5,7 @@ import pytest
 
 import ivvi
 from ivvi.diagnostics.result import format_number
+from ivvi.errors import IvviWarning, PlanningWarning
 from ivvi.fitting.fit_summary import _effect
 
 
@@ -144,9 +145,38 @@ def test_a_weak_instrument_forbids_to_plan():
 
 
 def test_instruments_that_contradict_each_other_are_named_before_a_fit():
-    told = words(ivvi.diagnose(log_of(two=True)))
-    assert "at least one is invalid" in told["Next"]
+    with pytest.warns(IvviWarning, match="contradict each other"):
+        told = words(ivvi.diagnose(log_of(two=True)))
+    assert told["Instrument"].startswith("Contradictory")
+    assert "at least one is invalid" in told["Instrument"]
     assert "--suspect" in told["Next"]
+
+
+def test_a_fit_with_instruments_that_contradict_each_other_is_not_to_be_planned_with():
+    with pytest.warns(IvviWarning, match="contradict each other"):
+        fit = ivvi.fit(log_of(two=True))
+    told = words(fit)
+    assert told["Instrument"].startswith("Contradictory")
+    assert "cannot tell" in told["Confounding"]
+    assert "plan" not in told["Next"]
+    assert fit.to_json()["recommended"] == "none"
+    with pytest.warns(PlanningWarning, match="contradict each other"):
+        policy = ivvi.plan(fit, "quadratic", (-1, 1), horizon=2, method="mpc", compare=False)
+    assert words(policy)["Next"].startswith("Do not act on it")
+
+
+def test_a_direct_effect_that_hardly_matters_does_not_make_instruments_contradictory():
+    """With 200,000 rows J sees a direct effect of a hundredth of what the action does."""
+    rng = np.random.default_rng(0)
+    n = 200_000
+    z, w, e, x, noise = rng.normal(size=(5, n))
+    a = z + w + e
+    y = x - a + e + 0.02 * w + noise
+    table = {"x": x, "a": a, "z": z, "w": w, "y": y}
+    log = ivvi.read_logs(table, state="x", action="a", instrument=("z", "w"), next_state="y")
+    fit = ivvi.fit(log)
+    assert fit.diagnostics.by_output["hansen_j"][0].p_value < 1e-3
+    assert fit.diagnostics.verdict.word == "strong"
 
 
 def test_regression_says_that_it_is_regression():

@@ -1,6 +1,7 @@
 """Weights of rows: of the kind frequency, the fit to the repeated rows; said in the output."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -120,7 +121,7 @@ def test_a_few_huge_weights_leave_few_degrees_of_freedom(tmp_path):
     w = np.where(np.arange(300) < 5, 200.0, 1.0)
     rows = {"a": a, "z": z, "y": u - 0.5 * a, "w": w}
     roles = {"action": "a", "instrument": "z", "next_state": "y"}
-    with pytest.warns(IvviWarning, match="300 rows of uneven weight count for"):
+    with pytest.warns(IvviWarning, match="300 rows of uneven influence count for"):
         fit = ivvi.estimate(ivvi.read_logs(rows, weight="w", **roles))
     g = (w * (z - np.average(z, weights=w))) ** 2
     assert fit.estimate.freedoms[0, 1] == pytest.approx(max(g.sum() ** 2 / (g**2).sum() - 1, 1))
@@ -129,3 +130,35 @@ def test_a_few_huge_weights_leave_few_degrees_of_freedom(tmp_path):
     np.testing.assert_allclose(again.estimate.freedoms, fit.estimate.freedoms)
     even = ivvi.estimate(ivvi.read_logs(rows | {"w": np.full(300, 7.0)}, weight="w", **roles))
     assert even.estimate.freedoms is None
+
+
+def test_rows_of_uneven_influence_have_students_interval():
+    """A long tail of distances, and errors that grow with them: 24 in 30 by the normal law."""
+    truth, logs, covered = -0.4, 120, 0
+    for seed in range(logs):
+        rng = np.random.default_rng(seed)
+        z, (x, u, e) = np.exp(1.3 * rng.normal(size=400)), rng.normal(size=(3, 400))
+        a = 0.5 * z + u
+        table = {"x": x, "a": a, "z": z, "y": x + truth * a + u + e * (1 + z)}
+        log = ivvi.read_logs(table, state="x", action="a", instrument="z", next_state="y")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            frame = ivvi.fit(log).records()
+        row = next(one for one in frame if one["feature"] == "a")
+        covered += row["low"] <= truth <= row["high"]
+    assert covered / logs > 0.95 - 4 * np.sqrt(0.95 * 0.05 / logs)
+
+
+def test_an_effect_has_the_interval_of_its_fit():
+    rng = np.random.default_rng(0)
+    ward = np.repeat(np.arange(40), 30)
+    z = np.repeat((np.arange(40) < 4) * 1.0, 30)
+    x, u, e = rng.normal(size=(3, 1200))
+    a = z + u + rng.normal(size=1200)
+    table = {"x": x, "a": a, "z": z, "ward": ward, "y": x - 0.4 * a + u + e}
+    log = ivvi.read_logs(table, state="x", action="a", instrument="z", next_state="y")
+    with pytest.warns(IvviWarning, match="count for"):
+        fit = ivvi.fit(log, se=ivvi.StandardErrors("clustered", "ward"))
+    row = next(one for one in fit.records() if one["feature"] == "a")
+    effect = ivvi.effect(fit, "a")
+    assert (effect.low[0], effect.high[0]) == pytest.approx((row["low"], row["high"]))

@@ -26,11 +26,16 @@ JUDGED = {
     "strong": "Good enough",
     "doubtful": "Doubtful",
     "weak": "Too weak",
+    "contradictory": "Contradictory",
     "not identified": "Not enough: it leaves effects undetermined",
 }
 """What a word of the verdict means for somebody who wants to act."""
-UNTRUSTED = ("weak", "not identified")
-"""Verdicts on which nobody should act."""
+UNTRUSTED = {
+    "weak": "an instrument that is too weak",
+    "contradictory": "instruments that contradict each other",
+    "not identified": "an instrument that leaves effects undetermined",
+}
+"""Verdicts on which nobody should act, and what an answer then rests on."""
 
 
 class Result:

@@ -18,13 +18,16 @@ from ivvi.diagnostics.result import Diagnostics, Tests
 from ivvi.diagnostics.statistic import Statistic
 from ivvi.diagnostics.stock_yogo import bias_values, size_values
 from ivvi.diagnostics.strength import Strength, strength
-from ivvi.diagnostics.verdict import judge
+from ivvi.diagnostics.verdict import contradicted, judge
 from ivvi.errors import DataError
 from ivvi.estimators import Exact
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.moments import Moments
 
 T = TypeVar("T")
+REFUTED, MATTERS = 0.01, 0.01
+"""Instruments contradict each other where over-identification is rejected at this level and so much
+of what they explain of an output bypasses the actions: about a tenth of the effect."""
 UNADJUSTED = "the errors are taken as homoskedastic, for which {} is the same"
 
 
@@ -65,12 +68,15 @@ def diagnose(
     overidentification.check_suspects(moments.design, suspects)
     by_output = panel.by_output(suspects)
     joint = panel.joint()
+    verdict = judge(
+        *(panel.strength, effective, name, f, m, q, panel.reasons.get("cragg_donald", "")),
+        jackknife="ijive" if moments.absorbed else "ujive",
+    )
+    if verdict.word in ("strong", "doubtful") and (p_value := panel.refuted(by_output)) is not None:
+        verdict = contradicted(verdict, p_value)
     return Diagnostics(
         strength=panel.strength,
-        verdict=judge(
-            *(panel.strength, effective, name, f, m, q, panel.reasons.get("cragg_donald", "")),
-            jackknife="ijive" if moments.absorbed else "ujive",
-        ),
+        verdict=verdict,
         first_stage=stages,
         cragg_donald=donald,
         cragg_donald_test=None if donald is None else cragg_donald_test(donald, moments),
@@ -159,6 +165,16 @@ class _Panel:
         else:
             tests[word] = self._try(word, overidentification.difference, moments, suspects, over)
         return tests
+
+    def refuted(self, by_output: Mapping[str, Tests | None]) -> float | None:
+        """Return the p-value of over-identification where it is rejected and that matters."""
+        tests = by_output["hansen_j"] or by_output["sargan"] or ()
+        if not tests:
+            return None
+        shares = overidentification.bypassing(self.moments, self.exact)
+        matter = [t.p_value for t, part in zip(tests, shares, strict=True) if part >= MATTERS]
+        p_value = len(tests) * min(matter, default=1.0)  # as many chances to be wrong
+        return p_value if p_value < REFUTED else None
 
     def _confounding(self) -> dict[str, Tests | None]:
         moments, added = self.moments, self._scores("augmented")

@@ -44,6 +44,17 @@ def sargan(moments: Moments, estimate: Estimate) -> tuple[Statistic, ...] | None
     return tuple(Statistic(float(value), (freedom,), NULL) for value in values)
 
 
+def bypassing(moments: Moments, estimate: Estimate) -> Floats:
+    """Share of what the excluded instruments explain of each output that bypasses phi, (d_y,).
+
+    |P (y - W phi)|^2 / |P_z y|^2 with P on psi and P_z on what the excluded instruments add to the
+    exogenous features. Its root is about the relative error of W that the contradiction causes.
+    """
+    space = whiten(moments)
+    told = _output_moments(moments, space)[:, space.exogenous :]
+    return ratio(np.diag(_projected(moments, estimate)[0]), np.sum(told**2, axis=1))
+
+
 def basmann(moments: Moments, estimate: Estimate) -> tuple[Statistic, ...] | None:
     """Basmann's small-sample variant of Sargan's s: s (n - rank psi) / (n - s)."""
     plain = sargan(moments, estimate)

@@ -13,7 +13,7 @@ from ivvi.diagnostics.first_stage import FirstStage
 from ivvi.diagnostics.rank_tests import BIASES, EffectiveF, RankTest
 from ivvi.diagnostics.statistic import Statistic
 from ivvi.diagnostics.strength import Strength
-from ivvi.diagnostics.verdict import Verdict
+from ivvi.diagnostics.verdict import Verdict, p_words
 
 Tests = tuple[Statistic, ...]
 WIDTH = 78
@@ -40,6 +40,8 @@ NEXT = {
     "doubtful": "`ivvi fit`, and report its robust intervals instead of the usual ones.",
     "weak": "Look for a stronger instrument, or report the sets of `ivvi interval`: no estimate of "
     "this log is reliable.",
+    "contradictory": "Find the invalid instrument with `ivvi diagnose --suspect` and fit without "
+    "it. If the effect may differ between people, fit with each instrument alone.",
     "not identified": "Add an instrument for each action, or drop what the instruments do not "
     "move (listed below).",
 }
@@ -110,6 +112,10 @@ class Diagnostics(TableResult):
             sentences.append(
                 f"weak instruments: {self.verdict.rule}; estimates and standard errors are "
                 "unreliable"
+            )
+        if self.verdict.word == "contradictory":
+            sentences.append(
+                f"{self.verdict.sentence}; `ivvi diagnose --suspect` tests one of them"
             )
         return tuple(sentences)
 
@@ -234,13 +240,8 @@ def diagnose_brief(d: Diagnostics) -> Brief:
     next_step = NEXT.get(d.verdict.word, "`ivvi fit` estimates the effects.")
     if (d.verdict.word, d.verdict.recommended) == ("doubtful", "none"):
         next_step = NO_INTERVAL
-    if d.verdict.method:
+    if d.verdict.method and d.verdict.word != "contradictory":
         next_step = many_sentence(d.verdict.method)
-    if (refuted := _refuted(d)) is not None and d.verdict.word in ("strong", "doubtful"):
-        next_step = (
-            f"The instruments contradict each other ({_p(refuted)}): at least one is invalid. "
-            "Find out which with `ivvi diagnose --suspect` before you fit."
-        )
     return Brief(
         (
             ("Instrument", instrument_sentence(d.verdict)),
@@ -270,11 +271,11 @@ def confounding_sentence(d: Diagnostics) -> str:
         named = [name for name, test in ranked if len(ranked) * test.p_value < LEVEL]
         listed = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
         return (
-            f"Yes: regression and the instrument disagree about {listed} ({_p(p_value)}), so "
+            f"Yes: regression and the instrument disagree about {listed} ({p_words(p_value)}), so "
             "regression would mislead."
         )
     sure = "" if d.verdict.word == "strong" else "; so weak an instrument could hide it"
-    return f"None was found: regression and the instrument agree ({_p(p_value)}){sure}."
+    return f"None was found: regression and the instrument agree ({p_words(p_value)}){sure}."
 
 
 def _json(value: Statistic | RankTest | EffectiveF | None) -> dict[str, Any] | None:
@@ -286,7 +287,7 @@ def _strength(d: Diagnostics) -> list[str]:
     lines = [
         f"verdict           {(d.verdict.word or 'none').upper()}",
         f"  rule            {d.verdict.rule}",
-        *([f"recommended       {RECOMMENDED[d.verdict.recommended]}"] if d.verdict.word else []),
+        *([f"recommended       {_recommended(d.verdict)}"] if d.verdict.word else []),
         *([f"estimator         {d.verdict.method}: {SPREAD}"] if d.verdict.method else []),
         f"strength mu_iv    {s.mu_iv:<12.4g} smallest eigenvalue of A' B^-1 A",
         f"mu_B              {s.mu_b:<12.4g} smallest eigenvalue of B",
@@ -295,6 +296,13 @@ def _strength(d: Diagnostics) -> list[str]:
         f"rank of psi {s.rank_psi} of {s.d_psi}",
     ]
     return lines + [f"  free direction  {words}" for words in s.unidentified]
+
+
+def _recommended(verdict: Verdict) -> str:
+    """Say which interval to report."""
+    if verdict.word == "contradictory":
+        return "no interval of this table: all of them take every instrument for valid"
+    return RECOMMENDED[verdict.recommended]
 
 
 def _first_stages(d: Diagnostics, *, full: bool = False) -> list[str]:
@@ -376,17 +384,3 @@ def _tests(d: Diagnostics, name: str) -> list[str]:
 def _line(test: Statistic) -> str:
     verdict = "rejected at 5%" if test.p_value < 0.05 else "not rejected"
     return f"{test.value:<12.4g} {test.distribution:<16} p = {test.p_value:.4f}  {verdict}"
-
-
-def _refuted(d: Diagnostics) -> float | None:
-    """Return the p-value of the test of over-identification, where it rejects."""
-    tests = d.by_output["hansen_j"] or d.by_output["sargan"] or ()
-    values: list[Statistic] = list(tests)
-    if not values:
-        return None
-    p_value = min(1.0, len(values) * min(test.p_value for test in values))
-    return p_value if p_value < LEVEL else None
-
-
-def _p(p_value: float) -> str:
-    return "p < 0.0001" if p_value < 1e-4 else f"p = {p_value:.2g}"

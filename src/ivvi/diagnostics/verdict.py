@@ -20,6 +20,8 @@ MEANING = {
     "strong": "the instruments are strong: estimates and Wald's intervals can be trusted",
     "doubtful": "the instruments are doubtful: report the robust intervals instead of Wald's",
     "weak": "the instruments are weak: estimates and standard errors are unreliable",
+    "contradictory": "the instruments contradict each other: no interval of the estimate is to be "
+    "trusted",
     "not identified": "the instruments do not identify the dynamics",
 }
 """What a word means for those who report or act on the estimate."""
@@ -29,7 +31,7 @@ NO_INTERVAL = "the instruments are doubtful: trust no interval of the estimate"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``strong``, ``doubtful``, ``weak`` or ``not identified``, with the rule that says so.
+    """``strong``, ``doubtful``, ``weak``, ``contradictory`` or ``not identified``, and why.
 
     `word` is empty where there is nothing to judge by, and the rule says why: nothing is
     endogenous, or an action is an exact function of the instruments. `recommended` is the
@@ -93,6 +95,22 @@ def judge(
     if f is None:
         return Verdict("", missing)
     return _compare(name, f, *thresholds(endogenous, instruments))
+
+
+def contradicted(verdict: Verdict, p_value: float) -> Verdict:
+    """Return the verdict on instruments that the test of over-identification rejects."""
+    reason = (
+        f"over-identification is rejected with {p_words(p_value)}, so at least one is invalid, or "
+        "the effect differs between those whom they move"
+    )
+    return replace(
+        verdict, word="contradictory", rule=f"{reason}; {verdict.rule}", recommended="none"
+    )
+
+
+def p_words(p_value: float) -> str:
+    """Return a p-value as it stands in a sentence."""
+    return "p < 0.0001" if p_value < 1e-4 else f"p = {p_value:.2g}"
 
 
 def spread_over_many(effective: EffectiveF, instruments: int) -> bool:

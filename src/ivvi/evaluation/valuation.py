@@ -24,6 +24,7 @@ from ivvi.evaluation.observed_return import Gap
 WARNINGS = {
     "doubtful": "DOUBTFUL INSTRUMENTS: the intervals below may be too short",
     "weak": "WEAK INSTRUMENTS: the numbers below may be far off, and their intervals too short",
+    "contradictory": "CONTRADICTORY INSTRUMENTS: the numbers below may be far off",
     "not identified": "NOT IDENTIFIED: along free directions the numbers below rest on a guess",
 }
 """What stands before the numbers, by the verdict on the instruments."""
@@ -244,8 +245,10 @@ def _next(worth: Valuation) -> str:
     rival, gain = RIVAL_WORDS.get(name, name), worth.gains[name]
     low, high = gain.interval
     more = f"It earns {_rounded(gain)} more than {rival}"
-    if worth.verdict is None or worth.verdict.word in UNTRUSTED:
-        return f"Do not act on this: {more[0].lower()}{more[1:]}, but the instrument is too weak."
+    word = "weak" if worth.verdict is None else worth.verdict.word
+    if word in UNTRUSTED:
+        reason = f"but that rests on {UNTRUSTED[word]}."
+        return f"Do not act on this: {more[0].lower()}{more[1:]}, {reason}"
     if low > 0:
         step = f"{more}: ask `ivvi sensitivity` how invalid the instrument may be, then try it."
     elif high < 0:

@@ -21,6 +21,7 @@ from ivvi.diagnostics.distributions import check_level, two_sided
 from ivvi.errors import LARGEST, InputError, nearest
 from ivvi.estimators import Estimate
 from ivvi.features.design import Floats
+from ivvi.fitting.inference import student_widths
 from ivvi.logs import Roles, Sample
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class Effect(TableResult):
     def summary(self) -> str:
         """Return the effect at a few points, and for whom it is positive, as text."""
         lines = [
+            *([f"WARNING {self.caveat}"] if self.caveat else []),
             f"effect of one unit of {self.action} on {self.output} along {self.over}",
             f"{self.over:>12} {'effect':>10} {'std.err.':>10}   "
             f"{100 * self.level:g}% each point       all points",
@@ -104,8 +106,7 @@ class Effect(TableResult):
             for i in points
         ]
         lines += ["", "positive effects: share of the log's states, interval, average effect"]
-        lines += [group_line(group) for group in self.groups]
-        return "\n".join([*lines, *([f"note: {self.caveat}"] if self.caveat else [])])
+        return "\n".join([*lines, *(group_line(group) for group in self.groups)])
 
     def to_json(self) -> dict[str, Any]:
         """Describe the effect with JSON values."""
@@ -202,15 +203,25 @@ def effect(  # noqa: PLR0913
     x, M = contrast.along(loaded.estimate, _in_numbers(at or {}, loaded.roles), span, points)
     bands = _bands(loaded.estimate, row, M, level, seed)
     value, se = M @ loaded.estimate.W[row], bands[0]
-    chosen = loaded.choice is not None and not loaded.choice.is_linear
     return Effect(
         *(contrast.action, contrast.over, loaded.roles.outputs[row], x, value, se),
         *(value - bands[1] * se, value + bands[1] * se),
         *(value - bands[2] * se, value + bands[2] * se),
         level,
         groups_of_states(loaded.estimate, row, contrast, level, seed),
-        CAVEAT if chosen else "",
+        _caveat(loaded),
     )
+
+
+def _caveat(fit: Fit) -> str:
+    """Say what the bands leave out: instruments that are not strong, features that were chosen."""
+    verdict = None if fit.inference is None else fit.diagnostics.verdict
+    parts = []
+    if verdict is not None and verdict.word not in ("", "strong") and fit.method != "least-squares":
+        parts.append(f"these bands are Wald's, and {verdict.sentence}")
+    if fit.choice is not None and not fit.choice.is_linear:
+        parts.append(CAVEAT)
+    return "; ".join(parts)
 
 
 def _indicator(name: str, roles: Roles) -> str:
@@ -369,6 +380,12 @@ def groups_of_states(
     return tuple(groups)
 
 
+def _freedom(estimate: Estimate, row: int, M: Floats) -> float | None:
+    """Return the degrees of freedom of M w: the fewest that a weight in it has; None if normal."""
+    own, used = estimate.W_cov.freedom, M.any(axis=0)
+    return estimate.freedom if own is None or not used.any() else float(own[row, used].min())
+
+
 def _bands(
     estimate: Estimate, row: int, M: Floats, level: float, seed: int
 ) -> tuple[Floats, float, float]:
@@ -382,8 +399,10 @@ def _bands(
     values, vectors = np.linalg.eigh(block)
     paths = M @ (vectors * np.sqrt(np.maximum(values, 0.0)))
     se = np.sqrt(np.sum(paths**2, axis=1))
-    freedom = estimate.freedom
-    each = two_sided(freedom, level)
+    freedom = _freedom(estimate, row, M)
+    each = two_sided(None, level)
+    if freedom is not None:
+        each = float(student_widths(np.array([freedom]), level)[0])
     moving = se > 0
     if not moving.any():
         return se, each, each

@@ -274,6 +274,8 @@ def _end_lines(fit: Fit) -> list[str]:
 
 def _confounding(fit: Fit, *, trusted: bool) -> str:
     """Name the effect of an action that least squares gets most wrong: its sign, else its size."""
+    if fit.diagnostics.verdict.word == "contradictory":
+        return "Instruments that contradict each other cannot tell what confounding did."
     if not trusted:
         return "With this instrument the log cannot tell what confounding did."
     if averages := average_effects(fit):

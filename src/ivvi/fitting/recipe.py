@@ -22,8 +22,8 @@ from ivvi.estimators import GMM, Estimate, Exact, LeastSquares, Method, Standard
 from ivvi.estimators.covariance.bekker import with_bekker
 from ivvi.estimators.covariance.estimate_covariance import (
     counted,
+    with_effective_rows,
     with_errors,
-    with_weighted_rows,
     without_rounding,
 )
 from ivvi.estimators.covariance.scores import Scored
@@ -192,7 +192,7 @@ class Recipe:
         head = None if log is None else log.head(episodes=True)
         if not shard.roles.frequency:
             estimates = {
-                name: with_weighted_rows(one, errors, moments, head)
+                name: with_effective_rows(one, errors, moments, head)
                 for name, one in estimates.items()
             }
         estimate, errors = estimates["estimate"], counted(errors, estimates["estimate"])

@@ -35,7 +35,6 @@ LAST_STEP = 2**31
 """A step that no program counts to."""
 MOST_CURVES = 6
 """Curves that are drawn."""
-WEAK = "Do not act on it: it rests on an instrument that is too weak."
 VALUE = (
     "`ivvi value` adds the uncertainty of the model to these numbers, whose +- is that of the "
     "simulation alone; `ivvi act` asks the policy what to do."
@@ -245,14 +244,18 @@ def plot_policy(policy: Policy, path: str | os.PathLike[str] | None, *, force: b
 def plan_brief(policy: Policy) -> Brief:
     """Say if the instrument is good enough, what the plan earns in the model, and what next."""
     verdict, compared = policy.problem.model.verdict, policy.comparison
-    weak = verdict is not None and verdict.word in UNTRUSTED
+    word = "" if verdict is None else verdict.word
     return Brief(
         (
             ("Instrument", instrument_sentence(verdict)),
             ("Plan", "Not compared with other rules." if compared is None else _earned(compared)),
-            ("Next", WEAK if weak else VALUE),
+            ("Next", _not_to_act(word) if word in UNTRUSTED else VALUE),
         )
     )
+
+
+def _not_to_act(word: str) -> str:
+    return f"Do not act on it: it rests on {UNTRUSTED[word]}."
 
 
 def act_brief(
@@ -268,7 +271,7 @@ def act_brief(
         first = f"This is for the first of {horizon:,} steps; `--step` asks about later ones."
         advice.insert(0, first)
     if verdict is not None and verdict.word in UNTRUSTED:
-        advice = [WEAK]
+        advice = [_not_to_act(verdict.word)]
     firm = "" if sure is None else _firmness(sure)
     return Brief(
         (

@@ -36,7 +36,7 @@ from ivvi.reporting.page import (
 )
 from ivvi.reporting.policy_sections import policy_section, value_section
 
-TONES = {"strong": "good", "doubtful": "doubtful", "weak": "bad", "not identified": "bad"}
+TONES = {"strong": "good", "doubtful": "doubtful"}  # all others are bad
 ADVICE = {
     "wald": "Wald's intervals, low to high in the table of coefficients, can be reported.",
     "wild": "Report the intervals of the wild bootstrap in the table of coefficients.",
@@ -204,7 +204,7 @@ def instrument_section(fit: FitView) -> Section:
     d = fit.facts["diagnostics"]
     parts: list[Part] = []
     if word := d.get("verdict"):
-        parts.append(Badge(word.capitalize(), sentence(d["rule"]), TONES[word]))
+        parts.append(Badge(word.capitalize(), sentence(d["rule"]), TONES.get(word, "bad")))
         if advice := ADVICE.get(d.get("recommended")):
             parts.append(Text((advice,)))
         if method := d.get("recommended_method"):

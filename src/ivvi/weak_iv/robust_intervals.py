@@ -352,7 +352,7 @@ def settled(verdict: Verdict, robust: RobustIntervals, *, bootstrapped: bool = F
     one was made, none is recommended; where they would be and all of them were `bootstrapped`
     too, the bootstrap's are.
     """
-    if not verdict.word or verdict.word == "not identified":
+    if verdict.word in ("", "contradictory", "not identified"):
         return verdict
     usual = "wild" if bootstrapped else "wald"
     if not robust.found:

@@ -27,6 +27,8 @@ from ivvi.moments import EpisodeMoments, GroupSums, Moments
 
 FEW_CLUSTERS, VERY_FEW_CLUSTERS = 30, 6
 """Effective numbers of clusters below which a note says so, and below which there is a warning."""
+LOOKED_AT = 4096
+"""Rows by which rows without weights are found uneven."""
 ROUNDING = 1e-7
 """What a feature adds to an output, in units of the output's size, that counts as nothing."""
 
@@ -87,7 +89,7 @@ def counted(errors: Resolved, estimate: Estimate) -> Resolved:
     if least >= FEW_CLUSTERS:
         return errors
     named = " and ".join(f"{count:,} clusters by {column!r}" for column, count in W_cov.clusters)
-    named = named or f"{estimate.n:,} rows of uneven weight"
+    named = named or f"{estimate.n:,} rows of uneven influence"
     text = f"{named} count for {least:.1f} even ones"
     if W_cov.freedom is None:
         text += ": the standard errors tend to be too small, and normal intervals too short"
@@ -101,25 +103,28 @@ def counted(errors: Resolved, estimate: Estimate) -> Resolved:
     return replace(errors, note="; ".join(part for part in (errors.note, text) if part))
 
 
-def with_weighted_rows(
+def with_effective_rows(
     estimate: Estimate, errors: Resolved, moments: Moments, head: Batch | None
 ) -> Estimate:
-    """Give robust errors the degrees of freedom of as many even rows, where weights leave few.
+    """Give robust errors the degrees of freedom of as many even rows, where these are few.
 
     G* = (sum_i g_i)^2 / sum_i g_i^2, g_i = (w_i L psi~_i)^2 being the part that a row has in the
     variance of a coefficient if all errors are alike (Carter, Schnepel and Steigerwald, 2017, with
-    rows for clusters); of the log's first rows, whose share stands for that of all.
+    rows for clusters). Weights make rows uneven, and so does an instrument with a long tail. G* is
+    that of some of the log's first rows, whose share stands for that of all.
     """
     covariance = estimate.covariance
-    if head is None or head.weight is None or errors.kind != "robust" or covariance is None:
+    if head is None or errors.kind != "robust" or covariance is None:
         return estimate
     if errors.requested.debiased is not None or not estimate.influence.size:
         return estimate
     design, space = moments.design, whiten(moments, estimate.instruments)
+    if head.weight is None:
+        head = head.chosen(np.arange(0, len(head), -(-len(head) // LOOKED_AT)))
     V = np.ones((len(head), design.width))
     V[:, design.varying] = design.rows(head)
     moved = ((V - space.shift) @ space.T) @ np.swapaxes(estimate.influence, -1, -2)
-    part = (head.weight[:, None] * moved) ** 2
+    part = (moved if head.weight is None else head.weight[:, None] * moved) ** 2
     even = np.sum(part, axis=-2) ** 2 / np.sum(part**2, axis=-2) * (moments.n / len(head))
     effective = np.broadcast_to(even, estimate.W.shape)
     if float(np.nanmin(effective)) >= FEW_CLUSTERS:
