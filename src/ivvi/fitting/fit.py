@@ -71,6 +71,8 @@ class Fit(TableResult):
         The log that was read, for what takes one more pass over its rows; it is not saved.
     notes
         What the first rows of the log warn of.
+    doubts
+        What the first rows of the log say against the features.
     absorbed, effects
         Fixed effects that were absorbed: how many, and those of each column's values. `moments`
         and `diagnostics` are then those of the rows without them.
@@ -96,6 +98,7 @@ class Fit(TableResult):
     differenced: bool = False
     log: Log | None = None
     notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
     absorbed: Absorbed | None = None
     effects: tuple[FixedEffects, ...] = ()
     nickell: Nickell | None = None
@@ -173,11 +176,12 @@ class Fit(TableResult):
         trace, inference = self.estimate.trace, self.inference
         unfinished = (trace.advice,) if trace is not None and trace.advice else ()
         if inference is None:
-            return self.notes + unfinished
+            return self.notes + self.doubts + unfinished
         clusters = (inference.errors.warning,) if inference.errors.warning else ()
         bias = "" if self.nickell is None else self.nickell.warning(self.estimate)
         lasting = (bias,) if bias else ()
-        return inference.diagnostics.warnings + clusters + lasting + self.notes + unfinished
+        others = clusters + lasting + self.notes + self.doubts + unfinished
+        return inference.diagnostics.warnings + others
 
     @property
     def dropped(self) -> dict[str, int]:

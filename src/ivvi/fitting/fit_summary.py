@@ -112,6 +112,8 @@ def fit_brief(fit: Fit) -> Brief:
         trusted, method = trusted or bool(method), ""
     plan = REPORT if fit.partialled is not None and fit.partialled.refusal else PLAN
     next_step = plan if trusted else dict(diagnose_brief(fit.diagnostics).items)["Next"]
+    if trusted and fit.doubts:
+        next_step = f"Do not plan with it yet: {fit.doubts[0]}."
     if method:
         next_step = many_sentence(method)
     return Brief(

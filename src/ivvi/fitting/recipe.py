@@ -13,8 +13,9 @@ import numpy as np
 
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.diagnostics import Diagnostics, Strength, diagnose, strength
-from ivvi.diagnostics.prediction_checks import leaves_range, predicts_worse
+from ivvi.diagnostics.prediction_checks import ONE_SOLUTION, leaves_range, predicts_worse
 from ivvi.diagnostics.reduced_form import reduced_form
+from ivvi.diagnostics.specification import misspecified
 from ivvi.diagnostics.strength import explain_unidentified
 from ivvi.diagnostics.timing import explained_in_own_row
 from ivvi.errors import IdentificationError, InputError
@@ -196,6 +197,7 @@ class Recipe:
                 for name, one in estimates.items()
             }
         estimate, errors = estimates["estimate"], counted(errors, estimates["estimate"])
+        notes, doubts = self._notes(log, head, shard.roles, estimate, moments)
         return Fit(
             estimate=estimate,
             inference=self._inferred(shard, diagnosed, estimates, scored, errors, log, head),
@@ -207,7 +209,8 @@ class Recipe:
             files=shard.files if log is None else tuple(log.table.files),
             log=None if log is None else log.watched(None),
             sample=None if head is None else Sample.of(head, shard.roles),
-            notes=self._notes(log, head, shard.roles, estimate, moments),
+            notes=notes,
+            doubts=doubts,
         )
 
     def _checked_strength(self, diagnosed: Moments, shard: Shard) -> Strength:
@@ -311,14 +314,18 @@ class Recipe:
         roles: Roles,
         estimate: Estimate,
         moments: Moments,
-    ) -> tuple[str, ...]:
-        """Return warnings from the first rows of a log, where there is one."""
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return warnings from the first rows of a log, and what these say against the features."""
         if log is None or head is None:
-            return ()
+            return (), ()
         out_of_range = leaves_range(estimate, moments, head)
         far = out_of_range or predicts_worse(self.method, moments, head, roles)
         own = explained_in_own_row(head, roles)
-        return log.notes + tuple(text for text in (own.warning if own else "", far) if text)
+        doubts: tuple[str, ...] = ()
+        if own is None and not log.is_residual and self.method.name in ONE_SOLUTION:
+            doubts = misspecified(estimate, moments, head, roles)
+        texts = (own.warning if own else "", far)
+        return log.notes + tuple(text for text in texts if text), doubts
 
     def _wild(self, moments: Moments, estimate: Estimate) -> dict[tuple[str, str], WildTest]:
         """Bootstrap the actions' effects where that is asked for: those of the closed form."""

@@ -1,0 +1,102 @@
+"""A linear fit says what it leaves out: effects that vary, bends, what lasts, changing noise."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import ivvi
+
+
+def panel(seed=0, episodes=300, steps=10, step=None, lasting=0.0, shock=0.0):
+    """Episodes of x' = step(x, a, rng) + u + lasting of each episode + a shock that all share."""
+    rng = np.random.default_rng(seed)
+    step = step or (lambda x, a, rng: 0.6 * x - 0.4 * a + 0.5 * rng.normal(size=len(x)))
+    x, own, parts = rng.normal(size=episodes), rng.normal(size=episodes), []
+    for t in range(steps):
+        z, u = rng.normal(size=(2, episodes))
+        a = 0.8 * z + u + 0.5 * rng.normal(size=episodes)
+        parts.append(np.column_stack([np.arange(episodes), np.full(episodes, t), x, a, z]))
+        x = step(x, a, rng) + u + lasting * own + shock * rng.normal()
+    rows = np.concatenate(parts)
+    rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
+    table = dict(zip(("episode", "step", "x", "a", "z"), rows.T, strict=True))
+    return ivvi.read_logs(table, state="x", action="a", instrument="z")
+
+
+def doubts(log, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ivvi.fit(log, **options).doubts
+
+
+def varies(x, a, rng):
+    return 0.6 * x - 0.5 * x * a + 0.5 * rng.normal(size=len(x))
+
+
+def bends(x, a, rng):
+    return 2 * np.tanh(2 * x) - 0.4 * a + 0.5 * rng.normal(size=len(x))
+
+
+def saturates(x, a, rng):
+    return 0.6 * x - np.maximum(a, 0.0) + 0.5 * rng.normal(size=len(x))
+
+
+def steadies(x, a, rng):
+    return 0.6 * x - 0.4 * a + np.exp(-a) * rng.normal(size=len(x))
+
+
+@pytest.mark.parametrize(
+    ("step", "sentence"),
+    [
+        (varies, "what a does to next_x changes with x"),
+        (saturates, "next_x does not change in proportion to a"),
+        (steadies, "a changes the spread of next_x"),
+    ],
+)
+def test_what_a_linear_fit_leaves_out_is_named(step, sentence):
+    assert sentence in doubts(panel(step=step, episodes=600))[-1]
+
+
+def test_a_state_that_bends_is_named():
+    rng = np.random.default_rng(0)
+    x, z, u, e = rng.normal(size=(4, 4000))
+    a = 0.8 * z + u + e
+    table = {"x": x, "a": a, "z": z, "y": x**2 - 0.4 * a + u}
+    log = ivvi.read_logs(table, state="x", action="a", instrument="z", next_state="y")
+    assert "y does not change in proportion to x" in doubts(log)[0]
+    assert doubts(log, phi="poly2") == ()
+
+
+def test_a_level_of_each_episodes_own_is_named_with_its_remedies():
+    log = panel(lasting=1.0)
+    (sentence,) = doubts(log)
+    assert "of the row before" in sentence
+    assert "--difference" in sentence
+    assert doubts(log, difference=True) == doubts(log, absorb="episode") == ()
+
+
+def test_a_category_that_changes_an_effect_asks_for_products():
+    rng = np.random.default_rng(0)
+    ward = rng.integers(0, 2, 4000)
+    z, u = rng.normal(size=(2, 4000))
+    a = z + u
+    table = {"ward": np.array(["A", "B"])[ward], "a": a, "z": z, "y": (ward - 0.5) * a + u}
+    log = ivvi.read_logs(table, state="ward", action="a", instrument="z", next_state="y")
+    assert "--features linear:cross" in doubts(log)[0]
+    assert doubts(log, phi="linear:cross") == ()
+
+
+@pytest.mark.parametrize("shock", [0.0, 1.0])
+def test_a_linear_world_raises_no_doubt(shock):
+    """At a level of one in a thousand, two alarms in 40 logs have a probability of 0.1%."""
+    alarms = sum(bool(doubts(panel(seed, episodes=100, shock=shock))) for seed in range(40))
+    assert alarms <= 1
+
+
+def test_doubts_are_warned_of_saved_and_said_before_a_plan(tmp_path):
+    with pytest.warns(ivvi.errors.IvviWarning, match="linear features are too simple"):
+        fit = ivvi.fit(panel(step=varies))
+    assert dict(fit.brief.items)["Next"].startswith("Do not plan with it yet: linear features")
+    fit.save(tmp_path / "model")
+    assert ivvi.load_fit(tmp_path / "model").doubts == fit.doubts
