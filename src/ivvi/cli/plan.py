@@ -165,13 +165,8 @@ def plan(  # noqa: PLR0913
         "method": method,
         "reward": reward,
         **problem,
-        "horizon": policy.problem.horizon,
-        "state": list(loaded.state),
-        "action": list(loaded.action),
-        "rule": {"kind": policy.rule.kind, **policy.rule.parts()[0]},
-        "comparison": None if policy.comparison is None else policy.comparison.to_json(),
+        **policy.to_json(),
         "warnings": doubts,
-        "brief": policy.brief.to_json(),
     }
     emit_json(facts, json, force=force)
 

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ivvi._io.files import Saved, save_folder
+from ivvi._io.result import Compact, Records, TableResult
 from ivvi.categories import CodedColumn, decode_rows, encode_rows, raw_columns
 from ivvi.dynamics.extrapolation import beyond, is_affine, is_limited, reward_fade, state_range
+from ivvi.dynamics.model_table import model_records, model_summary
 from ivvi.dynamics.noise_law import (
     Categories,
     NoiseLaw,
@@ -46,8 +48,8 @@ def _none() -> np.ndarray:
     return np.empty((0, 0))
 
 
-@dataclass(frozen=True, slots=True)
-class InstrumentVerdict:
+@dataclass(frozen=True, slots=True, repr=False)
+class InstrumentVerdict(Compact):
     """One word on the instruments of a model, and a sentence for those who act on it.
 
     Attributes
@@ -67,7 +69,7 @@ class InstrumentVerdict:
 
 
 @dataclass(frozen=True, repr=False)
-class Dynamics:
+class Dynamics(TableResult):
     """Mean and noise of the next state given state and action.
 
     Attributes
@@ -139,9 +141,19 @@ class Dynamics:
     instrument: tuple[str, ...] = ()
     length: int = 0
 
-    def __repr__(self) -> str:
+    @property
+    def headline(self) -> str:
+        """What follows from what."""
         x, a = ", ".join(self.state), ", ".join(self.action)
-        return f"Dynamics({' '.join(self.outputs)} from {x}; {a}; W {self.W.shape})"
+        return f"{', '.join(self.outputs)} from {x}; {a}; W {self.W.shape}"
+
+    def summary(self) -> str:
+        """Return what follows from what, how good the instruments were, and the weights."""
+        return model_summary(self)
+
+    def records(self) -> Records:
+        """Return the weights with their standard errors, one row per output and feature."""
+        return model_records(self)
 
     @property
     def rows(self) -> Sample | None:

@@ -62,6 +62,12 @@ class Stability(TableResult):
             rows.append(row | {"outside": outside})
         return rows
 
+    @property
+    def headline(self) -> str:
+        """How firmly the actions are recommended."""
+        least, count = float(np.min(self.agreement)), len(self.agreement)
+        return f"at least {least:.0%} of {len(self.drawn)} models agree in each of {count} states"
+
     def summary(self) -> str:
         """Return a table, one line per state."""
         state, action = self.names

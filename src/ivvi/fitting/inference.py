@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.diagnostics import Diagnostics
 from ivvi.diagnostics.distributions import two_sided
 from ivvi.diagnostics.reduced_form import ReducedForm
@@ -35,8 +36,8 @@ MOST_INSTRUMENTS = 6
 """Instruments whose reduced form is printed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Inference:
+@dataclass(frozen=True, slots=True, repr=False)
+class Inference(Compact):
     """What the moments tell beside W.
 
     Attributes
