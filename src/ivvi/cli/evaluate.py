@@ -74,4 +74,4 @@ def evaluate(  # noqa: PLR0913
     if plot is not None:
         evaluation.plot(plot, force=force)
         say(f"drawn in {plot}", quiet=json == "-")
-    emit_json(evaluation.to_json(), json, force=force)
+    emit_json(evaluation, json, force=force)

@@ -431,7 +431,7 @@ class Dynamics(TableResult):
         """Save as a folder of JSON and npz, atomically.
 
         `facts` are kept for people, `beside` for those who will update the model; `replaces`
-        is the only version (`ivvi._io.files.version_of`) that may be replaced, if given.
+        is the only version (`ivvi._io.files.load_version`) that may be replaced, if given.
         """
         from ivvi.dynamics.saved_model import model_parts
 
