@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -196,12 +197,12 @@ class Fit(TableResult):
             dropped["alone in a group"] = self.absorbed.singletons
         return dropped
 
-    @property
+    @cached_property
     def model(self) -> Dynamics:
         """The estimated dynamics, to plan with."""
         return fitted_model(self, self.estimate, self.verdict)
 
-    @property
+    @cached_property
     def baseline_model(self) -> Dynamics:
         """The dynamics that least squares believes in."""
         return fitted_model(self, self.baseline)
@@ -271,7 +272,7 @@ class Fit(TableResult):
         """Draw the actions' effects with 95% intervals, least squares beside; `path` saves it."""
         return plot_fit(self, path, force=force)
 
-    @property
+    @cached_property
     def brief(self) -> Brief:
         """Is the instrument good enough, what did confounding do, what to do next."""
         return fit_brief(self)
