@@ -30,7 +30,7 @@ DIAGNOSTICS = (
     *("mu_iv", "mu_b", "rank", "identified", "first_stage", "cragg_donald"),
     *("kleibergen_paap", "sargan", "wu_hausman"),
 )
-NORMAL_95 = 1.959963984540054
+NORMAL_95 = two_sided()
 """The 97.5% quantile of the normal distribution."""
 MOST_INSTRUMENTS = 6
 """Instruments whose reduced form is printed."""

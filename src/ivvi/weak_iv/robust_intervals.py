@@ -132,11 +132,6 @@ class RobustIntervals(TableResult):
         return self.found.get((output, feature))
 
     @property
-    def agree(self) -> bool:
-        """Whether Wald's intervals agree with all of them, and there are some."""
-        return bool(self.found) and all(one.agrees for one in self.found.values())
-
-    @property
     def too_weak(self) -> bool:
         """Whether some are missing because the instruments are weak."""
         return TOO_WEAK in self.reasons.values()
