@@ -244,7 +244,8 @@ class Dynamics(TableResult):
     def next_state(self, m: Array, noise: Array) -> Array:
         """Return x' (..., d_x) with mean m (..., d_x) from standard normal draws of its shape.
 
-        m + F noise, F F^T the noise covariance; categories are drawn (`ivvi.dynamics.noise_law`).
+        Draws are multiplied by a square root of the noise covariance; categories are drawn as
+        such (`ivvi.dynamics.noise_law`).
         """
         return next_state(m, noise, self.noise_law, self.categories)
 

@@ -36,7 +36,7 @@ class Stability(TableResult):
     states, actions
         States (n, d_x) and recommended actions (n, d_a).
     drawn
-        What the plans of the draws do there, (B, n, d_a).
+        What the plans of the draws do there, (draws, n, d_a).
     agreement
         Share of the draws whose action is the recommended one, or near it, (n,).
     outside

@@ -28,7 +28,7 @@ class IntervalEstimate(Result):
     estimate
         In the estimated world; less the optimism of a plan where it was planned again.
     draws
-        In models that the log allows, (B,).
+        In models that the log allows, (draws,).
     level
         Of the interval.
     simulation_error

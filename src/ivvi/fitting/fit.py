@@ -246,8 +246,8 @@ class Fit(TableResult):
         ----------
         restriction
             Words such as ``"next_x0: a0 = a1"`` (about every output without its name), a
-            sequence of them, or an array (q, d_y d_phi) for R vec(W) = r, where vec(W) are
-            the rows of W one after another.
+            sequence of them, or an array (q, d_y d_phi) for restriction @ vec(W) = target,
+            where vec(W) are the rows of W one after another.
         target
             Right-hand side (q,) of an array.
         """

@@ -55,7 +55,7 @@ class MPC:
     Parameters
     ----------
     lookahead
-        Actions planned ahead, L; by default 3 for quadratic programs, 2 for Newton's method,
+        Actions planned ahead; by default 3 for quadratic programs, 2 for Newton's method,
         and for finite sets 10 to 2, fewer the larger they are; never beyond the horizon.
     starts
         Starting points of Newton's method.
