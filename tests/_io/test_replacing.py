@@ -14,7 +14,7 @@ import pytest
 
 from helpers import run_process
 from ivvi._io import replacing
-from ivvi._io.files import atomic_file, load_folder, save_folder, version_of
+from ivvi._io.files import atomic_file, load_folder, load_version, save_folder
 from ivvi._io.replacing import locked, put_in_place, recover
 from ivvi.errors import FileError
 from ivvi.logs.sorting import temporary_folder
@@ -94,7 +94,7 @@ def test_a_file_system_without_exchange_is_told_from_a_fault(answer, raised, tmp
 
 def test_only_the_version_that_was_read_is_replaced(way, tmp_path):
     save(tmp_path / "out", 1)
-    version = version_of(tmp_path / "out", "model")
+    version = load_version(tmp_path / "out", "model")[1]
     save(tmp_path / "out", 2, replaces=version)
     with pytest.raises(FileError, match="replaced by another run meanwhile"):
         save(tmp_path / "out", 3, replaces=version)

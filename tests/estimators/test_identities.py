@@ -90,7 +90,8 @@ def test_exact_is_the_closed_form_of_the_paper(solved, moments_of, shape):
     strong = m.A.T @ B_inverse @ m.A
     assert_close(fit.W, m.C @ B_inverse @ m.A @ np.linalg.inv(strong))
     assert_close(fit.bread, np.linalg.inv(strong) / m.n)
-    noise = m.yy - fit.W @ (phi_y := moment_of_phi_and_y(m)) - phi_y.T @ fit.W.T
+    yy = m.second[np.ix_(m.design.y_columns, m.design.y_columns)]
+    noise = yy - fit.W @ (phi_y := moment_of_phi_and_y(m)) - phi_y.T @ fit.W.T
     assert_close(fit.noise_cov, noise + fit.W @ m.D @ fit.W.T)
     assert fit.identified
     assert fit.n == len(p.y)

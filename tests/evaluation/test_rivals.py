@@ -8,6 +8,7 @@ import pytest
 import ivvi
 from helpers import ROLES, assert_refused, make_rows, run
 from ivvi.errors import InputError
+from ivvi.evaluation.source import Source
 from ivvi.evaluation.value_policy import default_rivals
 
 SETTINGS = {"reward": "quadratic:weight=0.05", "horizon": 3, "draws": 20, "seed": 1}
@@ -30,10 +31,11 @@ def prices():
 
 
 def test_zero_is_met_where_the_log_has_it():
-    assert default_rivals(fitted(0.0)[0].model) == ("behaviour", "zero", "least-squares")
+    source = Source.of(fitted(0.0)[0])
+    assert default_rivals(source) == ("behaviour", "zero", "least-squares")
     for shift in (100.0, -100.0):
-        model = fitted(shift)[0].model
-        assert default_rivals(model) == ("behaviour", "lowest", "highest", "least-squares")
+        source = Source.of(fitted(shift)[0])
+        assert default_rivals(source) == ("behaviour", "lowest", "highest", "least-squares")
 
 
 def test_the_lowest_and_the_highest_are_those_of_the_log(prices):

@@ -12,7 +12,7 @@ import ivvi
 from helpers import OPTIONS, ROLES, run
 from ivvi.errors import InputError
 from ivvi.features.design import build_design
-from ivvi.fitting.differences import BEFORE, difference_log
+from ivvi.fitting.differences import BEFORE, DifferencedTable
 from ivvi.simulators import ConfoundedEnv, gaussian, linear_world
 
 LASTING = np.array([[1.0, 0.5], [0.5, 1.0]])
@@ -69,8 +69,8 @@ def test_rows_are_differences_within_episodes(seed, size, steps):
     columns |= {name: rng.normal(size=n) for name in ("x0", "a0", "z0", "next_x0")}
     log = ivvi.read_logs(columns)
     design = build_design(log, "poly2")
-    differenced = difference_log(log, design)
-    blocks = list(differenced.table.batches(differenced.roles.columns, (), size))
+    differences = DifferencedTable(log, design, ())
+    blocks = list(differences.batches(differences.roles.columns, (), size))
     found = {
         n: np.concatenate([b.column(n).to_numpy() for b in blocks]) for n in blocks[0].schema.names
     }

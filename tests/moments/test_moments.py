@@ -92,7 +92,7 @@ def test_are_the_matrices_of_the_paper(confounded, moments_of, word):
         (m.B, Psi, Psi),
         (m.C, y, Psi),
         (m.D, Phi, Phi),
-        (m.yy, y, y),
+        (m.second[np.ix_(m.design.y_columns, m.design.y_columns)], y, y),
     ):
         np.testing.assert_allclose(ours, left.T @ (w * right), rtol=1e-10, atol=1e-12)
     assert (len(m.design.psi_names), len(m.design.phi_names)) == m.A.shape

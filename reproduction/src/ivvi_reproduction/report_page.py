@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.reporting.inline_svg import EXTRA, INK, IV, LS, MUTED, draw
+from ivvi._io.plotting import IV, LS, MUTED
+from ivvi.reporting.inline_svg import EXTRA, INK, draw
 from ivvi.reporting.page import Cell, Figure, Page, PageTable, Part, Picture, Section
 from ivvi_reproduction.reproduce import read_results
 from ivvi_reproduction.results import BandCurve, ResultFigure, Results, ResultTable

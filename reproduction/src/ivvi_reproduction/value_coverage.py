@@ -191,7 +191,7 @@ def _amounts(
         "policy": (setup.planner, fit.W),
         "behaviour": (BehaviourActor(behaviour.features), BehaviourRows.of(behaviour)),
     }
-    values = estimator.values(actors)
+    values = estimator.values(actors, estimator.first_returns(actors))
     return {"value": values["policy"], "gain": gains_of(values)["behaviour"]}
 
 

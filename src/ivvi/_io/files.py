@@ -108,7 +108,7 @@ def atomic_folder(
 
     With `force` an existing folder is replaced in one step, so that at every moment the old
     or the new folder, whole, is there; with `replaces` only if that still is the version
-    (`version_of`) that was read. A file, or a folder that we did not write, is not replaced.
+    (`load_version`) that was read. A file, or a folder that we did not write, is not replaced.
     """
     with locked(checked_output(path, force=force)):
         target = checked_output(path, force=force).resolve()  # again, after those before us
@@ -207,6 +207,11 @@ def save_folder(
 
 def load_folder(path: str | os.PathLike[str], kind: str) -> Saved:
     """Read what `save_folder` wrote, refusing other versions and altered files."""
+    return load_version(path, kind)[0]
+
+
+def load_version(path: str | os.PathLike[str], kind: str) -> tuple[Saved, str]:
+    """Read a saved folder once; also return the checksum that tells this version from others."""
     folder = Path(path)
     recover(folder)
     while True:
@@ -235,7 +240,7 @@ def load_folder(path: str | os.PathLike[str], kind: str) -> Saved:
             raise FileError(
                 f"{folder} is not a sound {kind}: {name} holds numbers above {LARGEST_SUM:g}"
             )
-    return document, arrays
+    return (document, arrays), str(checksum)
 
 
 def _signature(key: str, checksum: str) -> str:
@@ -252,13 +257,6 @@ def _check_signature(folder: Path, signature: Any, checksum: str) -> None:
         )
     if not hmac.compare_digest(str(signature).encode(), _signature(key, checksum).encode()):
         raise FileError(f"{folder} is signed with another key than {KEY}, or was altered")
-
-
-def version_of(path: str | os.PathLike[str], kind: str) -> str:
-    """Return the checksum that tells one version of a saved folder from another."""
-    recover(path)
-    document = _parsed(_read_pair(Path(path), kind)[0], Path(path), kind)
-    return str(document.get("checksum"))
 
 
 def _read_pair(folder: Path, kind: str) -> tuple[bytes, bytes]:

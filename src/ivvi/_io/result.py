@@ -1,13 +1,17 @@
 """What every result can do: be summarised, shown in a notebook, and, if a table, become a frame.
 
 The summary of a verb's result opens with a `Brief`, a few plain sentences; statistics follow below.
+`Compact` is for what holds arrays and is no result: its `repr` is one line too.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import html
+import math
 import re
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,6 +26,8 @@ DIGITS = 4
 WIDTH = 78
 FIRST = 13
 """Width of the labels before the sentences."""
+LONGEST_REPR, LONGEST_FIELD = 160, 40
+"""Letters of a `repr`, and of one of the fields in it."""
 JUDGED = {
     "strong": "Good enough",
     "doubtful": "Doubtful",
@@ -50,13 +56,25 @@ class Result:
         """Return the result as text."""
         raise NotImplementedError
 
+    def to_json(self) -> dict[str, Any]:
+        """Describe the result with JSON values."""
+        raise NotImplementedError
+
+    @property
+    def headline(self) -> str:
+        """The first of the plain sentences; where there are none, the first line of the summary."""
+        brief = getattr(self, "brief", None)
+        if brief is not None:
+            label, sentence = brief.items[0]
+            return sentence if label == type(self).__name__ else f"{label}: {sentence}"
+        lines = (line.strip() for line in self.summary().splitlines())
+        return next((line for line in lines if line.strip("=-")), "")
+
     def __str__(self) -> str:
         return self.summary()
 
     def __repr__(self) -> str:
-        lines = [line.strip() for line in self.summary().splitlines()]
-        first = next((line for line in lines if line.strip("=-")), "")
-        return f"<{type(self).__name__}: {first}>"
+        return f"<{type(self).__name__}: {_cut(self.headline)}>"
 
     def _repr_html_(self) -> str:
         return brief_html(self) + f"<pre>{html.escape(self.summary())}</pre>"
@@ -76,12 +94,76 @@ class TableResult(Result):
         try:
             import pandas as pd
         except ImportError:
-            raise InputError("to_frame needs pandas: pip install pandas") from None
+            raise InputError(
+                "to_frame needs pandas (pip install 'ivvi[stata]'); records() returns the same "
+                "rows without it, and to_json() all of the result"
+            ) from None
         return pd.DataFrame.from_records(self.records())
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the table with JSON values, a list of rows; null for what is not finite."""
+        return {"rows": json_records(self.records())}
 
     def _repr_html_(self) -> str:
         whole = f"<details><summary>all of it</summary><pre>{html.escape(self.summary())}</pre>"
         return brief_html(self) + html_table(self.records()) + whole + "</details>"
+
+
+class Compact:
+    """A dataclass whose `repr` is one line: arrays by type and shape, long fields by type.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> @dataclass(repr=False)
+    ... class Path(Compact):
+    ...     name: str
+    ...     x: np.ndarray
+    >>> Path("first", np.zeros((2, 3)))
+    Path(name='first', x=float64[2, 3])
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        shown = ", ".join(f"{f.name}={short(getattr(self, f.name))}" for f in fields if f.repr)
+        return f"{type(self).__name__}({_cut(shown)})"
+
+
+def _cut(text: str) -> str:
+    """Cut a text at a word where it is long."""
+    return textwrap.shorten(text, LONGEST_REPR, placeholder=" ...")
+
+
+def short(value: Any) -> str:
+    """Show a field in a few letters."""
+    kind = type(value).__name__
+    if hasattr(value, "dtype") and hasattr(value, "ndim"):
+        return f"{value.dtype}{list(value.shape)}"
+    if isinstance(value, tuple | list):
+        text = f"({', '.join(map(short, value))})" if len(value) <= LONGEST_FIELD else ""
+    elif isinstance(value, Mapping):
+        text = f"{{{', '.join(f'{key!r}: {short(one)}' for key, one in value.items())}}}"
+    elif callable(value) and hasattr(value, "__qualname__"):
+        text = value.__qualname__
+    else:
+        text = repr(value)
+    if 0 < len(text) <= LONGEST_FIELD and "\n" not in text:
+        return text
+    return f"{kind} of {len(value)}" if hasattr(value, "__len__") else f"{kind}(...)"
+
+
+def json_records(records: Records) -> Records:
+    """Return rows with null for what is not finite."""
+    return [
+        {name: None if _is_endless(value) else value for name, value in row.items()}
+        for row in records
+    ]
+
+
+def _is_endless(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def brief_html(result: Any) -> str:
@@ -123,8 +205,8 @@ class Judged(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Brief:
+@dataclass(frozen=True, slots=True, repr=False)
+class Brief(Compact):
     """Three answers, each with a label; the last one says what to do next.
 
     Examples

@@ -49,4 +49,4 @@ def check(  # noqa: PLR0913
             progress=bar,
         )
     say(str(result), quiet=json == "-")
-    emit_json(result.to_json(), json, force=force)
+    emit_json(result, json, force=force)

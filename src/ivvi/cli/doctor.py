@@ -223,6 +223,6 @@ def doctor(json: Json = None, force: Force = False) -> None:
     check_json_target(json, force=force)
     report = examine()
     say(str(report), quiet=json == "-")
-    emit_json(report.to_json(), json, force=force)
+    emit_json(report, json, force=force)
     if not report.sound:
         raise typer.Exit(1)

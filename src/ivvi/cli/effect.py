@@ -59,7 +59,7 @@ def effect(  # noqa: PLR0913
     if plot is not None:
         result.plot(plot, force=force)
         say(f"figure: {plot}", quiet=json == "-")
-    emit_json(result.to_json(), json, force=force)
+    emit_json(result, json, force=force)
 
 
 def _values(text: str | None) -> dict[str, str]:

@@ -51,7 +51,6 @@ def evaluate(  # noqa: PLR0913
     from ivvi._io.plotting import check_figure
     from ivvi.planning.policy import load_policy
     from ivvi.simulators.catalogue import make_env
-    from ivvi.simulators.evaluate import draw_rewards
     from ivvi.simulators.evaluate import evaluate as evaluate_policies
 
     check_figure(plot, force=force)
@@ -73,6 +72,6 @@ def evaluate(  # noqa: PLR0913
         )
     say(evaluation.summary(), quiet=json == "-")
     if plot is not None:
-        draw_rewards(evaluation, plot, force=force)
+        evaluation.plot(plot, force=force)
         say(f"drawn in {plot}", quiet=json == "-")
-    emit_json(evaluation.to_json(), json, force=force)
+    emit_json(evaluation, json, force=force)

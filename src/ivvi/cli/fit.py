@@ -250,7 +250,7 @@ def fit(  # noqa: PLR0913
         from ivvi.reporting import report as write_report
 
         say(f"report: {write_report(result, report, force=force)}", quiet=json == "-")
-    emit_json(result.to_json(), json, force=force)
+    emit_json(result, json, force=force)
     if state is not None:
         state.remove()
 

@@ -67,7 +67,7 @@ def interval(  # noqa: PLR0913
             progress=bar,
         )
     say(str(result), quiet=json == "-")
-    emit_json(result.to_json(), json, force=force)
+    emit_json(result, json, force=force)
 
 
 def parse_combination(text: str) -> str | dict[str, float]:

@@ -126,9 +126,10 @@ def plan(  # noqa: PLR0913
     for option, is_given in of_mpc.items():
         if is_given and method != "mpc":
             raise InputError(f"--{option} is for mpc; the method is {method}")
-    loaded = load_model(model, trust=trusted(trust))
     if unit:
         loaded = of_unit(load_fit(model, trust=trusted(trust)), unit).model
+    else:
+        loaded = load_model(model, trust=trusted(trust))
     actions = _actions(loaded, action_low, action_high, action_set, binary=binary)
     if budget is not None and method != "auto":
         raise InputError(f"--budget is for auto; the method is {method}")
@@ -159,19 +160,14 @@ def plan(  # noqa: PLR0913
     if horizon is None:
         steps, why = loaded.usual_horizon
         say(f"horizon {steps:,}: {why}", quiet=json == "-")
-    say(f"{policy} saved in {out}", quiet=json == "-")
+    say(f"{policy!r} saved in {out}", quiet=json == "-")
     facts = {
         "policy": str(out),
         "method": method,
         "reward": reward,
         **problem,
-        "horizon": policy.problem.horizon,
-        "state": list(loaded.state),
-        "action": list(loaded.action),
-        "rule": {"kind": policy.rule.kind, **policy.rule.parts()[0]},
-        "comparison": None if policy.comparison is None else policy.comparison.to_json(),
+        **policy.to_json(),
         "warnings": doubts,
-        "brief": policy.brief.to_json(),
     }
     emit_json(facts, json, force=force)
 

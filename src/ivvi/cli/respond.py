@@ -71,4 +71,4 @@ def respond(  # noqa: PLR0913
     if plot is not None:
         result.plot(plot, force=force)
         say(f"figure: {plot}", quiet=json == "-")
-    emit_json(result.to_json(), json, force=force)
+    emit_json(result, json, force=force)

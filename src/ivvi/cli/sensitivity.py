@@ -95,7 +95,7 @@ def sensitivity(  # noqa: PLR0913
     if plot is not None:
         result.plot(plot, force=force)
         say(f"drawn in {plot}", quiet=json == "-")
-    emit_json(result.to_json(), json, force=force)
+    emit_json(result, json, force=force)
 
 
 def _rivals(text: str, trust: tuple[str, ...]) -> Any:

@@ -71,4 +71,4 @@ def table(  # noqa: PLR0913
         with atomic_file(out, force=force) as temporary:
             temporary.write_text(text + "\n", encoding="utf-8")
         say(f"table: {out}", quiet=json == "-")
-    emit_json(made.to_json(), json, force=force)
+    emit_json(made, json, force=force)

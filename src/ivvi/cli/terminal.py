@@ -217,14 +217,20 @@ def check_json_target(
             raise FileError(f"{option} and --json are both {target}; expected two names")
 
 
-def emit_json(value: Any, target: str | None, *, force: bool) -> None:
-    """Write `value` to the file `target`, to standard output for ``-``, nowhere for None."""
+def emit_json(value: Any, target: str | None, *, force: bool, **more: Any) -> None:
+    """Write JSON values to the file `target`, to standard output for ``-``, nowhere for None.
+
+    Of a result those of its `to_json`, which is not called for nothing; `more` comes beside them.
+    """
     from ivvi._io.files import write_json
 
+    if target is None:
+        return
+    document = (value if isinstance(value, dict) else value.to_json()) | more
     if target == "-":
-        print(json.dumps(value, indent=2, allow_nan=False))
-    elif target is not None:
-        write_json(target, value, force=force)
+        print(json.dumps(document, indent=2, allow_nan=False))
+    else:
+        write_json(target, document, force=force)
 
 
 def run_app(app: typer.Typer, arguments: list[str] | None = None) -> None:

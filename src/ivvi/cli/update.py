@@ -35,10 +35,9 @@ def update(  # noqa: PLR0913
     force: Force = False,
 ) -> None:
     """Add the rows of a log to a model, as if it had been fitted to both at once."""
-    from ivvi._io.files import checked_output, version_of
+    from ivvi._io.files import checked_output
     from ivvi._io.replacing import locked
-    from ivvi.dynamics.model import KIND
-    from ivvi.fitting import load_fit
+    from ivvi.fitting.saved_fit import load_fit_version
     from ivvi.fitting.updating import update as update_fit
     from ivvi.moments.shard import open_like
 
@@ -46,8 +45,7 @@ def update(  # noqa: PLR0913
     checked_output(target, force=force or out is None)
     check_json_target(json, force=force, out=target)
     with locked(target, wait=wait):  # from reading to replacing, or a run between would be lost
-        version = version_of(model, KIND) if out is None else None
-        fit = load_fit(model, trust=trusted(trust))
+        fit, version = load_fit_version(model, trust=trusted(trust))
         if not fit.has_moments:
             raise InputError(f"{model} keeps no moments, so nothing can be added to it")
         logs = open_like(log, fit.roles, where=where, drop_missing=drop_missing)
@@ -61,11 +59,12 @@ def update(  # noqa: PLR0913
                 progress=bar,
             )
         has_episodes = updated.moments.episodes is not None
-        updated.save(target, episodes=has_episodes, force=force or out is None, replaces=version)
+        replaces = version if out is None else None
+        updated.save(target, episodes=has_episodes, force=force or out is None, replaces=replaces)
     for text in updated.warnings:
         warn(text)
     say(updated.summary(warnings=False), quiet=json == "-")
     added = updated.moments.n - fit.moments.n
     sums = "" if updated.sample is not None else " (a model of sums: no rows of it are kept)"
     say(f"{added:,} transitions added{sums}; model saved in {target}", quiet=json == "-")
-    emit_json(updated.to_json() | {"added": added}, json, force=force)
+    emit_json(updated, json, force=force, added=added)

@@ -90,9 +90,8 @@ def value(  # noqa: PLR0913
     check_json_target(json, force=force)
     fit = of_unit(load_fit(model, trust=trusted(trust)), unit)
     valued = _policy(policy, trusted(trust))
-    regression = Source.of(fit).knows_least_squares
-    usual = default_rivals(fit.model, regression=regression)
-    words = usual if against is None else against.split(",")
+    source = Source.of(fit)
+    words = default_rivals(source) if against is None else against.split(",")
     named = [word for word in words if word]
     names = folder_names(named, ("policy",))
     rivals = {name: _policy(word, trusted(trust)) for name, word in zip(names, named, strict=True)}
@@ -104,7 +103,7 @@ def value(  # noqa: PLR0913
     with progress("simulating models", models) as bar:
         valuation = value_policy(
             valued,
-            fit,
+            source,
             reward=reward,
             horizon=horizon,
             discount=discount,
@@ -122,7 +121,7 @@ def value(  # noqa: PLR0913
             progress=bar,
         )
     say(valuation.summary(), quiet=json == "-")
-    emit_json(valuation.to_json(), json, force=force)
+    emit_json(valuation, json, force=force)
 
 
 def _policy(word: str, trust: tuple[str, ...]) -> Any:

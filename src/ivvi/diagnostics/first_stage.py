@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.diagnostics.statistic import SingularError, Statistic, quadratic
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.estimate import EXACT, RANK_TOLERANCE, Rows
@@ -17,8 +18,8 @@ from ivvi.moments import Moments, remembered
 OTHERS = ("robust", "conditional", "robust_conditional")
 
 
-@dataclass(frozen=True, slots=True)
-class FirstStage:
+@dataclass(frozen=True, slots=True, repr=False)
+class FirstStage(Compact):
     """The regression of one endogenous feature on psi.
 
     Attributes

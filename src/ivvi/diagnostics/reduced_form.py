@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.estimators.covariance.covariance import sandwich
 from ivvi.estimators.covariance.score_rows import Score
 from ivvi.estimators.covariance.scores import Scored
@@ -25,8 +26,8 @@ FREE = 1e-6
 """A feature with a larger share in collinear directions is not identified."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReducedForm:
+@dataclass(frozen=True, slots=True, repr=False)
+class ReducedForm(Compact):
     """Coefficients of psi.
 
     Attributes

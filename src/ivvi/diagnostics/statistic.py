@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Result
 from ivvi.diagnostics.distributions import chi2_tail, f_tail
 from ivvi.errors import DataError
 from ivvi.features.design import Floats
@@ -19,8 +20,8 @@ class SingularError(DataError):
     """A covariance cannot be inverted, so that the statistic that needs it does not exist."""
 
 
-@dataclass(frozen=True, slots=True)
-class Statistic:
+@dataclass(frozen=True, slots=True, repr=False)
+class Statistic(Result):
     """One test.
 
     Attributes
@@ -49,6 +50,10 @@ class Statistic:
         if len(self.df) == 2:
             return f_tail(self.value, *self.df)
         return chi2_tail(self.value, *self.df)
+
+    def summary(self) -> str:
+        """Return the statistic, its law, its p-value and the null in a line."""
+        return f"{self.value:.4g}, p = {self.p_value:.4g} by {self.distribution}; null: {self.null}"
 
     def to_json(self) -> dict[str, Any]:
         """Describe the statistic with JSON values."""

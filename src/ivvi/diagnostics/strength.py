@@ -15,7 +15,7 @@ from ivvi.estimators.estimate import RANK_TOLERANCE, Rows
 from ivvi.estimators.whitening import whiten
 from ivvi.features.feature_map import describe_direction
 from ivvi.logs import Roles
-from ivvi.moments import Moments, is_constant
+from ivvi.moments import Moments, is_constant, remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,9 @@ class Strength:
         return float(np.mean(self.eigenvalues[first : first + count]))
 
 
+@remembered
 def strength(moments: Moments) -> Strength:
-    """Compute mu_iv, mu_B and the ranks."""
+    """Compute mu_iv, mu_B and the ranks, once for the same moments."""
     design, space = moments.design, whiten(moments)
     A = space.means(moments, np.eye(design.width)[list(design.phi_columns)])  # E[phi psi~^T]
     left, size, _ = np.linalg.svd(A, full_matrices=True)

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.result import Compact, short
 from ivvi.actions import make_actions
 from ivvi.dynamics.ends import EndReward, all_ends, amounts, end_reward
 from ivvi.dynamics.rollout import Rollout, Simulator, roll_out
@@ -37,6 +38,15 @@ class SimulatedEnv(gymnasium.Env[np.ndarray, Any]):
         self._state: np.ndarray | None = None
         self._key: Any = None
         self._time = 0
+
+    def __repr__(self) -> str:
+        actions = short(self.action_space)
+        return f"{type(self).__name__}({self._name}, actions {actions}, {self.horizon:,} steps)"
+
+    @property
+    def _name(self) -> str:
+        """What is simulated, in a few words."""
+        return type(self.simulator).__name__
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -86,8 +96,8 @@ class SimulatedEnv(gymnasium.Env[np.ndarray, Any]):
         )
 
 
-@dataclass(frozen=True, eq=False)
-class ModelSimulator:
+@dataclass(frozen=True, eq=False, repr=False)
+class ModelSimulator(Compact):
     """The estimated dynamics as a `dynamics.rollout.Simulator`.
 
     Attributes
@@ -187,6 +197,10 @@ class ModelEnv(SimulatedEnv):
         made = make_reward(reward, model, instrument)
         simulator = ModelSimulator(model, made, one_of(first), terminal, paid)
         super().__init__(simulator, len(model.state), self.actions.to_space(), horizon)
+
+    @property
+    def _name(self) -> str:
+        return "estimated dynamics"
 
     def vector_of(self, action: Any) -> Any:
         """Return an action, or the one with this number, as a vector."""

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ivvi._io.files import Saved, save_folder
+from ivvi._io.result import Compact, Records, TableResult
 from ivvi.categories import CodedColumn, decode_rows, encode_rows, raw_columns
 from ivvi.dynamics.extrapolation import beyond, is_affine, is_limited, reward_fade, state_range
+from ivvi.dynamics.model_table import model_records, model_summary
 from ivvi.dynamics.noise_law import (
     Categories,
     NoiseLaw,
@@ -46,8 +48,8 @@ def _none() -> np.ndarray:
     return np.empty((0, 0))
 
 
-@dataclass(frozen=True, slots=True)
-class InstrumentVerdict:
+@dataclass(frozen=True, slots=True, repr=False)
+class InstrumentVerdict(Compact):
     """One word on the instruments of a model, and a sentence for those who act on it.
 
     Attributes
@@ -67,7 +69,7 @@ class InstrumentVerdict:
 
 
 @dataclass(frozen=True, repr=False)
-class Dynamics:
+class Dynamics(TableResult):
     """Mean and noise of the next state given state and action.
 
     Attributes
@@ -139,9 +141,19 @@ class Dynamics:
     instrument: tuple[str, ...] = ()
     length: int = 0
 
-    def __repr__(self) -> str:
+    @property
+    def headline(self) -> str:
+        """What follows from what."""
         x, a = ", ".join(self.state), ", ".join(self.action)
-        return f"Dynamics({' '.join(self.outputs)} from {x}; {a}; W {self.W.shape})"
+        return f"{', '.join(self.outputs)} from {x}; {a}; W {self.W.shape}"
+
+    def summary(self) -> str:
+        """Return what follows from what, how good the instruments were, and the weights."""
+        return model_summary(self)
+
+    def records(self) -> Records:
+        """Return the weights with their standard errors, one row per output and feature."""
+        return model_records(self)
 
     @property
     def rows(self) -> Sample | None:
@@ -232,7 +244,8 @@ class Dynamics:
     def next_state(self, m: Array, noise: Array) -> Array:
         """Return x' (..., d_x) with mean m (..., d_x) from standard normal draws of its shape.
 
-        m + F noise, F F^T the noise covariance; categories are drawn (`ivvi.dynamics.noise_law`).
+        Draws are multiplied by a square root of the noise covariance; categories are drawn as
+        such (`ivvi.dynamics.noise_law`).
         """
         return next_state(m, noise, self.noise_law, self.categories)
 
@@ -419,7 +432,7 @@ class Dynamics:
         """Save as a folder of JSON and npz, atomically.
 
         `facts` are kept for people, `beside` for those who will update the model; `replaces`
-        is the only version (`ivvi._io.files.version_of`) that may be replaced, if given.
+        is the only version (`ivvi._io.files.load_version`) that may be replaced, if given.
         """
         from ivvi.dynamics.saved_model import model_parts
 

@@ -159,7 +159,7 @@ def run_episodes(
     discount: Any = 1.0,
     keep: bool = False,
 ) -> Any:
-    """Run episodes side by side; every simulation in this package runs here.
+    """Run episodes side by side, compiled; a policy that JAX cannot trace runs in `_called`.
 
     Parameters
     ----------

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Records, TableResult
 from ivvi.features.design import Floats
 from ivvi.moments import Moments
 
@@ -23,8 +24,8 @@ EXPLODED = 1e3
 """Ratio of squared residuals to squared outputs that counts as divergence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
+@dataclass(frozen=True, slots=True, repr=False)
+class Trace(TableResult):
     """Points of the path and a verdict.
 
     Attributes
@@ -65,6 +66,18 @@ class Trace:
                 loss.append(float(0.5 * np.sum((gap @ inverse) * gap)))
                 distance.append(float(np.linalg.norm(W - target)))
         return cls(tuple(points), tuple(loss), tuple(distance))
+
+    def summary(self) -> str:
+        """Return the verdict, and what to do, as text."""
+        steps = f" after {self.t[-1]:,} steps" if self.t else ""
+        far = f"{self.error:.3g} standard errors from the {self.measure}"
+        return f"{self.status}{steps}, {far}" + (f"\n{self.advice}" if self.advice else "")
+
+    def records(self) -> Records:
+        """Return the points of the path, one row each."""
+        names = ("t", "loss", "distance")
+        points = zip(self.t, self.loss, self.distance, strict=True)
+        return [dict(zip(names, point, strict=True)) for point in points]
 
     def to_json(self) -> dict[str, Any]:
         """Describe the trace with JSON values; what is infinite is null."""

@@ -81,6 +81,11 @@ class LeastSquares:
         self, moments: Moments, log: Log | None = None, checkpoint: Checkpoint | None = None
     ) -> Estimate:
         """Estimate W from moments."""
-        rows = Rows.of(moments)
-        basis = whiten(moments, "phi").basis
-        return replace(solve_rows(moments, rows, basis, ridge=self.ridge), instruments="phi")
+        return regression(moments, self.ridge)
+
+
+@remembered
+def regression(moments: Moments, ridge: float) -> Estimate:
+    """Solve by least squares, once for the same moments."""
+    basis = whiten(moments, "phi").basis
+    return replace(solve_rows(moments, Rows.of(moments), basis, ridge=ridge), instruments="phi")

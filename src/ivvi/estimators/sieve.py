@@ -15,11 +15,12 @@ than chance: by Student's 97.5% quantile in standard errors over the folds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Records, TableResult, json_records
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.cross_validation import fold_moments_of_log, others
 from ivvi.estimators.estimate import Floats
@@ -56,21 +57,30 @@ class Candidate:
     spread: float
 
 
-@dataclass(frozen=True, slots=True)
-class SieveChoice:
+@dataclass(frozen=True, slots=True, repr=False)
+class SieveChoice(TableResult):
     """The word that was chosen, and how all candidates did."""
 
     word: str
     candidates: tuple[Candidate, ...]
     folds: int
 
+    @property
+    def headline(self) -> str:
+        """What was chosen, of how many."""
+        return f"{self.word}, of {len(self.candidates)} candidates by {self.folds} folds"
+
+    def records(self) -> Records:
+        """Return the candidates, one row each, from small to large."""
+        return [asdict(candidate) for candidate in self.candidates]
+
     def to_json(self) -> dict[str, Any]:
         """Describe the choice with JSON values."""
-        names = ("word", "d_phi", "d_psi", "gain", "better", "spread")
-        rows = [{n: _finite(getattr(c, n)) for n in names} for c in self.candidates]
+        rows = json_records(self.records())
         return {"word": self.word, "folds": self.folds, "candidates": rows}
 
-    def __str__(self) -> str:
+    def summary(self) -> str:
+        """Return a table of the candidates."""
         lines = [f"{'features':<14}{'phi':>5}{'psi':>5}{'explains':>12}{'better by':>12}{'+-':>10}"]
         for c in self.candidates:
             mark = "  chosen" if c.word == self.word else ""
@@ -198,7 +208,3 @@ def _choose(words: Sequence[str], designs: list[Design], losses: Floats) -> Siev
         gain, better = float(-losses[i].mean()), float(lead.mean())
         candidates.append(Candidate(word, *sizes, gain, better, spread))
     return SieveChoice(words[best], tuple(candidates), folds)
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not np.isfinite(value) else value

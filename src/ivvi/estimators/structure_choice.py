@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Records, TableResult
 from ivvi.errors import DataError
 from ivvi.estimators.cross_validation import PENALTIES, Losses, cross_validate
 from ivvi.estimators.estimate import Floats
@@ -70,8 +71,8 @@ class Compared:
     taken: bool
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureChoice:
+@dataclass(frozen=True, slots=True, repr=False)
+class FeatureChoice(TableResult):
     """What was compared, and what was chosen.
 
     Attributes
@@ -117,11 +118,20 @@ class FeatureChoice:
             "held-out episodes)"
         )
 
+    @property
+    def headline(self) -> str:
+        """The choice and its reason."""
+        return self.sentence
+
+    def records(self) -> Records:
+        """Return the structures, one row each, in the order in which they were tried."""
+        return [asdict(one) for one in self.compared]
+
     def to_json(self) -> dict[str, Any]:
         """Describe the choice with JSON values."""
         return asdict(self) | {"sentence": self.sentence}
 
-    def __str__(self) -> str:
+    def summary(self) -> str:
         """Return the comparison as text."""
         wide = max(len(label) for label in (self.label, *(one.label for one in self.compared)))
         lines = [

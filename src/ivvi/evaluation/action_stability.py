@@ -36,7 +36,7 @@ class Stability(TableResult):
     states, actions
         States (n, d_x) and recommended actions (n, d_a).
     drawn
-        What the plans of the draws do there, (B, n, d_a).
+        What the plans of the draws do there, (draws, n, d_a).
     agreement
         Share of the draws whose action is the recommended one, or near it, (n,).
     outside
@@ -61,6 +61,12 @@ class Stability(TableResult):
             outside = None if self.outside is None else bool(self.outside[i])
             rows.append(row | {"outside": outside})
         return rows
+
+    @property
+    def headline(self) -> str:
+        """How firmly the actions are recommended."""
+        least, count = float(np.min(self.agreement)), len(self.agreement)
+        return f"at least {least:.0%} of {len(self.drawn)} models agree in each of {count} states"
 
     def summary(self) -> str:
         """Return a table, one line per state."""

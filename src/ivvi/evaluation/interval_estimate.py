@@ -7,7 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Result
+from ivvi.errors import InputError, hint
+
 INTERVALS = ("split", "percentile", "basic", "bias-corrected")
+"""Kinds of interval that draws allow."""
 FEWEST, ENOUGH = 100, 0.05
 """Draws from which on the error of an interval's end is known, and the error that is small enough,
 in widths of the interval."""
@@ -15,8 +19,8 @@ TURNS = 2.0
 """Errors of an interval's end from zero within which other draws may turn a verdict."""
 
 
-@dataclass(frozen=True, eq=False)
-class IntervalEstimate:
+@dataclass(frozen=True, eq=False, repr=False)
+class IntervalEstimate(Result):
     """A number estimated from the log.
 
     Attributes
@@ -24,7 +28,7 @@ class IntervalEstimate:
     estimate
         In the estimated world; less the optimism of a plan where it was planned again.
     draws
-        In models that the log allows, (B,).
+        In models that the log allows, (draws,).
     level
         Of the interval.
     simulation_error
@@ -52,6 +56,8 @@ class IntervalEstimate:
         2 estimate - draws. ``bias-corrected``: quantiles moved by the share of draws below the
         estimate (Efron's BC).
         """
+        if kind not in INTERVALS:
+            raise InputError(f"unknown interval {kind!r}{hint(kind, INTERVALS)}")
         tails = np.array([0.5 - self.level / 2, 0.5 + self.level / 2])
         if kind == "split":
             low, high = self._sides
@@ -129,6 +135,13 @@ class IntervalEstimate:
     def probability(self) -> float:
         """Share of the draws above zero."""
         return float(np.mean(self.draws > 0))
+
+    def summary(self) -> str:
+        """Return the estimate, its standard error and its interval in a line."""
+        return (
+            f"{self.estimate:.5g}, standard error {self.se:.3g}, {100 * self.level:g}% interval "
+            f"{interval_text(self)}"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Describe with JSON values, without the draws."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Result
 from ivvi.dynamics.ends import all_ends
 from ivvi.estimators import LeastSquares
 from ivvi.evaluation.interval_estimate import IntervalEstimate, interval_text
@@ -23,8 +24,8 @@ SAME_LENGTH = 0.02
 """Largest difference of the log's episodes from the horizon, relative, for `from_moments`."""
 
 
-@dataclass(frozen=True, eq=False)
-class Gap:
+@dataclass(frozen=True, eq=False, repr=False)
+class Gap(Result):
     """Why a log shows another return for its own policy than the estimated dynamics give it.
 
     Least-squares dynamics keep what actions and noise share, so that the fitted behaviour
@@ -58,6 +59,11 @@ class Gap:
             "the same policy earns more in least-squares dynamics",
             f"  of which misfit of that policy's regression or of the features: {self.misfit:.5g}",
         ]
+
+    def summary(self) -> str:
+        """Return the gap, and what it is made of."""
+        whole = f"{self.whole.estimate:.5g} {interval_text(self.whole)}"
+        return "\n".join([f"the log shows {whole} more than the model", *self.lines()])
 
     def to_json(self) -> dict[str, Any]:
         """Describe with JSON values."""

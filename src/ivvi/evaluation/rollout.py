@@ -184,7 +184,7 @@ class RolloutDesign:
     sampled
         Whether they are a sample of the log's, and not the states asked for.
     size, count
-        ModelDraws in a chunk and episodes of each.
+        Models in a chunk and episodes of each.
     chunks
         Chunks of episodes for the value of the estimate itself.
     seed

@@ -118,7 +118,7 @@ class Source:
         """Whether the dynamics of least squares are at hand."""
         return self.moments is not None or (self.fit is not None and self.fit.has_baseline_model)
 
-    @property
+    @cached_property
     def baseline(self) -> Dynamics:
         """The dynamics that confounded least squares believes in."""
         if self.moments is None:

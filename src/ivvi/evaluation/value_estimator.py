@@ -47,13 +47,21 @@ class ValueEstimator:
         clusters = self.source.start_clusters
         return models, self.rollouts.shares(self.draws, weights, rng, clusters)
 
+    def first_returns(self, actors: Mapping[str, Acting]) -> dict[str, np.ndarray]:
+        """Return those of each in the estimated world, (N,), whatever models are drawn."""
+        _ = self._drawn  # drawn first: it may be refused
+        return {name: self.in_estimate(*acting) for name, acting in actors.items()}
+
     def values(
-        self, actors: Mapping[str, Acting], planner: Any = None
+        self, actors: Mapping[str, Acting], firsts: Mapping[str, np.ndarray], planner: Any = None
     ) -> dict[str, IntervalEstimate]:
-        """Return the value of each; with a `planner`, the first is planned again in each draw."""
-        amounts, (_, shares) = {}, self._drawn  # drawn first: it may be refused
+        """Return the value of each; with a `planner`, the first is planned again in each draw.
+
+        `firsts` are their `first_returns`.
+        """
+        amounts, (_, shares) = {}, self._drawn
         for i, (name, acting) in enumerate(actors.items()):
-            first = self.in_estimate(*acting)
+            first = firsts[name]
             rest = self._again(planner, first) if planner and i == 0 else self._in_draws(*acting)
             estimate, drawn = self.rollouts.combine(first, rest, shares)
             if planner and i == 0:  # the estimate was as optimistic as the draws say

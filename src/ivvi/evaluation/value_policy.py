@@ -129,8 +129,7 @@ def value(  # noqa: PLR0913
         raise InputError(f"{draws:,} draws; expected 20 to {ASKED_DRAWS:,} for an interval")
     name = policy if isinstance(policy, str) else "policy"
     planner = planner_of(policy)
-    usual = default_rivals(source.model, regression=source.knows_least_squares)
-    rivals = by_name(usual if against is None else against)
+    rivals = by_name(default_rivals(source) if against is None else against)
     rival = rivals.get(name, policy)
     if rival is not policy and not (isinstance(rival, str) and rival == name):
         raise InputError(f"a rival is called {name!r}, as what is valued; expected another name")
@@ -184,10 +183,11 @@ def _settled(
     estimator: ValueEstimator, actors: Mapping[str, Acting], planner: Any, *, grow: bool
 ) -> dict[str, IntervalEstimate]:
     """Return values with as many draws as their intervals need, twice as many at a time."""
-    values, count = estimator.values(actors, planner), estimator.draws
+    firsts = estimator.first_returns(actors)
+    values, count = estimator.values(actors, firsts, planner), estimator.draws
     while grow and count < MOST_DRAWS and _unsettled(values):
         estimator = replace(estimator, draws=count, stage=estimator.stage + 1)
-        more = estimator.values(actors, planner)
+        more = estimator.values(actors, firsts, planner)
         values, count = {name: v.with_more(more[name]) for name, v in values.items()}, 2 * count
     return values
 
@@ -230,14 +230,14 @@ def by_name(against: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
     return dict(against) if isinstance(against, Mapping) else {word: word for word in against}
 
 
-def default_rivals(model: Dynamics, *, regression: bool = True) -> tuple[str, ...]:
+def default_rivals(source: Source) -> tuple[str, ...]:
     """Return the default rivals; zero only where it lies in the range of the log's actions.
 
-    Least squares is one where its dynamics are known, which `regression` says.
+    Least squares is one where its dynamics are known.
     """
-    low, high = _lowest_and_highest(model)
+    low, high = _lowest_and_highest(source.model)
     inside = bool(((low <= 0) & (high >= 0)).all())
-    least_squares = ("least-squares",) if regression else ()
+    least_squares = ("least-squares",) if source.knows_least_squares else ()
     return ("behaviour", *(("zero",) if inside else ("lowest", "highest")), *least_squares)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ivvi._io.result import Compact
 from ivvi.errors import InputError, nearest
 from ivvi.features.blocks import Block, Constant, Power
 from ivvi.features.column_terms import formula_features, is_tensor, tensor_features
@@ -24,8 +25,8 @@ Floats = NDArray[np.float64]
 NAMES = ("phi_names", "psi_names", "outputs", "psi_columns")
 
 
-@dataclass(frozen=True)
-class Design:
+@dataclass(frozen=True, repr=False)
+class Design(Compact):
     """Which column of v is which feature or output.
 
     Columns of phi come first, then those of psi that phi does not have, then y. Blocks

@@ -121,7 +121,7 @@ def curve(  # noqa: PLR0913
     """Return E[output] along one state or action, the others held fixed, with a uniform band.
 
     Standard errors come from leaving out one episode at a time and estimating again by the
-    fit's own method (`estimators.covariance.jackknife`), the band from a multiplier bootstrap
+    fit's own method (`jackknife`), the band from a multiplier bootstrap
     over episodes: how far each of them moved W is multiplied by an independent standard normal
     draw, and the band is as many standard errors wide as the largest t over the curve needs
     (Belloni, Chernozhukov, Chetverikov and Kato, 2015), each draw having a standard error of

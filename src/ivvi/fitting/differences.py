@@ -212,12 +212,6 @@ class Levels:
         return joint
 
 
-def difference_log(log: Log, design: Design, exogenous: Columns = ()) -> Log:
-    """Return the differences between the steps of a log, as a log."""
-    table = DifferencedTable(log, design, exogenous)
-    return Log(table, table.roles)
-
-
 def _roles(
     roles: Roles,
     design: Design,

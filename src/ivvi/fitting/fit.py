@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -200,12 +201,12 @@ class Fit(TableResult):
             dropped["alone in a group"] = self.absorbed.singletons
         return dropped
 
-    @property
+    @cached_property
     def model(self) -> Dynamics:
         """The estimated dynamics, to plan with."""
         return fitted_model(self, self.estimate, self.verdict)
 
-    @property
+    @cached_property
     def baseline_model(self) -> Dynamics:
         """The dynamics that least squares believes in."""
         return fitted_model(self, self.baseline)
@@ -249,8 +250,8 @@ class Fit(TableResult):
         ----------
         restriction
             Words such as ``"next_x0: a0 = a1"`` (about every output without its name), a
-            sequence of them, or an array (q, d_y d_phi) for R vec(W) = r, where vec(W) are
-            the rows of W one after another.
+            sequence of them, or an array (q, d_y d_phi) for restriction @ vec(W) = target,
+            where vec(W) are the rows of W one after another.
         target
             Right-hand side (q,) of an array.
         """
@@ -275,7 +276,7 @@ class Fit(TableResult):
         """Draw the actions' effects with 95% intervals, least squares beside; `path` saves it."""
         return plot_fit(self, path, force=force)
 
-    @property
+    @cached_property
     def brief(self) -> Brief:
         """Is the instrument good enough, what did confounding do, what to do next."""
         return fit_brief(self)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.diagnostics import Diagnostics
 from ivvi.diagnostics.distributions import two_sided
 from ivvi.diagnostics.reduced_form import ReducedForm
@@ -29,14 +30,14 @@ DIAGNOSTICS = (
     *("mu_iv", "mu_b", "rank", "identified", "first_stage", "cragg_donald"),
     *("kleibergen_paap", "sargan", "wu_hausman"),
 )
-NORMAL_95 = 1.959963984540054
+NORMAL_95 = two_sided()
 """The 97.5% quantile of the normal distribution."""
 MOST_INSTRUMENTS = 6
 """Instruments whose reduced form is printed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Inference:
+@dataclass(frozen=True, slots=True, repr=False)
+class Inference(Compact):
     """What the moments tell beside W.
 
     Attributes

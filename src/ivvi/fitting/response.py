@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.plotting import IV, MUTED, check_figure, finished, new_figure
-from ivvi._io.result import Brief, Records, TableResult
+from ivvi._io.result import Brief, Compact, Records, TableResult
 from ivvi.diagnostics.statistic import Statistic
 from ivvi.features.design import Floats
 from ivvi.weak_iv.confidence_sets import Intervals, piece
@@ -49,8 +49,8 @@ class RobustSet:
         return {"intervals": None if self.reason else pairs, "reason": self.reason or None}
 
 
-@dataclass(frozen=True, slots=True)
-class Implied:
+@dataclass(frozen=True, slots=True, repr=False)
+class Implied(Compact):
     """The response that the fitted dynamics imply, (H,) each: value, standard error, interval."""
 
     estimate: Floats

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi._io.files import Saved, load_folder, nest, unnest
+from ivvi._io.files import Saved, load_version, nest, unnest
 from ivvi._io.records import Packer, Unpacker, field_types
 from ivvi._io.replacing import recover
 from ivvi._io.trust import Trust, trusting
@@ -49,12 +49,17 @@ def load_fit(path: str | os.PathLike[str], *, trust: Trust = ()) -> Fit:
     Nothing in it is executed; features that were a user's function are imported by their
     path, from the packages that are named in `trust` alone.
     """
-    document, arrays = load_folder(path, KIND)
+    return load_fit_version(path, trust=trust)[0]
+
+
+def load_fit_version(path: str | os.PathLike[str], *, trust: Trust = ()) -> tuple[Fit, str]:
+    """Load a fit, and the version of the folder that it was read from (`Fit.save(replaces=)`)."""
+    (document, arrays), version = load_version(path, KIND)
     if document.get("fit") is None:
         raise FileError(f"{path} was saved without its fit; save it with fit.save or ivvi fit")
     try:
         with trusting(path, trust):
-            return _from_parts(document, arrays)
+            return _from_parts(document, arrays), version
     except TrustError:
         raise
     except FileError as error:

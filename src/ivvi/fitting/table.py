@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from ivvi._io.result import Records, TableResult
+from ivvi._io.result import Compact, Records, TableResult
 from ivvi.errors import InputError, nearest
 from ivvi.features.design import Floats
 from ivvi.fitting.fit import Fit
@@ -25,8 +25,8 @@ BESIDE = {"least-squares": "LS", "reduced-form": "reduced form"}
 METHOD_TITLES = {"exact": "IV (2SLS)", "least-squares": "LS", "liml": "LIML", "gmm": "GMM"}
 
 
-@dataclass(frozen=True, slots=True)
-class TableColumn:
+@dataclass(frozen=True, slots=True, repr=False)
+class TableColumn(Compact):
     """One column: coefficients (d_y, d), standard errors and p-values of named features."""
 
     fit: str

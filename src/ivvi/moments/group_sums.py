@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.files import Saved
+from ivvi._io.result import Compact
 from ivvi.features.design import Design, Floats
 from ivvi.logs import Batch, Roles
 from ivvi.moments.welford import Ints, run_starts
@@ -22,8 +23,8 @@ MOST_BYTES = 32 << 20
 """Largest size of the sums of a column's groups; larger ones are dropped."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSums:
+@dataclass(frozen=True, slots=True, repr=False)
+class GroupSums(Compact):
     """Sums over the groups of one column.
 
     Attributes

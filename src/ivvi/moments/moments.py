@@ -291,11 +291,6 @@ class Moments:
         """E[phi phi^T], (d_phi, d_phi)."""
         return self._block(self.design.phi_columns, self.design.phi_columns)
 
-    @property
-    def yy(self) -> Floats:
-        """E[y y^T], (d_y, d_y)."""
-        return self._block(self.design.y_columns, self.design.y_columns)
-
 
 def _check_size(V: Floats, design: Design) -> None:
     """Refuse features that are too large to compute with, naming the first."""

@@ -20,6 +20,7 @@ import numpy as np
 from ivvi._io.checkpoint import Checkpoint
 from ivvi._io.files import Saved, content_hash, load_folder, save_folder
 from ivvi._io.records import unpack_fields
+from ivvi._io.result import Records, TableResult
 from ivvi._io.trust import Trust, trusting
 from ivvi.errors import DataError, FileError, InputError, IvviWarning
 from ivvi.features.design import Design
@@ -34,8 +35,8 @@ FEW = 10
 """With fewer rows per column, sums say too much about single rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
+@dataclass(frozen=True, slots=True, repr=False)
+class Shard(TableResult):
     """The moments of some logs, and what is needed to add to them.
 
     Attributes
@@ -123,6 +124,31 @@ class Shard:
     def is_revealing(self) -> bool:
         """Whether there are fewer than ten rows for each column of the sums."""
         return self.moments.n < FEW * self.moments.design.width
+
+    @property
+    def headline(self) -> str:
+        """Whose rows they are, and how many."""
+        by = "" if self.moments.episodes is None else ", by episode too"
+        width = self.moments.design.width
+        return f"sums over {self.moments.n:,} rows of {self.label}, {width} columns{by}"
+
+    def summary(self) -> str:
+        """Return what the sums are of, with means and standard deviations of the columns."""
+        lines = [f"{r['column']:<24}{r['mean']:>12.4g}{r['sd']:>12.4g}" for r in self.records()]
+        return "\n".join([self.headline, f"{'column':<24}{'mean':>12}{'sd':>12}", *lines])
+
+    def records(self) -> Records:
+        """Return mean and standard deviation of each feature and output, one row each."""
+        sums = self.moments
+        spread = np.sqrt(np.diag(sums.scatter).clip(min=0) / sums.weight)
+        rows = zip(sums.design.names, sums.mean.tolist(), spread.tolist(), strict=True)
+        return [{"column": name, "mean": mean, "sd": sd} for name, mean, sd in rows]
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe with JSON values: what the sums are of, and the table; not the sums."""
+        about = {"label": self.label, "n": self.moments.n, "columns": self.records()}
+        counts, files = dataclasses.asdict(self.counts), list(self.files)
+        return {**about, "counts": counts, "roles": self.roles.to_json(), "files": files}
 
     def saved(self) -> Saved:
         """Return everything as JSON values and arrays."""

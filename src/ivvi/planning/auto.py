@@ -90,10 +90,12 @@ class Contest:
     skipped: dict[str, str] = field(default_factory=dict)
     bounds: dict[str, Bound | None] = field(default_factory=dict)
 
-    def enter(self, name: str, rule: Rule, *, simple: bool = False) -> None:
-        """Run a rule; returns that are not finite count as the worst number."""
+    def enter(
+        self, name: str, rule: Rule, *, simple: bool = False, returns: np.ndarray | None = None
+    ) -> None:
+        """Run a rule unless its `returns` are known; those not finite count as the worst number."""
         begun = time.process_time()
-        returns = self.trials.returns(rule)
+        returns = self.trials.returns(rule) if returns is None else returns
         worst = -(np.finfo(float).max ** 0.25)
         self.rules[name] = rule
         self.returns[name] = np.clip(np.nan_to_num(returns, nan=worst, neginf=worst), worst, None)
@@ -121,12 +123,13 @@ class Contest:
         if len(problem.model.acted):
             self.enter("usual", UsualRule.of(problem), simple=True)
         held_rules = [HeldRule(action) for action in held_actions(problem, seed)]
-        earned = [
-            float(np.nan_to_num(self.trials.returns(r), nan=-np.inf).mean()) for r in held_rules
-        ]
-        best = held_rules[int(np.argmax(earned))]
+        earned = [self.trials.returns(rule) for rule in held_rules]
+        means = [float(np.nan_to_num(returns, nan=-np.inf).mean()) for returns in earned]
+        first = int(np.argmax(means))
+        best = held_rules[first]
         if best.action.any() or "nothing" not in self.rules:
-            self.enter(f"held {_words(problem, best.action)}", best, simple=True)
+            name = f"held {_words(problem, best.action)}"
+            self.enter(name, best, simple=True, returns=earned[first])
 
     def mean(self, name: str) -> float:
         """Return what an entry earns on average."""

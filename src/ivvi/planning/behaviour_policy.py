@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array, Power
@@ -143,8 +144,8 @@ class BehaviourFeatures:
         return cls(f, design.psi, tuple(columns), model.global_instrument, exclusive)
 
 
-@dataclass(frozen=True, eq=False)
-class BehaviourPolicy:
+@dataclass(frozen=True, eq=False, repr=False)
+class BehaviourPolicy(Compact):
     """Behaviour fitted to a log.
 
     Attributes

@@ -52,13 +52,16 @@ def best_action(
     """
     size = max(1, min(len(x), AT_ONCE // max(width, action_count(actions))))
     climb = partial(_zoom if zoom and len(actions.low) in ZOOM else _climb, steps=steps)
-    find = partial(_best_of_product if is_searched(actions) else _best_of_list, climb=climb)
+    if is_searched(actions):
+        find = partial(_best_of_product, climb=climb)
+    else:
+        find = partial(_best_of_list, width=width, climb=climb)
     if size == len(x):
-        return find(q, x, actions, width)
+        return find(q, x, actions)
     count = -(-len(x) // size)
     padded = jnp.concatenate([x, jnp.broadcast_to(x[-1:], (count * size - len(x), x.shape[1]))])
     parts = padded.reshape(count, size, x.shape[1])
-    a, value = jax.lax.map(lambda part: find(q, part, actions, width), parts)
+    a, value = jax.lax.map(lambda part: find(q, part, actions), parts)
     return a.reshape(-1, actions.dim)[: len(x)], value.reshape(-1)[: len(x)]
 
 
@@ -74,7 +77,7 @@ def is_searched(actions: Actions) -> bool:
 
 
 def _best_of_list(
-    q: Values, x: Array, actions: Actions, width: int, *, climb: Any
+    q: Values, x: Array, actions: Actions, *, width: int, climb: Any
 ) -> tuple[Array, Array]:
     n, m = len(x), len(actions.choices)
     boxes = actions.low + _net(len(actions.low)) * (actions.high - actions.low)
@@ -95,9 +98,7 @@ def _best_of_list(
     return climb(q, x, actions, table[started])  # type: ignore[no-any-return]
 
 
-def _best_of_product(
-    q: Values, x: Array, actions: Actions, width: int, *, climb: Any
-) -> tuple[Array, Array]:
+def _best_of_product(q: Values, x: Array, actions: Actions, *, climb: Any) -> tuple[Array, Array]:
     """Search the product with the box in its middle, then climb in the box."""
     middle = jnp.asarray((actions.low + actions.high) / 2)
     choice, value = best_combination(

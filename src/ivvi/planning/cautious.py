@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi._io.files import Saved, nest, unnest
+from ivvi._io.result import Compact
 from ivvi.dynamics.model import Dynamics, draw_deviations
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
@@ -102,8 +103,8 @@ class Cautious:
         return CautiousRule(problem, inner, *parts)
 
 
-@dataclass(frozen=True, eq=False)
-class CautiousRule:
+@dataclass(frozen=True, eq=False, repr=False)
+class CautiousRule(Compact):
     """How a cautious policy decides.
 
     Attributes

@@ -183,6 +183,12 @@ class Comparison(TableResult):
         """Return the same with a bound."""
         return replace(self, bound=bound)
 
+    @property
+    def headline(self) -> str:
+        """What was chosen, what it earns, and of how many."""
+        plan, count = self.plan, len(self.entries)
+        return f"{plan.name} earns {plan.value:.5g} +- {plan.error:.2g}, one of {count} compared"
+
     def summary(self) -> str:
         """Return a table for people."""
         width = max(len(entry.name) for entry in self.entries)

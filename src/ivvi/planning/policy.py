@@ -16,7 +16,14 @@ import numpy as np
 
 from ivvi._io.files import load_folder, nest, save_folder, unnest
 from ivvi._io.plotting import IV, check_figure, finished, make_axes
-from ivvi._io.result import UNTRUSTED, Brief, brief_html, instrument_sentence
+from ivvi._io.result import (
+    UNTRUSTED,
+    Brief,
+    Records,
+    TableResult,
+    brief_html,
+    instrument_sentence,
+)
 from ivvi._io.trust import Trust, trusting
 from ivvi.actions import Actions, make_actions
 from ivvi.dynamics.ends import end_reward, end_reward_to_json
@@ -43,8 +50,8 @@ MOST_LEVELS = 4
 """Levels of a category that a sentence lists."""
 
 
-@dataclass(frozen=True, eq=False)
-class Policy:
+@dataclass(frozen=True, eq=False, repr=False)
+class Policy(TableResult):
     """What a planner recommends.
 
     Calling it with states gives actions. It is deterministic: the same states give the
@@ -103,7 +110,7 @@ class Policy:
         """Save as a folder of JSON and npz, atomically; a user's reward by its import path."""
         problem = self.problem
         model, arrays = model_parts(problem.model)
-        settings, rule_arrays = self.rule.parts()
+        rule_arrays = self.rule.parts()[1]
         document = {
             "model": model,
             "reward": reward_to_json(problem.reward),
@@ -112,8 +119,7 @@ class Policy:
             "discount": problem.discount,
             "terminal": _path_of(problem.terminal),
             "reward_at_end": end_reward_to_json(problem.reward_at_end),
-            "rule": {"kind": self.rule.kind, **settings},
-            "comparison": None if self.comparison is None else self.comparison.to_json(),
+            **self._chosen,
         }
         everything = nest("model", arrays) | nest("rule", rule_arrays)
         return save_folder(path, KIND, document, everything, force=force)
@@ -131,6 +137,36 @@ class Policy:
         """Return three plain sentences, then what the plan and its rivals earn in the model."""
         compared = [] if self.comparison is None else ["", self.comparison.summary()]
         return "\n".join([self.brief.text, *compared])
+
+    def records(self) -> Records:
+        """Return what the plan and its rivals earn in the model, one row each, the best first."""
+        if self.comparison is None:
+            raise InputError(
+                "this policy has no table: it was not compared with other rules; plan with "
+                "compare=True"
+            )
+        return self.comparison.records()
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the policy with JSON values: its rule and what it earns, without arrays."""
+        problem = self.problem
+        return {
+            "horizon": problem.horizon,
+            "discount": problem.discount,
+            "reward_at_end": end_reward_to_json(problem.reward_at_end),
+            "state": list(problem.model.state),
+            "action": list(problem.model.action),
+            **self._chosen,
+            "brief": self.brief.to_json(),
+        }
+
+    @property
+    def _chosen(self) -> dict[str, Any]:
+        """The rule and the comparison as JSON values."""
+        return {
+            "rule": {"kind": self.rule.kind, **self.rule.parts()[0]},
+            "comparison": None if self.comparison is None else self.comparison.to_json(),
+        }
 
     def _repr_html_(self) -> str:
         problem = self.problem

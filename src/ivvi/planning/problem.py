@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ivvi._io.files import Saved
+from ivvi._io.result import Compact
 from ivvi.actions import Actions, make_actions
 from ivvi.categories import encode_rows, raw_columns
 from ivvi.dynamics.ends import EndReward, all_ends, amounts, end_reward
@@ -33,8 +34,8 @@ MOST_STEPS = 100_000
 """Longest horizon."""
 
 
-@dataclass(frozen=True, eq=False)
-class Problem:
+@dataclass(frozen=True, eq=False, repr=False)
+class Problem(Compact):
     """Maximise E sum_h discount^h r(x_h, a_h, x_h+1) in x' = W phi(x, a) + noise.
 
     Attributes

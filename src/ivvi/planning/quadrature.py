@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.errors import InputError, hint
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
@@ -30,8 +31,8 @@ CLOSE = 0.003
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True, eq=False)
-class Noise:
+@dataclass(frozen=True, eq=False, repr=False)
+class Noise(Compact):
     """E f(m + e) = sum_k weights_k f(m + offsets_k) for e ~ N(0, noise_cov).
 
     Attributes

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi._io.files import Saved
+from ivvi._io.result import Compact
 from ivvi.actions import Actions
 from ivvi.errors import FileError, InputError
 from ivvi.features.blocks import Array
@@ -34,8 +35,8 @@ ActFunction = Callable[[Array, Array, Array], Array]
 """(parameters, states (n, d_x), step) to actions (n, d_a)."""
 
 
-@dataclass(frozen=True, eq=False)
-class HeldRule:
+@dataclass(frozen=True, eq=False, repr=False)
+class HeldRule(Compact):
     """Do the same, `action` (d_a,), in every state."""
 
     kind: ClassVar[str] = "held"
@@ -75,8 +76,8 @@ class HeldRule:
         return jnp.broadcast_to(jnp.asarray(numbers), (len(x), len(self.action))), memory
 
 
-@dataclass(frozen=True, eq=False)
-class UsualRule:
+@dataclass(frozen=True, eq=False, repr=False)
+class UsualRule(Compact):
     """Do what was usual in such a state, or the allowed action next to it."""
 
     kind: ClassVar[str] = "usual"

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.files import read_json
+from ivvi._io.plotting import IV, LS, MUTED
 from ivvi.errors import FileError
 from ivvi.fitting import load_fit
 from ivvi.fitting.inference import NORMAL_95
@@ -17,7 +18,7 @@ from ivvi.reporting import fit_pictures
 from ivvi.reporting.fit_page import instrument_section
 from ivvi.reporting.fit_pictures import KEY, LOOK, binned
 from ivvi.reporting.fit_view import FitView
-from ivvi.reporting.inline_svg import INK, IV, LS, MUTED, draw
+from ivvi.reporting.inline_svg import INK, draw
 from ivvi.reporting.page import MINUS, Cell, Figure, Page, PageTable, Picture, Points, Section, Text
 
 WORDS = {

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.plotting import IV, LS, MUTED
 from ivvi.fitting.inference import NORMAL_95
 from ivvi.planning.policy import ActionCurve, draw_curve
 from ivvi.reporting.fit_view import FitView
-from ivvi.reporting.inline_svg import INK, IV, LS, MUTED, draw
+from ivvi.reporting.inline_svg import INK, draw
 from ivvi.reporting.page import Picture
 
 MOST = 6

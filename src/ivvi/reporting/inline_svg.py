@@ -15,12 +15,11 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from ivvi._io.plotting import new_figure
+from ivvi._io.plotting import IV, LS, MUTED, OTHERS, new_figure
 from ivvi.reporting.page import Picture
 
-INK, MUTED, GRID = "#111213", "#8a8b8c", "#dadbdc"
-IV, LS = "#1d6fb8", "#c1121f"
-EXTRA = ("#7a5195", "#b07a00", "#2a8c6a", "#6b7280", "#a8447b", "#4d7c0f")
+INK, GRID = "#111213", "#dadbdc"
+EXTRA = (*OTHERS, "#6b7280", "#a8447b", "#4d7c0f")
 """Further colours, where neither the instrument nor least squares is meant."""
 VARIABLES = {
     INK: "currentColor",

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ivvi._io.plotting import draw_survival
+from ivvi._io.plotting import IV, LS, MUTED, draw_survival
 from ivvi.dynamics.ends import in_words
 from ivvi.errors import InputError
 from ivvi.planning.policy import action_curves
 from ivvi.reporting.fit_pictures import policy_slices
 from ivvi.reporting.fit_view import FitView
-from ivvi.reporting.inline_svg import IV, LS, MUTED, draw
+from ivvi.reporting.inline_svg import draw
 from ivvi.reporting.page import (
     Badge,
     Cell,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.plotting import check_figure, finished, make_axes
-from ivvi._io.result import Brief, Records, TableResult
+from ivvi._io.result import Brief, Compact, Records, TableResult
 from ivvi.errors import InputError
 from ivvi.evaluation.valuation import RIVAL_WORDS
 from ivvi.features.design import Floats
@@ -25,8 +25,8 @@ direct effect of at least the first, and fragile where the second is too much. A
 no log can tell which direct effects are likely."""
 
 
-@dataclass(frozen=True)
-class Breakdown:
+@dataclass(frozen=True, repr=False)
+class Breakdown(Compact):
     """How much invalidity it takes until a conclusion is gone.
 
     Attributes
@@ -59,8 +59,8 @@ class Breakdown:
         return {"question": self.question, "violation": self.violation, **named}
 
 
-@dataclass(frozen=True, eq=False)
-class Band:
+@dataclass(frozen=True, eq=False, repr=False)
+class Band(Compact):
     """The gain over a rival for each size of a violation, arrays (points,).
 
     Attributes
@@ -128,8 +128,8 @@ class Band:
         return {"rival": self.rival, "violation": self.violation, **arrays}
 
 
-@dataclass(frozen=True)
-class EffectBand:
+@dataclass(frozen=True, repr=False)
+class EffectBand(Compact):
     """One coefficient of W under a violation: estimate - t slope, in closed form.
 
     Attributes

@@ -43,6 +43,10 @@ class ConfoundedEnv(SimulatedEnv):
         self._observe = lru_cache(maxsize=8)(self._compile_observe)
 
     @property
+    def _name(self) -> str:
+        return self.world.name
+
+    @property
     def reward(self) -> Reward:
         """The reward as planners take it: of batches of states and actions."""
         reward = self.world.reward

@@ -6,12 +6,12 @@ import logging
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from ivvi._io.plotting import new_figure, save_figure
+from ivvi._io.plotting import check_figure, finished, new_figure
 from ivvi._io.result import Records, TableResult
 from ivvi.actions import Actions
 from ivvi.dynamics.env import ModelSimulator
@@ -120,6 +120,11 @@ class Evaluation(TableResult):
             lines.append(f"{name:<{width}}{v.mean:>14.5g}  {_pair(v):<26}{regret:>12}  {own}")
         return "\n".join(lines)
 
+    def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
+        """Draw the mean reward of each step, one line per policy; `path` saves the figure."""
+        check_figure(path, force=force)
+        return finished(_draw_rewards(self), path, force=force)
+
     def to_json(self) -> dict[str, Any]:
         """Describe with JSON values."""
         episodes, horizon = next(iter(self.rewards.values())).shape
@@ -205,8 +210,8 @@ def optimal_policy(
     )
 
 
-@dataclass(frozen=True)
-class Decomposition:
+@dataclass(frozen=True, repr=False)
+class Decomposition(TableResult):
     """Where regret comes from: a telescoping sum of returns, by simulation.
 
     With J the return in the world and J^ that in the model, under the same noise,
@@ -223,10 +228,37 @@ class Decomposition:
     along_policy: Average
     regret: Average
 
+    @property
+    def _parts(self) -> dict[str, Average]:
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @property
+    def headline(self) -> str:
+        """The regret."""
+        return f"regret {self.regret}"
+
+    def records(self) -> Records:
+        """Return the parts and the regret that they add up to, one row each."""
+        rows: Records = []
+        for name, part in self._parts.items():
+            low, high = part.interval
+            rows.append({"part": name, "mean": part.mean, "se": part.se, "low": low, "high": high})
+        return rows
+
+    def summary(self) -> str:
+        """Return the parts with 95% intervals, and the regret that they add up to."""
+        words = {
+            "along_optimal": "model error along the best policy",
+            "planning": "planning error",
+            "along_policy": "model error along the policy",
+            "regret": "regret, their sum",
+        }
+        parts = self._parts.items()
+        return "\n".join(f"{words[name]:<36}{p.mean:>12.5g}  {_pair(p)}" for name, p in parts)
+
     def to_json(self) -> dict[str, Any]:
         """Describe with JSON values."""
-        names = ("along_optimal", "planning", "along_policy", "regret")
-        return {name: getattr(self, name).to_json() for name in names}
+        return {name: part.to_json() for name, part in self._parts.items()}
 
 
 def decompose(
@@ -291,9 +323,7 @@ def _constant(action: np.ndarray) -> Any:
     return lambda x: np.broadcast_to(action, (len(x), len(action)))
 
 
-def draw_rewards(
-    evaluation: Evaluation, path: str | os.PathLike[str], *, force: bool = False
-) -> None:
+def _draw_rewards(evaluation: Evaluation) -> Any:
     """Draw the mean reward of each step with its 95% band, one line per policy."""
     figure = new_figure(7.5, 4.2)
     axes = figure.subplots()
@@ -304,7 +334,7 @@ def draw_rewards(
     axes.set(xlabel="step", ylabel="reward", title=evaluation.label)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8, title="policy (return, 95% interval)")
-    save_figure(figure, path, force=force)
+    return figure
 
 
 def _pair(amount: Average) -> str:

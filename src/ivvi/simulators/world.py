@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
 from ivvi.features.feature_map import custom, linear
@@ -40,8 +41,8 @@ def last_instrument(history: Array, x: Array, z: Array) -> Array:
     return z
 
 
-@dataclass(frozen=True, eq=False)
-class World:
+@dataclass(frozen=True, eq=False, repr=False)
+class World(Compact):
     """A confounded Markov decision process with an instrument (the paper's CMDP-IV).
 
     Attributes
@@ -229,8 +230,8 @@ class World:
         return Dynamics(phi, W, self.noise_cov, bread, state, action, outputs)
 
 
-@dataclass(frozen=True, eq=False)
-class Gaussian:
+@dataclass(frozen=True, eq=False, repr=False)
+class Gaussian(Compact):
     """A sampler of N(0, covariance)."""
 
     covariance: np.ndarray

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi._io.result import Result
+from ivvi._io.result import Records, TableResult
 from ivvi.diagnostics.distributions import check_level, chi2_tails, f_quantile, solve_decreasing
 from ivvi.errors import DataError
 from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
@@ -35,7 +35,7 @@ TITLES = {"ar": "Anderson-Rubin", "clr": "conditional likelihood ratio"}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ConfidenceSet(Result):
+class ConfidenceSet(TableResult):
     """The values of an effect that a test does not reject.
 
     Attributes
@@ -107,6 +107,11 @@ class ConfidenceSet(Result):
         law = f"{self.distribution}, p >= {1 - self.level:.4g}" if self.distribution else "no test"
         note = f"\n  {self.note}" if self.note else ""
         return f"{head}: {words}\n  null: {self.null}; {law}{note}"
+
+    def records(self) -> Records:
+        """Return the intervals, one row each, ascending; none where the set is empty."""
+        about = {"effect": self.label, "level": self.level, "method": self.method, "se": self.se}
+        return [{**about, "low": low, "high": high} for low, high in self.intervals]
 
     @property
     def null(self) -> str:

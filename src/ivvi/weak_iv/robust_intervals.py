@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Records, TableResult
 from ivvi.diagnostics.distributions import chi2_quantile
 from ivvi.diagnostics.result import Diagnostics
 from ivvi.diagnostics.verdict import Verdict
@@ -118,8 +119,8 @@ class RobustInterval:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class RobustIntervals:
+@dataclass(frozen=True, slots=True, repr=False)
+class RobustIntervals(TableResult):
     """Robust intervals by output and endogenous feature, and why there are none of others."""
 
     found: dict[tuple[str, str], RobustInterval] = field(default_factory=dict)
@@ -131,11 +132,6 @@ class RobustIntervals:
         return self.found.get((output, feature))
 
     @property
-    def agree(self) -> bool:
-        """Whether Wald's intervals agree with all of them, and there are some."""
-        return bool(self.found) and all(one.agrees for one in self.found.values())
-
-    @property
     def too_weak(self) -> bool:
         """Whether some are missing because the instruments are weak."""
         return TOO_WEAK in self.reasons.values()
@@ -144,6 +140,34 @@ class RobustIntervals:
     def bounded(self) -> bool:
         """Whether none of them is unbounded."""
         return all(one.bounded for one in self.found.values())
+
+    @property
+    def headline(self) -> str:
+        """How many there are, and how many of them say what Wald's do."""
+        if not self.found:
+            return f"none: {self.reason or 'no effect has one'}"
+        agree = sum(one.agrees for one in self.found.values())
+        return f"of {len(self.found)} effects; Wald's agree with {agree}"
+
+    def summary(self) -> str:
+        """Return one line per effect: its interval, or why there is none."""
+        lines = [
+            f"{feature} on {output}: {one.words} ({one.method}"
+            + (")" if one.agrees else ", not Wald's)")
+            for (output, feature), one in self.found.items()
+        ]
+        lines += [f"{feature} on {o}: none, {why}" for (o, feature), why in self.reasons.items()]
+        title = "95% intervals that hold however weak the instrument"
+        return "\n".join([title, *lines, *([self.reason] if self.reason else [])])
+
+    def records(self) -> Records:
+        """Return the intervals, one row per effect."""
+        rows: Records = []
+        for (output, feature), one in self.found.items():
+            low, high = one.ends
+            row = {"output": output, "feature": feature, "low": low, "high": high}
+            rows.append(row | {"method": one.method, "level": one.level, "agrees": one.agrees})
+        return rows
 
     def to_json(self) -> dict[str, Any]:
         """Describe them with JSON values, by output and feature."""

@@ -25,6 +25,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ivvi._io.result import Compact
 from ivvi.features.design import Floats
 from ivvi.moments.welford import Ints, run_products, run_starts
 
@@ -34,8 +35,8 @@ Group = slice | list[int]
 """Which of the residuals are squared together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+@dataclass(frozen=True, slots=True, repr=False)
+class Piece(Compact):
     """One sum of squares: for each group of residuals (k, k), and how many clusters it has."""
 
     groups: tuple[Floats, ...]

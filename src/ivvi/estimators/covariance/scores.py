@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.estimators.covariance.clusters import cluster_products
 from ivvi.estimators.covariance.covariance import MOST_JOINT
 from ivvi.estimators.covariance.meat import ClusterMeat, Piece
@@ -28,8 +29,8 @@ MOST_WORK = 2e10
 """With at most this many products of scores, the covariance between outputs is computed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
+@dataclass(frozen=True, slots=True, repr=False)
+class Scored(Compact):
     """Omega, the variance of n^-1/2 sum e (x) psi~, of one `Score`.
 
     The pieces of clusters by several columns are those by each column, then by their combinations.

@@ -23,6 +23,7 @@ import numpy as np
 
 from ivvi._io.files import Saved
 from ivvi._io.memory import check_memory
+from ivvi._io.result import Compact
 from ivvi.errors import InputError, check_seed
 from ivvi.features.blocks import Array
 from ivvi.planning.mpc.beam_search import best_choice, is_held, usual_depth
@@ -54,7 +55,7 @@ class MPC:
     Parameters
     ----------
     lookahead
-        Actions planned ahead, L; by default 3 for quadratic programs, 2 for Newton's method,
+        Actions planned ahead; by default 3 for quadratic programs, 2 for Newton's method,
         and for finite sets 10 to 2, fewer the larger they are; never beyond the horizon.
     starts
         Starting points of Newton's method.
@@ -93,8 +94,8 @@ class MPC:
         return min(self.lookahead or usual, problem.horizon)
 
 
-@dataclass(frozen=True, eq=False)
-class MPCRule:
+@dataclass(frozen=True, eq=False, repr=False)
+class MPCRule(Compact):
     """Plan `lookahead` actions from each state and take the first."""
 
     kind: ClassVar[str] = "mpc"

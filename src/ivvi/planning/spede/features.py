@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.features.blocks import Array
 
 MOST_CROSSED = 30
@@ -27,8 +28,8 @@ ARRAYS = ("centre", "scale", "noise", "omega", "phase", "pairs")
 TERMS = 14
 
 
-@dataclass(frozen=True, eq=False)
-class Spectral:
+@dataclass(frozen=True, eq=False, repr=False)
+class Spectral(Compact):
     """1, s, s_i s_j and sqrt(2) cos(omega . s + phase) of whitened states s.
 
     Attributes

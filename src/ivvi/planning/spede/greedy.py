@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.features.blocks import Array
 from ivvi.planning.newton import maximise
 from ivvi.planning.problem import Problem
@@ -24,8 +25,8 @@ BELIEVED = (0.01, 0.99)
 """Quantiles of the log's states between which a model that bends is asked."""
 
 
-@dataclass(frozen=True, eq=False)
-class Greedy:
+@dataclass(frozen=True, eq=False, repr=False)
+class Greedy(Compact):
     """argmax_a Q(x, a), Q(x, a) = E r(x, a, x') + discount w . E features(x').
 
     A finite set is searched whole. Over a box, the best of `starts` points, one of them a

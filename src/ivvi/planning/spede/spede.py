@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi._io.files import Saved
+from ivvi._io.result import Compact
 from ivvi.errors import InputError, PlanningWarning
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
@@ -144,8 +145,8 @@ class SPEDE:
         return SPEDERule(greedy, features, plan.weights, guide, curve, Choice(**settings))
 
 
-@dataclass(frozen=True, eq=False)
-class SPEDERule:
+@dataclass(frozen=True, eq=False, repr=False)
+class SPEDERule(Compact):
     """Be greedy for the value of the steps that are left.
 
     Attributes

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.dynamics.noise_law import Categories, NoiseLaw, noise_law, outcomes
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
@@ -27,8 +28,8 @@ NODES = {1: 9, 2: 25}
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True, eq=False)
-class CategoryGrid:
+@dataclass(frozen=True, eq=False, repr=False)
+class CategoryGrid(Compact):
     """G(m) = sum_s P(s | m) G_s(m_c + C (k_s - p)), s the combinations of levels.
 
     The mean m holds the probabilities p of the levels; the other columns c follow the level

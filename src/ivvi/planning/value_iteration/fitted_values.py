@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
@@ -23,8 +24,8 @@ AT_ONCE = 1 << 22
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True, eq=False)
-class Fitted:
+@dataclass(frozen=True, eq=False, repr=False)
+class Fitted(Compact):
     """G(m) = E V(m + e) = c . [1, s, s s^T, sqrt(2 / M) cos(frequencies s + phases)].
 
     s = (m - centre) / scale. Each of these features has its expectation in their span: with

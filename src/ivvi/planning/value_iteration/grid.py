@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
 from ivvi.planning.best_action import action_count
@@ -43,8 +44,8 @@ Smoothing = Callable[[np.ndarray], np.ndarray]
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True, eq=False)
-class Grid:
+@dataclass(frozen=True, eq=False, repr=False)
+class Grid(Compact):
     """G(m) = E V(m + e) as a tensor product of uniform cubic splines.
 
     The grid covers the problem's states, and the means that the model can reach in two steps

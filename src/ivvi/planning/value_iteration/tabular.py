@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
@@ -18,8 +19,8 @@ CODED, EXACT, CELLS = "coded", "exact", "cells"
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True, eq=False)
-class StateTable:
+@dataclass(frozen=True, eq=False, repr=False)
+class StateTable(Compact):
     """G(m) = sum_s P(s | m) V(s) over the rows s of a table of states.
 
     What the model's mean m says of the next state depends on the table (`law`):

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi._io.files import Saved
+from ivvi._io.result import Compact
 from ivvi.errors import FileError, InputError, hint
 from ivvi.features.blocks import Array
 from ivvi.planning.best_action import best_action
@@ -184,8 +185,8 @@ class ValueIteration:
         return fitted, states, fitted.design(problem, None if closed else noise, states)
 
 
-@dataclass(frozen=True, eq=False)
-class ValueRule:
+@dataclass(frozen=True, eq=False, repr=False)
+class ValueRule(Compact):
     """Take the action that maximises E r(x, a, x', h) + discount (G(m) + shift).
 
     Attributes

@@ -1,0 +1,122 @@
+"""Work that is needed in several places is done once: folders read, weights solved, rules run."""
+
+import importlib
+import shutil
+from collections import Counter
+
+import pytest
+
+import ivvi
+from helpers import succeed
+from ivvi._io import files
+from ivvi.cli.terminal import emit_json
+from ivvi.estimators import least_squares
+from ivvi.evaluation.value_estimator import ValueEstimator
+from ivvi.fitting import fit as fit_module
+from ivvi.planning.comparison import Trials
+
+REWARD = "quadratic:weight=0.05"
+strength_module = importlib.import_module("ivvi.diagnostics.strength")
+
+
+def counted(monkeypatch, owner, name, key):
+    """Count the calls of a function by a key of its arguments."""
+    calls, whole = Counter(), getattr(owner, name)
+
+    def call(*args, **kwargs):
+        calls[key(*args)] += 1
+        return whole(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, call)
+    return calls
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder with a log, a fit of it with absorbed effects, one without, and a policy."""
+    place = tmp_path_factory.mktemp("once")
+    log = ivvi.make_env("linear", dim=1).collect(episodes=30, horizon=10, seed=1)
+    log.table.table.to_pandas().to_parquet(place / "log.parquet")
+    roles = {"state": "x0", "action": "a0", "instrument": "z0", "next_state": "next_x0"}
+    log = ivvi.read_logs(place / "log.parquet", **roles)
+    fit = ivvi.fit(log, episodes=True)
+    fit.save(place / "model", episodes=True)
+    ivvi.fit(log, absorb="episode").save(place / "units")
+    ivvi.plan(fit, REWARD, (-1, 1), horizon=2, method="mpc").save(place / "policy")
+    return place
+
+
+@pytest.mark.parametrize("verb", ["plan", "plan --unit", "update", "value"])
+def test_a_command_reads_each_saved_folder_once(verb, folder, monkeypatch, tmp_path):
+    reads = counted(monkeypatch, files, "_read_pair", lambda path, kind: path.name)
+    plan = ["--reward", REWARD, "--action-low", -1, "--action-high", 1, "--horizon", 2]
+    plan += ["--method", "mpc", "--out", tmp_path / "out"]
+    model, log = shutil.copytree(folder / "model", tmp_path / "model"), folder / "log.parquet"
+    arguments = {
+        "plan": ["plan", model, *plan],
+        "plan --unit": ["plan", folder / "units", *plan, "--unit", "episode=3"],
+        "update": ["update", model, log, "--again"],
+        "value": ["value", folder / "policy", "--model", model, "--draws", 20, "--against", "zero"],
+    }[verb]
+    succeed(*arguments)
+    assert reads
+    assert set(reads.values()) == {1}, reads
+
+
+def test_a_fit_solves_the_same_equations_once(folder, monkeypatch):
+    kept = []  # moments, so that no two have the same address
+
+    def key(moments, rows, basis, *_):
+        kept.append(moments)
+        return id(moments), basis.tobytes()
+
+    solved = counted(monkeypatch, least_squares, "solve_rows", key)
+    judged = counted(monkeypatch, strength_module, "describe_direction", lambda *args: len(args))
+    ivvi.fit(ivvi.make_env("linear", dim=1).collect(episodes=30, horizon=10, seed=2))
+    assert set(solved.values()) == {1}
+    assert judged.total() == 1
+
+
+def test_a_fit_makes_its_model_and_its_sentences_once(folder, monkeypatch):
+    fit = ivvi.load_fit(folder / "model")
+    assert fit.model is fit.model
+    briefs = counted(monkeypatch, fit_module, "fit_brief", id)
+    fit.summary()
+    fit.to_json()
+    fit.save(folder / "copy", force=True)
+    assert briefs.total() == 1
+
+
+@pytest.mark.filterwarnings("ignore:.* draws are few:ivvi.errors.IvviWarning")
+def test_more_draws_do_not_simulate_the_estimated_world_again(folder, monkeypatch):
+    module = importlib.import_module("ivvi.evaluation.value_policy")
+    monkeypatch.setattr(module, "FIRST_DRAWS", 20)
+    monkeypatch.setattr(module, "MOST_DRAWS", 80)
+    fit, policy = ivvi.load_fit(folder / "model"), ivvi.load_policy(folder / "policy")
+    runs = counted(monkeypatch, ValueEstimator, "in_estimate", lambda self, *_: self.stage)
+    worth = ivvi.value(policy, fit, against=("zero",))
+    assert len(worth.value.draws) == 80
+    assert runs == {0: 2}
+
+
+def test_rules_that_are_compared_run_once_each(folder, monkeypatch):
+    kept = []
+
+    def key(trials, rule):
+        kept.append(rule)
+        return id(rule)
+
+    runs = counted(monkeypatch, Trials, "returns", key)
+    policy = ivvi.plan(ivvi.load_fit(folder / "model"), REWARD, (-1, 1), horizon=2)
+    assert any(entry.name.startswith("held") for entry in policy.comparison.entries)
+    assert set(runs.values()) == {1}
+
+
+def test_json_that_nobody_asked_for_is_not_made(tmp_path):
+    class Refuses:
+        def to_json(self):
+            raise AssertionError("made for nothing")
+
+    emit_json(Refuses(), None, force=False)
+    with pytest.raises(AssertionError, match="made for nothing"):
+        emit_json(Refuses(), "-", force=False)
