@@ -120,7 +120,7 @@ def _check(roles: Roles, action: str, horizon: int, later: str) -> None:
 
 
 def _requested_errors(se: StandardErrors | str, cluster: str | tuple[str, ...]) -> StandardErrors:
-    requested = StandardErrors(se, cluster) if isinstance(se, str) else se
+    requested = StandardErrors.of(se, cluster)
     if requested.kind not in KINDS:
         raise InputError(
             f"{requested.kind} standard errors do not know of rows that overlap, as those of a "

@@ -1,8 +1,9 @@
 """Which standard errors: what the user asks for, and what that means for a given log.
 
-This is the one place that decides what rows are clustered by. Fits, diagnostics, confidence
-sets, checks, the bootstrap and updates ask `StandardErrors.resolve` (with the rows of a log)
-or `StandardErrors.for_sums` (without them), and follow what it says.
+This is the one place that decides what rows are clustered by. Every verb makes its errors with
+`StandardErrors.of`, asks `StandardErrors.for_log` which columns to read, and then, once the rows
+are counted, `StandardErrors.resolve` (with the rows of a log) or `StandardErrors.for_sums`
+(without them), and follows what it says.
 """
 
 from __future__ import annotations
@@ -10,9 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ivvi.errors import DataError, InputError
-from ivvi.estimators.covariance.step_dependence import FEWEST_STEPS, StepDependence
-from ivvi.logs import Counts, Log, SharedPaths
+from ivvi.estimators.covariance.step_dependence import (
+    FEWEST_STEPS,
+    StepDependence,
+    step_dependence,
+)
+from ivvi.logs import Counts, Log, Roles, SharedPaths
 from ivvi.logs.schema import PATH
+from ivvi.moments import Moments
 
 KINDS = ("auto", "unadjusted", "robust", "clustered", "hac", "cr2", "wild", "bekker")
 BY_CLUSTER = ("auto", "clustered", "cr2", "wild")
@@ -107,11 +113,16 @@ class StandardErrors:
     def _most_ways(self) -> int:
         return 1 if self.kind in ("cr2", "wild") else MOST_WAYS
 
-    def usually_by(self, columns: tuple[str, ...]) -> StandardErrors:
-        """Return the same clustered by `columns` where none are asked for."""
-        if self.columns or not columns or self.kind not in BY_CLUSTER:
-            return self
-        return replace(self, cluster=columns[: self._most_ways])
+    @classmethod
+    def of(cls, se: StandardErrors | str, cluster: str | tuple[str, ...] = ()) -> StandardErrors:
+        """Return the errors that a verb's arguments `se` and `cluster` ask for together."""
+        if isinstance(se, str):
+            return cls(se, cluster)
+        if not cluster:
+            return se
+        if se.columns not in ((), cls(cluster=cluster).columns):
+            raise InputError("the clusters are given twice, in se and in cluster; one is expected")
+        return replace(se, cluster=cluster)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -120,7 +131,21 @@ class StandardErrors:
             return tuple(part.strip() for part in self.cluster.split(",") if part.strip())
         return tuple(self.cluster)
 
-    def prepared(self, log: Log) -> Log:
+    def for_log(self, log: Log) -> tuple[StandardErrors, Log]:
+        """Return the errors as they are asked of a log, and the log with their columns read.
+
+        Where none are named, these are the columns whose names became instruments, if any.
+        """
+        errors = self._usually_by(log.roles.usual_clusters)
+        return errors, errors._prepared(log)
+
+    def _usually_by(self, columns: tuple[str, ...]) -> StandardErrors:
+        """Return the same clustered by `columns` where none are asked for."""
+        if self.columns or not columns or self.kind not in BY_CLUSTER:
+            return self
+        return replace(self, cluster=columns[: self._most_ways])
+
+    def _prepared(self, log: Log) -> Log:
         """Return the log with the columns read that rows may be clustered by."""
         if not self.columns:
             looks = self.kind in BY_CLUSTER and log.roles.episode is not None
@@ -164,23 +189,33 @@ class StandardErrors:
         by: str | None,
         counts: Counts,
         d_phi: int,
-        step: str | None = None,
+        roles: Roles | None = None,
         alike: StepDependence | None = None,
         others: tuple[str, ...] = (),
     ) -> Resolved:
         """Return the errors to use where there are sums but no rows.
 
         Clustered by the column whose sums are held one by one, `by`, and by a second one of
-        which they are, `others`; else unadjusted. What is `alike` at a `step` cannot be clustered
-        by where neither is held, and is warned of.
+        which they are, `others`; else unadjusted. What is `alike` at a step, and what the names in
+        a column that became instruments share, cannot be clustered by where neither is held, and
+        is warned of.
         """
+        usual = self if roles is None else self._usually_by(roles.usual_clusters)
+        if usual is not self and set(usual.columns) <= {by, *others}:
+            return usual.for_sums(by, counts, d_phi, roles, alike, others)
+        step = None if roles is None else roles.moment
         resolved = self._for_sums(by, counts, d_phi, others)
-        if alike is not None and resolved.clusters == (by,):
+        if alike is not None and not self.columns and resolved.clusters:
             resolved = resolved.with_shared_steps(step, alike, rows=step in others)
-        if len(resolved.clusters) < 2:
+        if len(resolved.clusters) >= 2:
+            note = "; ".join(part for part in (resolved.note, WITHOUT_PAIRS) if part)
+            resolved = replace(resolved, note=note)
+        if usual is self:
             return resolved
-        note = "; ".join(part for part in (resolved.note, WITHOUT_PAIRS) if part)
-        return replace(resolved, note=note)
+        named = " and ".join(usual.columns)
+        why = f"these sums are not kept by {named}"
+        remedy = f"fit the rows themselves, or keep sums by {named} (episodes=True, --by-episode)"
+        return resolved.without_usual(usual.columns, why, remedy)
 
     def _for_sums(
         self, by: str | None, counts: Counts, d_phi: int, others: tuple[str, ...]
@@ -200,6 +235,22 @@ class StandardErrors:
             )
         note = "from sums without rows the standard errors are unadjusted"
         return Resolved(self, "unadjusted", note=note if self.kind == "auto" else "")
+
+    def as_kept(self, *kept: str | None) -> StandardErrors:
+        """Return what can be asked again of sums that are kept by these columns, without rows."""
+        kind = "unadjusted" if self.kind in ("unadjusted", "bekker") else "auto"
+        columns = self.columns if set(self.columns) <= set(kept) else ()
+        return StandardErrors(kind, columns, debiased=self.debiased)
+
+    def for_rows(self, log: Log, moments: Moments) -> Resolved:
+        """Return the errors to use for the rows of moments whose episodes were not counted."""
+        errors, log = self.for_log(log)
+        walk = log.batches()
+        for _ in walk:
+            pass
+        counts = Counts(transitions=moments.n, episodes=walk.counts.episodes)
+        alike = step_dependence(moments, log.roles.moment, log)
+        return errors.resolve(log, counts, len(moments.design.phi_names), alike)
 
     def resolve(
         self,
@@ -354,6 +405,17 @@ class Resolved:
             f"{', '.join(few.instruments)} {pattern}: if it was set for whole groups of episodes "
             "(states, clinics), cluster by their column (cluster=, --cluster)",
             self.clusters,
+        )
+
+    def without_usual(self, columns: tuple[str, ...], why: str, remedy: str) -> Resolved:
+        """Warn that rows are not clustered by the columns whose names became instruments."""
+        if self.kind not in ("clustered", "unadjusted") or self.requested.kind not in BY_CLUSTER:
+            return self
+        what = f"clustered by {' and '.join(self.clusters)}" if self.clusters else self.kind
+        return replace(
+            self,
+            warning=f"rows with the same {' and '.join(columns)} share an instrument, and {why}: "
+            f"the standard errors are {what} and may be too small; {remedy}",
         )
 
     def _noting(self, text: str, clusters: tuple[str, ...]) -> Resolved:
