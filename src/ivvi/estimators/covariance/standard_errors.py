@@ -327,6 +327,11 @@ class Resolved:
         debiased = self.requested.debiased
         return self.kind == "clustered" if debiased is None else debiased
 
+    @property
+    def guarded(self) -> bool:
+        """Whether ways of clustering that nobody named count only where they add (`Scored`)."""
+        return not self.requested.columns
+
     def counting_effects(self) -> Resolved:
         """Return the same corrected for degrees of freedom, unless that was refused.
 
