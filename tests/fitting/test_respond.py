@@ -186,6 +186,12 @@ def test_an_instrument_with_memory_is_told_where_later_actions_follow():
     follow = ivvi.respond(data, "a0", horizon=3, later="follow")
     assert any("predicts its next value" in note for note in follow.notes)
     assert follow.agreement is None
+    assert follow.push_lasts
+    headline, *_ = follow.summary().splitlines()
+    assert "A push of a0 that lasts, as the log's own later actions follow" in headline
+    anew = ivvi.respond(panel(6, 100), "a0", horizon=3, later="follow")
+    assert anew.summary().startswith("Response     One more a0 changes")
+    assert not anew.push_lasts
     held = ivvi.respond(data, "a0", horizon=5)
     assert not held.notes
     assert np.all(np.abs(held.estimate - truth(5, follow=False)) < 3 * held.se)
