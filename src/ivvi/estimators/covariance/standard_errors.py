@@ -1,9 +1,8 @@
 """Which standard errors: what the user asks for, and what that means for a given log.
 
 This is the one place that decides what rows are clustered by. Every verb makes its errors with
-`StandardErrors.of`, asks `StandardErrors.for_log` which columns to read, and then, once the rows
-are counted, `StandardErrors.resolve` (with the rows of a log) or `StandardErrors.for_sums`
-(without them), and follows what it says.
+`StandardErrors.of`, asks `for_log` which columns to read, and then, once the rows are counted,
+`resolve` (with the rows of a log) or `for_sums` (without them), and follows what it says.
 """
 
 from __future__ import annotations
@@ -30,8 +29,6 @@ MOST_WAYS = 3
 """Most columns to cluster by at once."""
 FEWEST_WILD, MOST_DRAWS = 5, 10_000_000
 """Clusters that a wild bootstrap needs, and draws that it may take."""
-
-
 WITHOUT_PAIRS = (
     "without the rows, what both ways of clustering have in common counts twice: the errors are "
     "rather too large than too small"
@@ -137,25 +134,21 @@ class StandardErrors:
         Where none are named, these are the columns whose names became instruments, if any.
         """
         errors = self._usually_by(log.roles.usual_clusters)
-        return errors, errors._prepared(log)
+        if not errors.columns:
+            looks = self.kind in BY_CLUSTER and log.roles.episode is not None
+            return errors, log.clustered((log.roles.dates,)) if looks and log.roles.dates else log
+        clustered = log.clustered(errors.columns)
+        if patterns := set(errors.columns) - {*clustered.roles.cluster, log.roles.episode}:
+            raise InputError(
+                f"{min(patterns)!r} is a pattern; expected the names of up to three cluster columns"
+            )
+        return errors, clustered
 
     def _usually_by(self, columns: tuple[str, ...]) -> StandardErrors:
         """Return the same clustered by `columns` where none are asked for."""
         if self.columns or not columns or self.kind not in BY_CLUSTER:
             return self
         return replace(self, cluster=columns[: self._most_ways])
-
-    def _prepared(self, log: Log) -> Log:
-        """Return the log with the columns read that rows may be clustered by."""
-        if not self.columns:
-            looks = self.kind in BY_CLUSTER and log.roles.episode is not None
-            return log.clustered((log.roles.dates,)) if looks and log.roles.dates else log
-        clustered = log.clustered(self.columns)
-        if patterns := set(self.columns) - {*clustered.roles.cluster, log.roles.episode}:
-            raise InputError(
-                f"{min(patterns)!r} is a pattern; expected the names of up to three cluster columns"
-            )
-        return clustered
 
     def summed_by(self, log: Log) -> tuple[str, ...]:
         """Columns by whose values a first pass adds up the rows, to decide and to weigh."""
@@ -196,9 +189,8 @@ class StandardErrors:
         """Return the errors to use where there are sums but no rows.
 
         Clustered by the column whose sums are held one by one, `by`, and by a second one of
-        which they are, `others`; else unadjusted. What is `alike` at a step, and what the names in
-        a column that became instruments share, cannot be clustered by where neither is held, and
-        is warned of.
+        which they are, `others`; else unadjusted. Steps at which episodes are `alike`, and names
+        that became instruments, are warned of where they are not held.
         """
         usual = self if roles is None else self._usually_by(roles.usual_clusters)
         if usual is not self and set(usual.columns) <= {by, *others}:
@@ -212,10 +204,9 @@ class StandardErrors:
             resolved = replace(resolved, note=note)
         if usual is self:
             return resolved
-        named = " and ".join(usual.columns)
-        why = f"these sums are not kept by {named}"
-        remedy = f"fit the rows themselves, or keep sums by {named} (episodes=True, --by-episode)"
-        return resolved.without_usual(usual.columns, why, remedy)
+        by = " and ".join(usual.columns)
+        remedy = f"fit the rows themselves, or keep sums by {by} (episodes=True, --by-episode)"
+        return resolved.without_usual(usual.columns, f"these sums are not kept by {by}", remedy)
 
     def _for_sums(
         self, by: str | None, counts: Counts, d_phi: int, others: tuple[str, ...]
@@ -362,16 +353,13 @@ class Resolved:
             reason = f"instrument times residual: alike in episodes at a {step}"
         few = alike.steps < FEWEST_STEPS
         if few or not rows or self.kind != "clustered" or self.requested.kind != "auto":
-            return replace(
-                self,
-                warning=f"{reason}, so {alike.steps:,} steps are its draws; the standard "
-                "errors take episodes for independent and are too small"
-                + (
-                    ""
-                    if few
-                    else f": cluster by {self.clusters[0] if self.clusters else 'episode'},{step}"
-                ),
+            by = self.clusters[0] if self.clusters else "episode"
+            remedy = "" if few else f": cluster by {by},{step}"
+            warning = (
+                f"{reason}, so {alike.steps:,} steps are its draws; the standard errors take "
+                f"episodes for independent and are too small{remedy}"
             )
+            return replace(self, warning=warning)
         note = f"{reason} ({alike.steps:,} of them), so clustered by {step} too"
         if alike.lasting:
             note += (
@@ -386,11 +374,8 @@ class Resolved:
         Beside the episodes, so that groups count where they add to the variance; where rows are
         clustered by step too, in place of the episodes. Of groups that are too few it is noted.
         """
-        if (
-            self.kind != "clustered"
-            or self.requested.kind != "auto"
-            or episode not in self.clusters
-        ):
+        automatic = self.kind == "clustered" and self.requested.kind == "auto"
+        if not automatic or episode not in self.clusters:
             return self
         if (groups := paths.groups) is not None:
             rest = self.clusters[1:]
@@ -414,7 +399,7 @@ class Resolved:
 
     def without_usual(self, columns: tuple[str, ...], why: str, remedy: str) -> Resolved:
         """Warn that rows are not clustered by the columns whose names became instruments."""
-        if self.kind not in ("clustered", "unadjusted") or self.requested.kind not in BY_CLUSTER:
+        if self.requested.kind not in BY_CLUSTER:
             return self
         what = f"clustered by {' and '.join(self.clusters)}" if self.clusters else self.kind
         return replace(
