@@ -37,6 +37,64 @@ def truth(horizon, *, follow):
     return np.array(response)
 
 
+def shared(seed=3, episodes=30, steps=40):
+    """Rows whose instrument and shocks are of the step, and last; regions and wards of episodes."""
+    rng = np.random.default_rng(seed)
+    x, common, z, rows = rng.normal(size=episodes), 0.0, 0.0, []
+    for t in range(steps):
+        z, common = 0.8 * z + rng.normal(), 0.8 * common + rng.normal()
+        u, own = rng.normal(size=episodes), z + 0.3 * rng.normal(size=episodes)
+        who = np.arange(episodes)
+        rows.append((who, np.full(episodes, t), x, own + u, own, who % 10, who % 7))
+        x = 0.5 * x - 0.5 * (own + u) + u + common + rng.normal(size=episodes)
+    names = ("episode", "step", "x0", "a0", "z0", "region", "ward")
+    columns = (np.array(part).T.ravel() for part in zip(*rows, strict=True))
+    return dict(zip(names, columns, strict=True))
+
+
+ERRORS = [
+    {},
+    {"se": "robust"},
+    {"se": "clustered"},
+    {"se": ivvi.StandardErrors("hac", bandwidth=5)},
+    {"se": ivvi.StandardErrors("robust", debiased=True)},
+    {"se": ivvi.StandardErrors(debiased=False)},
+    {"cluster": "region"},
+    {"cluster": "episode,step"},
+    {"cluster": "region,ward,step"},
+]
+
+
+@pytest.mark.filterwarnings("ignore:z0. alike in all episodes")
+@pytest.mark.parametrize("asked", ERRORS, ids=str)
+def test_the_first_response_has_the_standard_error_of_the_fit(asked):
+    """At h = 0 it is the fit's own coefficient, whatever the errors are."""
+    log = ivvi.read_logs(shared(), state="x0", action="a0", instrument="z0")
+    fit, found = ivvi.fit(log, **asked), ivvi.respond(log, "a0", horizon=3, **asked)
+    at = fit.estimate.design.phi_names.index("a0")
+    assert found.estimate[0] == pytest.approx(fit.W[0, at], rel=1e-9)
+    assert found.se[0] == pytest.approx(fit.se[0, at], rel=1e-9)
+    if not asked:
+        assert fit.errors.clusters == ("episode", "step")
+        assert fit.errors.inflation > 1.2
+
+
+def test_clusters_are_taken_from_either_argument_and_must_agree():
+    log = ivvi.read_logs(shared(), state="x0", action="a0", instrument="z0")
+    errors = ivvi.StandardErrors("clustered")
+    named = ivvi.StandardErrors("clustered", cluster="ward")
+    for verb in (ivvi.fit, lambda log, **asked: ivvi.respond(log, "a0", horizon=2, **asked)):
+        both = verb(log, se=errors, cluster="region")
+        assert np.array_equal(both.se, verb(log, cluster="region").se)
+        with pytest.raises(ivvi.InputError, match="given twice, in se and in cluster"):
+            verb(log, se=named, cluster="region")
+    assert ivvi.interval(log, se=errors, cluster="region").clusters == ("region",)
+    one, two = ivvi.diagnose(log, cluster="region"), ivvi.diagnose(log)
+    assert one.to_json() == ivvi.fit(log, cluster="region").diagnostics.to_json() != two.to_json()
+    with pytest.raises(ivvi.InputError, match="a fit has its own"):
+        ivvi.diagnose(ivvi.fit(log), cluster="region")
+
+
 CASES = [
     ("held", True),
     pytest.param("held", False, marks=pytest.mark.thorough),
@@ -128,6 +186,12 @@ def test_an_instrument_with_memory_is_told_where_later_actions_follow():
     follow = ivvi.respond(data, "a0", horizon=3, later="follow")
     assert any("predicts its next value" in note for note in follow.notes)
     assert follow.agreement is None
+    assert follow.push_lasts
+    headline, *_ = follow.summary().splitlines()
+    assert "A push of a0 that lasts, as the log's own later actions follow" in headline
+    anew = ivvi.respond(panel(6, 100), "a0", horizon=3, later="follow")
+    assert anew.summary().startswith("Response     One more a0 changes")
+    assert not anew.push_lasts
     held = ivvi.respond(data, "a0", horizon=5)
     assert not held.notes
     assert np.all(np.abs(held.estimate - truth(5, follow=False)) < 3 * held.se)

@@ -34,7 +34,7 @@ def respond(  # noqa: PLR0913
         str, typer.Option(help="Standard errors: auto, clustered, hac or robust.")
     ] = "auto",
     cluster: Annotated[
-        str | None, typer.Option(help="One or two columns to cluster by. [default: as fit does]")
+        str | None, typer.Option(help="Up to three columns to cluster by. [default: as fit does]")
     ] = None,
     level: Annotated[float, typer.Option(help="Confidence level of intervals and bands.")] = 0.95,
     plot: Annotated[

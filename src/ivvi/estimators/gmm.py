@@ -15,7 +15,7 @@ from ivvi.estimators.estimate import Estimate, Rows, dual, exactly_fitted, exten
 from ivvi.estimators.least_squares import Exact
 from ivvi.estimators.whitening import Whitened, whiten
 from ivvi.features.design import Floats
-from ivvi.logs import Counts, Log
+from ivvi.logs import Log
 from ivvi.moments import Moments
 
 SINGULAR = 1e-12
@@ -57,7 +57,8 @@ class GMM:
         if errors.kind == "unadjusted":
             return first
         residuals = residual_score(first, moments, errors, moments.n)
-        scored = score({"W": replace(residuals, joint=False)}, errors, moments, log)["W"]
+        rows = None if log is None else errors.prepared(log)
+        scored = score({"W": replace(residuals, joint=False)}, errors, moments, rows)["W"]
         return reweighted(moments, first, scored.blocks())
 
     def _resolved(self, moments: Moments, log: Log | None) -> Resolved:
@@ -65,9 +66,7 @@ class GMM:
             return self.weight
         if log is None:
             raise InputError("GMM needs the rows of a log, not their moments alone")
-        counts = Counts(transitions=moments.n, episodes=_count_episodes(log))
-        d_phi = len(moments.design.phi_names)
-        return (self.weight or StandardErrors()).resolve(log, counts, d_phi)
+        return (self.weight or StandardErrors()).for_rows(log, moments)
 
 
 def reweighted(moments: Moments, first: Estimate, omega: Floats) -> Estimate:
@@ -120,10 +119,3 @@ def inverse_root(variance: Floats) -> Floats:
 
 def _select(moments: Moments, columns: tuple[int, ...]) -> Floats:
     return np.eye(moments.design.width)[list(columns)]
-
-
-def _count_episodes(log: Log) -> int:
-    walk = log.batches()
-    for _ in walk:
-        pass
-    return walk.counts.episodes

@@ -376,6 +376,7 @@ def _roles(roles: Roles, design: Design) -> tuple[list[int], Roles]:
         *(state, action, instrument, outputs, None, roles.episode, roles.step),
         weight=None if roles.frequency else roles.weight,  # rows are repeated already
         cluster=roles.cluster,
+        groups=roles.groups,
         dates=roles.dates if roles.dates in roles.cluster else None,
     )
     return order, kept_roles

@@ -18,7 +18,7 @@ from ivvi.features.design import build_design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting import Fit
 from ivvi.fitting.absorbing import AbsorbedTable
-from ivvi.logs import Log
+from ivvi.logs import Counts, Log
 from ivvi.logs.column_patterns import Columns
 from ivvi.logs.log import Progress
 from ivvi.logs.opening import open_log
@@ -116,10 +116,7 @@ def interval(  # noqa: PLR0913
     rows = None if opened.log is None else errors.prepared(opened.log)
     has_clusters = errors.clusters and holds_clusters(opened.moments, errors, errors.clusters[0])
     if rows is None and not has_clusters:
-        raise InputError(
-            f"a {errors.kind} set needs a second pass over the rows: give log=, or moments that "
-            "were kept by cluster (episodes=True)"
-        )
+        raise _needs_rows(errors.kind)
     scores = EffectScores.of_errors(errors, opened.moments, effect, rows)
     robust = robust_anderson_rubin if method == "ar" else robust_likelihood_ratio
     confidence_set = robust(effect, scores, level, se=errors.kind)
@@ -150,14 +147,11 @@ def _only(what: str, names: list[str]) -> str:
 
 def _requested_errors(se: StandardErrors | str, cluster: str | tuple[str, ...]) -> StandardErrors:
     """Return the errors asked for; of the kinds that a set can have."""
-    if isinstance(se, str):
-        if se not in ERRORS:
-            raise InputError(f"unknown errors {se!r} of a confidence set{hint(se, ERRORS)}")
-        return StandardErrors(se, cluster)
-    if cluster and tuple(se.columns) != StandardErrors(cluster=cluster).columns:
-        raise InputError("the clusters are given twice, in se and in cluster; one is expected")
+    if isinstance(se, str) and se not in ERRORS:
+        raise InputError(f"unknown errors {se!r} of a confidence set{hint(se, ERRORS)}")
+    requested = StandardErrors.of(se, cluster)
     alike = {"cr2": "clustered", "wild": "clustered", "bekker": "unadjusted"}
-    return replace(se, kind=alike.get(se.kind, se.kind))
+    return replace(requested, kind=alike.get(requested.kind, requested.kind))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +186,7 @@ class _Opened:
         absorb: Columns,
     ) -> _Opened:
         """Read the rows of a log once."""
-        requested = requested.usually_by(source.roles.usual_clusters)
-        opened = requested.prepared(source)
+        requested, opened = requested.for_log(source)
         design = build_design(opened, phi, psi, seed)
         if absorb:
             table = AbsorbedTable(opened, design, absorb)
@@ -222,29 +215,31 @@ def _of_fit(fit: Fit, requested: StandardErrors, log: Log | None) -> Resolved:
             return replace(own, kind="unadjusted")
         if own.kind in ("clustered", "hac") or episodes is None:
             return own
-    alike = step_dependence(fit.moments, fit.roles.moment, log)
     if log is not None:
+        alike = step_dependence(fit.moments, fit.roles.moment, log)
+        requested, log = requested.for_log(log)
         return requested.resolve(log, fit.counts, fit.W.shape[1], alike)
     return _of_moments(fit.moments, requested, None)
 
 
 def _of_moments(moments: Moments, requested: StandardErrors, log: Log | None) -> Resolved:
-    episodes = moments.episodes
-    several = episodes is not None and len(episodes) < moments.n
-    by = "episode" if episodes is None else episodes.by or "episode"
+    """Decide as for a fit to sums, or to the rows of a `log` that was summed up before."""
     if log is not None:
-        by = log.roles.episode or by
-    columns = requested.columns or (by,)
-    if requested.kind == "auto" and not requested.columns and not several:
-        return Resolved(requested, "unadjusted" if log is None else "robust")
-    kind = "clustered" if requested.kind in ("auto", "clustered") else requested.kind
-    if kind == "hac" and requested.bandwidth is None:
-        raise InputError(
-            "a hac set from moments needs a bandwidth, StandardErrors('hac', bandwidth=4): moments "
-            "do not say how long episodes are"
-        )
-    return Resolved(
-        requested, kind, columns if kind == "clustered" else (), requested.bandwidth or 0
+        return requested.for_rows(log, moments)
+    blocks = moments.episodes
+    by = None if blocks is None else blocks.by or "episode"
+    counts = Counts(transitions=moments.n, episodes=0 if blocks is None else len(blocks))
+    others = tuple(block.by for block in moments.others)
+    try:
+        return requested.for_sums(by, counts, len(moments.design.phi_names), others=others)
+    except InputError as error:
+        raise _needs_rows(requested.kind) from error
+
+
+def _needs_rows(kind: str) -> InputError:
+    return InputError(
+        f"a {kind} set needs a second pass over the rows: give log=, or moments that were kept by "
+        "cluster (episodes=True)"
     )
 
 

@@ -33,6 +33,7 @@ def estimate(  # noqa: PLR0913
     formula: str | None = None,
     method: Method | str = "exact",
     se: StandardErrors | str = "auto",
+    cluster: str | tuple[str, ...] = (),
     allow_unidentified: bool = False,
     episodes: bool = False,
     difference: bool = False,
@@ -67,6 +68,8 @@ def estimate(  # noqa: PLR0913
         `StandardErrors`, or their kind: ``unadjusted``, ``robust``, ``clustered``, ``cr2``,
         ``wild``, ``hac``, or ``auto``, which clusters logs of more than one step an episode by
         episode, and by step too where episodes share an instrument.
+    cluster
+        Up to three columns to cluster by.
     allow_unidentified
         Return the minimum-norm solution when the instruments do not identify W.
     episodes
@@ -138,7 +141,7 @@ def estimate(  # noqa: PLR0913
     _check_controls(controls, learner, (phi, psi), alone=alone)
     recipe = Recipe(
         make_method(method) if isinstance(method, str) else method,
-        StandardErrors(se) if isinstance(se, str) else se,
+        StandardErrors.of(se, cluster),
         allow_unidentified=allow_unidentified,
         checkpoint=checkpoint,
         client=client,
@@ -168,6 +171,7 @@ def diagnose(  # noqa: PLR0913
     formula: str | None = None,
     suspects: Sequence[str] = (),
     se: StandardErrors | str = "auto",
+    cluster: str | tuple[str, ...] = (),
     absorb: Columns = (),
     seed: int = 0,
     progress: Progress | None = None,
@@ -179,7 +183,7 @@ def diagnose(  # noqa: PLR0913
     ----------
     logs
         A `Log`, anything that `read_logs` opens with its defaults, a `Shard`, or a `Fit`.
-    phi, psi, formula, se, absorb, seed, progress, client
+    phi, psi, formula, se, cluster, absorb, seed, progress, client
         As for `estimate`; a `Fit` has its own.
     suspects
         Instrument features whose validity is tested, given that of the others.
@@ -192,6 +196,8 @@ def diagnose(  # noqa: PLR0913
     'strong'
     """
     if isinstance(logs, Fit):
+        if cluster:
+            raise InputError("clusters are given for a log; a fit has its own")
         fit = logs
     else:
         fit = estimate(
@@ -200,6 +206,7 @@ def diagnose(  # noqa: PLR0913
             psi,
             formula=formula,
             se=se,
+            cluster=cluster,
             allow_unidentified=True,
             absorb=absorb,
             seed=seed,

@@ -8,6 +8,7 @@ products behind Anderson-Rubin sets.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -16,17 +17,9 @@ from ivvi.errors import DataError, IdentificationError
 from ivvi.estimators import Estimate, Exact
 from ivvi.estimators.covariance.clusters import Codes
 from ivvi.estimators.covariance.covariance import MOST_JOINT
-from ivvi.estimators.covariance.meat import (
-    ClusterMeat,
-    Group,
-    HacMeat,
-    Meat,
-    Piece,
-    RowMeat,
-    Runs,
-    kernel_weights,
-)
-from ivvi.estimators.covariance.scores import Scored
+from ivvi.estimators.covariance.meat import Meat, Piece, Runs
+from ivvi.estimators.covariance.score_rows import meats_of, signed_pieces
+from ivvi.estimators.covariance.scores import Scored, combined, small_sample
 from ivvi.estimators.covariance.standard_errors import Resolved, check_clusters
 from ivvi.estimators.whitening import whiten
 from ivvi.features.design import Design, Floats
@@ -236,10 +229,11 @@ def second_pass(
 ) -> tuple[Floats, tuple[RobustSet, ...], int | None]:
     """Return the covariance of all responses (2 H, 2 H), robust sets, and the fewest clusters."""
     H, errors, roles = asked.horizon, asked.errors, asked.log.roles
-    whole: tuple[Group, ...] = (slice(None),)
-    joint = _meats(whole, errors, asked.log)
+    make = partial(meats_of, errors=errors, ordered=asked.log.ordered, roles=roles)
+    joint = make([slice(0, 2 * H)])
     sets = [
-        _meats(whole, errors, asked.log) if one.width <= MOST_JOINT else None for one in regressions
+        make([slice(0, 2 + one.effect.nuisance)]) if one.width <= MOST_JOINT else None
+        for one in regressions
     ]
     codes = Codes(errors, roles)
     with few_threads(regressions[-1].moments.design.width):
@@ -257,7 +251,7 @@ def second_pass(
             if implied is not None:
                 moved[H:] = implied.influence(window.rows)
             _add(joint, moved, np.ones((1, window.count)), numbers)
-    pieces = _pieces(joint)
+    pieces = signed_pieces(joint)
     counts = [piece.clusters for piece in pieces if piece.clusters is not None]
     for column, count in zip(errors.clusters, counts, strict=False):
         check_clusters(column, count, errors.requested)
@@ -268,52 +262,40 @@ def second_pass(
     return covariance, robust, min(counts, default=None)
 
 
-def _meats(groups: tuple[Group, ...], errors: Resolved, log: Log) -> list[Meat]:
-    """Return what adds up products by the standard errors' own clusters."""
-    if errors.kind == "robust":
-        return [RowMeat(groups)]
-    if errors.kind == "hac":
-        return [HacMeat(groups, kernel_weights(errors.requested.kernel, errors.bandwidth))]
-    together = [log.ordered and column == log.roles.episode for column in errors.clusters]
-    both = [False] if len(errors.clusters) == 2 else []
-    return [ClusterMeat(groups, ordered=in_runs) for in_runs in together + both]
-
-
 def _add(meats: list[Meat], E: Floats, white: Floats, codes: list[Ints]) -> None:
     for meat, code in zip(meats, codes, strict=True):
         meat.add(E, white, Runs(code))
-
-
-def _pieces(meats: list[Meat]) -> tuple[Piece, ...]:
-    """Return the sums; two-way clusters are two sums less a third."""
-    signs = (1.0, 1.0, -1.0)
-    return tuple(replace(meat.piece(), sign=sign) for meat, sign in zip(meats, signs, strict=False))
 
 
 def _covariance(
     pieces: tuple[Piece, ...], asked: Question, regressions: list[SolvedProjection]
 ) -> Floats:
     """Add up the pieces, corrected for small samples as the fit's own standard errors are."""
-    fit, H = asked.fit, asked.horizon
+    fit, H, errors = asked.fit, asked.horizon, asked.errors
     n = np.array([one.moments.n for one in regressions] + [fit.moments.n] * H, dtype=np.float64)
     d = np.array([one.estimate.W.shape[1] for one in regressions] + [fit.W.shape[1]] * H)
+    roots = [
+        np.sqrt(small_sample(piece.clusters, n, d if errors.debiased else None)) * np.ones(2 * H)
+        for piece in pieces
+    ]
+    factors = [np.outer(root, root) for root in roots]
+    total = combined(pieces, 0, factors, guarded=errors.guarded, inflation=errors.inflation)
+    return _anchored(total, asked) if errors.guarded and len(pieces) > 1 else total
 
-    def corrected(piece: Piece) -> Floats:
-        factor = np.ones(2 * H)
-        if asked.errors.debiased:
-            factor = n / (n - d)
-            if piece.clusters is not None:
-                factor = piece.clusters / (piece.clusters - 1) * (n - 1) / (n - d)
-        root = np.sqrt(factor)
-        scaled: Floats = piece.sign * piece.groups[0] * np.outer(root, root)
-        return scaled
 
-    parts = [corrected(piece) for piece in pieces]
-    total: Floats = np.sum(parts, axis=0)
-    guarded = len(parts) == 3 and not asked.errors.requested.columns  # as the fit's own
-    if guarded and np.linalg.eigvalsh(total)[0] < -1e-9 * np.abs(total).max():
-        total = parts[0] + parts[1]  # which errs on the safe side
-    return total
+def _anchored(covariance: Floats, asked: Question) -> Floats:
+    """Give h = 0, the fit's own coefficient both ways, the fit's own variance.
+
+    What ways of clustering add is cut at zero in the coordinates of the sums; those of responses
+    are others, in which up to a percent of the standard error can be missing.
+    """
+    at = asked.fit.estimate.design.phi_names.index(asked.action)
+    own = float(asked.fit.se[asked.output, at])
+    unit = np.ones(len(covariance))
+    if covariance[0, 0] > 0 and own > 0:
+        unit[[0, asked.horizon]] = own / np.sqrt(covariance[0, 0])
+    anchored: Floats = covariance * np.outer(unit, unit)
+    return anchored
 
 
 def _robust_set(
@@ -325,7 +307,7 @@ def _robust_set(
     effect, moments = one.effect, one.moments
     t, n = 2 + effect.nuisance, moments.n
     scored = Scored(
-        *(_pieces(meats), t, effect.k, n, moments.weight, not errors.requested.columns),
+        *(signed_pieces(meats), t, effect.k, n, moments.weight, errors.guarded),
         inflation=errors.inflation,
     )
     try:

@@ -123,10 +123,10 @@ class Recipe:
         Episodes that are few and long are remembered until the standard errors are known,
         in place of the second pass.
         """
-        if (errors := self.errors.usually_by(log.roles.usual_clusters)) is not self.errors:
+        errors, log = self.errors.for_log(log)
+        if errors is not self.errors:
             clustered = replace(self, errors=errors)
             return clustered.of_rows(log, phi, psi, seed=seed, episodes=episodes)
-        log = self.errors.prepared(log)
         if is_auto(phi, psi):
             return self._of_chosen(log, episodes=episodes)
         design = build_design(log, phi, psi, seed)
@@ -340,14 +340,14 @@ class Recipe:
 
     def _resolved(self, shard: Shard, log: Log | None, d_phi: int) -> Resolved:
         """Return the standard errors to use, with the rows or without them."""
-        blocks, step = shard.moments.episodes, shard.roles.moment
-        alike = step_dependence(shard.moments, step, log)
+        blocks = shard.moments.episodes
+        alike = step_dependence(shard.moments, shard.roles.moment, log)
         if log is not None:
             errors = self.errors.resolve(log, shard.counts, d_phi, alike, shard.moments.paths)
             return errors.counting_effects() if shard.moments.absorbed else errors
         by = None if blocks is None else blocks.by or shard.roles.episode or "row"
         others = tuple(block.by for block in shard.moments.others)
-        return self.errors.for_sums(by, shard.counts, d_phi, step, alike, others)
+        return self.errors.for_sums(by, shard.counts, d_phi, shard.roles, alike, others)
 
     def _without_moments(self, method: SGDA, log: Log, design: Design) -> Fit:
         """Fit by descent-ascent in memory of order d."""

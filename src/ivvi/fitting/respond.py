@@ -120,7 +120,7 @@ def _check(roles: Roles, action: str, horizon: int, later: str) -> None:
 
 
 def _requested_errors(se: StandardErrors | str, cluster: str | tuple[str, ...]) -> StandardErrors:
-    requested = StandardErrors(se, cluster) if isinstance(se, str) else se
+    requested = StandardErrors.of(se, cluster)
     if requested.kind not in KINDS:
         raise InputError(
             f"{requested.kind} standard errors do not know of rows that overlap, as those of a "
@@ -153,7 +153,8 @@ def _answer(asked: Question, level: float, seed: int) -> Response:
         _freedom(asked),
         clusters,
     )
-    if not asked.held and memory > MEMORY:
+    push_lasts = not asked.held and memory > MEMORY
+    if push_lasts:
         reason = reason or "the instrument goes on pushing, which the model's response leaves out"
     test = reason or joint.agreement()
     W_cov = replace(asked.fit.estimate.W_cov, effective=None, bandwidth=asked.errors.bandwidth)
@@ -171,6 +172,7 @@ def _answer(asked: Question, level: float, seed: int) -> Response:
         errors=str(W_cov),
         label=asked.fit.label,
         notes=_notes(asked, regressions, memory),
+        push_lasts=push_lasts,
     )
 
 

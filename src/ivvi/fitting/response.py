@@ -87,6 +87,9 @@ class Response(TableResult):
         The standard errors in words, and the source.
     notes
         What to know before believing it.
+    push_lasts
+        Whether the response is to a push that lasts, and not to one unit once: later actions
+        follow, and the instrument predicts its own next values.
     """
 
     action: str
@@ -107,6 +110,7 @@ class Response(TableResult):
     errors: str
     label: str
     notes: tuple[str, ...] = ()
+    push_lasts: bool = False
 
     @property
     def horizon(self) -> int:
@@ -138,14 +142,23 @@ class Response(TableResult):
             )
         )
 
+    @property
+    def _moved(self) -> str:
+        return "a lasting push of one unit" if self.push_lasts else "one unit"
+
     def _lasting(self) -> str:
         if self.lasts is None:
             return f"No effect of {self.action} on {self.output} is certain at any horizon."
         peak = int(np.argmax(np.abs(self.estimate)))
+        what = f"One more {self.action}"
+        if self.push_lasts:
+            what = f"A push of {self.action} that lasts, as the log's own later actions follow,"
         text = (
-            f"One more {self.action} changes {self.output} by {self.estimate[peak]:.3g} at h = "
-            f"{peak}, and is certain to matter up to h = {self.lasts}"
+            f"{what} changes {self.output} by {self.estimate[peak]:.3g} at h = {peak}, and is "
+            f"certain to matter up to h = {self.lasts}"
         )
+        if self.push_lasts:
+            return f"{text}; this is not the response to one unit once."
         if self.half_life is not None:
             return f"{text}; less than half of it is left at h = {self.half_life}."
         return f"{text}; more than half of it is left at h = {self.horizon - 1}."
@@ -185,7 +198,7 @@ class Response(TableResult):
         level = f"{100 * self.level:g}%"
         lines = [
             *(self.brief.text, ""),
-            f"{self.label}: response of {self.output} to one unit of {self.action}, "
+            f"{self.label}: response of {self.output} to {self._moved} of {self.action}, "
             f"{LATER[self.later]}",
             f"{'h':>3} {'response':>9} {'std.err.':>9} {level + ' each':>20} "
             f"{level + ' all':>20} {'implied':>9} {'std.err.':>9}",
@@ -229,6 +242,7 @@ class Response(TableResult):
             "agreement": self.agreement and self.agreement.to_json(),
             "reason": self.reason or None,
             "lasts": self.lasts,
+            "push_lasts": self.push_lasts,
             "half_life": self.half_life,
             "errors": self.errors,
             "log": self.label,

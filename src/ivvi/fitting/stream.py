@@ -252,7 +252,7 @@ def _with_warning(fit: Fit, state: StreamState) -> Fit:
     several = state.counts.transitions > state.counts.episodes
     if fit.inference is None or fit.estimate.W_cov.clusters or not several:
         return fit
-    if state.roles.episode is None or state.by_episode:
+    if state.roles.episode is None or state.by_episode or state.roles.usual_clusters:
         return fit
     text = (
         f"{state.counts.episodes:,} episodes are too many for a stream to keep their moments: the "

@@ -46,11 +46,14 @@ def fit_differences(
     moments, counts = compute_moments(log, design)
     levels = Levels(design, moments, counts.episodes, table.order)
     fit = _fit_differenced(recipe, table)
-    baseline = levels.restore(fit.baseline)
+    baseline, errors = levels.restore(fit.baseline), fit.errors
+    if usual := () if recipe.errors.columns else log.roles.usual_clusters:
+        why = "differences are of two rows each, which cannot be clustered by it"
+        errors = errors.without_usual(usual, why, "absorb the episodes instead (absorb=, --absorb)")
     return replace(
         fit,
         estimate=levels.restore(fit.estimate),
-        inference=fit.inference and replace(fit.inference, baseline=baseline),
+        inference=fit.inference and replace(fit.inference, baseline=baseline, errors=errors),
         roles=log.roles,
         sample=log.sample(),
         differenced=True,
@@ -68,7 +71,8 @@ def fit_absorbed(
     half_panel: bool = False,
 ) -> Fit:
     """Fit to what fixed effects leave of the rows; what comes back speaks of levels again."""
-    log = recipe.errors.prepared(log)
+    errors, log = recipe.errors.for_log(log)
+    recipe = replace(recipe, errors=errors)
     design = build_design(log, phi, psi, seed)
     if isinstance(recipe.method, SGDA) and recipe.method.is_linear(design):
         raise InputError(
@@ -121,10 +125,7 @@ def fit_partialled(
     folds: int = 5,
 ) -> Fit:
     """Fit to what controls leave of the rows (`fitting.partialling`); features are linear."""
-    errors = recipe.errors
-    if log.roles.groups and not errors.columns and errors.kind == "auto":
-        errors = replace(errors, cluster=log.roles.groups[:2])
-    log = errors.prepared(log)
+    errors, log = recipe.errors.for_log(log)
     by = next(iter(errors.columns), None)
     residuals = without_controls(log, controls, learner, folds, by, seed)
     features = features_of(residuals.log.roles)

@@ -77,13 +77,14 @@ def update(
     named = [name for name in (by, also) if name and name != log.roles.step]
     log = log.clustered(named) if named else log
     has_episodes = shard.moments.episodes is not None
+    kept = (by or shard.roles.episode, also) if has_episodes else ()
     moments, counts = compute_moments(log, design, episodes=has_episodes, by=by or None, also=also)
     fresh = tuple(content for content in files if content not in shard.files)
     added = Shard(moments, counts, shard.roles, fresh, log.label)
     new = estimate(
         shard + added,
         method=GMM() if old.method == "gmm" else method_for_moments(old.method, old.settings),
-        se=_errors(old, also),
+        se=old.errors.requested.as_kept(*kept),
         allow_unidentified=allow_unidentified,
     )
     sample = old.sample
@@ -107,19 +108,13 @@ def _kept_by(shard: Shard, requested: StandardErrors, place: str) -> str:
     return "" if blocks is None else blocks.by
 
 
-def _errors(old: Fit, also: str | None) -> StandardErrors:
-    """Return the errors to ask for, after those of an earlier fit that keeps clusters `also` by."""
-    kind = "unadjusted" if old.errors.kind == "unadjusted" and not old.errors.note else "auto"
-    named = old.errors.requested.columns
-    columns = named if also in named else ()
-    return StandardErrors(kind, columns, debiased=old.errors.requested.debiased)
-
-
 def _with_warning(fit: Fit, old: Fit) -> Fit:
     """Warn where the errors are no longer those of the model: clusters that it does not keep."""
     before, now = tuple(dict(old.estimate.W_cov.clusters)), dict(fit.estimate.W_cov.clusters)
     if fit.inference is None or not before or before == tuple(now):
         return fit
+    if set(before) <= set(fit.roles.usual_clusters) and fit.inference.errors.warning:
+        return fit  # which says so already
     become = f"clustered by {' and '.join(now)}" if now else "unadjusted"
     text = (
         f"the model's standard errors were clustered by {' and '.join(before)}, of which it keeps "

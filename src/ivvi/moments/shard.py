@@ -73,12 +73,19 @@ class Shard(TableResult):
         progress: Progress | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Shard:
-        """Walk once over a log; sums by episode have those by step (or date) beside them."""
-        log, roles, also = log.watched(progress), log.roles, None
-        if episodes and roles.episode is not None and not roles.cluster:
+        """Walk once over a log; sums by episode have those by step (or date) beside them.
+
+        Where the names in a column became instruments, sums are by these names in place of the
+        episodes, and by those of a second such column beside them.
+        """
+        log, roles, by, also = log.watched(progress), log.roles, None, None
+        if episodes and roles.usual_clusters:
+            log = log.clustered(roles.usual_clusters)
+            by, also = (*roles.usual_clusters, None)[:2]
+        elif episodes and roles.episode is not None and not roles.cluster:
             log, also = log.clustered((roles.dates,)) if roles.dates else log, roles.moment
         moments, counts = compute_moments(
-            log, design, episodes=episodes, also=also, checkpoint=checkpoint
+            log, design, episodes=episodes, by=by, also=also, checkpoint=checkpoint
         )
         return cls(moments, counts, log.roles, hashes(log), log.label)
 

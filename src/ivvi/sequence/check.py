@@ -195,8 +195,7 @@ def check(  # noqa: PLR0913
     """
     check_level(level)
     opened = (logs if isinstance(logs, Log) else read_logs(logs)).watched(progress)
-    requested = StandardErrors(cluster=cluster).usually_by(opened.roles.usual_clusters)
-    opened = requested.prepared(opened)
+    requested, opened = StandardErrors(cluster=cluster).for_log(opened)
     opened.refuse_absorbed("check")
     if opened.roles.frequency:
         raise InputError("check follows single rows; frequency weights make several of each")

@@ -194,29 +194,45 @@ def _fold(
 def _pieces(
     stacks: Sequence[_Stack], meats_by_stack: Sequence[Sequence[Meat]]
 ) -> dict[int, tuple[Piece, ...]]:
-    """Return the sums of each score; two-way clusters are two sums less a third."""
-    count = len(meats_by_stack[0]).bit_length() if meats_by_stack else 1
-    signs = [(-1.0) ** (len(columns) - 1) for columns in combined_ways(count)]
+    """Return the sums of each score."""
     pieces: dict[int, tuple[Piece, ...]] = {}
     for stack, meats in zip(stacks, meats_by_stack, strict=True):
-        signed = [replace(meat.piece(), sign=sign) for meat, sign in zip(meats, signs, strict=True)]
-        pieces |= stack.parted(signed)
+        pieces |= stack.parted(signed_pieces(meats))
     return pieces
+
+
+def signed_pieces(meats: Sequence[Meat]) -> tuple[Piece, ...]:
+    """Return the sums of the meats of `meats_of`; two-way clusters are two sums less a third."""
+    ways = combined_ways(len(meats).bit_length())
+    signs = [(-1.0) ** (len(columns) - 1) for columns in ways]
+    return tuple(replace(meat.piece(), sign=sign) for meat, sign in zip(meats, signs, strict=True))
 
 
 def _meats(
     one: Score, errors: Resolved, ordered: bool, roles: Roles, *, inside: bool = False
 ) -> list[Any]:
-    """Return what the choice of standard errors adds up: one sum for each combined cluster."""
+    """Return what the choice of standard errors adds up for a score."""
+    if errors.kind == "robust" and one.diagonal:
+        return [SquareMeat(len(one.R))]
+    return meats_of(one.groups, errors, ordered, roles, inside=inside)
+
+
+def meats_of(
+    groups: Sequence[Group], errors: Resolved, ordered: bool, roles: Roles, *, inside: bool = False
+) -> list[Any]:
+    """Return what the choice of standard errors adds up: one sum for each combined cluster.
+
+    Rows are added with the codes of `clusters.Codes`, one array for each of them.
+    """
     if errors.kind == "robust":
-        return [SquareMeat(len(one.R)) if one.diagonal else RowMeat(one.groups)]
+        return [RowMeat(groups)]
     if errors.kind == "hac":
-        return [HacMeat(one.groups, kernel_weights(errors.requested.kernel, errors.bandwidth))]
+        return [HacMeat(groups, kernel_weights(errors.requested.kernel, errors.bandwidth))]
     together = [
         ordered and [errors.clusters[i] for i in ways] == [roles.episode]
         for ways in combined_ways(len(errors.clusters))
     ]
-    return [ClusterMeat(one.groups, ordered=in_runs, inside=inside) for in_runs in together]
+    return [ClusterMeat(groups, ordered=in_runs, inside=inside) for in_runs in together]
 
 
 class _Rows:

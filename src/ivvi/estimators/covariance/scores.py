@@ -85,28 +85,50 @@ class Scored(Compact):
     def _total(self, coefficients: int | None, which: Sequence[int] | None = None) -> list[Floats]:
         """Add the pieces up, those of all groups of residuals or of some."""
         scale = self.n / self.weight**2
-        factors = [scale * self._correction(piece, coefficients) for piece in self.pieces]
+        factors = [
+            scale * small_sample(piece.clusters, self.n, coefficients, self.lost)
+            for piece in self.pieces
+        ]
         which = range(len(self.pieces[0].groups)) if which is None else which
-        groups = [[piece.groups[i] for piece in self.pieces] for i in which]
-        if self.guarded and len(factors) == PIECES_OF_TWO_WAYS:
-            scaled = [
-                [f * part for f, part in zip(factors, parts, strict=True)] for parts in groups
-            ]
-            return [_where_it_adds(one, two, both, self.inflation) for one, two, both in scaled]
-        signed = [f * piece.sign for f, piece in zip(factors, self.pieces, strict=True)]
-        signed[1:] = [self.inflation * factor for factor in signed[1:]]
         return [
-            np.sum([f * part for f, part in zip(signed, parts, strict=True)], axis=0)
-            for parts in groups
+            combined(self.pieces, i, factors, guarded=self.guarded, inflation=self.inflation)
+            for i in which
         ]
 
-    def _correction(self, piece: Piece, coefficients: int | None) -> float:
-        if coefficients is None:
-            return 1.0
-        rows = self.n - coefficients - self.lost
-        if piece.clusters is None:
-            return self.n / rows
-        return piece.clusters / (piece.clusters - 1) * (self.n - 1) / rows
+
+def small_sample(clusters: int | None, n: Any, coefficients: Any | None, lost: int = 0) -> Any:
+    """Return the factor n / (n - d) of a sum over rows, G (n - 1) / ((G - 1) (n - d)) of clusters.
+
+    One without the number d of `coefficients`; `lost` are further degrees of freedom. n and d may
+    be arrays.
+    """
+    if coefficients is None:
+        return 1.0
+    rows = n - coefficients - lost
+    return n / rows if clusters is None else clusters / (clusters - 1) * (n - 1) / rows
+
+
+def combined(
+    pieces: Sequence[Piece],
+    group: int,
+    factors: Sequence[Any],
+    *,
+    guarded: bool,
+    inflation: float,
+) -> Floats:
+    """Return the variance of one group's sum, (k, k), from its sums by each way of clustering.
+
+    Each is multiplied with its own of `factors`, numbers or (k, k). What `guarded` and `inflation`
+    do is said at `Scored`.
+    """
+    parts = [f * piece.groups[group] for f, piece in zip(factors, pieces, strict=True)]
+    if guarded and len(parts) == PIECES_OF_TWO_WAYS:
+        one, two, both = parts
+        return _where_it_adds(one, two, both, inflation)
+    signed = [piece.sign * part for piece, part in zip(pieces, parts, strict=True)]
+    signed[1:] = [inflation * part for part in signed[1:]]
+    total: Floats = np.sum(signed, axis=0)
+    return total
 
 
 def _where_it_adds(one: Floats, two: Floats, both: Floats, inflation: float) -> Floats:
@@ -161,11 +183,10 @@ def score(
         pieces = walk(distinct, errors, moments, log)
     else:
         raise ValueError("scores need a log, or moments with their episodes")
-    guarded = not errors.requested.columns
     scored = {
         key: Scored(
             *(pieces[key], len(one.R), one.space.rank, moments.n, moments.weight),
-            *(guarded, moments.lost(errors.clusters), errors.inflation),
+            *(errors.guarded, moments.lost(errors.clusters), errors.inflation),
         )
         for key, one in distinct.items()
     }

@@ -1,8 +1,8 @@
 """Which standard errors: what the user asks for, and what that means for a given log.
 
-This is the one place that decides what rows are clustered by. Fits, diagnostics, confidence
-sets, checks, the bootstrap and updates ask `StandardErrors.resolve` (with the rows of a log)
-or `StandardErrors.for_sums` (without them), and follow what it says.
+This is the one place that decides what rows are clustered by. Every verb makes its errors with
+`StandardErrors.of`, asks `for_log` which columns to read, and then, once the rows are counted,
+`resolve` (with the rows of a log) or `for_sums` (without them), and follows what it says.
 """
 
 from __future__ import annotations
@@ -10,9 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ivvi.errors import DataError, InputError
-from ivvi.estimators.covariance.step_dependence import FEWEST_STEPS, StepDependence
-from ivvi.logs import Counts, Log, SharedPaths
+from ivvi.estimators.covariance.step_dependence import (
+    FEWEST_STEPS,
+    StepDependence,
+    step_dependence,
+)
+from ivvi.logs import Counts, Log, Roles, SharedPaths
 from ivvi.logs.schema import PATH
+from ivvi.moments import Moments
 
 KINDS = ("auto", "unadjusted", "robust", "clustered", "hac", "cr2", "wild", "bekker")
 BY_CLUSTER = ("auto", "clustered", "cr2", "wild")
@@ -24,8 +29,6 @@ MOST_WAYS = 3
 """Most columns to cluster by at once."""
 FEWEST_WILD, MOST_DRAWS = 5, 10_000_000
 """Clusters that a wild bootstrap needs, and draws that it may take."""
-
-
 WITHOUT_PAIRS = (
     "without the rows, what both ways of clustering have in common counts twice: the errors are "
     "rather too large than too small"
@@ -107,11 +110,16 @@ class StandardErrors:
     def _most_ways(self) -> int:
         return 1 if self.kind in ("cr2", "wild") else MOST_WAYS
 
-    def usually_by(self, columns: tuple[str, ...]) -> StandardErrors:
-        """Return the same clustered by `columns` where none are asked for."""
-        if self.columns or not columns or self.kind not in BY_CLUSTER:
-            return self
-        return replace(self, cluster=columns[: self._most_ways])
+    @classmethod
+    def of(cls, se: StandardErrors | str, cluster: str | tuple[str, ...] = ()) -> StandardErrors:
+        """Return the errors that a verb's arguments `se` and `cluster` ask for together."""
+        if isinstance(se, str):
+            return cls(se, cluster)
+        if not cluster:
+            return se
+        if se.columns not in ((), cls(cluster=cluster).columns):
+            raise InputError("the clusters are given twice, in se and in cluster; one is expected")
+        return replace(se, cluster=cluster)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -120,17 +128,27 @@ class StandardErrors:
             return tuple(part.strip() for part in self.cluster.split(",") if part.strip())
         return tuple(self.cluster)
 
-    def prepared(self, log: Log) -> Log:
-        """Return the log with the columns read that rows may be clustered by."""
-        if not self.columns:
+    def for_log(self, log: Log) -> tuple[StandardErrors, Log]:
+        """Return the errors as they are asked of a log, and the log with their columns read.
+
+        Where none are named, these are the columns whose names became instruments, if any.
+        """
+        errors = self._usually_by(log.roles.usual_clusters)
+        if not errors.columns:
             looks = self.kind in BY_CLUSTER and log.roles.episode is not None
-            return log.clustered((log.roles.dates,)) if looks and log.roles.dates else log
-        clustered = log.clustered(self.columns)
-        if patterns := set(self.columns) - {*clustered.roles.cluster, log.roles.episode}:
+            return errors, log.clustered((log.roles.dates,)) if looks and log.roles.dates else log
+        clustered = log.clustered(errors.columns)
+        if patterns := set(errors.columns) - {*clustered.roles.cluster, log.roles.episode}:
             raise InputError(
                 f"{min(patterns)!r} is a pattern; expected the names of up to three cluster columns"
             )
-        return clustered
+        return errors, clustered
+
+    def _usually_by(self, columns: tuple[str, ...]) -> StandardErrors:
+        """Return the same clustered by `columns` where none are asked for."""
+        if self.columns or not columns or self.kind not in BY_CLUSTER:
+            return self
+        return replace(self, cluster=columns[: self._most_ways])
 
     def summed_by(self, log: Log) -> tuple[str, ...]:
         """Columns by whose values a first pass adds up the rows, to decide and to weigh."""
@@ -164,23 +182,31 @@ class StandardErrors:
         by: str | None,
         counts: Counts,
         d_phi: int,
-        step: str | None = None,
+        roles: Roles | None = None,
         alike: StepDependence | None = None,
         others: tuple[str, ...] = (),
     ) -> Resolved:
         """Return the errors to use where there are sums but no rows.
 
         Clustered by the column whose sums are held one by one, `by`, and by a second one of
-        which they are, `others`; else unadjusted. What is `alike` at a `step` cannot be clustered
-        by where neither is held, and is warned of.
+        which they are, `others`; else unadjusted. Steps at which episodes are `alike`, and names
+        that became instruments, are warned of where they are not held.
         """
+        usual = self if roles is None else self._usually_by(roles.usual_clusters)
+        if usual is not self and set(usual.columns) <= {by, *others}:
+            return usual.for_sums(by, counts, d_phi, roles, alike, others)
+        step = None if roles is None else roles.moment
         resolved = self._for_sums(by, counts, d_phi, others)
-        if alike is not None and resolved.clusters == (by,):
+        if alike is not None and not self.columns and resolved.clusters:
             resolved = resolved.with_shared_steps(step, alike, rows=step in others)
-        if len(resolved.clusters) < 2:
+        if len(resolved.clusters) >= 2:
+            note = "; ".join(part for part in (resolved.note, WITHOUT_PAIRS) if part)
+            resolved = replace(resolved, note=note)
+        if usual is self:
             return resolved
-        note = "; ".join(part for part in (resolved.note, WITHOUT_PAIRS) if part)
-        return replace(resolved, note=note)
+        by = " and ".join(usual.columns)
+        remedy = f"fit the rows themselves, or keep sums by {by} (episodes=True, --by-episode)"
+        return resolved.without_usual(usual.columns, f"these sums are not kept by {by}", remedy)
 
     def _for_sums(
         self, by: str | None, counts: Counts, d_phi: int, others: tuple[str, ...]
@@ -200,6 +226,22 @@ class StandardErrors:
             )
         note = "from sums without rows the standard errors are unadjusted"
         return Resolved(self, "unadjusted", note=note if self.kind == "auto" else "")
+
+    def as_kept(self, *kept: str | None) -> StandardErrors:
+        """Return what can be asked again of sums that are kept by these columns, without rows."""
+        kind = "unadjusted" if self.kind in ("unadjusted", "bekker") else "auto"
+        columns = self.columns if set(self.columns) <= set(kept) else ()
+        return StandardErrors(kind, columns, debiased=self.debiased)
+
+    def for_rows(self, log: Log, moments: Moments) -> Resolved:
+        """Return the errors to use for the rows of moments whose episodes were not counted."""
+        errors, log = self.for_log(log)
+        walk = log.batches()
+        for _ in walk:
+            pass
+        counts = Counts(transitions=moments.n, episodes=walk.counts.episodes)
+        alike = step_dependence(moments, log.roles.moment, log)
+        return errors.resolve(log, counts, len(moments.design.phi_names), alike)
 
     def resolve(
         self,
@@ -276,6 +318,11 @@ class Resolved:
         debiased = self.requested.debiased
         return self.kind == "clustered" if debiased is None else debiased
 
+    @property
+    def guarded(self) -> bool:
+        """Whether ways of clustering that nobody named count only where they add (`Scored`)."""
+        return not self.requested.columns
+
     def counting_effects(self) -> Resolved:
         """Return the same corrected for degrees of freedom, unless that was refused.
 
@@ -306,16 +353,13 @@ class Resolved:
             reason = f"instrument times residual: alike in episodes at a {step}"
         few = alike.steps < FEWEST_STEPS
         if few or not rows or self.kind != "clustered" or self.requested.kind != "auto":
-            return replace(
-                self,
-                warning=f"{reason}, so {alike.steps:,} steps are its draws; the standard "
-                "errors take episodes for independent and are too small"
-                + (
-                    ""
-                    if few
-                    else f": cluster by {self.clusters[0] if self.clusters else 'episode'},{step}"
-                ),
+            by = self.clusters[0] if self.clusters else "episode"
+            remedy = "" if few else f": cluster by {by},{step}"
+            warning = (
+                f"{reason}, so {alike.steps:,} steps are its draws; the standard errors take "
+                f"episodes for independent and are too small{remedy}"
             )
+            return replace(self, warning=warning)
         note = f"{reason} ({alike.steps:,} of them), so clustered by {step} too"
         if alike.lasting:
             note += (
@@ -330,11 +374,8 @@ class Resolved:
         Beside the episodes, so that groups count where they add to the variance; where rows are
         clustered by step too, in place of the episodes. Of groups that are too few it is noted.
         """
-        if (
-            self.kind != "clustered"
-            or self.requested.kind != "auto"
-            or episode not in self.clusters
-        ):
+        automatic = self.kind == "clustered" and self.requested.kind == "auto"
+        if not automatic or episode not in self.clusters:
             return self
         if (groups := paths.groups) is not None:
             rest = self.clusters[1:]
@@ -354,6 +395,17 @@ class Resolved:
             f"{', '.join(few.instruments)} {pattern}: if it was set for whole groups of episodes "
             "(states, clinics), cluster by their column (cluster=, --cluster)",
             self.clusters,
+        )
+
+    def without_usual(self, columns: tuple[str, ...], why: str, remedy: str) -> Resolved:
+        """Warn that rows are not clustered by the columns whose names became instruments."""
+        if self.requested.kind not in BY_CLUSTER:
+            return self
+        what = f"clustered by {' and '.join(self.clusters)}" if self.clusters else self.kind
+        return replace(
+            self,
+            warning=f"rows with the same {' and '.join(columns)} share an instrument, and {why}: "
+            f"the standard errors are {what} and may be too small; {remedy}",
         )
 
     def _noting(self, text: str, clusters: tuple[str, ...]) -> Resolved:
