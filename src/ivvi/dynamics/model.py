@@ -20,7 +20,7 @@ from ivvi._io.files import Saved, save_folder
 from ivvi._io.result import Compact, Records, TableResult
 from ivvi.categories import CodedColumn, decode_rows, encode_rows, raw_columns
 from ivvi.dynamics.extrapolation import beyond, is_affine, is_limited, reward_fade, state_range
-from ivvi.dynamics.model_table import model_records, model_summary
+from ivvi.dynamics.model_table import covariance_root, model_records, model_summary
 from ivvi.dynamics.noise_law import (
     Categories,
     NoiseLaw,
@@ -407,18 +407,7 @@ class Dynamics(TableResult):
 
         (d_y d_phi, d_y d_phi); rows are independent where only the covariance of each is kept.
         """
-        W_cov = self.W_cov
-        if W_cov is None:
-            if not self.bread.size:
-                raise InputError("this model was saved without the covariance of its weights")
-            W_cov = np.kron(self.noise_cov, self.bread)
-        if W_cov.ndim == 3:
-            d_y, d_phi = self.W.shape
-            whole = np.zeros((d_y, d_phi, d_y, d_phi))
-            whole[range(d_y), :, range(d_y)] = W_cov
-            W_cov = whole.reshape(d_y * d_phi, -1)
-        values, vectors = np.linalg.eigh(W_cov)
-        return np.asarray(vectors * np.sqrt(np.clip(values, 0, None)))
+        return covariance_root(self)
 
     def save(
         self,
@@ -440,12 +429,6 @@ class Dynamics(TableResult):
         document |= {"facts": dict(facts or {}), **beside[0]}
         everything = {**arrays, **beside[1]}
         return save_folder(path, KIND, document, everything, force=force, replaces=replaces)
-
-
-def draw_deviations(model: Dynamics, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw dW from N(0, cov(W)), (count, d_y, d_phi): W + dW are weights that the log allows."""
-    drawn = rng.normal(size=(count, model.W.size)) @ model.weight_root.T
-    return np.asarray(drawn.reshape(count, *model.W.shape))
 
 
 def _as_array(value: Any) -> Array:

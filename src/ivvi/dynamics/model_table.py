@@ -1,4 +1,4 @@
-"""The weights of estimated dynamics as a table."""
+"""The weights of estimated dynamics: how sure they are, and as a table."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ivvi._io.result import Records
+from ivvi.errors import InputError
 
 if TYPE_CHECKING:
     from ivvi.dynamics.model import Dynamics
@@ -27,6 +28,28 @@ def standard_errors(model: Dynamics) -> np.ndarray:
     else:
         variance = np.diag(model.W_cov).reshape(model.W.shape)
     return np.sqrt(np.where(variance >= 0, variance, np.nan))
+
+
+def covariance_root(model: Dynamics) -> np.ndarray:
+    """Return a square root of the covariance of W (`Dynamics.weight_root`)."""
+    W_cov = model.W_cov
+    if W_cov is None:
+        if not model.bread.size:
+            raise InputError("this model was saved without the covariance of its weights")
+        W_cov = np.kron(model.noise_cov, model.bread)
+    if W_cov.ndim == 3:
+        d_y, d_phi = model.W.shape
+        whole = np.zeros((d_y, d_phi, d_y, d_phi))
+        whole[range(d_y), :, range(d_y)] = W_cov
+        W_cov = whole.reshape(d_y * d_phi, -1)
+    values, vectors = np.linalg.eigh(W_cov)
+    return np.asarray(vectors * np.sqrt(np.clip(values, 0, None)))
+
+
+def draw_deviations(model: Dynamics, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw dW from N(0, cov(W)), (count, d_y, d_phi): W + dW are weights that the log allows."""
+    drawn = rng.normal(size=(count, model.W.size)) @ model.weight_root.T
+    return np.asarray(drawn.reshape(count, *model.W.shape))
 
 
 def model_records(model: Dynamics) -> Records:

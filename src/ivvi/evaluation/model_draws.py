@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ivvi.dynamics.model import Dynamics, draw_deviations
+from ivvi.dynamics.model import Dynamics
+from ivvi.dynamics.model_table import draw_deviations
 from ivvi.dynamics.noise_law import NoiseLaw, noise_law, square_root
 from ivvi.errors import InputError, hint
 from ivvi.estimators import Exact

@@ -28,7 +28,8 @@ import numpy as np
 
 from ivvi._io.files import Saved, nest, unnest
 from ivvi._io.result import Compact
-from ivvi.dynamics.model import Dynamics, draw_deviations
+from ivvi.dynamics.model import Dynamics
+from ivvi.dynamics.model_table import draw_deviations
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
 from ivvi.planning.behaviour_policy import Support

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from ivvi.actions import Actions
-from ivvi.dynamics.model import Dynamics, draw_deviations
+from ivvi.dynamics.model import Dynamics
+from ivvi.dynamics.model_table import draw_deviations
 from ivvi.dynamics.noise_law import noise_law
 from ivvi.errors import PlanningWarning
 from ivvi.evaluation.actors import Acting, BehaviourActor
