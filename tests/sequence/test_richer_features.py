@@ -110,6 +110,7 @@ def test_restricted_moments_are_those_of_the_smaller_features():
     ("word", "richer"),
     [
         ("linear", "poly2"),
+        ("linear:cross", "poly2:cross"),
         ("poly2", "poly3"),
         ("poly2:cross", "poly3:cross"),
         ("spline:5", "spline:10"),
@@ -118,3 +119,23 @@ def test_restricted_moments_are_those_of_the_smaller_features():
 )
 def test_the_next_richer_word(word, richer):
     assert richer_word(word) == richer
+
+
+def test_features_that_instruments_cannot_identify_are_left_out_and_named():
+    """z is 0 or 1 by a rule on x^2, and y bends in x: a^2 is not identified, and x^2 is.
+
+    The square has a t of about 10, and moves the effect of the action by several standard errors.
+    """
+    rng = np.random.default_rng(6)
+    n = 4000
+    x, e, noise = rng.normal(size=(3, n))
+    z = (0.5 * (x**2 > 1) + rng.uniform(size=n) < 0.6) * 1.0
+    a = 1.2 * z + e + 0.3 * noise
+    named = {"x0": x, "a0": a, "z0": z, "next_x0": 0.4 * x + 0.25 * x**2 - 0.4 * a + e}
+    t = np.arange(n)
+    found = ivvi.check(ivvi.read_logs(named | {"episode": t // 8, "step": t % 8}))
+    phi, psi = found["richer phi (poly2)"], found["richer psi (poly2)"]
+    assert (phi.passed, psi.passed) == (False, False)
+    assert "without a0^2, not identified" in phi.test.statistic.null
+    assert phi.test.statistic.df == (1,)
+    assert "--features auto" in phi.advice

@@ -245,12 +245,129 @@ def _roles():
     return {"state": "x0", "action": "a0", "instrument": "z0", "next_state": "next_x0"}
 
 
-def test_rows_without_order_are_no_sequence(log_of, confounded):
-    with pytest.raises(InputError, match="has no episode column, so its rows are not a seq"):
-        ivvi.check(log_of(*confounded(0)))
+def test_rows_without_order_are_asked_about_richer_features_alone(log_of, confounded):
+    found = ivvi.check(log_of(*confounded(0)))
+    assert found[BALANCE].passed is None
+    assert found[BALANCE].reason == "the log has no episode column, so its rows are not a sequence"
+    asked = {check.name for check in found.checks if check.test is not None}
+    assert {name.split(" (")[0] for name in asked} == {"richer psi", "richer phi"}
+    with pytest.raises(InputError, match="cannot be compared over day"):
+        ivvi.check(log_of(*confounded(0)), time="day")
     few = {name: column[:5] for name, column in columns(0).items()}
     with pytest.raises(InputError, match="too few to compare"):
         ivvi.check(ivvi.read_logs(few))
+
+
+def test_effects_that_vary_are_found_in_rows_without_order():
+    """The effect is -1 + x: its product with z has a t of about 25 with 2,000 rows."""
+    rng = np.random.default_rng(5)
+    x, z, e = rng.normal(size=(3, 2000))
+    a = z + e
+    rows = {"x": x, "a": a, "z": z, "y": x - a + x * a + e}
+    log = ivvi.read_logs(rows, state="x", action="a", instrument="z", reward="y")
+    assert "richer phi (poly2:cross)" in {check.name for check in ivvi.check(log).failed}
+
+
+def panel(seed, episodes=200, steps=8, *, effect=lambda x: -0.4, unit=0.0, last=0.0, still=False):
+    """Return the columns of a panel: x' = 0.6 x + effect(x) a + u, u = a unit effect + an AR(1)."""
+    rng = np.random.default_rng([seed, 11])
+    x, of_unit, u, z = rng.normal(size=(4, episodes))
+    rows = []
+    for t in range(steps):
+        u = last * u + (1 - last**2) ** 0.5 * rng.normal(size=episodes)
+        z = z if still else rng.normal(size=episodes)
+        a = 0.7 * z + u + unit * of_unit + 0.3 * rng.normal(size=episodes)
+        rows.append((np.arange(episodes), np.full(episodes, t), x, a, z))
+        x = 0.6 * x + effect(x) * a + u + unit * of_unit + 0.5 * rng.normal(size=episodes)
+    names = ("episode", "step", "x0", "a0", "z0")
+    return dict(zip(names, (np.array(c).T.ravel() for c in zip(*rows, strict=True)), strict=True))
+
+
+@pytest.mark.parametrize("still", [False, True])
+def test_a_unit_effect_is_found_and_the_advice_takes_it_out(still):
+    """The residual's t on the earlier action is about 6."""
+    found = ivvi.check(ivvi.read_logs(panel(1, unit=1.0, still=still, episodes=400)))
+    past = found["residuals on the past"]
+    assert past.passed is False
+    assert "a unit effect" in past.advice
+    assert ("--absorb episode --half-panel" in past.advice) != still  # these leave nothing of z
+    assert "--lags" not in past.advice
+
+
+def test_errors_that_fade_are_no_unit_effect():
+    found = ivvi.check(ivvi.read_logs(panel(1, last=0.8, steps=12)))
+    for name in ("residuals on the past", SERIAL_E):
+        assert found[name].passed is False
+        assert "--lags 1" in found[name].advice
+        assert "unit effect" not in found[name].advice
+
+
+def test_an_effect_that_varies_with_the_state_is_found_and_named():
+    found = ivvi.check(ivvi.read_logs(panel(2, effect=lambda x: -0.4 + 0.5 * np.tanh(x))))
+    assert found["effects that vary"].passed is False
+    assert "poly2:cross" in found["effects that vary"].advice
+    again = ivvi.check(ivvi.read_logs(panel(2)), "poly2:cross")["effects that vary"]
+    assert again.reason == "psi has the products of states and instruments already"
+
+
+def test_new_conditions_by_their_definitions():
+    """E[h e] = 0 with residuals of W from the other episodes in the spread."""
+    log = ivvi.read_logs(columns(5))
+    found, batch = ivvi.check(log), log.to_batch(episodes=True)
+    now, before, _ = lagged(batch)
+    one = np.ones((len(batch), 1))
+    Phi, Psi = np.hstack([one, batch.x, batch.a]), np.hstack([one, batch.x, batch.z])
+    fitted = Psi @ np.linalg.lstsq(Psi, Phi)[0]
+    e = batch.y - Phi @ ivvi.estimate(log).W.T
+
+    def of_episodes(rows, episode):
+        return np.array([rows[episode == i].sum(axis=0) for i in range(40)])
+
+    moved = of_episodes(fitted * e, batch.episode) @ np.linalg.inv(fitted.T @ Phi).T
+
+    def statistic(h, at):
+        episode = batch.episode[at]
+        alone = of_episodes(h * e[at], episode)
+        slopes = of_episodes(h[:, :, None] * Phi[at][:, None, :], episode)
+        own = np.einsum("ikj,ij->ik", slopes, moved)
+        return hotelling(alone - moved @ slopes.sum(axis=0).T + own - own.mean(axis=0))
+
+    past = left(np.hstack([batch.x, batch.a])[before], Psi[now])
+    value = found["residuals on the past"].test.statistic.value
+    assert value == pytest.approx(statistic(past, now), rel=1e-6)
+    every = np.arange(len(batch))
+    value = found["effects that vary"].test.statistic.value
+    assert value == pytest.approx(statistic(left(batch.x * batch.z, Psi), every), rel=1e-6)
+
+
+def test_groups_that_share_a_path_are_compared_where_steps_are_too_few():
+    """Regions share an instrument and shocks: 25 regions can be compared, 7 steps cannot."""
+    rng = np.random.default_rng(0)
+    found = 0
+    for _ in range(6):
+        region = np.arange(200) % 25
+        z, shock = rng.normal(size=(2, 25, 8))[:, region]
+        u = rng.normal(size=(200, 8)) + shock
+        x, rows = rng.normal(size=200), []
+        for t in range(8):
+            a = z[:, t] + u[:, t]
+            rows.append((np.arange(200), np.full(200, t), x, a, z[:, t]))
+            x = 0.6 * x - 0.4 * a + u[:, t]
+        table = [np.array(column).T.ravel() for column in zip(*rows, strict=True)]
+        named = dict(zip(("episode", "step", "x0", "a0", "z0"), table, strict=True))
+        found += ivvi.check(ivvi.read_logs(named)).blocks == 25
+    assert found == 6
+
+
+def test_whole_numbers_that_may_be_codes_are_named():
+    table = panel(3)
+    ward = 1 + np.asarray(table["episode"]) % 5
+    table["z0"] = table["z0"] + np.array([0.0, 2.0, -2.0, 1.0, -1.0])[ward - 1]
+    log = ivvi.read_logs(table | {"ward": ward}, state="x0,ward", action="a0", instrument="z0")
+    balance = ivvi.check(log)[BALANCE]
+    assert balance.passed is False
+    assert "ward has 5 whole-number values" in balance.advice
+    assert "--categorical" in balance.advice
 
 
 def test_questions_that_a_log_cannot_answer_say_why():

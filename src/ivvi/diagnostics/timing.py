@@ -8,14 +8,21 @@ regressions on the row before (state, action, instrument, their squares), the sc
 
     u_t = r(z_t) r(x_t)
 
-has mean zero then. Its variance is the largest of those by row, by episode and by step, so that
-neither a slow confounder nor a shock that all episodes share raises the alarm. An instrument that
-was assigned by the state of its row has such a score too, and no harm in it: the rows cannot tell
-the two apart, and the warning names both.
+has mean zero then. It is asked twice. Within steps, z, x and the row before are measured from their
+means at the step: shocks that all episodes share are gone, and three steps of many episodes are
+enough. Between steps, a bent trend is taken out and the steps are the draws: all that is left where
+episodes share the instrument. The variance is the largest about the mean of those by row, episode,
+step, draw of the instrument (rows of a step with one value) and path of it (episodes with the same
+values), so that neither a slow confounder nor the shocks of a region raise the alarm. Groups of
+fewer than `FEWEST_CLUSTERS` are left out, and few long episodes are cut into stretches: sums of few
+groups are all of one sign where z does explain x, and a variance of theirs would hide it. An
+instrument that was assigned by the state of its row has such a score too, and no harm in it: the
+rows cannot tell the two apart, and the warning names both.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,11 +33,16 @@ from ivvi.diagnostics.distributions import f_tail
 from ivvi.features.design import Floats
 from ivvi.logs import Batch, Roles
 
+Codes = NDArray[np.int64]
 LEVEL = 1e-3
 """The p-value, adjusted for the number of pairs of columns, below which there is a warning."""
 MATTERS = 0.01
 """Share of a state's variance, given the row before, that its own instrument must explain."""
-FEWEST_CLUSTERS = 4
+FEWEST_CLUSTERS = 20
+STRETCHES = 40
+"""Stretches that a log of fewer episodes is cut into."""
+FEWEST_STEPS = 8
+"""Steps that are enough to be compared with each other."""
 FEWEST_ROWS = 100
 MOST_ROWS = 20_000
 """Rows to look at: with these a share of `MATTERS` is 14 standard errors of independent rows."""
@@ -73,33 +85,74 @@ def explained_in_own_row(head: Batch, roles: Roles) -> OwnRow | None:
     regressors = np.column_stack([np.ones(len(follows)), before, before**2])
     if len(follows) < 4 * regressors.shape[1]:
         return None
-    basis = _basis(regressors)
-    x, z = _left(basis, head.x[follows + 1]), _left(basis, head.z[follows + 1])
-    groups = [_codes(head.episode[follows]), _codes(_moments(head, roles, steps)[follows])]
-    explained = [
-        OwnRow(roles.instrument[k], roles.state[s], *_test(z[:, k], x[:, s], groups))
-        for k in range(z.shape[1])
-        for s in range(x.shape[1])
-        if np.linalg.norm(z[:, k]) > 0 and np.linalg.norm(x[:, s]) > 0
-    ]
+    now = follows + 1
+    moment = _codes(_moments(head, roles, steps)[now])
+    episode = head.episode[now]
+    groups = [_stretches(episode), *(_codes(one[now]) for one in head.clusters)]
+    tests = []
+    for within in (True, False):
+        if not within and moment.max() + 1 < FEWEST_STEPS:
+            continue
+        trend = np.column_stack([regressors, moment, moment**2.0])
+        parts = (regressors if within else trend, head.x[now], head.z[now])
+        basis, x, z = (_from_means(part, moment) if within else part for part in parts)
+        basis = _basis(basis)
+        x, z = _left(basis, x), _left(basis, z)
+        for k, s in itertools.product(range(z.shape[1]), range(x.shape[1])):
+            drawn = _draws(head.z[now, k], episode, moment)
+            sets = [one for one in (*groups, *drawn, moment) if one.max() + 1 >= FEWEST_CLUSTERS]
+            sets = sets if within else [*sets, moment]
+            lost = basis.shape[1] + within * moment.max()
+            tests.append((k, s, _test(z[:, k], x[:, s], sets, lost)))
+    explained = [OwnRow(roles.instrument[k], roles.state[s], *test) for k, s, test in tests if test]
     sure = [
         one for one in explained if one.p_value * len(explained) < LEVEL and one.share >= MATTERS
     ]
     return max(sure, key=lambda one: one.share, default=None)
 
 
-def _test(z: Floats, x: Floats, groups: list[NDArray[np.int64]]) -> tuple[float, float]:
-    """Return the share of x that z explains, and the p-value of none."""
-    u = z * x
-    variance, freedom = float(u @ u), len(u) - 1
+def _test(z: Floats, x: Floats, groups: list[Codes], lost: int) -> tuple[float, float] | None:
+    """Return the share of x that z explains, and the p-value of none; None where nothing is left.
+
+    `lost` are the degrees of freedom of what both were regressed on.
+    """
+    if not (z.any() and x.any()):
+        return None
+    u, left = z * x, 1 - lost / len(z)
+    total, variance, freedom = float(u.sum()), len(u) * float(np.var(u)), len(u) - 1
     for codes in groups:
         sums = np.bincount(codes, weights=u)
-        if len(sums) >= FEWEST_CLUSTERS and float(sums @ sums) > variance:
-            variance, freedom = float(sums @ sums), len(sums) - 1
-    share = float(u.sum() ** 2 / ((z @ z) * (x @ x)))
-    square = float(u.sum() ** 2) / variance
-    centred = square / max(1 - square / (freedom + 1), 1e-9)  # the variance about the mean
-    return share, f_tail(centred, 1, freedom)
+        spread = len(sums) * float(np.var(sums, ddof=1))
+        if spread > variance:
+            variance, freedom = spread, len(sums) - 1
+    share = total**2 / float((z @ z) * (x @ x))
+    return share, f_tail(left * total**2 / max(variance, 1e-300), 1, freedom)
+
+
+def _from_means(V: Floats, codes: Codes) -> Floats:
+    """Return the columns of V (n, d) less their means in each group, rounding errors as zeros."""
+    count = np.bincount(codes)
+    means = np.column_stack([np.bincount(codes, weights=column) / count for column in V.T])
+    rest = V - means[codes]
+    nothing = np.linalg.norm(rest, axis=0) <= 1e-6 * np.linalg.norm(V, axis=0)
+    return np.where(nothing, 0.0, rest)
+
+
+def _draws(z: Floats, episode: NDArray[Any], moment: Codes) -> tuple[Codes, Codes]:
+    """Return the groups of rows of a step with one z, and of episodes with one path of z."""
+    value, unit = _codes(z), _codes(episode)
+    at_step = np.random.default_rng(0).normal(size=moment.max() + 1)[moment]
+    path = np.bincount(unit, weights=(1 + value) * at_step)  # alike only where all values are
+    return _codes(moment * (value.max() + 1) + value), _codes(path)[unit]
+
+
+def _stretches(episode: NDArray[Any]) -> Codes:
+    """Number the episodes or, where they are few, stretches of them."""
+    codes = _codes(episode)
+    if codes.max() + 1 >= FEWEST_CLUSTERS:
+        return codes
+    length = -(-len(codes) // STRETCHES)
+    return _codes(codes * len(codes) + np.arange(len(codes)) // length)
 
 
 def _basis(columns: Floats) -> Floats:
@@ -128,6 +181,6 @@ def _numbers(step: NDArray[np.generic]) -> NDArray[np.float64]:
     return numbers
 
 
-def _codes(values: NDArray[Any]) -> NDArray[np.int64]:
-    codes: NDArray[np.int64] = np.unique(values, return_inverse=True)[1].astype(np.int64)
+def _codes(values: NDArray[Any]) -> Codes:
+    codes: Codes = np.unique(values, return_inverse=True)[1].astype(np.int64)
     return codes

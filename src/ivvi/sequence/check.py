@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,16 +16,35 @@ from ivvi.estimators.covariance.step_dependence import step_dependence
 from ivvi.estimators.estimate import exactly_fitted
 from ivvi.features.design import Design, build_design
 from ivvi.features.feature_map import FeatureMap
-from ivvi.logs import Calendar, Log, Roles, read_logs
+from ivvi.logs import Calendar, Counts, Log, Roles, read_logs
 from ivvi.logs.log import Progress
 from ivvi.moments import GroupSums, Moments, compute_moments, few_threads
 from ivvi.moments.compression import restrict
 from ivvi.sequence.finding import Check, check_brief, ranked
 from ivvi.sequence.lag_tests import CHECKS, FEWEST_BLOCKS, calendar_stability, stability
-from ivvi.sequence.lagged_moments import Scores, compute_sequence_moments
+from ivvi.sequence.lagged_moments import Scores, SequenceMoments, compute_sequence_moments
+from ivvi.sequence.residual_tests import past_rows, varying_effects
 from ivvi.sequence.richer_features import approximation_checks, richer_layout, richer_word
 
 WIDTH = 100
+MOST_CROSSED = 8
+"""States and actions, at most, whose products rows without order are compared with."""
+SEQUENCE_CHECKS = (
+    "balance on the past",
+    "placebo: z against realised x",
+    "serial dependence of z",
+    "serial dependence of residuals",
+    "residuals on the past",
+    "stability over steps",
+    "stability over episodes",
+    "stability over time (CUSUM)",
+    "effects that vary",
+)
+"""Checks that need the order of rows, or groups of them to compare."""
+ABOUT_SHAPE = (*SEQUENCE_CHECKS[:2], "residuals on the past", "stability over steps")
+"""Checks that fail, like those of richer features, where a state that counts has a wrong shape."""
+MOST_CODES = 12
+"""Whole numbers, at most, that are taken for possible codes of categories."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -108,7 +127,8 @@ class SequenceChecks(TableResult):
         lines = [
             self.brief.text,
             "",
-            f"{self.label}: {self.n:,} transitions of {self.episodes:,} episodes",
+            f"{self.label}: {self.n:,} transitions"
+            + (f" of {self.episodes:,} episodes" if self.episodes else ""),
             "-" * WIDTH,
         ]
         if self.clusters is not None:
@@ -200,11 +220,12 @@ def check(  # noqa: PLR0913
     if opened.roles.frequency:
         raise InputError("check follows single rows; frequency weights make several of each")
     log, calendar = _in_order(opened, time)
+    ordered = _unordered(log) is None
     design = build_design(log, phi, psi, seed)
-    word = richer or richer_word(phi)
+    few = len(log.roles.state) + len(log.roles.action) <= MOST_CROSSED
+    word = richer or richer_word(phi, cross=not ordered and few)
     wide = richer_layout(log, design, word, seed)
-    groups = requested.summed_by(log)
-    moments, counts = compute_moments(log, wide, groups=groups)
+    moments, counts = compute_moments(log, wide, groups=requested.summed_by(log))
     base = restrict(moments, design)
     errors = requested.resolve(
         *(log, counts, len(design.phi_names)),
@@ -214,37 +235,106 @@ def check(  # noqa: PLR0913
     by = _blocks_by(errors, base, log, asked=bool(cluster))
     if by is not None and by.by not in log.roles.keys + log.roles.cluster:
         log = log.clustered((by.by,))
-    sequence = compute_sequence_moments(log, design, counts, calendar, by)
-    if len(sequence.whole) < FEWEST_BLOCKS:
+    why = _unordered(log) or _too_few(by)
+    sequence = None if why else compute_sequence_moments(log, design, counts, calendar, by)
+    if sequence is not None and len(sequence.whole) < FEWEST_BLOCKS:
         raise DataError(
-            f"{log.label} has {counts.transitions} transitions of {counts.episodes} episodes"
-            f"{f' and {len(by)} clusters by {by.by}' if by is not None else ''}; too few to "
-            "compare with each other"
+            f"{log.label} has {counts.transitions} transitions of {counts.episodes} episodes; too "
+            "few to compare with each other"
         )
-    roles = log.roles
     with few_threads(wide.width):
-        fit = Exact().solve(base)
-        exact = exactly_fitted(base, np.diag(fit.noise_cov))
-        scores = Scores(sequence, fit.W, exact, errors.clusters)
-        names = _column_names(roles, design)
-        checks = [check(scores, names, level) for check in CHECKS]
-        checks += stability(scores, names, level) + calendar_stability(scores, names, level)
+        checks = (
+            _not_made(why, word, level)
+            if sequence is None
+            else _sequence_checks(base, sequence, errors, log.roles, level)
+        )
         if by is None:
-            checks += approximation_checks(moments, design, word, roles, level)
+            checks += approximation_checks(moments, design, word, log.roles, level)
         else:
             checks += _without_approximation(word, by.by, level)
-    still = [name for name, fixed in zip(roles.instrument, sequence.still, strict=True) if fixed]
+    checks = _naming_codes(checks, log)
+    return _result(log, counts, checks, sequence, by, errors.warning or errors.note)
+
+
+def _naming_codes(checks: list[Check], log: Log) -> list[Check]:
+    """Add to the advice of checks that fail the states whose numbers may be names of categories."""
+    failed = [check for check in checks if check.passed is False and check.name in ABOUT_SHAPE]
+    failed += [check for check in checks if check.passed is False and check.name[:6] == "richer"]
+    if not failed:
+        return checks
+    values = zip(log.roles.state, (np.unique(x) for x in log.head().x.T), strict=True)
+    codes = [
+        f"{name} has {len(levels)} whole-number values"
+        for name, levels in values
+        if 3 <= len(levels) <= MOST_CODES and (levels == np.round(levels)).all()
+    ]
+    if not codes:
+        return checks
+    hint = f"; {' and '.join(codes)}: if these are codes of categories, name them with "
+    hint += "--categorical (categorical=)"
+    return [replace(one, advice=one.advice + hint) if one in failed else one for one in checks]
+
+
+def _sequence_checks(
+    base: Moments, sequence: SequenceMoments, errors: Resolved, roles: Roles, level: float
+) -> list[Check]:
+    """Return the checks that the order of rows allows."""
+    fit = Exact().solve(base)
+    exact = exactly_fitted(base, np.diag(fit.noise_cov))
+    by_episode = base.group_sums(str(roles.episode))
+    scores = Scores(sequence, fit.W, exact, errors.clusters, by_episode)
+    names = _column_names(roles, base.design)
+    checks = [check(scores, names, level) for check in (*CHECKS, past_rows)]
+    lasting = checks[-1].passed is False
+    checks += stability(scores, names, level, lasting=lasting)
+    checks += calendar_stability(scores, names, level)
+    return [*checks, varying_effects(scores, names, level, coded=bool(roles.categories))]
+
+
+def _result(
+    log: Log,
+    counts: Counts,
+    checks: list[Check],
+    sequence: SequenceMoments | None,
+    by: GroupSums | None,
+    note: str,
+) -> SequenceChecks:
+    still = () if sequence is None else sequence.still
+    names = zip(log.roles.instrument, still, strict=sequence is not None)
     return SequenceChecks(
         label=log.label,
         checks=tuple(checks),
         n=counts.transitions,
-        episodes=counts.episodes,
-        blocks=len(sequence.whole),
-        global_instruments=tuple(still),
-        all_global=all(sequence.still),
+        episodes=counts.episodes if log.roles.episode else 0,
+        blocks=0 if sequence is None else len(sequence.whole),
+        global_instruments=tuple(name for name, fixed in names if fixed),
+        all_global=bool(still) and all(still),
         clusters=None if by is None else by.by,
-        note=errors.warning or errors.note,
+        note=note,
     )
+
+
+def _unordered(log: Log) -> str | None:
+    """Say why the rows of a log are no sequence, if they are none."""
+    if log.roles.episode is not None and log.roles.step is not None:
+        return None
+    missing = "episode" if log.roles.episode is None else "step"
+    return f"the log has no {missing} column, so its rows are not a sequence"
+
+
+def _too_few(by: GroupSums | None) -> str | None:
+    """Say that the groups whose draws are independent are too few, if they are."""
+    if by is None or len(by) >= FEWEST_BLOCKS:
+        return None
+    return f"{len(by)} clusters by {by.by} are too few to compare with each other"
+
+
+def _not_made(why: str | None, word: str, level: float) -> list[Check]:
+    """Return the checks of a sequence that were not made, and why."""
+    checks = [Check(name, None, level, reason=why or "") for name in SEQUENCE_CHECKS]
+    if word.endswith(":cross"):
+        checks[-1] = replace(checks[-1], reason=f"richer phi ({word}) asks this of single rows")
+    return checks
 
 
 def _blocks_by(errors: Resolved, moments: Moments, log: Log, *, asked: bool) -> GroupSums | None:
@@ -257,7 +347,9 @@ def _blocks_by(errors: Resolved, moments: Moments, log: Log, *, asked: bool) -> 
     if not others:
         return None
     if errors.requested.columns == ():  # episodes share what a step brings, or an instrument's path
-        return moments.group_sums(others[-1])
+        shared = [moments.group_sums(name) for name in others]
+        enough = [one for one in shared if one is not None and len(one) >= FEWEST_BLOCKS]
+        return enough[-1] if enough else shared[-1]
     sums = [moments.group_sums(name) for name in errors.clusters]
     if not asked and any(one is None or len(one) < FEWEST_BLOCKS for one in sums):
         return None
@@ -278,6 +370,7 @@ def _column_names(roles: Roles, design: Design) -> dict[str, tuple[str, ...]]:
         "z": roles.instrument,
         "y": roles.outputs,
         "phi": design.phi_names,
+        "episode": (str(roles.episode),),
     }
 
 
@@ -289,9 +382,10 @@ def _without_approximation(word: str, by: str, level: float) -> list[Check]:
 
 def _in_order(log: Log, time: str | None) -> tuple[Log, Calendar | None]:
     """Return the log in order of (episode, step), and the calendar of its time column."""
-    if log.roles.episode is None or log.roles.step is None:
-        missing = "episode" if log.roles.episode is None else "step"
-        raise InputError(f"{log.label} has no {missing} column, so its rows are not a sequence")
+    if (why := _unordered(log)) is not None:
+        if time is not None:
+            raise InputError(f"{log.label}: {why}, and W cannot be compared over {time}")
+        return log, None
     if time is None:
         return log.in_order(), None
     timed = log.timed(time)

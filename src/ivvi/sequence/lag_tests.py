@@ -28,7 +28,7 @@ TOGETHER = 2.0
 """A combination is named if it is this many times further from zero than any score alone."""
 NO_PAIRS = "no episode has two consecutive steps"
 Names = dict[str, tuple[str, ...]]
-"""Names of the states (x), actions (a), instruments (z), outputs (y) and features (phi)."""
+"""Names of the states (x), actions (a), instruments (z), outputs (y), features (phi); episode."""
 
 
 def balance(scores: Scores, names: Names, level: float) -> Check:
@@ -51,7 +51,7 @@ def balance(scores: Scores, names: Names, level: float) -> Check:
         earlier = [f"first {name}" for name in names["x"]]
         return _associated("balance on the start", sums, names["z"], earlier, null, advice, level)
     if not m.n_pairs:
-        return _without("balance on the past", level, NO_PAIRS)
+        return without("balance on the past", level, NO_PAIRS)
     moving = [j for j, fixed in enumerate(m.still) if not fixed]
     controls = np.hstack([m.now(scores.state), m.before(v.z)])
     past = np.hstack([m.before(v.x), m.before(v.a), m.before(scores.e)])
@@ -73,7 +73,7 @@ def placebo(scores: Scores, names: Names, level: float) -> Check:
     name = "placebo: z against realised x"
     if all(m.still) or not m.n_pairs:
         why = "the instrument is the same in the step before" if m.n_pairs else NO_PAIRS
-        return _without(name, level, why)
+        return without(name, level, why)
     moving = [j for j, fixed in enumerate(m.still) if not fixed]
     controls = np.hstack([m.before(v.phi), m.before(v.z)])
     sums = scores.association(m.now(v.z[:, moving]), m.now(v.x), controls)
@@ -94,7 +94,7 @@ def serial_z(scores: Scores, names: Names, level: float) -> Check:
     name = "serial dependence of z"
     if all(m.still) or not m.n_pairs:
         why = "constant within episodes: dependence is total" if m.n_pairs else NO_PAIRS
-        return _without(name, level, why)
+        return without(name, level, why)
     z, lag = m.now(v.z), m.before(v.z)
     sums = _diagonal(scores.association(z, lag, m.now(scores.state)))
     null = "z is not correlated with its own last value, given the state"
@@ -114,25 +114,42 @@ def serial_residuals(scores: Scores, names: Names, level: float) -> Check:
     m, v = scores.moments, scores.moments.vector
     name = "serial dependence of residuals"
     if not m.n_pairs:
-        return _without(name, level, NO_PAIRS)
+        return without(name, level, NO_PAIRS)
     e, lag = m.now(scores.e), m.before(scores.e)
     sums = _diagonal(scores.products(m.pairs, e, lag))
     slope = -(m.now(v.phi).T @ scores.total @ lag)
     sums = sums + np.einsum("jo,bjo->bo", slope, scores.bread @ scores.influence)
     null = "the residual is not correlated with the one before it"
-    advice = (
-        "errors that last make the state itself confounded: add earlier states and actions to the "
-        "state (lags=1 or --lags 1, then 2) until they are gone, and cluster standard errors by "
-        f"{' and '.join(scores.clusters)}"
+    return _serial(name, sums, names["y"], null, lasting_advice(scores, names), level)
+
+
+def lasting_advice(scores: Scores, names: Names) -> str:
+    """Say what to do about errors that last: fading ones, or a difference between episodes."""
+    if not scores.unit_effect:
+        return (
+            "errors that last make the state itself confounded: add earlier states and actions to "
+            "the state (lags=1 or --lags 1, then 2) until they are gone, and cluster standard "
+            f"errors by {' and '.join(scores.clusters)}"
+        )
+    differ = "episodes seem to differ in something that lasts (a unit effect, residuals do not fade"
+    differ += " over the steps): "
+    if all(scores.moments.still):
+        return differ + (
+            "put what tells them apart into the state (--context), or find an instrument that "
+            "changes within episodes, so that --difference can take it out"
+        )
+    return differ + (
+        "take it out with --difference (difference=True), or with --absorb "
+        f"{','.join(names['episode'])} --half-panel (absorb=, half_panel=True)"
     )
-    return _serial(name, sums, names["y"], null, advice, level)
 
 
-def stability(scores: Scores, names: Names, level: float) -> list[Check]:
+def stability(scores: Scores, names: Names, level: float, *, lasting: bool) -> list[Check]:
     """Is W the same early and late in an episode, in early and late episodes, all the time?
 
     Chow's comparison of halves in score form, one joint test of W for each output; and the
-    CUSUM of the scores over the episodes in the order of the log.
+    CUSUM of the scores over the episodes in the order of the log. Where errors were found that
+    are `lasting`, a difference between episodes is named before a change of W.
     """
     m = scores.moments
     half = len(m.whole) // 2
@@ -143,22 +160,23 @@ def stability(scores: Scores, names: Names, level: float) -> list[Check]:
         "leave the unlike ones out"
     )
     labels = [f"{feature} on {output}" for output in names["y"] for feature in names["phi"]]
+    first = f"{lasting_advice(scores, names)}; else " if lasting and scores.unit_effect else ""
     checks = []
     for name, late, what in (
         ("stability over steps", m.late, "early and late steps"),
         ("stability over episodes", later, "early and late episodes"),
     ):
         if late is later and m.episodes == 1:
-            checks.append(_without(name, level, "there is one episode"))
+            checks.append(without(name, level, "there is one episode"))
             continue
         drift = scores.drift(late)
         groups = {output: drift[:, i] for i, output in enumerate(names["y"])}
         null = f"W is the same in {what}"
         if not late.any() or (late == m.whole).all():
-            checks.append(_without(name, level, f"there are no {what}"))
+            checks.append(without(name, level, f"there are no {what}"))
             continue
         named = {o: [f"{f} on {o}" for f in names["phi"]] for o in names["y"]}
-        checks.append(_joint(name, groups, named, null, advice.format(what), level))
+        checks.append(joint(name, groups, named, null, first + advice.format(what), level))
     flat = np.swapaxes(scores.influence, 1, 2).reshape(len(m.whole), -1)
     null = "the sums of scores do not drift from the first episode to the last"
     test = cumulative(flat, labels, null)
@@ -195,10 +213,10 @@ def calendar_stability(scores: Scores, names: Names, level: float) -> list[Check
         for word in words
         for output in names["y"]
     }
-    chow = _joint(f"stability over {column}", groups, dated, null, advice, level)
+    chow = joint(f"stability over {column}", groups, dated, null, advice, level)
     name = f"stability over {column} (CUSUM)"
     if np.ptp(m.when) == 0:
-        return [chow, _without(name, level, f"all episodes have the same mean {column}")]
+        return [chow, without(name, level, f"all episodes have the same mean {column}")]
     order = np.argsort(m.when, kind="stable")
     flat = np.swapaxes(scores.influence, 1, 2).reshape(len(m.whole), -1)
     test = cumulative(flat[order], labels, f"the sums of scores do not drift along {column}")
@@ -216,7 +234,7 @@ def _associated(
     level: float,
 ) -> Check:
     if not earlier:
-        return _without(name, level, "the log has no state")
+        return without(name, level, "the log has no state")
     blocks = len(sums)
     flat = sums.reshape(blocks, -1)
     groups = {"": flat}
@@ -224,24 +242,24 @@ def _associated(
     if BLOCKS_EACH * flat.shape[1] > blocks:
         groups = {z: sums[:, i] for i, z in enumerate(instruments)}
         labels = {z: [f"{z} with {other}" for other in earlier] for z in instruments}
-    return _joint(name, groups, labels, null, advice, level)
+    return joint(name, groups, labels, null, advice, level)
 
 
 def _serial(
     name: str, sums: Floats, names: tuple[str, ...], null: str, advice: str, level: float
 ) -> Check:
-    return _joint(name, {"": sums}, {"": list(names)}, null, advice, level)
+    return joint(name, {"": sums}, {"": list(names)}, null, advice, level)
 
 
 def _check(
     name: str, test: LargestContrast | None, finding: str, advice: str, level: float
 ) -> Check:
     if test is None:
-        return _without(name, level, "nothing varies that could be compared")
+        return without(name, level, "nothing varies that could be compared")
     return Check(name, test, level, finding, advice)
 
 
-def _joint(
+def joint(
     name: str,
     groups: dict[str, Floats],
     labels: dict[str, list[str]],
@@ -275,7 +293,8 @@ def _largest(flat: Floats, labels: list[str]) -> str:
     )
 
 
-def _without(name: str, level: float, reason: str) -> Check:
+def without(name: str, level: float, reason: str) -> Check:
+    """Return a check that was not made, and why."""
     return Check(name, None, level, reason=reason)
 
 

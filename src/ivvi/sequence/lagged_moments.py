@@ -28,6 +28,8 @@ MOST_BLOCKS = 1024
 FEW_EPISODES = 20
 STRETCHES = 40
 """Blocks that a log of few episodes is cut into."""
+AS_FAR = 0.75
+"""Residuals further apart that are correlated by this share of neighbours' do not fade."""
 STEP_BLOCKS = 60
 """Blocks of steps, where many steps are the draws of what episodes share."""
 
@@ -47,6 +49,7 @@ class Vector:
     x: Floats
     a: Floats
     z: Floats
+    x_columns: slice
     z_columns: slice
 
     @classmethod
@@ -67,7 +70,13 @@ class Vector:
         x, a, z = (maps[:, i:j] for i, j in pairwise(ends.tolist()))
         y = maps[:, of_v[list(design.y_columns)]]
         phi, psi = maps[:, of_v[: len(design.phi_names)]], maps[:, of_v[list(design.psi_columns)]]
-        return cls(design, centre, phi, psi, y, x, a, z, slice(ends[2], ends[3]))
+        at_x, at_z = slice(ends[0], ends[1]), slice(ends[2], ends[3])
+        return cls(design, centre, phi, psi, y, x, a, z, at_x, at_z)
+
+    def products(self, u_rows: Floats) -> Floats:
+        """Return x_i z_k of each row, measured from the centre, (n, d_x d_z)."""
+        x, z = u_rows[:, self.x_columns], u_rows[:, self.z_columns]
+        return (x[:, :, None] * z[:, None, :]).reshape(len(u_rows), -1)
 
     def rows(self, batch: Batch) -> Floats:
         """Evaluate u for each row of a batch, (n, p)."""
@@ -145,6 +154,9 @@ class SequenceMoments:
         first row of each episode, (blocks, p, p).
     pairs
         Sums of w w^T, w = [u_t, u_t-1], over rows with the step before, (blocks, 2p, 2p).
+    products, squares
+        Sums of h u^T, h the products of a state and an instrument, (blocks, d_x d_z, p), and of
+        their squares, (d_x d_z,).
     n_pairs, episodes
         How many pairs and episodes there are.
     still
@@ -162,6 +174,8 @@ class SequenceMoments:
     late: Floats
     first: Floats
     pairs: Floats
+    products: Floats
+    squares: Floats
     n_pairs: int
     episodes: int
     still: tuple[bool, ...]
@@ -198,6 +212,7 @@ def compute_sequence_moments(
     half = counts.transitions / counts.episodes / 2
     whole, late, first = (np.zeros((blocks.count, p, p)) for _ in range(3))
     pairs = np.zeros((blocks.count, 2 * p, 2 * p))
+    products, squares = np.zeros((blocks.count, vector.x.shape[1] * d_z, p)), 0.0
     after, clock, rows = np.zeros((len(cuts), *whole.shape)), *np.zeros((2, blocks.count))
     n_pairs, still, walker = 0, np.ones(d_z, dtype=bool), _Walker()
     with few_threads(p):
@@ -211,6 +226,9 @@ def compute_sequence_moments(
             W = np.hstack([u_rows, before])[linked]
             n_pairs += len(W)
             _add(pairs, number[linked], W, None if root is None else root[linked])
+            h = vector.products(u_rows)
+            _add(products, number, u_rows, root, h)
+            squares = squares + np.sum((h if root is None else h * root) ** 2, axis=0)
             parts = [(whole, slice(None)), (late, place >= half), (first, place == 0)]
             if batch.time is not None:
                 parts += [(a, batch.time >= cut) for a, cut in zip(after, cuts, strict=True)]
@@ -226,6 +244,8 @@ def compute_sequence_moments(
         late=late,
         first=first,
         pairs=pairs,
+        products=products,
+        squares=np.asarray(squares),
         n_pairs=n_pairs,
         episodes=counts.episodes,
         still=fixed,
@@ -239,7 +259,8 @@ class Scores:
     """Scores of the checks by block, from the moments of a sequence and the weights W.
 
     Outputs that are fitted exactly (`exact`, (d_y,)) have residuals of zero, not rounding error.
-    `clusters` are the columns by which the errors of a fit are clustered.
+    `clusters` are the columns by which the errors of a fit are clustered. With sums `by_episode`,
+    `unit_effect` says if residuals of an episode do not get less alike over the steps.
     """
 
     def __init__(
@@ -248,6 +269,7 @@ class Scores:
         W: Floats,
         exact: NDArray[np.bool_],
         clusters: tuple[str, ...] = (),
+        by_episode: GroupSums | None = None,
     ) -> None:
         m, v = moments, moments.vector
         self.moments, self.clusters = m, clusters or ("episode",)
@@ -255,9 +277,28 @@ class Scores:
         self.state = state_columns(v.phi, v.psi)
         self.e = np.where(exact, 0.0, v.y - v.phi @ W.T)
         every = m.whole.sum(axis=0)
-        self.fitted = v.psi @ (_inverse(v.psi.T @ every @ v.psi) @ (v.psi.T @ every @ v.phi))
-        self.bread = _inverse(self.fitted.T @ every @ v.phi)
+        self.fitted = v.psi @ (inverse(v.psi.T @ every @ v.psi) @ (v.psi.T @ every @ v.phi))
+        self.bread = inverse(self.fitted.T @ every @ v.phi)
         self.influence = self.products(m.whole, self.fitted, self.e)
+        self.unit_effect = by_episode is not None and self._lasts(by_episode, W)
+
+    def _lasts(self, by_episode: GroupSums, W: Floats) -> bool:
+        """Are residuals of an episode as alike far apart as they are next to each other?
+
+        With E_i the sum of an episode's residuals, sum_i E_i^2 = sum e^2 + 2 (products of
+        neighbours + products further apart). A difference between episodes that lasts does not fade
+        over the steps, as an autoregressive error does.
+        """
+        m, design = self.moments, self.moments.vector.design
+        apart = float(np.sum(by_episode.weight**2 - by_episode.square)) / 2 - m.n_pairs
+        if not m.n_pairs or apart <= 0:
+            return False
+        v = by_episode.about(np.zeros(design.width))
+        totals = v[:, list(design.y_columns)] - v[:, list(design.phi_columns)] @ W.T
+        lag = np.einsum("io,ij,jo->o", m.now(self.e), self.total, m.before(self.e))
+        squares = np.einsum("io,ij,jo->o", self.e, m.whole.sum(axis=0), self.e)
+        far = (np.sum(totals**2, axis=0) - squares) / 2 - lag
+        return bool(((far / apart > AS_FAR * lag / m.n_pairs) & (squares > 0)).any())
 
     def products(self, sums: Floats, one: Floats, other: Floats) -> Floats:
         """Sum of (one' u)(other' u)' by block, (blocks, d_one, d_other)."""
@@ -266,7 +307,7 @@ class Scores:
 
     def partialled(self, part: Floats, controls: Floats) -> Floats:
         """Subtract from a map of pairs its regression on others."""
-        slopes = _inverse(controls.T @ self.total @ controls) @ (controls.T @ self.total @ part)
+        slopes = inverse(controls.T @ self.total @ controls) @ (controls.T @ self.total @ part)
         rest: Floats = part - controls @ slopes
         before, after = (np.einsum("ij,ik,kj->j", x, self.total, x) for x in (part, rest))
         nothing = after <= RANK_TOLERANCE**2 * before
@@ -286,8 +327,8 @@ class Scores:
         scores = self.products(pairs, one, other)
         gram = self.products(pairs, controls, controls)
         of_one, of_other = (self.products(pairs, controls, part) for part in (one, other))
-        inverse = np.array([_inverse(rest) for rest in gram.sum(axis=0) - gram])
-        change = np.swapaxes(of_one, 1, 2) @ inverse @ of_other
+        without = np.array([inverse(rest) for rest in gram.sum(axis=0) - gram])
+        change = np.swapaxes(of_one, 1, 2) @ without @ of_other
         jackknifed: Floats = scores + change - change.mean(axis=0)
         return jackknifed
 
@@ -297,6 +338,18 @@ class Scores:
         share = (self.fitted.T @ moved @ self.moments.vector.phi) @ self.bread
         scores = self.products(late, self.fitted, self.e) - share @ self.influence
         return np.swapaxes(scores, 1, 2)
+
+    def conditions(self, sums: Floats, e: Floats, phi: Floats) -> Floats:
+        """Scores (blocks, d_h, d_y) of E[h e] = 0, with the influence of each block on W.
+
+        From the sums of h times a row, (blocks, d_h, p), and the maps of the residual and phi. As
+        in `association`, their spread is that of residuals from the W of the other blocks.
+        """
+        step = self.bread @ self.influence
+        of_phi = sums @ phi
+        own = of_phi @ step
+        scores: Floats = sums @ e - of_phi.sum(axis=0) @ step + own - own.mean(axis=0)
+        return scores
 
 
 def state_columns(phi: Floats, psi: Floats) -> Floats:
@@ -340,23 +393,30 @@ def _episode(batch: Batch) -> Ints:
     return batch.episode
 
 
-def _add(sums: Floats, number: Ints, rows: Floats, root: Floats | None) -> None:
-    """Add the products of the rows of each block to its sums."""
+def _add(
+    sums: Floats, number: Ints, rows: Floats, root: Floats | None, left: Floats | None = None
+) -> None:
+    """Add the products of the rows of each block, with themselves or those `left`, to its sums."""
     if not len(rows):
         return
     rows = rows if root is None else rows * root
+    if left is not None:
+        left = left if root is None else left * root
     if np.any(number[1:] < number[:-1]):
         order = np.argsort(number, kind="stable")
         rows, number = rows[order], number[order]
+        left = None if left is None else left[order]
     cuts = np.flatnonzero(np.diff(number)) + 1
-    for part, at in zip(np.split(rows, cuts), number[np.append(0, cuts)], strict=True):
-        sums[at] += part.T @ part
+    parts = np.split(rows, cuts)
+    others = parts if left is None else np.split(left, cuts)
+    for part, other, at in zip(parts, others, number[np.append(0, cuts)], strict=True):
+        sums[at] += other.T @ part
 
 
-def _inverse(gram: Floats) -> Floats:
+def inverse(gram: Floats) -> Floats:
     """Pseudo-inverse of a matrix of second moments, whatever the units."""
     scale = np.sqrt(np.maximum(np.diag(gram), 0.0))
     scale[scale == 0] = 1.0
     units = np.outer(scale, scale)
-    inverse: Floats = np.linalg.pinv(gram / units, RANK_TOLERANCE**2, hermitian=True) / units
-    return inverse
+    found: Floats = np.linalg.pinv(gram / units, RANK_TOLERANCE**2, hermitian=True) / units
+    return found

@@ -33,15 +33,22 @@ NO_NOISE = "every output is fitted exactly: there is no noise to compare with"
 NEGLIGIBLE_STEPS = 1.0
 """A change of W below one of its standard errors does not matter, however sure it is."""
 NEGLIGIBLE_SHARE = 0.02
-"""Nor does an approximation error of less than 2% of the noise."""
+"""Nor does an approximation error of less than 2% of the noise that moves no effect by as much."""
+NEW = 1e-3
+"""Part of a column, of length one, that others must leave for it to add something."""
+CHOOSE = (
+    "let the data choose which states bend and which effects vary (phi='auto', --features auto), "
+    "or bend the states alone (spline:5)"
+)
 
 
-def richer_word(phi: FeatureMap | str) -> str:
-    """Return the feature word one step richer than `phi`."""
-    if not isinstance(phi, str):
-        return "poly2"
-    if phi == "linear":
-        return "poly2"
+def richer_word(phi: FeatureMap | str, *, cross: bool = False) -> str:
+    """Return the feature word one step richer than `phi`; `cross` with products where it has none.
+
+    Products of states and actions have a check of their own in a sequence.
+    """
+    if not isinstance(phi, str) or phi.partition(":")[0] == "linear":
+        return "poly2:cross" if cross or phi == "linear:cross" else "poly2"
     if match := re.fullmatch(r"poly(\d+)(:cross)?", phi):
         return f"poly{int(match[1]) + 1}{match[2] or ''}"
     kind, _, count = phi.partition(":")
@@ -67,24 +74,24 @@ def approximation_checks(
     base = restrict(moments, design)
     more_psi = restrict(moments, Design.build(design.phi, moments.design.psi, roles))
     noisy = ~exactly_fitted(base, np.diag(Exact().solve(base).noise_cov))
-    return [
-        _richer_psi(base, more_psi, noisy, richer, level),
-        _richer_phi(base, moments, noisy, richer, level, coded=bool(roles.categories)),
-    ]
+    phi, moved = _richer_phi(base, moments, noisy, richer, level, coded=bool(roles.categories))
+    return [_richer_psi(base, more_psi, noisy, phi, moved), phi]
 
 
-def _richer_psi(base: Moments, richer: Moments, noisy: Bools, word: str, level: float) -> Check:
+def _richer_psi(base: Moments, richer: Moments, noisy: Bools, phi: Check, moved: float) -> Check:
     """Do the conditions that a richer psi adds hold, and does W move when they are used?
 
     The difference of the two Sargan statistics with one noise variance, for each output
     that has noise: chi-squared with as many degrees of freedom as psi+ has columns more.
+    `phi` is the check of the richer phi, which has `moved` an effect by so many standard errors:
+    where psi+ rejects and W stays, phi may be too poor, and W wrong all the same.
     """
-    name = f"richer psi ({word})"
+    name, level = phi.name.replace("phi", "psi", 1), phi.level
     eta, noise = eta_2(base, richer)
     sentence = f"eta_2 is {eta:.2g}, of which sampling alone makes about {noise:.2g}"
     advice = (
         "psi does not carry what phi needs, or the richer conditions are false for this phi: "
-        "use the richer psi if phi passes too, else the richer phi"
+        f"use the richer psi if phi passes too, else {phi.advice or 'the richer phi'}"
     )
     one, other = Exact().solve(base), Exact().solve(richer)
     if not (one.identified and other.identified):
@@ -107,55 +114,114 @@ def _richer_psi(base: Moments, richer: Moments, noisy: Bools, word: str, level: 
     sentence += f"; an entry of W moves by at most {steps:.1f} of its standard errors"
     null = "the conditions that a richer psi adds hold"
     test = _largest(squares, added, _named(base, noisy), null)
-    return Check(name, test, level, sentence, advice, negligible=steps < NEGLIGIBLE_STEPS)
+    small = max(steps, moved) < NEGLIGIBLE_STEPS
+    return Check(name, test, level, sentence, advice, negligible=small)
 
 
 def _richer_phi(
     base: Moments, richer: Moments, noisy: Bools, word: str, level: float, *, coded: bool
-) -> Check:
+) -> tuple[Check, float]:
     """The score test that what phi+ adds to phi has no effect, for each output that has noise.
 
     What phi+ adds is orthogonal to phi and of length one, so that the squared effect, less
-    what sampling puts there, is eta_1^2.
+    what sampling puts there, is eta_1^2. Columns that psi+ does not identify are left out. Returns
+    also by how many standard errors an effect of an action moves.
     """
     name = f"richer phi ({word})"
-    rows = Rows.of(richer)
-    base_columns = set(columns_in(base.design, richer.design)[: len(base.design.phi_names)])
-    in_base = [i for i, j in enumerate(rows.phi_kept) if j in base_columns]
-    N = _added(rows.Phi[:, in_base], np.delete(rows.Phi, in_base, axis=1))
-    d = N.shape[1]
-    if not d:
-        return Check(name, None, level, reason="the richer phi adds nothing")
+    rows, basis = Rows.of(richer), orthonormal(Rows.of(richer).Psi)
+    at = columns_in(base.design, richer.design)[: len(base.design.phi_names)]
+    in_base = [i for i, j in enumerate(rows.phi_kept) if j in at]
+    extra = [i for i in range(rows.Phi.shape[1]) if i not in in_base]
+    kept, lost = _identified(basis, rows.Phi, in_base, extra)
+    unknown = ", ".join(richer.design.phi_names[rows.phi_kept[i]] for i in lost)
+    N = _added(rows.Phi[:, in_base], rows.Phi[:, kept])
+    if not N.shape[1]:
+        why = f"{unknown} not identified by these instruments" if lost else ""
+        return Check(name, None, level, reason=why or "the richer phi adds nothing"), 0.0
     if not noisy.any():
-        return Check(name, None, level, reason=NO_NOISE)
-    scale = np.linalg.norm(rows.Phi[:, in_base], axis=0)
-    X = np.column_stack([N, rows.Phi[:, in_base] / np.where(scale > 0, scale, 1.0)])
-    basis = orthonormal(rows.Psi)
-    left, size, right = np.linalg.svd(basis.T @ X, full_matrices=False)
-    if len(size) < X.shape[1] or size[-1] < RANK_TOLERANCE:
-        return Check(name, None, level, reason=f"{word} is not identified by these instruments")
-    inverse = (right.T / size) @ left.T
-    Y, names = rows.Y[:, noisy], _named(base, noisy)
-    slopes = inverse @ (basis.T @ Y)
-    noise = np.maximum(np.sum((Y - X @ slopes) ** 2, axis=0), EXACT * np.sum(Y**2, axis=0))
-    effect, cov = slopes[:d], (inverse @ inverse.T)[:d, :d] / richer.n
+        return Check(name, None, level, reason=NO_NOISE), 0.0
+    solved = _solve_added(basis, N, rows.Phi[:, in_base], rows.Y[:, noisy])
+    if solved is None:
+        why = f"{word} is not identified by these instruments"
+        return Check(name, None, level, reason=why), 0.0
+    X, slopes, noise, trace = solved
+    d, names, Y = N.shape[1], _named(base, noisy), rows.Y[:, noisy]
     squares = richer.n * np.array([_score(basis, X[:, d:], N, y) for y in Y.T])
-    eta = np.sqrt(np.maximum(np.sum(effect**2, axis=0) - noise * np.trace(cov), 0.0))
+    eta = np.sqrt(np.maximum(np.sum(slopes[:d] ** 2, axis=0) - noise * trace / richer.n, 0.0))
     share = eta / np.sqrt(noise)
     worst = int(np.argmax(share))
+    moved = _moved(base, noisy, slopes[d:], [at.index(rows.phi_kept[i]) for i in in_base])
     finding = (
-        f"eta_1 is about {eta[worst]:.2g} for {names[worst]} ({share[worst]:.1%} of the noise)"
+        f"eta_1 is about {eta[worst]:.2g} for {names[worst]} ({share[worst]:.1%} of the noise); an "
+        f"effect of an action moves by at most {moved:.1f} of its standard errors"
     )
-    null = "what the richer phi adds has no effect"
-    test = _largest(squares, d, names, null)
-    small = bool(share[worst] < NEGLIGIBLE_SHARE)
-    advice = f"fit with {word}"
-    if coded and word.startswith("poly"):  # which is refused: 0 and 1 are their own squares
-        advice = (
-            "let the data choose which states bend and which effects vary (phi='auto', --features "
-            "auto)"
-        )
-    return Check(name, test, level, finding, advice, negligible=small)
+    without = f" (without {unknown}, not identified by these instruments)" if lost else ""
+    test = _largest(squares, d, names, f"what the richer phi adds{without} has no effect")
+    small = bool(share[worst] < NEGLIGIBLE_SHARE) and moved < NEGLIGIBLE_STEPS
+    refused = lost or (coded and word.startswith("poly"))  # 0 and 1 are their own squares
+    advice = CHOOSE if refused else f"fit with --features {word} (phi={word!r})"
+    return Check(name, test, level, finding, advice, negligible=small), moved
+
+
+def _identified(
+    basis: Floats, Phi: Floats, base: list[int], extra: list[int]
+) -> tuple[list[int], list[int]]:
+    """Split columns that add to others into those that psi tells apart from them, and the rest.
+
+    `basis` is of psi. Columns are looked at in order: what comes first is kept.
+    """
+    kept, lost = [], []
+    span, told = orthonormal(Phi[:, base]), orthonormal(basis.T @ Phi[:, base])
+    for i in extra:
+        column = Phi[:, [i]] / (np.linalg.norm(Phi[:, i]) or 1.0)
+        new = column - span @ (span.T @ column)
+        size = float(np.linalg.norm(new))
+        if size <= NEW:
+            continue
+        seen = basis.T @ new / size
+        seen = seen - told @ (told.T @ seen)
+        if float(np.linalg.norm(seen)) < RANK_TOLERANCE:
+            lost.append(i)
+            continue
+        kept.append(i)
+        span, told = np.hstack([span, new / size]), np.hstack([told, seen / np.linalg.norm(seen)])
+    return kept, lost
+
+
+def _solve_added(
+    basis: Floats, N: Floats, base: Floats, Y: Floats
+) -> tuple[Floats, Floats, Floats, float] | None:
+    """Two-stage least squares of Y on X = [N, base]; None where that is not identified.
+
+    Returns X with columns of length one, slopes (N's, and those of base in its own units), noise
+    variances and the trace of the variance of N's slopes, times n over the noise variance.
+    """
+    scale = np.linalg.norm(base, axis=0)
+    scale = np.where(scale > 0, scale, 1.0)
+    X, d = np.column_stack([N, base / scale]), N.shape[1]
+    left, size, right = np.linalg.svd(basis.T @ X, full_matrices=False)
+    if len(size) < X.shape[1] or size[-1] < RANK_TOLERANCE:
+        return None
+    inverse = (right.T / size) @ left.T
+    slopes = inverse @ (basis.T @ Y)
+    noise = np.maximum(np.sum((Y - X @ slopes) ** 2, axis=0), EXACT * np.sum(Y**2, axis=0))
+    slopes[d:] /= scale[:, None]
+    return X, slopes, noise, float(np.trace((inverse @ inverse.T)[:d, :d]))
+
+
+def _moved(base: Moments, noisy: Bools, slopes: Floats, at: list[int]) -> float:
+    """Largest change of an action's effect, in standard errors of the base fit.
+
+    `slopes` (d, outputs) are those of the base features `at` beside what is added, which is
+    orthogonal to them: the best approximation of the richer function by the base features.
+    """
+    fit = Exact().solve(base)
+    acts = [i for i, j in enumerate(at) if base.design.phi_columns[j] not in base.design.shared]
+    if not fit.identified or not acts:
+        return 0.0
+    columns = [at[i] for i in acts]
+    change = np.abs(slopes[acts].T - fit.W[noisy][:, columns])
+    return float(np.max(change / fit.se[noisy][:, columns]))
 
 
 def _score(basis: Floats, base: Floats, added: Floats, y: Floats) -> float:
@@ -183,7 +249,7 @@ def _added(base: Floats, extra: Floats) -> Floats:
     scale = np.linalg.norm(extra, axis=0)
     extra = extra / np.where(scale > 0, scale, 1.0)
     left, size, _ = np.linalg.svd(extra - span @ (span.T @ extra), full_matrices=False)
-    basis: Floats = left[:, size > 1e-3]
+    basis: Floats = left[:, size > NEW]
     return basis
 
 
