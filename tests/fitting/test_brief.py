@@ -49,6 +49,7 @@ def test_a_turned_sign_is_told_before_a_larger_gap():
     assert told.startswith("It flipped a sign: one more a changes turned by -0.")
 
 
+@pytest.mark.filterwarnings("ignore:linear features are too simple")
 def test_levels_and_products_are_told_as_what_they_are():
     rng = np.random.default_rng(3)
     n = 4000

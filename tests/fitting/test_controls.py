@@ -93,6 +93,7 @@ def test_doubleml_says_the_same_with_the_same_folds(name):
     assert np.allclose(fit.se[0, 1], peer.se, rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:linear features are too simple")
 def test_bent_controls_bias_a_linear_fit_and_not_a_learner():
     data = rows(n=1500, width=2)
     straight = ivvi.fit(opened(data, state="c*"))
