@@ -41,6 +41,7 @@ from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference import Inference, half_widths
 from ivvi.fitting.second_pass import second_pass
 from ivvi.logs import Batch, Counts, Log, Roles, Sample
+from ivvi.logs.instrument_groups import few_values
 from ivvi.logs.sample import MOST, first_rows
 from ivvi.moments import Moments, compute_moments, few_threads
 from ivvi.moments.compression import restrict
@@ -122,7 +123,9 @@ class Recipe:
         Episodes that are few and long are remembered until the standard errors are known,
         in place of the second pass.
         """
-        if (errors := self.errors.usually_by(log.roles.usual_clusters)) is not self.errors:
+        alone = isinstance(self.method, JackknifeIV) and self.errors.kind == "auto"
+        usual = log.roles.groups[:2] if alone else log.roles.usual_clusters
+        if (errors := self.errors.usually_by(usual)) is not self.errors:
             clustered = replace(self, errors=errors)
             return clustered.of_rows(log, phi, psi, seed=seed, episodes=episodes)
         log = self.errors.prepared(log)
@@ -196,6 +199,8 @@ class Recipe:
                 for name, one in estimates.items()
             }
         estimate, errors = estimates["estimate"], counted(errors, estimates["estimate"])
+        if head is not None and errors.kind == "robust" and self.errors.kind == "auto":
+            errors = errors.noting(few_values(head, shard.roles))
         return Fit(
             estimate=estimate,
             inference=self._inferred(shard, diagnosed, estimates, scored, errors, log, head),

@@ -14,6 +14,7 @@ from ivvi.logs.column_patterns import Columns, match_columns
 from ivvi.logs.derived_columns import LOO, Windowed, windowed
 from ivvi.logs.encoding import without_indicators
 from ivvi.logs.formula import parse_formula
+from ivvi.logs.instrument_groups import set_by
 from ivvi.logs.log import Log
 from ivvi.logs.minari import is_minari, open_minari
 from ivvi.logs.prepare import encoded
@@ -145,7 +146,8 @@ def _opened(
     new_names = tuple(f"{new}:{old}" for new, old in renamed.items())
     asked = (*_in_words(schema, roles, made), ("renamed", new_names))
     table, roles = encoded(table, roles, coded, made.lagged, made.followed, like)
-    roles = replace(roles, asked=asked, formula=like.formula if like else "")
+    groups = set_by(table, roles) if like is None else like.set_by
+    roles = replace(roles, asked=asked, formula=like.formula if like else "", set_by=groups)
     return Log(table, roles, drop_missing=drop_missing, notes=made.notes, removed=made.removed)
 
 

@@ -21,7 +21,7 @@ SETTINGS = ("lags", "lag_padding", "every", "date_format", "seen")
 WEIGHT_KINDS = ("probability", "frequency")
 NO_ROLE = (
     *("episode_parts", "where", "carried", "categories", "asked", "groups", "formula"),
-    *("weight_kind", "ends"),
+    *("weight_kind", "ends", "set_by"),
 )
 """Fields of `Roles` that give no column a role of its own."""
 
@@ -140,7 +140,8 @@ class Roles:
     made, and `asked` the words from which all of it can be made again for another log. `groups`
     are the columns over whose values leave-one-out instruments were taken. `formula` is the one
     by which the log was opened, if it was. `dates` is the column of which steps were made, where
-    rows of several episodes have the same one.
+    rows of several episodes have the same one. `set_by` are the columns to cluster by where no
+    instrument varies within the last of them (`ivvi.logs.instrument_groups`).
     """
 
     state: tuple[str, ...]
@@ -164,6 +165,7 @@ class Roles:
     weight_kind: str = WEIGHT_KINDS[0]
     dates: str | None = None
     ends: tuple[str, ...] = ()
+    set_by: tuple[str, ...] = ()
 
     @property
     def frequency(self) -> bool:
@@ -172,8 +174,8 @@ class Roles:
 
     @property
     def usual_clusters(self) -> tuple[str, ...]:
-        """Columns to cluster by unless others are named: whose names became instruments."""
-        return self.groups[:2]
+        """Columns to cluster by unless others are named: that became or have set instruments."""
+        return self.groups[:2] or self.set_by
 
     @property
     def moment(self) -> str | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.covariance.step_dependence import FEWEST_STEPS, StepDependence
 from ivvi.logs import Counts, Log, SharedPaths
+from ivvi.logs.instrument_groups import noted
 from ivvi.logs.schema import PATH
 
 KINDS = ("auto", "unadjusted", "robust", "clustered", "hac", "cr2", "wild", "bekker")
@@ -238,6 +239,8 @@ class StandardErrors:
         clusters: tuple[str, ...] = ()
         if kind in BY_CLUSTER:
             kind, clusters = "clustered", self._clusters(log)
+            if clusters == log.roles.set_by:
+                note = noted(log.roles)
         bandwidth = self.bandwidth
         if bandwidth is None:
             bandwidth = int(4 * (max(n / max(episodes, 1), 1) / 100) ** (2 / 9))
@@ -344,21 +347,20 @@ class Resolved:
                 f"episodes ({groups.count:,} of them), so clustered by these groups too; if each "
                 f"episode drew its own, cluster by {episode} (cluster=, --cluster)"
             )
-            return self._noting(text, clusters)
+            return replace(self.noting(text), clusters=clusters)
         if (few := paths.few) is None or len(self.clusters) > 1:
             return self
         pattern = f"never changes within an episode and has {few.count} values"
         if not paths.constant:
             pattern = f"follows one of {few.count} paths in every episode"
-        return self._noting(
+        return self.noting(
             f"{', '.join(few.instruments)} {pattern}: if it was set for whole groups of episodes "
-            "(states, clinics), cluster by their column (cluster=, --cluster)",
-            self.clusters,
+            "(states, clinics), cluster by their column (cluster=, --cluster)"
         )
 
-    def _noting(self, text: str, clusters: tuple[str, ...]) -> Resolved:
-        note = "; ".join(part for part in (self.note, text) if part)
-        return replace(self, note=note, clusters=clusters)
+    def noting(self, text: str) -> Resolved:
+        """Return the same with one more thing to know, if there is one."""
+        return replace(self, note="; ".join(part for part in (self.note, text) if part))
 
     def prepared(self, log: Log) -> Log:
         """Return the log with the columns read that rows are clustered by."""
