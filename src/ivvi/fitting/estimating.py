@@ -20,6 +20,7 @@ from ivvi.fitting.fit import Fit
 from ivvi.fitting.recipe import Recipe
 from ivvi.fitting.transformed_rows import fit_absorbed, fit_differences, fit_partialled
 from ivvi.logs.column_patterns import Columns
+from ivvi.logs.data_doubts import data_doubts
 from ivvi.logs.log import Log, Progress
 from ivvi.logs.opening import open_log
 from ivvi.moments.shard import Shard
@@ -155,9 +156,18 @@ def estimate(  # noqa: PLR0913
             named = "lasso" if learner is None else learner
             fit_log = partial(fit_partialled, recipe, controls=controls, learner=named, folds=folds)
         fit = fit_log(logs, phi, psi, seed=seed)
+        fit = _with_doubts(fit, logs, transformed=bool(difference or absorb or controls))
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=2)
     return replace(fit, seconds=time.perf_counter() - started)
+
+
+def _with_doubts(fit: Fit, log: Log, *, transformed: bool) -> Fit:
+    """Add what the first rows make one doubt, where the fit has seen them transformed alone."""
+    if not transformed:
+        return fit
+    doubts = data_doubts(log, log.watched(None).head(episodes=True))
+    return replace(fit, notes=fit.notes + doubts)
 
 
 def diagnose(  # noqa: PLR0913

@@ -41,6 +41,7 @@ from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference import Inference, half_widths
 from ivvi.fitting.second_pass import second_pass
 from ivvi.logs import Batch, Counts, Log, Roles, Sample
+from ivvi.logs.data_doubts import data_doubts
 from ivvi.logs.instrument_groups import few_values
 from ivvi.logs.sample import MOST, first_rows
 from ivvi.moments import Moments, compute_moments, few_threads
@@ -323,7 +324,8 @@ class Recipe:
         out_of_range = leaves_range(estimate, moments, head)
         far = out_of_range or predicts_worse(self.method, moments, head, roles)
         own = explained_in_own_row(head, roles)
-        return log.notes + tuple(text for text in (own.warning if own else "", far) if text)
+        texts = (own.warning if own else "", far, *data_doubts(log, head))
+        return log.notes + tuple(text for text in texts if text)
 
     def _wild(self, moments: Moments, estimate: Estimate) -> dict[tuple[str, str], WildTest]:
         """Bootstrap the actions' effects where that is asked for: those of the closed form."""

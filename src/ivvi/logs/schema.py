@@ -16,7 +16,7 @@ from ivvi.categories import CodedColumns
 from ivvi.errors import ColumnError
 from ivvi.logs.column_patterns import Columns, listing, match_columns, one_column
 
-SETTINGS = ("lags", "lag_padding", "every", "date_format", "seen")
+SETTINGS = ("lags", "lag_padding", "every", "date_format", "seen", "missing")
 """Fields of `Schema` that name no columns."""
 WEIGHT_KINDS = ("probability", "frequency")
 NO_ROLE = (
@@ -72,6 +72,9 @@ class Schema:
     seen
         When the states of a row were seen: ``before`` its action, or ``after`` it. After it, the
         state that an action met is that of the row before, and the row's own is what followed.
+    missing
+        Values that stand for missing ones, such as ``-9`` or ``-9,999``, in all columns but
+        those of episode and step.
     """
 
     state: Columns = ()
@@ -91,6 +94,7 @@ class Schema:
     date_format: str | None = None
     weight_kind: str = WEIGHT_KINDS[0]
     seen: str = "before"
+    missing: Any = ()
 
     def resolve(self, available: Sequence[str]) -> Roles:
         """Match the patterns with the `available` column names of a table."""
