@@ -12,6 +12,7 @@ from typing import Any
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.diagnostics import Diagnostics
 from ivvi.diagnostics import diagnose as diagnose_moments
+from ivvi.diagnostics.data_doubts import data_doubts
 from ivvi.errors import InputError, IvviWarning
 from ivvi.estimators import Method, StandardErrors
 from ivvi.estimators.registry import make_method
@@ -20,7 +21,6 @@ from ivvi.fitting.fit import Fit
 from ivvi.fitting.recipe import Recipe
 from ivvi.fitting.transformed_rows import fit_absorbed, fit_differences, fit_partialled
 from ivvi.logs.column_patterns import Columns
-from ivvi.logs.data_doubts import data_doubts
 from ivvi.logs.log import Log, Progress
 from ivvi.logs.opening import open_log
 from ivvi.moments.shard import Shard
@@ -166,7 +166,8 @@ def _with_doubts(fit: Fit, log: Log, *, transformed: bool) -> Fit:
     """Add what the first rows make one doubt, where the fit has seen them transformed alone."""
     if not transformed:
         return fit
-    doubts = data_doubts(log, log.watched(None).head(episodes=True))
+    head = log.watched(None).head(episodes=True)
+    doubts = data_doubts(log, head, fit.counts, linear=fit.estimate.design.is_raw)
     return replace(fit, notes=fit.notes + doubts)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.diagnostics import Diagnostics, Strength, diagnose, strength
+from ivvi.diagnostics.data_doubts import data_doubts
 from ivvi.diagnostics.prediction_checks import leaves_range, predicts_worse
 from ivvi.diagnostics.reduced_form import reduced_form
 from ivvi.diagnostics.strength import explain_unidentified
@@ -41,7 +42,6 @@ from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference import Inference, half_widths
 from ivvi.fitting.second_pass import second_pass
 from ivvi.logs import Batch, Counts, Log, Roles, Sample
-from ivvi.logs.data_doubts import data_doubts
 from ivvi.logs.instrument_groups import few_values
 from ivvi.logs.sample import MOST, first_rows
 from ivvi.moments import Moments, compute_moments, few_threads
@@ -213,7 +213,7 @@ class Recipe:
             files=shard.files if log is None else tuple(log.table.files),
             log=None if log is None else log.watched(None),
             sample=None if head is None else Sample.of(head, shard.roles),
-            notes=self._notes(log, head, shard.roles, estimate, moments),
+            notes=self._notes(log, head, shard, estimate),
         )
 
     def _checked_strength(self, diagnosed: Moments, shard: Shard) -> Strength:
@@ -314,17 +314,18 @@ class Recipe:
         self,
         log: Log | None,
         head: Batch | None,
-        roles: Roles,
+        shard: Shard,
         estimate: Estimate,
-        moments: Moments,
     ) -> tuple[str, ...]:
         """Return warnings from the first rows of a log, where there is one."""
         if log is None or head is None:
             return ()
+        moments, roles, counts = shard.moments, shard.roles, shard.counts
         out_of_range = leaves_range(estimate, moments, head)
         far = out_of_range or predicts_worse(self.method, moments, head, roles)
         own = explained_in_own_row(head, roles)
-        texts = (own.warning if own else "", far, *data_doubts(log, head))
+        doubts = data_doubts(log, head, counts, linear=moments.design.is_raw)
+        texts = (own.warning if own else "", far, *doubts)
         return log.notes + tuple(text for text in texts if text)
 
     def _wild(self, moments: Moments, estimate: Estimate) -> dict[tuple[str, str], WildTest]:
