@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ivvi.categories import levels_alike
 from ivvi.diagnostics.category_codes import category_codes
 from ivvi.logs import Batch, Counts, Log, Roles
 from ivvi.logs.missing_codes import missing_codes
@@ -28,7 +29,12 @@ def data_doubts(log: Log, head: Batch, counts: Counts, *, linear: bool) -> tuple
     missing = missing_codes(head, log.roles)
     codes = category_codes(head, log.roles) if linear else []
     named = [one.warning for one in missing[:MOST]] + [one.warning for one in codes[:MOST]]
-    texts = (*named, lost_in_gaps(log, counts), copied_rows(head, log.roles))
+    texts = (
+        *named,
+        *levels_alike(log.roles.categories),
+        lost_in_gaps(log, counts),
+        copied_rows(head, log.roles),
+    )
     return tuple(text for text in texts if text)
 
 

@@ -403,7 +403,25 @@ def _without_made(value: Columns, available: Sequence[str]) -> Columns:
 def path_instruments(name: str, instruments: Sequence[str]) -> tuple[str, ...]:
     """Return the instruments by whose paths a cluster column groups; none, if it does not."""
     parts = tuple(name.removeprefix(PATH).split("+")) if name.startswith(PATH) else ()
-    return parts if set(parts) <= set(instruments) else ()
+    named = [
+        [part] if part in instruments else [i for i in instruments if i.startswith(f"{part}[")]
+        for part in parts
+    ]
+    return tuple(i for ones in named for i in ones) if all(named) else ()
+
+
+def columns_once(names: Sequence[str], among: Sequence[str]) -> tuple[str, ...]:
+    """Return names with the column of a category for its indicators, where all of them are there.
+
+    Of `names` that are `among` others: ``doctor`` for ``doctor[Dr 2]``, ``doctor[Dr 3]`` and so on.
+    """
+    roots = {name: name.partition("[")[0] for name in names if "[" in name}
+    whole = {
+        root
+        for root in roots.values()
+        if root not in among and {n for n in among if n.startswith(f"{root}[")} <= set(names)
+    }
+    return tuple(dict.fromkeys(roots[n] if roots.get(n) in whole else n for n in names))
 
 
 def _listed(value: Any) -> Any:

@@ -13,7 +13,7 @@ from ivvi.errors import DataError, InputError
 from ivvi.estimators.covariance.step_dependence import FEWEST_STEPS, StepDependence
 from ivvi.logs import Counts, Log, SharedPaths
 from ivvi.logs.instrument_groups import noted
-from ivvi.logs.schema import PATH
+from ivvi.logs.schema import PATH, columns_once
 
 KINDS = ("auto", "unadjusted", "robust", "clustered", "hac", "cr2", "wild", "bekker")
 BY_CLUSTER = ("auto", "clustered", "cr2", "wild")
@@ -303,7 +303,7 @@ class Resolved:
         """Return the same clustered by step too, where episodes share what a step brings."""
         if step is None or not alike.matters:
             return self
-        names = ", ".join(alike.shared)
+        names = ", ".join(columns_once(alike.shared, alike.shared))
         reason = f"{names}: alike in all episodes at a {step}"
         if not names:
             reason = f"instrument times residual: alike in episodes at a {step}"
@@ -343,7 +343,7 @@ class Resolved:
             rest = self.clusters[1:]
             clusters = (groups.name, *rest) if rest else (episode, groups.name)
             text = (
-                f"{', '.join(groups.instruments)}: the same at all steps in whole groups of "
+                f"{', '.join(groups.words)}: the same at all steps in whole groups of "
                 f"episodes ({groups.count:,} of them), so clustered by these groups too; if each "
                 f"episode drew its own, cluster by {episode} (cluster=, --cluster)"
             )
@@ -354,7 +354,7 @@ class Resolved:
         if not paths.constant:
             pattern = f"follows one of {few.count} paths in every episode"
         return self.noting(
-            f"{', '.join(few.instruments)} {pattern}: if it was set for whole groups of episodes "
+            f"{', '.join(few.words)} {pattern}: if it was set for whole groups of episodes "
             "(states, clinics), cluster by their column (cluster=, --cluster)"
         )
 
