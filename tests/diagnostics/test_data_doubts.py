@@ -113,3 +113,11 @@ def test_rows_of_whole_numbers_repeat_by_themselves() -> None:
     a = (z + u > 2).astype(int)
     table = {"x": x, "a": a, "z": z, "y": x + a + u}
     ivvi.fit(ivvi.read_logs(table, state="x", **ONE_DECISION))
+
+
+def test_groups_by_which_errors_are_clustered_do_not_make_a_code_of_a_number() -> None:
+    rng = np.random.default_rng(7)
+    firm = np.repeat(np.arange(80), 10)
+    table = cross_section(rng, firm % 7, 2 * rng.normal(size=80)[firm]) | {"firm": firm}
+    log = ivvi.read_logs(table, state="x,code", **ONE_DECISION)
+    ivvi.fit(log, se=ivvi.StandardErrors(cluster="firm"))

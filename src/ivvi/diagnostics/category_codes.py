@@ -59,7 +59,7 @@ class CategoryCode:
 def category_codes(head: Batch, roles: Roles) -> list[CategoryCode]:
     """Return the states among the first rows that seem to be codes, each with what shows it."""
     coded = {name for c in roles.categories for name in c.names}
-    rows = head.taken(np.arange(min(len(head), MOST_ROWS)))
+    rows = head.chosen(np.arange(min(len(head), MOST_ROWS)))
     base = np.column_stack([np.ones(len(rows)), rows.x, rows.z])
     if len(rows) < FEWEST_ROWS or base.shape[1] > min(MOST_REGRESSORS, len(rows) / 2):
         return []

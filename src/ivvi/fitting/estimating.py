@@ -166,7 +166,10 @@ def _with_doubts(fit: Fit, log: Log, *, transformed: bool) -> Fit:
     """Add what the first rows make one doubt, where the fit has seen them transformed alone."""
     if not transformed:
         return fit
-    head = log.watched(None).head(episodes=True)
+    clusters = () if fit.inference is None else fit.errors.clusters
+    known = [name for name in clusters if name in log.table.schema.names]
+    read = log.clustered(known) if known else log
+    head = read.watched(None).head(episodes=True)
     doubts = data_doubts(log, head, fit.counts, linear=fit.estimate.design.is_raw)
     return replace(fit, notes=fit.notes + doubts)
 

@@ -40,7 +40,7 @@ class Counts:
     untimed: int = 0
     early: int = 0
     alone: int = 0
-    gaps: int = 0
+    gaps: int = dataclasses.field(default=0, compare=False)  # fewer where a log comes in parts
 
     def __add__(self, other: Counts) -> Counts:
         """Count both."""
