@@ -30,7 +30,7 @@ MISSED = 0.25
 MATTERS = 0.01
 """Share of the residual variance that it must be."""
 FEWEST_VALUES, MOST_VALUES = 3, 20
-FEWEST_ROWS, MOST_ROWS = 100, 20_000
+FEWEST_ROWS, MOST_ROWS = 100, 10_000
 ROWS_PER_VALUE = 5
 CLUSTERS_TO_SPARE = 10
 """Clusters beyond the number of indicators that the test needs."""
@@ -118,7 +118,8 @@ def _lack_of_fit(x: Floats, base: Floats, others: Floats, groups: np.ndarray) ->
 
 
 def _residuals(base: Floats, columns: Floats) -> Floats:
-    residuals: Floats = columns - base @ np.linalg.lstsq(base, columns, rcond=None)[0]
+    Q = np.linalg.qr(base)[0]
+    residuals: Floats = columns - Q @ (Q.T @ columns)
     return residuals
 
 

@@ -14,6 +14,8 @@ from ivvi.logs.missing_codes import missing_codes
 
 MOST = 3
 """Columns that are named for one kind of doubt."""
+MOST_ROWS = 20_000
+"""Rows that are looked at."""
 MANY_GAPS = 0.05
 """Share of the rows with a later one in their episode whose next step is not the next number."""
 MANY_COPIES = 0.01
@@ -26,6 +28,7 @@ def data_doubts(log: Log, head: Batch, counts: Counts, *, linear: bool) -> tuple
     """Return the doubts that the first transitions of a log, `head`, and its counts raise."""
     if log.is_residual or not len(head):
         return ()
+    head = head.chosen(np.arange(MOST_ROWS)) if len(head) > MOST_ROWS else head
     missing = missing_codes(head, log.roles)
     codes = category_codes(head, log.roles) if linear else []
     named = [one.warning for one in missing[:MOST]] + [one.warning for one in codes[:MOST]]
@@ -73,9 +76,10 @@ def copied_rows(head: Batch, roles: Roles) -> str:
     most = max(len(np.unique(column)) for column in rows[first].T)
     if most < CONTINUOUS * len(different):
         return ""
+    first_ones = "the first " if len(rows) == MOST_ROWS else ""
     return (
-        f"{copies:,} of {len(rows):,} rows are exact copies of another row: standard errors count "
-        "each as a new observation and are too small; remove the copies, or name the column of "
+        f"{copies:,} of {first_ones}{len(rows):,} rows are exact copies of another row: standard "
+        "errors count each as a new observation and are too small; remove the copies, or name the column of "
         "what was observed twice (cluster=, --cluster)"
     )
 

@@ -101,8 +101,8 @@ class MissingCode:
 
     Attributes
     ----------
-    column, value, count
-        Where it stands, what it is, and how often it comes in the first rows.
+    column, value, count, rows
+        Where it stands, what it is, and how often it comes in how many of the first rows.
     low, high
         The range of all other values.
     """
@@ -110,6 +110,7 @@ class MissingCode:
     column: str
     value: float
     count: int
+    rows: int
     low: float
     high: float
 
@@ -117,9 +118,9 @@ class MissingCode:
     def warning(self) -> str:
         """What to know, and what to do."""
         return (
-            f"{self.column} is {self.value:g} in {self.count:,} rows, and between {self.low:.4g} "
-            f"and {self.high:.4g} in all others: if {self.value:g} means that the value is "
-            f"missing, say --missing {self.value:g} --drop-missing (read_logs(missing="
+            f"{self.column} is {self.value:g} in {self.count:,} of {self.rows:,} rows, and between "
+            f"{self.low:.4g} and {self.high:.4g} in all others: if {self.value:g} means that "
+            f"the value is missing, say --missing {self.value:g} --drop-missing (read_logs(missing="
             f"{self.value:g}, drop_missing=True))"
         )
 
@@ -152,7 +153,7 @@ def _far(
     for value, count in zip(distinct[codes], counts[codes], strict=True):
         beyond = max(low - value, value - high)
         if beyond >= needed and beyond > 0 and (value or far is None):
-            made.append(MissingCode(name, float(value), int(count), low, high))
+            made.append(MissingCode(name, float(value), int(count), int(counts.sum()), low, high))
     return made
 
 
