@@ -79,8 +79,8 @@ def copied_rows(head: Batch, roles: Roles) -> str:
     first_ones = "the first " if len(rows) == MOST_ROWS else ""
     return (
         f"{copies:,} of {first_ones}{len(rows):,} rows are exact copies of another row: standard "
-        "errors count each as a new observation and are too small; remove the copies, or name the column of "
-        "what was observed twice (cluster=, --cluster)"
+        "errors count each as a new observation and are too small; remove the copies, or name "
+        "the column of what was observed twice (cluster=, --cluster)"
     )
 
 
