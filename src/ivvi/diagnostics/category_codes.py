@@ -72,10 +72,7 @@ def category_codes(head: Batch, roles: Roles) -> list[CategoryCode]:
         return []
     others = np.column_stack([rows.y, rows.a])
     names = (*roles.outputs, *roles.action)
-    clusters = rows.clusters[0] if rows.clusters else rows.episode
-    groups = np.arange(len(rows))
-    if clusters is not None:
-        groups = np.unique(clusters, return_inverse=True)[1]
+    groups = _groups(rows)
     found = []
     for name, x in whole.items():
         p_values = _lack_of_fit(x, base, others, groups) * len(whole)
@@ -83,6 +80,16 @@ def category_codes(head: Batch, roles: Roles) -> list[CategoryCode]:
         if p_values[at] < LEVEL:
             found.append(CategoryCode(name, len(np.unique(x)), names[at], float(p_values[at])))
     return found
+
+
+def _groups(rows: Batch) -> np.ndarray:
+    """Number the episodes of rows, or the clusters that hold whole ones, (n,)."""
+    groups = np.arange(len(rows)) if rows.episode is None else rows.episode
+    first = np.unique(groups, return_index=True, return_inverse=True)[1:]
+    for codes in rows.clusters:
+        if np.array_equal(codes[first[0]][first[1]], codes):  # no episode reaches over two
+            groups = codes
+    return np.asarray(np.unique(groups, return_inverse=True)[1])
 
 
 def _is_code_like(x: Floats) -> bool:
