@@ -80,6 +80,22 @@ class CodedColumn:
 CodedColumns = tuple[CodedColumn, ...]
 
 
+def levels_alike(categories: CodedColumns) -> list[str]:
+    """Say of each column which two of its levels differ only in case or in blanks."""
+    texts = []
+    for one in categories:
+        met: dict[str, str] = {}
+        for level in one.levels:
+            first = met.setdefault(" ".join(level.casefold().split()), level)
+            if first != level:
+                texts.append(
+                    f"{one.column} has the levels {first!r} and {level!r}, which differ only in "
+                    "case or blanks and count as two: write them alike in the table"
+                )
+                break
+    return texts
+
+
 def level_text(value: Any) -> str:
     """Return a value as the text of a level; whole numbers without a point."""
     if isinstance(value, bool | np.bool_):

@@ -187,8 +187,8 @@ BECAUSE = {
     "one constant": "z1 is 0 in every row",
     "too few": "1 instrument for 2 actions",
     "far too few": "1 instrument for 3 actions",
-    "collinear": r"the instruments are collinear: \[z0 \+ 0.5 z1\] is 0 in every row",
-    "fixed sum": r"the instruments are collinear: \[z0 \+ z1 - 10\] is 0 in every row",
+    "collinear": r"the instruments are collinear: \[z0 \+ 0.5 z1\] is 0, or nearly 0, in every row",
+    "fixed sum": r"instruments are collinear: \[z0 \+ z1 - 10\] is 0, or nearly 0, in every row",
 }
 
 

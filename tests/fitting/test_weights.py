@@ -40,6 +40,7 @@ REPEATED = {name: np.repeat(values, ROWS["count"]) for name, values in ROWS.item
     ],
     ids=str,
 )
+@pytest.mark.filterwarnings("ignore:.*exact copies:ivvi.errors.IvviWarning")
 def test_frequency_weights_are_the_repeated_rows(options):
     weighted = ivvi.read_logs(ROWS, **ROLES, weight="count", weight_kind="frequency")
     found = ivvi.fit(weighted, **options)

@@ -1,13 +1,18 @@
 """Categories, facts that never change, and ends of episodes, as a log has them."""
 
+import warnings
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import ivvi
 from ivvi.categories import decode_rows, encode_rows
-from ivvi.errors import ColumnError, DataError
+from ivvi.errors import ColumnError, DataError, IdentificationError, IvviWarning
 from ivvi.logs import read_logs
 from ivvi.moments.shard import open_like
 
@@ -203,3 +208,72 @@ def test_what_is_no_category_or_no_end_is_refused(case):
     roles = ROLES | {"reward": "reward", "terminal": "died"}
     with pytest.raises((ColumnError, DataError), match=sentence):
         read_logs(table() | changed, state="temperature,ward", **roles).to_batch()
+
+
+def one_decision(**changed: Any) -> dict[str, Any]:
+    """Return a cross-section with some columns changed."""
+    rng = np.random.default_rng(0)
+    x, z, u, e = rng.normal(size=(4, 400))
+    a = (z + u > 0).astype(float)
+    return {"x": x, "a": a, "z": z, "y": x - a + u + e} | changed
+
+
+ONE_DECISION = {"state": "x", "action": "a", "instrument": "z", "reward": "y"}
+
+
+@pytest.mark.parametrize(
+    ("column", "write", "said"),
+    [
+        ("x", lambda v: f"{v:.3f}".replace(".", ","), "with a decimal comma; expected numbers"),
+        ("x", lambda v: f"${1000 * v:,.0f}", r"with the sign '\$'; expected numbers"),
+        ("x", lambda v: f"{abs(5000 * v) + 2000:,.1f}", "with commas between thousands"),
+        ("y", lambda v: f"{v:.2f} EUR", "with the sign 'EUR'; expected numbers"),
+    ],
+)
+def test_numbers_in_other_words_are_shown_with_their_row(
+    column: str, write: Callable[[float], str], said: str
+) -> None:
+    table = one_decision()
+    table[column] = [write(value) for value in table[column]]
+    with pytest.raises(ColumnError, match=said) as refused:
+        ivvi.read_logs(table, **ONE_DECISION)
+    assert f"{table[column][0]!r} in data row 0" in str(refused.value)
+
+
+def test_a_level_beside_empty_cells_is_told_from_a_constant() -> None:
+    treated = ["treated" if i % 3 else None for i in range(400)]
+    words = r"is 'treated' in 266 rows and empty in 134; an empty cell is a missing value"
+    with pytest.raises(ColumnError, match=words):
+        ivvi.read_logs(one_decision(a=treated), **ONE_DECISION)
+
+
+def test_levels_that_differ_only_in_case_are_named() -> None:
+    levels = np.array(["yes", "Yes", "no"])
+    place = np.where(one_decision()["a"] > 0, np.arange(400) % 2, 2)
+    words = "a has the levels 'Yes' and 'yes', which differ only in case"
+    with pytest.raises(IdentificationError, match=words):
+        ivvi.fit(ivvi.read_logs(one_decision(a=levels[place]), **ONE_DECISION))
+    ward = np.array(["A", "a", "B"])[np.arange(400) % 3]
+    asked = ONE_DECISION | {"state": "x,ward"}
+    with pytest.warns(IvviWarning, match="ward has the levels 'A' and 'a'"):
+        ivvi.fit(ivvi.read_logs(one_decision(ward=ward), **asked))
+
+
+def test_the_path_of_a_text_instrument_is_called_by_its_column() -> None:
+    rng = np.random.default_rng(1)
+    doctor = rng.integers(0, 12, 240)
+    z, u = rng.normal(size=12), rng.normal(size=(240, 6))
+    a, x = z[doctor][:, None] + u, np.zeros((240, 7))
+    for t in range(6):
+        x[:, t + 1] = 0.5 * x[:, t] - 0.4 * a[:, t] + u[:, t] + rng.normal(size=240)
+    episode, step = (one.ravel() for one in np.mgrid[:240, :6])
+    names = np.array([f"Dr {i:02}" for i in doctor])
+    table = {"episode": episode, "step": step, "x0": x[:, :-1].ravel(), "a0": a.ravel()}
+    log = ivvi.read_logs(table | {"doctor": np.repeat(names, 6)}, instrument="doctor")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IvviWarning)
+        fit = ivvi.fit(log)
+        assert fit.errors.clusters == ("episode", "path of doctor")
+        named = ivvi.fit(log, se=ivvi.StandardErrors(cluster="path of doctor"))
+    assert "Dr 01" not in fit.errors.note
+    assert named.errors.clusters == ("path of doctor",)

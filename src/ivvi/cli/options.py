@@ -214,6 +214,9 @@ class ColumnOptions:
         ),
     ] = "probability"
     where: Where = None
+    missing: Annotated[
+        str, typer.Option(help="Values that stand for missing ones, such as -9,999.")
+    ] = ""
     drop_missing: DropMissing = False
 
     def open(self, log: str) -> Any:
@@ -226,6 +229,7 @@ class ColumnOptions:
             action=self.action,
             instrument=self.instrument,
             next_state=self.next_state or (),
+            missing=self.missing,
             drop_missing=self.drop_missing,
             reward=self.reward,
             episode=self.episode,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi.categories import levels_alike
 from ivvi.estimators import Exact, LeastSquares
 from ivvi.estimators.estimate import RANK_TOLERANCE, Rows
 from ivvi.estimators.whitening import whiten
@@ -105,9 +106,9 @@ def explain_unidentified(moments: Moments, strength: Strength, roles: Roles) -> 
     if not causes and (same := LeastSquares().solve(moments)).null.size:
         named = _listed(same.unidentified)
         return (
-            f"the features are collinear: {named} {'is' if len(same.null) == 1 else 'are'} 0 in "
-            "every row, so no instrument can tell the effects of these columns apart; leave "
-            "one of them out, or ask for the minimum-norm solution with allow_unidentified "
+            f"the features are collinear: {named} {'is' if len(same.null) == 1 else 'are'} 0, or "
+            "nearly 0, in every row, so no instrument can tell the effects of these columns apart; "
+            "leave one of them out, or ask for the minimum-norm solution with allow_unidentified "
             "(--allow-unidentified)"
         )
     if not causes and strength.rank_psi < strength.d_psi:
@@ -146,7 +147,7 @@ def _zeros(moments: Moments) -> str:
         names, units = [*names, "1"], [*units, 0.0]
         lost = np.column_stack([lost, -lost @ moments.mean[columns]])
     words = _listed([describe_direction(w.tolist(), names, units) for w in lost])
-    return f"{words} {'is' if len(lost) == 1 else 'are'} 0 in every row"
+    return f"{words} {'is' if len(lost) == 1 else 'are'} 0, or nearly 0, in every row"
 
 
 def _listed(directions: Sequence[str], most: int = 3) -> str:
@@ -161,4 +162,5 @@ def _too_few(roles: Roles) -> list[str]:
     if instruments >= actions:
         return []
     plural = "" if instruments == 1 else "s"
-    return [f"{instruments} instrument{plural} for {actions} actions"]
+    alike = levels_alike(tuple(c for c in roles.categories if set(c.names) & set(roles.action)))
+    return [f"{instruments} instrument{plural} for {actions} actions", *alike]

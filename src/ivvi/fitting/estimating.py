@@ -12,6 +12,7 @@ from typing import Any
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.diagnostics import Diagnostics
 from ivvi.diagnostics import diagnose as diagnose_moments
+from ivvi.diagnostics.data_doubts import data_doubts
 from ivvi.errors import InputError, IvviWarning
 from ivvi.estimators import Method, StandardErrors
 from ivvi.estimators.registry import make_method
@@ -158,9 +159,22 @@ def estimate(  # noqa: PLR0913
             named = "lasso" if learner is None else learner
             fit_log = partial(fit_partialled, recipe, controls=controls, learner=named, folds=folds)
         fit = fit_log(logs, phi, psi, seed=seed)
+        fit = _with_doubts(fit, logs, transformed=bool(difference or absorb or controls))
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=2)
     return replace(fit, seconds=time.perf_counter() - started)
+
+
+def _with_doubts(fit: Fit, log: Log, *, transformed: bool) -> Fit:
+    """Add what the first rows make one doubt, where the fit has seen them transformed alone."""
+    if not transformed:
+        return fit
+    clusters = () if fit.inference is None else fit.errors.clusters
+    known = [name for name in clusters if name in log.table.schema.names]
+    read = log.clustered(known) if known else log
+    head = read.watched(None).head(episodes=True)
+    doubts = data_doubts(log, head, fit.counts, linear=fit.estimate.design.is_raw)
+    return replace(fit, notes=fit.notes + doubts)
 
 
 def diagnose(  # noqa: PLR0913

@@ -13,6 +13,7 @@ import numpy as np
 
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.diagnostics import Diagnostics, Strength, diagnose, strength
+from ivvi.diagnostics.data_doubts import data_doubts
 from ivvi.diagnostics.prediction_checks import ONE_SOLUTION, leaves_range, predicts_worse
 from ivvi.diagnostics.reduced_form import reduced_form
 from ivvi.diagnostics.specification import misspecified
@@ -42,6 +43,7 @@ from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference import Inference, half_widths
 from ivvi.fitting.second_pass import second_pass
 from ivvi.logs import Batch, Counts, Log, Roles, Sample
+from ivvi.logs.instrument_groups import few_values
 from ivvi.logs.sample import MOST, first_rows
 from ivvi.moments import Moments, compute_moments, few_threads
 from ivvi.moments.compression import restrict
@@ -123,6 +125,8 @@ class Recipe:
         Episodes that are few and long are remembered until the standard errors are known,
         in place of the second pass.
         """
+        if isinstance(self.method, JackknifeIV) and self.errors.kind == "auto":
+            log = log.replaced(log.table, replace(log.roles, set_by=()))  # its errors are robust
         errors, log = self.errors.for_log(log)
         if errors is not self.errors:
             clustered = replace(self, errors=errors)
@@ -197,7 +201,9 @@ class Recipe:
                 for name, one in estimates.items()
             }
         estimate, errors = estimates["estimate"], counted(errors, estimates["estimate"])
-        notes, doubts = self._notes(log, head, shard.roles, estimate, moments)
+        if head is not None and errors.kind == "robust" and self.errors.kind == "auto":
+            errors = errors.noting(few_values(head, shard.roles))
+        notes, doubts = self._notes(log, head, shard, estimate)
         return Fit(
             estimate=estimate,
             inference=self._inferred(shard, diagnosed, estimates, scored, errors, log, head),
@@ -311,20 +317,21 @@ class Recipe:
         self,
         log: Log | None,
         head: Batch | None,
-        roles: Roles,
+        shard: Shard,
         estimate: Estimate,
-        moments: Moments,
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return warnings from the first rows of a log, and what these say against the features."""
         if log is None or head is None:
             return (), ()
+        moments, roles = shard.moments, shard.roles
         out_of_range = leaves_range(estimate, moments, head)
         far = out_of_range or predicts_worse(self.method, moments, head, roles)
         own = explained_in_own_row(head, roles)
+        in_data = data_doubts(log, head, shard.counts, linear=moments.design.is_raw)
         doubts: tuple[str, ...] = ()
         if own is None and not log.is_residual and self.method.name in ONE_SOLUTION:
             doubts = misspecified(estimate, moments, head, roles)
-        texts = (own.warning if own else "", far)
+        texts = (own.warning if own else "", far, *in_data)
         return log.notes + tuple(text for text in texts if text), doubts
 
     def _wild(self, moments: Moments, estimate: Estimate) -> dict[tuple[str, str], WildTest]:

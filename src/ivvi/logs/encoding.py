@@ -8,7 +8,8 @@ policies and further logs speak of the same columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from ivvi.logs.table import ArrowTable, BatchSource, TableView
 
 MOST_LEVELS = 100
 """Levels of a category that become columns; more are refused."""
+FEWEST_NUMBERS = 3
+"""Different texts from which on numbers in other words are refused as categories."""
 
 
 def indicators(category: CodedColumn, values: pa.Array, where: str) -> list[pa.Array]:
@@ -62,18 +65,7 @@ def find_categories(
     kinds = {name: plain_type(table.schema.field(name).type) for name in columns}
     booleans = [n for n in columns if pa.types.is_boolean(kinds[n]) and n not in asked]
     coded = [n for n in columns if n in asked or is_text(kinds[n])]
-    levels_met: dict[str, dict[str, int]] = {n: {} for n in coded}
-    row = 0
-    for block in table.batches(coded, (), 1 << 16) if coded else ():
-        for name in coded:
-            levels = levels_met[name]
-            if len(levels) <= MOST_LEVELS:
-                for value in block.column(name).dictionary_encode().dictionary.to_pylist():
-                    if not is_missing(value):
-                        levels.setdefault(level_text(value), row)
-        row += block.num_rows
-    for name in coded:
-        _check_levels(name, list(levels_met[name]), row, table, asked=name in asked)
+    levels_met = _levels_met(table, coded, asked)
     for name, other in shared.items():
         if name in levels_met and other in levels_met:
             levels_met[other] |= levels_met[name]
@@ -84,6 +76,31 @@ def find_categories(
     made = [CodedColumn(name, levels_of[name]) for name in coded]
     made += [CodedColumn(name, ("false", "true"), boolean=True) for name in booleans]
     return tuple(sorted(made, key=lambda category: list(columns).index(category.column)))
+
+
+def _levels_met(
+    table: BatchSource, coded: Sequence[str], asked: Sequence[str]
+) -> dict[str, dict[str, int]]:
+    """Return the levels of each column and near which row they were first met; check them."""
+    levels_met: dict[str, dict[str, int]] = {n: {} for n in coded}
+    row, empty = 0, dict.fromkeys(coded, 0)
+    for block in table.batches(coded, (), 1 << 16) if coded else ():
+        for name in coded:
+            levels = levels_met[name]
+            if len(levels) <= MOST_LEVELS:
+                empty[name] += block.column(name).null_count
+                for value in block.column(name).dictionary_encode().dictionary.to_pylist():
+                    if not is_missing(value):
+                        levels.setdefault(level_text(value), row)
+        row += block.num_rows
+    for name, levels in levels_met.items():
+        if name not in asked:
+            words = f", or categories (categorical={name!r}, --categorical {name})"
+            check_no_numbers(table, name, levels, words)
+        if len(levels) == 1 and empty[name]:
+            raise _half_empty(table, name, next(iter(levels)), empty[name], row)
+        _check_levels(name, list(levels), row, table, asked=name in asked)
+    return levels_met
 
 
 def _check_levels(
@@ -114,6 +131,54 @@ def _check_levels(
         raise ColumnError(
             f"{where} has one level, {levels[0]!r}, in all rows; expected at least two"
         )
+
+
+def _half_empty(table: BatchSource, name: str, level: str, empty: int, rows: int) -> ColumnError:
+    return ColumnError(
+        f"column {name!r} of {table.label} is {level!r} in {rows - empty:,} rows and empty in "
+        f"{empty:,}; an empty cell is a missing value, and is not read as the opposite of "
+        f"{level!r}: write a second level into these cells, such as 'no'"
+    )
+
+
+NUMBER_SIGNS = r"(?:[$€£¥%]|\b(?:EUR|USD|GBP|CHF|JPY)\b)"
+"""Signs that stand beside a number: of currencies, and of percent."""
+COMMA, THOUSANDS = r"[-+]?(\d{1,3}(\.\d{3})+|\d*),\d+", r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?"
+"""Numbers with a decimal comma, and with commas between thousands."""
+
+
+def check_no_numbers(
+    table: BatchSource, name: str, texts: Iterable[str], otherwise: str = ""
+) -> None:
+    """Refuse text that is numbers with a decimal comma, a currency or commas between thousands.
+
+    `otherwise` says what else is expected.
+    """
+    bare = {text: re.sub(NUMBER_SIGNS, "", text).replace(" ", "") for text in texts}
+    decimal = any(
+        re.fullmatch(COMMA, one) and not re.fullmatch(THOUSANDS, one) for one in bare.values()
+    )
+    plain = {text: _plain_number(one, decimal=decimal) for text, one in bare.items()}
+    strange = next((text for text, number in plain.items() if text != number), None)
+    if len(plain) < FEWEST_NUMBERS or None in plain.values() or strange is None:
+        return
+    sign = re.search(NUMBER_SIGNS, strange)
+    what = "a decimal comma" if decimal else "commas between thousands"
+    what = f"the sign {sign[0]!r}" if sign else what
+    raise ColumnError(
+        f"column {name!r} of {table.label} holds text: {strange!r} in data row "
+        f"{_first_row(table, name, strange)} (from 0), a number with {what}; expected numbers such "
+        f"as {plain[strange]}{otherwise}"
+    )
+
+
+def _plain_number(text: str, *, decimal: bool) -> str | None:
+    """Return a number as a computer writes it, and nothing for text that is none."""
+    if decimal and re.fullmatch(COMMA, text):
+        text = text.replace(".", "").replace(",", ".")
+    elif re.fullmatch(THOUSANDS, text):
+        text = text.replace(",", "")
+    return text if is_number(text) and re.search(r"\d", text) else None
 
 
 def _first_row(table: BatchSource, name: str, text: str) -> int:

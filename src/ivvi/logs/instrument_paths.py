@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ivvi._io.files import Saved
 from ivvi.errors import DataError
 from ivvi.logs.batch import Batch, Floats
-from ivvi.logs.schema import PATH, Roles, path_instruments
+from ivvi.logs.schema import PATH, Roles, columns_once, path_instruments
 
 Ints = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
@@ -58,17 +58,20 @@ class PathGroups:
         The group of each episode, (E,).
     count, effective
         Number of groups, and of groups of one size that are as uneven.
+    words
+        The instruments' columns, a category's once.
     """
 
     instruments: tuple[str, ...]
     codes: Ints
     count: int
     effective: float
+    words: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """The column that the groups make."""
-        return PATH + "+".join(self.instruments)
+        return PATH + "+".join(self.words or self.instruments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +209,8 @@ class InstrumentPaths:
         sizes = np.unique(whole, return_counts=True)[1]
         effective = float(sizes.sum() ** 2 / np.sum(sizes**2))
         names = tuple(self._names[c] for c in columns)
-        return PathGroups(names, self._codes(columns), len(sizes), effective)
+        words = columns_once(names, self._names)
+        return PathGroups(names, self._codes(columns), len(sizes), effective, words)
 
     def codes(self, name: str) -> Ints:
         """Return the group of each episode, (E,), by the paths of the instruments of a name."""

@@ -14,8 +14,10 @@ from ivvi.logs.column_patterns import Columns, match_columns
 from ivvi.logs.derived_columns import LOO, Windowed, windowed
 from ivvi.logs.encoding import without_indicators
 from ivvi.logs.formula import parse_formula
+from ivvi.logs.instrument_groups import set_by
 from ivvi.logs.log import Log
 from ivvi.logs.minari import is_minari, open_minari
+from ivvi.logs.missing_codes import missing_values, with_missing
 from ivvi.logs.prepare import encoded
 from ivvi.logs.readers import open_table
 from ivvi.logs.schema import Roles, Schema, with_conventions, with_new_names
@@ -67,7 +69,8 @@ def read_logs(  # noqa: PLR0913
         `reward`, `step` and `weight`: one column each; `weight_kind`: ``probability`` or
         ``frequency``. `terminal`: one or several. `context` and `categorical`: columns. `lags`: a
         number, `lag_padding`: ``drop`` or ``first``, `every`: a time such as ``7d``, `date_format`:
-        such as ``%d.%m.%Y``, `seen`: ``before`` or ``after``. See `Schema` for what they mean.
+        such as ``%d.%m.%Y``, `seen`: ``before`` or ``after``, `missing`: values that stand for
+        missing ones, such as -9. See `Schema` for what they mean.
     """
     table = _source_table(source, where)
     names = list(table.schema.names)
@@ -98,7 +101,13 @@ def _with_formula(log: Log, formula: str) -> Log:
         single["reward"] = roles.reward
     schema = Schema(episode=roles.episode, **single)
     opened = _opened_by(formula, table, schema, where=None, drop_missing=log.drop_missing)
-    made = ("episode", "step", "every", "terminal")  # as the user has them, not as they are now
+    made = (
+        "episode",
+        "step",
+        "every",
+        "terminal",
+        "missing",
+    )  # as the user has them, not as they are now
     asked = dict(opened.roles.asked) | {n: v for n, v in roles.asked if n in made}
     unchanged: dict[str, Any] = {"where": roles.where, "episode_parts": roles.episode_parts}
     unchanged["ends"] = roles.ends
@@ -134,7 +143,10 @@ def _opened(
     like: Roles | None = None,
 ) -> Log:
     """Make the numeric columns that a schema asks for, those of an earlier log if one is given."""
-    made = windowed(with_names(table, renamed), schema)
+    keys = *match_columns(schema.episode or (), [*table.schema.names, *renamed], "episode"), "step"
+    codes = missing_values(schema.missing)
+    table = with_missing(with_names(table, renamed), codes, (*keys, "episode", schema.step or ""))
+    made = windowed(table, schema)
     table, names = made.table, list(made.table.schema.names)
     dates = made.step if made.shared else None
     roles = replace(made.schema.resolve(names), where=where, groups=made.groups, dates=dates)
@@ -145,7 +157,8 @@ def _opened(
     new_names = tuple(f"{new}:{old}" for new, old in renamed.items())
     asked = (*_in_words(schema, roles, made), ("renamed", new_names))
     table, roles = encoded(table, roles, coded, made.lagged, made.followed, like)
-    roles = replace(roles, asked=asked, formula=like.formula if like else "")
+    groups = set_by(table, roles) if like is None else like.set_by
+    roles = replace(roles, asked=asked, formula=like.formula if like else "", set_by=groups)
     return Log(table, roles, drop_missing=drop_missing, notes=made.notes, removed=made.removed)
 
 
@@ -192,6 +205,7 @@ def _in_words(
         "every": (schema.every,) if schema.every else (),
         "date_format": (schema.date_format,) if schema.date_format else (),
         "seen": (schema.seen,),
+        "missing": missing_values(schema.missing),
         "terminal": roles.terminal,
     }
     for name in ("reward", "weight"):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ivvi.categories import NO, YES, CodedColumn
 from ivvi.errors import ColumnError, DataError
 from ivvi.logs.arrow import as_numpy, check_keys, check_numeric, plain_type
-from ivvi.logs.encoding import find_categories, is_text, with_indicators
+from ivvi.logs.encoding import check_no_numbers, find_categories, is_text, with_indicators
 from ivvi.logs.schema import Roles
 from ivvi.logs.table import BatchSource
 
@@ -200,7 +200,11 @@ def _check_singles(table: BatchSource, roles: Roles) -> None:
         if name is None:
             continue
         kind = plain_type(table.schema.field(name).type)
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_temporal(kind):
+        if is_text(kind):
+            block = next(iter(table.batches([name], (), LOOKED_AT)), None)
+            words = [] if block is None else pc.unique(block.column(name)).drop_null().to_pylist()
+            check_no_numbers(table, name, words)
+        if is_text(kind) or pa.types.is_temporal(kind):
             raise ColumnError(
                 f"{role} column {name!r} of {table.label} holds {kind}; expected numbers"
             )

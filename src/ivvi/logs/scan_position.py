@@ -27,7 +27,8 @@ class Counts:
 
     Before it, rows may be left out: `untimed` without a time, `early` without the rows before
     them that lags (or states seen after the action) need, `alone` without another episode of
-    their group.
+    their group. `gaps` are those of the rows without a next state that are followed by a row of
+    their episode, but not by the next step.
     """
 
     rows: int = 0
@@ -39,6 +40,7 @@ class Counts:
     untimed: int = 0
     early: int = 0
     alone: int = 0
+    gaps: int = dataclasses.field(default=0, compare=False)  # fewer where a log comes in parts
 
     def __add__(self, other: Counts) -> Counts:
         """Count both."""

@@ -16,12 +16,12 @@ from ivvi.categories import CodedColumns
 from ivvi.errors import ColumnError
 from ivvi.logs.column_patterns import Columns, listing, match_columns, one_column
 
-SETTINGS = ("lags", "lag_padding", "every", "date_format", "seen")
+SETTINGS = ("lags", "lag_padding", "every", "date_format", "seen", "missing")
 """Fields of `Schema` that name no columns."""
 WEIGHT_KINDS = ("probability", "frequency")
 NO_ROLE = (
     *("episode_parts", "where", "carried", "categories", "asked", "groups", "formula"),
-    *("weight_kind", "ends"),
+    *("weight_kind", "ends", "set_by"),
 )
 """Fields of `Roles` that give no column a role of its own."""
 
@@ -72,6 +72,9 @@ class Schema:
     seen
         When the states of a row were seen: ``before`` its action, or ``after`` it. After it, the
         state that an action met is that of the row before, and the row's own is what followed.
+    missing
+        Values that stand for missing ones, such as ``-9`` or ``-9,999``, in all columns but
+        those of episode and step.
     """
 
     state: Columns = ()
@@ -91,6 +94,7 @@ class Schema:
     date_format: str | None = None
     weight_kind: str = WEIGHT_KINDS[0]
     seen: str = "before"
+    missing: Any = ()
 
     def resolve(self, available: Sequence[str]) -> Roles:
         """Match the patterns with the `available` column names of a table."""
@@ -140,7 +144,8 @@ class Roles:
     made, and `asked` the words from which all of it can be made again for another log. `groups`
     are the columns over whose values leave-one-out instruments were taken. `formula` is the one
     by which the log was opened, if it was. `dates` is the column of which steps were made, where
-    rows of several episodes have the same one.
+    rows of several episodes have the same one. `set_by` are the columns to cluster by where no
+    instrument varies within the last of them (`ivvi.logs.instrument_groups`).
     """
 
     state: tuple[str, ...]
@@ -164,6 +169,7 @@ class Roles:
     weight_kind: str = WEIGHT_KINDS[0]
     dates: str | None = None
     ends: tuple[str, ...] = ()
+    set_by: tuple[str, ...] = ()
 
     @property
     def frequency(self) -> bool:
@@ -172,8 +178,8 @@ class Roles:
 
     @property
     def usual_clusters(self) -> tuple[str, ...]:
-        """Columns to cluster by unless others are named: whose names became instruments."""
-        return self.groups[:2]
+        """Columns to cluster by unless others are named: that became or have set instruments."""
+        return self.groups[:2] or self.set_by
 
     @property
     def moment(self) -> str | None:
@@ -397,7 +403,25 @@ def _without_made(value: Columns, available: Sequence[str]) -> Columns:
 def path_instruments(name: str, instruments: Sequence[str]) -> tuple[str, ...]:
     """Return the instruments by whose paths a cluster column groups; none, if it does not."""
     parts = tuple(name.removeprefix(PATH).split("+")) if name.startswith(PATH) else ()
-    return parts if set(parts) <= set(instruments) else ()
+    named = [
+        [part] if part in instruments else [i for i in instruments if i.startswith(f"{part}[")]
+        for part in parts
+    ]
+    return tuple(i for ones in named for i in ones) if all(named) else ()
+
+
+def columns_once(names: Sequence[str], among: Sequence[str]) -> tuple[str, ...]:
+    """Return names with the column of a category for its indicators, where all of them are there.
+
+    Of `names` that are `among` others: ``doctor`` for ``doctor[Dr 2]``, ``doctor[Dr 3]`` and so on.
+    """
+    roots = {name: name.partition("[")[0] for name in names if "[" in name}
+    whole = {
+        root
+        for root in roots.values()
+        if root not in among and {n for n in among if n.startswith(f"{root}[")} <= set(names)
+    }
+    return tuple(dict.fromkeys(roots[n] if roots.get(n) in whole else n for n in names))
 
 
 def _listed(value: Any) -> Any:

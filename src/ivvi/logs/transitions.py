@@ -324,6 +324,7 @@ class Transitions:
             at = int(repeated[0])
             raise duplicate_error(*(block.column(key)[at].as_py() for key in self._roles.keys))
         linked = ~starts & (gap == 1)
+        self.counts.gaps += int(np.count_nonzero(~starts & ~linked))
         self._last_step = step[-1]
         return bool(linked[0]), np.append(linked[1:], False)
 

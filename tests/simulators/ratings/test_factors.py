@@ -138,7 +138,7 @@ def test_movielens_leaves_the_movies_against_the_constant_free(simulator):
     log = ivvi.make_env(simulator, ratings=MOVIELENS, setting="II").collect(episodes=100, seed=0)
     with pytest.raises(ivvi.errors.IdentificationError) as refused:
         ivvi.estimate(log)
-    assert re.search(r"\[z0 \+ z1 .* - 10\] is 0 in every row", str(refused.value))
+    assert re.search(r"\[z0 \+ z1 .* - 10\] is 0, or nearly 0, in every row", str(refused.value))
     with pytest.warns(ivvi.errors.IvviWarning, match="not identified"):
         found = ivvi.estimate(log, allow_unidentified=True).estimate
     (named,) = found.unidentified

@@ -16,7 +16,8 @@ from ivvi.estimators.covariance.step_dependence import (
     step_dependence,
 )
 from ivvi.logs import Counts, Log, Roles, SharedPaths
-from ivvi.logs.schema import PATH
+from ivvi.logs.instrument_groups import noted
+from ivvi.logs.schema import PATH, columns_once
 from ivvi.moments import Moments
 
 KINDS = ("auto", "unadjusted", "robust", "clustered", "hac", "cr2", "wild", "bekker")
@@ -280,6 +281,8 @@ class StandardErrors:
         clusters: tuple[str, ...] = ()
         if kind in BY_CLUSTER:
             kind, clusters = "clustered", self._clusters(log)
+            if clusters == log.roles.set_by:
+                note = noted(log.roles)
         bandwidth = self.bandwidth
         if bandwidth is None:
             bandwidth = int(4 * (max(n / max(episodes, 1), 1) / 100) ** (2 / 9))
@@ -347,7 +350,7 @@ class Resolved:
         """Return the same clustered by step too, where episodes share what a step brings."""
         if step is None or not alike.matters:
             return self
-        names = ", ".join(alike.shared)
+        names = ", ".join(columns_once(alike.shared, alike.shared))
         reason = f"{names}: alike in all episodes at a {step}"
         if not names:
             reason = f"instrument times residual: alike in episodes at a {step}"
@@ -381,20 +384,19 @@ class Resolved:
             rest = self.clusters[1:]
             clusters = (groups.name, *rest) if rest else (episode, groups.name)
             text = (
-                f"{', '.join(groups.instruments)}: the same at all steps in whole groups of "
+                f"{', '.join(groups.words)}: the same at all steps in whole groups of "
                 f"episodes ({groups.count:,} of them), so clustered by these groups too; if each "
                 f"episode drew its own, cluster by {episode} (cluster=, --cluster)"
             )
-            return self._noting(text, clusters)
+            return replace(self.noting(text), clusters=clusters)
         if (few := paths.few) is None or len(self.clusters) > 1:
             return self
         pattern = f"never changes within an episode and has {few.count} values"
         if not paths.constant:
             pattern = f"follows one of {few.count} paths in every episode"
-        return self._noting(
-            f"{', '.join(few.instruments)} {pattern}: if it was set for whole groups of episodes "
-            "(states, clinics), cluster by their column (cluster=, --cluster)",
-            self.clusters,
+        return self.noting(
+            f"{', '.join(few.words)} {pattern}: if it was set for whole groups of episodes "
+            "(states, clinics), cluster by their column (cluster=, --cluster)"
         )
 
     def without_usual(self, columns: tuple[str, ...], why: str, remedy: str) -> Resolved:
@@ -408,9 +410,9 @@ class Resolved:
             f"the standard errors are {what} and may be too small; {remedy}",
         )
 
-    def _noting(self, text: str, clusters: tuple[str, ...]) -> Resolved:
-        note = "; ".join(part for part in (self.note, text) if part)
-        return replace(self, note=note, clusters=clusters)
+    def noting(self, text: str) -> Resolved:
+        """Return the same with one more thing to know, if there is one."""
+        return replace(self, note="; ".join(part for part in (self.note, text) if part))
 
     def prepared(self, log: Log) -> Log:
         """Return the log with the columns read that rows are clustered by."""

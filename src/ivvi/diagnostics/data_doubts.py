@@ -1,0 +1,108 @@
+"""What the rows of a log make one doubt: codes read as numbers, gaps of steps, copies of rows.
+
+Each doubt is a sentence that names the column, what was seen, and the remedy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ivvi.categories import levels_alike
+from ivvi.diagnostics.category_codes import category_codes
+from ivvi.logs import Batch, Counts, Log, Roles
+from ivvi.logs.missing_codes import missing_codes
+
+MOST = 3
+"""Columns that are named for one kind of doubt."""
+MOST_ROWS = 20_000
+"""Rows that are looked at."""
+MANY_GAPS = 0.05
+"""Share of the rows with a later one in their episode whose next step is not the next number."""
+MANY_COPIES = 0.01
+"""Share of rows that are copies of another."""
+CONTINUOUS = 0.5
+"""Values per different row that one column must have for copies to be no chance."""
+
+
+def data_doubts(log: Log, head: Batch, counts: Counts, *, linear: bool) -> tuple[str, ...]:
+    """Return the doubts that the first transitions of a log, `head`, and its counts raise."""
+    if log.is_residual or not len(head):
+        return ()
+    head = head.chosen(np.arange(MOST_ROWS)) if len(head) > MOST_ROWS else head
+    missing = missing_codes(head, log.roles)
+    codes = category_codes(head, log.roles) if linear else []
+    named = [one.warning for one in missing[:MOST]] + [one.warning for one in codes[:MOST]]
+    texts = (
+        *named,
+        *levels_alike(log.roles.categories),
+        lost_in_gaps(log, counts),
+        copied_rows(head, log.roles),
+    )
+    return tuple(text for text in texts if text)
+
+
+def lost_in_gaps(log: Log, counts: Counts) -> str:
+    """Say that many rows have no next state because step numbers leave gaps, or nothing."""
+    roles = log.roles
+    made = roles.where or dict(roles.asked).get("every") or dict(roles.asked).get("lags")
+    lost = counts.gaps - counts.missing
+    if made or lost <= MANY_GAPS * (lost + counts.transitions):
+        return ""
+    steps = _first_steps(log)
+    shown = ", ".join(f"{step:g}" for step in steps[:6])
+    remedy = "--context dt (context='dt'), which takes the time to the next row along"
+    if (word := _as_dates(steps)) is not None:
+        remedy = f"that they are dates, --date-format {word} (date_format={word!r})"
+    return (
+        f"{lost:,} of {counts.rows:,} rows are dropped only because the next row of their "
+        f"{roles.episode} is not one {roles.step} on (such as {shown}); if the next row is the "
+        f"next state all the same, say {remedy}"
+    )
+
+
+def copied_rows(head: Batch, roles: Roles) -> str:
+    """Say that rows of a cross-section are copies of others, or nothing."""
+    if roles.episode is not None or roles.frequency:
+        return ""
+    rows = np.column_stack([head.x, head.a, head.z, head.y])
+    factors = np.random.default_rng(0).integers(1, 1 << 63, rows.shape[1], dtype=np.uint64) | 1
+    bits = np.ascontiguousarray(rows + 0.0).view(np.uint64)
+    mixed = (bits ^ (bits >> np.uint64(29))) * np.asarray(factors, dtype=np.uint64)
+    keys = np.sum(mixed ^ (mixed >> np.uint64(32)), axis=1, dtype=np.uint64)
+    different, first = np.unique(keys, return_index=True)
+    copies = len(rows) - len(different)
+    if copies <= max(2, MANY_COPIES * len(rows)):
+        return ""
+    most = max(len(np.unique(column)) for column in rows[first].T)
+    if most < CONTINUOUS * len(different):
+        return ""
+    first_ones = "the first " if len(rows) == MOST_ROWS else ""
+    return (
+        f"{copies:,} of {first_ones}{len(rows):,} rows are exact copies of another row: standard "
+        "errors count each as a new observation and are too small; remove the copies, or name "
+        "the column of what was observed twice (cluster=, --cluster)"
+    )
+
+
+def _first_steps(log: Log) -> np.ndarray:
+    """Return the steps of an episode with a gap, in order."""
+    keys = log.roles.keys
+    block = next(iter(log.ordered_table.batches(list(keys), (), 1 << 12)))
+    episode, step = (block.column(key).to_pylist() for key in keys)
+    by_episode: dict[object, list[float]] = {}
+    for one, at in zip(episode, step, strict=True):
+        by_episode.setdefault(one, []).append(float(at))
+    steps = [np.array(one) for one in by_episode.values()]
+    return next((one for one in steps if (np.diff(one) != 1).any()), steps[0])
+
+
+def _as_dates(steps: np.ndarray) -> str | None:
+    """Return the format of steps that are months (202401), days (20240131) or years, if so."""
+    whole = steps.astype(int)
+    if (whole != steps).any():
+        return None
+    for word, year, month in (("%Y%m", whole // 100, whole % 100), ("%Y", whole, whole * 0 + 1)):
+        if ((year >= 1900) & (year <= 2100) & (month >= 1) & (month <= 12)).all():
+            return word
+    days = (whole >= 19000101) & (whole <= 21001231) & (whole // 100 % 100 <= 12)
+    return "%Y%m%d" if days.all() else None

@@ -1,0 +1,224 @@
+"""Find the column by whose groups an instrument was set, where rows do not follow each other.
+
+A policy of a county, a ward's protocol or the price of a day is the same for all rows of its group,
+and these are no independent draws of it. In a log of episodes and steps `instrument_paths` sees
+that; in a cross-section a column of the table tells: no instrument varies within any of its values,
+while it varies between them. With q the chance that two rows have the same instruments, n rows and
+G values, n - G rows agree with the first of their group by chance with probability about q^(n - G).
+
+A column that only says in other words what the instrument is (an arm's name beside its dose) is
+no group: one value of it for each level or rounded number, or whole numbers that grow with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ivvi.errors import InputError
+from ivvi.logs.arrow import as_numpy, missing, plain_type
+from ivvi.logs.batch import Batch, Floats
+from ivvi.logs.encoding import is_text
+from ivvi.logs.schema import Roles
+from ivvi.logs.table import BatchSource
+
+LOOKED_AT, FIRST_LOOK = 1 << 16, 1 << 11
+"""Rows that are searched, and those by which most columns are ruled out."""
+MOST_COLUMNS = 200
+"""Columns of the table that are compared with the instruments."""
+FEWEST_GROUPS = 5
+"""With fewer groups nothing is said: they may be the levels of an instrument in other words."""
+MOST_LEVELS = 10
+"""Values of an instrument that may have been drawn by each row, as arms and doses are."""
+DIGITS, ROUNDING = 3, 1e-12
+"""Digits of a number that somebody chose, such as a dose, and its error as a float."""
+ROWS_PER_GROUP = 2
+NO_ACCIDENT = 1e-6
+"""Chance, over all columns, of instruments that agree within groups though rows drew them."""
+ROWS_PER_VALUE, FILLED = 5, 0.4
+"""Rows for each value of an instrument, and share of the points of a grid that rounding fills."""
+
+
+def set_by(table: BatchSource, roles: Roles) -> tuple[str, ...]:
+    """Return the columns to cluster by where the groups of one of them set the instruments.
+
+    It is the coarsest such column, beside the episode if that reaches over several of its groups.
+    None where a log has episodes and steps, or where no column tells.
+    """
+    if (roles.episode and roles.step) or roles.groups:
+        return ()
+    instruments, others = _sources(roles, roles.instrument), _candidates(table, roles)
+    episode = (roles.episode,) if roles.episode else ()
+    try:
+        if not others or not _repeats(_head(table, instruments, instruments), instruments):
+            return ()
+        rows = _head(table, [*instruments, *others, *episode], instruments)
+        found = _groups(rows, roles, others)
+        group = next((name for name in found if _holds(table, name, instruments)), None)
+    except InputError:  # a column that nobody asked for need not be readable
+        return ()
+    if group is None:
+        return ()
+    in_episodes = _count(rows, episode) if episode else 0
+    reaches = in_episodes < _count(rows, [*episode, group]) and in_episodes < rows.num_rows
+    return (*episode, group) if reaches else (group,)
+
+
+def noted(roles: Roles) -> str:
+    """Say by what errors are clustered, and why."""
+    group, several = roles.set_by[-1], len(roles.instrument) > 1
+    never = "instruments never vary" if several else "instrument never varies"
+    text = f"errors are clustered by {group}: the {never} within it"
+    if roles.next_state and roles.episode is None:
+        text += "; if its rows follow each other, name it as the episode (episode=, --episode)"
+    return text
+
+
+def few_values(head: Batch, roles: Roles) -> str:
+    """Say that an instrument has few values for one that each row drew, or nothing.
+
+    Numbers with more than `MOST_LEVELS` values that come `ROWS_PER_VALUE` times each, and that lie
+    on no grid, as rounded ones do.
+    """
+    coded = {name for c in roles.categories for name in c.names}
+    for name, z in zip(roles.instrument, head.z.T, strict=True):
+        values = np.unique(z)
+        if name in coded or not MOST_LEVELS < len(values) <= len(z) / ROWS_PER_VALUE:
+            continue
+        if not _is_rounded(z):
+            return (
+                f"{name} takes only {len(values):,} values in {len(z):,} rows: if it was set by "
+                "group (county, ward, day), name the column of the group (cluster=, --cluster)"
+            )
+    return ""
+
+
+def _is_rounded(z: Floats) -> bool:
+    """Tell whether the values of the middle rows fill a grid, of themselves or their exponents."""
+    low, high = np.quantile(z, (0.1, 0.9))
+    middle = np.unique(z[(z >= low) & (z <= high)])
+    scaled = middle / max(np.abs(middle).max(initial=0.0), 1e-300)
+    for values in (scaled, np.exp(np.clip(middle, -50, 50))):
+        gaps = np.diff(values)
+        if len(gaps) < 3 or len(values) >= FILLED * (1 + (values[-1] - values[0]) / gaps.min()):
+            return True
+    return False
+
+
+def _sources(roles: Roles, names: Sequence[str]) -> list[str]:
+    """Return the columns of the table of which numeric ones were made, once each."""
+    coded = {name: c.column for c in roles.categories for name in c.names}
+    return list(dict.fromkeys(coded.get(name, name) for name in names))
+
+
+def _candidates(table: BatchSource, roles: Roles) -> list[str]:
+    """Name the columns that may be groups: text, whole numbers and dates that nothing made."""
+    outcomes = roles.action + roles.instrument + roles.next_state + roles.terminal
+    taken = {*_sources(roles, outcomes), *roles.keys, *roles.episode_parts}
+    taken |= {name for c in roles.categories if not c.boolean for name in c.names}
+    taken |= {roles.reward or "", roles.weight or ""}
+    kinds = {field.name: plain_type(field.type) for field in table.schema}
+    return [
+        name
+        for name, kind in kinds.items()
+        if name not in taken
+        and (is_text(kind) or pa.types.is_integer(kind) or pa.types.is_temporal(kind))
+    ][:MOST_COLUMNS]
+
+
+def _head(table: BatchSource, columns: Sequence[str], needed: Sequence[str]) -> pa.Table:
+    """Return those of the first rows in which no value of the needed columns is missing."""
+    blocks: list[pa.RecordBatch] = []
+    for block in table.batches(list(columns), (), LOOKED_AT):
+        blocks.append(block)
+        if sum(one.num_rows for one in blocks) >= LOOKED_AT:
+            break
+    whole = pa.Table.from_batches(blocks) if blocks else table.schema.empty_table().select(columns)
+    return _complete(whole.slice(0, LOOKED_AT), needed)
+
+
+def _shares(rows: pa.Table, instruments: Sequence[str]) -> Floats:
+    """Return the share of the rows that has each value of the instruments."""
+    counts = rows.group_by(list(instruments)).aggregate([([], "count_all")])["count_all"]
+    shares: Floats = as_numpy(counts.combine_chunks()) / max(rows.num_rows, 1)
+    return shares
+
+
+def _repeats(rows: pa.Table, instruments: Sequence[str]) -> bool:
+    """Tell whether the instruments vary, and their values come several times each."""
+    return bool(1 < _count(rows, instruments) <= rows.num_rows / ROWS_PER_GROUP)
+
+
+def _groups(rows: pa.Table, roles: Roles, others: Sequence[str]) -> list[str]:
+    """Name the columns within which no instrument of the first rows varies, the coarsest first."""
+    instruments = _sources(roles, roles.instrument)
+    shares = _shares(rows, instruments)
+    unlike = -math.log(float(np.sum(shares**2)))
+    found: dict[str, int] = {}
+    for name in others:
+        if rows[name].null_count or _varies(rows.slice(0, FIRST_LOOK), name, instruments):
+            continue
+        pairs, groups = _pairs(rows, [name, *instruments]), _count(rows, [name])
+        enough = FEWEST_GROUPS <= groups <= rows.num_rows / ROWS_PER_GROUP
+        by_chance = (rows.num_rows - groups) * unlike < math.log(len(others) / NO_ACCIDENT)
+        renamed = groups == len(shares) and _says_the_same(pairs)
+        if len(pairs) == groups and enough and not by_chance and not renamed:
+            found[name] = groups
+    return sorted(found, key=lambda name: found[name])
+
+
+def _says_the_same(pairs: pa.Table) -> bool:
+    """Tell whether a column, one value for each of the instrument, is it in other words."""
+    kinds = [plain_type(field.type) for field in pairs.schema]
+    if any(map(is_text, kinds[1:])):
+        return True
+    columns = pairs.sort_by(pairs.column_names[0]).columns[1:]
+    values = [as_numpy(column.combine_chunks()).astype(float) for column in columns]
+    if all(_is_short(z).all() if len(z) <= MOST_LEVELS else _is_rounded(z) for z in values):
+        return True  # doses and arms, years and percentages
+    grows = [(np.diff(z) > 0).all() or (np.diff(z) < 0).all() for z in values]
+    return bool(pa.types.is_integer(kinds[0]) and any(grows))
+
+
+def _is_short(values: Floats) -> np.ndarray:
+    """Tell which numbers have at most `DIGITS` digits that count."""
+    short = np.array([float(f"{value:.{DIGITS}g}") for value in values])
+    return np.asarray(np.abs(short - values) <= ROUNDING * np.abs(values))
+
+
+def _holds(table: BatchSource, name: str, instruments: Sequence[str]) -> bool:
+    """Tell whether no instrument varies within a column's values in the whole table."""
+    if table.num_rows is not None and table.num_rows <= LOOKED_AT:
+        return True
+    met: pa.Table | None = None
+    for block in table.batches([name, *instruments], (), LOOKED_AT):
+        rows = pa.Table.from_batches([block])
+        if rows[name].null_count:
+            return False
+        new = _pairs(_complete(rows, instruments), [name, *instruments])
+        met = new if met is None else _pairs(pa.concat_tables([met, new]), new.column_names)
+        if len(met) > _count(met, [name]):
+            return False
+    return True
+
+
+def _varies(rows: pa.Table, name: str, instruments: Sequence[str]) -> bool:
+    return _count(rows, [name, *instruments]) > _count(rows, [name])
+
+
+def _count(rows: pa.Table, columns: Sequence[str]) -> int:
+    return int(_pairs(rows, columns).num_rows)
+
+
+def _pairs(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """Return the combinations of values of some columns, once each."""
+    return rows.group_by(list(columns)).aggregate([]).select(list(columns))
+
+
+def _complete(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """Return the rows that have a value in all of some columns."""
+    absent = [missing(rows[name].combine_chunks()) for name in columns] if len(rows) else []
+    return rows.filter(pa.array(~np.logical_or.reduce(absent))) if absent else rows

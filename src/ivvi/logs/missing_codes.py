@@ -1,0 +1,170 @@
+"""Numbers that stand for a missing value: how they are read as missing, and how they are noticed.
+
+Surveys and hospitals write -9, 99 or 999 where a value is not known. As numbers these are far from
+all others, and a few of them bend every estimate. What gives them away is one value that comes
+again and again outside the range of the rest; an outlier comes once, a heavy tail fills the gap,
+and a column that was clipped has its neighbours beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ivvi.logs.arrow import is_number
+from ivvi.logs.batch import Batch, Floats
+from ivvi.logs.encoding import is_text
+from ivvi.logs.schema import Roles
+from ivvi.logs.table import ArrowTable, BatchSource, TableView
+
+CODES = np.array([-1, -7, -8, -9, -77, -88, -99, -999, -9999, -99999, 9, 77, 88, 98, 99, 999, 9999])
+"""Usual codes of missing values."""
+FEWEST = 3
+"""Rows with a code, at least."""
+FAR, FAR_WHOLE, FAR_ANY = 0.2, 2.0, 5.0
+"""Ranges of the rest that a usual code lies beyond it, in columns of fractions and of whole
+numbers, and any other value but zero."""
+FEW_VALUES = 20
+"""Values of the rest from which on any value may be a code."""
+
+
+def missing_values(asked: Any) -> tuple[str, ...]:
+    """Return the values that stand for missing ones as words, from ``-9,999``, -9 or [-9, 999]."""
+    listed = asked.split(",") if isinstance(asked, str) else np.atleast_1d(asked).tolist()
+    return tuple(word for word in (str(value).strip() for value in listed) if word)
+
+
+def with_missing(table: BatchSource, values: Sequence[str], but: Sequence[str] = ()) -> BatchSource:
+    """Return the table in which some values of all columns but a few are missing."""
+    if not values:
+        return table
+    if not isinstance(table, ArrowTable):
+        return MissingTable(table, values, but)
+    whole = table.table
+    columns = [
+        column if name in but else _without(column, values)
+        for name, column in zip(whole.schema.names, whole.columns, strict=True)
+    ]
+    return ArrowTable(pa.table(columns, whole.schema.names), table.label, table.files)
+
+
+class MissingTable(TableView):
+    """A table in which some values are missing, wherever they stand."""
+
+    def __init__(self, table: Any, values: Sequence[str], but: Sequence[str]) -> None:
+        super().__init__(table, table.label)
+        self.values, self.but = tuple(values), tuple(but)
+
+    def batches(
+        self, columns: Sequence[str], numeric: Sequence[str], size: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield rows without these values."""
+        for block in self.table.batches(columns, numeric, size):
+            arrays = [
+                column if name in self.but else _without(column, self.values)
+                for name, column in zip(block.schema.names, block.columns, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, block.schema.names)
+
+    def pieces(self, rows: int) -> list[TableView]:
+        """Cut the table into pieces of at least `rows` rows, in order."""
+        return [MissingTable(piece, self.values, self.but) for piece in self.table.pieces(rows)]
+
+
+def _without(column: Any, values: Sequence[str]) -> Any:
+    """Return a column in which these values are null."""
+    kind = column.type
+    numbers = [float(value) for value in values if is_number(value)]
+    if is_text(kind):
+        known: list[Any] = list(values)
+    elif pa.types.is_floating(kind):
+        known = numbers
+    elif pa.types.is_integer(kind):
+        known = [int(value) for value in numbers if value.is_integer()]
+        known = [value for value in known if pa.types.is_signed_integer(kind) or value >= 0]
+    else:
+        known = []
+    if not known:
+        return column
+    stands = pc.is_in(column, value_set=pa.array(known).cast(kind))
+    return pc.if_else(stands, pa.scalar(None, kind), column)
+
+
+@dataclass(frozen=True, slots=True)
+class MissingCode:
+    """A value of a column that seems to stand for a missing one.
+
+    Attributes
+    ----------
+    column, value, count, rows
+        Where it stands, what it is, and how often it comes in how many of the first rows.
+    low, high
+        The range of all other values.
+    """
+
+    column: str
+    value: float
+    count: int
+    rows: int
+    low: float
+    high: float
+
+    @property
+    def warning(self) -> str:
+        """What to know, and what to do."""
+        return (
+            f"{self.column} is {self.value:g} in {self.count:,} of {self.rows:,} rows, and between "
+            f"{self.low:.4g} and {self.high:.4g} in all others: if {self.value:g} means that "
+            f"the value is missing, say --missing {self.value:g} --drop-missing (read_logs(missing="
+            f"{self.value:g}, drop_missing=True))"
+        )
+
+
+def missing_codes(head: Batch, roles: Roles) -> list[MissingCode]:
+    """Return the values among the first rows that seem to stand for missing ones."""
+    found: list[MissingCode] = []
+    for name, values in _columns(head, roles).items():
+        distinct, counts = np.unique(values, return_counts=True)
+        usual = np.isin(distinct, CODES) & (counts >= FEWEST)
+        found += _far(name, distinct, counts, usual)
+        if not found or found[-1].column != name:
+            ends = np.zeros(len(distinct), dtype=bool)
+            ends[[0, -1]] = True
+            found += _far(name, distinct, counts, ends & (counts >= FEWEST), FAR_ANY)
+    return found
+
+
+def _far(
+    name: str, distinct: Floats, counts: np.ndarray, codes: np.ndarray, far: float | None = None
+) -> list[MissingCode]:
+    """Return those codes that lie far outside the range of the values that are none."""
+    rest = distinct[~codes]
+    if not codes.any() or len(rest) < (2 if far is None else FEW_VALUES):
+        return []
+    low, high = float(rest[0]), float(rest[-1])
+    whole = bool((rest == np.round(rest)).all())
+    needed = ((FAR_WHOLE if whole else FAR) if far is None else far) * (high - low)
+    made = []
+    for value, count in zip(distinct[codes], counts[codes], strict=True):
+        beyond = max(low - value, value - high)
+        if beyond >= needed and beyond > 0 and (value or far is None):
+            made.append(MissingCode(name, float(value), int(count), int(counts.sum()), low, high))
+    return made
+
+
+def _columns(head: Batch, roles: Roles) -> Mapping[str, Floats]:
+    """Return the columns of numbers as the user has them, each once."""
+    coded = {name for c in roles.categories for name in c.names} | set(roles.terminal)
+    pairs = [
+        *zip(roles.state, head.x.T, strict=True),
+        *zip(roles.action, head.a.T, strict=True),
+        *zip(roles.instrument, head.z.T, strict=True),
+        *zip(roles.outputs, head.y.T, strict=True),
+    ]
+    derived = {f"next_{name}" for name in roles.predicted} if roles.derived else set()
+    return {name: v for name, v in pairs if name not in coded | derived}

@@ -1,0 +1,123 @@
+"""Doubts about the rows of a log: codes read as amounts, gaps of steps, copies of rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ivvi
+from ivvi.errors import IvviWarning
+
+ONE_DECISION: dict[str, Any] = {"action": "a", "instrument": "z", "reward": "y"}
+
+
+def cross_section(rng: np.random.Generator, code: np.ndarray, effect: np.ndarray) -> dict[str, Any]:
+    """Return decisions in places that are numbered by `code` and add `effect` to the outcome."""
+    x, u, e, z = rng.normal(size=(4, len(code)))
+    a = 0.8 * z + 0.3 * x + u
+    return {"x": x, "code": code, "a": a, "z": z, "y": x - 0.4 * a + u + e + effect}
+
+
+def panel(rng: np.random.Generator, steps: list[int], episodes: int = 200) -> dict[str, np.ndarray]:
+    """Return episodes that are seen at these steps."""
+    z, u, e = rng.normal(size=(3, episodes, len(steps)))
+    x, a = rng.normal(size=(episodes, len(steps) + 1)), 0.8 * z + u
+    for t in range(len(steps)):
+        x[:, t + 1] = 0.5 * x[:, t] - 0.4 * a[:, t] + u[:, t] + e[:, t]
+    flat = {"x0": x[:, :-1], "a0": a, "z0": z}
+    keys = {"episode": np.repeat(np.arange(episodes), len(steps)), "step": np.tile(steps, episodes)}
+    return keys | {name: values.ravel() for name, values in flat.items()}
+
+
+def warned(source: Any, **columns: Any) -> list[str]:
+    """Fit and return the warnings."""
+    with pytest.warns(IvviWarning) as caught:
+        ivvi.fit(ivvi.read_logs(source, **columns))
+    return [str(one.message) for one in caught]
+
+
+def test_a_numbered_category_is_warned_of_by_name() -> None:
+    rng = np.random.default_rng(0)
+    code = rng.integers(1, 6, 1500)
+    table = cross_section(rng, code, np.array([0, 1.5, -1, 1, -1.5, 0])[code])
+    [text] = warned(table, state="x,code", **ONE_DECISION)
+    assert text.startswith("code has 5 whole-number values, and the mean of y is far from linear")
+    assert "--categorical code" in text
+    ivvi.fit(ivvi.read_logs(table, state="x,code", categorical="code", **ONE_DECISION))
+
+
+@pytest.mark.parametrize("shape", ["nothing", "line", "logarithm"])
+def test_amounts_in_whole_numbers_are_not_taken_for_codes(shape: str) -> None:
+    rng = np.random.default_rng(1)
+    score = rng.integers(1, 8, 1500)
+    effect = {"nothing": 0 * score, "line": 0.5 * score, "logarithm": 1.5 * np.log(score)}[shape]
+    table = cross_section(rng, score, effect)
+    ivvi.fit(ivvi.read_logs(table, state="x,code", **ONE_DECISION))  # a warning is an error here
+
+
+def test_units_with_levels_of_their_own_do_not_make_a_code_of_a_number() -> None:
+    rng = np.random.default_rng(2)
+    table = panel(rng, list(range(8)), episodes=60)
+    table["size"] = np.repeat(rng.integers(1, 13, 60), 8)
+    level = np.repeat(rng.normal(size=60), 8)
+    table |= {"x0": table["x0"] + 3 * level, "a0": table["a0"] + level}
+    ivvi.fit(ivvi.read_logs(table, state="x0,size"))
+
+
+@pytest.mark.parametrize(
+    ("steps", "remedy", "option"),
+    [
+        ([0, 1, 3, 6, 12], "--context dt", {"context": "dt"}),
+        ([2016, 2017, 2019, 2020, 2022], "--date-format %Y ", {"date_format": "%Y"}),
+        ([202310, 202311, 202312, 202401], "--date-format %Y%m ", {"date_format": "%Y%m"}),
+    ],
+)
+def test_rows_lost_to_gaps_of_step_numbers_are_warned_of(
+    steps: list[int], remedy: str, option: dict[str, Any]
+) -> None:
+    table = panel(np.random.default_rng(3), steps)
+    gaps = 200 * int(np.sum(np.diff(steps) != 1))
+    [text] = warned(table)
+    assert text.startswith(f"{gaps:,} of {200 * len(steps):,} rows are dropped only because")
+    assert remedy in text
+    mended = ivvi.read_logs(table, **option)
+    assert len(mended.to_batch()) == 200 * (len(steps) - 1)
+
+
+def test_few_gaps_and_those_of_missing_values_or_a_filter_are_ordinary() -> None:
+    rng = np.random.default_rng(4)
+    table = panel(rng, list(range(10)))
+    some = rng.random(2000) > 0.03
+    ivvi.fit({name: values[some] for name, values in table.items()})
+    ivvi.fit(ivvi.read_logs(table | {"flag": rng.random(2000)}, where="flag < 0.7"))
+    holes = table | {"x0": np.where(rng.random(2000) < 0.1, np.nan, table["x0"])}
+    ivvi.fit(ivvi.read_logs(holes, drop_missing=True))
+
+
+def test_copies_of_rows_in_a_cross_section_are_counted() -> None:
+    rng = np.random.default_rng(5)
+    once = cross_section(rng, np.zeros(500), np.zeros(500))
+    del once["code"]
+    again = rng.permutation(np.repeat(np.arange(500), 4))
+    table = {name: values[again] for name, values in once.items()}
+    [text] = warned(table, state="x", **ONE_DECISION)
+    assert text.startswith("1,500 of 2,000 rows are exact copies of another row")
+    ivvi.fit(ivvi.read_logs(once, state="x", **ONE_DECISION))
+
+
+def test_rows_of_whole_numbers_repeat_by_themselves() -> None:
+    rng = np.random.default_rng(6)
+    x, z, u = rng.integers(0, 3, (3, 2000))
+    a = (z + u > 2).astype(int)
+    table = {"x": x, "a": a, "z": z, "y": x + a + u}
+    ivvi.fit(ivvi.read_logs(table, state="x", **ONE_DECISION))
+
+
+def test_groups_by_which_errors_are_clustered_do_not_make_a_code_of_a_number() -> None:
+    rng = np.random.default_rng(7)
+    firm = np.repeat(np.arange(80), 10)
+    table = cross_section(rng, firm % 7, 2 * rng.normal(size=80)[firm]) | {"firm": firm}
+    log = ivvi.read_logs(table, state="x,code", **ONE_DECISION)
+    ivvi.fit(log, se=ivvi.StandardErrors(cluster="firm"))
