@@ -14,7 +14,7 @@ from ivvi.logs.missing_codes import missing_codes
 
 MOST = 3
 """Columns that are named for one kind of doubt."""
-MOST_ROWS = 20_000
+MOST_ROWS = 8192
 """Rows that are looked at."""
 MANY_GAPS = 0.05
 """Share of the rows with a later one in their episode whose next step is not the next number."""
@@ -64,12 +64,15 @@ def copied_rows(head: Batch, roles: Roles) -> str:
     """Say that rows of a cross-section are copies of others, or nothing."""
     if roles.episode is not None or roles.frequency:
         return ""
-    rows = np.column_stack([head.x, head.a, head.z, head.y])
-    factors = np.random.default_rng(0).integers(1, 1 << 63, rows.shape[1], dtype=np.uint64) | 1
-    bits = np.ascontiguousarray(rows + 0.0).view(np.uint64)
-    mixed = (bits ^ (bits >> np.uint64(29))) * np.asarray(factors, dtype=np.uint64)
-    keys = np.sum(mixed ^ (mixed >> np.uint64(32)), axis=1, dtype=np.uint64)
-    different, first = np.unique(keys, return_index=True)
+    columns = [column for part in (head.x, head.a, head.z, head.y) for column in part.T]
+    factors, keys = np.random.default_rng(0).normal(size=len(columns)), np.zeros(len(head))
+    for factor, column in zip(factors.tolist(), columns, strict=True):
+        keys += factor * column
+    copies = int(np.count_nonzero(np.diff(np.sort(keys)) == 0))
+    if copies <= max(2, MANY_COPIES * len(head)):
+        return ""
+    rows = np.column_stack(columns)
+    different, first = np.unique(rows, axis=0, return_index=True)
     copies = len(rows) - len(different)
     if copies <= max(2, MANY_COPIES * len(rows)):
         return ""

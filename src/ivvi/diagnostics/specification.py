@@ -35,8 +35,8 @@ LEVEL = 1e-3
 """The p-value, adjusted for the number of tests, below which there is a warning."""
 MATTERS = 0.005
 """Share of the residual's variance that a missing term must explain."""
-FEWEST_ROWS, MOST_ROWS = 200, 8192
-"""Rows to look at: with the most of them, a share of `MATTERS` is six standard errors."""
+FEWEST_ROWS, MOST_ROWS = 200, 4096
+"""Rows to look at: with the most of them, a share of `MATTERS` is 4.5 standard errors."""
 MOST_TERMS = 120
 ROWS_PER_STEP = 5
 ROUNDING, TINY = 1e-9, float(np.finfo(float).tiny)
@@ -104,9 +104,9 @@ class _Residuals:
 
     def _orthogonal(self, Q: Floats) -> Floats:
         """Return q - E[q phi'] L psi, (n, c)."""
-        psi, phi = self._centred(self.psi), self._centred(self.phi)
-        psi, phi = psi[:, psi.any(axis=0)], phi[:, phi.any(axis=0)]
-        fitted = psi @ np.linalg.lstsq(psi, phi, rcond=ROUNDING)[0]  # B^-1 A: the first stage
+        psi, phi = (_scaled(self._centred(part)) for part in (self.psi, self.phi))
+        first = np.linalg.lstsq(psi.T @ psi, psi.T @ phi, rcond=ROUNDING)[0]  # B^-1 A
+        fitted = psi @ first
         rest: Floats = Q - fitted @ np.linalg.lstsq(fitted.T @ fitted, phi.T @ Q, rcond=ROUNDING)[0]
         return rest
 
@@ -119,6 +119,13 @@ class _Residuals:
         sums = [] if self.episode is None else [np.bincount(self.episode, weights=score)]
         least = min(float(s.sum()) ** 2 / max(float(s @ s), TINY) for s in (score, *sums))
         return chi2_tail(least, 1)
+
+
+def _scaled(V: Floats) -> Floats:
+    """Return the columns that vary, of one length."""
+    size = np.sqrt(np.sum(V**2, axis=0))
+    scaled: Floats = V[:, size > 0] / size[size > 0]
+    return scaled
 
 
 def misspecified(

@@ -129,13 +129,16 @@ def missing_codes(head: Batch, roles: Roles) -> list[MissingCode]:
     """Return the values among the first rows that seem to stand for missing ones."""
     found: list[MissingCode] = []
     for name, values in _columns(head, roles).items():
+        ends = values.min(initial=np.inf), values.max(initial=-np.inf)
+        if max(np.count_nonzero(values == end) for end in ends) < FEWEST:
+            continue  # a code is the lowest or the highest value
         distinct, counts = np.unique(values, return_counts=True)
         usual = np.isin(distinct, CODES) & (counts >= FEWEST)
         found += _far(name, distinct, counts, usual)
         if not found or found[-1].column != name:
-            ends = np.zeros(len(distinct), dtype=bool)
-            ends[[0, -1]] = True
-            found += _far(name, distinct, counts, ends & (counts >= FEWEST), FAR_ANY)
+            outer = np.zeros(len(distinct), dtype=bool)
+            outer[[0, -1]] = True
+            found += _far(name, distinct, counts, outer & (counts >= FEWEST), FAR_ANY)
     return found
 
 
