@@ -254,7 +254,7 @@ class Dynamics:
 
         Those that the log says are of one category, and those seen in the model's sample of it.
         """
-        return state_categories(self.state, self.coded, self._sampled_states)
+        return state_categories(self.state, self.coded, self.sampled_states)
 
     @property
     def context(self) -> tuple[str, ...]:
@@ -290,7 +290,7 @@ class Dynamics:
         return tuple(tuple(places[name] for name in names) for names in named)
 
     @property
-    def _sampled_states(self) -> tuple[np.ndarray, ...]:
+    def sampled_states(self) -> tuple[np.ndarray, ...]:
         """States of the log that the model holds, (m, d_x) each."""
         samples: tuple[np.ndarray, ...] = (self.states, self.starts)
         if self.update.is_plain and self.d_next == len(self.state):

@@ -16,7 +16,14 @@ from ivvi._io.plotting import (
     finished,
     make_axes,
 )
-from ivvi._io.result import UNTRUSTED, Brief, Records, TableResult, instrument_sentence
+from ivvi._io.result import (
+    UNTRUSTED,
+    Brief,
+    Records,
+    TableResult,
+    as_sentence,
+    instrument_sentence,
+)
 from ivvi.diagnostics.verdict import Verdict
 from ivvi.evaluation.interval_estimate import IntervalEstimate, interval_text
 from ivvi.evaluation.observed_return import Gap
@@ -56,6 +63,8 @@ class Valuation(TableResult):
         How the draws were made, and whether each has a plan of its own.
     notes
         What else to know.
+    warnings
+        Where the policy's episodes leave what the log shows (`ivvi.dynamics.log_range`).
     survival
         Share of episodes that go on after 0, 1, ... steps under the policy and its first rival,
         with bands (`ivvi.evaluation.survival`); empty where no episode ends.
@@ -77,6 +86,7 @@ class Valuation(TableResult):
     gap: Gap | None = None
     survival: dict[str, Any] = field(default_factory=dict)
     incidence: dict[str, dict[str, Any]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -136,6 +146,7 @@ class Valuation(TableResult):
         draws, level = len(self.value.draws), f"{self.value.level:.0%} interval"
         plans = "; each draw has its own plan" if self.replanned else ""
         lines = [self.brief.text, ""]
+        lines += [*(f"warning: {text}" for text in self.warnings)]
         lines += [self.warning] if self.warning else []
         if self.verdict is not None:
             word = self.verdict.word.upper() or "none"
@@ -175,6 +186,7 @@ class Valuation(TableResult):
         return {
             **verdict,
             "warning": self.warning or None,
+            "warnings": list(self.warnings),
             "brief": self.brief.to_json(),
             "policy": self.name,
             "values": {name: amount.to_json() for name, amount in self.values.items()},
@@ -238,13 +250,16 @@ def _confounding(worth: Valuation) -> str:
 
 def _next(worth: Valuation) -> str:
     """Say what to do, by the gain over what is done today (or over the first rival)."""
+    weak = worth.verdict is not None and worth.verdict.word in UNTRUSTED
+    if worth.warnings and not weak:
+        return f"Do not act on this: no row of the log shows it. {as_sentence(worth.warnings[0])}"
     if not worth.gains:
         return "Compare it with what is done today: the rival behaviour (against=, --against)."
     name = "behaviour" if "behaviour" in worth.gains else next(iter(worth.gains))
     rival, gain = RIVAL_WORDS.get(name, name), worth.gains[name]
     low, high = gain.interval
     more = f"It earns {_rounded(gain)} more than {rival}"
-    if worth.verdict is None or worth.verdict.word in UNTRUSTED:
+    if worth.verdict is None or weak:
         return f"Do not act on this: {more[0].lower()}{more[1:]}, but the instrument is too weak."
     if low > 0:
         step = f"{more}: ask `ivvi sensitivity` how invalid the instrument may be, then try it."

@@ -89,11 +89,13 @@ class Contest:
     simple: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     bounds: dict[str, Bound | None] = field(default_factory=dict)
+    paths: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
     def enter(self, name: str, rule: Rule, *, simple: bool = False) -> None:
         """Run a rule; returns that are not finite count as the worst number."""
         begun = time.process_time()
-        returns = self.trials.returns(rule)
+        returns, x, a = self.trials.paths(rule)
+        self.paths[name] = x, a
         worst = -(np.finfo(float).max ** 0.25)
         self.rules[name] = rule
         self.returns[name] = np.clip(np.nan_to_num(returns, nan=worst, neginf=worst), worst, None)
@@ -166,7 +168,8 @@ class Contest:
         compared = Comparison.of(
             self.returns, self.simple, self.seconds, chosen, self.problem.horizon
         )
-        return replace(compared, skipped=tuple(self.skipped.items()))
+        outside = self.problem.doubts_of(*self.paths[chosen])
+        return replace(compared, skipped=tuple(self.skipped.items()), outside=outside)
 
 
 GRID, TABLE, LEVELS, UNBOUNDED, VISITED = (
