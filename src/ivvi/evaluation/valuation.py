@@ -232,6 +232,8 @@ def _confounding(worth: Valuation) -> str:
     """Say what believing regression would cost, or what the confounder gave the log's policy."""
     if (gain := worth.gains.get("least-squares")) is not None:
         low, high = gain.interval
+        if low == high == gain.estimate == 0:
+            return "A plan based on regression of the same log earns the same: both do the same."
         if low <= 0 <= high:
             return (
                 "The log cannot tell whether a plan based on regression would earn less (the "
@@ -258,6 +260,8 @@ def _next(worth: Valuation) -> str:
     name = "behaviour" if "behaviour" in worth.gains else next(iter(worth.gains))
     rival, gain = RIVAL_WORDS.get(name, name), worth.gains[name]
     low, high = gain.interval
+    if low == high == gain.estimate == 0:
+        return f"It does the same as {rival}: nothing is gained, and nothing is lost."
     more = f"It earns {_rounded(gain)} more than {rival}"
     if worth.verdict is None or weak:
         return f"Do not act on this: {more[0].lower()}{more[1:]}, but the instrument is too weak."
