@@ -133,3 +133,26 @@ def test_a_decision_far_from_the_log_or_after_the_horizon_is_not_silent(linear_f
     assert "far outside" in json.loads(line)["warnings"][0]
     with pytest.raises(InputError, match="the step is 25; the plan has the steps 0 to 4"):
         policy([0.0], step=25)
+
+
+def test_plans_that_do_the_same_are_said_to_do_the_same(linear_fit):
+    reward = "linear:state=1"
+    policy = ivvi.plan(linear_fit, reward, [[0.0], [4.0]], horizon=5, method="mpc")
+    worth = ivvi.value(policy, linear_fit, against=("least-squares",), draws=20)
+    told = " ".join(worth.brief.text.split())
+    assert "earns the same: both do the same" in told
+    assert "cannot tell" not in told
+
+
+def test_the_default_horizon_is_that_of_the_return_recorded_in_the_log(linear_fit):
+    columns = linear_log(episodes=60, horizon=11)
+    del columns["y"]
+    roles = {name: column for name, column in ROLES.items() if name != "next_state"}
+    log = ivvi.read_logs(columns, **roles)
+    fit = ivvi.fit(log)
+    settings = {"reward": "quadratic:weight=1", "against": ("behaviour",), "draws": 20, "log": log}
+    with pytest.warns(IvviWarning, match="draws are few"):
+        worth = ivvi.value([2.0], fit, **settings)
+    assert worth.horizon == 10
+    assert worth.gap is not None
+    assert linear_fit.model.usual_horizon[0] == 10

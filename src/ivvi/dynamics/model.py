@@ -112,7 +112,10 @@ class Dynamics:
     instrument
         Column names of z.
     length
-        Usual number of steps of the log's episodes; 0 where it is not known.
+        Usual number of rows of the log's episodes; 0 where it is not known.
+    derived
+        Whether the next state is that of the next row, so that a last row that does not end the
+        episode shows no step.
     """
 
     phi: FeatureMap
@@ -138,6 +141,7 @@ class Dynamics:
     refused: tuple[str, ...] = ()
     instrument: tuple[str, ...] = ()
     length: int = 0
+    derived: bool = False
 
     def __repr__(self) -> str:
         x, a = ", ".join(self.state), ", ".join(self.action)
@@ -160,9 +164,10 @@ class Dynamics:
             return 1, "rows are single decisions"
         if not self.length:
             return HORIZON, "the length of the log's episodes is not known"
-        if self.length > LONGEST_HORIZON:
-            return LONGEST_HORIZON, f"the log's episodes are longer, {self.length:,} steps"
-        return self.length, "the usual length of the log's episodes"
+        steps = self.length - (self.derived and not self.ends and self.length > 1)
+        if steps > LONGEST_HORIZON:
+            return LONGEST_HORIZON, f"the log's episodes are longer, {steps:,} steps"
+        return steps, "the usual length of the log's episodes"
 
     @property
     def d_next(self) -> int:
