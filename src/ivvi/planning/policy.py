@@ -84,7 +84,12 @@ class Policy:
         return actions
 
     def doubts(self, x: Any, actions: np.ndarray) -> tuple[str, ...]:
-        """Say which states (n, d_x) and actions (n, d_a) lie outside those of the log."""
+        """Say which states (n, d_x) and actions (n, d_a) lie outside those of the log.
+
+        A rule that abstains there has nothing to say.
+        """
+        if getattr(self.rule, "abstain", None) is not None:
+            return ()
         states = np.atleast_2d(np.asarray(x, dtype=np.float64))
         return decision_doubts(self.problem.model, states, np.atleast_2d(actions))
 
