@@ -247,10 +247,11 @@ def test_a_plan_is_not_valued_beyond_its_end(fit, simulator):
         lambda: ivvi.value("zero", fit, reward=REWARD, horizon=4, against={"plan": ended}),
         lambda: ivvi.sensitivity(ended, fit, horizon=4, against=("zero",)),
         lambda: ivvi.evaluate(ended, simulator("linear", 2), horizon=4),
-        lambda: ended([1.0, 1.0], step=3),
     )
     for call in calls:
         with pytest.raises(InputError, match="the plan has 3 steps; 4 are asked for"):
             call()
+    with pytest.raises(InputError, match="the step is 3; the plan has the steps 0 to 2"):
+        ended([1.0, 1.0], step=3)
     again = ivvi.plan(fit.model, REWARD, (-1, 1), horizon=3, method="mpc", compare=False)
     assert ivvi.value(again, fit, horizon=4, draws=20, against=()).horizon == 4

@@ -166,6 +166,11 @@ def _is_endless(value: Any) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
+def as_sentence(text: str) -> str:
+    """Return words with a capital letter and a full stop."""
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 def brief_html(result: Any) -> str:
     """Return the plain sentences with which a result opens, where it has some."""
     brief = getattr(result, "brief", None)

@@ -74,8 +74,9 @@ def act(  # noqa: PLR0913
     x = read_states(names, state, states, "--state", unseen)
     if not 0 <= (step or 0) < horizon:
         raise InputError(f"--step is {step}; the plan has the steps 0 to {horizon - 1}")
-    actions = loaded(x, step or 0)
-    doubts = weakness(names)
+    actions = loaded.decide(x, step or 0)
+    outside = loaded.doubts(x, actions)
+    doubts = (*outside, *weakness(names))
     for text in doubts:
         warn(text)
     columns: dict[str, Any] = names.decode_actions(actions)
@@ -88,7 +89,7 @@ def act(  # noqa: PLR0913
         facts |= sure.to_json()
         columns |= {"agreement": sure.agreement}
         columns |= {} if sure.outside is None else {"outside": sure.outside}
-    brief = act_brief(loaded, decisions, step, sure)
+    brief = act_brief(loaded, decisions, step, sure, outside)
     facts["brief"] = brief.to_json()
     say(brief.text, quiet=json == "-", aside=True)
     if out is not None:

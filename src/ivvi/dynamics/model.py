@@ -114,7 +114,10 @@ class Dynamics(TableResult):
     instrument
         Column names of z.
     length
-        Usual number of steps of the log's episodes; 0 where it is not known.
+        Usual number of rows of the log's episodes; 0 where it is not known.
+    derived
+        Whether the next state is that of the next row, so that a last row that does not end the
+        episode shows no step.
     """
 
     phi: FeatureMap
@@ -140,6 +143,7 @@ class Dynamics(TableResult):
     refused: tuple[str, ...] = ()
     instrument: tuple[str, ...] = ()
     length: int = 0
+    derived: bool = False
 
     @property
     def headline(self) -> str:
@@ -172,9 +176,10 @@ class Dynamics(TableResult):
             return 1, "rows are single decisions"
         if not self.length:
             return HORIZON, "the length of the log's episodes is not known"
-        if self.length > LONGEST_HORIZON:
-            return LONGEST_HORIZON, f"the log's episodes are longer, {self.length:,} steps"
-        return self.length, "the usual length of the log's episodes"
+        steps = self.length - (self.derived and not self.ends and self.length > 1)
+        if steps > LONGEST_HORIZON:
+            return LONGEST_HORIZON, f"the log's episodes are longer, {steps:,} steps"
+        return steps, "the usual length of the log's episodes"
 
     @property
     def d_next(self) -> int:
@@ -267,7 +272,7 @@ class Dynamics(TableResult):
 
         Those that the log says are of one category, and those seen in the model's sample of it.
         """
-        return state_categories(self.state, self.coded, self._sampled_states)
+        return state_categories(self.state, self.coded, self.sampled_states)
 
     @property
     def context(self) -> tuple[str, ...]:
@@ -303,7 +308,7 @@ class Dynamics(TableResult):
         return tuple(tuple(places[name] for name in names) for names in named)
 
     @property
-    def _sampled_states(self) -> tuple[np.ndarray, ...]:
+    def sampled_states(self) -> tuple[np.ndarray, ...]:
         """States of the log that the model holds, (m, d_x) each."""
         samples: tuple[np.ndarray, ...] = (self.states, self.starts)
         if self.update.is_plain and self.d_next == len(self.state):

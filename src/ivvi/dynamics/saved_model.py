@@ -18,7 +18,7 @@ from ivvi.errors import FileError, InputError, TrustError
 from ivvi.features.feature_map import FeatureMap
 
 NAMES = ("state", "action", "outputs", "unidentified", "refused", "instrument", "ends")
-FLAGS = ("has_reward", "global_instrument")
+FLAGS = ("has_reward", "global_instrument", "derived")
 SAMPLES = ("states", "starts", "acted", "instruments", "followed")
 """Arrays of rows of the log."""
 ARRAYS = ("W", "noise_cov", "bread", *SAMPLES)

@@ -132,7 +132,7 @@ def stability(
     """
     source = Source.of(source)
     x = np.atleast_2d(np.asarray(states, dtype=np.float64))
-    actions = policy(x, step)
+    actions = policy.decide(x, step)
     planner = planner_of(policy)
     models, _ = draw(source, method, draws, np.random.default_rng(seed))
     drawn = _actions(planner, policy.problem, models.W, x, step, progress)

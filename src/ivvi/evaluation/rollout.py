@@ -51,6 +51,8 @@ of them made intervals of the same value a third or thrice as long from log to l
 POINT_EPISODES, POINT_STEPS, GROUPS = 400, 100_000, 200
 """Episodes of the estimate itself, at least, and steps; groups that they are weighted in."""
 FEW_STARTS = 10
+KEPT_STEPS, FEW_KEPT, MOST_KEPT = 20_000, 24, 96
+"""Steps whose states and actions are looked at, and in how many episodes."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,21 @@ def returns(
         return np.asarray(_compiled(task, actor)(models, parameters, starts, keys))
 
 
+def paths(
+    task: Task, actor: Any, parameters: Any, models: ModelDraws, episodes: Episodes
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return states (H, B n, d_x) and actions (H, B n, d_a) of each step of the episodes."""
+    with jax.enable_x64(True):
+        starts, keys = jnp.asarray(episodes.starts), _keys(episodes)
+        if hasattr(actor, "begin"):
+            both = _compiled_paths(task, actor)(models, parameters, starts, keys)
+        else:
+            steps = list(_steps_called(task, actor, models, starts, keys))
+            both = np.stack([x for x, _, _ in steps]), np.stack([a for _, a, _ in steps])
+        x, a = (np.asarray(part).reshape(task.horizon, -1, part.shape[-1]) for part in both)
+        return x, a
+
+
 def ended_by_step(
     task: Task, kinds: int, actor: Any, parameters: Any, models: ModelDraws, episodes: Episodes
 ) -> np.ndarray:
@@ -146,7 +163,7 @@ def ended_by_step(
         for of_kind in np.eye(kinds).tolist():
             paid = replace(counted, end_amounts=tuple(of_kind))
             steps = _steps_called(paid, actor, models, starts, keys)
-            by_kind.append([share.mean(axis=-1) for share in steps])
+            by_kind.append([share.mean(axis=-1) for _, _, share in steps])
         return np.moveaxis(np.array(by_kind), 2, 0)
 
 
@@ -234,6 +251,11 @@ class RolloutDesign:
         """The episodes of every drawn world: the first ones."""
         return self._numbered(np.broadcast_to(np.arange(self.count), (self.size, self.count)))
 
+    def alone(self, horizon: int) -> Episodes:
+        """Return the first episodes of one world, fewer where they are long."""
+        count = int(np.clip(KEPT_STEPS // horizon, FEW_KEPT, MOST_KEPT))
+        return self._numbered(np.arange(count)[None])
+
     def _numbered(self, numbers: np.ndarray) -> Episodes:
         order = np.random.default_rng(self.seed).permutation(len(self.starts))
         return Episodes(self.starts[order[numbers % len(order)]], numbers, self.seed)
@@ -314,6 +336,12 @@ def _compiled_ends(task: Task, actor: Any, kinds: int) -> Callable[..., Array]:
     return jax.jit(every_kind)  # type: ignore[no-any-return]
 
 
+@lru_cache(maxsize=32)
+def _compiled_paths(task: Task, actor: Any) -> Callable[..., Any]:
+    """Compile what `paths` simulates: states and actions by step, (H, B, n, ..)."""
+    return jax.jit(lambda *given: _episodes(task, actor, *given, keep=True)[2][0])  # type: ignore[no-any-return]
+
+
 def _nothing(x: Array, a: Array, x_next: Array, h: Array) -> Array:
     return jnp.zeros(x.shape[:-1])
 
@@ -326,7 +354,14 @@ def _run(
 
 
 def _episodes(
-    task: Task, actor: Actor, models: ModelDraws, parameters: Any, starts: Array, keys: Array
+    task: Task,
+    actor: Actor,
+    models: ModelDraws,
+    parameters: Any,
+    starts: Array,
+    keys: Array,
+    *,
+    keep: bool = False,
 ) -> Any:
     """Whole episodes, as `run_episodes` returns them."""
 
@@ -338,19 +373,20 @@ def _episodes(
         return task.step(models, x, a, _noise(_at(keys, h), x.shape), h, pushed)
 
     memory = actor.begin(models, parameters, starts.shape[1])
-    return run_episodes(act, step, starts, memory, task.horizon, discount=task.discount)
+    settings: dict[str, Any] = {"discount": task.discount, "keep": keep}
+    return run_episodes(act, step, starts, memory, task.horizon, **settings)
 
 
 def _called(task: Task, policy: Any, models: ModelDraws, x: Array, keys: Array) -> np.ndarray:
     """Call a function of NumPy states once for each step; returns (B, n)."""
     paid = _steps_called(task, policy, models, x, keys)
-    return np.asarray(sum(task.discount**h * r for h, r in enumerate(paid)))
+    return np.asarray(sum(task.discount**h * r for h, (_, _, r) in enumerate(paid)))
 
 
 def _steps_called(
     task: Task, policy: Any, models: ModelDraws, x: Array, keys: Array
-) -> Iterator[np.ndarray]:
-    """Yield what each step pays, (B, n)."""
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield states (B, n, d_x) and actions of each step, and what it pays, (B, n)."""
     step, alive = _compiled_step(task), jnp.ones(x.shape[:2])
     for h in range(task.horizon):
         states = np.asarray(x).reshape(-1, x.shape[-1])
@@ -360,8 +396,9 @@ def _steps_called(
                 f"the policy returned actions of shape {a.shape} for {len(states)} states; "
                 "expected one row for each"
             )
-        x, r, alive = step(models, x, a.reshape(*x.shape[:2], -1), keys, h, alive)
-        yield np.asarray(r)
+        before, a = np.asarray(x), a.reshape(*x.shape[:2], -1)
+        x, r, alive = step(models, x, a, keys, h, alive)
+        yield before, a, np.asarray(r)
 
 
 @lru_cache(maxsize=32)

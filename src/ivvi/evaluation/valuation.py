@@ -16,7 +16,14 @@ from ivvi._io.plotting import (
     finished,
     make_axes,
 )
-from ivvi._io.result import UNTRUSTED, Brief, Records, TableResult, instrument_sentence
+from ivvi._io.result import (
+    UNTRUSTED,
+    Brief,
+    Records,
+    TableResult,
+    as_sentence,
+    instrument_sentence,
+)
 from ivvi.diagnostics.verdict import Verdict
 from ivvi.evaluation.interval_estimate import IntervalEstimate, interval_text
 from ivvi.evaluation.observed_return import Gap
@@ -57,6 +64,8 @@ class Valuation(TableResult):
         How the draws were made, and whether each has a plan of its own.
     notes
         What else to know.
+    warnings
+        Where the policy's episodes leave what the log shows (`ivvi.dynamics.log_range`).
     survival
         Share of episodes that go on after 0, 1, ... steps under the policy and its first rival,
         with bands (`ivvi.evaluation.survival`); empty where no episode ends.
@@ -78,6 +87,7 @@ class Valuation(TableResult):
     gap: Gap | None = None
     survival: dict[str, Any] = field(default_factory=dict)
     incidence: dict[str, dict[str, Any]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -137,6 +147,7 @@ class Valuation(TableResult):
         draws, level = len(self.value.draws), f"{self.value.level:.0%} interval"
         plans = "; each draw has its own plan" if self.replanned else ""
         lines = [self.brief.text, ""]
+        lines += [*(f"warning: {text}" for text in self.warnings)]
         lines += [self.warning] if self.warning else []
         if self.verdict is not None:
             word = self.verdict.word.upper() or "none"
@@ -176,6 +187,7 @@ class Valuation(TableResult):
         return {
             **verdict,
             "warning": self.warning or None,
+            "warnings": list(self.warnings),
             "brief": self.brief.to_json(),
             "policy": self.name,
             "values": {name: amount.to_json() for name, amount in self.values.items()},
@@ -221,6 +233,8 @@ def _confounding(worth: Valuation) -> str:
     """Say what believing regression would cost, or what the confounder gave the log's policy."""
     if (gain := worth.gains.get("least-squares")) is not None:
         low, high = gain.interval
+        if low == high == gain.estimate == 0:
+            return "A plan based on regression of the same log earns the same: both do the same."
         if low <= 0 <= high:
             return (
                 "The log cannot tell whether a plan based on regression would earn less (the "
@@ -239,11 +253,16 @@ def _confounding(worth: Valuation) -> str:
 
 def _next(worth: Valuation) -> str:
     """Say what to do, by the gain over what is done today (or over the first rival)."""
+    weak = worth.verdict is not None and worth.verdict.word in UNTRUSTED
+    if worth.warnings and not weak:
+        return f"Do not act on this: no row of the log shows it. {as_sentence(worth.warnings[0])}"
     if not worth.gains:
         return "Compare it with what is done today: the rival behaviour (against=, --against)."
     name = "behaviour" if "behaviour" in worth.gains else next(iter(worth.gains))
     rival, gain = RIVAL_WORDS.get(name, name), worth.gains[name]
     low, high = gain.interval
+    if low == high == gain.estimate == 0:
+        return f"It does the same as {rival}: nothing is gained, and nothing is lost."
     more = f"It earns {_rounded(gain)} more than {rival}"
     word = "weak" if worth.verdict is None else worth.verdict.word
     if word in UNTRUSTED:

@@ -12,7 +12,7 @@ import numpy as np
 from ivvi.evaluation.actors import Acting, Fixed, Planned
 from ivvi.evaluation.interval_estimate import IntervalEstimate
 from ivvi.evaluation.model_draws import ModelDraws, draw, estimated_model, repeated
-from ivvi.evaluation.rollout import Episodes, RolloutDesign, Task, in_chunks, returns
+from ivvi.evaluation.rollout import Episodes, RolloutDesign, Task, in_chunks, paths, returns
 from ivvi.evaluation.source import Source
 from ivvi.planning import MPC, Problem
 
@@ -81,6 +81,12 @@ class ValueEstimator:
             returns(self._task, actor, parameters, one, some) for some in self.rollouts.episodes()
         ]
         return np.concatenate([part.ravel() for part in parts])
+
+    def doubts(self, actor: Any, parameters: Any) -> tuple[str, ...]:
+        """Say where an actor's episodes in the estimated world leave what the log shows."""
+        episodes = self.rollouts.alone(self.problem.horizon)
+        one = estimated_model(self.source)
+        return self.problem.doubts_of(*paths(self._task, actor, parameters, one, episodes))
 
     def _in_draws(self, actor: Any, parameters: Any) -> np.ndarray:
         """Return those of a few episodes in each drawn world, (B, n)."""

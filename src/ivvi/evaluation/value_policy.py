@@ -143,6 +143,9 @@ def value(  # noqa: PLR0913
     values = _settled(estimator, actors, planner if replan else None, grow=draws is None)
     observed = from_moments(source, problem) if log is None else from_log(log, problem)
     is_plan = isinstance(policy, Policy)
+    doubts = estimator.doubts(*actors[name])
+    for text in doubts:
+        warnings.warn(text, PlanningWarning, stacklevel=2)
     return Valuation(
         values,
         gains_of(values),
@@ -160,6 +163,7 @@ def value(  # noqa: PLR0913
         ),
         _gap(estimator, actors, values, observed) if _as_long(source, problem) else None,
         *end_curves(estimator, actors),
+        warnings=doubts,
     )
 
 

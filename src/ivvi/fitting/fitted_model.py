@@ -44,6 +44,7 @@ def fitted_model(fit: Fit, estimate: Estimate, verdict: Verdict | None = None) -
         refused=(refusal,) if refusal else (),
         instrument=roles.instrument,
         length=(0 if fit.sample is None else fit.sample.length) or _mean_length(fit.counts, roles),
+        derived=roles.derived,
         **_sampled_rows(fit.sample),
     )
 

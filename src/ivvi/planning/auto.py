@@ -89,13 +89,16 @@ class Contest:
     simple: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     bounds: dict[str, Bound | None] = field(default_factory=dict)
+    paths: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
     def enter(
         self, name: str, rule: Rule, *, simple: bool = False, returns: np.ndarray | None = None
     ) -> None:
         """Run a rule unless its `returns` are known; those not finite count as the worst number."""
         begun = time.process_time()
-        returns = self.trials.returns(rule) if returns is None else returns
+        if returns is None:
+            returns, x, a = self.trials.paths(rule)
+            self.paths[name] = x, a
         worst = -(np.finfo(float).max ** 0.25)
         self.rules[name] = rule
         self.returns[name] = np.clip(np.nan_to_num(returns, nan=worst, neginf=worst), worst, None)
@@ -169,7 +172,9 @@ class Contest:
         compared = Comparison.of(
             self.returns, self.simple, self.seconds, chosen, self.problem.horizon
         )
-        return replace(compared, skipped=tuple(self.skipped.items()))
+        paths = self.paths.get(chosen) or self.trials.paths(self.rules[chosen])[1:]
+        outside = self.problem.doubts_of(*paths)
+        return replace(compared, skipped=tuple(self.skipped.items()), outside=outside)
 
 
 GRID, TABLE, LEVELS, UNBOUNDED, VISITED = (

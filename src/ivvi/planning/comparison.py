@@ -96,6 +96,8 @@ class Comparison(TableResult):
         Names of planners that were not tried or failed, each with the reason.
     bound
         What no policy can exceed in this model, where it is known.
+    outside
+        Where the chosen plan's episodes leave what the log shows, in sentences.
     """
 
     entries: tuple[Entry, ...]
@@ -104,6 +106,7 @@ class Comparison(TableResult):
     horizon: int
     skipped: tuple[tuple[str, str], ...] = ()
     bound: Bound | None = None
+    outside: tuple[str, ...] = ()
 
     def records(self) -> Records:
         """Return the contenders, one row each, the best first."""
@@ -165,16 +168,18 @@ class Comparison(TableResult):
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """A sentence where a simple rival earns clearly more than the plan."""
+        """Where the plan leaves the log, and whether a simple rival earns clearly more."""
         plan, rival = self.plan, self.rival
         if plan.simple and len(self.entries) > 1:
-            return (f"no plan earns more in the model than {plan.name} does: that is the policy",)
+            simple = f"no plan earns more in the model than {plan.name} does: that is the policy"
+            return (*self.outside, simple)
         if rival is None or plan.value >= rival.value:
-            return ()
+            return self.outside
         lost = plan.behind - rival.behind
         if lost <= CLEAR * max(plan.behind_error, rival.behind_error):
-            return ()
+            return self.outside
         return (
+            *self.outside,
             f"the plan loses to a simple rival in the model: {plan.name} earns {plan.value:.4g}, "
             f"{rival.name} {rival.value:.4g}",
         )
@@ -227,6 +232,7 @@ class Comparison(TableResult):
                 int(value["horizon"]),
                 tuple((str(name), str(reason)) for name, reason in value["skipped"]),
                 None if bound is None else Bound(**bound),
+                tuple(map(str, value["outside"])),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise FileError(f"the saved comparison cannot be read: {error}") from error

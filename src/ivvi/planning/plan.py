@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from ivvi.dynamics.log_range import action_doubts
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError, PlanningWarning, hint
 from ivvi.planning import MPC, SPEDE, Auto, Cautious, Planner, Problem, ValueIteration
@@ -136,8 +137,9 @@ def plan(  # noqa: PLR0913
     )
     logger.info("planning %d steps with %s in %s", problem.horizon, planner, problem.actions)
     rule, comparison = _planned(problem, planner, seed, progress, compare=compare)
+    beyond = action_doubts(dynamics, problem.actions)
     doubts = () if comparison is None else comparison.doubts
-    for text in (*weakness(dynamics), *doubts):
+    for text in (*beyond, *weakness(dynamics), *doubts):
         warnings.warn(text, PlanningWarning, stacklevel=2)
     return Policy(problem, rule, comparison)
 

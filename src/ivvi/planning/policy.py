@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,15 +22,17 @@ from ivvi._io.result import (
     Brief,
     Records,
     TableResult,
+    as_sentence,
     brief_html,
     instrument_sentence,
 )
 from ivvi._io.trust import Trust, trusting
 from ivvi.actions import Actions, make_actions
 from ivvi.dynamics.ends import end_reward, end_reward_to_json
+from ivvi.dynamics.log_range import decision_doubts
 from ivvi.dynamics.rollout import Decision
 from ivvi.dynamics.saved_model import model_from_parts, model_parts
-from ivvi.errors import FileError, InputError, TrustError
+from ivvi.errors import FileError, InputError, PlanningWarning, TrustError
 from ivvi.features.blocks import Array
 from ivvi.features.custom_block import import_path, import_saved
 from ivvi.planning import RULES
@@ -42,6 +45,7 @@ LAST_STEP = 2**31
 """A step that no program counts to."""
 MOST_CURVES = 6
 """Curves that are drawn."""
+OUTSIDE = "Do not act on it: it rests on what no row of the log shows. {}"
 VALUE = (
     "`ivvi value` adds the uncertainty of the model to these numbers, whose +- is that of the "
     "simulation alone; `ivvi act` asks the policy what to do."
@@ -75,21 +79,39 @@ class Policy(TableResult):
         """Return actions (n, d_a) for states (n, d_x), or (d_a,) for one state (d_x,).
 
         For a table with the columns of the log, a mapping or a data frame, the actions are
-        columns by name, categories by the names of their levels.
+        columns by name, categories by the names of their levels. A `PlanningWarning` tells of
+        states far outside the log's, and of actions outside.
         """
         if (columns := as_columns(x)) is not None:
             model = self.problem.model
             return model.decode_actions(self(model.encode_states(columns), step))
+        actions = self.decide(x, step)
+        for text in self.doubts(x, actions):
+            warnings.warn(text, PlanningWarning, stacklevel=2)
+        return actions
+
+    def doubts(self, x: Any, actions: np.ndarray) -> tuple[str, ...]:
+        """Say which states (n, d_x) and actions (n, d_a) lie outside those of the log.
+
+        A rule that abstains there has nothing to say.
+        """
+        if getattr(self.rule, "abstain", None) is not None:
+            return ()
+        states = np.atleast_2d(np.asarray(x, dtype=np.float64))
+        return decision_doubts(self.problem.model, states, np.atleast_2d(actions))
+
+    def decide(self, x: Any, step: int = 0) -> np.ndarray:
+        """Return actions as a call does, without a word about states that are unlike the log's."""
         names = self.problem.model.state
         states = state_numbers(x, self.problem.model)
-        if not isinstance(step, Integral) or not 0 <= step < LAST_STEP:
-            raise InputError(f"the step is {step!r}; expected a whole number from 0 on")
+        last = self.problem.horizon - 1
+        if not isinstance(step, Integral) or not 0 <= step <= last:
+            raise InputError(f"the step is {step!r}; the plan has the steps 0 to {last}")
         if states.ndim not in (1, 2) or states.shape[-1] != len(names):
             raise InputError(
                 f"states of shape {states.shape} were given; expected (n, {len(names)}) or "
                 f"({len(names)},) ({', '.join(names)})"
             )
-        check_steps(self, step + 1)
         if not len(states):
             return np.empty((0, self.problem.actions.dim))
         with jax.enable_x64(True):
@@ -235,7 +257,9 @@ def action_curves(policy: Policy, sample: np.ndarray) -> list[ActionCurve]:
         x = np.tile(middle, (len(grid), 1))
         x[:, k] = low[k] + grid * (high[k] - low[k])
         drawn_points = ends if is_indicator[k] else slice(None)
-        along.append((name, x[drawn_points, k], policy(x)[drawn_points], bool(is_indicator[k])))
+        along.append(
+            (name, x[drawn_points, k], policy.decide(x)[drawn_points], bool(is_indicator[k]))
+        )
     each, curves = max(1, MOST_CURVES // len(model.action)), []
     for j, action in enumerate(model.action[:MOST_CURVES]):
         own = sorted(
@@ -281,11 +305,13 @@ def plan_brief(policy: Policy) -> Brief:
     """Say if the instrument is good enough, what the plan earns in the model, and what next."""
     verdict, compared = policy.problem.model.verdict, policy.comparison
     word = "" if verdict is None else verdict.word
+    outside = () if compared is None else compared.outside
+    advice = OUTSIDE.format(as_sentence(outside[0])) if outside else VALUE
     return Brief(
         (
             ("Instrument", instrument_sentence(verdict)),
             ("Plan", "Not compared with other rules." if compared is None else _earned(compared)),
-            ("Next", _not_to_act(word) if word in UNTRUSTED else VALUE),
+            ("Next", _not_to_act(word) if word in UNTRUSTED else advice),
         )
     )
 
@@ -295,17 +321,24 @@ def _not_to_act(word: str) -> str:
 
 
 def act_brief(
-    policy: Policy, decisions: Mapping[str, Any], step: int | None, sure: Any = None
+    policy: Policy,
+    decisions: Mapping[str, Any],
+    step: int | None,
+    sure: Any = None,
+    outside: tuple[str, ...] = (),
 ) -> Brief:
     """Say if the instrument is good enough, what the policy does, and what to do next.
 
-    `decisions` are values by column of the actions; `sure` is the `Stability` of them, if known.
+    `decisions` are values by column of the actions; `sure` is the `Stability` of them, if known,
+    and `outside` says which of them, or of the states, lie outside the log.
     """
     verdict, horizon = policy.problem.model.verdict, policy.problem.horizon
     advice = [] if sure is not None else ["`--model` shows how firmly the log recommends this."]
     if step is None and horizon > 1:
         first = f"This is for the first of {horizon:,} steps; `--step` asks about later ones."
         advice.insert(0, first)
+    if outside:
+        advice = ["Do not act on it without other evidence: the log has nothing like it."]
     if verdict is not None and verdict.word in UNTRUSTED:
         advice = [_not_to_act(verdict.word)]
     firm = "" if sure is None else _firmness(sure)

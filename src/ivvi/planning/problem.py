@@ -18,6 +18,7 @@ from ivvi._io.result import Compact
 from ivvi.actions import Actions, make_actions
 from ivvi.categories import encode_rows, raw_columns
 from ivvi.dynamics.ends import EndReward, all_ends, amounts, end_reward
+from ivvi.dynamics.log_range import simulation_doubts
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.noise_law import Category as CategoryLevels
 from ivvi.dynamics.state_update import affine_part
@@ -144,6 +145,23 @@ class Problem(Compact):
         """
         return self._chances(x, a, x_next).sum(axis=-1) if self.can_end else 0.0
 
+    def doubts_of(self, x: np.ndarray, a: np.ndarray) -> tuple[str, ...]:
+        """Say where simulated states (H, n, d_x) and actions (H, n, d_a) leave the log.
+
+        Steps count by the chance that their episodes reach them. Nothing is said of states that
+        explode: `doubts` does.
+        """
+        import jax
+
+        if self._explosion:
+            return ()
+
+        with jax.enable_x64(True):
+            over = np.asarray(self.ended(x[:-1], a[:-1], x[1:])) + np.zeros(x[1:, :, 0].shape)
+        alive = np.concatenate([np.ones_like(x[:1, :, 0]), np.cumprod(1.0 - over, axis=0)])
+        learned = isinstance(self.reward, Learned)
+        return simulation_doubts(self.model, x, a, alive, learned=learned)
+
     def _chances(self, x: Array, a: Array, x_next: Array) -> Array:
         """Return the chance of each kind of end, and of a state that ends, (..., E)."""
         chances = self.model.chances_of_ends(x, a) if self.model.ends else None
@@ -219,15 +237,21 @@ class Problem(Compact):
                 f"the log does not identify the effect of {'; '.join(directions)}: the plan "
                 "rests on the minimum-norm guess there"
             )
-        if self.affine is not None:
-            radius = float(np.abs(np.linalg.eigvals(self.affine[1])).max(initial=0.0))
-            effective = min(self.horizon, 1 / (1 - self.discount) if self.discount < 1 else np.inf)
-            if radius > 1 and effective * np.log(radius) > np.log(EXPLODING):
-                sentences.append(
-                    f"the model's states explode: spectral radius {radius:.4g} over "
-                    f"{self.horizon} steps; values far ahead mean nothing"
-                )
-        return tuple(sentences)
+        return tuple(sentences) + self._explosion
+
+    @property
+    def _explosion(self) -> tuple[str, ...]:
+        """A sentence where linear dynamics grow beyond any use over the horizon."""
+        if self.affine is None:
+            return ()
+        radius = float(np.abs(np.linalg.eigvals(self.affine[1])).max(initial=0.0))
+        effective = min(self.horizon, 1 / (1 - self.discount) if self.discount < 1 else np.inf)
+        if radius <= 1 or effective * np.log(radius) <= np.log(EXPLODING):
+            return ()
+        return (
+            f"the model's states explode: spectral radius {radius:.4g} over "
+            f"{self.horizon} steps; values far ahead mean nothing",
+        )
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 A line is an object with ``state``, values in the order of the log's columns or by their names, or
 with ``states``, a list of them; ``step`` is the step of the episode (0 unless given), ``id`` comes
 back as it is. The answer has ``action`` or ``actions``, and where the log's actions are categories
-also ``decision`` or ``decisions``, by column and level; what cannot be answered has ``error``, one
-sentence. States are padded to a few sizes, whose programs are compiled once.
+also ``decision`` or ``decisions``, by column and level; ``warnings`` where state or action is
+outside the log. What cannot be answered has ``error``, one sentence. States are padded to a few
+sizes, whose programs are compiled once.
 """
 
 from __future__ import annotations
@@ -99,15 +100,17 @@ def _decided(policy: Policy, asked: dict[str, Any], unseen: str | None) -> dict[
     if not isinstance(states, list) or not states:
         raise InputError("states is not a list of states")
     rows = [_values(values, model.raw_state) for values in states]
-    actions = _decide(policy, _numbers(model, rows, unseen), step)
+    x = _numbers(model, rows, unseen)
+    actions = _decide(policy, x, step)
     reply: dict[str, Any] = {"actions": actions}
     if (columns := model.decode_actions(np.array(actions))).keys() != set(model.action):
         reply["decisions"] = [
             dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
         ]
-    if "states" in asked:
-        return reply
-    return {word.removesuffix("s"): answers[0] for word, answers in reply.items()}
+    if "state" in asked:
+        reply = {word.removesuffix("s"): answers[0] for word, answers in reply.items()}
+    doubts = policy.doubts(x, np.array(actions))
+    return reply | ({"warnings": list(doubts)} if doubts else {})
 
 
 def _values(values: Any, names: tuple[str, ...]) -> list[Any]:
@@ -148,5 +151,5 @@ def _decide(policy: Policy, states: np.ndarray, step: int) -> list[list[float]]:
         part = states[first : first + SIZES[-1]]
         size = next(size for size in SIZES if size >= len(part))
         padded = np.concatenate([part, np.repeat(part[:1], size - len(part), axis=0)])
-        actions += policy(padded, step)[: len(part)].tolist()
+        actions += policy.decide(padded, step)[: len(part)].tolist()
     return actions

@@ -1,0 +1,180 @@
+"""Where a model is used beyond what the log shows: rewards, states and actions, in sentences.
+
+Whatever the features, no row of the log vouches for a model outside the range of the log's own
+rows. Ranges are those of the sample of rows that the model keeps (`Dynamics.states`, `acted`,
+`followed`); a column that is the same in all of them has none. They are widened before anything
+counts as outside, as a sample of 2,048 rows misses the rarest ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ivvi.actions import Actions
+from ivvi.dynamics.model import Dynamics
+
+MARGIN = 0.1
+"""Share of its width by which a range is widened before simulated steps lie outside."""
+MOST_OUTSIDE = 0.05
+"""Share of the simulated steps that may lie outside the widened range without a word."""
+FEWEST = 100
+"""Rows of the log that tell a range."""
+CLEAR = 0.1
+"""Standard deviations of the log's rewards by which their mean may exceed all of them."""
+FURTHER = 0.25
+"""Share of its width by which allowed actions may exceed the range of the log's."""
+FAR = 0.5
+"""Share of its width beyond which a single state is far outside."""
+ALLOW_LESS = "allow what the log has (--action-low, --action-high, --action-set; actions=)"
+
+
+@dataclass(frozen=True, eq=False)
+class LogRange:
+    """Lowest and highest value of each column in rows of the log, (d,) each."""
+
+    low: np.ndarray
+    high: np.ndarray
+
+    @classmethod
+    def of(cls, samples: Sequence[np.ndarray], width: int, free: Sequence[int] = ()) -> LogRange:
+        """Return the range of all samples (m, width) together.
+
+        Columns that are `free`, or of which fewer than `FEWEST` rows are known, have none: low
+        equals high.
+        """
+        known = sum(map(len, samples)) >= FEWEST
+        rows = np.concatenate(samples) if known else np.zeros((1, width))
+        low, high = rows.min(axis=0), rows.max(axis=0)
+        low[list(free)] = high[list(free)]
+        return cls(low, high)
+
+    def outside(self, values: np.ndarray, by: float) -> np.ndarray:
+        """Tell which values (..., d) lie outside by more than this share of the width, (..., d)."""
+        width = self.high - self.low
+        beyond = (values < self.low - by * width) | (values > self.high + by * width)
+        return np.asarray(beyond & (width > 0))
+
+    def words(self, column: Any) -> str:
+        """Return ``0 to 1``."""
+        return f"{self.low[column]:.4g} to {self.high[column]:.4g}"
+
+
+def simulation_doubts(
+    model: Dynamics, x: np.ndarray, a: np.ndarray, alive: np.ndarray, *, learned: bool
+) -> tuple[str, ...]:
+    """Say where simulated episodes leave the log: by their rewards, states or actions.
+
+    Parameters
+    ----------
+    x, a, alive
+        States (..., d_x) and actions (..., d_a) of the steps, and the chance that each is reached.
+    learned
+        Whether their reward is the model's own.
+    """
+    found = [_reward_doubt(model, model.reward(x, a), alive)] if learned else []
+    found.append(_column_doubt(model.state, state_range(model), x, alive, MARGIN))
+    doubts = [text for text in found if text]
+    if doubts:
+        doubts[0] += f": it is used where it does not hold; {_remedy(model)}"
+    if text := _column_doubt(model.action, action_range(model), a, alive, FURTHER):
+        doubts.append(f"{text}: {ALLOW_LESS}")
+    return tuple(doubts)
+
+
+def action_doubts(model: Dynamics, actions: Actions) -> tuple[str, ...]:
+    """Say which of the actions may reach clearly beyond the log's."""
+    log, ends = action_range(model), actions.corners
+    return tuple(
+        f"{model.action[j]} may be {ends[0, j]:.4g} to {ends[1, j]:.4g}, and the log has "
+        f"{log.words(j)}: what it does beyond is a guess of the model; {ALLOW_LESS}"
+        for j in np.flatnonzero(log.outside(ends, FURTHER).any(axis=0))
+    )
+
+
+def decision_doubts(model: Dynamics, x: np.ndarray, a: np.ndarray) -> tuple[str, ...]:
+    """Say which states (n, d_x) are far outside the log, and which of their actions (n, d_a)."""
+    return (
+        *_far(model.state, state_range(model), x, FAR, "far outside the states of the log"),
+        *_far(model.action, action_range(model), a, FURTHER, "outside the actions of the log"),
+    )
+
+
+def state_range(model: Dynamics) -> LogRange:
+    """Return the range of the log's states; indicators and carried columns have none."""
+    free = [column for category in model.categories for column in category]
+    free += [model.state.index(name) for name, _ in model.carried]
+    return LogRange.of(model.sampled_states, len(model.state), free)
+
+
+def action_range(model: Dynamics) -> LogRange:
+    """Return the range of the log's actions; the indicators of categories have none."""
+    coded = {name for category in model.coded for name in category.names}
+    free = [j for j, name in enumerate(model.action) if name in coded]
+    samples = (model.acted,) if len(model.acted) else ()
+    return LogRange.of(samples, len(model.action), free)
+
+
+def _reward_doubt(model: Dynamics, r: np.ndarray, alive: np.ndarray) -> str:
+    """Say that learned rewards r (...) exceed every reward of the log, or fall below them all."""
+    log = LogRange.of((model.followed[:, -1:],) if len(model.followed) else (), 1)
+    if log.low == log.high:
+        return ""
+    clear = CLEAR * model.followed[:, -1].std()
+    mean, low, high = float((r * alive).sum() / alive.sum()), log.low[0], log.high[0]
+    if mean > high + clear or mean < low - clear:
+        end = f"more than {high:.4g}" if mean > high else f"less than {low:.4g}"
+        return f"the model pays {mean:.4g} per step where no row of the log earned {end}"
+    share = _share(log.outside(r[..., None], MARGIN)[..., 0], alive)
+    if share <= MOST_OUTSIDE:
+        return ""
+    return (
+        f"in {share:.0%} of the simulated steps the model pays what no row of the log earned "
+        f"(they have {log.words(0)})"
+    )
+
+
+def _column_doubt(
+    names: tuple[str, ...], log: LogRange, values: np.ndarray, alive: np.ndarray, by: float
+) -> str:
+    """Name the column of simulated values (..., d) that leaves the log most often."""
+    outside = log.outside(values, by)
+    shares = [_share(outside[..., j], alive) for j in range(len(names))]
+    often = sum(share > MOST_OUTSIDE for share in shares)
+    if not often:
+        return ""
+    worst = int(np.argmax(shares))
+    others = "" if often == 1 else f" (and {often - 1} more likewise)"
+    return (
+        f"in {shares[worst]:.0%} of the simulated steps the model has {names[worst]} clearly "
+        f"outside {log.words(worst)}, its range in the log{others}"
+    )
+
+
+def _far(
+    names: tuple[str, ...], log: LogRange, values: np.ndarray, by: float, words: str
+) -> list[str]:
+    """Say which columns of values (n, d) lie outside, with the value that is furthest away."""
+    outside, sentences = log.outside(values, by), []
+    for j in np.flatnonzero(outside.any(axis=0)):
+        some = values[outside[:, j], j]
+        furthest = some[np.argmax(np.abs(some - (log.low[j] + log.high[j]) / 2))]
+        rows = "" if len(values) == 1 else f" ({len(some):,} of {len(values):,} rows are)"
+        sentences.append(
+            f"{names[j]} = {furthest:.4g} is {words}, which has {log.words(j)}{rows}: "
+            "the advice is a guess there"
+        )
+    return sentences
+
+
+def _remedy(model: Dynamics) -> str:
+    if model.is_limited:
+        return "a shorter horizon, or --abstain 0.99 (abstain=0.99), stays closer to the log"
+    return "fit with --features auto (phi='auto')"
+
+
+def _share(outside: np.ndarray, alive: np.ndarray) -> float:
+    return float((outside * alive).sum() / alive.sum())
