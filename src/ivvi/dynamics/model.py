@@ -118,6 +118,8 @@ class Dynamics(TableResult):
     derived
         Whether the next state is that of the next row, so that a last row that does not end the
         episode shows no step.
+    doubts
+        What the fit said against its features.
     """
 
     phi: FeatureMap
@@ -144,6 +146,7 @@ class Dynamics(TableResult):
     instrument: tuple[str, ...] = ()
     length: int = 0
     derived: bool = False
+    doubts: tuple[str, ...] = ()
 
     @property
     def headline(self) -> str:

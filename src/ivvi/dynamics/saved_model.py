@@ -17,7 +17,9 @@ from ivvi.dynamics.model import KIND, Dynamics, InstrumentVerdict
 from ivvi.errors import FileError, InputError, TrustError
 from ivvi.features.feature_map import FeatureMap
 
-NAMES = ("state", "action", "outputs", "unidentified", "refused", "instrument", "ends")
+NAMES = (
+    *("state", "action", "outputs", "unidentified", "refused", "instrument", "ends", "doubts"),
+)
 FLAGS = ("has_reward", "global_instrument", "derived")
 SAMPLES = ("states", "starts", "acted", "instruments", "followed")
 """Arrays of rows of the log."""

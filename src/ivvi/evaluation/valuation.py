@@ -255,7 +255,7 @@ def _next(worth: Valuation) -> str:
     """Say what to do, by the gain over what is done today (or over the first rival)."""
     weak = worth.verdict is not None and worth.verdict.word in UNTRUSTED
     if worth.warnings and not weak:
-        return f"Do not act on this: no row of the log shows it. {as_sentence(worth.warnings[0])}"
+        return f"Do not act on this yet. {as_sentence(worth.warnings[0])}"
     if not worth.gains:
         return "Compare it with what is done today: the rival behaviour (against=, --against)."
     name = "behaviour" if "behaviour" in worth.gains else next(iter(worth.gains))

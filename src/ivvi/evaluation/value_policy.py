@@ -143,7 +143,7 @@ def value(  # noqa: PLR0913
     values = _settled(estimator, actors, planner if replan else None, grow=draws is None)
     observed = from_moments(source, problem) if log is None else from_log(log, problem)
     is_plan = isinstance(policy, Policy)
-    doubts = estimator.doubts(*actors[name])
+    doubts = (*problem.model.doubts, *estimator.doubts(*actors[name]))
     for text in doubts:
         warnings.warn(text, PlanningWarning, stacklevel=2)
     return Valuation(

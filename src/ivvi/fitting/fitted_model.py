@@ -45,6 +45,7 @@ def fitted_model(fit: Fit, estimate: Estimate, verdict: Verdict | None = None) -
         instrument=roles.instrument,
         length=(0 if fit.sample is None else fit.sample.length) or _mean_length(fit.counts, roles),
         derived=roles.derived,
+        doubts=() if verdict is None else fit.doubts,
         **_sampled_rows(fit.sample),
     )
 

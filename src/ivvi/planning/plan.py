@@ -145,11 +145,11 @@ def plan(  # noqa: PLR0913
 
 
 def weakness(model: Dynamics) -> tuple[str, ...]:
-    """What the fit said of instruments that are not strong, to be repeated where one decides."""
+    """What the fit said of its features and weak instruments, to be repeated where one decides."""
     verdict = model.verdict
     if verdict is None or verdict.word in ("", "strong"):
-        return ()
-    return (f"{verdict.sentence}; the plan rests on them",)
+        return model.doubts
+    return (f"{verdict.sentence}; the plan rests on them", *model.doubts)
 
 
 def _planned(

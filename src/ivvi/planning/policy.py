@@ -307,6 +307,8 @@ def plan_brief(policy: Policy) -> Brief:
     word = "" if verdict is None else verdict.word
     outside = () if compared is None else compared.outside
     advice = OUTSIDE.format(as_sentence(outside[0])) if outside else VALUE
+    if doubts := policy.problem.model.doubts:
+        advice = f"Do not act on it yet. {as_sentence(doubts[0])}"
     return Brief(
         (
             ("Instrument", instrument_sentence(verdict)),
@@ -339,6 +341,8 @@ def act_brief(
         advice.insert(0, first)
     if outside:
         advice = ["Do not act on it without other evidence: the log has nothing like it."]
+    if doubts := policy.problem.model.doubts:
+        advice = [f"Do not act on it yet. {as_sentence(doubts[0])}"]
     if verdict is not None and verdict.word in UNTRUSTED:
         advice = [_not_to_act(verdict.word)]
     firm = "" if sure is None else _firmness(sure)
