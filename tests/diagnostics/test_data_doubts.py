@@ -48,6 +48,7 @@ def test_a_numbered_category_is_warned_of_by_name() -> None:
     ivvi.fit(ivvi.read_logs(table, state="x,code", categorical="code", **ONE_DECISION))
 
 
+@pytest.mark.filterwarnings("ignore:linear features are too simple")
 @pytest.mark.parametrize("shape", ["nothing", "line", "logarithm"])
 def test_amounts_in_whole_numbers_are_not_taken_for_codes(shape: str) -> None:
     rng = np.random.default_rng(1)
@@ -57,6 +58,7 @@ def test_amounts_in_whole_numbers_are_not_taken_for_codes(shape: str) -> None:
     ivvi.fit(ivvi.read_logs(table, state="x,code", **ONE_DECISION))  # a warning is an error here
 
 
+@pytest.mark.filterwarnings("ignore:.* of the row before")
 def test_units_with_levels_of_their_own_do_not_make_a_code_of_a_number() -> None:
     rng = np.random.default_rng(2)
     table = panel(rng, list(range(8)), episodes=60)

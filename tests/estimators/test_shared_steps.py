@@ -238,6 +238,7 @@ def test_dependence_at_a_step_is_what_it_is_said_to_be():
     assert found.residuals["next_x0"] == pytest.approx(0.3, abs=5 * 0.3 * np.sqrt(2 / 400))
 
 
+@pytest.mark.filterwarnings("ignore:linear features are too simple")
 @pytest.mark.parametrize(
     "name", ["linear", "nonlinear", pytest.param("sepsis", marks=pytest.mark.thorough)]
 )

@@ -60,6 +60,7 @@ def test_episodes_without_steps_are_clustered_by_the_group_that_set_their_instru
     assert ivvi.fit(log).errors.clusters == ("county",)
 
 
+@pytest.mark.filterwarnings("ignore:linear features are too simple")
 @pytest.mark.parametrize("name", ["arm", "dose", "sex", "id", "missing"])
 def test_what_is_no_group_leaves_errors_robust(name: str) -> None:
     """An instrument in other words, columns it varies within, and one that lacks values."""

@@ -76,6 +76,7 @@ def test_without_instruments_it_is_least_squares(wages):
     assert np.allclose(ours.score(X, y), theirs.score(X, y))
 
 
+@pytest.mark.filterwarnings("ignore:the instruments contradict", "ignore:.* exact copies")
 def test_several_outputs_weights_and_groups(wages):
     X, y, z = wages
     Y, weight = np.column_stack([y, 2 * y]), np.arange(len(y)) % 3 + 1.0

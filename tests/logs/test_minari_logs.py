@@ -153,6 +153,7 @@ def test_nothing_is_written_of_a_log_without_transitions(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.filterwarnings("ignore:.* rows are dropped only because")
 def test_weights_episodes_and_gaps_survive(tmp_path):
     """The fit of the data set is that of the log: same weights, same clusters."""
     rows = make_rows(12, 20, seed=3)

@@ -38,6 +38,7 @@ def test_the_policy_of_a_cross_section_is_planned_valued_and_saved(tmp_path):
     assert high - low < 0.4
 
 
+@pytest.mark.filterwarnings("ignore:linear features are too simple")
 def test_an_outcome_that_is_no_state_says_how_to_plan_for_it():
     fit = ivvi.fit(ivvi.read_logs(patients(), next_state="recovery", **ROLES))
     with pytest.raises(InputError, match="--reward recovery\\), without a next state"):

@@ -226,7 +226,8 @@ def emit_json(value: Any, target: str | None, *, force: bool, **more: Any) -> No
 
     if target is None:
         return
-    document = (value if isinstance(value, dict) else value.to_json()) | more
+    document = value.to_json() if hasattr(value, "to_json") else value
+    document = {**document, **more} if more else document
     if target == "-":
         print(json.dumps(document, indent=2, allow_nan=False))
     else:

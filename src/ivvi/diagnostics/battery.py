@@ -25,7 +25,7 @@ from ivvi.estimators.covariance.scores import Scored
 from ivvi.moments import Moments
 
 T = TypeVar("T")
-REFUTED, MATTERS = 0.01, 0.01
+REFUTED, MATTERS = 1e-3, 0.01
 """Instruments contradict each other where over-identification is rejected at this level and so much
 of what they explain of an output bypasses the actions: about a tenth of the effect."""
 UNADJUSTED = "the errors are taken as homoskedastic, for which {} is the same"

@@ -240,6 +240,8 @@ def diagnose_brief(d: Diagnostics) -> Brief:
     next_step = NEXT.get(d.verdict.word, "`ivvi fit` estimates the effects.")
     if (d.verdict.word, d.verdict.recommended) == ("doubtful", "none"):
         next_step = NO_INTERVAL
+    if (refuted := over_identified(d)) and d.verdict.word in ("strong", "doubtful"):
+        next_step = f"{refuted} {next_step}"
     if d.verdict.method and d.verdict.word != "contradictory":
         next_step = many_sentence(d.verdict.method)
     return Brief(
@@ -248,6 +250,18 @@ def diagnose_brief(d: Diagnostics) -> Brief:
             ("Confounding", confounding_sentence(d)),
             ("Next", next_step),
         )
+    )
+
+
+def over_identified(d: Diagnostics) -> str:
+    """Say that the test of over-identification rejects at 5%, which alone is no verdict."""
+    tests = d.by_output["hansen_j"] or d.by_output["sargan"] or ()
+    p_value = min(1.0, len(tests) * min((test.p_value for test in tests), default=1.0))
+    if p_value >= LEVEL:
+        return ""
+    return (
+        f"The instruments disagree somewhat (over-identification, {p_words(p_value)}): test the "
+        "one that you trust least with `ivvi diagnose --suspect`."
     )
 
 

@@ -76,6 +76,8 @@ class _Residuals:
 
     def missed(self, terms: list[Term]) -> Omitted | None:
         """Return the term that explains most of a residual, where one surely does."""
+        if not terms:
+            return None
         Q = self._centred(np.column_stack([term.values for term in terms]))
         partial, e = self._orthogonal(Q), self._centred(self.e)
         own = np.sum(partial**2, axis=0)

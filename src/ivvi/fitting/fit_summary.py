@@ -16,7 +16,7 @@ import numpy as np
 
 from ivvi._io.plotting import IV, LS, MUTED, check_figure, draw_intervals, finished, make_axes
 from ivvi._io.result import Brief, instrument_sentence
-from ivvi.diagnostics.result import WIDTH, diagnose_brief, many_sentence
+from ivvi.diagnostics.result import WIDTH, diagnose_brief, many_sentence, over_identified
 from ivvi.estimators.jackknife_iv import KINDS
 from ivvi.fitting.effect import Contrast, Group, group_line, groups_of_states
 from ivvi.fitting.inference import NO_MOMENTS, half_widths
@@ -112,6 +112,8 @@ def fit_brief(fit: Fit) -> Brief:
         trusted, method = trusted or bool(method), ""
     plan = REPORT if fit.partialled is not None and fit.partialled.refusal else PLAN
     next_step = plan if trusted else dict(diagnose_brief(fit.diagnostics).items)["Next"]
+    if trusted and (refuted := over_identified(fit.diagnostics)):
+        next_step = f"{refuted} {next_step}"
     if trusted and fit.doubts:
         next_step = f"Do not plan with it yet: {fit.doubts[0]}."
     if method:

@@ -329,7 +329,8 @@ class Recipe:
         own = explained_in_own_row(head, roles)
         in_data = data_doubts(log, head, shard.counts, linear=moments.design.is_raw)
         doubts: tuple[str, ...] = ()
-        if own is None and not log.is_residual and self.method.name in ONE_SOLUTION:
+        mended = own is None and not in_data  # what is wrong with the rows bends the fit too
+        if mended and not log.is_residual and self.method.name in ONE_SOLUTION:
             doubts = misspecified(estimate, moments, head, roles)
         texts = (own.warning if own else "", far, *in_data)
         return log.notes + tuple(text for text in texts if text), doubts

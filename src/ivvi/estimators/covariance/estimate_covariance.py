@@ -116,6 +116,8 @@ def with_effective_rows(
     covariance = estimate.covariance
     if head is None or errors.kind != "robust" or covariance is None:
         return estimate
+    if head.weight is None and not moments.design.is_raw:
+        return estimate  # few rows carry the weight of one piece of a curve, and no effect alone
     if errors.requested.debiased is not None or not estimate.influence.size:
         return estimate
     design, space = moments.design, whiten(moments, estimate.instruments)
