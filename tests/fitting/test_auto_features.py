@@ -277,6 +277,7 @@ def test_the_report_draws_the_effect_and_says_for_whom_it_helps(fit, linear_log,
     assert "Effects that vary" not in plain
 
 
+@pytest.mark.filterwarnings("ignore:.* far outside the states of the log")
 @pytest.mark.usefixtures("few_episodes")
 def test_a_chosen_model_is_valued_and_acted_with(fit, tmp_path):
     fit.save(tmp_path / "model")

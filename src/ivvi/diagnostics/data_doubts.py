@@ -20,7 +20,7 @@ MANY_GAPS = 0.05
 """Share of the rows with a later one in their episode whose next step is not the next number."""
 MANY_COPIES = 0.01
 """Share of rows that are copies of another."""
-CONTINUOUS = 0.5
+CONTINUOUS = 0.9
 """Values per different row that one column must have for copies to be no chance."""
 
 

@@ -10,8 +10,9 @@ a lasting confounder, a delayed effect. With L = (A' B^-1 A)^-1 A' B^-1 the scor
 
 has mean zero whatever the (small) error of W. All columns are about their means, those of a step
 where many episodes share it: then a shock that all share is not taken for something that lasts.
-The variance of s is the larger of those by row and by episode. Columns are cut at their outer
-quantiles first: q may be any function of them, and a few rows should not decide.
+The variance of s is the largest of those by row, by episode and by the clusters of the standard
+errors. Columns are cut at their outer quantiles first: q may be any function of them, and a few
+rows should not decide.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ MATTERS = 0.005
 FEWEST_ROWS, MOST_ROWS = 200, 4096
 """Rows to look at: with the most of them, a share of `MATTERS` is 4.5 standard errors."""
 MOST_TERMS = 120
-ROWS_PER_STEP = 5
+ROWS_PER_STEP, FEWEST_CLUSTERS = 5, 20
 ROUNDING, TINY = 1e-9, float(np.finfo(float).tiny)
 CUT = 0.025
 """Share of rows beyond the outer quantiles, on either side."""
@@ -65,13 +66,13 @@ class Omitted:
 
 @dataclass(frozen=True, slots=True)
 class _Residuals:
-    """Rows of a fit: psi (n, d_psi), phi (n, d_phi), e (n, d_y), their episodes and steps (n,)."""
+    """Rows of a fit: psi (n, d_psi), phi (n, d_phi), e (n, d_y), their clusters and steps (n,)."""
 
     psi: Floats
     phi: Floats
     e: Floats
     outputs: tuple[str, ...]
-    episode: Ints | None
+    clusters: tuple[Ints, ...]
     step: Ints | None
 
     def missed(self, terms: list[Term]) -> Omitted | None:
@@ -113,12 +114,16 @@ class _Residuals:
         return rest
 
     def _p_value(self, score: Floats) -> float:
-        """Return the larger p-value of a mean of zero, by rows and by episodes.
+        """Return the largest p-value of a mean of zero, by rows, by episodes and by clusters.
 
         (sum s)^2 / sum s^2 is below its normal quantiles for any symmetric s, however heavy its
         tails (Efron, 1969).
         """
-        sums = [] if self.episode is None else [np.bincount(self.episode, weights=score)]
+        sums = [
+            np.bincount(codes, weights=score)
+            for codes in self.clusters
+            if codes.max() + 1 >= FEWEST_CLUSTERS  # steps are few, and their means are gone
+        ]
         least = min(float(s.sum()) ** 2 / max(float(s @ s), TINY) for s in (score, *sums))
         return chi2_tail(least, 1)
 
@@ -168,12 +173,13 @@ def _residuals(estimate: Estimate, moments: Moments, rows: Batch, roles: Roles) 
     if rows.weight is not None:
         e = e * (rows.weight / rows.weight.mean())[:, None]
     episode, step = (None if roles.episode is None else v for v in (rows.episode, rows.step))
+    groups = rows.clusters if episode is None else (episode, *rows.clusters)
     return _Residuals(
         psi=V[:, list(design.psi_columns)],
         phi=V[:, list(design.phi_columns)],
         e=e,
         outputs=design.outputs,
-        episode=None if episode is None else np.unique(episode, return_inverse=True)[1],
+        clusters=tuple(np.unique(codes, return_inverse=True)[1] for codes in groups),
         step=None if step is None else np.unique(step, return_inverse=True)[1],
     )
 
