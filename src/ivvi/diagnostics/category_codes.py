@@ -59,16 +59,16 @@ class CategoryCode:
 def category_codes(head: Batch, roles: Roles) -> list[CategoryCode]:
     """Return the states among the first rows that seem to be codes, each with what shows it."""
     coded = {name for c in roles.categories for name in c.names}
-    rows = head.chosen(np.arange(min(len(head), MOST_ROWS)))
-    base = np.column_stack([np.ones(len(rows)), rows.x, rows.z])
-    if len(rows) < FEWEST_ROWS or base.shape[1] > min(MOST_REGRESSORS, len(rows) / 2):
-        return []
+    rows = head.first(MOST_ROWS)
     whole = {
         name: x
         for name, x in zip(roles.state, rows.x.T, strict=True)
         if name not in coded and _is_code_like(x)
     }
     if not whole or (rows.weight is not None and not rows.weight.all()):
+        return []
+    base = np.column_stack([np.ones(len(rows)), rows.x, rows.z])
+    if len(rows) < FEWEST_ROWS or base.shape[1] > min(MOST_REGRESSORS, len(rows) / 2):
         return []
     others = np.column_stack([rows.y, rows.a])
     names = (*roles.outputs, *roles.action)

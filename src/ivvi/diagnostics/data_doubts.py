@@ -28,7 +28,7 @@ def data_doubts(log: Log, head: Batch, counts: Counts, *, linear: bool) -> tuple
     """Return the doubts that the first transitions of a log, `head`, and its counts raise."""
     if log.is_residual or not len(head):
         return ()
-    head = head.chosen(np.arange(MOST_ROWS)) if len(head) > MOST_ROWS else head
+    head = head.first(MOST_ROWS)
     missing = missing_codes(head, log.roles)
     codes = category_codes(head, log.roles) if linear else []
     named = [one.warning for one in missing[:MOST]] + [one.warning for one in codes[:MOST]]

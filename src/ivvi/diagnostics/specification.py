@@ -38,7 +38,8 @@ MATTERS = 0.005
 """Share of the residual's variance that a missing term must explain."""
 FEWEST_ROWS, MOST_ROWS = 200, 4096
 """Rows to look at: with the most of them, a share of `MATTERS` is 4.5 standard errors."""
-MOST_TERMS = 120
+MOST_TERMS, FEWEST_SQUARES = 120, 10.0
+"""Terms to look at, and t^2 of errors that are alike from which one is looked at more closely."""
 ROWS_PER_STEP, FEWEST_CLUSTERS = 5, 20
 ROUNDING, TINY = 1e-9, float(np.finfo(float).tiny)
 CUT = 0.025
@@ -79,17 +80,17 @@ class _Residuals:
         """Return the term that explains most of a residual, where one surely does."""
         if not terms:
             return None
-        Q = self._centred(np.column_stack([term.values for term in terms]))
-        partial, e = self._orthogonal(Q), self._centred(self.e)
-        own = np.sum(partial**2, axis=0)
-        sums = partial.T @ e
-        share = sums**2 / np.maximum(np.outer(own, np.sum(e**2, axis=0)), TINY)
-        share[own <= ROUNDING * np.sum(Q**2, axis=0)] = 0.0
-        squares = sums**2 / np.maximum((partial**2).T @ e**2, TINY)
-        likely = (share >= MATTERS) & (squares >= 10.0)  # by rows alone, before clusters count
-        places = sorted(np.argwhere(likely).tolist(), key=lambda at: -share[at[0], at[1]])
-        for q, j in places:
-            p_value = share.size * self._p_value(partial[:, q] * e[:, j])
+        Q, e, stage = self._centred(_values(terms)), self._centred(self.e), self._first_stage()
+        G = np.linalg.lstsq(stage.T @ stage, self._centred(self.phi).T @ Q, rcond=ROUNDING)[0]
+        own, whole = np.sum(Q**2, axis=0), stage.T @ stage
+        left = own - 2 * np.sum(G * (stage.T @ Q), axis=0) + np.sum(G * (whole @ G), axis=0)
+        sums = Q.T @ e - G.T @ (stage.T @ e)
+        share = sums**2 / np.maximum(np.outer(left, np.sum(e**2, axis=0)), TINY)
+        share[left <= ROUNDING * own] = 0.0
+        places = np.argwhere(share >= max(MATTERS, FEWEST_SQUARES / len(e))).tolist()
+        for q, j in sorted(places, key=lambda at: -share[at[0], at[1]]):
+            score = (Q[:, q] - stage @ G[:, q]) * e[:, j]
+            p_value = share.size * self._p_value(score)
             if p_value < LEVEL:
                 return Omitted(terms[q], self.outputs[j], float(share[q, j]), p_value)
         return None
@@ -105,13 +106,13 @@ class _Residuals:
         rest: Floats = V - (sums / counts)[codes]
         return rest
 
-    def _orthogonal(self, Q: Floats) -> Floats:
-        """Return q - E[q phi'] L psi, (n, c)."""
-        psi, phi = (_scaled(self._centred(part)) for part in (self.psi, self.phi))
-        first = np.linalg.lstsq(psi.T @ psi, psi.T @ phi, rcond=ROUNDING)[0]  # B^-1 A
-        fitted = psi @ first
-        rest: Floats = Q - fitted @ np.linalg.lstsq(fitted.T @ fitted, phi.T @ Q, rcond=ROUNDING)[0]
-        return rest
+    def _first_stage(self) -> Floats:
+        """Return what psi predicts of phi, psi B^-1 A, (n, d_phi)."""
+        psi, phi = self._centred(self.psi), self._centred(self.phi)
+        size = np.sqrt(np.sum(psi**2, axis=0))
+        psi = psi[:, size > 0] / size[size > 0]
+        fitted: Floats = psi @ np.linalg.lstsq(psi.T @ psi, psi.T @ phi, rcond=ROUNDING)[0]
+        return fitted
 
     def _p_value(self, score: Floats) -> float:
         """Return the largest p-value of a mean of zero, by rows, by episodes and by clusters.
@@ -128,11 +129,9 @@ class _Residuals:
         return chi2_tail(least, 1)
 
 
-def _scaled(V: Floats) -> Floats:
-    """Return the columns that vary, of one length."""
-    size = np.sqrt(np.sum(V**2, axis=0))
-    scaled: Floats = V[:, size > 0] / size[size > 0]
-    return scaled
+def _values(terms: list[Term]) -> Floats:
+    """Return the values of terms, (n, c), column by column in memory."""
+    return np.array([term.values for term in terms]).T
 
 
 def misspecified(
@@ -160,8 +159,9 @@ def misspecified(
 
 def _first(head: Batch) -> Batch:
     """Return the first rows, those of weight zero left out."""
-    rows = np.arange(len(head)) if head.weight is None else np.flatnonzero(head.weight)
-    return head.chosen(rows[:MOST_ROWS])
+    if head.weight is None or head.weight.all():
+        return head.first(MOST_ROWS)
+    return head.chosen(np.flatnonzero(head.weight)[:MOST_ROWS])
 
 
 def _residuals(estimate: Estimate, moments: Moments, rows: Batch, roles: Roles) -> _Residuals:
@@ -195,20 +195,20 @@ def _rows_before(rows: Batch) -> Ints:
 
 def _lagged_terms(before: Batch, roles: Roles) -> Iterator[Term]:
     for names, values in ((roles.state, before.x), (roles.instrument, before.z)):
-        for name, column in zip(names, values.T, strict=True):
-            yield Term((name,), "before", _cut(column))
+        for name, column in zip(names, _cut(values), strict=True):
+            yield Term((name,), "before", column)
 
 
 def _product_terms(rows: Batch, roles: Roles) -> Iterator[Term]:
     """Yield the products by their use: effects that vary, bends, states that work together."""
-    x = {name: _cut(column) for name, column in zip(roles.state, rows.x.T, strict=True)}
-    z = {name: _cut(column) for name, column in zip(roles.instrument, rows.z.T, strict=True)}
+    x = dict(zip(roles.state, _cut(rows.x), strict=True))
+    z = dict(zip(roles.instrument, _cut(rows.z), strict=True))
     for state, values in x.items():
         for instrument, moved in z.items():
             yield Term((state, instrument), "varies", values * moved)
     for means, columns in (("bends", x), ("dose", z)):
         for name, values in columns.items():
-            if len(np.unique(values)) > 2:
+            if not ((values == values.min()) | (values == values.max())).all():
                 yield Term((name,), means, values**2)
     for one, other in combinations(x, 2):
         yield Term((one, other), "together", x[one] * x[other])
@@ -225,22 +225,24 @@ def _uneven(residuals: _Residuals, rows: Batch, roles: Roles) -> Omitted | None:
     for j, output in enumerate(residuals.outputs):
         if output.removeprefix("next_") in coded or len(np.unique(rows.y[:, j])) == 2:
             values[:, j] = 0.0
-    x = np.column_stack([np.ones(len(rows)), *(_cut(column) for column in rows.x.T)])
+    x = np.column_stack([np.ones(len(rows)), _cut(rows.x).T])
     spread = replace(residuals, e=values, psi=x, phi=x)  # the error of W is of second order
     return spread.missed(
         [term for term in _lagged_terms(rows, roles) if term.columns[0] in roles.instrument]
     )
 
 
-def _cut(column: Floats) -> Floats:
-    """Return a column cut at its outer quantiles, about its mean, of length one."""
-    low, high = np.quantile(column, (CUT, 1 - CUT))
-    if low == high:  # rare events: nothing is left of them
-        low, high = float(column.min()), float(column.max())
-    values = np.clip(column, low, high)
-    spread = float(values.std())
-    centred: Floats = (values - values.mean()) / (spread if spread > 0 else 1.0)
-    return centred
+def _cut(columns: Floats) -> Floats:
+    """Return columns (n, d) as rows (d, n), cut at their outer quantiles and standardised."""
+    values = np.ascontiguousarray(columns.T)
+    low, high = np.quantile(values, (CUT, 1 - CUT), axis=1)
+    rare = low == high  # nothing would be left of events that are rare
+    low, high = np.where(rare, values.min(axis=1), low), np.where(rare, values.max(axis=1), high)
+    values = np.clip(values, low[:, None], high[:, None])
+    values -= values.mean(axis=1, keepdims=True)
+    spread = values.std(axis=1, keepdims=True)
+    scaled: Floats = values / np.where(spread > 0, spread, 1.0)
+    return scaled
 
 
 def _too_simple(one: Omitted, roles: Roles) -> str:

@@ -65,6 +65,15 @@ class Batch:
         parts = (self.x[rows], self.a[rows], self.z[rows], self.y[rows])
         return Batch(*parts, weight, episode)
 
+    def first(self, count: int) -> Batch:
+        """Return views of the first rows with all their columns."""
+        if len(self) <= count:
+            return self
+        names = ("x", "a", "z", "y", "weight", "episode", "step", "time")
+        columns: dict[str, Any] = {name: getattr(self, name) for name in names}
+        some: Any = {name: None if v is None else v[:count] for name, v in columns.items()}
+        return Batch(**some, clusters=tuple(codes[:count] for codes in self.clusters))
+
     def chosen(self, rows: NDArray[Any]) -> Batch:
         """Return some rows with all their columns."""
         return replace(

@@ -27,7 +27,7 @@ from ivvi.moments import EpisodeMoments, GroupSums, Moments
 
 FEW_CLUSTERS, VERY_FEW_CLUSTERS = 30, 6
 """Effective numbers of clusters below which a note says so, and below which there is a warning."""
-LOOKED_AT = 4096
+LOOKED_AT = 2048
 """Rows by which rows without weights are found uneven."""
 ROUNDING = 1e-7
 """What a feature adds to an output, in units of the output's size, that counts as nothing."""
