@@ -166,6 +166,20 @@ def test_a_fit_with_instruments_that_contradict_each_other_is_not_to_be_planned_
     assert words(policy)["Next"].startswith("Do not act on it")
 
 
+def test_powers_of_one_instrument_do_not_contradict_each_other():
+    """y = a^2 with linear phi and z, z^2 in psi: J rejects, and no instrument is invalid."""
+    rng = np.random.default_rng(0)
+    z, e = rng.normal(size=(2, 2000))
+    a = z + e
+    log = ivvi.read_logs(
+        {"a": a, "z": z, "y": a**2 + e}, action="a", instrument="z", next_state="y"
+    )
+    fit = ivvi.fit(log, "linear", "poly2")
+    assert fit.diagnostics.by_output["hansen_j"][0].p_value < 1e-6
+    assert fit.diagnostics.verdict.word != "contradictory"
+    assert "instruments disagree" not in words(fit)["Next"]
+
+
 def test_a_direct_effect_that_hardly_matters_does_not_make_instruments_contradictory():
     """With 200,000 rows J sees a direct effect of a hundredth of what the action does."""
     rng = np.random.default_rng(0)
