@@ -17,7 +17,6 @@ rows should not decide.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -42,17 +41,20 @@ MOST_TERMS, FEWEST_SQUARES = 120, 10.0
 """Terms to look at, and t^2 of errors that are alike from which one is looked at more closely."""
 ROWS_PER_STEP, FEWEST_CLUSTERS = 5, 20
 ROUNDING, TINY = 1e-9, float(np.finfo(float).tiny)
-CUT = 0.025
-"""Share of rows beyond the outer quantiles, on either side."""
+CUT, QUANTILE_ROWS = 0.025, 1024
+"""Share of rows beyond the outer quantiles, on either side, and rows that tell these."""
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Something that a linear fit leaves out: `columns`, what it `means`, and its values (n,)."""
+    """Something that a linear fit may leave out: its `columns`, and what it `means`."""
 
     columns: tuple[str, ...]
     means: str
-    values: Floats
+
+
+Terms = tuple[list[Term], Floats]
+"""Terms and their values, (c, n)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,52 +69,81 @@ class Omitted:
 
 @dataclass(frozen=True, slots=True)
 class _Residuals:
-    """Rows of a fit: psi (n, d_psi), phi (n, d_phi), e (n, d_y), their clusters and steps (n,)."""
+    """Rows of a fit, their clusters and steps (n,).
 
-    psi: Floats
-    phi: Floats
+    Attributes
+    ----------
+    e, outputs
+        Residuals, (n, d_y), and the names of their outputs.
+    V, phi, psi
+        The columns of phi and psi other than the constant, (n, p), and which are whose.
+    """
+
     e: Floats
     outputs: tuple[str, ...]
+    V: Floats
+    phi: list[int]
+    psi: list[int]
     clusters: tuple[Ints, ...]
     step: Ints | None
 
-    def missed(self, terms: list[Term]) -> Omitted | None:
-        """Return the term that explains most of a residual, where one surely does."""
-        if not terms:
+    def missed(self, terms: Terms) -> Omitted | None:
+        """Return the term that explains most of a residual, where one surely does.
+
+        With S = U' U and M = Q U of the columns U = [e, V] about their means, the first stage is
+        V_psi P, P = S_psi,psi^-1 S_psi,phi, and a term less what this explains of it is
+        q - V_psi P G_q, G = (P' S_psi,psi P)^-1 (Q V_phi)'.
+        """
+        named, Q = terms
+        if not named:
             return None
-        Q, e, stage = self._centred(_values(terms)), self._centred(self.e), self._first_stage()
-        G = np.linalg.lstsq(stage.T @ stage, self._centred(self.phi).T @ Q, rcond=ROUNDING)[0]
-        own, whole = np.sum(Q**2, axis=0), stage.T @ stage
-        left = own - 2 * np.sum(G * (stage.T @ Q), axis=0) + np.sum(G * (whole @ G), axis=0)
-        sums = Q.T @ e - G.T @ (stage.T @ e)
-        share = sums**2 / np.maximum(np.outer(left, np.sum(e**2, axis=0)), TINY)
+        U, d_y = self._centred(np.hstack([self.e, self.V])), self.e.shape[1]
+        M, S = Q @ U, U.T @ U
+        phi, psi = (d_y + np.array(at, dtype=np.int64) for at in (self.phi, self.psi))
+        size = np.sqrt(np.diag(S)[psi])
+        psi, size = psi[size > 0], size[size > 0]
+        inner = S[np.ix_(psi, psi)] / np.outer(size, size)
+        P = np.linalg.lstsq(inner, S[np.ix_(psi, phi)] / size[:, None], rcond=ROUNDING)[0]
+        P /= size[:, None]
+        stage = P.T @ S[np.ix_(psi, psi)] @ P
+        G = np.linalg.lstsq(stage, M[:, phi].T, rcond=ROUNDING)[0]
+        own, with_stage = self._squares(Q), (M[:, psi] @ P).T
+        left = own - 2 * np.sum(G * with_stage, axis=0) + np.sum(G * (stage @ G), axis=0)
+        sums = M[:, :d_y] - G.T @ (P.T @ S[psi, :d_y])
+        share = sums**2 / np.maximum(np.outer(left, np.diag(S)[:d_y]), TINY)
         share[left <= ROUNDING * own] = 0.0
-        places = np.argwhere(share >= max(MATTERS, FEWEST_SQUARES / len(e))).tolist()
+        places = np.argwhere(share >= max(MATTERS, FEWEST_SQUARES / len(U))).tolist()
         for q, j in sorted(places, key=lambda at: -share[at[0], at[1]]):
-            score = (Q[:, q] - stage @ G[:, q]) * e[:, j]
-            p_value = share.size * self._p_value(score)
+            rest = self._centred(Q[q][:, None])[:, 0] - U[:, psi] @ (P @ G[:, q])
+            p_value = share.size * self._p_value(rest * U[:, j])
             if p_value < LEVEL:
-                return Omitted(terms[q], self.outputs[j], float(share[q, j]), p_value)
+                return Omitted(named[q], self.outputs[j], float(share[q, j]), p_value)
         return None
 
+    @property
+    def _by_step(self) -> bool:
+        """Whether means are those of each step: where many rows share it."""
+        return self.step is not None and len(self.step) >= ROWS_PER_STEP * (self.step.max() + 1)
+
     def _centred(self, V: Floats) -> Floats:
-        """Take the means of columns away, those of each step where many rows share it."""
-        codes = self.step
-        if codes is None or len(codes) < ROWS_PER_STEP * (codes.max() + 1):
-            means: Floats = V.mean(axis=0)
-            return V - means
-        counts = np.bincount(codes)[:, None]
-        sums = np.column_stack([np.bincount(codes, weights=column) for column in V.T])
-        rest: Floats = V - (sums / counts)[codes]
+        """Take the means of columns (n, d) away."""
+        if self.step is None or not self._by_step:
+            means = V.mean(axis=0, keepdims=True)
+        else:
+            sums = np.column_stack([np.bincount(self.step, weights=column) for column in V.T])
+            means = (sums / np.bincount(self.step)[:, None])[self.step]
+        rest: Floats = V - means
         return rest
 
-    def _first_stage(self) -> Floats:
-        """Return what psi predicts of phi, psi B^-1 A, (n, d_phi)."""
-        psi, phi = self._centred(self.psi), self._centred(self.phi)
-        size = np.sqrt(np.sum(psi**2, axis=0))
-        psi = psi[:, size > 0] / size[size > 0]
-        fitted: Floats = psi @ np.linalg.lstsq(psi.T @ psi, psi.T @ phi, rcond=ROUNDING)[0]
-        return fitted
+    def _squares(self, Q: Floats) -> Floats:
+        """Return the sum of squares about its mean of each row of Q (c, n)."""
+        squares: Floats = np.einsum("qi,qi->q", Q, Q)
+        if self.step is None or not self._by_step:
+            squares -= Q.shape[1] * Q.mean(axis=1) ** 2
+        else:
+            sums = np.array([np.bincount(self.step, weights=row) for row in Q])
+            squares -= np.sum(sums**2 / np.bincount(self.step), axis=1)
+        return squares
 
     def _p_value(self, score: Floats) -> float:
         """Return the largest p-value of a mean of zero, by rows, by episodes and by clusters.
@@ -129,11 +160,6 @@ class _Residuals:
         return chi2_tail(least, 1)
 
 
-def _values(terms: list[Term]) -> Floats:
-    """Return the values of terms, (n, c), column by column in memory."""
-    return np.array([term.values for term in terms]).T
-
-
 def misspecified(
     estimate: Estimate, moments: Moments, head: Batch, roles: Roles
 ) -> tuple[str, ...]:
@@ -148,9 +174,9 @@ def misspecified(
     before = _rows_before(rows)
     if len(before) >= FEWEST_ROWS and roles.derived:
         later = _residuals(estimate, moments, rows.chosen(before + 1), roles)
-        if (one := later.missed(list(_lagged_terms(rows.chosen(before), roles)))) is not None:
+        if (one := later.missed(_lagged_terms(rows.chosen(before), roles))) is not None:
             doubts.append(_lasting(one, roles))
-    if (one := residuals.missed(list(_product_terms(rows, roles))[:MOST_TERMS])) is not None:
+    if (one := residuals.missed(_product_terms(rows, roles))) is not None:
         doubts.append(_too_simple(one, roles))
     elif roles.derived and (one := _uneven(residuals, rows, roles)) is not None:
         doubts.append(_changing_noise(one, roles))
@@ -166,19 +192,21 @@ def _first(head: Batch) -> Batch:
 
 def _residuals(estimate: Estimate, moments: Moments, rows: Batch, roles: Roles) -> _Residuals:
     design = moments.design
-    V = np.ones((len(rows), design.width))
-    V[:, design.varying] = design.rows(rows)
-    e = V @ estimate.residual_map.T
+    V = np.hstack([rows.x, rows.a, rows.z, rows.y])  # the features are linear
+    varying, R = design.varying.tolist(), estimate.residual_map
+    e = V @ R[:, varying].T + np.delete(R, varying, axis=1).sum(axis=1)
     e[:, [i for i, name in enumerate(design.outputs) if name in estimate.exact]] = 0.0
     if rows.weight is not None:
         e = e * (rows.weight / rows.weight.mean())[:, None]
     episode, step = (None if roles.episode is None else v for v in (rows.episode, rows.step))
     groups = rows.clusters if episode is None else (episode, *rows.clusters)
+    place = {column: at for at, column in enumerate(varying)}
     return _Residuals(
-        psi=V[:, list(design.psi_columns)],
-        phi=V[:, list(design.phi_columns)],
         e=e,
         outputs=design.outputs,
+        V=V[:, : -len(design.outputs)],
+        phi=[place[column] for column in design.phi_columns if column in place],
+        psi=[place[column] for column in design.psi_columns if column in place],
         clusters=tuple(np.unique(codes, return_inverse=True)[1] for codes in groups),
         step=None if step is None else np.unique(step, return_inverse=True)[1],
     )
@@ -193,25 +221,34 @@ def _rows_before(rows: Batch) -> Ints:
     return np.flatnonzero(same)
 
 
-def _lagged_terms(before: Batch, roles: Roles) -> Iterator[Term]:
-    for names, values in ((roles.state, before.x), (roles.instrument, before.z)):
-        for name, column in zip(names, _cut(values), strict=True):
-            yield Term((name,), "before", column)
+def _lagged_terms(before: Batch, roles: Roles) -> Terms:
+    names = (*roles.state, *roles.instrument)
+    return [Term((name,), "before") for name in names], np.vstack([_cut(before.x), _cut(before.z)])
 
 
-def _product_terms(rows: Batch, roles: Roles) -> Iterator[Term]:
-    """Yield the products by their use: effects that vary, bends, states that work together."""
-    x = dict(zip(roles.state, _cut(rows.x), strict=True))
-    z = dict(zip(roles.instrument, _cut(rows.z), strict=True))
-    for state, values in x.items():
-        for instrument, moved in z.items():
-            yield Term((state, instrument), "varies", values * moved)
-    for means, columns in (("bends", x), ("dose", z)):
-        for name, values in columns.items():
+def _product_terms(rows: Batch, roles: Roles) -> Terms:
+    """Return products by their use: bends, effects that vary, states that work together.
+
+    Of too many pairs of a state and an instrument those come first in which each comes once.
+    """
+    x, z, (states, instruments) = _cut(rows.x), _cut(rows.z), (roles.state, roles.instrument)
+    terms: list[tuple[Term, Floats, Floats]] = []
+    for means, names, columns in (("bends", states, x), ("dose", instruments, z)):
+        for name, values in zip(names, columns, strict=True):
             if not ((values == values.min()) | (values == values.max())).all():
-                yield Term((name,), means, values**2)
-    for one, other in combinations(x, 2):
-        yield Term((one, other), "together", x[one] * x[other])
+                terms.append((Term((name,), means), values, values))
+    several = max(len(x), len(z))
+    for by in range(several):
+        pairs = ((i % several, (i + by) % several) for i in range(several))
+        for i, j in pairs:
+            if i < len(x) and j < len(z):
+                terms.append((Term((states[i], instruments[j]), "varies"), x[i], z[j]))
+    for i, j in combinations(range(len(x)), 2):
+        terms.append((Term((states[i], states[j]), "together"), x[i], x[j]))
+    Q = np.empty((min(len(terms), MOST_TERMS), len(rows)))
+    for row, (_, one, other) in zip(Q, terms, strict=False):
+        np.multiply(one, other, out=row)
+    return [term for term, _, _ in terms[:MOST_TERMS]], Q
 
 
 def _uneven(residuals: _Residuals, rows: Batch, roles: Roles) -> Omitted | None:
@@ -225,17 +262,17 @@ def _uneven(residuals: _Residuals, rows: Batch, roles: Roles) -> Omitted | None:
     for j, output in enumerate(residuals.outputs):
         if output.removeprefix("next_") in coded or len(np.unique(rows.y[:, j])) == 2:
             values[:, j] = 0.0
-    x = np.column_stack([np.ones(len(rows)), _cut(rows.x).T])
-    spread = replace(residuals, e=values, psi=x, phi=x)  # the error of W is of second order
-    return spread.missed(
-        [term for term in _lagged_terms(rows, roles) if term.columns[0] in roles.instrument]
-    )
+    x = _cut(rows.x).T
+    all_of_x = list(range(x.shape[1]))
+    spread = replace(residuals, e=values, V=x, phi=all_of_x, psi=all_of_x)  # W's error is small
+    return spread.missed(([Term((name,), "spread") for name in roles.instrument], _cut(rows.z)))
 
 
 def _cut(columns: Floats) -> Floats:
     """Return columns (n, d) as rows (d, n), cut at their outer quantiles and standardised."""
     values = np.ascontiguousarray(columns.T)
-    low, high = np.quantile(values, (CUT, 1 - CUT), axis=1)
+    every = max(1, values.shape[1] // QUANTILE_ROWS)
+    low, high = np.quantile(values[:, ::every], (CUT, 1 - CUT), axis=1)
     rare = low == high  # nothing would be left of events that are rare
     low, high = np.where(rare, values.min(axis=1), low), np.where(rare, values.max(axis=1), high)
     values = np.clip(values, low[:, None], high[:, None])

@@ -196,10 +196,8 @@ class Recipe:
         estimates, scored = self._solved(method, shard, diagnosed, errors, log)
         head = None if log is None else log.head(episodes=True)
         if not shard.roles.frequency:
-            estimates = {
-                name: with_effective_rows(one, errors, moments, head)
-                for name, one in estimates.items()
-            }
+            weighed = with_effective_rows(estimates["estimate"], errors, moments, head)
+            estimates = estimates | {"estimate": weighed}
         estimate, errors = estimates["estimate"], counted(errors, estimates["estimate"])
         if head is not None and errors.kind == "robust" and self.errors.kind == "auto":
             errors = errors.noting(few_values(head, shard.roles))

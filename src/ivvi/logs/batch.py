@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-FIELDS = ("x", "a", "z", "y", "weight", "episode", "step", "time")
+PARTS = ("x", "a", "z", "y")
+FIELDS = (*PARTS, "weight", "episode", "step", "time")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -67,12 +68,16 @@ class Batch:
 
     def first(self, count: int) -> Batch:
         """Return views of the first rows with all their columns."""
-        if len(self) <= count:
-            return self
-        names = ("x", "a", "z", "y", "weight", "episode", "step", "time")
-        columns: dict[str, Any] = {name: getattr(self, name) for name in names}
-        some: Any = {name: None if v is None else v[:count] for name, v in columns.items()}
-        return Batch(**some, clusters=tuple(codes[:count] for codes in self.clusters))
+        return self if len(self) <= count else self._views(slice(count))
+
+    def thinned(self, most: int) -> Batch:
+        """Return views of at most so many rows, evenly spread, with all their columns."""
+        return self._views(slice(None, None, max(1, -(-len(self) // most))))
+
+    def _views(self, rows: slice) -> Batch:
+        columns: dict[str, Any] = {name: getattr(self, name) for name in FIELDS}
+        some: Any = {name: None if v is None else v[rows] for name, v in columns.items()}
+        return Batch(**some, clusters=tuple(codes[rows] for codes in self.clusters))
 
     def chosen(self, rows: NDArray[Any]) -> Batch:
         """Return some rows with all their columns."""
@@ -99,13 +104,19 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
     if len(batches) == 1:
         return batches[0]
 
-    def join(name: str) -> Floats | None:
+    def join(name: str) -> Any:
         parts = [getattr(batch, name) for batch in batches]
-        return None if parts[0] is None else np.concatenate(parts)
+        return None if any(part is None for part in parts) else np.concatenate(parts)
 
-    names = ("x", "a", "z", "y", "weight", "episode", "step", "time")
     clusters = tuple(map(np.concatenate, zip(*(batch.clusters for batch in batches), strict=True)))
-    return Batch(**{name: join(name) for name in names}, clusters=clusters)  # type: ignore[arg-type]
+    others: Any = {name: join(name) for name in FIELDS if name not in PARTS}
+    table = join("table")
+    if table is None:
+        parts: Any = {name: join(name) for name in PARTS}
+    else:
+        ends = np.cumsum([getattr(batches[0], name).shape[1] for name in PARTS])
+        parts = dict(zip(PARTS, np.split(table, ends[:-1], axis=1), strict=True))
+    return Batch(**parts, **others, clusters=clusters, table=table)
 
 
 @dataclass(frozen=True, slots=True)

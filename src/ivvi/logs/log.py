@@ -71,6 +71,7 @@ class Log:
     ) -> None:
         self.progress = progress
         self._first: list[Batch] | None = None  # see `remembering`
+        self._after_first: Position | None = None
         self.removed = Counts() if removed is None else removed
         self._paths = {} if paths is None else paths
         self.table, self.roles, self.drop_missing = table, roles, drop_missing
@@ -105,6 +106,8 @@ class Log:
         start
             `Pass.position` of an earlier pass with the same settings, to go on from there.
         """
+        again = start is None and size is None and self._after_first is not None
+        start = self._after_first if again else start
         table, ordered = self._readable
         walk = Transitions(
             table,
@@ -121,7 +124,8 @@ class Log:
         walk.paths = {name: self._path(name) for name in made}
         if start is not None:
             walk.go_on(start)
-        return Pass(walk, self, start, fresh=start is None and size is None)
+        known = tuple(self._first or ()) if again else ()
+        return Pass(walk, self, start, fresh=start is None and size is None, known=known)
 
     @cached_property
     def _readable(self) -> tuple[BatchSource, bool]:
@@ -196,13 +200,13 @@ class Log:
         if progress is self.progress and self._first is None:
             return self
         log = copy.copy(self)
-        log.progress, log._first = progress, None
+        log.progress, log._first, log._after_first = progress, None, None
         return log
 
     def remembering(self) -> Log:
-        """Return the log whose next pass keeps its first rows, for `head` to read nothing again."""
+        """Return the log whose next pass keeps its first rows: nothing reads them again."""
         log = copy.copy(self)
-        log._first = []
+        log._first, log._after_first = [], None
         return log
 
     @property
@@ -315,10 +319,21 @@ def batch_rows(roles: Roles) -> int:
 
 
 class Pass:
-    """One pass over a log: iterate it once, then ask for its `counts`."""
+    """One pass over a log: iterate it once, then ask for its `counts`.
 
-    def __init__(self, walk: Transitions, log: Log, start: Position | None, *, fresh: bool) -> None:
-        self._walk, self._log = walk, log
+    The batches before `start` come first where they are `known`.
+    """
+
+    def __init__(
+        self,
+        walk: Transitions,
+        log: Log,
+        start: Position | None,
+        *,
+        fresh: bool,
+        known: tuple[Batch, ...] = (),
+    ) -> None:
+        self._walk, self._log, self._known = walk, log, known
         self._head = log._first if fresh and not log._first else None
         self._watch = CopyWatch(log.roles, start.alike if start else None)
         self._weight = start.weight if start else 0.0
@@ -340,12 +355,21 @@ class Pass:
 
     def unchecked(self) -> Iterator[Batch]:
         """Pass over rows that are not a whole log yet: perhaps none has its next state."""
+        yield from self._known
         for batch in self._walk:
             self._watch.look(batch)
             self._weight += len(batch) if batch.weight is None else float(batch.weight.sum())
-            if self._head is not None and sum(map(len, self._head)) < HEAD_ROWS:
-                self._head.append(batch)
+            if self._head is not None:
+                self._keep(self._head, batch)
             yield batch
+        if self._head:
+            self._log._after_first = self.position
+
+    def _keep(self, head: list[Batch], batch: Batch) -> None:
+        """Keep one of the first batches; with enough of them, note where they end."""
+        head.append(batch)
+        if sum(map(len, head)) >= HEAD_ROWS:
+            self._log._after_first, self._head = self.position, None
 
     def __iter__(self) -> Iterator[Batch]:
         yield from self.unchecked()

@@ -129,9 +129,6 @@ def missing_codes(head: Batch, roles: Roles) -> list[MissingCode]:
     """Return the values among the first rows that seem to stand for missing ones."""
     found: list[MissingCode] = []
     for name, values in _columns(head, roles).items():
-        ends = values.min(initial=np.inf), values.max(initial=-np.inf)
-        if max(np.count_nonzero(values == end) for end in ends) < FEWEST:
-            continue  # a code is the lowest or the highest value
         distinct, counts = np.unique(values, return_counts=True)
         usual = np.isin(distinct, CODES) & (counts >= FEWEST)
         found += _far(name, distinct, counts, usual)
@@ -161,7 +158,7 @@ def _far(
 
 
 def _columns(head: Batch, roles: Roles) -> Mapping[str, Floats]:
-    """Return the columns of numbers as the user has them, each once."""
+    """Return the columns of numbers that may hold a code, as the user has them, each once."""
     coded = {name for c in roles.categories for name in c.names} | set(roles.terminal)
     pairs = [
         *zip(roles.state, head.x.T, strict=True),
@@ -170,4 +167,12 @@ def _columns(head: Batch, roles: Roles) -> Mapping[str, Floats]:
         *zip(roles.outputs, head.y.T, strict=True),
     ]
     derived = {f"next_{name}" for name in roles.predicted} if roles.derived else set()
-    return {name: v for name, v in pairs if name not in coded | derived}
+    looked_at = {name: v for name, v in pairs if name not in coded | derived}
+    return {name: v for name, v in looked_at.items() if _ends_often(v)}
+
+
+def _ends_often(values: Floats) -> bool:
+    """Whether the lowest or the highest value comes again: a code is one of them."""
+    return len(values) >= FEWEST and any(
+        np.count_nonzero(values == end) >= FEWEST for end in (values.min(), values.max())
+    )

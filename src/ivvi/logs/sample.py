@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -120,10 +120,20 @@ def first_rows(head: Batch) -> np.ndarray:
     """Return the position of the first step of each episode."""
     if head.episode is None:
         return np.arange(len(head))
+    if _in_order(head):
+        return np.flatnonzero(np.diff(head.episode, prepend=head.episode[:1] - 1))
     keys = (head.episode,) if head.step is None else (head.step, head.episode)
     order = np.lexsort(keys)
     first: np.ndarray = order[np.unique(head.episode[order], return_index=True)[1]]
     return first
+
+
+def _in_order(head: Batch) -> bool:
+    """Tell whether rows are sorted by episode and, where they have one, by step."""
+    moved = np.diff(np.asarray(head.episode))
+    if (moved < 0).any():
+        return False
+    return head.step is None or not (head.step[1:] < head.step[:-1])[moved == 0].any()
 
 
 def usual_length(head: Batch, roles: Roles) -> int:
@@ -153,8 +163,12 @@ def _is_global(head: Batch) -> bool:
     """Tell whether z varies between episodes of several steps, and never within one."""
     if head.episode is None or head.z.shape[1] == 0:
         return False
-    order = np.argsort(head.episode, kind="stable")
-    episode, z = head.episode[order], head.z[order]
+    episode, z = head.episode, head.z
+    if not _in_order(replace(head, step=None)):
+        order = np.argsort(episode, kind="stable")
+        episode, z = episode[order], z[order]
     same = episode[1:] == episode[:-1]
+    if not same.any():
+        return False
     moved = np.any(z[1:] != z[:-1], axis=1)
-    return bool(same.any() and not moved[same].any() and moved.any())
+    return bool(not moved[same].any() and moved.any())

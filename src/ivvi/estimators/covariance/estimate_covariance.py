@@ -122,7 +122,7 @@ def with_effective_rows(
         return estimate
     design, space = moments.design, whiten(moments, estimate.instruments)
     if head.weight is None:
-        head = head.chosen(np.arange(0, len(head), -(-len(head) // LOOKED_AT)))
+        head = head.thinned(LOOKED_AT)
     V = np.ones((len(head), design.width))
     V[:, design.varying] = design.rows(head)
     moved = ((V - space.shift) @ space.T) @ np.swapaxes(estimate.influence, -1, -2)
