@@ -169,10 +169,10 @@ class _Panel:
     def refuted(self, by_output: Mapping[str, Tests | None]) -> float | None:
         """Return the p-value of over-identification where it is rejected and that matters.
 
-        Of linear features alone: powers of one instrument disagree where phi is too simple.
+        Of instruments alone: powers of one instrument disagree where phi is too simple.
         """
         tests = by_output["hansen_j"] or by_output["sargan"] or ()
-        if not tests or not self.moments.design.is_raw:
+        if not tests or not self.moments.design.linear_inputs:
             return None
         shares = overidentification.bypassing(self.moments, self.exact)
         matter = [t.p_value for t, part in zip(tests, shares, strict=True) if part >= MATTERS]

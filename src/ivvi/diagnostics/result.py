@@ -255,8 +255,10 @@ def diagnose_brief(d: Diagnostics) -> Brief:
 
 def over_identified(d: Diagnostics) -> str:
     """Say that the test of over-identification rejects at 5%, which alone is no verdict."""
-    tests = d.by_output["hansen_j"] or d.by_output["sargan"] or ()
-    p_value = min(1.0, len(tests) * min((test.p_value for test in tests), default=1.0))
+    tests = d.by_output["hansen_j"] or d.by_output["sargan"]
+    if not tests:
+        return ""
+    p_value = min(1.0, len(tests) * min(test.p_value for test in tests))
     if p_value >= LEVEL:
         return ""
     return (

@@ -37,6 +37,8 @@ MATTERS = 0.005
 """Share of the residual's variance that a missing term must explain."""
 FEWEST_ROWS, MOST_ROWS = 200, 4096
 """Rows to look at: with the most of them, a share of `MATTERS` is 4.5 standard errors."""
+BLOCK_ROWS = 100
+"""Rows of a stretch of a long episode: stretches stand for clusters where episodes are few."""
 MOST_TERMS, FEWEST_SQUARES = 120, 10.0
 """Terms to look at, and t^2 of errors that are alike from which one is looked at more closely."""
 ROWS_PER_STEP, FEWEST_CLUSTERS = 5, 20
@@ -151,11 +153,7 @@ class _Residuals:
         (sum s)^2 / sum s^2 is below its normal quantiles for any symmetric s, however heavy its
         tails (Efron, 1969).
         """
-        sums = [
-            np.bincount(codes, weights=score)
-            for codes in self.clusters
-            if codes.max() + 1 >= FEWEST_CLUSTERS  # steps are few, and their means are gone
-        ]
+        sums = [np.bincount(codes, weights=score) for codes in self.clusters]
         least = min(float(s.sum()) ** 2 / max(float(s @ s), TINY) for s in (score, *sums))
         return chi2_tail(least, 1)
 
@@ -164,18 +162,17 @@ def misspecified(
     estimate: Estimate, moments: Moments, head: Batch, roles: Roles
 ) -> tuple[str, ...]:
     """Return warnings about what a fit with linear features leaves out, from its first rows."""
-    if not moments.design.is_raw:
+    if not moments.design.linear_inputs or roles.frequency:
         return ()
     rows = _first(head)
     if len(rows) < max(FEWEST_ROWS, 10 * moments.design.width) or not estimate.identified:
         return ()
     residuals = _residuals(estimate, moments, rows, roles)
+    if residuals is None:
+        return ()
     doubts = []
-    before = _rows_before(rows)
-    if len(before) >= FEWEST_ROWS and roles.derived:
-        later = _residuals(estimate, moments, rows.chosen(before + 1), roles)
-        if (one := later.missed(_lagged_terms(rows.chosen(before), roles))) is not None:
-            doubts.append(_lasting(one, roles))
+    if (one := _lasting_term(residuals, rows, roles)) is not None:
+        doubts.append(_lasting(one, roles))
     if (one := residuals.missed(_product_terms(rows, roles))) is not None:
         doubts.append(_too_simple(one, roles))
     elif roles.derived and (one := _uneven(residuals, rows, roles)) is not None:
@@ -190,26 +187,71 @@ def _first(head: Batch) -> Batch:
     return head.chosen(np.flatnonzero(head.weight)[:MOST_ROWS])
 
 
-def _residuals(estimate: Estimate, moments: Moments, rows: Batch, roles: Roles) -> _Residuals:
+def _residuals(
+    estimate: Estimate, moments: Moments, rows: Batch, roles: Roles
+) -> _Residuals | None:
+    """Return the residuals of a fit; None where their clusters are too few to judge by."""
     design = moments.design
-    V = np.hstack([rows.x, rows.a, rows.z, rows.y])  # the features are linear
+    V = design.rows(rows)
     varying, R = design.varying.tolist(), estimate.residual_map
     e = V @ R[:, varying].T + np.delete(R, varying, axis=1).sum(axis=1)
     e[:, [i for i, name in enumerate(design.outputs) if name in estimate.exact]] = 0.0
     if rows.weight is not None:
         e = e * (rows.weight / rows.weight.mean())[:, None]
     episode, step = (None if roles.episode is None else v for v in (rows.episode, rows.step))
-    groups = rows.clusters if episode is None else (episode, *rows.clusters)
     place = {column: at for at, column in enumerate(varying)}
-    return _Residuals(
+    residuals = _Residuals(
         e=e,
         outputs=design.outputs,
         V=V[:, : -len(design.outputs)],
         phi=[place[column] for column in design.phi_columns if column in place],
         psi=[place[column] for column in design.psi_columns if column in place],
-        clusters=tuple(np.unique(codes, return_inverse=True)[1] for codes in groups),
+        clusters=(),
         step=None if step is None else np.unique(step, return_inverse=True)[1],
     )
+    clusters = [] if episode is None else [_stretches(episode)]
+    for codes in rows.clusters:
+        numbers = np.unique(codes, return_inverse=True)[1]
+        if (
+            residuals.step is None
+            or not np.array_equal(numbers, residuals.step)
+            or not residuals._by_step
+        ):
+            clusters.append(numbers)
+    if any(codes.max() + 1 < FEWEST_CLUSTERS for codes in clusters):
+        return None
+    return replace(residuals, clusters=tuple(clusters))
+
+
+def _stretches(episode: Ints) -> Ints:
+    """Number the episodes of rows or, where they are few and long, stretches of them."""
+    codes = np.unique(episode, return_inverse=True)[1]
+    if codes.max() + 1 >= FEWEST_CLUSTERS or (np.diff(episode) < 0).any():
+        return codes
+    within = np.arange(len(codes)) - np.searchsorted(codes, codes)
+    stretches = codes * (len(codes) // BLOCK_ROWS + 1) + within // BLOCK_ROWS
+    return np.unique(stretches, return_inverse=True)[1]
+
+
+def _lasting_term(residuals: _Residuals, rows: Batch, roles: Roles) -> Omitted | None:
+    """Return what the row before tells of a residual: its columns or, in a sequence, its noise."""
+    before = _rows_before(rows)
+    if len(before) < FEWEST_ROWS:
+        return None
+    terms, values = _lagged_terms(rows.chosen(before), roles)
+    if roles.derived:  # given the state, the noise of one step tells nothing of the next
+        terms += [Term((name,), "noise") for name in residuals.outputs]
+        values = np.vstack([values, _cut(residuals.e[before])])
+    after = before + 1
+    numbered = [np.unique(codes[after], return_inverse=True)[1] for codes in residuals.clusters]
+    later = replace(
+        residuals,
+        e=residuals.e[after],
+        V=residuals.V[after],
+        clusters=tuple(numbered),
+        step=None if residuals.step is None else residuals.step[after],
+    )
+    return later.missed((terms, values))
 
 
 def _rows_before(rows: Batch) -> Ints:
@@ -293,10 +335,24 @@ def _too_simple(one: Omitted, roles: Roles) -> str:
     }[one.term.means]
     coded = {name for category in roles.categories for name in category.names}
     word = "linear:cross" if coded & set(columns) else "auto"
+    remedy = f"fit with --features {word} (phi={word!r})"
+    if roles.formula:
+        remedy = f"add {_formula_term(one.term, roles)} to the formula"
     return (
         f"linear features are too simple: {what} ({p_words(one.p_value)}); plans and values of "
-        f"this fit may be far off: fit with --features {word} (phi={word!r})"
+        f"this fit may be far off: {remedy}"
     )
+
+
+def _formula_term(term: Term, roles: Roles) -> str:
+    """Write what is missing as a term of a formula."""
+    first, action, instrument = term.columns[0], roles.action[0], roles.instrument[0]
+    return {
+        "varies": f"{first}:{action} (with the instrument {first}:{term.columns[-1]})",
+        "bends": f"I({first}**2)",
+        "dose": f"I({action}**2) (with the instrument I({instrument}**2))",
+        "together": ":".join(term.columns),
+    }[term.means]
 
 
 def _acted(roles: Roles) -> str:
@@ -317,10 +373,12 @@ def _changing_noise(one: Omitted, roles: Roles) -> str:
 def _lasting(one: Omitted, roles: Roles) -> str:
     """Say that the row before still matters, and what to do."""
     name, episode = one.term.columns[0], roles.episode
+    what = f"{one.output} depends on {name} of the row before, given this row"
+    if one.term.means == "noise":
+        what = f"the noise of {name} lasts: that of a row tells that of {one.output} in the next"
     return (
-        f"{one.output} depends on {name} of the row before, given this row "
-        f"({p_words(one.p_value)}): something lasts that the states do not hold, such as a level "
-        "of each episode's own, a lasting confounder or a delayed effect; the coefficients of the "
-        "states are biased, and so are those of actions whose instrument lasts: fit with "
+        f"{what} ({p_words(one.p_value)}): something lasts that the states do not hold, such as a "
+        "level of each episode's own, a lasting confounder or a delayed effect; the coefficients "
+        "of the states are biased, and so are those of actions whose instrument lasts: fit with "
         f"--difference, --absorb {episode} (absorb={episode!r}) or --lags 1, and ask `ivvi check`"
     )

@@ -142,6 +142,12 @@ class Design(Compact):
         state, inputs = Power(1, "state"), Power(1, "input")
         return varying == [(state, "action"), (inputs, "action"), (inputs, "instrument")]
 
+    @cached_property
+    def linear_inputs(self) -> bool:
+        """Whether actions and instruments stand alone, each once; states may bend."""
+        own = [(block, argument) for block, argument, _ in self.pieces if block.of != "state"]
+        return own == [(Power(1, "input"), "action"), (Power(1, "input"), "instrument")]
+
     def rows(self, batch: Batch) -> Floats:
         """Evaluate the varying columns of v for each transition, (n, p), column-major."""
         if batch.table is not None and self.is_raw:

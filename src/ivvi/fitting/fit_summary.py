@@ -112,7 +112,7 @@ def fit_brief(fit: Fit) -> Brief:
         trusted, method = trusted or bool(method), ""
     plan = REPORT if fit.partialled is not None and fit.partialled.refusal else PLAN
     next_step = plan if trusted else dict(diagnose_brief(fit.diagnostics).items)["Next"]
-    is_linear = fit.estimate.design.is_raw  # else powers of one instrument may disagree
+    is_linear = fit.estimate.design.linear_inputs  # else powers of one instrument may disagree
     if trusted and is_linear and (refuted := over_identified(fit.diagnostics)):
         next_step = f"{refuted} {next_step}"
     if trusted and fit.doubts:
