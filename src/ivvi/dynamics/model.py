@@ -20,7 +20,6 @@ from ivvi._io.files import Saved, save_folder
 from ivvi._io.result import Compact, Records, TableResult
 from ivvi.categories import CodedColumn, decode_rows, encode_rows, raw_columns
 from ivvi.dynamics.extrapolation import beyond, is_affine, is_limited, reward_fade, state_range
-from ivvi.dynamics.model_table import covariance_root, model_records, model_summary
 from ivvi.dynamics.noise_law import (
     Categories,
     NoiseLaw,
@@ -29,6 +28,7 @@ from ivvi.dynamics.noise_law import (
     state_categories,
 )
 from ivvi.dynamics.state_update import StateUpdate
+from ivvi.dynamics.weights import Weights, weight_lines
 from ivvi.errors import ColumnError, InputError, nearest
 from ivvi.features.blocks import Array
 from ivvi.features.feature_map import FeatureMap
@@ -156,11 +156,12 @@ class Dynamics(TableResult):
 
     def summary(self) -> str:
         """Return what follows from what, how good the instruments were, and the weights."""
-        return model_summary(self)
+        verdict = [] if self.verdict is None else [self.verdict.sentence]
+        return "\n".join([self.headline, *verdict, "", *weight_lines(self.records())])
 
     def records(self) -> Records:
         """Return the weights with their standard errors, one row per output and feature."""
-        return model_records(self)
+        return self.weights.records(self.outputs, self.phi.names(self.state, self.action))
 
     @property
     def rows(self) -> Sample | None:
@@ -410,12 +411,9 @@ class Dynamics(TableResult):
         return self.phi(x, a)
 
     @cached_property
-    def weight_root(self) -> np.ndarray:
-        """A square root of the covariance of W, its rows one after another.
-
-        (d_y d_phi, d_y d_phi); rows are independent where only the covariance of each is kept.
-        """
-        return covariance_root(self)
+    def weights(self) -> Weights:
+        """W with its covariance."""
+        return Weights(self.W, self.noise_cov, self.bread, self.W_cov)
 
     def save(
         self,
