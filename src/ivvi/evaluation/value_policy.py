@@ -33,8 +33,7 @@ from ivvi.planning.policy import Policy, check_steps
 from ivvi.planning.simple_rules import HeldRule, Unplanned, UsualRule
 from ivvi.planning.value_iteration.value_iteration import ValueRule
 from ivvi.planning.value_iteration.visited_states import VisitedValue
-from ivvi.reward_functions import Function
-from ivvi.rewards import Learned
+from ivvi.rewards import Function, Learned
 
 RIVALS = ("behaviour", "zero", "least-squares", "lowest", "highest")
 FIRST_DRAWS, MOST_DRAWS, ASKED_DRAWS = 500, 8000, 1_000_000

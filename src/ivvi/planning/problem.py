@@ -25,8 +25,8 @@ from ivvi.dynamics.state_update import affine_part
 from ivvi.errors import LARGEST, InputError, PlanningWarning
 from ivvi.features.blocks import Array
 from ivvi.logs.readers import open_table
-from ivvi.reward_functions import make_ending
 from ivvi.rewards import Learned, Reward, make_reward
+from ivvi.rewards.user_functions import make_ending
 
 MOST_STATES = 4096
 EXPLODING = 1e3

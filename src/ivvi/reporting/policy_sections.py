@@ -28,8 +28,7 @@ from ivvi.reporting.page import (
     Section,
     Text,
 )
-from ivvi.reward_functions import Function
-from ivvi.rewards import is_reward, reward_to_json
+from ivvi.rewards import Function, is_reward, reward_to_json
 
 LOOKED_AT = 256
 """States of the log in which the first and the last step are compared."""
