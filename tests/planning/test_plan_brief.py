@@ -7,7 +7,7 @@ import pytest
 
 import ivvi
 from helpers import run
-from ivvi.dynamics.model import InstrumentVerdict
+from ivvi.dynamics.instrument_verdict import InstrumentVerdict
 from ivvi.planning.comparison import Comparison
 from ivvi.planning.policy import act_brief, plan_brief
 

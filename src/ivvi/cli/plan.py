@@ -115,6 +115,7 @@ def plan(  # noqa: PLR0913
 ) -> None:
     """Find the best action in every state of a fitted model, and save it as a policy."""
     from ivvi._io.files import checked_output
+    from ivvi.dynamics.horizon import usual_horizon
     from ivvi.dynamics.saved_model import load_model
     from ivvi.fitting import load_fit
     from ivvi.planning.plan import make_planner
@@ -158,7 +159,7 @@ def plan(  # noqa: PLR0913
     policy.save(out, force=force)
     say(policy.summary(), quiet=json == "-")
     if horizon is None:
-        steps, why = loaded.usual_horizon
+        steps, why = usual_horizon(loaded)
         say(f"horizon {steps:,}: {why}", quiet=json == "-")
     say(f"{policy!r} saved in {out}", quiet=json == "-")
     facts = {
@@ -186,6 +187,7 @@ def _actions(
     """Read the actions from the options, which give them in one way; categories need none."""
     from ivvi.actions import Actions
     from ivvi.categories import raw_columns
+    from ivvi.planning.allowed_actions import exclusive_actions
 
     box = low is not None or high is not None
     names = raw_columns(model.action, model.coded)
@@ -197,7 +199,7 @@ def _actions(
             "give the actions in one way: --action-low and --action-high, --action-set, or "
             "--action-binary"
         )
-    if binary and model.exclusive_actions:
+    if binary and exclusive_actions(model):
         raise InputError(
             "--action-binary is given, but the levels of a category exclude each other"
         )

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ivvi._io.files import Saved, save_folder
-from ivvi._io.result import Compact, Records, TableResult
+from ivvi._io.result import Records, TableResult
 from ivvi.categories import CodedColumn, decode_rows, encode_rows, raw_columns
 from ivvi.dynamics.extrapolation import beyond, is_affine, is_limited, reward_fade, state_range
+from ivvi.dynamics.instrument_verdict import InstrumentVerdict
+from ivvi.dynamics.model_parts import pack_model
 from ivvi.dynamics.noise_law import (
     Categories,
     NoiseLaw,
@@ -38,34 +40,10 @@ if TYPE_CHECKING:  # a model is loaded without what it takes to estimate one
     from ivvi.logs import Sample
 
 KIND = "model"
-HORIZON = 100
-"""Steps of an episode where the log does not say how long its own are."""
-LONGEST_HORIZON = 1000
-"""Most steps of an episode unless more are asked for."""
 
 
 def _none() -> np.ndarray:
     return np.empty((0, 0))
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class InstrumentVerdict(Compact):
-    """One word on the instruments of a model, and a sentence for those who act on it.
-
-    Attributes
-    ----------
-    word
-        ``strong``, ``doubtful``, ``weak`` or ``not identified``; empty where nothing could be
-        judged.
-    sentence
-        Why, and what it means.
-    rule
-        The figure that says so, and its thresholds.
-    """
-
-    word: str
-    sentence: str
-    rule: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -172,18 +150,6 @@ class Dynamics(TableResult):
             return None
         parts = (self.states, self.acted, self.instruments, self.followed, self.starts)
         return Sample(*parts, self.global_instrument, self.length)
-
-    @property
-    def usual_horizon(self) -> tuple[int, str]:
-        """The default number of steps of an episode, and the reason for it."""
-        if not self.update.predicted:
-            return 1, "rows are single decisions"
-        if not self.length:
-            return HORIZON, "the length of the log's episodes is not known"
-        steps = self.length - (self.derived and not self.ends and self.length > 1)
-        if steps > LONGEST_HORIZON:
-            return LONGEST_HORIZON, f"the log's episodes are longer, {steps:,} steps"
-        return steps, "the usual length of the log's episodes"
 
     @property
     def d_next(self) -> int:
@@ -305,13 +271,6 @@ class Dynamics(TableResult):
         return decode_rows(actions, self.action, self.coded)
 
     @property
-    def exclusive_actions(self) -> tuple[tuple[int, ...], ...]:
-        """Columns of the action, two or more, that are the indicators of one category."""
-        places = {name: i for i, name in enumerate(self.action)}
-        named = (c.names for c in self.coded if len(c.names) > 1 and c.names[0] in places)
-        return tuple(tuple(places[name] for name in names) for names in named)
-
-    @property
     def sampled_states(self) -> tuple[np.ndarray, ...]:
         """States of the log that the model holds, (m, d_x) each."""
         samples: tuple[np.ndarray, ...] = (self.states, self.starts)
@@ -415,6 +374,10 @@ class Dynamics(TableResult):
         """W with its covariance."""
         return Weights(self.W, self.noise_cov, self.bread, self.W_cov)
 
+    def parts(self) -> Saved:
+        """Return JSON values and arrays from which `model_from_parts` makes the model again."""
+        return pack_model({f.name: getattr(self, f.name) for f in dataclasses.fields(self)})
+
     def save(
         self,
         path: str | os.PathLike[str],
@@ -429,9 +392,7 @@ class Dynamics(TableResult):
         `facts` are kept for people, `beside` for those who will update the model; `replaces`
         is the only version (`ivvi._io.files.load_version`) that may be replaced, if given.
         """
-        from ivvi.dynamics.saved_model import model_parts
-
-        document, arrays = model_parts(self)
+        document, arrays = self.parts()
         document |= {"facts": dict(facts or {}), **beside[0]}
         everything = {**arrays, **beside[1]}
         return save_folder(path, KIND, document, everything, force=force, replaces=replaces)

@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi.dynamics.encoding import state_numbers
 from ivvi.dynamics.ends import all_ends
 from ivvi.dynamics.extrapolation import beyond
 from ivvi.dynamics.noise_law import Categories, next_state
@@ -34,7 +35,6 @@ from ivvi.evaluation.model_draws import ModelDraws, student_variance
 from ivvi.features.blocks import Array
 from ivvi.features.feature_map import FeatureMap
 from ivvi.planning import Problem
-from ivvi.planning.problem import state_numbers
 from ivvi.rewards import Learned
 
 FAR = 1e12

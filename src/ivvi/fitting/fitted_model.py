@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ivvi.diagnostics.verdict import Verdict
-from ivvi.dynamics.model import Dynamics, InstrumentVerdict
+from ivvi.dynamics.instrument_verdict import InstrumentVerdict
+from ivvi.dynamics.model import Dynamics
 from ivvi.estimators import Estimate
 from ivvi.logs import Counts, Roles, Sample
 

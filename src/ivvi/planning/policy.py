@@ -28,16 +28,17 @@ from ivvi._io.result import (
 )
 from ivvi._io.trust import Trust, trusting
 from ivvi.actions import Actions, make_actions
+from ivvi.dynamics.encoding import as_columns, state_numbers
 from ivvi.dynamics.ends import end_reward, end_reward_to_json
 from ivvi.dynamics.log_range import decision_doubts
 from ivvi.dynamics.rollout import Decision
-from ivvi.dynamics.saved_model import model_from_parts, model_parts
+from ivvi.dynamics.saved_model import model_from_parts
 from ivvi.errors import FileError, InputError, PlanningWarning, TrustError
 from ivvi.features.blocks import Array
 from ivvi.features.custom_block import import_path, import_saved
 from ivvi.planning import RULES
 from ivvi.planning.comparison import Comparison
-from ivvi.planning.problem import Problem, Rule, as_columns, state_numbers
+from ivvi.planning.problem import Problem, Rule
 from ivvi.rewards import reward_from_json, reward_to_json
 
 KIND = "policy"
@@ -131,7 +132,7 @@ class Policy(TableResult):
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Save as a folder of JSON and npz, atomically; a user's reward by its import path."""
         problem = self.problem
-        model, arrays = model_parts(problem.model)
+        model, arrays = problem.model.parts()
         rule_arrays = self.rule.parts()[1]
         document = {
             "model": model,
