@@ -26,7 +26,8 @@ from .logs import Log, Schema, read_logs
 from .moments.shard import Shard
 from .planning.mpc.mpc import MPC
 from .planning.plan import plan
-from .planning.policy import Policy, load_policy
+from .planning.policy import Policy
+from .planning.saved_policy import load_policy
 from .planning.spede.spede import SPEDE
 from .planning.value_iteration.value_iteration import ValueIteration
 from .reporting.fit_page import report
