@@ -19,7 +19,7 @@ from ivvi.evaluation.actors import Acting, BehaviourActor, BehaviourRows, Fixed,
 from ivvi.evaluation.interval_estimate import IntervalEstimate, gains_of
 from ivvi.evaluation.model_draws import drawing_method
 from ivvi.evaluation.observed_return import SAME_LENGTH, Gap, from_log, from_moments, gap_of
-from ivvi.evaluation.rollout import RolloutDesign
+from ivvi.evaluation.rollout_design import RolloutDesign
 from ivvi.evaluation.source import Source
 from ivvi.evaluation.survival import end_curves
 from ivvi.evaluation.valuation import Valuation

@@ -20,7 +20,8 @@ from ivvi.dynamics.noise_law import noise_law
 from ivvi.errors import PlanningWarning
 from ivvi.evaluation.actors import Acting, BehaviourActor
 from ivvi.evaluation.model_draws import ModelDraws, estimated_model, repeated
-from ivvi.evaluation.rollout import Episodes, RolloutDesign, Task, in_chunks
+from ivvi.evaluation.rollout import Episodes, Task, in_chunks
+from ivvi.evaluation.rollout_design import RolloutDesign
 from ivvi.evaluation.source import Source
 from ivvi.features.design import Floats
 from ivvi.planning.policy import Policy
