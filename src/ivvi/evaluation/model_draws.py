@@ -27,7 +27,7 @@ from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.noise_law import NoiseLaw, noise_law, square_root
 from ivvi.errors import InputError, hint
 from ivvi.estimators import Exact
-from ivvi.estimators.covariance.standard_errors import FEWEST_WILD
+from ivvi.estimators.covariance.clusters import FEWEST_WILD
 from ivvi.estimators.whitening import whiten
 from ivvi.evaluation.source import Source
 from ivvi.moments import EpisodeMoments, Moments
