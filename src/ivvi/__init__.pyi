@@ -17,7 +17,7 @@ from .fitting.curve import curve
 from .fitting.effect import effect
 from .fitting.estimating import diagnose, estimate, fit
 from .fitting.fit import Fit
-from .fitting.respond import respond
+from .fitting.impulse_response.respond import respond
 from .fitting.saved_fit import load_fit
 from .fitting.stream import Stream
 from .fitting.table import table

@@ -25,8 +25,8 @@ from ivvi.estimators.whitening import whiten
 from ivvi.features.design import Design, Floats
 from ivvi.features.feature_map import linear
 from ivvi.fitting.fit import Fit
-from ivvi.fitting.implied_response import ImpliedResponse, whole_rows, why_not_closed
-from ivvi.fitting.response import RobustSet
+from ivvi.fitting.impulse_response.model_implied import ImpliedResponse, whole_rows, why_not_closed
+from ivvi.fitting.impulse_response.result import RobustSet
 from ivvi.logs import Batch, Log, Roles
 from ivvi.logs.batch import Window, windows
 from ivvi.moments import Moments, few_threads
