@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi._io.records import Packer, Unpacker
+from ivvi._io.serialization import Packer, Unpacker
 from ivvi.errors import FileError, InputError
 from ivvi.estimators.registry import METHODS
 

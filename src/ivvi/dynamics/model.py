@@ -22,7 +22,7 @@ from ivvi.categories import CodedColumn, decode_rows, encode_rows, raw_columns
 from ivvi.dynamics.extrapolation import beyond, is_affine, is_limited, reward_fade, state_range
 from ivvi.dynamics.instrument_verdict import InstrumentVerdict
 from ivvi.dynamics.model_parts import pack_model
-from ivvi.dynamics.noise_law import (
+from ivvi.dynamics.next_state_distribution import (
     Categories,
     NoiseLaw,
     next_state,
@@ -220,7 +220,7 @@ class Dynamics(TableResult):
         """Return x' (..., d_x) with mean m (..., d_x) from standard normal draws of its shape.
 
         Draws are multiplied by a square root of the noise covariance; categories are drawn as
-        such (`ivvi.dynamics.noise_law`).
+        such (`ivvi.dynamics.next_state_distribution`).
         """
         return next_state(m, noise, self.noise_law, self.categories)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.files import Saved
-from ivvi._io.records import Unpacker
+from ivvi._io.serialization import Unpacker
 from ivvi.categories import CodedColumn
 from ivvi.dynamics.instrument_verdict import InstrumentVerdict
 from ivvi.errors import InputError

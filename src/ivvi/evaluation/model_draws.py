@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ivvi.dynamics.model import Dynamics
-from ivvi.dynamics.noise_law import NoiseLaw, noise_law, square_root
+from ivvi.dynamics.next_state_distribution import NoiseLaw, noise_law, square_root
 from ivvi.errors import InputError, hint
 from ivvi.estimators import Exact
 from ivvi.estimators.covariance.clusters import FEWEST_WILD

@@ -17,7 +17,7 @@ import numpy as np
 
 from ivvi.dynamics.ends import all_ends
 from ivvi.dynamics.extrapolation import beyond
-from ivvi.dynamics.noise_law import Categories, next_state
+from ivvi.dynamics.next_state_distribution import Categories, next_state
 from ivvi.dynamics.rollout import run_episodes
 from ivvi.dynamics.state_update import StateUpdate
 from ivvi.errors import InputError

@@ -8,7 +8,7 @@ from ivvi.actions import Actions, make_actions
 from ivvi.categories import encode_rows, raw_columns
 from ivvi.dynamics.encoding import as_columns
 from ivvi.dynamics.model import Dynamics
-from ivvi.dynamics.noise_law import Category as CategoryLevels
+from ivvi.dynamics.next_state_distribution import Category as CategoryLevels
 from ivvi.errors import InputError
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ivvi._io.records import unpack_fields
+from ivvi._io.serialization import unpack_fields
 from ivvi.errors import FileError, InputError, hint, nearest
 from ivvi.features.custom_block import import_saved
 from ivvi.rewards.builtin import Learned, Linear, Numbers, Quadratic, RatingReward, Reward

@@ -16,7 +16,7 @@ import numpy as np
 
 from ivvi.actions import Actions
 from ivvi.dynamics.model import Dynamics
-from ivvi.dynamics.noise_law import noise_law
+from ivvi.dynamics.next_state_distribution import noise_law
 from ivvi.errors import PlanningWarning
 from ivvi.evaluation.actors import Acting, BehaviourActor
 from ivvi.evaluation.model_draws import ModelDraws, estimated_model, repeated
