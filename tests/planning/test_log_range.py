@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.dynamics.horizon import usual_horizon
 from ivvi.errors import InputError, IvviWarning, PlanningWarning
 from ivvi.planning.serving import serve
 
@@ -162,4 +161,4 @@ def test_the_default_horizon_is_that_of_the_return_recorded_in_the_log(linear_fi
         worth = ivvi.value([2.0], fit, **settings)
     assert worth.horizon == 10
     assert worth.gap is not None
-    assert usual_horizon(linear_fit.model)[0] == 10
+    assert linear_fit.model.usual_horizon[0] == 10

@@ -5,7 +5,6 @@ import pytest
 
 import ivvi
 from helpers import OPTIONS, ROLES, make_rows, run, take, write_table
-from ivvi.dynamics.horizon import usual_horizon
 from ivvi.dynamics.saved_model import model_from_parts
 from ivvi.errors import FileError
 
@@ -44,8 +43,7 @@ def test_plans_values_and_environments_take_the_length_of_the_episodes(tmp_path)
         steps += 1
     assert steps == 8
     fit.save(tmp_path / "model")
-    loaded = ivvi.load_model(tmp_path / "model")
-    assert usual_horizon(loaded) == usual_horizon(fit.model)
+    assert ivvi.load_model(tmp_path / "model").usual_horizon == fit.model.usual_horizon
     assert ivvi.load_fit(tmp_path / "model").model.length == 9
 
 
@@ -90,12 +88,12 @@ def test_rows_that_name_no_episode_say_nothing_of_its_length():
     columns = with_next(make_rows())
     del columns["episode"], columns["step"]
     model = model_of(columns, next_state="y*")
-    assert usual_horizon(model) == (100, "the length of the log's episodes is not known")
+    assert model.usual_horizon == (100, "the length of the log's episodes is not known")
 
 
 def test_very_long_episodes_are_planned_for_a_thousand_steps():
     model = model_of(make_rows(2, 1501))
-    assert usual_horizon(model) == (1000, "the log's episodes are longer, 1,500 steps")
+    assert model.usual_horizon == (1000, "the log's episodes are longer, 1,500 steps")
 
 
 def test_sums_know_the_mean_length():

@@ -115,7 +115,6 @@ def plan(  # noqa: PLR0913
 ) -> None:
     """Find the best action in every state of a fitted model, and save it as a policy."""
     from ivvi._io.files import checked_output
-    from ivvi.dynamics.horizon import usual_horizon
     from ivvi.dynamics.saved_model import load_model
     from ivvi.fitting import load_fit
     from ivvi.planning.plan import make_planner
@@ -159,7 +158,7 @@ def plan(  # noqa: PLR0913
     policy.save(out, force=force)
     say(policy.summary(), quiet=json == "-")
     if horizon is None:
-        steps, why = usual_horizon(loaded)
+        steps, why = loaded.usual_horizon
         say(f"horizon {steps:,}: {why}", quiet=json == "-")
     say(f"{policy!r} saved in {out}", quiet=json == "-")
     facts = {

@@ -18,7 +18,6 @@ import numpy as np
 from ivvi._io.result import Compact, short
 from ivvi.actions import make_actions
 from ivvi.dynamics.ends import EndReward, all_ends, amounts, end_reward
-from ivvi.dynamics.horizon import usual_horizon
 from ivvi.dynamics.rollout import Rollout, Simulator, roll_out
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
@@ -191,7 +190,7 @@ class ModelEnv(SimulatedEnv):
                 f"first states of shape {first.shape} were given; expected rows of "
                 f"{len(model.state)} ({', '.join(model.state)})"
             )
-        horizon = usual_horizon(model)[0] if horizon is None else horizon
+        horizon = model.usual_horizon[0] if horizon is None else horizon
         if horizon < 1:
             raise InputError(f"the horizon is {horizon}; expected at least 1")
         paid = end_reward(reward_at_end, model.ends, by_state=terminal is not None)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
 
 UNKNOWN_LENGTH = 100
@@ -17,21 +16,23 @@ MOST_STEPS = 100_000
 """Most steps that may be asked for."""
 
 
-def usual_horizon(model: Dynamics) -> tuple[int, str]:
-    """Return the default number of steps of an episode, and the reason for it."""
-    if not model.update.predicted:
+def default_horizon(steps: int, *, one_decision: bool) -> tuple[int, str]:
+    """Return the default number of steps of an episode, and the reason for it.
+
+    `steps` is the usual number of the log's episodes, 0 where it is not known; `one_decision` is
+    whether nothing follows a row.
+    """
+    if one_decision:
         return 1, "rows are single decisions"
-    if not model.length:
+    if not steps:
         return UNKNOWN_LENGTH, "the length of the log's episodes is not known"
-    steps = model.length - (model.derived and not model.ends and model.length > 1)
     if steps > LONGEST:
         return LONGEST, f"the log's episodes are longer, {steps:,} steps"
     return steps, "the usual length of the log's episodes"
 
 
-def planned_horizon(model: Dynamics, asked: Any) -> int:
-    """Return the number of steps that is asked for, or the usual one for None."""
-    horizon = usual_horizon(model)[0] if asked is None else asked
+def check_horizon(horizon: Any) -> None:
+    """Refuse a number of steps that cannot be planned."""
     if not isinstance(horizon, int | np.integer) or horizon < 1:
         raise InputError(f"the horizon is {horizon}; expected a whole number from 1 on")
     if horizon > MOST_STEPS:
@@ -39,4 +40,3 @@ def planned_horizon(model: Dynamics, asked: Any) -> int:
             f"the horizon is {horizon:,}; at most {MOST_STEPS:,} steps are planned: a discount "
             "below 1 makes later ones worth next to nothing"
         )
-    return int(horizon)

@@ -20,6 +20,7 @@ from ivvi._io.files import Saved, save_folder
 from ivvi._io.result import Records, TableResult
 from ivvi.categories import CodedColumn, decode_rows, encode_rows, raw_columns
 from ivvi.dynamics.extrapolation import beyond, is_affine, is_limited, reward_fade, state_range
+from ivvi.dynamics.horizon import default_horizon
 from ivvi.dynamics.instrument_verdict import InstrumentVerdict
 from ivvi.dynamics.model_parts import pack_model
 from ivvi.dynamics.next_state_distribution import (
@@ -150,6 +151,12 @@ class Dynamics(TableResult):
             return None
         parts = (self.states, self.acted, self.instruments, self.followed, self.starts)
         return Sample(*parts, self.global_instrument, self.length)
+
+    @property
+    def usual_horizon(self) -> tuple[int, str]:
+        """The default number of steps of an episode, and the reason for it."""
+        steps = self.length - (self.derived and not self.ends and self.length > 1)
+        return default_horizon(steps, one_decision=not self.update.predicted)
 
     @property
     def d_next(self) -> int:

@@ -11,7 +11,6 @@ import numpy as np
 
 from ivvi.actions import Actions
 from ivvi.diagnostics.distributions import check_level
-from ivvi.dynamics.horizon import usual_horizon
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError, IvviWarning, PlanningWarning, hint
 from ivvi.estimators import StandardErrors
@@ -377,7 +376,7 @@ def _horizon_notes(
     """Say where the horizon comes from, and that the log's own return is of fewer steps."""
     notes = []
     if not chosen:
-        steps, why = usual_horizon(problem.model)
+        steps, why = problem.model.usual_horizon
         notes.append(f"horizon {steps:,}: {why}")
     if observed is not None and not _as_long(source, problem):
         notes.append(

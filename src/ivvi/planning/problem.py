@@ -18,7 +18,7 @@ from ivvi._io.result import Compact
 from ivvi.actions import Actions
 from ivvi.dynamics.encoding import state_rows
 from ivvi.dynamics.ends import EndReward, all_ends, amounts, end_reward
-from ivvi.dynamics.horizon import planned_horizon
+from ivvi.dynamics.horizon import check_horizon
 from ivvi.dynamics.log_range import simulation_doubts
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.state_update import affine_part
@@ -87,7 +87,8 @@ class Problem(Compact):
     ) -> Problem:
         """Check everything a user gives, and warn of models that should not be trusted."""
         model.check_whole()
-        steps = planned_horizon(model, horizon)
+        horizon = model.usual_horizon[0] if horizon is None else horizon
+        check_horizon(horizon)
         if not 0 < discount <= 1:
             raise InputError(f"the discount is {discount:g}; expected a number in (0, 1]")
         if not model.state:
@@ -103,7 +104,7 @@ class Problem(Compact):
             )
         made = allowed_actions(model, actions)
         rows = None if states is None else state_rows(states, model)
-        parts = model, make_reward(reward, model, instrument), made, steps, discount, rows
+        parts = model, make_reward(reward, model, instrument), made, int(horizon), discount, rows
         paid = end_reward(reward_at_end, model.ends, by_state=terminal is not None)
         problem = cls(*parts, terminal, paid)
         check_functions(problem.reward, problem.terminal, model, *problem._rows_to_try())
