@@ -17,7 +17,7 @@ from .fitting.curve import curve
 from .fitting.effect import effect
 from .fitting.estimating import diagnose, estimate, fit
 from .fitting.fit import Fit
-from .fitting.respond import respond
+from .fitting.impulse_response.respond import respond
 from .fitting.saved_fit import load_fit
 from .fitting.stream import Stream
 from .fitting.table import table
@@ -26,7 +26,8 @@ from .logs import Log, Schema, read_logs
 from .moments.shard import Shard
 from .planning.mpc.mpc import MPC
 from .planning.plan import plan
-from .planning.policy import Policy, load_policy
+from .planning.policy import Policy
+from .planning.saved_policy import load_policy
 from .planning.spede.spede import SPEDE
 from .planning.value_iteration.value_iteration import ValueIteration
 from .reporting.fit_page import report

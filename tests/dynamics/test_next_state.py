@@ -9,7 +9,13 @@ import pytest
 
 import ivvi
 from ivvi.dynamics.model import Dynamics
-from ivvi.dynamics.noise_law import Category, indicator_categories, next_state, noise_law, outcomes
+from ivvi.dynamics.next_state_distribution import (
+    Category,
+    indicator_categories,
+    next_state,
+    noise_law,
+    outcomes,
+)
 from ivvi.errors import InputError
 
 WEAR = np.array([[0.7, 0.2, 0.1, 0.0], [0, 0.6, 0.3, 0.1], [0, 0, 0.5, 0.5], [0, 0, 0, 1.0]])

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi._io.records import Packer, Unpacker
-from ivvi.dynamics.saved_model import model_parts
+from ivvi._io.serialization import Packer, Unpacker
 from ivvi.errors import FileError, InputError
 from ivvi.estimators.registry import METHODS
 
@@ -43,7 +42,7 @@ def assert_same(one: ivvi.Fit, two: ivvi.Fit) -> None:
     assert two.counts == one.counts
     assert np.array_equal(two.estimate.influence, one.estimate.influence)
     for ours, theirs in zip(
-        model_parts(one.model)[1].values(), model_parts(two.model)[1].values(), strict=True
+        one.model.parts()[1].values(), two.model.parts()[1].values(), strict=True
     ):
         assert np.array_equal(ours, theirs)
 

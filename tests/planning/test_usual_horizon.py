@@ -5,7 +5,7 @@ import pytest
 
 import ivvi
 from helpers import OPTIONS, ROLES, make_rows, run, take, write_table
-from ivvi.dynamics.saved_model import model_from_parts, model_parts
+from ivvi.dynamics.saved_model import model_from_parts
 from ivvi.errors import FileError
 
 REWARD = "quadratic:weight=1"
@@ -120,6 +120,6 @@ def test_the_return_of_shorter_episodes_is_not_compared_with_values():
 
 
 def test_a_saved_length_below_zero_is_refused():
-    document, arrays = model_parts(model_of(make_rows()))
+    document, arrays = model_of(make_rows()).parts()
     with pytest.raises(FileError, match="episodes have -3 steps"):
         model_from_parts(document | {"length": -3}, arrays)

@@ -59,7 +59,8 @@ def act(  # noqa: PLR0913
     """Print what a policy does in one state, in each row of a table, or line by line."""
     from ivvi.categories import decode_rows
     from ivvi.planning.plan import weakness
-    from ivvi.planning.policy import act_brief, load_policy
+    from ivvi.planning.policy_brief import act_brief
+    from ivvi.planning.saved_policy import load_policy
 
     if (state is not None) + (states is not None) + stdin != 1:
         raise InputError("give one of --state, --states and --stdin")
@@ -89,7 +90,7 @@ def act(  # noqa: PLR0913
         facts |= sure.to_json()
         columns |= {"agreement": sure.agreement}
         columns |= {} if sure.outside is None else {"outside": sure.outside}
-    brief = act_brief(loaded, decisions, step, sure, outside)
+    brief = act_brief(loaded.problem, decisions, step, sure, outside)
     facts["brief"] = brief.to_json()
     say(brief.text, quiet=json == "-", aside=True)
     if out is not None:
@@ -135,7 +136,7 @@ def _serve(folder: Path, trust: tuple[str, ...], unseen: str | None, excluded: l
     """Answer lines of standard input on standard output until it ends."""
     if any(option is not None for option in excluded):
         raise InputError("--stdin goes without --out, --model, --step and --json")
-    from ivvi.planning.policy import load_policy
+    from ivvi.planning.saved_policy import load_policy
     from ivvi.planning.serving import serve
 
     if sys.stdin is None:  # it was closed (<&-)

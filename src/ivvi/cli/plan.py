@@ -186,6 +186,7 @@ def _actions(
     """Read the actions from the options, which give them in one way; categories need none."""
     from ivvi.actions import Actions
     from ivvi.categories import raw_columns
+    from ivvi.planning.allowed_actions import exclusive_actions
 
     box = low is not None or high is not None
     names = raw_columns(model.action, model.coded)
@@ -197,7 +198,7 @@ def _actions(
             "give the actions in one way: --action-low and --action-high, --action-set, or "
             "--action-binary"
         )
-    if binary and model.exclusive_actions:
+    if binary and exclusive_actions(model):
         raise InputError(
             "--action-binary is given, but the levels of a category exclude each other"
         )

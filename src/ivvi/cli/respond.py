@@ -46,7 +46,7 @@ def respond(  # noqa: PLR0913
 ) -> None:
     """Show how long an action's effect lasts, with bands, beside what the fitted model implies."""
     from ivvi._io.plotting import check_figure
-    from ivvi.fitting.respond import respond as find_response
+    from ivvi.fitting.impulse_response.respond import respond as find_response
 
     check_json_target(json, force=force)
     check_figure(plot, force=force)

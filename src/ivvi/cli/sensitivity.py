@@ -64,7 +64,7 @@ def sensitivity(  # noqa: PLR0913
     from ivvi._io.plotting import check_figure
     from ivvi.fitting import load_fit
     from ivvi.moments.shard import open_like
-    from ivvi.planning.policy import load_policy
+    from ivvi.planning.saved_policy import load_policy
     from ivvi.sensitivity_analysis import sensitivity as analyse
 
     check_figure(plot, force=force)
@@ -100,7 +100,7 @@ def sensitivity(  # noqa: PLR0913
 
 def _rivals(text: str, trust: tuple[str, ...]) -> Any:
     """Return the rivals that words and folders name."""
-    from ivvi.planning.policy import load_policy
+    from ivvi.planning.saved_policy import load_policy
 
     words = [word for word in text.split(",") if word]
     folders = {word: Path(word).is_dir() for word in words}

@@ -127,6 +127,6 @@ def value(  # noqa: PLR0913
 def _policy(word: str, trust: tuple[str, ...]) -> Any:
     """Return a policy from its folder, or the word of one that needs none."""
     from ivvi.evaluation.value_policy import RIVALS
-    from ivvi.planning.policy import load_policy
+    from ivvi.planning.saved_policy import load_policy
 
     return word if word in RIVALS else load_policy(word, trust=trust)

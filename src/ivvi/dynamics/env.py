@@ -21,8 +21,8 @@ from ivvi.dynamics.ends import EndReward, all_ends, amounts, end_reward
 from ivvi.dynamics.rollout import Rollout, Simulator, roll_out
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
-from ivvi.reward_functions import make_ending
 from ivvi.rewards import Reward, make_reward
+from ivvi.rewards.user_functions import make_ending
 
 
 class SimulatedEnv(gymnasium.Env[np.ndarray, Any]):

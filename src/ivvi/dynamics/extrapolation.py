@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.dynamics.noise_law import Categories
+from ivvi.dynamics.next_state_distribution import Categories
 from ivvi.features.blocks import Array, Constant, Power
 from ivvi.features.custom_block import Custom
 from ivvi.features.feature_map import FeatureMap

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ivvi._io.files import Saved, save_folder
-from ivvi._io.result import Compact, Records, TableResult
+from ivvi._io.result import Records, TableResult
 from ivvi.categories import CodedColumn, decode_rows, encode_rows, raw_columns
 from ivvi.dynamics.extrapolation import beyond, is_affine, is_limited, reward_fade, state_range
-from ivvi.dynamics.model_table import covariance_root, model_records, model_summary
-from ivvi.dynamics.noise_law import (
+from ivvi.dynamics.horizon import default_horizon
+from ivvi.dynamics.instrument_verdict import InstrumentVerdict
+from ivvi.dynamics.model_parts import pack_model
+from ivvi.dynamics.next_state_distribution import (
     Categories,
     NoiseLaw,
     next_state,
@@ -29,6 +31,7 @@ from ivvi.dynamics.noise_law import (
     state_categories,
 )
 from ivvi.dynamics.state_update import StateUpdate
+from ivvi.dynamics.weights import Weights, weight_lines
 from ivvi.errors import ColumnError, InputError, nearest
 from ivvi.features.blocks import Array
 from ivvi.features.feature_map import FeatureMap
@@ -38,34 +41,10 @@ if TYPE_CHECKING:  # a model is loaded without what it takes to estimate one
     from ivvi.logs import Sample
 
 KIND = "model"
-HORIZON = 100
-"""Steps of an episode where the log does not say how long its own are."""
-LONGEST_HORIZON = 1000
-"""Most steps of an episode unless more are asked for."""
 
 
 def _none() -> np.ndarray:
     return np.empty((0, 0))
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class InstrumentVerdict(Compact):
-    """One word on the instruments of a model, and a sentence for those who act on it.
-
-    Attributes
-    ----------
-    word
-        ``strong``, ``doubtful``, ``weak`` or ``not identified``; empty where nothing could be
-        judged.
-    sentence
-        Why, and what it means.
-    rule
-        The figure that says so, and its thresholds.
-    """
-
-    word: str
-    sentence: str
-    rule: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -156,11 +135,12 @@ class Dynamics(TableResult):
 
     def summary(self) -> str:
         """Return what follows from what, how good the instruments were, and the weights."""
-        return model_summary(self)
+        verdict = [] if self.verdict is None else [self.verdict.sentence]
+        return "\n".join([self.headline, *verdict, "", *weight_lines(self.records())])
 
     def records(self) -> Records:
         """Return the weights with their standard errors, one row per output and feature."""
-        return model_records(self)
+        return self.weights.records(self.outputs, self.phi.names(self.state, self.action))
 
     @property
     def rows(self) -> Sample | None:
@@ -175,14 +155,8 @@ class Dynamics(TableResult):
     @property
     def usual_horizon(self) -> tuple[int, str]:
         """The default number of steps of an episode, and the reason for it."""
-        if not self.update.predicted:
-            return 1, "rows are single decisions"
-        if not self.length:
-            return HORIZON, "the length of the log's episodes is not known"
         steps = self.length - (self.derived and not self.ends and self.length > 1)
-        if steps > LONGEST_HORIZON:
-            return LONGEST_HORIZON, f"the log's episodes are longer, {steps:,} steps"
-        return steps, "the usual length of the log's episodes"
+        return default_horizon(steps, one_decision=not self.update.predicted)
 
     @property
     def d_next(self) -> int:
@@ -253,7 +227,7 @@ class Dynamics(TableResult):
         """Return x' (..., d_x) with mean m (..., d_x) from standard normal draws of its shape.
 
         Draws are multiplied by a square root of the noise covariance; categories are drawn as
-        such (`ivvi.dynamics.noise_law`).
+        such (`ivvi.dynamics.next_state_distribution`).
         """
         return next_state(m, noise, self.noise_law, self.categories)
 
@@ -302,13 +276,6 @@ class Dynamics(TableResult):
     def decode_actions(self, actions: np.ndarray) -> dict[str, list[Any]]:
         """Return actions (n, d_a) as columns of the log, categories by the names of levels."""
         return decode_rows(actions, self.action, self.coded)
-
-    @property
-    def exclusive_actions(self) -> tuple[tuple[int, ...], ...]:
-        """Columns of the action, two or more, that are the indicators of one category."""
-        places = {name: i for i, name in enumerate(self.action)}
-        named = (c.names for c in self.coded if len(c.names) > 1 and c.names[0] in places)
-        return tuple(tuple(places[name] for name in names) for names in named)
 
     @property
     def sampled_states(self) -> tuple[np.ndarray, ...]:
@@ -410,12 +377,13 @@ class Dynamics(TableResult):
         return self.phi(x, a)
 
     @cached_property
-    def weight_root(self) -> np.ndarray:
-        """A square root of the covariance of W, its rows one after another.
+    def weights(self) -> Weights:
+        """W with its covariance."""
+        return Weights(self.W, self.noise_cov, self.bread, self.W_cov)
 
-        (d_y d_phi, d_y d_phi); rows are independent where only the covariance of each is kept.
-        """
-        return covariance_root(self)
+    def parts(self) -> Saved:
+        """Return JSON values and arrays from which `model_from_parts` makes the model again."""
+        return pack_model({f.name: getattr(self, f.name) for f in dataclasses.fields(self)})
 
     def save(
         self,
@@ -431,9 +399,7 @@ class Dynamics(TableResult):
         `facts` are kept for people, `beside` for those who will update the model; `replaces`
         is the only version (`ivvi._io.files.load_version`) that may be replaced, if given.
         """
-        from ivvi.dynamics.saved_model import model_parts
-
-        document, arrays = model_parts(self)
+        document, arrays = self.parts()
         document |= {"facts": dict(facts or {}), **beside[0]}
         everything = {**arrays, **beside[1]}
         return save_folder(path, KIND, document, everything, force=force, replaces=replaces)

@@ -1,64 +1,27 @@
-"""A model as a folder of JSON and npz, and back; what is not a sound model is refused."""
+"""Load a model from its folder of JSON and npz; what is not a sound model is refused."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from ivvi._io.files import Saved, load_folder
-from ivvi._io.records import Unpacker
+from ivvi._io.files import load_folder
 from ivvi._io.trust import Trust, trusting
-from ivvi.categories import CodedColumn
-from ivvi.dynamics.model import KIND, Dynamics, InstrumentVerdict
-from ivvi.errors import FileError, InputError, TrustError
-from ivvi.features.feature_map import FeatureMap
+from ivvi.dynamics.model import KIND, Dynamics
+from ivvi.dynamics.model_parts import unpack_model
+from ivvi.errors import FileError, TrustError
 
-NAMES = (
-    *("state", "action", "outputs", "unidentified", "refused", "instrument", "ends", "doubts"),
-)
-FLAGS = ("has_reward", "global_instrument", "derived")
-SAMPLES = ("states", "starts", "acted", "instruments", "followed")
-"""Arrays of rows of the log."""
-ARRAYS = ("W", "noise_cov", "bread", *SAMPLES)
 UNKNOWN = ("bread", (0, 0))
 """A model of very many features does not know how sure its weights are."""
 
 
-def model_parts(model: Dynamics) -> Saved:
-    """Return JSON values and arrays from which `model_from_parts` makes the model again."""
-    if not np.isfinite(model.W).all():
-        raise InputError("the model is not written: its weights are not finite numbers")
-    document = {
-        "phi": model.phi.to_json(),
-        **{name: list(getattr(model, name)) for name in NAMES},
-        **{name: getattr(model, name) for name in FLAGS},
-        "length": model.length,
-        "carried": [list(pair) for pair in model.carried],
-        "coded": [asdict(category) for category in model.coded],
-        "verdict": None if model.verdict is None else asdict(model.verdict),
-    }
-    arrays = {name: getattr(model, name) for name in ARRAYS}
-    return document, arrays if model.W_cov is None else {**arrays, "W_cov": model.W_cov}
-
-
 def model_from_parts(document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Dynamics:
-    """Rebuild a model from `model_parts`, refusing one that is not whole."""
+    """Rebuild a model from `Dynamics.parts`, refusing one that is not whole."""
     try:
-        parts: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
-        read = Unpacker({})
-        parts |= {name: read.unpack(tuple[str, ...], document[name]) for name in NAMES}
-        parts |= {name: read.unpack(bool, document[name]) for name in FLAGS}
-        parts["length"] = read.unpack(int, document["length"])
-        parts["carried"] = read.unpack(tuple[tuple[str, str], ...], document["carried"])
-        parts["coded"] = tuple(read.unpack(CodedColumn, one) for one in document["coded"])
-        phi = FeatureMap.from_json(document["phi"])
-        saved_verdict = document.get("verdict")
-        verdict = None if saved_verdict is None else read.unpack(InstrumentVerdict, saved_verdict)
-        model = Dynamics(phi=phi, W_cov=arrays.get("W_cov"), verdict=verdict, **parts)
+        model = Dynamics(**unpack_model(document, arrays))
     except TrustError:
         raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ivvi.dynamics.noise_law import Category
+from ivvi.dynamics.next_state_distribution import Category
 from ivvi.dynamics.rollout import Decision
 from ivvi.evaluation.model_draws import ModelDraws
 from ivvi.features.blocks import Array

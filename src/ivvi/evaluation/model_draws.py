@@ -24,11 +24,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ivvi.dynamics.model import Dynamics
-from ivvi.dynamics.model_table import draw_deviations
-from ivvi.dynamics.noise_law import NoiseLaw, noise_law, square_root
+from ivvi.dynamics.next_state_distribution import NoiseLaw, noise_law, square_root
 from ivvi.errors import InputError, hint
 from ivvi.estimators import Exact
-from ivvi.estimators.covariance.standard_errors import FEWEST_WILD
+from ivvi.estimators.covariance.clusters import FEWEST_WILD
 from ivvi.estimators.whitening import whiten
 from ivvi.evaluation.source import Source
 from ivvi.moments import EpisodeMoments, Moments
@@ -111,7 +110,7 @@ def drawing_method(source: Source, method: str) -> str:
 def asymptotic(source: Source, count: int, rng: np.random.Generator) -> ModelDraws:
     """Draw W from N(W, W_cov), or Student's law with the fit's freedom, and the rest given W."""
     model, moments, behaviour = source.model, source.moments, source.behaviour
-    dW = draw_deviations(model, count, rng)
+    dW = model.weights.draw_deviations(count, rng)
     if np.isfinite(source.freedom):
         dW *= np.sqrt(source.freedom / rng.chisquare(source.freedom, size=(count, 1, 1)))
     same = repeated(estimated_model(source), count)

@@ -17,8 +17,7 @@ from ivvi.logs import Log
 from ivvi.logs.batch import Batch
 from ivvi.moments import Moments
 from ivvi.planning import Problem
-from ivvi.reward_functions import Function
-from ivvi.rewards import Learned, Linear, Quadratic
+from ivvi.rewards import Function, Learned, Linear, Quadratic
 
 SAME_LENGTH = 0.02
 """Largest difference of the log's episodes from the horizon, relative, for `from_moments`."""

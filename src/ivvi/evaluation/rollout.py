@@ -1,15 +1,7 @@
-"""Episodes in many models at once: their starts, their noise, their returns.
+"""Episodes in many models at once: their noise, their returns.
 
 The noise of (episode, step) is the same in every model and for every policy, so that
 differences of returns are differences of the models and of the policies (`returns`).
-
-The value of the estimate is a mean over many episodes, that of a draw adds to it the
-difference that the draw makes in a few of them, under the same noise (`RolloutDesign`):
-
-    V_b = sum_i w_bi R_i / sum_i w_bi  +  mean_j (R_bj - R_j).
-
-The weights w_b count first states again, as their episodes in the bootstrap, so that the
-spread of V_b holds the errors of sampled first states and of the simulation too.
 """
 
 from __future__ import annotations
@@ -25,34 +17,19 @@ import numpy as np
 
 from ivvi.dynamics.ends import all_ends
 from ivvi.dynamics.extrapolation import beyond
-from ivvi.dynamics.noise_law import Categories, next_state
+from ivvi.dynamics.next_state_distribution import Categories, next_state
 from ivvi.dynamics.rollout import run_episodes
 from ivvi.dynamics.state_update import StateUpdate
 from ivvi.errors import InputError
 from ivvi.evaluation.actors import Actor, Fixed, Planned
-from ivvi.evaluation.model_draws import ModelDraws, student_variance
+from ivvi.evaluation.model_draws import ModelDraws
 from ivvi.features.blocks import Array
 from ivvi.features.feature_map import FeatureMap
 from ivvi.planning import Problem
-from ivvi.planning.problem import state_numbers
 from ivvi.rewards import Learned
 
 FAR = 1e12
 """States are held within this: a model that explodes is very bad, not undefined."""
-CHUNK = 100
-"""Models that are simulated at once."""
-STEPS, FEW, SOME, MANY, MANY_STEPS = 400, 2, 16, 100, 6000
-"""Steps simulated in each drawn world, in at least FEW episodes, SOME if starts differ, or MANY
-(and MANY_STEPS) where episodes end or levels are drawn.
-
-A world's noise is the estimate's: eight episodes of 50 steps add 1 to 4% to the variance where
-returns are smooth in W. Where few episodes decide (a death, a level), what a draw changes in 27
-of them made intervals of the same value a third or thrice as long from log to log."""
-POINT_EPISODES, POINT_STEPS, GROUPS = 400, 100_000, 200
-"""Episodes of the estimate itself, at least, and steps; groups that they are weighted in."""
-FEW_STARTS = 10
-KEPT_STEPS, FEW_KEPT, MOST_KEPT = 20_000, 24, 96
-"""Steps whose states and actions are looked at, and in how many episodes."""
 
 
 @dataclass(frozen=True)
@@ -190,117 +167,6 @@ def in_chunks(
     return np.concatenate(chunks)
 
 
-@dataclass(frozen=True, eq=False)
-class RolloutDesign:
-    """Episodes of a simulation.
-
-    Attributes
-    ----------
-    starts
-        First states, (s, d_x).
-    sampled
-        Whether they are a sample of the log's, and not the states asked for.
-    size, count
-        Models in a chunk and episodes of each.
-    chunks
-        Chunks of episodes for the value of the estimate itself.
-    seed
-        Of the noise.
-    """
-
-    starts: np.ndarray
-    sampled: bool
-    size: int
-    count: int
-    chunks: int
-    seed: int
-
-    @classmethod
-    def of(cls, problem: Problem, starts: Any, draws: int, seed: int) -> RolloutDesign:
-        """Take the log's first states, in an order at random, or those given."""
-        model = problem.model
-        first = np.atleast_2d(state_numbers(model.starts if starts is None else starts, model))
-        if first.size == 0 or first.ndim != 2 or first.shape[1] != len(model.state):
-            raise InputError(
-                f"first states of shape {first.shape} were found; expected rows of "
-                f"{len(model.state)} ({', '.join(model.state)}): pass starts (--start)"
-            )
-        least = FEW if (first == first[0]).all() else SOME
-        if problem.terminal is not None or model.categories:
-            least = max(MANY, MANY_STEPS // problem.horizon)
-        count = max(least, -(-STEPS // problem.horizon))
-        size = min(CHUNK, draws)
-        needed = max(POINT_EPISODES, len(first), POINT_STEPS // problem.horizon)
-        return cls(first, starts is None, size, count, -(-needed // (size * count)), seed)
-
-    @property
-    def words(self) -> str:
-        """What the values start from."""
-        if len(self.starts) == 1:
-            return "the log's first state" if self.sampled else "a given state"
-        return f"{len(self.starts):,} first states {'of the log' if self.sampled else 'given'}"
-
-    def episodes(self) -> Iterator[Episodes]:
-        """Yield the chunks of episodes for the estimate itself, each with its own noise."""
-        for chunk in range(self.chunks):
-            numbers = np.arange(self.size * self.count) + chunk * self.size * self.count
-            yield self._numbered(numbers.reshape(self.size, self.count))
-
-    @property
-    def few(self) -> Episodes:
-        """The episodes of every drawn world: the first ones."""
-        return self._numbered(np.broadcast_to(np.arange(self.count), (self.size, self.count)))
-
-    def alone(self, horizon: int) -> Episodes:
-        """Return the first episodes of one world, fewer where they are long."""
-        count = int(np.clip(KEPT_STEPS // horizon, FEW_KEPT, MOST_KEPT))
-        return self._numbered(np.arange(count)[None])
-
-    def _numbered(self, numbers: np.ndarray) -> Episodes:
-        order = np.random.default_rng(self.seed).permutation(len(self.starts))
-        return Episodes(self.starts[order[numbers % len(order)]], numbers, self.seed)
-
-    def shares(
-        self,
-        draws: int,
-        weights: np.ndarray | None,
-        rng: np.random.Generator,
-        clusters: np.ndarray | None = None,
-    ) -> np.ndarray:
-        """Return the weight of each group of episodes in each draw, (B, groups).
-
-        Groups are first states, with the weights of their episodes in a bootstrap; where there
-        are few of them, or they were given, just episodes. First states of one of the `clusters`
-        (s,), if given, count together.
-        """
-        if not self.sampled or len(self.starts) < FEW_STARTS:
-            return rng.exponential(size=(draws, GROUPS))
-        if weights is None or weights.shape[1] < len(self.starts):
-            if clusters is None or len(clusters) != len(self.starts):
-                clusters = np.arange(len(self.starts))
-            names, place = np.unique(clusters, return_inverse=True)
-            weights = _counted(draws, len(names), rng)[:, place]
-        order = np.random.default_rng(self.seed).permutation(len(self.starts))
-        return weights[:, order]
-
-    def combine(
-        self, of_point: np.ndarray, of_draws: np.ndarray, shares: np.ndarray
-    ) -> tuple[float, np.ndarray]:
-        """Return the value of the estimate and of the draws from returns (N,) and (B, n).
-
-        A mean return lies between the least and the largest return of an episode, and so does
-        each draw: rewards paid at ends alone give no value beyond them.
-        """
-        group = np.arange(len(of_point)) % shares.shape[1]
-        sums = np.bincount(group, of_point, shares.shape[1])
-        counts = np.bincount(group, minlength=shares.shape[1])
-        moved = (of_draws - of_point[: self.count]).mean(axis=1)
-        again = shares @ sums / np.maximum(shares @ counts, 1e-300)
-        low = np.minimum(of_draws.min(axis=1), of_point.min())
-        high = np.maximum(of_draws.max(axis=1), of_point.max())
-        return float(of_point.mean()), np.clip(again + moved, low, high)
-
-
 @lru_cache(maxsize=32)
 def _compiled(task: Task, actor: Any) -> Callable[..., Array]:
     if not isinstance(actor, Planned):
@@ -424,10 +290,3 @@ def _at(keys: Array, h: Array) -> Array:
 def _noise(keys: Array, shape: tuple[int, ...]) -> Array:
     draw = lambda key: jax.random.normal(key, shape[-1:], jnp.float64)  # noqa: E731
     return jax.vmap(jax.vmap(draw))(keys)
-
-
-def _counted(draws: int, groups: int, rng: np.random.Generator) -> np.ndarray:
-    """Return weights of groups, (draws, groups): 1 on average, with Student's variance."""
-    variance = student_variance(groups)
-    weights: np.ndarray = rng.gamma(1 / variance, variance, size=(draws, groups))
-    return weights

@@ -18,7 +18,7 @@ from ivvi.evaluation.actors import Acting, BehaviourActor, BehaviourRows, Fixed,
 from ivvi.evaluation.interval_estimate import IntervalEstimate, gains_of
 from ivvi.evaluation.model_draws import drawing_method
 from ivvi.evaluation.observed_return import SAME_LENGTH, Gap, from_log, from_moments, gap_of
-from ivvi.evaluation.rollout import RolloutDesign
+from ivvi.evaluation.rollout_design import RolloutDesign
 from ivvi.evaluation.source import Source
 from ivvi.evaluation.survival import end_curves
 from ivvi.evaluation.valuation import Valuation
@@ -33,8 +33,7 @@ from ivvi.planning.policy import Policy, check_steps
 from ivvi.planning.simple_rules import HeldRule, Unplanned, UsualRule
 from ivvi.planning.value_iteration.value_iteration import ValueRule
 from ivvi.planning.value_iteration.visited_states import VisitedValue
-from ivvi.reward_functions import Function
-from ivvi.rewards import Learned
+from ivvi.rewards import Function, Learned
 
 RIVALS = ("behaviour", "zero", "least-squares", "lowest", "highest")
 FIRST_DRAWS, MOST_DRAWS, ASKED_DRAWS = 500, 8000, 1_000_000

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.memory import check_memory
-from ivvi._io.records import unpack_fields
+from ivvi._io.serialization import unpack_fields
 from ivvi.errors import FileError, InputError, hint
 from ivvi.features.blocks import (
     Array,

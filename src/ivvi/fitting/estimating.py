@@ -19,7 +19,7 @@ from ivvi.estimators.registry import make_method
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.recipe import Recipe
-from ivvi.fitting.transformed_rows import fit_absorbed, fit_differences, fit_partialled
+from ivvi.fitting.transformed_fit import fit_absorbed, fit_differences, fit_partialled
 from ivvi.logs.column_patterns import Columns
 from ivvi.logs.log import Log, Progress
 from ivvi.logs.opening import open_log

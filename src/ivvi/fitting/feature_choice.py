@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ivvi._io.records import Unpacker
+from ivvi._io.serialization import Unpacker
 from ivvi.errors import FileError, InputError
 from ivvi.estimators import Exact, Method
 from ivvi.estimators.registry import restore_method, settings_of

@@ -27,7 +27,13 @@ from ivvi.fitting.absorbing import FixedEffects
 from ivvi.fitting.feature_choice import kept_choice
 from ivvi.fitting.fit_summary import fit_brief, fit_summary, plot_fit
 from ivvi.fitting.fitted_model import fitted_model
-from ivvi.fitting.inference import NO_MOMENTS, Inference, half_widths, nothing_inferred, with_nulls
+from ivvi.fitting.inference import (
+    NO_MOMENTS,
+    Inference,
+    coefficient_records,
+    nothing_inferred,
+    with_nulls,
+)
 from ivvi.fitting.nickell import Nickell
 from ivvi.fitting.partialling import Partialled
 from ivvi.logs import Counts, Log, Roles, Sample
@@ -204,12 +210,18 @@ class Fit(TableResult):
     @cached_property
     def model(self) -> Dynamics:
         """The estimated dynamics, to plan with."""
-        return fitted_model(self, self.estimate, self.verdict)
+        return self._dynamics(self.estimate, self.verdict)
 
     @cached_property
     def baseline_model(self) -> Dynamics:
         """The dynamics that least squares believes in."""
-        return fitted_model(self, self.baseline)
+        return self._dynamics(self.baseline)
+
+    def _dynamics(self, estimate: Estimate, verdict: Verdict | None = None) -> Dynamics:
+        of_log = self.roles, self.counts, self.sample
+        doubts = () if verdict is None else self.doubts
+        refusal = "" if self.partialled is None else self.partialled.refusal
+        return fitted_model(estimate, *of_log, verdict=verdict, doubts=doubts, refusal=refusal)
 
     @property
     def has_baseline_model(self) -> bool:
@@ -283,25 +295,10 @@ class Fit(TableResult):
 
     def records(self) -> Records:
         """Return the coefficients, one row per output and feature, least squares beside them."""
-        estimate, baseline = self.estimate, None
-        if self.inference is not None and self.method != "least-squares":
-            baseline = self.inference.baseline
-        half, nan = half_widths(estimate) * estimate.se, float("nan")
-        robust = None if self.inference is None else self.inference.robust
-        rows: Records = []
-        for i, output in enumerate(estimate.design.outputs):
-            for j, feature in enumerate(estimate.design.phi_names):
-                W, se = float(estimate.W[i, j]), float(estimate.se[i, j])
-                row = {"output": output, "feature": feature, "coefficient": W, "se": se}
-                row |= {"low": W - float(half[i, j]), "high": W + float(half[i, j])}
-                if robust is not None:
-                    one = robust.get(output, feature)
-                    row["robust_low"], row["robust_high"] = one.ends if one else (nan, nan)
-                if baseline is not None:
-                    row["least_squares"] = float(baseline.W[i, j])
-                    row["least_squares_se"] = float(baseline.se[i, j])
-                rows.append(row)
-        return rows
+        if self.inference is None:
+            return coefficient_records(self.estimate)
+        baseline = None if self.method == "least-squares" else self.inference.baseline
+        return coefficient_records(self.estimate, self.inference.robust, baseline)
 
     def to_json(self) -> dict[str, Any]:
         """Describe the fit with JSON values (null for what is not identified or not known)."""

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ivvi.diagnostics.verdict import Verdict
-from ivvi.dynamics.model import Dynamics, InstrumentVerdict
+from ivvi.dynamics.instrument_verdict import InstrumentVerdict
+from ivvi.dynamics.model import Dynamics
 from ivvi.estimators import Estimate
 from ivvi.logs import Counts, Roles, Sample
 
-if TYPE_CHECKING:
-    from ivvi.fitting.fit import Fit
 
+def fitted_model(
+    estimate: Estimate,
+    roles: Roles,
+    counts: Counts,
+    sample: Sample | None,
+    *,
+    verdict: Verdict | None = None,
+    doubts: tuple[str, ...] = (),
+    refusal: str = "",
+) -> Dynamics:
+    """Return the dynamics with the weights of an estimate.
 
-def fitted_model(fit: Fit, estimate: Estimate, verdict: Verdict | None = None) -> Dynamics:
-    """Return the dynamics with the weights of an estimate, the fit's own or least squares'.
-
-    `verdict` is what the fit says of its instruments. After controls were taken out, the
-    dynamics may know why they cannot be planned with.
+    `verdict` and `doubts` are what the fit says of its instruments and its features, `refusal` why
+    nobody can plan with it.
     """
-    roles, covariance = fit.roles, estimate.covariance
+    covariance = estimate.covariance
     words = None if verdict is None else (verdict.word, verdict.sentence, verdict.rule)
-    refusal = "" if fit.partialled is None else fit.partialled.refusal
     return Dynamics(
         phi=estimate.design.phi,
         W=estimate.W,
@@ -43,10 +49,10 @@ def fitted_model(fit: Fit, estimate: Estimate, verdict: Verdict | None = None) -
         coded=roles.categories,
         refused=(refusal,) if refusal else (),
         instrument=roles.instrument,
-        length=(0 if fit.sample is None else fit.sample.length) or _mean_length(fit.counts, roles),
+        length=(0 if sample is None else sample.length) or _mean_length(counts, roles),
         derived=roles.derived,
-        doubts=() if verdict is None else fit.doubts,
-        **_sampled_rows(fit.sample),
+        doubts=doubts,
+        **_sampled_rows(sample),
     )
 
 

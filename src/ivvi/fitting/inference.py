@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi._io.result import Compact
+from ivvi._io.result import Compact, Records
 from ivvi.diagnostics import Diagnostics
 from ivvi.diagnostics.distributions import two_sided
 from ivvi.diagnostics.reduced_form import ReducedForm
@@ -171,6 +171,27 @@ def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> st
             + ("" if alone else f" {format_number(ls)} {moved:+6.1f}s")
         )
     return "\n".join(lines)
+
+
+def coefficient_records(
+    estimate: Estimate, robust: RobustIntervals | None = None, baseline: Estimate | None = None
+) -> Records:
+    """Return the coefficients, one row per output and feature, with what is known beside them."""
+    half, nan = half_widths(estimate) * estimate.se, float("nan")
+    rows: Records = []
+    for i, output in enumerate(estimate.design.outputs):
+        for j, feature in enumerate(estimate.design.phi_names):
+            W, se = float(estimate.W[i, j]), float(estimate.se[i, j])
+            row = {"output": output, "feature": feature, "coefficient": W, "se": se}
+            row |= {"low": W - float(half[i, j]), "high": W + float(half[i, j])}
+            if robust is not None:
+                one = robust.get(output, feature)
+                row["robust_low"], row["robust_high"] = one.ends if one else (nan, nan)
+            if baseline is not None:
+                row["least_squares"] = float(baseline.W[i, j])
+                row["least_squares_se"] = float(baseline.se[i, j])
+            rows.append(row)
+    return rows
 
 
 def constant_named(names: Sequence[str]) -> tuple[str, ...]:

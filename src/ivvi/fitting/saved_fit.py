@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.files import Saved, load_version, nest, unnest
-from ivvi._io.records import Packer, Unpacker, field_types
 from ivvi._io.replacing import recover
+from ivvi._io.serialization import Packer, Unpacker, field_types
 from ivvi._io.trust import Trust, trusting
 from ivvi.dynamics.model import KIND
 from ivvi.dynamics.saved_model import model_from_parts

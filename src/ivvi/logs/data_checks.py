@@ -1,4 +1,4 @@
-"""What makes a log unusable: missing or too large values, and an instrument that is a copy.
+"""What makes a log unusable: missing, too large or contradictory values, a copied instrument.
 
 The errors count over the whole table, read once more, and name a row as the user's file does.
 """
@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from ivvi.errors import LARGEST, DataError, LargeError, MissingError
-from ivvi.logs.arrow import Bools, as_numpy, missing, too_large
-from ivvi.logs.batch import Batch
+from ivvi.logs.arrow import Bools, as_numpy, flags, missing, too_large
+from ivvi.logs.batch import Batch, Floats
 from ivvi.logs.schema import Roles
 from ivvi.logs.table import BatchSource
+
+Columns = dict[str, NDArray[Any]]
 
 
 def absent_values(block: pa.RecordBatch, roles: Roles) -> dict[str, Bools]:
@@ -79,6 +84,67 @@ def telling_columns(table: BatchSource, roles: Roles) -> tuple[str, ...]:
     return tuple(name for name in names if name in table.schema.names)
 
 
+def check_terminal(values: Columns, roles: Roles) -> None:
+    """Refuse terminal columns that hold anything but 0 and 1."""
+    for name in roles.terminal:
+        end = values[name]
+        strange = ~((end == 0) | (end == 1) | np.isnan(end))
+        if strange.any():
+            at = int(np.flatnonzero(strange)[0])
+            raise DataError(
+                f"terminal column {name!r} holds {end[at]:g}; expected true and false, 1 and 0, "
+                "or text that names the kind of end"
+            )
+
+
+def ended_rows(values: Columns, roles: Roles) -> Bools:
+    """Tell which rows ended their episode; refuse one that ended it in two ways."""
+    each = np.array([values[name] > 0 for name in roles.terminal])
+    if (twice := each.sum(axis=0) > 1).any():
+        at = int(np.flatnonzero(twice)[0])
+        both = [repr(n) for n, ends in zip(roles.terminal, each[:, at], strict=True) if ends]
+        raise DataError(
+            f"terminal columns {' and '.join(both)} are both true in one row; expected one kind "
+            "of end"
+        )
+    ended: Bools = each.sum(axis=0) > 0
+    return ended
+
+
+def checked_weight(weight: Floats, roles: Roles) -> Floats:
+    """Return weights of rows, or refuse them."""
+    if (weight < 0).any():
+        raise DataError(
+            f"weight column {roles.weight!r} holds {weight.min():g}; weights must not be negative"
+        )
+    if roles.frequency and (broken := weight != np.round(weight)).any():
+        raise DataError(
+            f"weight column {roles.weight!r} holds {weight[broken][0]:g}; frequency weights count "
+            "rows: expected whole numbers, or weights of the kind probability"
+        )
+    return weight
+
+
+def after_end_error(table: BatchSource, roles: Roles, block: pa.RecordBatch, at: int) -> DataError:
+    """Say that a row follows the end of its own episode."""
+    return DataError(
+        f"terminal column {', '.join(map(repr, roles.terminal))} says that the episode has "
+        f"ended, and a row follows it ({_row_words(table, roles, block, at)}); expected the end in "
+        "the last row of an episode, and nothing (or false) in the others"
+    )
+
+
+def fact_error(
+    table: BatchSource, roles: Roles, block: pa.RecordBatch, at: int, name: str
+) -> DataError:
+    """Say that a state changes that is carried along because it never changes."""
+    return DataError(
+        f"state {name!r} was taken for a fact that never changes within an episode, "
+        f"and changes ({_row_words(table, roles, block, at)}); fit it together with such rows, "
+        f"sorted by {roles.episode}, and its changes are predicted"
+    )
+
+
 class CopyWatch:
     """Notices an instrument column that equals a state or action column in every row.
 
@@ -133,6 +199,18 @@ def _place(table: BatchSource, roles: Roles, block: pa.RecordBatch, before: int,
     if telling := telling_columns(table, roles):
         return ", ".join(f"{name} {block.column(name)[at].as_py()}" for name in telling)
     return f"row {before + at} (from 0)"
+
+
+def _row_words(table: BatchSource, roles: Roles, block: pa.RecordBatch, at: int) -> str:
+    """Tell a row by its episode and step as the user's file has them."""
+    keys = {key: block.column(key)[at] for key in roles.keys}
+    telling = telling_columns(table, roles)
+    for whole in table.batches([*keys, *telling], (), 1 << 16) if telling else ():
+        same = [flags(pc.equal(whole.column(key), value)) for key, value in keys.items()]
+        for row in np.flatnonzero(np.logical_and.reduce(same))[:1]:
+            keys = {name: whole.column(name)[int(row)] for name in telling}
+            return " and ".join(f"{name} {value.as_py()}" for name, value in keys.items())
+    return " and ".join(f"{key} {value.as_py()!r}" for key, value in keys.items())
 
 
 def _own_name(name: str, roles: Roles) -> str:

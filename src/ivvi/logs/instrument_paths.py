@@ -98,6 +98,24 @@ class SharedPaths:
         groups = self.groups or self.few
         return () if groups is None else groups.instruments
 
+    def note(self, episode: str) -> str:
+        """Say that groups are clustered by, or might be; empty where there are none."""
+        if (groups := self.groups) is not None:
+            return (
+                f"{', '.join(groups.words)}: the same at all steps in whole groups of "
+                f"episodes ({groups.count:,} of them), so clustered by these groups too; if each "
+                f"episode drew its own, cluster by {episode} (cluster=, --cluster)"
+            )
+        if (few := self.few) is None:
+            return ""
+        pattern = f"never changes within an episode and has {few.count} values"
+        if not self.constant:
+            pattern = f"follows one of {few.count} paths in every episode"
+        return (
+            f"{', '.join(few.words)} {pattern}: if it was set for whole groups of episodes "
+            "(states, clinics), cluster by their column (cluster=, --cluster)"
+        )
+
 
 class InstrumentPaths:
     """Hashes the paths of the instruments over the batches of a pass.

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from ivvi.logs.column_conventions import with_conventions, with_new_names
 from ivvi.logs.column_patterns import Columns, match_columns
 from ivvi.logs.derived_columns import LOO, Windowed, windowed
 from ivvi.logs.encoding import without_indicators
@@ -20,7 +21,7 @@ from ivvi.logs.minari import is_minari, open_minari
 from ivvi.logs.missing_codes import missing_values, with_missing
 from ivvi.logs.prepare import encoded
 from ivvi.logs.readers import open_table
-from ivvi.logs.schema import Roles, Schema, with_conventions, with_new_names
+from ivvi.logs.schema import Roles, Schema
 from ivvi.logs.table import BatchSource, filtered, with_joined, with_names
 
 

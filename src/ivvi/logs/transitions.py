@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ivvi.errors import DataError
 from ivvi.logs.arrow import (
     Bools,
     Ints,
@@ -32,13 +31,21 @@ from ivvi.logs.arrow import (
     too_large,
 )
 from ivvi.logs.batch import Batch, Floats
-from ivvi.logs.data_checks import absent_values, large_error, missing_error, telling_columns
+from ivvi.logs.data_checks import (
+    Columns,
+    absent_values,
+    after_end_error,
+    check_terminal,
+    checked_weight,
+    ended_rows,
+    fact_error,
+    large_error,
+    missing_error,
+)
 from ivvi.logs.scan_position import Counts, Position, batches_from
 from ivvi.logs.schema import Roles
 from ivvi.logs.sorting import duplicate_error
 from ivvi.logs.table import BatchSource
-
-Columns = dict[str, NDArray[Any]]
 
 
 class Transitions:
@@ -203,7 +210,7 @@ class Transitions:
         starts = self._starts(block)
         first, linked = self._links(block, starts)
         self._check_facts(block, values, first, linked)
-        ended = _ended(values, self._roles) if self._roles.terminal else None
+        ended = ended_rows(values, self._roles) if self._roles.terminal else None
         if ended is not None:
             self._check_ended(block, ended, starts)
             linked |= ended
@@ -247,7 +254,7 @@ class Transitions:
             a=buffer[a:z].T,
             z=buffer[z:y].T,
             y=buffer[y:w].T,
-            weight=_checked_weight(buffer[w], self._roles) if end > w else None,
+            weight=checked_weight(buffer[w], self._roles) if end > w else None,
             episode=episode,
             step=step,
             time=time,
@@ -263,23 +270,7 @@ class Transitions:
         before = self._carry is not None and any(self._last[n] > 0 for n in roles.terminal)
         after = np.append(before, ended[:-1]) & ~starts
         if after.any():
-            where = self._row_words(block, int(np.flatnonzero(after)[0]))
-            raise DataError(
-                f"terminal column {', '.join(map(repr, roles.terminal))} says that the episode has "
-                f"ended, and a row follows it ({where}); expected the end in the last row of an "
-                "episode, and nothing (or false) in the others"
-            )
-
-    def _row_words(self, block: pa.RecordBatch, at: int) -> str:
-        """Tell a row by its episode and step as the user's file has them."""
-        keys = {key: block.column(key)[at] for key in self._roles.keys}
-        telling = telling_columns(self._source, self._roles)
-        for whole in self._source.batches([*keys, *telling], (), 1 << 16) if telling else ():
-            same = [flags(pc.equal(whole.column(key), value)) for key, value in keys.items()]
-            for row in np.flatnonzero(np.logical_and.reduce(same))[:1]:
-                keys = {name: whole.column(name)[int(row)] for name in telling}
-                return " and ".join(f"{name} {value.as_py()}" for name, value in keys.items())
-        return " and ".join(f"{key} {value.as_py()!r}" for key, value in keys.items())
+            raise after_end_error(self._source, roles, block, int(np.flatnonzero(after)[0]))
 
     def _check_facts(
         self, block: pa.RecordBatch, values: Columns, first: bool, linked: Bools
@@ -292,12 +283,8 @@ class Transitions:
             both = ~(np.isnan(v) | np.isnan(before))
             changed = (v != before) & both & np.append(first, linked[:-1])
             if changed.any():
-                where = self._row_words(block, int(np.flatnonzero(changed)[0]))
-                raise DataError(
-                    f"state {name!r} was taken for a fact that never changes within an episode, "
-                    f"and changes ({where}); fit it together with such rows, sorted by "
-                    f"{roles.episode}, and its changes are predicted"
-                )
+                at = int(np.flatnonzero(changed)[0])
+                raise fact_error(self._source, roles, block, at, name)
 
     def _starts(self, block: pa.RecordBatch) -> Bools:
         """Tell which rows of `block` start another episode than the row before them."""
@@ -372,46 +359,11 @@ def _values(block: pa.RecordBatch, roles: Roles) -> Columns:
     values = {name: as_numpy(block.column(name)) for name in roles.numeric}
     if not roles.terminal:
         return values
-    for name in roles.terminal:
-        end = values[name]
-        strange = ~((end == 0) | (end == 1) | np.isnan(end))
-        if strange.any():
-            at = int(np.flatnonzero(strange)[0])
-            raise DataError(
-                f"terminal column {name!r} holds {end[at]:g}; expected true and false, 1 and 0, "
-                "or text that names the kind of end"
-            )
-    ended = _ended(values, roles)
+    check_terminal(values, roles)
+    ended = ended_rows(values, roles)
     for following, state in zip(roles.next_state, roles.predicted, strict=False):
         values[following] = np.where(ended, values[state], values[following])
     return values
-
-
-def _ended(values: Columns, roles: Roles) -> Bools:
-    """Tell which rows ended their episode; refuse one that ended it in two ways."""
-    each = np.array([values[name] > 0 for name in roles.terminal])
-    if (twice := each.sum(axis=0) > 1).any():
-        at = int(np.flatnonzero(twice)[0])
-        both = [repr(n) for n, ends in zip(roles.terminal, each[:, at], strict=True) if ends]
-        raise DataError(
-            f"terminal columns {' and '.join(both)} are both true in one row; expected one kind "
-            "of end"
-        )
-    ended: Bools = each.sum(axis=0) > 0
-    return ended
-
-
-def _checked_weight(weight: Floats, roles: Roles) -> Floats:
-    if (weight < 0).any():
-        raise DataError(
-            f"weight column {roles.weight!r} holds {weight.min():g}; weights must not be negative"
-        )
-    if roles.frequency and (broken := weight != np.round(weight)).any():
-        raise DataError(
-            f"weight column {roles.weight!r} holds {weight[broken][0]:g}; frequency weights count "
-            "rows: expected whole numbers, or weights of the kind probability"
-        )
-    return weight
 
 
 def _codes(numbers: Numbers, column: pa.Array) -> Ints:

@@ -19,8 +19,8 @@ import numpy as np
 
 from ivvi._io.checkpoint import Checkpoint
 from ivvi._io.files import Saved, content_hash, load_folder, save_folder
-from ivvi._io.records import unpack_fields
 from ivvi._io.result import Records, TableResult
+from ivvi._io.serialization import unpack_fields
 from ivvi._io.trust import Trust, trusting
 from ivvi.errors import DataError, FileError, InputError, IvviWarning
 from ivvi.features.design import Design

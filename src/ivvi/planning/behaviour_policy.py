@@ -22,6 +22,7 @@ from ivvi.features.blocks import Array, Power
 from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap, state_features
 from ivvi.moments import Moments, compress
+from ivvi.planning.allowed_actions import exclusive_actions
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +133,7 @@ class BehaviourFeatures:
         z = model.instruments
         source = model.phi if design is None else design.psi
         f = state_features(source)
-        exclusive = model.exclusive_actions
+        exclusive = exclusive_actions(model)
         if design is None or z.ndim < 2 or z.shape[1] == 0:
             return cls(f, None, exclusive=exclusive)
         x, at = model.states[:1], 0

@@ -29,7 +29,6 @@ import numpy as np
 from ivvi._io.files import Saved, nest, unnest
 from ivvi._io.result import Compact
 from ivvi.dynamics.model import Dynamics
-from ivvi.dynamics.model_table import draw_deviations
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
 from ivvi.planning.behaviour_policy import Support
@@ -218,7 +217,7 @@ class CautiousRule(Compact):
 
 def scenarios(model: Dynamics, count: int, rng: np.random.Generator) -> np.ndarray:
     """Return W_hat and draws of N(W_hat, W_cov), (count + 1, d_y, d_phi); free directions wide."""
-    drawn = model.W + draw_deviations(model, count, rng)
+    drawn = model.W + model.weights.draw_deviations(count, rng)
     if model.unidentified:
         units = np.std(model.phi(model.states, model.acted), axis=0)
         units[units == 0] = 1.0

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi._io.result import Records, TableResult
-from ivvi.dynamics.noise_law import NoiseLaw, next_state
+from ivvi.dynamics.next_state_distribution import NoiseLaw, next_state
 from ivvi.dynamics.rollout import Decision, run_episodes
 from ivvi.errors import FileError
 from ivvi.features.blocks import Array

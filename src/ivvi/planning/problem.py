@@ -15,24 +15,23 @@ import numpy as np
 
 from ivvi._io.files import Saved
 from ivvi._io.result import Compact
-from ivvi.actions import Actions, make_actions
-from ivvi.categories import encode_rows, raw_columns
+from ivvi.actions import Actions
+from ivvi.dynamics.encoding import state_rows
 from ivvi.dynamics.ends import EndReward, all_ends, amounts, end_reward
+from ivvi.dynamics.horizon import check_horizon
 from ivvi.dynamics.log_range import simulation_doubts
 from ivvi.dynamics.model import Dynamics
-from ivvi.dynamics.noise_law import Category as CategoryLevels
 from ivvi.dynamics.state_update import affine_part
-from ivvi.errors import LARGEST, InputError, PlanningWarning
+from ivvi.errors import InputError, PlanningWarning
 from ivvi.features.blocks import Array
-from ivvi.logs.readers import open_table
-from ivvi.reward_functions import make_ending
+from ivvi.planning.allowed_actions import allowed_actions
 from ivvi.rewards import Learned, Reward, make_reward
+from ivvi.rewards.function_checks import check_functions
+from ivvi.rewards.user_functions import make_ending
 
 MOST_STATES = 4096
 EXPLODING = 1e3
 """Growth of the states over the horizon beyond which a model is called unstable."""
-MOST_STEPS = 100_000
-"""Longest horizon."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -89,13 +88,7 @@ class Problem(Compact):
         """Check everything a user gives, and warn of models that should not be trusted."""
         model.check_whole()
         horizon = model.usual_horizon[0] if horizon is None else horizon
-        if not isinstance(horizon, int | np.integer) or horizon < 1:
-            raise InputError(f"the horizon is {horizon}; expected a whole number from 1 on")
-        if horizon > MOST_STEPS:
-            raise InputError(
-                f"the horizon is {horizon:,}; at most {MOST_STEPS:,} steps are planned: a discount "
-                "below 1 makes later ones worth next to nothing"
-            )
+        check_horizon(horizon)
         if not 0 < discount <= 1:
             raise InputError(f"the discount is {discount:g}; expected a number in (0, 1]")
         if not model.state:
@@ -114,7 +107,7 @@ class Problem(Compact):
         parts = model, make_reward(reward, model, instrument), made, int(horizon), discount, rows
         paid = end_reward(reward_at_end, model.ends, by_state=terminal is not None)
         problem = cls(*parts, terminal, paid)
-        _check_functions(problem)
+        check_functions(problem.reward, problem.terminal, model, *problem._rows_to_try())
         for text in problem.doubts:
             warnings.warn(text, PlanningWarning, stacklevel=3)
         return problem
@@ -227,6 +220,18 @@ class Problem(Compact):
         """Where episodes begin, (n, d_x): the log's first states, else the states to plan on."""
         return self.model.starts if len(self.model.starts) else self.support
 
+    def _rows_to_try(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return states (n, d_x) and actions (n, d_a), n unlike either number of columns."""
+        model, rng = self.model, np.random.default_rng(0)
+        n = next(n for n in range(3, 6) if n not in (len(model.state), len(model.action)))
+        states = model.states if self.states is None else self.states
+        x = (
+            states[rng.integers(len(states), size=n)]
+            if len(states)
+            else np.zeros((n, len(model.state)))
+        )
+        return x, self.actions.sample(n, rng)
+
     @property
     def doubts(self) -> tuple[str, ...]:
         """What a planner may be fooled by: unidentified actions, exploding dynamics."""
@@ -298,152 +303,6 @@ class Planner(Protocol):
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> Rule:
         """Plan; `progress` is called with the number of iterations just done."""
         ...
-
-
-def allowed_actions(model: Dynamics, given: Any) -> Actions:
-    """Return the actions that a user allows.
-
-    Those of categories are their levels unless rows are listed; a pair (low, high) bounds the
-    others. Rows may be a table with the columns of the log.
-    """
-    if isinstance(given, Actions):
-        return make_actions(given, model.action)
-    if (listed := as_columns(given)) is not None:
-        names = raw_columns(model.action, model.coded)
-        if missing := [name for name in names if name not in listed]:
-            raise InputError(f"the set of actions has no column {missing[0]!r}")
-        where = "the set of actions"
-        return Actions.finite(encode_rows(listed, model.action, model.coded, where))
-    coded = {c.names[0]: c for c in model.coded if c.names and c.names[0] in model.action}
-    made = {name for category in coded.values() for name in category.names}
-    numbers = [name for name in model.action if name not in made]
-    bounds = isinstance(given, tuple) and len(given) == 2
-    if not coded or not (given is None or bounds):
-        if given is None:
-            raise InputError(
-                f"no actions are given; expected (low, high) or rows for {', '.join(numbers)}"
-            )
-        return make_actions(given, model.action)
-    if (given is None) == bool(numbers):
-        what = f"bounds of {', '.join(numbers)}" if numbers else "none: the levels are the actions"
-        raise InputError(f"the actions are {given!r}; expected {what}")
-    box = Actions.box(*given, dim=len(numbers)) if bounds else None
-    parts: list[Actions] = []
-    for name in model.action:
-        if name in coded:
-            parts.append(
-                Actions.finite(CategoryLevels(tuple(range(len(coded[name].names)))).levels)
-            )
-        elif name in numbers and box is not None:
-            at = numbers.index(name)
-            parts.append(Actions.box(box.low[at], box.high[at], dim=1))
-    return Actions.product(*parts)
-
-
-def as_columns(table: Any) -> Mapping[str, list[Any]] | None:
-    """Return the columns of a mapping, a data frame or an Arrow table by name; None of others."""
-    if isinstance(table, Mapping):
-        return {str(name): list(np.atleast_1d(values)) for name, values in table.items()}
-    if hasattr(table, "columns") or hasattr(table, "__arrow_c_stream__"):
-        table = open_table(table)
-        names = list(table.schema.names)
-        blocks = list(table.batches(names, (), 1 << 16))
-        return {n: [v for block in blocks for v in block.column(n).to_pylist()] for n in names}
-    return None
-
-
-def state_rows(states: Any, model: Dynamics) -> np.ndarray:
-    """Return states that a user gives as rows (n, d_x) of finite numbers, or refuse them.
-
-    They may be a table with the columns of the log.
-    """
-    if (columns := as_columns(states)) is not None:
-        return model.encode_states(columns)
-    rows = np.atleast_2d(state_numbers(states, model))
-    if rows.ndim != 2 or rows.shape[1] != len(model.state):
-        raise InputError(
-            f"states of shape {rows.shape} were given; expected rows of {len(model.state)} "
-            f"finite numbers ({', '.join(model.state)})"
-        )
-    return rows
-
-
-def state_numbers(states: Any, model: Dynamics) -> np.ndarray:
-    """Return states as numbers that can be computed with, in the shape they have."""
-    try:
-        numbers = np.asarray(states, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        d, names = len(model.state), ", ".join(model.state)
-        raise InputError(
-            f"the states are not a table of numbers ({error}); expected (n, {d}) or ({d},) "
-            f"({names})"
-        ) from error
-    if not np.isfinite(numbers).all():
-        raise InputError("a state holds values that are not finite numbers")
-    if (np.abs(numbers) > LARGEST).any():
-        largest = float(np.abs(numbers).max())
-        raise InputError(f"a state holds {largest:g} in size; expected at most {LARGEST:g}")
-    return numbers
-
-
-def _check_functions(problem: Problem) -> None:
-    """Try reward and end on a few states and actions: the right shape, finite numbers."""
-    import jax
-    import jax.numpy as jnp
-
-    model = problem.model
-    n = next(n for n in range(3, 6) if n not in (len(model.state), len(model.action)))
-    rng = np.random.default_rng(0)
-    states = model.states if problem.states is None else problem.states
-    x = (
-        states[rng.integers(len(states), size=n)]
-        if len(states)
-        else np.zeros((n, len(model.state)))
-    )
-    a = problem.actions.sample(n, rng)
-    with jax.enable_x64(True):
-        x_next = model.mean(jnp.asarray(x), jnp.asarray(a))
-        arguments = jnp.asarray(x), jnp.asarray(a), x_next, 0
-        values = _tried("the reward", problem.reward, arguments, n)
-        ends = np.zeros(n)
-        if problem.terminal is not None:
-            ends = _tried("terminal", problem.terminal, (x_next,), n)
-    for what, answer, at in (("the reward", values, x), ("terminal", ends, np.asarray(x_next))):
-        if not np.isfinite(answer).all():
-            bad = int(np.flatnonzero(~np.isfinite(answer))[0])
-            where = ", ".join(f"{s}={v:.4g}" for s, v in zip(model.state, at[bad], strict=True))
-            raise InputError(f"{what} is {answer[bad]} at {where}; a finite number is expected")
-
-
-def _tried(
-    what: str, function: Callable[..., Any], arguments: tuple[Any, ...], n: int
-) -> np.ndarray:
-    """Call a user's function, under JAX's tracing too; what goes wrong is said in a sentence."""
-    import jax
-
-    try:
-        values = np.asarray(function(*arguments), dtype=np.float64)
-        jax.eval_shape(function, *arguments)
-    except InputError:
-        raise
-    except jax.errors.JAXTypeError as error:
-        raise InputError(
-            f"{what} cannot be compiled: write it with operators and jax.numpy, without branches "
-            f"on values and without NumPy's own functions ({_sentence(error)})"
-        ) from error
-    except Exception as error:
-        raise InputError(f"{what} cannot be evaluated on {n} states: {_sentence(error)}") from error
-    if values.shape != (n,):
-        raise InputError(
-            f"{what} returned shape {values.shape} for {n} states; one number for each is expected"
-        )
-    return values
-
-
-def _sentence(error: Exception) -> str:
-    """Return the first line of an error's words, or its name."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0][:200]
 
 
 def _names_any(direction: str, names: tuple[str, ...]) -> bool:

@@ -15,7 +15,7 @@ from ivvi._io.result import Compact
 from ivvi.errors import InputError, hint
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
-from ivvi.reward_functions import Function, arguments_used
+from ivvi.rewards.user_functions import Function, arguments_used
 
 INTEGRATIONS = ("auto", "gauss-hermite", "quasi", "antithetic")
 PER_AXIS = {1: 128, 2: 21}

@@ -12,7 +12,7 @@ import numpy as np
 from ivvi._io.plotting import IV, LS, MUTED, draw_survival
 from ivvi.dynamics.ends import in_words
 from ivvi.errors import InputError
-from ivvi.planning.policy import action_curves
+from ivvi.planning.action_curves import action_curves
 from ivvi.reporting.fit_pictures import policy_slices
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.inline_svg import draw
@@ -28,8 +28,7 @@ from ivvi.reporting.page import (
     Section,
     Text,
 )
-from ivvi.reward_functions import Function
-from ivvi.rewards import is_reward, reward_to_json
+from ivvi.rewards import Function, is_reward, reward_to_json
 
 LOOKED_AT = 256
 """States of the log in which the first and the last step are compared."""
@@ -53,7 +52,7 @@ def policy_section(policy: Any, fit: FitView) -> Section:
         )
     ]
     states = problem.model.states if len(problem.model.states) else fit.model.states
-    curves = action_curves(policy, states) if states.size else []
+    curves = action_curves(problem.model, policy.decide, states) if states.size else []
     if moving := [curve for curve in curves if not curve.is_flat]:
         parts.append(
             Figure(

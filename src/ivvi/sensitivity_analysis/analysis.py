@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ivvi.diagnostics.distributions import check_level
+from ivvi.dynamics.encoding import state_rows
 from ivvi.errors import InputError
 from ivvi.evaluation.source import Source
 from ivvi.evaluation.value_policy import acting, by_name, planner_of, problem_of
@@ -17,7 +18,7 @@ from ivvi.features.design import Floats
 from ivvi.logs import Log
 from ivvi.planning.plan import make_planner
 from ivvi.planning.policy import Policy
-from ivvi.planning.problem import Planner, state_rows
+from ivvi.planning.problem import Planner
 from ivvi.sensitivity_analysis.adjusted_covariance import Variances, errors_of, rows_of
 from ivvi.sensitivity_analysis.breakdown import (
     BAND,

@@ -16,12 +16,12 @@ import numpy as np
 
 from ivvi.actions import Actions
 from ivvi.dynamics.model import Dynamics
-from ivvi.dynamics.model_table import draw_deviations
-from ivvi.dynamics.noise_law import noise_law
+from ivvi.dynamics.next_state_distribution import noise_law
 from ivvi.errors import PlanningWarning
 from ivvi.evaluation.actors import Acting, BehaviourActor
 from ivvi.evaluation.model_draws import ModelDraws, estimated_model, repeated
-from ivvi.evaluation.rollout import Episodes, RolloutDesign, Task, in_chunks
+from ivvi.evaluation.rollout import Episodes, Task, in_chunks
+from ivvi.evaluation.rollout_design import RolloutDesign
 from ivvi.evaluation.source import Source
 from ivvi.features.design import Floats
 from ivvi.planning.policy import Policy
@@ -195,7 +195,7 @@ def deviations(model: Dynamics, count: int, rng: np.random.Generator) -> Floats 
     unknown = model.W_cov is None and model.bread.size == 0
     if unknown or count < 2:
         return None
-    return draw_deviations(model, count, rng)
+    return model.weights.draw_deviations(count, rng)
 
 
 @dataclass(frozen=True, eq=False)

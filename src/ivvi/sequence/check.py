@@ -11,7 +11,8 @@ from ivvi._io.result import Brief, Records, TableResult
 from ivvi.diagnostics.distributions import check_level
 from ivvi.errors import DataError, InputError
 from ivvi.estimators import Exact, StandardErrors
-from ivvi.estimators.covariance.standard_errors import Resolved, check_clusters
+from ivvi.estimators.covariance.clusters import check_clusters
+from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.covariance.step_dependence import step_dependence
 from ivvi.estimators.estimate import exactly_fitted
 from ivvi.features.design import Design, build_design

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi.errors import InputError
-from ivvi.reward_functions import Function
-from ivvi.rewards import Quadratic
+from ivvi.rewards import Function, Quadratic
 from ivvi.simulators.world import Array, World, gaussian
 
 LABEL = "synthetic, made up for tests and tutorials"

@@ -18,8 +18,7 @@ from ivvi._io.memory import check_disk, check_memory
 from ivvi.dynamics.env import SimulatedEnv
 from ivvi.errors import InputError, check_seed
 from ivvi.logs import SOURCE_KEY, ArrowTable, Log, Schema
-from ivvi.reward_functions import Function
-from ivvi.rewards import Reward, is_reward
+from ivvi.rewards import Function, Reward, is_reward
 from ivvi.simulators.world import World
 
 ROWS_AT_ONCE = 1 << 18

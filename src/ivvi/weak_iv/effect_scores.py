@@ -26,9 +26,10 @@ import numpy as np
 
 from ivvi.diagnostics.first_stage import PartialledColumns, partial_out
 from ivvi.errors import DataError, InputError
+from ivvi.estimators.covariance.clusters import check_clusters
 from ivvi.estimators.covariance.score_rows import Score
 from ivvi.estimators.covariance.scores import Scored, score
-from ivvi.estimators.covariance.standard_errors import Resolved, check_clusters
+from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.estimate import Floats
 from ivvi.estimators.whitening import Whitened
 from ivvi.logs import Log

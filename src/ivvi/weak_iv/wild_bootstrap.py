@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 
 from ivvi.errors import InputError
-from ivvi.estimators.covariance.clusters import cluster_products, cluster_seconds
-from ivvi.estimators.covariance.standard_errors import FEWEST_WILD, MOST_DRAWS
+from ivvi.estimators.covariance.clusters import FEWEST_WILD, cluster_products, cluster_seconds
+from ivvi.estimators.covariance.standard_errors import MOST_DRAWS
 from ivvi.estimators.whitening import whiten
 from ivvi.features.design import Floats
 from ivvi.moments import Moments

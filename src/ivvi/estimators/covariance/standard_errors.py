@@ -17,7 +17,7 @@ from ivvi.estimators.covariance.step_dependence import (
 )
 from ivvi.logs import Counts, Log, Roles, SharedPaths
 from ivvi.logs.instrument_groups import noted
-from ivvi.logs.schema import PATH, columns_once
+from ivvi.logs.schema import PATH
 from ivvi.moments import Moments
 
 KINDS = ("auto", "unadjusted", "robust", "clustered", "hac", "cr2", "wild", "bekker")
@@ -28,8 +28,8 @@ FEW_EPISODES = 20
 """With at least this many episodes they are clusters, even if coefficients are more."""
 MOST_WAYS = 3
 """Most columns to cluster by at once."""
-FEWEST_WILD, MOST_DRAWS = 5, 10_000_000
-"""Clusters that a wild bootstrap needs, and draws that it may take."""
+MOST_DRAWS = 10_000_000
+"""Draws that a wild bootstrap may take."""
 WITHOUT_PAIRS = (
     "without the rows, what both ways of clustering have in common counts twice: the errors are "
     "rather too large than too small"
@@ -350,26 +350,17 @@ class Resolved:
         """Return the same clustered by step too, where episodes share what a step brings."""
         if step is None or not alike.matters:
             return self
-        names = ", ".join(columns_once(alike.shared, alike.shared))
-        reason = f"{names}: alike in all episodes at a {step}"
-        if not names:
-            reason = f"instrument times residual: alike in episodes at a {step}"
         few = alike.steps < FEWEST_STEPS
         if few or not rows or self.kind != "clustered" or self.requested.kind != "auto":
             by = self.clusters[0] if self.clusters else "episode"
             remedy = "" if few else f": cluster by {by},{step}"
             warning = (
-                f"{reason}, so {alike.steps:,} steps are its draws; the standard errors take "
-                f"episodes for independent and are too small{remedy}"
+                f"{alike.words(step)}, so {alike.steps:,} steps are its draws; the standard errors "
+                f"take episodes for independent and are too small{remedy}"
             )
             return replace(self, warning=warning)
-        note = f"{reason} ({alike.steps:,} of them), so clustered by {step} too"
-        if alike.lasting:
-            note += (
-                f"; it lasts from one {step} to the next (correlation {alike.lasting:.2f}), and "
-                f"its part of the variance counts {alike.inflation:.1f} times"
-            )
-        return replace(self, clusters=(*self.clusters, step), note=note, inflation=alike.inflation)
+        by_step, note = (*self.clusters, step), alike.note(step)
+        return replace(self, clusters=by_step, note=note, inflation=alike.inflation)
 
     def with_shared_paths(self, episode: str, paths: SharedPaths) -> Resolved:
         """Return the same clustered by the groups of episodes that share an instrument's path.
@@ -383,21 +374,8 @@ class Resolved:
         if (groups := paths.groups) is not None:
             rest = self.clusters[1:]
             clusters = (groups.name, *rest) if rest else (episode, groups.name)
-            text = (
-                f"{', '.join(groups.words)}: the same at all steps in whole groups of "
-                f"episodes ({groups.count:,} of them), so clustered by these groups too; if each "
-                f"episode drew its own, cluster by {episode} (cluster=, --cluster)"
-            )
-            return replace(self.noting(text), clusters=clusters)
-        if (few := paths.few) is None or len(self.clusters) > 1:
-            return self
-        pattern = f"never changes within an episode and has {few.count} values"
-        if not paths.constant:
-            pattern = f"follows one of {few.count} paths in every episode"
-        return self.noting(
-            f"{', '.join(few.words)} {pattern}: if it was set for whole groups of episodes "
-            "(states, clinics), cluster by their column (cluster=, --cluster)"
-        )
+            return replace(self.noting(paths.note(episode)), clusters=clusters)
+        return self if len(self.clusters) > 1 else self.noting(paths.note(episode))
 
     def without_usual(self, columns: tuple[str, ...], why: str, remedy: str) -> Resolved:
         """Warn that rows are not clustered by the columns whose names became instruments."""
@@ -418,14 +396,3 @@ class Resolved:
         """Return the log with the columns read that rows are clustered by."""
         others = tuple(name for name in self.clusters if name != log.roles.episode)
         return log if others == log.roles.cluster else log.clustered(self.clusters)
-
-
-def check_clusters(column: str, clusters: int, requested: StandardErrors) -> None:
-    """Refuse a number of clusters from which no covariance follows."""
-    if clusters == 1:
-        raise DataError(f"the cluster column {column!r} has one value in all rows; 2 are expected")
-    if requested.kind == "wild" and clusters < FEWEST_WILD:
-        raise DataError(
-            f"{clusters} clusters by {column!r} are too few for the wild bootstrap; at least "
-            f"{FEWEST_WILD} are expected"
-        )

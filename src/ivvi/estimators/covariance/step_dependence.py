@@ -29,6 +29,7 @@ from ivvi.estimators.least_squares import Exact
 from ivvi.estimators.whitening import whiten
 from ivvi.features.design import Floats
 from ivvi.logs import Log
+from ivvi.logs.schema import columns_once
 from ivvi.moments import GroupSums, Moments
 from ivvi.moments.group_sums import group_codes
 
@@ -94,6 +95,23 @@ class StepDependence:
     def is_the_same(self, instruments: tuple[str, ...]) -> bool:
         """Whether all episodes of a step have one value of each of these instruments."""
         return all(self.instruments.get(name, 0.0) >= ALL_THE_SAME for name in instruments)
+
+    def words(self, step: str) -> str:
+        """Say what episodes share at a step."""
+        names = ", ".join(columns_once(self.shared, self.shared))
+        if not names:
+            return f"instrument times residual: alike in episodes at a {step}"
+        return f"{names}: alike in all episodes at a {step}"
+
+    def note(self, step: str) -> str:
+        """Say why rows are clustered by step too."""
+        text = f"{self.words(step)} ({self.steps:,} of them), so clustered by {step} too"
+        if not self.lasting:
+            return text
+        return (
+            f"{text}; it lasts from one {step} to the next (correlation {self.lasting:.2f}), and "
+            f"its part of the variance counts {self.inflation:.1f} times"
+        )
 
     @property
     def matters(self) -> bool:

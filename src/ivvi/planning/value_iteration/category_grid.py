@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from ivvi._io.result import Compact
-from ivvi.dynamics.noise_law import Categories, NoiseLaw, noise_law, outcomes
+from ivvi.dynamics.next_state_distribution import Categories, NoiseLaw, noise_law, outcomes
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
@@ -33,9 +33,10 @@ class CategoryGrid(Compact):
     """G(m) = sum_s P(s | m) G_s(m_c + C (k_s - p)), s the combinations of levels.
 
     The mean m holds the probabilities p of the levels; the other columns c follow the level
-    that is drawn (`dynamics.noise_law`). G_s is the value of level s averaged over the noise that
-    is left, a spline on a grid; without other columns it is a number. Categories that stay (a ward,
-    a sex) have one level with probability 1, so that only those of the others are summed over.
+    that is drawn (`dynamics.next_state_distribution`). G_s is the value of level s averaged over
+    the noise that is left, a spline on a grid; without other columns it is a number. Categories
+    that stay (a ward, a sex) have one level with probability 1, so that only those of the others
+    are summed over.
 
     Attributes
     ----------

@@ -7,9 +7,9 @@ import pytest
 
 import ivvi
 from helpers import run
-from ivvi.dynamics.model import InstrumentVerdict
+from ivvi.dynamics.instrument_verdict import InstrumentVerdict
 from ivvi.planning.comparison import Comparison
-from ivvi.planning.policy import act_brief, plan_brief
+from ivvi.planning.policy_brief import act_brief, plan_brief
 
 STRONG = InstrumentVerdict("strong", "", "the effective F is 90; 23 and above counts as strong")
 WEAK = InstrumentVerdict("weak", "", "the effective F is 3; below 12 as weak")
@@ -26,7 +26,7 @@ PLAN, HELD = np.array([3.0, 5.0, 4.0, 4.0]), np.array([1.0, 2.0, 2.0, 1.0])
 
 def test_a_plan_opens_with_what_it_earns_and_the_error_of_the_simulation():
     policy = policy_with({"mpc": PLAN, "held 1": HELD}, ["held 1"], "mpc")
-    said = plan_brief(policy).to_json()
+    said = plan_brief(policy.problem, policy.comparison).to_json()
     assert said["instrument"].startswith("Good enough: the effective F is 90")
     assert "4 +- 0.41 per episode in the model, 2.5 +- 0.29 more than" in said["plan"]
     assert "`ivvi value` adds the uncertainty of the model" in said["next"]
@@ -37,21 +37,22 @@ def test_a_plan_opens_with_what_it_earns_and_the_error_of_the_simulation():
 
 def test_a_plan_that_is_beaten_and_a_weak_instrument_say_so():
     beaten = policy_with({"mpc": HELD, "held 1": PLAN}, ["held 1"], "mpc", WEAK)
-    said = plan_brief(beaten).to_json()
+    said = plan_brief(beaten.problem, beaten.comparison).to_json()
     assert "2.5 less than the simple rule 'held 1'" in said["plan"]
     assert said["instrument"].startswith("Too weak")
     assert said["next"].startswith("Do not act on it")
     simple = policy_with({"mpc": HELD, "held 1": PLAN}, ["held 1"], "held 1")
-    assert plan_brief(simple).to_json()["plan"].startswith("No plan earns more than the simple")
+    said = plan_brief(simple.problem, simple.comparison).to_json()
+    assert said["plan"].startswith("No plan earns more than the simple")
 
 
 def test_decisions_open_with_what_is_done():
-    policy = policy_with({"mpc": PLAN, "held 1": HELD}, ["held 1"], "mpc")
-    one = act_brief(policy, {"dose": [2.5], "ward": ["ICU"]}, None).to_json()
+    problem = policy_with({"mpc": PLAN, "held 1": HELD}, ["held 1"], "mpc").problem
+    one = act_brief(problem, {"dose": [2.5], "ward": ["ICU"]}, None).to_json()
     assert one["action"] == "dose 2.5; ward ICU."
     assert one["next"].startswith("This is for the first of 5 steps")
     sure = SimpleNamespace(agreement=np.array([0.9, 0.7]), outside=np.array([True, False]))
-    many = act_brief(policy, {"dose": [1.0, 2.0], "ward": ["A", "A"]}, 0, sure).to_json()
+    many = act_brief(problem, {"dose": [1.0, 2.0], "ward": ["A", "A"]}, 0, sure).to_json()
     assert "dose from 1 to 2, 1.5 on average of 2 states; ward A in 2." in many["action"]
     assert "At least 70% of the models" in many["action"]
     assert "1 of 2 states" in many["action"]

@@ -29,8 +29,13 @@ from ivvi.estimators import StandardErrors
 from ivvi.features.design import Floats
 from ivvi.fitting.estimating import estimate
 from ivvi.fitting.fit import Fit
-from ivvi.fitting.local_projections import Question, SolvedProjection, first_pass, second_pass
-from ivvi.fitting.response import LATER, Implied, Response
+from ivvi.fitting.impulse_response.local_projections import (
+    Question,
+    SolvedProjection,
+    first_pass,
+    second_pass,
+)
+from ivvi.fitting.impulse_response.result import LATER, Implied, Response
 from ivvi.logs import Log, Roles, read_logs
 from ivvi.logs.log import Progress
 

@@ -15,18 +15,18 @@ import numpy as np
 from ivvi.diagnostics.distributions import chi2_quantile
 from ivvi.errors import DataError, IdentificationError
 from ivvi.estimators import Estimate, Exact
-from ivvi.estimators.covariance.clusters import Codes
+from ivvi.estimators.covariance.clusters import Codes, check_clusters
 from ivvi.estimators.covariance.covariance import MOST_JOINT
 from ivvi.estimators.covariance.meat import Meat, Piece, Runs
 from ivvi.estimators.covariance.score_rows import meats_of, signed_pieces
 from ivvi.estimators.covariance.scores import Scored, combined, small_sample
-from ivvi.estimators.covariance.standard_errors import Resolved, check_clusters
+from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.whitening import whiten
 from ivvi.features.design import Design, Floats
 from ivvi.features.feature_map import linear
 from ivvi.fitting.fit import Fit
-from ivvi.fitting.implied_response import ImpliedResponse, whole_rows, why_not_closed
-from ivvi.fitting.response import RobustSet
+from ivvi.fitting.impulse_response.model_implied import ImpliedResponse, whole_rows, why_not_closed
+from ivvi.fitting.impulse_response.result import RobustSet
 from ivvi.logs import Batch, Log, Roles
 from ivvi.logs.batch import Window, windows
 from ivvi.moments import Moments, few_threads

@@ -1,0 +1,42 @@
+"""How many steps an episode has: as many as are asked for, else as the log's usually have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ivvi.errors import InputError
+
+UNKNOWN_LENGTH = 100
+"""Steps of an episode where the log does not say how long its own are."""
+LONGEST = 1000
+"""Most steps of an episode unless more are asked for."""
+MOST_STEPS = 100_000
+"""Most steps that may be asked for."""
+
+
+def default_horizon(steps: int, *, one_decision: bool) -> tuple[int, str]:
+    """Return the default number of steps of an episode, and the reason for it.
+
+    `steps` is the usual number of the log's episodes, 0 where it is not known; `one_decision` is
+    whether nothing follows a row.
+    """
+    if one_decision:
+        return 1, "rows are single decisions"
+    if not steps:
+        return UNKNOWN_LENGTH, "the length of the log's episodes is not known"
+    if steps > LONGEST:
+        return LONGEST, f"the log's episodes are longer, {steps:,} steps"
+    return steps, "the usual length of the log's episodes"
+
+
+def check_horizon(horizon: Any) -> None:
+    """Refuse a number of steps that cannot be planned."""
+    if not isinstance(horizon, int | np.integer) or horizon < 1:
+        raise InputError(f"the horizon is {horizon}; expected a whole number from 1 on")
+    if horizon > MOST_STEPS:
+        raise InputError(
+            f"the horizon is {horizon:,}; at most {MOST_STEPS:,} steps are planned: a discount "
+            "below 1 makes later ones worth next to nothing"
+        )

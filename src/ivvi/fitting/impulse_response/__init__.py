@@ -1,0 +1,1 @@
+"""Impulse responses: how long the effect of an action lasts, by projections and by the model."""

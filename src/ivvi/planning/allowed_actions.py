@@ -1,0 +1,59 @@
+"""What may be done in a model: the actions that a user allows, and the levels of categories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ivvi.actions import Actions, make_actions
+from ivvi.categories import encode_rows, raw_columns
+from ivvi.dynamics.encoding import as_columns
+from ivvi.dynamics.model import Dynamics
+from ivvi.dynamics.next_state_distribution import Category as CategoryLevels
+from ivvi.errors import InputError
+
+
+def allowed_actions(model: Dynamics, given: Any) -> Actions:
+    """Return the actions that a user allows.
+
+    Those of categories are their levels unless rows are listed; a pair (low, high) bounds the
+    others. Rows may be a table with the columns of the log.
+    """
+    if isinstance(given, Actions):
+        return make_actions(given, model.action)
+    if (listed := as_columns(given)) is not None:
+        names = raw_columns(model.action, model.coded)
+        if missing := [name for name in names if name not in listed]:
+            raise InputError(f"the set of actions has no column {missing[0]!r}")
+        where = "the set of actions"
+        return Actions.finite(encode_rows(listed, model.action, model.coded, where))
+    coded = {c.names[0]: c for c in model.coded if c.names and c.names[0] in model.action}
+    made = {name for category in coded.values() for name in category.names}
+    numbers = [name for name in model.action if name not in made]
+    bounds = isinstance(given, tuple) and len(given) == 2
+    if not coded or not (given is None or bounds):
+        if given is None:
+            raise InputError(
+                f"no actions are given; expected (low, high) or rows for {', '.join(numbers)}"
+            )
+        return make_actions(given, model.action)
+    if (given is None) == bool(numbers):
+        what = f"bounds of {', '.join(numbers)}" if numbers else "none: the levels are the actions"
+        raise InputError(f"the actions are {given!r}; expected {what}")
+    box = Actions.box(*given, dim=len(numbers)) if bounds else None
+    parts: list[Actions] = []
+    for name in model.action:
+        if name in coded:
+            parts.append(
+                Actions.finite(CategoryLevels(tuple(range(len(coded[name].names)))).levels)
+            )
+        elif name in numbers and box is not None:
+            at = numbers.index(name)
+            parts.append(Actions.box(box.low[at], box.high[at], dim=1))
+    return Actions.product(*parts)
+
+
+def exclusive_actions(model: Dynamics) -> tuple[tuple[int, ...], ...]:
+    """Return columns of the action, two or more, that are the indicators of one category."""
+    places = {name: i for i, name in enumerate(model.action)}
+    named = (c.names for c in model.coded if len(c.names) > 1 and c.names[0] in places)
+    return tuple(tuple(places[name] for name in names) for names in named)

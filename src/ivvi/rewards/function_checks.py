@@ -1,0 +1,69 @@
+"""Try a reward and an end on a few states: the right shape, finite numbers, fit for JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ivvi.errors import InputError
+from ivvi.features.blocks import Array
+from ivvi.rewards.builtin import Reward
+
+
+def check_functions(
+    reward: Reward,
+    terminal: Callable[[Array], Array] | None,
+    model: Any,
+    x: np.ndarray,
+    a: np.ndarray,
+) -> None:
+    """Refuse a reward or an end that does not work in states (n, d_x) and actions (n, d_a)."""
+    import jax
+    import jax.numpy as jnp
+
+    n = len(x)
+    with jax.enable_x64(True):
+        x_next = model.mean(jnp.asarray(x), jnp.asarray(a))
+        arguments = jnp.asarray(x), jnp.asarray(a), x_next, 0
+        values = _tried("the reward", reward, arguments, n)
+        ends = np.zeros(n)
+        if terminal is not None:
+            ends = _tried("terminal", terminal, (x_next,), n)
+    for what, answer, at in (("the reward", values, x), ("terminal", ends, np.asarray(x_next))):
+        if not np.isfinite(answer).all():
+            bad = int(np.flatnonzero(~np.isfinite(answer))[0])
+            where = ", ".join(f"{s}={v:.4g}" for s, v in zip(model.state, at[bad], strict=True))
+            raise InputError(f"{what} is {answer[bad]} at {where}; a finite number is expected")
+
+
+def _tried(
+    what: str, function: Callable[..., Any], arguments: tuple[Any, ...], n: int
+) -> np.ndarray:
+    """Call a user's function, under JAX's tracing too; what goes wrong is said in a sentence."""
+    import jax
+
+    try:
+        values = np.asarray(function(*arguments), dtype=np.float64)
+        jax.eval_shape(function, *arguments)
+    except InputError:
+        raise
+    except jax.errors.JAXTypeError as error:
+        raise InputError(
+            f"{what} cannot be compiled: write it with operators and jax.numpy, without branches "
+            f"on values and without NumPy's own functions ({_sentence(error)})"
+        ) from error
+    except Exception as error:
+        raise InputError(f"{what} cannot be evaluated on {n} states: {_sentence(error)}") from error
+    if values.shape != (n,):
+        raise InputError(
+            f"{what} returned shape {values.shape} for {n} states; one number for each is expected"
+        )
+    return values
+
+
+def _sentence(error: Exception) -> str:
+    """Return the first line of an error's words, or its name."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:200]
