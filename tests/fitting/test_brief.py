@@ -36,6 +36,21 @@ def test_a_strong_instrument_in_a_confounded_log_is_good_enough_and_turns_a_sign
     assert panel["Confounding"].startswith("Yes: regression and the instrument disagree about y")
 
 
+def test_one_instrument_has_nothing_to_disagree_with():
+    fit = ivvi.fit(log_of())
+    assert fit.diagnostics.by_output["sargan"] is None
+    for brief in (fit.brief, fit.diagnostics.brief):
+        assert "disagree somewhat" not in brief.text
+    assert words(fit)["Next"].startswith("`ivvi plan`")
+
+
+@pytest.mark.parametrize("formula", ["y ~ 1 | a ~ z + w", "y ~ x + I(x**2) | a ~ z + w"])
+def test_instruments_of_a_formula_contradict_each_other_too(formula):
+    with pytest.warns(IvviWarning, match="contradict each other"):
+        fit = ivvi.fit(log_of(two=True), formula=formula)
+    assert fit.diagnostics.verdict.word == "contradictory"
+
+
 def test_a_turned_sign_is_told_before_a_larger_gap():
     rng = np.random.default_rng(6)
     x, z, e, noise, w = rng.normal(size=(5, 4000))

@@ -14,9 +14,9 @@ import numpy as np
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.diagnostics import Diagnostics, Strength, diagnose, strength
 from ivvi.diagnostics.data_doubts import data_doubts
+from ivvi.diagnostics.omitted_terms import omitted_terms
 from ivvi.diagnostics.prediction_checks import ONE_SOLUTION, leaves_range, predicts_worse
 from ivvi.diagnostics.reduced_form import reduced_form
-from ivvi.diagnostics.specification import misspecified
 from ivvi.diagnostics.strength import explain_unidentified
 from ivvi.diagnostics.timing import explained_in_own_row
 from ivvi.errors import IdentificationError, InputError
@@ -329,7 +329,7 @@ class Recipe:
         doubts: tuple[str, ...] = ()
         mended = own is None and not in_data  # what is wrong with the rows bends the fit too
         if mended and not log.is_residual and self.method.name in ONE_SOLUTION:
-            doubts = misspecified(estimate, moments, head, roles)
+            doubts = omitted_terms(estimate, moments, head, roles)
         texts = (own.warning if own else "", far, *in_data)
         return log.notes + tuple(text for text in texts if text), doubts
 

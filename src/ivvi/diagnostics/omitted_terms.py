@@ -122,6 +122,12 @@ class _Residuals:
                 return Omitted(named[q], self.outputs[j], float(share[q, j]), p_value)
         return None
 
+    def rows(self, at: Ints) -> _Residuals:
+        """Return some of the rows, with clusters and steps numbered anew."""
+        clusters = tuple(_numbered(codes[at]) for codes in self.clusters)
+        step = None if self.step is None else _numbered(self.step[at])
+        return replace(self, e=self.e[at], V=self.V[at], clusters=clusters, step=step)
+
     @property
     def _by_step(self) -> bool:
         """Whether means are those of each step: where many rows share it."""
@@ -158,7 +164,12 @@ class _Residuals:
         return chi2_tail(least, 1)
 
 
-def misspecified(
+def _numbered(codes: Ints) -> Ints:
+    """Number codes from 0 on, without gaps."""
+    return np.unique(codes, return_inverse=True)[1]
+
+
+def omitted_terms(
     estimate: Estimate, moments: Moments, head: Batch, roles: Roles
 ) -> tuple[str, ...]:
     """Return warnings about what a fit with linear features leaves out, from its first rows."""
@@ -207,11 +218,11 @@ def _residuals(
         phi=[place[column] for column in design.phi_columns if column in place],
         psi=[place[column] for column in design.psi_columns if column in place],
         clusters=(),
-        step=None if step is None else np.unique(step, return_inverse=True)[1],
+        step=None if step is None else _numbered(step),
     )
     clusters = [] if episode is None else [_stretches(episode)]
     for codes in rows.clusters:
-        numbers = np.unique(codes, return_inverse=True)[1]
+        numbers = _numbered(codes)
         if (
             residuals.step is None
             or not np.array_equal(numbers, residuals.step)
@@ -225,12 +236,12 @@ def _residuals(
 
 def _stretches(episode: Ints) -> Ints:
     """Number the episodes of rows or, where they are few and long, stretches of them."""
-    codes = np.unique(episode, return_inverse=True)[1]
+    codes = _numbered(episode)
     if codes.max() + 1 >= FEWEST_CLUSTERS or (np.diff(episode) < 0).any():
         return codes
     within = np.arange(len(codes)) - np.searchsorted(codes, codes)
     stretches = codes * (len(codes) // BLOCK_ROWS + 1) + within // BLOCK_ROWS
-    return np.unique(stretches, return_inverse=True)[1]
+    return _numbered(stretches)
 
 
 def _lasting_term(residuals: _Residuals, rows: Batch, roles: Roles) -> Omitted | None:
@@ -242,16 +253,7 @@ def _lasting_term(residuals: _Residuals, rows: Batch, roles: Roles) -> Omitted |
     if roles.derived:  # given the state, the noise of one step tells nothing of the next
         terms += [Term((name,), "noise") for name in residuals.outputs]
         values = np.vstack([values, _cut(residuals.e[before])])
-    after = before + 1
-    numbered = [np.unique(codes[after], return_inverse=True)[1] for codes in residuals.clusters]
-    later = replace(
-        residuals,
-        e=residuals.e[after],
-        V=residuals.V[after],
-        clusters=tuple(numbered),
-        step=None if residuals.step is None else residuals.step[after],
-    )
-    return later.missed((terms, values))
+    return residuals.rows(before + 1).missed((terms, values))
 
 
 def _rows_before(rows: Batch) -> Ints:
@@ -371,14 +373,18 @@ def _changing_noise(one: Omitted, roles: Roles) -> str:
 
 
 def _lasting(one: Omitted, roles: Roles) -> str:
-    """Say that the row before still matters, and what to do."""
+    """Say that the row before still matters, and what to do.
+
+    Lags come first: differences of a delayed effect are wrong, and say nothing of it.
+    """
     name, episode = one.term.columns[0], roles.episode
     what = f"{one.output} depends on {name} of the row before, given this row"
     if one.term.means == "noise":
         what = f"the noise of {name} lasts: that of a row tells that of {one.output} in the next"
     return (
         f"{what} ({p_words(one.p_value)}): something lasts that the states do not hold, such as a "
-        "level of each episode's own, a lasting confounder or a delayed effect; the coefficients "
+        "delayed effect, a lasting confounder or a level of each episode's own; the coefficients "
         "of the states are biased, and so are those of actions whose instrument lasts: fit with "
-        f"--difference, --absorb {episode} (absorb={episode!r}) or --lags 1, and ask `ivvi check`"
+        f"--lags 1 (lags=1); if this sentence stays, with --absorb {episode} (absorb={episode!r}) "
+        "or --difference; and ask `ivvi check`"
     )

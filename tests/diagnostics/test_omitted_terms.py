@@ -87,6 +87,73 @@ def test_a_category_that_changes_an_effect_asks_for_products():
     assert doubts(log, phi="linear:cross") == ()
 
 
+def test_a_confounder_that_lasts_shows_in_the_noise_of_the_row_before():
+    rng = np.random.default_rng(0)
+    x, u, rows = rng.normal(size=100), rng.normal(size=100), []
+    for t in range(10):
+        u, z = 0.6 * u + 0.8 * rng.normal(size=100), rng.normal(size=100)
+        a = 0.8 * z + u
+        rows.append(np.column_stack([np.arange(100), np.full(100, t), x, a, z]))
+        x = 0.6 * x - 0.4 * a + u + 0.5 * rng.normal(size=100)
+    table = dict(zip(("episode", "step", "x", "a", "z"), np.concatenate(rows).T, strict=True))
+    (sentence,) = doubts(ivvi.read_logs(table, state="x", action="a", instrument="z"))
+    assert sentence.startswith("the noise of next_x lasts")
+
+
+@pytest.mark.parametrize(
+    ("formula", "missing"),
+    [
+        ("y ~ x | a ~ z", "x:a (with the instrument x:z)"),
+        ("y ~ x + I(x**2) | a ~ z", "x:a (with the instrument x:z)"),
+        ("y ~ x + x:a | a ~ z", None),
+    ],
+)
+def test_a_formula_is_told_which_term_it_lacks(formula, missing):
+    rng = np.random.default_rng(0)
+    x, z, u = rng.normal(size=(3, 2000))
+    a = z + u
+    table = {"x": x, "a": a, "z": z, "y": x - 0.5 * x * a + u}
+    if missing is None:
+        formula = formula.replace("x + x:a | a ~ z", "x | a + x:a ~ z + x:z")
+        assert doubts(table, formula=formula) == ()
+    else:
+        assert f"add {missing} to the formula" in doubts(table, formula=formula)[0]
+
+
+def by_group(groups, seed=0, rows=1000):
+    """Rows of a linear world whose instrument and noise are set by group."""
+    rng = np.random.default_rng(seed)
+    group = rng.integers(0, groups, rows)
+    x, u, e = rng.normal(size=(3, rows))
+    z, shared = rng.normal(size=(2, groups))
+    a = z[group] + u
+    table = {"x": x, "a": a, "z": z[group], "group": group}
+    table["y"] = 0.5 * a + x + u + e + shared[group]
+    roles = {"state": "x", "action": "a", "instrument": "z", "next_state": "y"}
+    return ivvi.read_logs(table, **roles)
+
+
+@pytest.mark.parametrize("groups", [8, 12, 40])
+def test_groups_of_rows_are_not_taken_for_independent_rows(groups):
+    """Rows of 8 groups that count as independent are doubted in half of the logs."""
+    alarms = sum(bool(doubts(by_group(groups, seed), cluster="group")) for seed in range(20))
+    assert alarms <= 1
+
+
+def test_rows_that_stand_for_several_raise_no_doubt():
+    rng = np.random.default_rng(1)
+    x, z, u, e = rng.normal(size=(4, 800))
+    table = {"x": x, "z": z, "a": z + u, "y": x + u + e, "w": rng.integers(1, 10, 800)}
+    roles = {"state": "x", "action": "a", "instrument": "z", "next_state": "y"}
+    log = ivvi.read_logs(table, **roles, weight="w", weight_kind="frequency")
+    assert doubts(log) == ()
+
+
+def test_few_long_episodes_are_judged_by_stretches_of_them():
+    assert doubts(panel(episodes=4, steps=500)) == ()
+    assert "changes with x" in doubts(panel(episodes=4, steps=900, step=varies))[-1]
+
+
 @pytest.mark.parametrize("shock", [0.0, 1.0])
 def test_a_linear_world_raises_no_doubt(shock):
     """At a level of one in a thousand, two alarms in 40 logs have a probability of 0.1%."""

@@ -1,0 +1,175 @@
+"""How often a fit doubts its linear features, where they are right and where they are not.
+
+Run it with ``python -m ivvi_reproduction.feature_doubts``. In every world a confounder u of one
+step moves action and outcome, and z moves the action alone. A panel is
+
+    x' = 0.6 x - 0.4 a + u + noise
+
+with one thing changed, 100 episodes of 10 steps; a cross-section of 1,000 rows has y in the place
+of x'. Worlds whose linear features are right should raise a doubt in about one of 1,000 logs.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ivvi.errors import IvviWarning
+from ivvi.fitting import estimate
+from ivvi.logs import Log, read_logs
+from ivvi_reproduction.study import Bar, logs_command, no_bar, run_study
+
+Rng = np.random.Generator
+ROWS, EPISODES, STEPS = 1000, 100, 10
+
+
+@dataclass(frozen=True, slots=True)
+class DoubtCount:
+    """In how many of the logs of a world a fit doubted its features, and what it said most."""
+
+    world: str
+    right: bool
+    logs: int
+    doubted: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """What is changed in a panel.
+
+    Attributes
+    ----------
+    level, lasting, delay
+        Unit effects, what is left of the confounder a step later, the effect of the last action.
+    z_lasts, z_of_unit, shock
+        What is left of the instrument a step later, or one for each unit; a shock to all units.
+    varies
+        How the effect of the action changes with the state.
+    """
+
+    episodes: int = EPISODES
+    steps: int = STEPS
+    level: float = 0.0
+    lasting: float = 0.0
+    delay: float = 0.0
+    z_lasts: float = 0.0
+    z_of_unit: bool = False
+    shock: float = 0.0
+    varies: float = 0.0
+
+    def __call__(self, rng: Rng) -> Log:
+        """Draw the panel."""
+        x, own, u, z = rng.normal(size=(4, self.episodes))
+        before, rows = np.zeros(self.episodes), []
+        for t in range(self.steps):
+            u, new_z = _next(u, self.lasting, rng), _next(z, self.z_lasts, rng)
+            z = z if self.z_of_unit else new_z
+            a = 0.8 * z + u + 0.5 * rng.normal(size=len(x))
+            rows.append(np.column_stack([np.arange(len(x)), np.full(len(x), t), x, a, z]))
+            noise = 0.5 * rng.normal(size=len(x)) + self.shock * rng.normal()
+            x = 0.6 * x - (0.4 + self.varies * x) * a + u + noise
+            x, before = x + self.delay * before + self.level * own, a
+        table = dict(zip(("unit", "time", "x", "a", "z"), np.concatenate(rows).T, strict=True))
+        return read_logs(table, state="x", action="a", instrument="z", episode="unit", step="time")
+
+
+def _next(values: np.ndarray, left: float, rng: Rng) -> np.ndarray:
+    """Return the values a step later, of which so much is left, with a variance of one."""
+    later: np.ndarray = left * values + np.sqrt(1 - left**2) * rng.normal(size=len(values))
+    return later
+
+
+def draw_rows(
+    rng: Rng,
+    *,
+    tails: float = 0.0,
+    skewed: bool = False,
+    binary: bool = False,
+    groups: int = 0,
+    varies: float = 0.0,
+    bends: float = 0.0,
+    saturates: bool = False,
+) -> Log:
+    """Draw a cross-section."""
+    x, z, u = rng.normal(size=(3, ROWS))
+    if skewed:
+        x, z = np.exp(x), np.exp(z)
+    noise = rng.standard_t(tails, size=ROWS) if tails else rng.normal(size=ROWS)
+    roles: dict[str, Any] = {"state": "x", "action": "a", "instrument": "z", "next_state": "y"}
+    table: dict[str, np.ndarray] = {"x": x}
+    if groups:
+        table["group"] = rng.integers(0, groups, ROWS)
+        z = rng.normal(size=groups)[table["group"]]
+        noise = noise + rng.normal(size=groups)[table["group"]]
+    a = z + u + 0.5 * x
+    a = (a > 0).astype(float) if binary else a
+    moved = np.maximum(a, 0.0) if saturates else a
+    y = x + bends * x**2 - (0.5 + varies * x) * moved + u + noise
+    return read_logs(table | {"a": a, "z": z, "y": y}, **roles)
+
+
+RIGHT: dict[str, Callable[[Rng], Log]] = {
+    "panel": Panel(),
+    "panel, instrument lasts": Panel(z_lasts=0.8),
+    "panel, instrument of the unit": Panel(z_of_unit=True),
+    "panel, shocks that all share": Panel(shock=1.0),
+    "panel, 3 long episodes": Panel(episodes=3, steps=400),
+    "rows": draw_rows,
+    "rows, heavy tails": lambda rng: draw_rows(rng, tails=2.5),
+    "rows, skewed columns": lambda rng: draw_rows(rng, skewed=True),
+    "rows, binary action": lambda rng: draw_rows(rng, binary=True),
+    "rows, instrument of 8 groups": lambda rng: draw_rows(rng, groups=8),
+    "rows, instrument of 40 groups": lambda rng: draw_rows(rng, groups=40),
+}
+WRONG: dict[str, Callable[[Rng], Log]] = {
+    "panel, unit effects": Panel(level=1.0),
+    "panel, unit effects, 400 episodes": Panel(level=1.0, episodes=400),
+    "panel, lasting confounder": Panel(lasting=0.6),
+    "panel, delayed effect": Panel(delay=-0.4, z_lasts=0.8),
+    "panel, effect that varies": Panel(varies=0.3),
+    "rows, effect that varies": lambda rng: draw_rows(rng, varies=0.3),
+    "rows, outcome that bends": lambda rng: draw_rows(rng, bends=0.3),
+    "rows, dose that saturates": lambda rng: draw_rows(rng, saturates=True),
+}
+WORLDS = [(name, True) for name in RIGHT] + [(name, False) for name in WRONG]
+
+
+def measure(world: tuple[str, bool], logs: int, seed: int = 0, bar: Bar = no_bar) -> DoubtCount:
+    """Fit logs of a world by the shortest call, and count those whose features are doubted."""
+    name, right = world
+    draw, said = (RIGHT if right else WRONG)[name], []
+    for i in range(logs):
+        log = draw(np.random.default_rng([seed, i]))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", IvviWarning)  # they are what is counted
+            said += list(estimate(log).doubts[:1])
+        bar(1)
+    causes = [text.partition(" (p")[0] for text in said]
+    most = max(set(causes), key=causes.count, default="")
+    return DoubtCount(name, right, logs, len(said), most)
+
+
+def table(records: list[DoubtCount]) -> str:
+    """Set the counts of the worlds below each other."""
+    head = f"{'world':<37}{'features':<10}{'doubted':>9}   most often"
+    lines = [
+        f"{r.world:<37}{'right' if r.right else 'too few':<10}{r.doubted:>4} of {r.logs:<4}"
+        f" {r.sentence}"
+        for r in records
+    ]
+    return "\n".join([head, "-" * len(head), *lines])
+
+
+command = logs_command(
+    "Count how often a fit doubts its linear features, in worlds where they are right or not.",
+    *(WORLDS, measure, table, 100),
+    heading=True,
+)
+
+if __name__ == "__main__":
+    run_study(command)
