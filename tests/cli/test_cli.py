@@ -50,7 +50,7 @@ def small(tmp_path):
 # The program
 
 
-def test_version():
+def test_the_version_is_that_of_the_package():
     assert succeed("--version").out == f"ivvi {ivvi.__version__}\n"
 
 

@@ -106,7 +106,7 @@ def test_rank_and_free_directions(case, moments_of):
     assert s.mean_smallest(1, with_zeros=False) == s.mu_iv_identified == s.eigenvalues[free] > 0
 
 
-def test_minimum_norm_solution(case, moments_of):
+def test_an_unidentified_fit_has_the_minimum_norm(case, moments_of):
     _, data, _ = case
     m = moments_of(*data)
     fit = Exact().solve(m)
@@ -192,7 +192,7 @@ BECAUSE = {
 }
 
 
-def test_refusal_says_why(case, log_of):
+def test_the_refusal_of_an_unidentified_fit_says_why(case, log_of):
     name, data, _ = case
     log = log_of(*data)
     with pytest.raises(IdentificationError, match=BECAUSE[name]) as refused:
@@ -352,7 +352,7 @@ def test_unknown_methods_are_refused(confounded, log_of):
         ivvi.estimate(log_of(*confounded(0)), method="exat")
 
 
-def test_diagnostics_are_values(confounded, moments_of):
+def test_equal_diagnostics_compare_equal(confounded, moments_of):
     m = moments_of(*confounded(0))
     one, two = diagnose(m), diagnose(m)
     assert dataclasses.asdict(one) == dataclasses.asdict(two)

@@ -28,13 +28,13 @@ def assert_tail(ours, wanted):
 
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("freedom", FREEDOMS)
-def test_chi_squared(value, freedom):
+def test_chi_squared_tails_are_those_of_scipy(value, freedom):
     assert_tail(chi2_tail(value, freedom), stats.chi2.sf(value, freedom))
 
 
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("numerator", FREEDOMS)
-def test_f(value, numerator):
+def test_f_tails_are_those_of_scipy(value, numerator):
     for denominator in DENOMINATORS:
         ours = f_tail(value, numerator, denominator)
         assert_tail(ours, stats.f.sf(value, numerator, denominator))
@@ -67,7 +67,7 @@ def test_nothing_lies_below_zero(value):
 
 
 @given(low=st.floats(0, 50), more=st.floats(1e-3, 50), freedom=st.integers(1, 60))
-def test_fall(low, more, freedom):
+def test_tails_fall_as_the_statistic_grows(low, more, freedom):
     assert 0 <= chi2_tail(low + more, freedom) <= chi2_tail(low, freedom) <= 1
     assert 0 <= f_tail(low + more, freedom, 55) <= f_tail(low, freedom, 55) <= 1
 

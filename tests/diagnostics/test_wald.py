@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:weak instruments")
 
 @pytest.mark.peers
 @pytest.mark.parametrize("debiased", [False, True])
-def test_wald_against_linearmodels(debiased):
+def test_wald_tests_equal_those_of_linearmodels(debiased):
     data = dependent_rows(14, d_a=2, d_z=3)
     lm = pytest.importorskip("linearmodels.iv")
     fit = ivvi.estimate(dependent_log(data), se=StandardErrors("clustered", debiased=debiased))

@@ -272,7 +272,7 @@ def test_wild_errors_of_a_fit_and_of_the_command(tmp_path):
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the data are not here")
-def test_nlsw88_is_statas():
+def test_errors_of_nlsw88_are_those_of_stata():
     pandas = pytest.importorskip("pandas")
     names = ["wage", "tenure", "ttl_exp", "collgrad", "union", "industry"]
     frame = pandas.read_stata(DATA / "nlsw88.dta", convert_categoricals=False)[names].dropna()
@@ -300,7 +300,7 @@ def test_nlsw88_is_statas():
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the data are not here")
-def test_rueda_is_ivdiags():
+def test_errors_of_rueda_are_those_of_ivdiag():
     log = ivvi.read_logs(
         DATA / "rueda.parquet",
         state="lpopulation,lpotencial",

@@ -52,7 +52,7 @@ def peer(data, output, columns, *, debiased, weight=None, ols=False, cov_type=No
 @pytest.mark.parametrize("weighted", mark_thorough([False, True], False), ids=["equal", "weighted"])
 @pytest.mark.parametrize("debiased", mark_thorough([False, True], False), ids=["plain", "debiased"])
 @pytest.mark.parametrize("choice", CHOICES)
-def test_against_linearmodels(data, choice, debiased, weighted):
+def test_covariances_equal_those_of_linearmodels(data, choice, debiased, weighted):
     errors, columns = CHOICES[choice]
     weight = np.random.default_rng(1).uniform(0.2, 4, len(data[0])) if weighted else None
     wanted = StandardErrors(errors.kind, errors.cluster, debiased)

@@ -175,7 +175,7 @@ def test_phi_may_be_any_basis_of_its_span(solved, moments_of, method, shape):
 
 
 @given(shape=shapes())
-def test_saddle_point(solved, moments_of, shape):
+def test_the_closed_form_is_the_saddle_point(solved, moments_of, shape):
     """The first-order conditions, and that W is a minimum and K a maximum."""
     p = solved(shape)
     m = moments_of(*p[:5])
@@ -260,7 +260,7 @@ def test_estimates_from_parts_are_those_from_the_whole(solved, moments_of, metho
 
 @pytest.mark.parametrize("method", [Exact, LeastSquares])
 @given(shape=shapes())
-def test_ridge(solved, moments_of, method, shape):
+def test_ridge_shrinks_towards_zero(solved, moments_of, method, shape):
     p = solved(shape)
     m = moments_of(*p[:5])
     plain, none, tiny, huge = (
@@ -328,7 +328,7 @@ def test_without_a_shared_constant(solved, moments_of, dropped, shape):
     assert_close(strength(m).mu_iv, np.linalg.eigvalsh(strong)[0], 1e-7)
 
 
-def test_methods_are_values():
+def test_methods_with_equal_settings_are_equal():
     assert Exact(ridge=0.5) == dataclasses.replace(Exact(), ridge=0.5) != Exact()
     assert (Exact().name, LeastSquares().name) == ("exact", "least-squares")
 

@@ -64,7 +64,7 @@ def test_the_estimates_are_those_of_the_definition(kind):
     assert np.isfinite(fit.se).all()
 
 
-def test_weights_count_rows():
+def test_a_weight_of_two_counts_as_two_rows():
     rows = make_rows()
     weighted = ivvi.estimate(open_log(rows, weight="w"), method="liml", se="robust")
     assert np.isfinite(ivvi.estimate(open_log(rows, weight="w"), method="ujive").se).all()

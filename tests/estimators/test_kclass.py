@@ -47,7 +47,7 @@ def peer(data, output, method, kind, *, debiased=False):
     ("method", "kind"),
     [(m, k) for m in ("liml", "fuller:1", "kclass:0.5", "gmm") for k in KINDS if (m, k) != PLAIN],
 )
-def test_against_linearmodels(data, method, kind, debiased):
+def test_k_class_estimates_equal_those_of_linearmodels(data, method, kind, debiased):
     fit = ivvi.estimate(
         dependent_log(data), method=method, se=StandardErrors(kind, debiased=debiased)
     )
@@ -66,7 +66,7 @@ def test_gmm_with_the_unadjusted_weight_is_the_closed_form(data):
     np.testing.assert_array_equal(one.W, two.W)
 
 
-def test_liml_against_ivmodels(data, moments_of):
+def test_liml_equals_that_of_ivmodels(data, moments_of):
     x, a, z, y = data[:4]
     d_x = x.shape[1]
     fit = LIML().solve(moments_of(x, a, z, y))
@@ -78,7 +78,7 @@ def test_liml_against_ivmodels(data, moments_of):
 
 @settings(max_examples=15)
 @given(seed=st.integers(0, 10**6), d_a=st.integers(1, 2))
-def test_identities(confounded, moments_of, seed, d_a):
+def test_k_class_estimates_meet_their_identities(confounded, moments_of, seed, d_a):
     over = moments_of(*confounded(seed, d_a=d_a, d_z=d_a + 2))
     just = moments_of(*confounded(seed, d_a=d_a, d_z=d_a))
     np.testing.assert_allclose(liml_k(just), 1.0, atol=1e-9)

@@ -57,7 +57,7 @@ def peer_2sls(data, output, weight=None, *, debiased=True, ols=False):
 
 
 @pytest.mark.parametrize("debiased", [False, True])
-def test_exact_against_linearmodels(data, weight, debiased, moments_of):
+def test_the_closed_form_equals_that_of_linearmodels(data, weight, debiased, moments_of):
     fit = corrected(Exact(), moments_of(*data, weight), debiased)
     for output in range(2):
         peer = peer_2sls(data, output, weight, debiased=debiased)
@@ -83,7 +83,7 @@ def test_least_squares_against_linearmodels_and_statsmodels(data, weight, debias
             np.testing.assert_allclose(fit.se[output], other.bse, rtol=RTOL)
 
 
-def test_exact_against_ivmodels(data, moments_of):
+def test_the_closed_form_equals_that_of_ivmodels(data, moments_of):
     x, a, z, y = data
     d_x, d_a = x.shape[1], a.shape[1]
     fit = corrected(Exact(), moments_of(*data))
@@ -101,7 +101,7 @@ def test_exact_against_ivmodels(data, moments_of):
             assert ours**2 == pytest.approx(wald, rel=1e-7)
 
 
-def test_diagnostics_against_linearmodels(data, weight, moments_of):
+def test_diagnostics_equal_those_of_linearmodels(data, weight, moments_of):
     d = diagnose(moments_of(*data, weight))
     _, a, z, _ = data
     for output in range(2):
@@ -176,7 +176,7 @@ TEXTBOOK = {  # data, state, instruments, df-corrected errors, feature: (coeffic
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:weak instruments")  # Card's two together: F = 7.9
 @pytest.mark.parametrize("case", TEXTBOOK)
-def test_published_results(case):
+def test_published_results_are_met_to_the_digit(case):
     """Wooldridge's examples: the printed digits, and all digits of linearmodels."""
     name, state, instruments, debiased, published = TEXTBOOK[case]
     state, instruments = state.split(), instruments.split()

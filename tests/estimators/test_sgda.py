@@ -194,7 +194,7 @@ def test_simultaneous_steps_of_the_papers_size_stall_in_the_nonlinear_setting_an
     assert f"{trace.error:.1f} standard errors" in trace.advice
 
 
-def test_averages(small):
+def test_the_average_of_the_tail_is_nearer_than_that_of_all(small):
     log, moments = small
     settings = {"schedule": Decay(0.02, 0.5), "batch": 8}
     last, tail, full = (
@@ -272,11 +272,11 @@ def test_error_falls_like_one_over_t(small):
         (Theorem(0.5, 0.25, (1.0, 2.0, 3.0)), 8, (4 / (3 * 16 * 128 + 8), 16 * 4 / 6152)),
     ],
 )
-def test_schedules(schedule, t, steps):
+def test_schedules_give_the_steps_of_their_formulas(schedule, t, steps):
     assert schedule(t) == pytest.approx(steps)
 
 
-def test_words_of_schedules():
+def test_words_of_schedules_are_read_and_written():
     assert parse_schedule("auto") is None
     assert parse_schedule("constant:0.1") == ConstantSteps(0.1, 0.1)
     assert parse_schedule("decay:0.1,0.3,5") == Decay(0.1, 0.3, 5.0)
@@ -297,12 +297,12 @@ def test_words_of_schedules():
         ({"memory": "small"}, "unknown memory 'small'"),
     ],
 )
-def test_settings_are_checked(settings, words):
+def test_settings_out_of_range_are_refused(settings, words):
     with pytest.raises(InputError, match=words):
         SGDA(**settings)
 
 
-def test_it_needs_rows(small):
+def test_descent_ascent_refuses_moments_alone(small):
     log, moments = small
     with pytest.raises(InputError, match="rows of a log"):
         SGDA().solve(moments)

@@ -103,7 +103,7 @@ def test_the_other_weights_are_the_best_given_the_effects():
 
 
 @pytest.mark.parametrize("word", ["ridge", "lasso", "adaptive-lasso"])
-def test_penalties_by_word(word):
+def test_penalties_are_known_by_their_words(word):
     log, _ = like_actions(3)
     kind = "lasso" if "lasso" in word else word
     wanted = ivvi.estimate(

@@ -11,7 +11,7 @@ from ivvi.estimators import StandardErrors
 pytestmark = pytest.mark.filterwarnings("ignore:weak instruments")
 
 
-def test_automatic_choice():
+def test_automatic_errors_follow_the_shape_of_the_log():
     data = dependent_rows(10)
     fit = ivvi.estimate(dependent_log(data))
     assert fit.to_json()["se_kind"] == "clustered"

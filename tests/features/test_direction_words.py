@@ -17,7 +17,7 @@ from ivvi.features.feature_map import describe_direction
         ([1.0, -0.02, 0.005, 0.0], "a - 0.02 b"),
     ],
 )
-def test_directions_in_words(weights, words):
+def test_directions_are_written_in_words(weights, words):
     assert describe_direction(weights, "abcd") == words
 
 

@@ -171,7 +171,7 @@ def test_maps_concatenate_their_blocks(features):
     assert features + features == features
 
 
-def test_maps_survive_json(features):
+def test_feature_maps_survive_a_round_trip_by_json(features):
     with trusting("a map", __name__):
         again = FeatureMap.from_json(json.loads(json.dumps(features.to_json(), allow_nan=False)))
     assert again == features
@@ -192,7 +192,7 @@ def test_maps_of_no_state(features):
 
 
 @pytest.mark.parametrize("unfitted", [Spline(3), Fourier(4), OneHot()], ids=lambda b: str(b)[:6])
-def test_unfitted_blocks_refuse(unfitted):
+def test_blocks_that_were_not_fitted_refuse_rows(unfitted):
     assert unfitted.needs_data
     assert FeatureMap((unfitted,)).needs_data
     with pytest.raises(InputError, match="fit the feature map"):
@@ -353,7 +353,7 @@ def test_one_hot_refuses_a_continuous_column():
         ("spline:3", spline(3), spline(3, of_input=3)),
     ],
 )
-def test_words(word, phi, psi):
+def test_feature_words_make_the_columns_they_promise(word, phi, psi):
     assert parse_features(word) == (phi, psi)
 
 
@@ -370,7 +370,7 @@ def test_words(word, phi, psi):
         ("spline:-3", "whole number"),
     ],
 )
-def test_unknown_words(word, message):
+def test_unknown_feature_words_are_refused(word, message):
     with pytest.raises(InputError, match=message):
         parse_features(word)
 

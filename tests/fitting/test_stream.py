@@ -77,7 +77,7 @@ def test_row_groups_of_a_file(rows, tmp_path):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_batches_of_transitions(confounded, weighted, log_of):
+def test_a_stream_takes_batches_of_transitions(confounded, weighted, log_of):
     x, a, z, y = confounded(0, n=400)
     weight = np.random.default_rng(1).uniform(size=400) if weighted else None
     stream = Stream()

@@ -182,7 +182,7 @@ def test_tests_are_reported_for_each_output(confounded, log_of):
             assert f"p = {test.p_value:.4f}" in text
 
 
-def test_methods_are_named(simulated):
+def test_a_summary_names_its_method(simulated):
     log = simulated("linear", 2, episodes=20, horizon=50)
     fit = ivvi.estimate(log, method="least-squares")
     assert "method least-squares" in fit.summary()
@@ -193,7 +193,7 @@ def test_methods_are_named(simulated):
     np.testing.assert_allclose(debiased.se, plain.se * np.sqrt(1000 / 995))
 
 
-def test_repr(fit):
+def test_the_repr_of_a_fit_is_one_short_line(fit):
     assert repr(fit) == f"Fit({fit.label}, exact, n=1,000, W 2 x 5)"
 
 

@@ -152,7 +152,7 @@ def test_latex_is_well_formed(fits):
 
 @pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX here")
-def test_latex_compiles(fits, tmp_path):
+def test_a_latex_table_compiles(fits, tmp_path):
     """Every table stands on a page without an error, and one of four columns fits its width."""
     one = ivvi.table(fits, beside="least-squares", stars=True).to_latex()
     tables = [one, hostile_table().to_latex()]

@@ -64,7 +64,7 @@ def test_urls_that_name_nothing(url, words, bucket):
     assert_refused(run("diagnose", url), words)
 
 
-def test_without_fsspec(monkeypatch):
+def test_a_url_without_fsspec_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "fsspec.core", None)
     with pytest.raises(InputError, match="needs fsspec"):
         ivvi.read_logs("s3://bucket/log.parquet")

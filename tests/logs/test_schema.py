@@ -35,7 +35,7 @@ def resolve(available=NAMES, **columns):
         (["x2:speed", "x0"], ("x2", "speed", "x0")),
     ],
 )
-def test_patterns(pattern, matched):
+def test_patterns_match_the_columns_they_mean(pattern, matched):
     assert resolve(state=pattern).state == matched
 
 
@@ -102,7 +102,7 @@ def test_a_state_may_be_its_own_next_state():
         ({"state": ()}, ("no state column is given",)),
     ],
 )
-def test_mistakes_are_named(columns, facts):
+def test_mistakes_in_a_schema_are_named(columns, facts):
     with pytest.raises(ColumnError) as caught:
         resolve(**columns)
     for fact in facts:

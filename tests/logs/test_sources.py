@@ -245,7 +245,7 @@ def test_episodes_are_named_by_anything_that_sorts(ids, shuffled, place, tmp_pat
 
 @pytest.mark.parametrize("kind", [pl.String, pl.Categorical])
 @pytest.mark.parametrize("missing", [False, True])
-def test_polars_text_ids(kind, missing, rows_of):
+def test_text_ids_of_a_polars_frame_are_episodes(kind, missing, rows_of):
     frame = pl.DataFrame(take(COLUMNS, SHUFFLED))
     frame = frame.with_columns(pl.col("episode").cast(pl.String).cast(kind))
     if missing:

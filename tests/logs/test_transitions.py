@@ -341,7 +341,7 @@ def test_long_runs_and_short_runs_are_copied_alike(rows_of):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_progress_counts_rows(size):
+def test_progress_counts_the_rows_of_a_pass(size):
     seen = []
     list(read_logs(make_rows(3, 5), **ROLES).watched(seen.append).batches(size=size))
     assert sum(seen) == 15

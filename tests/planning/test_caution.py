@@ -102,7 +102,7 @@ def test_more_caution_never_raises_a_bound(fit, cautious):
     assert (np.diff(bounds, axis=0)[:, :, 1:] < 0).all()
 
 
-def test_draws_and_directions(fit):
+def test_draws_agree_with_the_directions_of_the_error(fit):
     drawn = scenarios(fit.model, 4000, np.random.default_rng(0))
     np.testing.assert_array_equal(drawn[0], fit.W)
     np.testing.assert_allclose(drawn[1:].std(axis=0), fit.se, rtol=0.08)

@@ -26,7 +26,7 @@ from ivvi.rewards import (
 # actions
 
 
-def test_boxes_and_sets():
+def test_boxes_and_sets_of_actions_are_told_apart():
     assert Actions.box(-1, 1, dim=3).low.tolist() == [-1, -1, -1]
     assert Actions.box([0, 1], 2).high.tolist() == [2, 2]
     assert Actions.finite([1, 2, 3]).choices.tolist() == [[1], [2], [3]]
@@ -97,7 +97,7 @@ def test_actions_that_cannot_be_used(make, sentence):
         ("linear:state=1;2,action=-1,constant=4", Linear((1.0, 2.0), (-1.0,), 4.0)),
     ],
 )
-def test_reward_words(word, wanted):
+def test_reward_words_give_the_rewards_they_promise(word, wanted):
     assert parse_reward(word) == wanted
 
 
@@ -146,7 +146,7 @@ def test_levels_with_colons_are_columns_of_a_reward():
         ("nowhere:reward", "the function 'nowhere:reward' cannot be imported"),
     ],
 )
-def test_bad_reward_words(linear_model, word, sentence):
+def test_reward_words_with_mistakes_are_refused(linear_model, word, sentence):
     with pytest.raises(InputError) as caught:
         make_reward(word, linear_model())
     assert sentence in str(caught.value)
@@ -180,7 +180,7 @@ def test_the_mean_of_clipped_ratings_is_exact():
         assert found[i] == pytest.approx(np.clip(m + spread * e, 0, 5) @ density, abs=1e-8)
 
 
-def test_rewards_survive_json(linear_model):
+def test_rewards_survive_a_round_trip_by_json(linear_model):
     model = linear_model()
     for reward in (Quadratic((1.0, 2.0)), Linear((1.0,), (2.0,), 3.0), RatingReward(((1.0, 0.0),))):
         assert reward_from_json(reward_to_json(reward), model) == reward
@@ -222,7 +222,7 @@ def test_rewards_survive_json(linear_model):
         ({"method": "mcp"}, "unknown planner 'mcp'; did you mean 'mpc'?"),
     ],
 )
-def test_bad_problems(linear_model, changes, sentence):
+def test_problems_that_make_no_sense_are_refused(linear_model, changes, sentence):
     asked = {"reward": "quadratic", "actions": (-1, 1)} | changes
     with pytest.raises(InputError) as caught:
         plan(linear_model(), asked.pop("reward"), asked.pop("actions"), **asked)

@@ -97,7 +97,7 @@ def test_the_optimum_earns_what_dynamic_programming_says(name):
     assert abs(earned.mean()) < 4.5 * earned.std() / 300**0.5
 
 
-def test_two_grids_agree():
+def test_a_finer_grid_gives_the_same_value():
     world = WORLDS["dosing"]
     coarse = dataclasses.replace(world, grid=tuple((a, b, n // 2 + 1) for a, b, n in world.grid))
     x = world.start(np.random.default_rng(0), 50)

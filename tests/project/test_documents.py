@@ -84,7 +84,7 @@ def test_examples_in_docstrings_hold(module):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
-def test_examples_run(script, tmp_path):
+def test_every_example_runs_to_its_end(script, tmp_path):
     done = subprocess.run(
         [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True
     )

@@ -242,7 +242,7 @@ def test_a_policy_and_its_value_have_their_places(fit, model, tmp_path):
         (Picture("<svg></svg>"), "\N{EN DASH}", ""),
     ],
 )
-def test_cells(cell, text, sorted_by):
+def test_cells_are_written_and_sorted_by_their_value(cell, text, sorted_by):
     assert format_cell(cell) == text
     assert sort_value(cell) == sorted_by
 

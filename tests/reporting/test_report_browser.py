@@ -192,7 +192,7 @@ def check_sorted(found, *, down):
     assert known == sorted(known, reverse=down)
 
 
-def test_names_do_nothing(opened):
+def test_names_of_columns_cannot_run_as_code(opened):
     """Even markup that got past the template could not run: the policy knows one script."""
     assert EVIL in opened.evaluate("document.body.textContent")
     assert opened.evaluate("document.scripts.length") == 1

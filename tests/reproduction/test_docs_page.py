@@ -88,7 +88,7 @@ def test_on_movielens_intervals_overlap_and_printed_deviations_exceed_difference
     assert lower[0] != lower[1]
 
 
-def test_every_descent_stalls(numbers):
+def test_every_descent_of_the_paper_stalls_as_the_page_says(numbers):
     for name in ("linear", "nonlinear", "movielens"):
         rows = numbers.rows(f"{name}-regret", METHOD)
         assert {row["descent"] for row in rows} == {"stalls"}

@@ -71,7 +71,7 @@ def test_the_papers_steps_do_not_settle_at_k_20():
         assert curve.loss[-1] > curve.loss[0], table([curve])
 
 
-def test_table_and_figure(tmp_path):
+def test_loss_curves_make_a_table_and_a_figure(tmp_path):
     curves = [
         LossCurve("linear", k, setting, "constant", (1, 10), (2.0, 1.0 / i), 0.1)
         for k in (5, 10)

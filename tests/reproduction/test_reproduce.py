@@ -387,7 +387,7 @@ def test_a_lane_keeps_to_its_group_and_another_takes_the_longest():
     assert len(progress_table(queue).rows) == 2
 
 
-def test_durations():
+def test_durations_are_written_for_people():
     assert [duration(s) for s in (42, 200, 7300)] == ["42 s", "3 min", "2 h 2 min"]
 
 
@@ -407,7 +407,7 @@ def test_diverged_logs_are_told(whole):
     assert Spread.of([1.0, 3.0]).half == pytest.approx(12.706 * 2**0.5 / 2**0.5, rel=1e-3)
 
 
-def test_text_and_json(whole):
+def test_text_and_json_tell_the_same_results(whole):
     found = read_results(whole, SPECS)
     assert "Regret (Table 0)" in as_text(found)
     assert [cell_text(cell) for cell in (None, 12345.6, 0.12345, "stalls", 3)] == [

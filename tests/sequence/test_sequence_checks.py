@@ -74,7 +74,7 @@ def test_the_papers_simulators_pass(name, simulated):
 
 
 @pytest.mark.parametrize("scope", ["step", "episode"])
-def test_custom_worlds(scope):
+def test_worlds_that_break_a_rule_are_noticed(scope):
     """An instrument drawn from the past fails; one drawn once an episode is recognised."""
     world = World(
         name="custom",
@@ -410,7 +410,7 @@ def test_the_order_of_the_rows_in_the_file_does_not_matter():
         assert other[check.name].test.p_value == pytest.approx(check.test.p_value, rel=1e-6)
 
 
-def test_the_command(tmp_path):
+def test_the_command_prints_every_check(tmp_path):
     source = write_table(make_rows(40, 12), tmp_path / "log.parquet")
     done = run("check", source, *OPTIONS)
     assert done.code == 0

@@ -15,11 +15,11 @@ from world_checks import assert_covariance, correlations
 
 @pytest.mark.filterwarnings("ignore:.*A Box observation space m.*infinity:UserWarning")
 @pytest.mark.parametrize("name", NAMES)
-def test_gymnasium_accepts(name, simulator):
+def test_gymnasium_accepts_the_environments(name, simulator):
     check_env(simulator(name, {"linear": 2, "nonlinear": 1}.get(name)), skip_render_check=True)
 
 
-def test_step_and_reset(simulator):
+def test_an_environment_steps_and_resets_as_gymnasium_does(simulator):
     env = ConfoundedEnv(dataclasses.replace(simulator("linear", 2).world, horizon=4))
     with pytest.raises(InputError, match="before reset"):
         env.step(np.zeros(2))
@@ -83,7 +83,7 @@ def test_rollout_moves_by_the_unconfounded_dynamics(simulator):
     assert np.abs(correlations(noise, push(x))).max() < 5 / np.sqrt(len(x))
 
 
-def test_common_random_numbers(simulator):
+def test_equal_seeds_give_equal_noise_whatever_is_done(simulator):
     """Policies that agree meet the same noise; a policy that differs meets it too."""
     env = simulator("linear", 2)
     settings = {"episodes": 8, "horizon": 20, "keep": True}

@@ -222,7 +222,7 @@ def test_an_amount_of_one_episode_has_no_interval():
         (lambda env: ivvi.evaluate(push, env, against=("zero",), seed=-1), "the seed is -1"),
     ],
 )
-def test_bad_evaluations(env, call, fact):
+def test_evaluations_that_make_no_sense_are_refused(env, call, fact):
     with pytest.raises(ivvi.InputError, match=fact):
         call(env)
 
@@ -252,7 +252,7 @@ def saved(fit, tmp_path_factory):
     return folder
 
 
-def test_plan_and_act(saved, policy):
+def test_what_plan_has_saved_acts_as_the_policy_does(saved, policy):
     facts = json.loads((saved / "plan.json").read_text())
     assert facts["method"] == "auto"
     assert facts["rule"]["kind"].split("-")[0] in facts["comparison"]["chosen"]

@@ -59,7 +59,7 @@ def test_progress_is_told_of_every_step(simulator_model):
         ({"tolerance": 0.0}, "a tolerance of 0"),
     ],
 )
-def test_bad_settings(settings, sentence):
+def test_settings_out_of_range_are_refused(settings, sentence):
     with pytest.raises(InputError, match=sentence.replace("?", r"\?")):
         ValueIteration(**settings)
 

@@ -69,7 +69,7 @@ def test_site_and_checksums_are_those_of_grouplens():
     }
 
 
-def test_fetches_and_reads(site, folder):
+def test_a_data_set_is_fetched_and_read(site, folder):
     (site / "ml-1m.zip").write_bytes(ZIP)
     path = ivvi.simulators.ratings.download("ml-1m", folder)
     assert path == folder / "ml-1m.zip"
@@ -132,7 +132,7 @@ def test_not_on_the_site(site, folder, name):
 
 
 @pytest.mark.parametrize("name", ["ml-1m", "ml-latest-small"])
-def test_no_network(monkeypatch, folder, name):
+def test_a_download_without_network_is_refused(monkeypatch, folder, name):
     def refuse(*args, **kwargs):
         raise socket.gaierror(-3, "Temporary failure in name resolution")
 
@@ -168,6 +168,6 @@ def test_folder_that_is_a_file(site, tmp_path):
         ivvi.simulators.ratings.download("ml-1m", tmp_path / "taken")
 
 
-def test_unknown_name(folder):
+def test_an_unknown_data_set_is_refused(folder):
     with pytest.raises(InputError, match=r"no data set 'ml-1M' to download.*mean 'ml-1m'\?"):
         ivvi.simulators.ratings.download("ml-1M", folder)

@@ -78,7 +78,7 @@ def test_order_of_rows_does_not_matter(R):
     assert np.array_equal(one.U, two.U)
 
 
-def test_leading_rows(R):
+def test_leading_rows_of_the_factors_are_copies(R):
     factors = factorize(from_matrix(R), 5)
     assert np.array_equal(factors.V_tilde, factors.V[:10])
     assert np.array_equal(factors.leading(3), factors.V[:3])
@@ -119,7 +119,7 @@ def test_zero_ratings_have_no_factors():
 
 
 @pytest.mark.skipif(not MOVIELENS.exists(), reason="MovieLens 1M is not here")
-def test_movielens_1m():
+def test_factors_of_movielens_1m_have_known_sizes():
     ratings = read_ratings(MOVIELENS)
     assert len(ratings) == 1_000_209
     factors = factorize(ratings)

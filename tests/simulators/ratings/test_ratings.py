@@ -51,17 +51,17 @@ class TestGroupLensFiles:
         (folder / "README").write_text("not ratings")
         return folder
 
-    def test_file(self, tmp_path, name):
+    def test_ratings_come_from_a_file(self, tmp_path, name):
         ratings = read_ratings(self.folder(tmp_path, name) / name)
         check(ratings)
         assert ratings.label == f"MovieLens {CONTAINERS[name]} {name}"
 
-    def test_folder(self, tmp_path, name):
+    def test_ratings_come_from_a_folder(self, tmp_path, name):
         ratings = read_ratings(str(self.folder(tmp_path, name)))
         check(ratings)
         assert ratings.label == f"MovieLens {CONTAINERS[name]} {name}"
 
-    def test_zip(self, tmp_path, name):
+    def test_ratings_come_from_a_zip(self, tmp_path, name):
         path = tmp_path / "renamed.zip"
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr(f"{CONTAINERS[name]}/", "")
@@ -103,14 +103,14 @@ class TestGroupLensFiles:
             read_ratings(path)
         assert str(path) in str(caught.value)
 
-    def test_empty_file(self, tmp_path, name):
+    def test_an_empty_file_of_ratings_is_refused(self, tmp_path, name):
         path = tmp_path / name
         path.write_text("")
         with pytest.raises(DataError, match="is empty; expected rows of user, movie and rating"):
             read_ratings(path)
 
 
-def test_half_stars(tmp_path):
+def test_half_stars_are_ratings(tmp_path):
     path = tmp_path / "ratings.csv"
     path.write_text("userId,movieId,rating,timestamp\n1,2,3.5,9\n1,3,4.0,9\n")
     assert read_ratings(path).rating.tolist() == [3.5, 4.0]
@@ -150,7 +150,7 @@ def test_bad_value_far_down_is_named(tmp_path):
     ],
 )
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_any_table(tmp_path, names, suffix):
+def test_ratings_come_from_any_table(tmp_path, names, suffix):
     columns = dict(zip(names, (USER, MOVIE, RATING), strict=True))
     table = pa.table({"note": ["a", "b", "c", "d"], **columns})
     path = tmp_path / f"mine.{suffix}"
@@ -169,7 +169,7 @@ def test_csv_with_byte_order_mark(tmp_path):
     check(read_ratings(path))
 
 
-def test_folder_with_parquet(tmp_path):
+def test_a_folder_may_hold_parquet(tmp_path):
     pq.write_table(
         pa.table({"user_id": USER, "movie_id": MOVIE, "rating": RATING}),
         tmp_path / "ratings.parquet",
@@ -189,11 +189,11 @@ def test_message_names_the_file_in_the_folder_or_zip(tmp_path):
 
 
 class TestFileErrors:
-    def test_missing(self, tmp_path):
+    def test_a_missing_file_of_ratings_is_refused(self, tmp_path):
         with pytest.raises(FileError, match=r"absent\.dat does not exist; give a ratings file"):
             read_ratings(tmp_path / "absent.dat")
 
-    def test_folder_without_ratings(self, tmp_path):
+    def test_a_folder_without_ratings_is_refused(self, tmp_path):
         with pytest.raises(FileError, match=r"holds none of ratings\.dat, ratings\.csv, u\.data"):
             read_ratings(tmp_path)
 
@@ -202,20 +202,20 @@ class TestFileErrors:
         with pytest.raises(FileError, match=r"ml-1m\.zip is not a whole zip file"):
             read_ratings(tmp_path / "ml-1m.zip")
 
-    def test_zip_without_ratings(self, tmp_path):
+    def test_a_zip_without_ratings_is_refused(self, tmp_path):
         with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
             archive.writestr("ml-1m/movies.dat", "1::Toy Story::Comedy")
         with pytest.raises(FileError, match=r"a\.zip holds none of ratings\.dat"):
             read_ratings(tmp_path / "a.zip")
 
-    def test_zip_with_two(self, tmp_path):
+    def test_a_zip_with_two_tables_is_refused(self, tmp_path):
         with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
             archive.writestr("a/ratings.dat", TEXTS["ratings.dat"])
             archive.writestr("b/ratings.dat", TEXTS["ratings.dat"])
         with pytest.raises(FileError, match=r"a/ratings\.dat and b/ratings\.dat; expected one"):
             read_ratings(tmp_path / "a.zip")
 
-    def test_damaged_zip(self, tmp_path):
+    def test_a_damaged_zip_is_refused(self, tmp_path):
         path = tmp_path / "a.zip"
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("ml-1m/ratings.dat", TEXTS["ratings.dat"])
@@ -223,7 +223,7 @@ class TestFileErrors:
         with pytest.raises(FileError, match="not a whole zip file: Bad CRC-32"):
             read_ratings(path)
 
-    def test_truncated_parquet(self, tmp_path):
+    def test_a_truncated_parquet_file_is_refused(self, tmp_path):
         path = tmp_path / "a.parquet"
         pq.write_table(pa.table({"user": USER, "movie": MOVIE, "rating": RATING}), path)
         path.write_bytes(path.read_bytes()[:-20])
@@ -231,25 +231,25 @@ class TestFileErrors:
             read_ratings(path)
         assert "\n" not in str(caught.value)
 
-    def test_binary_file(self, tmp_path):
+    def test_a_binary_file_is_no_table_of_ratings(self, tmp_path):
         (tmp_path / "ratings.csv").write_bytes(bytes(range(256)))
         with pytest.raises(FileError, match="is not a table of text"):
             read_ratings(tmp_path / "ratings.csv")
 
 
 class TestColumnErrors:
-    def test_missing_column_suggests(self, tmp_path):
+    def test_a_missing_column_suggests_the_nearest(self, tmp_path):
         path = tmp_path / "a.csv"
         path.write_text("user,movies,rating\n1,2,3\n")
         with pytest.raises(ColumnError, match=r"no column for the movie.*did you mean 'movies'\?"):
             read_ratings(path)
 
-    def test_missing_parquet_column(self, tmp_path):
+    def test_a_parquet_file_without_a_column_is_refused(self, tmp_path):
         pq.write_table(pa.table({"user": USER, "movie": MOVIE}), tmp_path / "a.parquet")
         with pytest.raises(ColumnError, match=r"no column for the rating.*only 'user', 'movie'"):
             read_ratings(tmp_path / "a.parquet")
 
-    def test_csv_without_header(self, tmp_path):
+    def test_a_csv_without_header_is_refused(self, tmp_path):
         path = tmp_path / "a.csv"
         path.write_text("1,2,3\n4,5,6\n")
         with pytest.raises(ColumnError, match=r"no column for the user.*only '1', '2', '3'"):
@@ -273,7 +273,7 @@ class TestTables:
         check(ratings_from_table(self.columns))
         check(ratings_from_table({name: np.array(v) for name, v in self.columns.items()}))
 
-    def test_dict_of_series(self):
+    def test_ratings_come_from_a_dict_of_series(self):
         check(ratings_from_table({name: pd.Series(v) for name, v in self.columns.items()}))
 
     def test_pandas_with_small_types_and_categories(self):
@@ -281,7 +281,7 @@ class TestTables:
         frame["movie"] = frame["movie"].astype("category")
         check(ratings_from_table(frame))
 
-    def test_polars(self):
+    def test_ratings_come_from_a_polars_frame(self):
         polars = pytest.importorskip("polars")
         check(ratings_from_table(polars.DataFrame(self.columns)))
         texts = polars.DataFrame(self.columns).cast(polars.String)
@@ -303,7 +303,7 @@ class TestTables:
         ratings = ratings_from_table(self.columns, "my ratings", synthetic=True)
         assert (ratings.label, ratings.synthetic) == ("my ratings", True)
 
-    def test_no_rows(self):
+    def test_a_table_without_ratings_is_refused(self):
         with pytest.raises(DataError, match="mine has no rows; expected at least one rating"):
             ratings_from_table({"user": [], "movie": [], "rating": []}, "mine")
 
@@ -313,16 +313,16 @@ class TestTables:
         with pytest.raises(DataError, match=rf"mine row 3 has the rating {bad}; expected a finite"):
             ratings_from_table(table, "mine")
 
-    def test_missing_value(self):
+    def test_a_missing_rating_is_refused(self):
         frame = pd.DataFrame({**self.columns, "rating": [5, 3, None, 1]})
         with pytest.raises(DataError, match="row 3 has no rating; expected a number"):
             ratings_from_table(frame)
 
-    def test_lengths_differ(self):
+    def test_columns_of_different_lengths_are_refused(self):
         with pytest.raises(DataError, match="not a table of equally long columns"):
             ratings_from_table({**self.columns, "rating": [1]})
 
-    def test_not_a_table(self):
+    def test_what_is_no_table_is_refused(self):
         with pytest.raises(DataError, match="ratings table is a list; expected a data frame"):
             ratings_from_table([1, 2, 3])
 

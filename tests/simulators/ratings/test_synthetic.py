@@ -67,6 +67,6 @@ def test_leading_movies_have_the_size_of_movielens(factors):
     assert np.linalg.svd(V_tilde, compute_uv=False)[-1] > 1e-3
 
 
-def test_negative_seed():
+def test_a_negative_seed_is_refused():
     with pytest.raises(DataError, match="seed of the synthetic ratings is -1; expected 0 or more"):
         synthetic_ratings(-1)
