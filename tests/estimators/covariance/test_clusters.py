@@ -16,7 +16,7 @@ from ivvi.errors import InputError, IvviWarning
 from ivvi.fitting.inference import half_widths
 from ivvi.weak_iv.wild_bootstrap import WildBootstrap
 
-DATA = Path(__file__).parents[3] / "shared" / "data" / "iv"
+DATA = Path(__file__).parents[4] / "shared" / "data" / "iv"
 pytestmark = pytest.mark.filterwarnings(
     "ignore:[0-9]+ clusters by 'ward' count for", "ignore:weak instruments"
 )
