@@ -402,6 +402,8 @@ def settled(verdict: Verdict, robust: RobustIntervals, *, bootstrapped: bool = F
         word = "doubtful" if verdict.word == "strong" else "weak"
     if word != "strong" and robust.reasons:
         sentence = f"{sentence}; {len(robust.reasons)} effects have none: {_first(robust)}"
+    if verdict.word == "strong" and word != "strong":
+        sentence = f"that is strong, but {sentence}"
     recommended = usual if word == "strong" else "robust"
     return replace(verdict, word=word, rule=f"{verdict.rule}; {sentence}", recommended=recommended)
 
