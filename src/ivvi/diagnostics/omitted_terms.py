@@ -173,10 +173,11 @@ def omitted_terms(
     estimate: Estimate, moments: Moments, head: Batch, roles: Roles
 ) -> tuple[str, ...]:
     """Return warnings about what a fit with linear features leaves out, from its first rows."""
-    if not moments.design.linear_inputs or roles.frequency:
-        return ()
+    design = moments.design
+    if not design.linear_inputs or design.constant is None or roles.frequency:
+        return ()  # without a constant, rows are what controls have left
     rows = _first(head)
-    if len(rows) < max(FEWEST_ROWS, 10 * moments.design.width) or not estimate.identified:
+    if len(rows) < max(FEWEST_ROWS, 10 * design.width) or not estimate.identified:
         return ()
     residuals = _residuals(estimate, moments, rows, roles)
     if residuals is None:
