@@ -1,0 +1,21 @@
+"""The words that options and arguments take: one list of each, for checks, help and completion.
+
+Nothing is imported here, so that the shell's help starts quickly.
+"""
+
+METHODS = (
+    *("exact", "sgda", "least-squares", "liml", "fuller:1", "kclass:0.5", "gmm"),
+    *("ujive", "ijive", "jive1", "ridge", "lasso", "adaptive-lasso", "shrunk"),
+)
+"""Methods of `ivvi.fit`; a number after a colon is an example of the setting that the word takes.
+`ivvi.estimators.registry` has the class of each."""
+OTHER_NAMES = {
+    **dict.fromkeys(("2sls", "tsls", "iv"), "exact"),
+    "ols": "least-squares",
+}
+"""Further names of methods; results have the word of `METHODS`."""
+
+
+def listed(words: tuple[str, ...]) -> str:
+    """Return the words in a row, as in ``"a, b or c"``."""
+    return f"{', '.join(words[:-1])} or {words[-1]}"
