@@ -15,6 +15,16 @@ OTHER_NAMES = {
 }
 """Further names of methods; results have the word of `METHODS`."""
 
+FEATURES = (
+    *("auto", "linear", "linear:cross", "poly2", "poly2:cross", "poly3"),
+    *("spline:5", "spline:5:vary", "fourier:200"),
+)
+"""Features of `ivvi.fit`; numbers are examples."""
+STANDARD_ERRORS = ("auto", "unadjusted", "robust", "clustered", "cr2", "wild", "hac", "bekker")
+"""Standard errors of `ivvi.fit`."""
+RESPONSE_ERRORS = ("auto", "robust", "clustered", "hac")
+"""Those that know of rows that overlap, for `ivvi.respond`."""
+
 
 def listed(words: tuple[str, ...]) -> str:
     """Return the words in a row, as in ``"a, b or c"``."""

@@ -20,6 +20,7 @@ import typer
 
 from ivvi.cli.terminal import peak_memory, steps_shown
 from ivvi.errors import InputError, check_seed
+from ivvi.words import FEATURES, STANDARD_ERRORS, listed
 
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Log each step to stderr; show tracebacks.")
@@ -256,12 +257,8 @@ class FeatureOptions:
     features: Annotated[
         str,
         typer.Option(
-            help="auto (the data choose), linear, linear:cross, poly2, poly2:cross, spline:5, "
-            "spline:5:vary, fourier:200.",
-            autocompletion=words(
-                *("auto", "linear", "linear:cross", "poly2", "poly2:cross", "spline:5"),
-                *("spline:5:vary", "fourier:200"),
-            ),
+            help=f"{listed(FEATURES)}; with auto the data choose.",
+            autocompletion=words(*FEATURES),
         ),
     ] = "linear"
     phi: Annotated[
@@ -285,11 +282,8 @@ class ErrorOptions:
     se: Annotated[
         str,
         typer.Option(
-            help="Standard errors: auto, unadjusted, robust, clustered, cr2, wild, hac or bekker "
-            "(liml with many instruments).",
-            autocompletion=words(
-                *("auto", "unadjusted", "robust", "clustered", "cr2", "wild", "hac", "bekker")
-            ),
+            help=f"Standard errors: {listed(STANDARD_ERRORS)} (liml with many instruments).",
+            autocompletion=words(*STANDARD_ERRORS),
         ),
     ] = "auto"
     cluster: Annotated[
