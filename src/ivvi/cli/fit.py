@@ -237,7 +237,7 @@ def fit(  # noqa: PLR0913
             checkpoint=state,
         )
     result = replace(result, command=command_line(shell))
-    result.save(out, moments=not without_moments, episodes=keep_episodes, force=force)
+    result.save(out, moments=not without_moments, force=force)
     for text in result.warnings:
         warn(text)
     text = result.summary(most_outputs=None if all_outputs else 6, warnings=False)

@@ -40,6 +40,9 @@ OUTPUT_OPTIONS = ("json", "force", "report")
 """Options that change where results go, not what they are."""
 SOURCES = "Parquet (file, folder, glob), CSV, Arrow, or minari:NAME."
 Source = Annotated[str, typer.Argument(help=SOURCES)]
+SourceOrModel = Annotated[
+    str, typer.Argument(help=f"{SOURCES[:-1]}; or the folder of a model that `ivvi fit` saved.")
+]
 OptionalSource = Annotated[str | None, typer.Argument(help=SOURCES)]
 DropMissing = Annotated[bool, typer.Option(help="Drop rows with missing or infinite values.")]
 Where = Annotated[

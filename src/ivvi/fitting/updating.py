@@ -52,7 +52,7 @@ def update(
     The method is that of the model with its settings; one that was fitted by descent-ascent
     becomes the closed form, because its old rows are not there to pass over; for the same
     reason the standard errors are clustered where the model keeps the moments of its clusters
-    (`Fit.save(episodes=True)`), one way or two, else unadjusted, with a warning. An episode
+    (`fit(episodes=True)`), one way or two, else unadjusted, with a warning. An episode
     that goes on from one log into the next is two; clusters of one name are one. A model of
     sums holds no rows of its log, and none of the new one after an update.
     """
