@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any, ClassVar
 
 import jax
@@ -20,6 +19,7 @@ import numpy as np
 from ivvi._io.files import Saved
 from ivvi._io.result import Compact
 from ivvi.actions import Actions
+from ivvi.diagnostics.distributions import two_sided
 from ivvi.dynamics.rollout import run_episodes
 from ivvi.errors import FileError, InputError
 from ivvi.features.blocks import Array
@@ -233,7 +233,7 @@ def lower_bounds(
     """
     with jax.enable_x64(True):
         values = np.asarray(_values(problem, act)(jnp.asarray(parameters), jnp.asarray(drawn)))
-    kappa = NormalDist().inv_cdf((1 + caution) / 2)
+    kappa = two_sided(level=caution)
     off = values[:, 1:] - values[:, :1]
     bounds = values[:, 0] - kappa * np.sqrt(np.mean(off**2, axis=1))
     return np.where(np.isfinite(bounds), bounds, -np.inf)
