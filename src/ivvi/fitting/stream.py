@@ -74,6 +74,9 @@ class Stream:
         self._choice: FeatureChoice | None = None
         self._marks: dict[Path, tuple[int, int]] = {}
 
+    def __repr__(self) -> str:
+        return f"Stream({self.method.name}, n={self.n:,})"
+
     @property
     def n(self) -> int:
         """Transitions so far."""
