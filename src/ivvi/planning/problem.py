@@ -116,7 +116,7 @@ class Problem(Compact):
 
     @cached_property
     def affine(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """c, P, Q of x' = c + P x + Q a when the model is of that form, else None."""
+        """c, F, B of x' = c + F x + B a when the model is of that form, else None."""
         model = self.model
         if model.bends:
             return None
