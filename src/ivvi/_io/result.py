@@ -129,8 +129,8 @@ class Compact:
 
     def __repr__(self) -> str:
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        shown = ", ".join(f"{f.name}={short(getattr(self, f.name))}" for f in fields if f.repr)
-        return f"{type(self).__name__}({_cut(shown)})"
+        values = ", ".join(f"{f.name}={short(getattr(self, f.name))}" for f in fields if f.repr)
+        return f"{type(self).__name__}({_cut(values)})"
 
 
 def _cut(text: str) -> str:
