@@ -17,15 +17,16 @@ packages* are attributes of `ivvi`, and are imported when they are first used.
 """
 VERBS = (
     *("read_logs", "fit", "diagnose", "check", "interval", "plan", "value", "sensitivity"),
-    *("stability", "update", "curve", "choose_features", "report", "evaluate", "decompose"),
+    *("stability", "update", "curve", "choose_features", "report", "evaluate"),
     *("load_fit", "load_model", "load_policy", "make_env"),
 )
 INSIDE = {
     "ivvi.estimators": (
         *("Exact", "LeastSquares", "LIML", "Fuller", "KClass", "GMM", "Penalised", "Shrunk"),
     ),
-    "ivvi.features": ("FeatureMap", "parse_features"),
+    "ivvi.features": ("FeatureMap", "parse_features", "polynomial", "spline", "fourier"),
     "ivvi.planning": ("Auto", "Cautious"),
+    "ivvi.simulators": ("World", "decompose"),
     "ivvi.sklearn": ("IVRegressor",),
 }
 

@@ -11,7 +11,7 @@ from .estimators.sgda.sgda import SGDA
 from .estimators.sieve import choose_features
 from .evaluation.action_stability import stability
 from .evaluation.value_policy import value
-from .features.feature_map import custom, fourier, linear, one_hot, polynomial, spline
+from .features.feature_map import custom, linear, one_hot
 from .fitting.confidence_set import interval
 from .fitting.curve import curve
 from .fitting.effect import effect
@@ -35,8 +35,7 @@ from .sensitivity_analysis.analysis import sensitivity
 from .sequence.check import check
 from .simulators.catalogue import make_env
 from .simulators.env import ConfoundedEnv
-from .simulators.evaluate import decompose, evaluate
-from .simulators.world import World
+from .simulators.evaluate import evaluate
 
 __version__: str
 
@@ -57,13 +56,11 @@ __all__ = [
     "StandardErrors",
     "Stream",
     "ValueIteration",
-    "World",
     "__version__",
     "check",
     "choose_features",
     "curve",
     "custom",
-    "decompose",
     "diagnose",
     "effect",
     "estimate",
@@ -71,7 +68,6 @@ __all__ = [
     "evaluate",
     "features",
     "fit",
-    "fourier",
     "interval",
     "linear",
     "load_fit",
@@ -81,13 +77,11 @@ __all__ = [
     "one_hot",
     "plan",
     "planning",
-    "polynomial",
     "read_logs",
     "report",
     "respond",
     "sensitivity",
     "simulators",
-    "spline",
     "stability",
     "table",
     "update",

@@ -36,7 +36,9 @@ def results(log, fit):
         "stability": ivvi.stability(policy, fit, states=[[1.0]], draws=10),
         "sensitivity": ivvi.sensitivity(policy, fit, against=("zero",), draws=0, episodes=16),
         "evaluation": ivvi.evaluate(policy, ivvi.make_env("linear", dim=1), episodes=8, horizon=5),
-        "decomposition": ivvi.decompose(policy, ivvi.make_env("linear", dim=1), episodes=8),
+        "decomposition": ivvi.simulators.decompose(
+            policy, ivvi.make_env("linear", dim=1), episodes=8
+        ),
         "policy": policy,
         "choice": ivvi.choose_features(log, ["linear", "spline:3"]),
         "response": ivvi.respond(log, "a0", horizon=2),

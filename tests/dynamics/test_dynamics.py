@@ -11,9 +11,10 @@ import pytest
 
 import helpers
 import ivvi
-from ivvi import Dynamics, custom, fourier, linear, load_model, one_hot, polynomial, spline
+from ivvi import Dynamics, load_model
 from ivvi._io.files import save_folder
 from ivvi.errors import FileError, InputError
+from ivvi.features import custom, fourier, linear, one_hot, polynomial, spline
 
 RNG = np.random.default_rng(0)
 X, A = RNG.normal(size=(40, 2)), RNG.integers(0, 3, size=(40, 1)).astype(float)

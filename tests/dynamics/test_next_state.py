@@ -40,7 +40,7 @@ def machine():
     P = np.vstack([WEAR, np.tile(np.eye(4)[0], (4, 1))])
     p = P[:, 1:]
     cov = np.mean([np.diag(row) - np.outer(row, row) for row in p], axis=0)
-    phi = ivvi.polynomial(2, cross=True)
+    phi = ivvi.features.polynomial(2, cross=True)
     return exact_model(phi, x, a, p, cov, np.tile(LEVELS, (100, 1)))
 
 
@@ -227,7 +227,7 @@ def test_models_that_bend_stay_within_what_the_log_knows():
     states = np.random.default_rng(6).normal(size=(2000, 2))
     names, d = ("x0", "x1"), 7
     rest = np.eye(2), np.zeros((d, d)), names, ("a0",), names
-    bent = Dynamics(ivvi.polynomial(2), np.ones((2, d)), *rest, states=states)
+    bent = Dynamics(ivvi.features.polynomial(2), np.ones((2, d)), *rest, states=states)
     low, high = np.quantile(states, [0.005, 0.995], axis=0)
     far, a = np.array([[9.0, -9.0]]), np.ones((1, 1))
     inside = np.clip(far, low, high)

@@ -19,8 +19,8 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def saved(fit, policy, tmp_path_factory):
     folder = tmp_path_factory.mktemp("value")
-    fit.save(folder / "model", episodes=True)
-    fit.save(folder / "small")
+    fit.save(folder / "model")
+    fit.save(folder / "small", episodes=False)
     fit.save(folder / "bare", moments=False)
     policy.save(folder / "policy")
     return folder

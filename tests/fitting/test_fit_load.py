@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import ivvi
+from helpers import assert_refused, run
+from ivvi import words
 from ivvi._io.serialization import Packer, Unpacker
 from ivvi.errors import FileError, InputError
 from ivvi.estimators.registry import METHODS
@@ -48,7 +50,8 @@ def assert_same(one: ivvi.Fit, two: ivvi.Fit) -> None:
 
 
 def test_every_method_is_tried() -> None:
-    assert {word.partition(":")[0] for word in WORDS} == set(METHODS)
+    assert {word.partition(":")[0] for word in WORDS} == set(METHODS) - {"smooth"}
+    assert {word.partition(":")[0] for word in words.METHODS} == set(METHODS) - {"smooth"}
 
 
 @pytest.mark.parametrize("word", WORDS)
@@ -57,6 +60,8 @@ def test_a_fit_of_any_method_comes_back(word: str, log: ivvi.Log, tmp_path) -> N
     fit.save(tmp_path / "model")
     loaded = ivvi.load_fit(tmp_path / "model")
     assert_same(fit, loaded)
+    assert loaded.method == word
+    assert f", {word}, " in repr(loaded)
     assert loaded.moments.n == fit.moments.n
     assert np.array_equal(loaded.moments.scatter, fit.moments.scatter)
     assert loaded.errors == fit.errors
@@ -149,3 +154,49 @@ def test_a_stream_comes_back_with_its_method(word: str, log: ivvi.Log, tmp_path)
     stream = ivvi.Stream(method=word).partial_fit(log)
     stream.save(tmp_path / "stream.npz")
     assert ivvi.Stream.load(tmp_path / "stream.npz").method == stream.method
+
+
+def test_a_saved_fit_is_diagnosed_by_its_folder(log: ivvi.Log, tmp_path) -> None:
+    fit = ivvi.estimate(log)
+    fit.save(tmp_path / "model")
+    assert ivvi.diagnose(tmp_path / "model").to_json() == fit.diagnostics.to_json()
+    found = run("diagnose", tmp_path / "model", "--json", "-")
+    assert found.code == 0, found
+    assert json.loads(found.out)["diagnostics"] == fit.to_json()["diagnostics"]
+    refused = run("diagnose", tmp_path / "model", "--state", "x*")
+    assert_refused(refused, "--state is for logs")
+
+
+def test_a_saved_fit_gives_intervals_by_its_folder(log: ivvi.Log, tmp_path) -> None:
+    fit = ivvi.estimate(log, episodes=True)
+    fit.save(tmp_path / "model")
+    own = ivvi.interval(fit, "x0", "a0")
+    assert ivvi.interval(str(tmp_path / "model"), "x0", "a0").to_json() == own.to_json()
+    options = ("--output", "x0", "--feature", "a0", "--json", "-")
+    found = run("interval", tmp_path / "model", *options)
+    assert found.code == 0, found
+    assert json.loads(found.out) == own.to_json()
+
+
+def test_sums_by_episode_are_saved_where_the_fit_holds_them(log: ivvi.Log, tmp_path) -> None:
+    """A stream holds them, so that a loaded fit of it is updated with clustered errors."""
+    roles = {"state": "x*", "action": "a*", "instrument": "z*", "next_state": "next_x*"}
+    columns = {**roles, "episode": "episode", "step": "step"}
+    stream = ivvi.Stream(**columns).partial_fit(log.table.table)
+    stream.fit().save(tmp_path / "stream")
+    more = ivvi.make_env("linear", dim=2).collect(episodes=10, horizon=20, seed=2)
+    again = ivvi.update(tmp_path / "stream", ivvi.read_logs(more.table.table, **columns))
+    assert again.to_json()["clusters"] == {"episode": 40}
+    stream.fit().save(tmp_path / "totals", episodes=False)
+    assert ivvi.load_fit(tmp_path / "totals").moments.episodes is None
+    ivvi.estimate(log).save(tmp_path / "plain")
+    assert ivvi.load_fit(tmp_path / "plain").moments.episodes is None
+
+
+def test_a_choice_of_linear_features_is_the_same_before_and_after_saving(log, tmp_path) -> None:
+    fit = ivvi.estimate(log, "auto")
+    assert fit.choice.is_linear
+    fit.save(tmp_path / "model")
+    for name in ("gain", "spread"):
+        one, two = (getattr(f.choice, name) for f in (fit, ivvi.load_fit(tmp_path / "model")))
+        assert (type(one), one) == (type(two), two)

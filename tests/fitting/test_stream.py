@@ -300,3 +300,10 @@ def test_the_last_rows_of_too_many_episodes_are_given_up_with_a_warning(rows, mo
     monkeypatch.setattr("ivvi.fitting.open_episodes.MOST_BYTES", 2000)
     with pytest.warns(IvviWarning, match="those of the 15 oldest are given up"):
         Stream(**ROLES).partial_fit(iter(days(rows, 5)[:2]))
+
+
+def test_a_stream_is_shown_in_one_line(rows):
+    stream = Stream(method="2sls", **ROLES)
+    assert repr(stream) == "Stream(exact, n=0)"
+    assert repr(stream.partial_fit(rows)) == f"Stream(exact, n={stream.n:,})"
+    assert stream.n > 0

@@ -274,7 +274,7 @@ def test_a_learned_reward_fades_outside_the_log_for_caution_too():
     followed = np.hstack([0.5 * states + acted, states])
     names = ("x0",), ("a0",), ("x0", "r")
     rows = {"states": states, "starts": states[:64], "acted": acted, "followed": followed}
-    phi, noise = ivvi.polynomial(2), 0.01 * np.eye(2)
+    phi, noise = ivvi.features.polynomial(2), 0.01 * np.eye(2)
     model = ivvi.Dynamics(phi, W, noise, np.eye(5) * 1e-4, *names, has_reward=True, **rows)
     settings = {"horizon": 1, "caution": 0.9, "fallback": "zero", "method": "mpc", "compare": False}
     rule = ivvi.plan(model, "learned", (-1, 1), **settings).rule

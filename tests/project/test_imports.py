@@ -4,6 +4,8 @@ import ast
 import importlib
 import inspect
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import ivvi
-from helpers import OPTIONS, make_rows, write_table
+from helpers import OPTIONS, ROOT, make_rows, write_table
 
 HEAVY = {"jax", "matplotlib", "pandas", "scipy", "pyarrow", "gymnasium", "numpy", "duckdb", "rich"}
 
@@ -91,3 +93,36 @@ def test_dir_lists_the_public_names():
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="nothing"):
         _ = ivvi.nothing
+
+
+@pytest.mark.parametrize(
+    ("module", "statement"),
+    [
+        ("dynamics/model.py", "import jax"),
+        ("dynamics/model.py", "from ivvi.dynamics import env"),
+        ("estimators/sgda/loop.py", "from ivvi.estimators.sgda import jax_kernel"),
+        pytest.param("_io/result.py", "import pandas", marks=pytest.mark.thorough),
+        pytest.param("fitting/fit.py", "import ivvi.dynamics.rollout", marks=pytest.mark.thorough),
+    ],
+)
+def test_a_heavy_import_below_fitting_breaks_a_contract(module, statement, tmp_path):
+    """Wherever the statement stands, at the top or in a function, import-linter sees it."""
+    shutil.copytree(ROOT / "src/ivvi", tmp_path / "ivvi")
+    file = tmp_path / "ivvi" / module
+    lead, rest = file.read_text().split("from __future__ import annotations\n", 1)
+    file.write_text(f"{lead}from __future__ import annotations\n{statement}\n{rest}")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}/reproduction/src"}
+    done = subprocess.run(
+        [
+            *("lint-imports", "--config", ROOT / ".importlinter", "--no-cache"),
+            *("--contract", "light", "--contract", "kernel"),
+        ],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "BROKEN" in done.stdout
+    assert "jax" in done.stdout or "pandas" in done.stdout

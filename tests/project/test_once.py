@@ -46,7 +46,19 @@ def folder(tmp_path_factory):
     return place
 
 
-@pytest.mark.parametrize("verb", ["plan", "plan --unit", "update", "value"])
+def test_a_folder_with_dynamics_alone_is_planned_in(folder, tmp_path):
+    """And gives the policy of the fit that they are from."""
+    ivvi.load_fit(folder / "model").model.save(tmp_path / "dynamics")
+    options = ["--reward", REWARD, "--action-low", -1, "--action-high", 1, "--horizon", 2]
+    policies = []
+    for name, source in (("one", folder / "model"), ("two", tmp_path / "dynamics")):
+        succeed("plan", source, *options, "--method", "mpc", "--out", tmp_path / name)
+        policies.append(ivvi.load_policy(tmp_path / name))
+    states = [[-3.0], [0.5], [4.0]]
+    assert policies[0](states).tolist() == policies[1](states).tolist()
+
+
+@pytest.mark.parametrize("verb", ["plan", "plan --unit", "update", "value", "diagnose", "interval"])
 def test_a_command_reads_each_saved_folder_once(verb, folder, monkeypatch, tmp_path):
     reads = counted(monkeypatch, files, "_read_pair", lambda path, kind: path.name)
     plan = ["--reward", REWARD, "--action-low", -1, "--action-high", 1, "--horizon", 2]
@@ -54,6 +66,8 @@ def test_a_command_reads_each_saved_folder_once(verb, folder, monkeypatch, tmp_p
     model, log = shutil.copytree(folder / "model", tmp_path / "model"), folder / "log.parquet"
     arguments = {
         "plan": ["plan", model, *plan],
+        "diagnose": ["diagnose", model],
+        "interval": ["interval", model],
         "plan --unit": ["plan", folder / "units", *plan, "--unit", "episode=3"],
         "update": ["update", model, log, "--again"],
         "value": ["value", folder / "policy", "--model", model, "--draws", 20, "--against", "zero"],

@@ -65,7 +65,7 @@ def test_states_follow_the_actions_that_are_kept(env):
 
 
 def test_an_ended_episode_earns_nothing_more():
-    world = ivvi.World(
+    world = ivvi.simulators.World(
         name="walk",
         d_x=1,
         d_z=1,
@@ -176,7 +176,7 @@ def test_the_log_flatters_its_own_policy(env):
 
 
 def test_the_decomposition_adds_up(policy, env):
-    parts = ivvi.decompose(policy, env, **SHORT)
+    parts = ivvi.simulators.decompose(policy, env, **SHORT)
     total = parts.along_optimal.mean + parts.planning.mean + parts.along_policy.mean
     assert total == pytest.approx(parts.regret.mean, abs=1e-9)
     assert parts.planning.mean < 3 * parts.planning.se  # in the model, its own plan is best
@@ -185,7 +185,7 @@ def test_the_decomposition_adds_up(policy, env):
 
 def test_a_true_model_leaves_nothing_to_decompose(env):
     best = optimal_policy(env, horizon=40)
-    parts = ivvi.decompose(best, env, **SHORT)
+    parts = ivvi.simulators.decompose(best, env, **SHORT)
     for name in ("along_optimal", "planning", "along_policy", "regret"):
         assert abs(getattr(parts, name).mean) < 1e-9, name
 
@@ -392,8 +392,8 @@ def test_a_policy_for_another_reward_is_split_by_the_world_s_own(policy, env):
     settings = {"horizon": 40, "method": "mpc", "compare": False}
     model, actions = policy.problem.model, policy.problem.actions
     other = ivvi.plan(model, "linear:state=100", actions, **settings)
-    parts = ivvi.decompose(other, env, **SHORT)
-    own = ivvi.decompose(policy, env, **SHORT)
+    parts = ivvi.simulators.decompose(other, env, **SHORT)
+    own = ivvi.simulators.decompose(policy, env, **SHORT)
     assert parts.regret.mean > own.regret.mean
     assert abs(parts.planning.mean - parts.regret.mean) < 0.5 * parts.regret.mean
     total = parts.along_optimal.mean + parts.planning.mean + parts.along_policy.mean

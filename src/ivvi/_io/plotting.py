@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 from collections.abc import Mapping, Sequence
@@ -31,9 +32,9 @@ OTHERS = ("#7a5195", "#b07a00", "#2a8c6a")
 
 def new_figure(width: float, height: float) -> Any:
     """Return an empty figure of this size in inches, which a notebook shows by itself."""
-    from matplotlib.figure import Figure
+    figure: Any = importlib.import_module("matplotlib.figure")
 
-    class Drawing(Figure):
+    class Drawing(figure.Figure):  # type: ignore[misc]
         """A figure that draws itself in a notebook, whatever backend is chosen there."""
 
         def _repr_png_(self) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import importlib
 import math
 import re
 import textwrap
@@ -92,13 +93,14 @@ class TableResult(Result):
     def to_frame(self) -> pd.DataFrame:
         """Return the table as a pandas frame."""
         try:
-            import pandas as pd
+            pandas = importlib.import_module("pandas")
         except ImportError:
             raise InputError(
                 "to_frame needs pandas (pip install 'ivvi[stata]'); records() returns the same "
                 "rows without it, and to_json() all of the result"
             ) from None
-        return pd.DataFrame.from_records(self.records())
+        frame: pd.DataFrame = pandas.DataFrame.from_records(self.records())
+        return frame
 
     def to_json(self) -> dict[str, Any]:
         """Describe the table with JSON values, a list of rows; null for what is not finite."""
@@ -127,8 +129,8 @@ class Compact:
 
     def __repr__(self) -> str:
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        shown = ", ".join(f"{f.name}={short(getattr(self, f.name))}" for f in fields if f.repr)
-        return f"{type(self).__name__}({_cut(shown)})"
+        values = ", ".join(f"{f.name}={short(getattr(self, f.name))}" for f in fields if f.repr)
+        return f"{type(self).__name__}({_cut(values)})"
 
 
 def _cut(text: str) -> str:

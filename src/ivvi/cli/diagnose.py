@@ -15,10 +15,15 @@ from ivvi.cli.options import (
     Force,
     Json,
     Seed,
-    Source,
+    SourceOrModel,
+    Trust,
+    refuse_given,
+    trusted,
 )
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say, warn
+from ivvi.errors import InputError
 
+OF_A_LOG = "is for logs; a saved model has its own"
 KEPT = (
     "n",
     "episodes",
@@ -41,7 +46,8 @@ KEPT = (
 
 
 def diagnose(  # noqa: PLR0913
-    log: Source,
+    shell: typer.Context,
+    log: SourceOrModel,
     *,
     columns: ColumnOptions,
     features: FeatureOptions,
@@ -53,6 +59,7 @@ def diagnose(  # noqa: PLR0913
     ] = None,
     absorb: Absorb = None,
     seed: Seed = 0,
+    trust: Trust = "",
     json: Json = None,
     force: Force = False,
 ) -> None:
@@ -60,21 +67,29 @@ def diagnose(  # noqa: PLR0913
     from ivvi.fitting import estimate
     from ivvi.fitting.estimating import diagnose as diagnose_fit
     from ivvi.fitting.fit_summary import dropped_rows, log_line
+    from ivvi.fitting.saved_fit import is_saved_fit, load_fit
 
     client, se = dask.client, errors.requested
     check_json_target(json, force=force)
-    logs = columns.open(log)
-    with progress("reading", logs.num_rows) as bar:
-        result = estimate(
-            logs,
-            *features.both,
-            se=se,
-            allow_unidentified=True,
-            absorb=absorb or (),
-            seed=seed,
-            progress=bar,
-            client=client,
-        )
+    if is_saved_fit(log):
+        for group in (columns, features, errors, dask):
+            refuse_given(group, OF_A_LOG, context=shell)
+        if absorb is not None:
+            raise InputError(f"--absorb {OF_A_LOG}")
+        result = load_fit(log, trust=trusted(trust))
+    else:
+        logs = columns.open(log)
+        with progress("reading", logs.num_rows) as bar:
+            result = estimate(
+                logs,
+                *features.both,
+                se=se,
+                allow_unidentified=True,
+                absorb=absorb or (),
+                seed=seed,
+                progress=bar,
+                client=client,
+            )
     for text in result.warnings:
         warn(text)
     suspects = [part.strip() for part in (suspect or "").split(",") if part.strip()]

@@ -28,6 +28,7 @@ from ivvi.cli.options import (
 )
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say, warn
 from ivvi.errors import InputError
+from ivvi.words import METHODS, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +38,8 @@ class MethodOptions:
     method: Annotated[
         str,
         typer.Option(
-            help="exact, sgda, least-squares, liml, fuller:1, kclass:0.5, gmm, ujive, ijive, "
-            "jive1, ridge, lasso, adaptive-lasso or shrunk.",
-            autocompletion=words(
-                *("exact", "sgda", "least-squares", "liml", "fuller:1", "kclass:0.5", "gmm"),
-                *("ujive", "ijive", "jive1"),
-                *("ridge", "lasso", "adaptive-lasso", "shrunk"),
-            ),
+            help=f"{listed(METHODS)}; 2sls is exact, and ols least-squares.",
+            autocompletion=words(*METHODS),
         ),
     ] = "exact"
     schedule: Annotated[
@@ -102,18 +98,19 @@ class MethodOptions:
 
     def chosen(self, seed: int) -> Any:
         """Return the method with its settings."""
-        from ivvi.estimators.registry import make_method
+        from ivvi.estimators.registry import canonical, make_method
 
-        if self.method != "sgda":
-            refuse_given(self, f"is for sgda; the method is {self.method}", ("method", "ridge"))
-        if self.method in ("exact", "ridge") and self.ridge == "auto":
+        method = canonical(self.method)
+        if method != "sgda":
+            refuse_given(self, f"is for sgda; the method is {method}", ("method", "ridge"))
+        if method in ("exact", "ridge") and self.ridge == "auto":
             return make_method("ridge")
-        if self.method in ("exact", "least-squares"):
-            return make_method(self.method, ridge=self._penalty)
+        if method in ("exact", "least-squares"):
+            return make_method(method, ridge=self._penalty)
         if self.ridge != "0":
-            raise InputError(f"--ridge is for exact and least-squares; the method is {self.method}")
-        if self.method != "sgda":
-            return make_method(self.method)
+            raise InputError(f"--ridge is for exact and least-squares; the method is {method}")
+        if method != "sgda":
+            return make_method(method)
         return make_method(
             "sgda",
             schedule=self.schedule,
@@ -240,7 +237,7 @@ def fit(  # noqa: PLR0913
             checkpoint=state,
         )
     result = replace(result, command=command_line(shell))
-    result.save(out, moments=not without_moments, episodes=keep_episodes, force=force)
+    result.save(out, moments=not without_moments, force=force)
     for text in result.warnings:
         warn(text)
     text = result.summary(most_outputs=None if all_outputs else 6, warnings=False)

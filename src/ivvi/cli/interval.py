@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from ivvi.cli.options import Absorb, ColumnOptions, FeatureOptions, Force, Json, Seed, Source
+from ivvi.cli.diagnose import OF_A_LOG
+from ivvi.cli.options import (
+    Absorb,
+    ColumnOptions,
+    FeatureOptions,
+    Force,
+    Json,
+    Seed,
+    SourceOrModel,
+    Trust,
+    refuse_given,
+    trusted,
+)
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say
 from ivvi.errors import InputError
 
 
 def interval(  # noqa: PLR0913
-    log: Source,
+    shell: typer.Context,
+    log: SourceOrModel,
     *,
     columns: ColumnOptions,
     features: FeatureOptions,
@@ -40,32 +53,31 @@ def interval(  # noqa: PLR0913
     level: Annotated[float, typer.Option(help="Confidence level.")] = 0.95,
     absorb: Absorb = None,
     seed: Seed = 0,
+    trust: Trust = "",
     json: Json = None,
     force: Force = False,
 ) -> None:
     """Give a confidence set for one effect that is valid however weak the instrument is."""
     from ivvi.estimators import StandardErrors
     from ivvi.fitting.confidence_set import interval as confidence_set
+    from ivvi.fitting.saved_fit import is_saved_fit, load_fit
 
     check_json_target(json, force=force)
     combination = None if feature is None else parse_combination(feature)
-    phi, psi = features.both
-    logs = columns.open(log)
-    with progress("reading", logs.num_rows) as bar:
-        result = confidence_set(
-            logs,
-            output,
-            combination,
-            method=method,
-            level=level,
-            se=se if bandwidth is None else StandardErrors(se, cluster or (), bandwidth=bandwidth),
-            cluster=cluster or (),
-            phi=phi,
-            psi=psi,
-            absorb=absorb or (),
-            seed=seed,
-            progress=bar,
-        )
+    effect: dict[str, Any] = {"output": output, "feature": combination, "method": method}
+    effect |= {"level": level, "cluster": cluster or (), "absorb": absorb or ()}
+    effect["se"] = (
+        se if bandwidth is None else StandardErrors(se, cluster or (), bandwidth=bandwidth)
+    )
+    if is_saved_fit(log):
+        for group in (columns, features):
+            refuse_given(group, OF_A_LOG, context=shell)
+        result = confidence_set(load_fit(log, trust=trusted(trust)), **effect)
+    else:
+        phi, psi = features.both
+        logs = columns.open(log)
+        with progress("reading", logs.num_rows) as bar:
+            result = confidence_set(logs, phi=phi, psi=psi, seed=seed, progress=bar, **effect)
     say(str(result), quiet=json == "-")
     emit_json(result, json, force=force)
 

@@ -20,6 +20,7 @@ import typer
 
 from ivvi.cli.terminal import peak_memory, steps_shown
 from ivvi.errors import InputError, check_seed
+from ivvi.words import FEATURES, STANDARD_ERRORS, listed
 
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Log each step to stderr; show tracebacks.")
@@ -39,6 +40,9 @@ OUTPUT_OPTIONS = ("json", "force", "report")
 """Options that change where results go, not what they are."""
 SOURCES = "Parquet (file, folder, glob), CSV, Arrow, or minari:NAME."
 Source = Annotated[str, typer.Argument(help=SOURCES)]
+SourceOrModel = Annotated[
+    str, typer.Argument(help=f"{SOURCES[:-1]}; or the folder of a model that `ivvi fit` saved.")
+]
 OptionalSource = Annotated[str | None, typer.Argument(help=SOURCES)]
 DropMissing = Annotated[bool, typer.Option(help="Drop rows with missing or infinite values.")]
 Where = Annotated[
@@ -256,12 +260,8 @@ class FeatureOptions:
     features: Annotated[
         str,
         typer.Option(
-            help="auto (the data choose), linear, linear:cross, poly2, poly2:cross, spline:5, "
-            "spline:5:vary, fourier:200.",
-            autocompletion=words(
-                *("auto", "linear", "linear:cross", "poly2", "poly2:cross", "spline:5"),
-                *("spline:5:vary", "fourier:200"),
-            ),
+            help=f"{listed(FEATURES)}; with auto the data choose.",
+            autocompletion=words(*FEATURES),
         ),
     ] = "linear"
     phi: Annotated[
@@ -285,11 +285,8 @@ class ErrorOptions:
     se: Annotated[
         str,
         typer.Option(
-            help="Standard errors: auto, unadjusted, robust, clustered, cr2, wild, hac or bekker "
-            "(liml with many instruments).",
-            autocompletion=words(
-                *("auto", "unadjusted", "robust", "clustered", "cr2", "wild", "hac", "bekker")
-            ),
+            help=f"Standard errors: {listed(STANDARD_ERRORS)} (liml with many instruments).",
+            autocompletion=words(*STANDARD_ERRORS),
         ),
     ] = "auto"
     cluster: Annotated[

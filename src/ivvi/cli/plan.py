@@ -115,8 +115,7 @@ def plan(  # noqa: PLR0913
 ) -> None:
     """Find the best action in every state of a fitted model, and save it as a policy."""
     from ivvi._io.files import checked_output
-    from ivvi.dynamics.saved_model import load_model
-    from ivvi.fitting import load_fit
+    from ivvi.fitting.saved_fit import load_fit, load_saved
     from ivvi.planning.plan import make_planner
     from ivvi.planning.plan import plan as plan_policy
 
@@ -126,11 +125,11 @@ def plan(  # noqa: PLR0913
     for option, is_given in of_mpc.items():
         if is_given and method != "mpc":
             raise InputError(f"--{option} is for mpc; the method is {method}")
-    if unit:
-        loaded = of_unit(load_fit(model, trust=trusted(trust)), unit).model
-    else:
-        loaded = load_model(model, trust=trusted(trust))
-    actions = _actions(loaded, action_low, action_high, action_set, binary=binary)
+    packages = trusted(trust)
+    fit: Any = of_unit(load_fit(model, trust=packages), unit) if unit else None
+    fit = fit or load_saved(model, trust=packages)[0]
+    dynamics = getattr(fit, "model", fit)  # a folder may hold the dynamics alone
+    actions = _actions(dynamics, action_low, action_high, action_set, binary=binary)
     if budget is not None and method != "auto":
         raise InputError(f"--budget is for auto; the method is {method}")
     settings: dict[str, Any] = {"lookahead": lookahead} if lookahead is not None else {}
@@ -141,11 +140,11 @@ def plan(  # noqa: PLR0913
     problem |= {"reward_at_end": end_rewards(reward_at_end), "instrument": named_values(instrument)}
     problem |= {"caution": caution, "abstain": abstain}
     problem["fallback"] = _fallback(fallback)
-    support = read_states(loaded, None, states, "--state")
+    support = read_states(dynamics, None, states, "--state")
     with warnings.catch_warnings(record=True) as caught, progress("planning", None) as bar:
         warnings.simplefilter("always", PlanningWarning)
         policy = plan_policy(
-            *(loaded, reward, actions),
+            *(fit, reward, actions),
             method=planner,
             states=support,
             seed=seed,
@@ -158,7 +157,7 @@ def plan(  # noqa: PLR0913
     policy.save(out, force=force)
     say(policy.summary(), quiet=json == "-")
     if horizon is None:
-        steps, why = loaded.usual_horizon
+        steps, why = dynamics.usual_horizon
         say(f"horizon {steps:,}: {why}", quiet=json == "-")
     say(f"{policy!r} saved in {out}", quiet=json == "-")
     facts = {

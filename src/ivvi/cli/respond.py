@@ -10,6 +10,7 @@ import typer
 from ivvi.cli.options import ColumnOptions, Force, Json, Seed, Source, words
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say
 from ivvi.errors import InputError
+from ivvi.words import RESPONSE_ERRORS, listed
 
 
 def respond(  # noqa: PLR0913
@@ -31,7 +32,11 @@ def respond(  # noqa: PLR0913
         ),
     ] = "held",
     se: Annotated[
-        str, typer.Option(help="Standard errors: auto, clustered, hac or robust.")
+        str,
+        typer.Option(
+            help=f"Standard errors: {listed(RESPONSE_ERRORS)}.",
+            autocompletion=words(*RESPONSE_ERRORS),
+        ),
     ] = "auto",
     cluster: Annotated[
         str | None, typer.Option(help="Up to three columns to cluster by. [default: as fit does]")

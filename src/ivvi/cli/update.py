@@ -58,9 +58,8 @@ def update(  # noqa: PLR0913
                 allow_unidentified=allow_unidentified,
                 progress=bar,
             )
-        has_episodes = updated.moments.episodes is not None
         replaces = version if out is None else None
-        updated.save(target, episodes=has_episodes, force=force or out is None, replaces=replaces)
+        updated.save(target, force=force or out is None, replaces=replaces)
     for text in updated.warnings:
         warn(text)
     say(updated.summary(warnings=False), quiet=json == "-")

@@ -73,13 +73,13 @@ def category_codes(head: Batch, roles: Roles) -> list[CategoryCode]:
     others = np.column_stack([rows.y, rows.a])
     names = (*roles.outputs, *roles.action)
     groups = _groups(rows)
-    found = []
+    codes = []
     for name, x in whole.items():
         p_values = _lack_of_fit(x, base, others, groups) * len(whole)
         at = int(np.argmin(p_values))
         if p_values[at] < LEVEL:
-            found.append(CategoryCode(name, len(np.unique(x)), names[at], float(p_values[at])))
-    return found
+            codes.append(CategoryCode(name, len(np.unique(x)), names[at], float(p_values[at])))
+    return codes
 
 
 def _groups(rows: Batch) -> np.ndarray:

@@ -49,13 +49,13 @@ def lost_in_gaps(log: Log, counts: Counts) -> str:
     if made or lost <= MANY_GAPS * (lost + counts.transitions):
         return ""
     steps = _first_steps(log)
-    shown = ", ".join(f"{step:g}" for step in steps[:6])
+    examples = ", ".join(f"{step:g}" for step in steps[:6])
     remedy = "--context dt (context='dt'), which takes the time to the next row along"
     if (word := _as_dates(steps)) is not None:
         remedy = f"that they are dates, --date-format {word} (date_format={word!r})"
     return (
         f"{lost:,} of {counts.rows:,} rows are dropped only because the next row of their "
-        f"{roles.episode} is not one {roles.step} on (such as {shown}); if the next row is the "
+        f"{roles.episode} is not one {roles.step} on (such as {examples}); if the next row is the "
         f"next state all the same, say {remedy}"
     )
 

@@ -40,9 +40,6 @@ FEWEST_ROWS, MOST_ROWS = 100, 8192
 """Fewest and most rows that are predicted; with fewer, the result is chance."""
 WORSE, FAR = 1.1, 1.5
 """Ratios of errors: with a test over the folds, and without (what explodes does so in one fold)."""
-ONE_SOLUTION = ("exact", "sgda", "liml", "fuller", "kclass", "gmm", "smooth")
-"""Methods to fit again; penalties by cross-validation have been judged on folds already, and least
-squares claims no effects."""
 ROUNDING = 1e-10
 OFTEN, FAR_OFTEN = 0.01, 0.05
 """Shares of rows with a fitted value out of the outcome's range, and out by half of it."""
@@ -94,21 +91,21 @@ class HeldOut:
 
 def predicts_worse(method: Method, moments: Moments, head: Batch, roles: Roles) -> str:
     """Return a warning where a constant predicts an output better than the fit, or nothing."""
-    design, kind = moments.design, method.name.partition(":")[0]
-    if kind not in ONE_SOLUTION:
+    design, is_smooth = moments.design, method.name == "smooth"
+    if not method.one_solution:
         return ""
     if design.is_raw and moments.n >= MANY_ROWS * (len(design.phi_names) + len(design.psi_names)):
         return ""  # what they predict costs a share of about d_psi / n out of the sample
     rows, folds = _dealt(head)
     if folds is None:
         return ""
-    again = method if kind == "smooth" else Exact()
+    again = method if is_smooth else Exact()
     with np.errstate(all="ignore"):  # numbers that leave every range are what it looks for
         errors = held_out(again, moments, rows, folds)
     if errors is None:
         return ""
     outputs, foreseen = moments.design.outputs, errors.ratio(errors.foreseen)
-    if kind != "smooth" and errors.foresees_nothing.any():  # its first stage is penalised
+    if not is_smooth and errors.foresees_nothing.any():  # its first stage is penalised
         at = int(np.argmax(foreseen))
         return (
             f"on episodes held out, what states and instruments predict of {outputs[at]} in this "

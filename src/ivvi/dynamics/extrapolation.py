@@ -17,6 +17,8 @@ from ivvi.features.blocks import Array, Constant, Power
 from ivvi.features.custom_block import Custom
 from ivvi.features.feature_map import FeatureMap
 
+FAR = 1e12
+"""Simulated states are held within this: what explodes is very bad, not undefined."""
 INSIDE = (0.005, 0.995)
 """Quantiles of the log's states between which features that bend are believed."""
 

@@ -75,9 +75,9 @@ def simulation_doubts(
     learned
         Whether their reward is the model's own.
     """
-    found = [_reward_doubt(model, model.reward(x, a), alive)] if learned else []
-    found.append(_column_doubt(model.state, state_range(model), x, alive, MARGIN))
-    doubts = [text for text in found if text]
+    texts = [_reward_doubt(model, model.reward(x, a), alive)] if learned else []
+    texts.append(_column_doubt(model.state, state_range(model), x, alive, MARGIN))
+    doubts = [text for text in texts if text]
     if doubts:
         doubts[0] += f": it is used where it does not hold; {_remedy(model)}"
     if text := _column_doubt(model.action, action_range(model), a, alive, FURTHER):

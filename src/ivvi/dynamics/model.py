@@ -7,6 +7,7 @@ Where features are not linear, states outside the log's range count as the neare
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -218,8 +219,7 @@ class Dynamics(TableResult):
         if isinstance(rng, int | np.integer | np.random.Generator):
             draws = np.random.default_rng(rng).normal(size=mean.shape)
         else:
-            import jax
-
+            jax = importlib.import_module("jax")  # by name: models are fitted without JAX
             draws = jax.random.normal(rng, mean.shape, mean.dtype)
         return self.next_state(mean, draws)
 
@@ -344,9 +344,9 @@ class Dynamics(TableResult):
             `horizon`, by default the usual length of the log's episodes; `terminal`, which tells
             the states that end an episode; `reward_at_end` and `instrument` as for `ivvi.plan`.
         """
-        from ivvi.dynamics.env import ModelEnv
-
-        return ModelEnv(self, reward, actions, **settings)
+        env = importlib.import_module("ivvi.dynamics.env")  # by name: it brings JAX
+        made: ModelEnv = env.ModelEnv(self, reward, actions, **settings)
+        return made
 
     def check_whole(self) -> None:
         """Refuse a model that does not hold what follows in a state."""

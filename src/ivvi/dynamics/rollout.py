@@ -159,7 +159,7 @@ def run_episodes(
     discount: Any = 1.0,
     keep: bool = False,
 ) -> Any:
-    """Run episodes side by side, compiled; a policy that JAX cannot trace runs in `_called`.
+    """Run episodes side by side in one loop for `jax.jit`; `_called` is for other policies.
 
     Parameters
     ----------
@@ -181,16 +181,21 @@ def run_episodes(
     def advance(carry: Any, h: Array) -> Any:
         x, alive, memory, total = carry
         a, memory = act(x, h, memory)
-        x_next, r, ended = step(x, a, h, memory)
-        r = alive * r
-        x_next = jnp.where(alive[..., None] > 0, x_next, x)
-        after = x_next, alive * (1.0 - ended), memory, total + discount**h * r
-        return after, ((x, a) if keep else ((), ()), r)
+        x_next, r, alive = take_step(x, alive, *step(x, a, h, memory))
+        return (x_next, alive, memory, total + discount**h * r), ((x, a) if keep else ((), ()), r)
 
     none = jnp.zeros(starts.shape[:-1])
     begun = starts, none + 1.0, memory, none
     (last, _, _, total), path = jax.lax.scan(advance, begun, jnp.arange(horizon))
     return last, total, path
+
+
+def take_step(x: Array, alive: Array, x_next: Array, r: Array, ended: Array) -> Any:
+    """Return next states, rewards and who is left; an episode that has ended stands still.
+
+    `alive` and `ended` are (...): one or zero, or the chance of it where no end is drawn.
+    """
+    return jnp.where(alive[..., None] > 0, x_next, x), alive * r, alive * (1.0 - ended)
 
 
 @lru_cache(maxsize=64)
@@ -223,9 +228,7 @@ def _called(simulator: Any, policy: Any, keys: Array, horizon: int, keep: bool) 
     states, actions = [x], []
     for h in range(horizon):
         a = _checked(policy(x), (len(keys), simulator.d_a))
-        x_next, r, ended = map(np.asarray, step(keys, h + 1, x, a))
-        rewards[:, h], x = alive * r, np.where(alive[:, None] > 0, x_next, x)
-        alive = alive * (1.0 - ended)
+        x, rewards[:, h], alive = map(np.asarray, step(keys, h + 1, x, a, alive))
         if keep:
             states.append(x)
             actions.append(a)
@@ -236,7 +239,10 @@ def _called(simulator: Any, policy: Any, keys: Array, horizon: int, keep: bool) 
 
 @lru_cache(maxsize=64)
 def _compiled_step(simulator: Any) -> Callable[..., Any]:
-    return jax.jit(_stepper(simulator))  # type: ignore[no-any-return]
+    step = _stepper(simulator)
+    return jax.jit(  # type: ignore[no-any-return]
+        lambda keys, time, x, a, alive: take_step(x, alive, *step(keys, time, x, a))
+    )
 
 
 def _stepper(simulator: Any) -> Callable[..., Any]:

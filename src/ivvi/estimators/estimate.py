@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,7 +163,23 @@ class Estimate:
 
 
 class Method(Protocol):
-    """An estimator: a frozen value that turns moments into an estimate."""
+    """An estimator: a frozen value that turns moments into an estimate.
+
+    Attributes
+    ----------
+    needs_rows
+        Whether it passes over the rows of a log, so that moments alone are not enough.
+    has_robust_intervals
+        Whether its effects are those that the instruments identify, neither shrunk nor mixed: then
+        intervals that a weak instrument cannot spoil are of the same effects.
+    one_solution
+        Whether held-out episodes are to judge it. Penalties by cross-validation have been judged
+        on folds already, and least squares claims no effects.
+    """
+
+    needs_rows: ClassVar[bool]
+    has_robust_intervals: ClassVar[bool]
+    one_solution: ClassVar[bool]
 
     @property
     def name(self) -> str:

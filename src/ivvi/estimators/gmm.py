@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -35,6 +36,10 @@ class GMM:
         Which rows Omega takes to depend on each other. `estimate` fills in the standard
         errors that are asked for.
     """
+
+    needs_rows: ClassVar[bool] = True
+    has_robust_intervals: ClassVar[bool] = True
+    one_solution: ClassVar[bool] = True
 
     weight: StandardErrors | Resolved | None = None
 

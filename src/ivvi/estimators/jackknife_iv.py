@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -43,6 +44,10 @@ ALONE = 1 - 1e-8
 @dataclass(frozen=True, slots=True)
 class JackknifeIV:
     """A jackknife estimator by its word: ``ujive``, ``ijive`` or ``jive1``."""
+
+    needs_rows: ClassVar[bool] = True
+    has_robust_intervals: ClassVar[bool] = True
+    one_solution: ClassVar[bool] = False
 
     kind: str = "ujive"
 

@@ -9,6 +9,7 @@ little less; with weak instruments they are far less biased than two-stage least
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,6 +26,10 @@ from ivvi.moments import Moments
 @dataclass(frozen=True, slots=True)
 class KClass:
     """The k-class estimator of a given k."""
+
+    needs_rows: ClassVar[bool] = False
+    has_robust_intervals: ClassVar[bool] = False
+    one_solution: ClassVar[bool] = True
 
     k: float
 
@@ -48,6 +53,10 @@ class KClass:
 class LIML:
     """Limited-information maximum likelihood, one output at a time: `liml_k` for its k."""
 
+    needs_rows: ClassVar[bool] = False
+    has_robust_intervals: ClassVar[bool] = True
+    one_solution: ClassVar[bool] = True
+
     @property
     def name(self) -> str:
         """The word by which the command line knows it."""
@@ -67,6 +76,10 @@ class LIML:
 @dataclass(frozen=True, slots=True)
 class Fuller:
     """LIML with k less c / (n - rank of psi); c = 1 is nearly unbiased, c = 4 has least error."""
+
+    needs_rows: ClassVar[bool] = False
+    has_robust_intervals: ClassVar[bool] = True
+    one_solution: ClassVar[bool] = True
 
     c: float = 1.0
 

@@ -7,6 +7,7 @@ confounder misleads.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.estimators.estimate import Estimate, Rows, check_ridge, solve_rows
@@ -30,6 +31,10 @@ class Exact:
     ridge
         Penalty on the squared coefficients in units of the features' variances.
     """
+
+    needs_rows: ClassVar[bool] = False
+    has_robust_intervals: ClassVar[bool] = True
+    one_solution: ClassVar[bool] = True
 
     ridge: float = 0.0
 
@@ -66,6 +71,10 @@ class LeastSquares:
     ridge
         As for `Exact`.
     """
+
+    needs_rows: ClassVar[bool] = False
+    has_robust_intervals: ClassVar[bool] = False
+    one_solution: ClassVar[bool] = False
 
     ridge: float = 0.0
 

@@ -13,6 +13,7 @@ the residual there: |P (y - W phi)|^2.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +60,10 @@ class Penalised:
         true zeros go, and what is large is hardly shrunk.
     """
 
+    needs_rows: ClassVar[bool] = False
+    has_robust_intervals: ClassVar[bool] = False
+    one_solution: ClassVar[bool] = False
+
     kind: str = "lasso"
     penalty: float | str = "cv"
     folds: int = 5
@@ -80,7 +85,7 @@ class Penalised:
     @property
     def name(self) -> str:
         """The word by which the command line knows it."""
-        return self.kind
+        return "adaptive-lasso" if self.adaptive else self.kind
 
     def solve(
         self, moments: Moments, log: Log | None = None, checkpoint: Checkpoint | None = None

@@ -1,4 +1,7 @@
-"""The estimators by name: the one list of words, and how settings are saved and restored.
+"""The estimators by name, and how their settings are saved and restored.
+
+`ivvi.words` has the words that are offered, and other names for some. What sets a method apart
+(`needs_rows`, `has_robust_intervals`, `one_solution`) is written on its class.
 
 | word | class |
 |---|---|
@@ -10,6 +13,7 @@
 | ``ujive``, ``ijive``, ``jive1`` | for many instruments, `JackknifeIV` |
 | ``ridge``, ``lasso``, ``adaptive-lasso`` | `Penalised` |
 | ``shrunk`` | `Shrunk`: effects of the actions, towards their mean |
+| ``smooth`` | `Smooth`, which the features ``auto`` choose: a name in results, not one to ask for |
 """
 
 from __future__ import annotations
@@ -21,7 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.errors import InputError, nearest
+from ivvi import words
+from ivvi.errors import InputError, hint
 from ivvi.estimators.estimate import Method
 from ivvi.estimators.gmm import GMM
 from ivvi.estimators.jackknife_iv import KINDS, JackknifeIV
@@ -40,24 +45,43 @@ METHODS: dict[str, Callable[..., Method]] = {
     "fuller": Fuller,
     "kclass": KClass,
     "gmm": GMM,
-    **{kind: partial(JackknifeIV, kind) for kind in KINDS},
-    "ridge": partial(Penalised, "ridge"),
-    "lasso": partial(Penalised, "lasso"),
-    "adaptive-lasso": partial(Penalised, "lasso", adaptive=True),
+    **{kind: partial(JackknifeIV, kind=kind) for kind in KINDS},
+    "ridge": partial(Penalised, kind="ridge"),
+    "lasso": partial(Penalised, kind="lasso"),
+    "adaptive-lasso": partial(Penalised, kind="lasso", adaptive=True),
     "shrunk": Shrunk,
+    "smooth": Smooth,
 }
-WITH_NUMBER = ("fuller", "kclass")
+WITH_NUMBER = {word.partition(":")[0] for word in words.METHODS if ":" in word}
 """Words that take a number after a colon."""
+
+
+def canonical(word: str) -> str:
+    """Return the word of `METHODS` for a method, with the number that was given.
+
+    Examples
+    --------
+    >>> canonical("2SLS"), canonical("fuller:4")
+    ('exact', 'fuller:4')
+    """
+    name, colon, argument = word.partition(":")
+    known = words.OTHER_NAMES.get(name.lower(), name.lower())
+    if known not in METHODS or (colon and known not in WITH_NUMBER):
+        offered = [*(known.partition(":")[0] for known in words.METHODS), *words.OTHER_NAMES]
+        raise InputError(f"unknown method {word!r}{hint(name.lower(), offered)}")
+    return f"{known}{colon}{argument}"
 
 
 def make_method(word: str, **settings: Any) -> Method:
     """Return the method of a word, such as ``exact``, ``sgda`` or ``fuller:4``."""
-    name, colon, argument = word.partition(":")
-    if name not in METHODS or (colon and name not in WITH_NUMBER):
-        hint = nearest(word, tuple(METHODS)) or f"; {', '.join(METHODS)} are known"
-        raise InputError(f"unknown method {word!r}{hint}")
+    name, colon, argument = canonical(word).partition(":")
     if name == "kclass" and not argument:
         raise InputError("the method kclass needs its k, as in kclass:0.5")
+    if name == "smooth" and not settings:
+        raise InputError(
+            "the method smooth has penalties that are chosen with its features: use the method "
+            "exact with the features auto"
+        )
     try:
         numbers = [float(argument)] if colon else []
     except ValueError:
@@ -77,20 +101,19 @@ def restore_method(name: str, settings: Mapping[str, Any]) -> Method:
     GMM's weights are those of the standard errors again; a schedule that is not a word
     cannot be restored.
     """
-    word = name.partition(":")[0]
-    if word == "gmm":
-        return GMM()
-    made: Any = {"ridge": Penalised, "lasso": Penalised, "smooth": Smooth}.get(word)
-    made = JackknifeIV if word in KINDS else made or METHODS.get(word)
-    if made is None:
-        raise InputError(f"unknown method {name!r}; {', '.join(METHODS)} are known")
-    return made(**settings)  # type: ignore[no-any-return]
+    word = canonical(name).partition(":")[0]
+    return METHODS[word](**({} if word == "gmm" else settings))
+
+
+def needs_rows(name: str) -> bool:
+    """Tell whether a method passes over the rows of a log, by its name in a result."""
+    made: Any = METHODS[canonical(name).partition(":")[0]]
+    return bool(getattr(made, "func", made).needs_rows)
 
 
 def method_for_moments(name: str, settings: Mapping[str, Any]) -> Method:
     """Return what estimates W again from moments alone: `Exact` for methods that need the rows."""
-    needs_rows = name.partition(":")[0] in ("sgda", "gmm", *KINDS)
-    return Exact() if needs_rows else restore_method(name, settings)
+    return Exact() if needs_rows(name) else restore_method(name, settings)
 
 
 def _plain(value: Any) -> Any:

@@ -13,6 +13,7 @@ mean of theta given w; tau^2 = 0 makes all effects equal, a large tau^2 changes 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -41,6 +42,10 @@ class Shrunk:
     toward
         ``mean``, the common mean of the effects, or ``zero``.
     """
+
+    needs_rows: ClassVar[bool] = False
+    has_robust_intervals: ClassVar[bool] = False
+    one_solution: ClassVar[bool] = False
 
     toward: str = "mean"
 

@@ -12,6 +12,7 @@ for each output. Linear terms are free, so that a large penalty leaves the linea
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -45,6 +46,10 @@ class Smooth:
     rows
         Rows for which both were chosen: with more rows they fall in proportion.
     """
+
+    needs_rows: ClassVar[bool] = False
+    has_robust_intervals: ClassVar[bool] = False
+    one_solution: ClassVar[bool] = True
 
     penalty: tuple[float, ...]
     first_stage: float

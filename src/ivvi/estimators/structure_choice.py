@@ -291,7 +291,9 @@ class _Search:
         n, count = len(self.rows), int(self.folds.max()) + 1
         facts = (tuple(self.compared), n, count, self.threshold, self._notes)
         if self.best is None or self.losses is None or self.design is None:
-            return ChosenFeatures(linear(), linear(), None, FeatureChoice("linear", 0, 0, *facts))
+            return ChosenFeatures(
+                linear(), linear(), None, FeatureChoice("linear", 0.0, 0.0, *facts)
+            )
         values = -self.losses.at(self.penalties)
         spread = float(values.std(ddof=1) / len(values) ** 0.5)
         choice = FeatureChoice(self.best.label, float(values.mean()), spread, *facts)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi.dynamics.ends import all_ends
-from ivvi.dynamics.extrapolation import beyond
+from ivvi.dynamics.extrapolation import FAR, beyond
 from ivvi.dynamics.next_state_distribution import Categories, next_state
 from ivvi.dynamics.rollout import run_episodes
 from ivvi.dynamics.state_update import StateUpdate
@@ -27,9 +27,6 @@ from ivvi.features.blocks import Array
 from ivvi.features.feature_map import FeatureMap
 from ivvi.planning import Problem
 from ivvi.rewards import Learned
-
-FAR = 1e12
-"""States are held within this: a model that explodes is very bad, not undefined."""
 
 
 @dataclass(frozen=True)

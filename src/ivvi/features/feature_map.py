@@ -35,6 +35,7 @@ from ivvi.features.blocks import (
 )
 from ivvi.features.custom_block import Custom, import_saved
 from ivvi.features.products import Monomials, Products, Varying
+from ivvi.words import FEATURES
 
 BLOCKS: dict[str | None, type] = {
     kind.__name__: kind
@@ -50,10 +51,6 @@ BYTES_OF_FEATURE = 512
 """Memory that one feature takes at least: names, frequencies, columns of the first rows."""
 AUTO = "auto"
 """The word for features that are chosen from the data."""
-WORDS = (
-    *("auto", "linear", "linear:cross", "poly2", "poly3", "fourier:200", "spline:5"),
-    "spline:5:vary",
-)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -235,7 +232,7 @@ def parse_features(word: str, seed: int = 0) -> tuple[FeatureMap, FeatureMap]:
             spline(knots, vary=bool(vary)),
             spline(knots, of_input=min(knots, 5), vary=bool(vary)),
         )
-    raise InputError(f"unknown features {word!r}{hint(word, WORDS)}")
+    raise InputError(f"unknown features {word!r}{hint(word, FEATURES)}")
 
 
 def describe_direction(

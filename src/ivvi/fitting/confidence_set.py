@@ -18,6 +18,7 @@ from ivvi.features.design import build_design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting import Fit
 from ivvi.fitting.absorbing import AbsorbedTable
+from ivvi.fitting.saved_fit import is_saved_fit, load_fit
 from ivvi.logs import Counts, Log
 from ivvi.logs.column_patterns import Columns
 from ivvi.logs.log import Progress
@@ -59,7 +60,8 @@ def interval(  # noqa: PLR0913
     Parameters
     ----------
     source
-        A `Fit`, `Moments`, a `Log`, or anything that `read_logs` opens.
+        A `Fit`, the folder where one was saved, `Moments`, a `Log`, or anything that `read_logs`
+        opens.
     output
         Name of an output; a state's name stands for its next value. It may be left out where
         there is one.
@@ -100,6 +102,7 @@ def interval(  # noqa: PLR0913
     if method not in METHODS:
         raise InputError(f"unknown method {method!r} of a confidence set{hint(method, METHODS)}")
     requested = _requested_errors(se, cluster)
+    source = load_fit(source) if is_saved_fit(source) else source
     if isinstance(source, Fit | Moments):
         if formula is not None:
             raise InputError("formula is for a log; a fit and moments have features of their own")

@@ -28,7 +28,7 @@ from ivvi.estimators.covariance.score_rows import Score
 from ivvi.estimators.covariance.scores import episode_scores
 from ivvi.estimators.estimate import Estimate, Floats, Method
 from ivvi.estimators.penalised import Penalised
-from ivvi.estimators.registry import method_for_moments
+from ivvi.estimators.registry import method_for_moments, needs_rows
 from ivvi.estimators.whitening import whiten
 from ivvi.features.blocks import Power, Spline
 from ivvi.fitting import Fit
@@ -36,8 +36,6 @@ from ivvi.moments import EpisodeMoments, Moments
 
 AT_ONCE = 256
 """Bootstrap draws held at a time."""
-BY_ROWS = ("gmm", "sgda")
-"""Methods that pass over the rows, so that moments alone cannot be fitted again."""
 MOST_GROUPS = 1000
 """Most groups of episodes that are left out one at a time."""
 
@@ -168,7 +166,7 @@ def curve(  # noqa: PLR0913
 
 def deviations(fit: Fit, output: int) -> Floats:
     """How far each episode moved a row of W, (episodes, d_phi): squares add to its variance."""
-    if fit.method.partition(":")[0] in BY_ROWS:
+    if needs_rows(fit.method) and fit.estimate.influence.size:
         return linearised(fit.estimate, fit.moments, output)
     return jackknife(method_for_moments(fit.method, fit.settings), fit.moments, output)
 

@@ -19,6 +19,7 @@ from ivvi.estimators.registry import make_method
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.recipe import Recipe
+from ivvi.fitting.saved_fit import is_saved_fit, load_fit
 from ivvi.fitting.transformed_fit import fit_absorbed, fit_differences, fit_partialled
 from ivvi.logs.column_patterns import Columns
 from ivvi.logs.log import Log, Progress
@@ -196,7 +197,8 @@ def diagnose(  # noqa: PLR0913
     Parameters
     ----------
     logs
-        A `Log`, anything that `read_logs` opens with its defaults, a `Shard`, or a `Fit`.
+        A `Log`, anything that `read_logs` opens with its defaults, a `Shard`, a `Fit`, or the
+        folder where one was saved.
     phi, psi, formula, se, cluster, absorb, seed, progress, client
         As for `estimate`; a `Fit` has its own.
     suspects
@@ -209,6 +211,8 @@ def diagnose(  # noqa: PLR0913
     >>> ivvi.diagnose(log).verdict.word
     'strong'
     """
+    if is_saved_fit(logs):
+        logs = load_fit(logs)
     if isinstance(logs, Fit):
         if cluster:
             raise InputError("clusters are given for a log; a fit has its own")

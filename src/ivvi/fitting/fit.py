@@ -364,15 +364,16 @@ class Fit(TableResult):
         path: str | os.PathLike[str],
         *,
         moments: bool = True,
-        episodes: bool = False,
+        episodes: bool = True,
         force: bool = False,
         replaces: str | None = None,
     ) -> Path:
         """Save the model, with `to_json` and the `sample` beside it; not one that diverged.
 
-        Without its `moments` it cannot be updated with new rows; with those of single
-        `episodes`, if the fit has them, values can be bootstrapped. `replaces` is the only
-        version that may be replaced, if given.
+        Without its `moments` it cannot be updated with new rows. Those of single episodes are
+        saved if the fit holds them (`ivvi.fit(episodes=True)`, streams, sums by episode), so that
+        values can be bootstrapped and updates are clustered; `episodes=False` leaves them out.
+        `replaces` is the only version that may be replaced, if given.
         """
         trace = self.estimate.trace
         if trace is not None and trace.status == "diverged":

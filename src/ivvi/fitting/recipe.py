@@ -15,7 +15,7 @@ from ivvi._io.checkpoint import Checkpoint
 from ivvi.diagnostics import Diagnostics, Strength, diagnose, strength
 from ivvi.diagnostics.data_doubts import data_doubts
 from ivvi.diagnostics.omitted_terms import omitted_terms
-from ivvi.diagnostics.prediction_checks import ONE_SOLUTION, leaves_range, predicts_worse
+from ivvi.diagnostics.prediction_checks import leaves_range, predicts_worse
 from ivvi.diagnostics.reduced_form import reduced_form
 from ivvi.diagnostics.strength import explain_unidentified
 from ivvi.diagnostics.timing import explained_in_own_row
@@ -31,7 +31,7 @@ from ivvi.estimators.covariance.estimate_covariance import (
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.covariance.step_dependence import step_dependence
-from ivvi.estimators.jackknife_iv import KINDS, JackknifeIV
+from ivvi.estimators.jackknife_iv import JackknifeIV
 from ivvi.estimators.kclass import LIML, Fuller
 from ivvi.estimators.registry import settings_of
 from ivvi.estimators.sgda.sgda import SGDA
@@ -70,10 +70,6 @@ def run_key(log: Log, design: Design, method: Method, **options: Any) -> dict[st
     }
 
 
-WITH_ROBUST_INTERVALS = ("exact", "gmm", "liml", "fuller", "sgda", *KINDS)
-"""Methods whose effects are those that the instruments identify, neither shrunk nor mixed."""
-
-
 def beside_wald(
     method: Method,
     moments: Moments,
@@ -85,7 +81,7 @@ def beside_wald(
     name = method.name
     if name == "least-squares":
         return RobustIntervals(reason="least squares does not use the instruments")
-    if name.partition(":")[0] not in WITH_ROBUST_INTERVALS or getattr(method, "ridge", None):
+    if not method.has_robust_intervals or getattr(method, "ridge", None):
         return RobustIntervals(reason=f"the effects that {name} estimates are shrunk or mixed")
     return robust_intervals(moments, estimate, diagnostics, scored, half_widths(estimate))
 
@@ -328,7 +324,7 @@ class Recipe:
         in_data = data_doubts(log, head, shard.counts, linear=moments.design.is_raw)
         doubts: tuple[str, ...] = ()
         mended = own is None and not in_data  # what is wrong with the rows bends the fit too
-        if mended and not log.is_residual and self.method.name in ONE_SOLUTION:
+        if mended and not log.is_residual and self.method.one_solution:
             doubts = omitted_terms(estimate, moments, head, roles)
         texts = (own.warning if own else "", far, *in_data)
         return log.notes + tuple(text for text in texts if text), doubts

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from ivvi._io.files import Saved, load_version, nest, unnest
 from ivvi._io.replacing import recover
 from ivvi._io.serialization import Packer, Unpacker, field_types
 from ivvi._io.trust import Trust, trusting
-from ivvi.dynamics.model import KIND
+from ivvi.dynamics.model import KIND, Dynamics
 from ivvi.dynamics.saved_model import model_from_parts
 from ivvi.errors import FileError, TrustError
 from ivvi.features.design import Design
@@ -54,12 +53,19 @@ def load_fit(path: str | os.PathLike[str], *, trust: Trust = ()) -> Fit:
 
 def load_fit_version(path: str | os.PathLike[str], *, trust: Trust = ()) -> tuple[Fit, str]:
     """Load a fit, and the version of the folder that it was read from (`Fit.save(replaces=)`)."""
-    (document, arrays), version = load_version(path, KIND)
-    if document.get("fit") is None:
+    saved, version = load_saved(path, trust=trust)
+    if not isinstance(saved, Fit):
         raise FileError(f"{path} was saved without its fit; save it with fit.save or ivvi fit")
+    return saved, version
+
+
+def load_saved(path: str | os.PathLike[str], *, trust: Trust = ()) -> tuple[Fit | Dynamics, str]:
+    """Load the fit of a folder, or the dynamics where it holds no more, and its version."""
+    (document, arrays), version = load_version(path, KIND)
+    make = model_from_parts if document.get("fit") is None else _from_parts
     try:
         with trusting(path, trust):
-            return _from_parts(document, arrays), version
+            return make(document, arrays), version
     except TrustError:
         raise
     except FileError as error:
@@ -99,9 +105,16 @@ def _same(one: np.ndarray | None, other: np.ndarray | None) -> bool:
     return one.shape == other.shape and bool(np.array_equal(one, other, equal_nan=True))
 
 
+def is_saved_fit(source: Any) -> bool:
+    """Tell whether something names a folder that `Fit.save` or `ivvi fit` made."""
+    if not isinstance(source, str | os.PathLike):
+        return False
+    recover(source)
+    return os.path.isfile(os.path.join(source, f"{KIND}.json"))
+
+
 def load_moments(path: str | os.PathLike[str], *, trust: Trust = ()) -> Shard:
     """Load moments that `ivvi moments` saved, or those that a saved model keeps."""
-    recover(path)
-    if (Path(path) / f"{KIND}.json").is_file():
+    if is_saved_fit(path):
         return load_fit(path, trust=trust).shard
     return Shard.load(path, trust=trust)

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ivvi._io.checkpoint import Checkpoint
 from ivvi._io.files import content_hash, load_file, save_file
@@ -73,6 +73,9 @@ class Stream:
         self._state: StreamState | None = None
         self._choice: FeatureChoice | None = None
         self._marks: dict[Path, tuple[int, int]] = {}
+
+    def __repr__(self) -> str:
+        return f"Stream({self.method.name}, n={self.n:,})"
 
     @property
     def n(self) -> int:
@@ -238,6 +241,9 @@ class Stream:
 class _Reached:
     """The estimate that descent-ascent has reached, as a method whose work is done."""
 
+    needs_rows: ClassVar[bool] = SGDA.needs_rows
+    has_robust_intervals: ClassVar[bool] = SGDA.has_robust_intervals
+    one_solution: ClassVar[bool] = SGDA.one_solution
     estimate: Estimate
     name: str = "sgda"
 

@@ -52,7 +52,7 @@ def update(
     The method is that of the model with its settings; one that was fitted by descent-ascent
     becomes the closed form, because its old rows are not there to pass over; for the same
     reason the standard errors are clustered where the model keeps the moments of its clusters
-    (`Fit.save(episodes=True)`), one way or two, else unadjusted, with a warning. An episode
+    (`fit(episodes=True)`), one way or two, else unadjusted, with a warning. An episode
     that goes on from one log into the next is two; clusters of one name are one. A model of
     sums holds no rows of its log, and none of the new one after an update.
     """
@@ -77,14 +77,14 @@ def update(
     named = [name for name in (by, also) if name and name != log.roles.step]
     log = log.clustered(named) if named else log
     has_episodes = shard.moments.episodes is not None
-    kept = (by or shard.roles.episode, also) if has_episodes else ()
+    kept_by = (by or shard.roles.episode, also) if has_episodes else ()
     moments, counts = compute_moments(log, design, episodes=has_episodes, by=by or None, also=also)
     fresh = tuple(content for content in files if content not in shard.files)
     added = Shard(moments, counts, shard.roles, fresh, log.label)
     new = estimate(
         shard + added,
         method=GMM() if old.method == "gmm" else method_for_moments(old.method, old.settings),
-        se=old.errors.requested.as_kept(*kept),
+        se=old.errors.requested.as_kept(*kept_by),
         allow_unidentified=allow_unidentified,
     )
     sample = old.sample

@@ -56,8 +56,8 @@ def set_by(table: BatchSource, roles: Roles) -> tuple[str, ...]:
         if not others or not _repeats(_head(table, instruments, instruments), instruments):
             return ()
         rows = _head(table, [*instruments, *others, *episode], instruments)
-        found = _groups(rows, roles, others)
-        group = next((name for name in found if _holds(table, name, instruments)), None)
+        columns = _groups(rows, roles, others)
+        group = next((name for name in columns if _holds(table, name, instruments)), None)
     except InputError:  # a column that nobody asked for need not be readable
         return ()
     if group is None:
@@ -157,7 +157,7 @@ def _groups(rows: pa.Table, roles: Roles, others: Sequence[str]) -> list[str]:
     instruments = _sources(roles, roles.instrument)
     shares = _shares(rows, instruments)
     unlike = -math.log(float(np.sum(shares**2)))
-    found: dict[str, int] = {}
+    groups_in: dict[str, int] = {}
     for name in others:
         if rows[name].null_count or _varies(rows.slice(0, FIRST_LOOK), name, instruments):
             continue
@@ -166,8 +166,8 @@ def _groups(rows: pa.Table, roles: Roles, others: Sequence[str]) -> list[str]:
         by_chance = (rows.num_rows - groups) * unlike < math.log(len(others) / NO_ACCIDENT)
         renamed = groups == len(shares) and _says_the_same(pairs)
         if len(pairs) == groups and enough and not by_chance and not renamed:
-            found[name] = groups
-    return sorted(found, key=lambda name: found[name])
+            groups_in[name] = groups
+    return sorted(groups_in, key=lambda name: groups_in[name])
 
 
 def _says_the_same(pairs: pa.Table) -> bool:

@@ -127,16 +127,16 @@ class MissingCode:
 
 def missing_codes(head: Batch, roles: Roles) -> list[MissingCode]:
     """Return the values among the first rows that seem to stand for missing ones."""
-    found: list[MissingCode] = []
+    codes: list[MissingCode] = []
     for name, values in _columns(head, roles).items():
         distinct, counts = np.unique(values, return_counts=True)
         usual = np.isin(distinct, CODES) & (counts >= FEWEST)
-        found += _far(name, distinct, counts, usual)
-        if not found or found[-1].column != name:
+        codes += _far(name, distinct, counts, usual)
+        if not codes or codes[-1].column != name:
             outer = np.zeros(len(distinct), dtype=bool)
             outer[[0, -1]] = True
-            found += _far(name, distinct, counts, outer & (counts >= FEWEST), FAR_ANY)
-    return found
+            codes += _far(name, distinct, counts, outer & (counts >= FEWEST), FAR_ANY)
+    return codes
 
 
 def _far(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import importlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -217,7 +218,7 @@ def _read_arrow(files: Sequence[Path]) -> pa.Table:
 def _read_by_pandas(files: Sequence[Path]) -> pa.Table:
     """Read files of Stata or SAS; labelled values become categories."""
     try:
-        import pandas as pd
+        pandas = importlib.import_module("pandas")
     except ImportError as error:
         raise FileError(
             f"{files[0]} is read by pandas, which is not installed: pip install 'ivvi[stata]'"
@@ -226,9 +227,9 @@ def _read_by_pandas(files: Sequence[Path]) -> pa.Table:
     for file in files:
         try:
             if file.name.lower().endswith(".dta"):
-                frame = pd.read_stata(file)
+                frame = pandas.read_stata(file)
             else:
-                frame = pd.read_sas(file, encoding="infer")
+                frame = pandas.read_sas(file, encoding="infer")
         except Exception as error:  # a damaged file makes pandas raise whatever it likes
             reason = first_line(error) if str(error).strip() else type(error).__name__
             raise FileError(f"{file} cannot be read as Stata's or SAS's: {reason}") from error

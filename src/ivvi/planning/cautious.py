@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from statistics import NormalDist
 from typing import Any, ClassVar
 
 import jax
@@ -28,6 +27,7 @@ import numpy as np
 
 from ivvi._io.files import Saved, nest, unnest
 from ivvi._io.result import Compact
+from ivvi.diagnostics.distributions import two_sided
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
@@ -187,7 +187,7 @@ class CautiousRule(Compact):
         value = partial(self._return, states, options.reshape(n * c, -1), h)
         gained = jax.lax.map(value, jnp.asarray(self.drawn)).reshape(-1, n, c)
         gained = gained - gained[:, :, :1]
-        kappa = NormalDist().inv_cdf((1 + self.caution) / 2)
+        kappa = two_sided(level=self.caution)
         return gained[0] - kappa * jnp.sqrt(jnp.mean((gained[1:] - gained[0]) ** 2, axis=0))
 
     def _options(self, plan: Array, b: Array) -> Array:

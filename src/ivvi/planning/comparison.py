@@ -12,11 +12,10 @@ from functools import lru_cache
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ivvi._io.result import Records, TableResult
-from ivvi.dynamics.next_state_distribution import NoiseLaw, next_state
+from ivvi.dynamics.next_state_distribution import NoiseLaw
 from ivvi.dynamics.rollout import Decision, run_episodes
 from ivvi.errors import FileError
 from ivvi.features.blocks import Array
@@ -26,8 +25,6 @@ CLEAR = 2.0
 """Standard errors beyond which a difference counts."""
 TIGHT = 0.9
 """Share of the possible gain below which a bound is too loose to be told."""
-FAR = 1e12
-"""States are held within this: a plan that explodes is very bad, not undefined."""
 EPISODES, FEWEST, STEPS = 96, 24, 20_000
 """Episodes of a trial: fewer where the horizon is long."""
 
@@ -290,15 +287,9 @@ def _compiled(template: Template, decision: Decision) -> Callable[..., Any]:
 
     def run(numbers: Any, law: NoiseLaw, parameters: Any, starts: Array, noise: Array) -> Any:
         problem = template.example.with_numbers(numbers)
-
-        def step(x: Array, a: Array, h: Array, memory: Any) -> Any:
-            m = jnp.clip(problem.model.mean(x, a), -FAR, FAR)
-            x_next = next_state(m, noise[:, h], law, problem.model.categories)
-            return x_next, problem.gain(x, a, x_next, h), problem.ended(x, a, x_next)
-
         _, total, (path, _) = run_episodes(
             lambda x, h, memory: decision.decide(parameters, x, h, memory),
-            step,
+            lambda x, a, h, memory: problem.step(x, a, noise[:, h], h, law),
             starts,
             decision.begin(len(starts)),
             problem.horizon,

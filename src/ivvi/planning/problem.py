@@ -18,9 +18,11 @@ from ivvi._io.result import Compact
 from ivvi.actions import Actions
 from ivvi.dynamics.encoding import state_rows
 from ivvi.dynamics.ends import EndReward, all_ends, amounts, end_reward
+from ivvi.dynamics.extrapolation import FAR
 from ivvi.dynamics.horizon import check_horizon
 from ivvi.dynamics.log_range import simulation_doubts
 from ivvi.dynamics.model import Dynamics
+from ivvi.dynamics.next_state_distribution import NoiseLaw, next_state
 from ivvi.dynamics.state_update import affine_part
 from ivvi.errors import InputError, PlanningWarning
 from ivvi.features.blocks import Array
@@ -114,7 +116,7 @@ class Problem(Compact):
 
     @cached_property
     def affine(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """c, P, Q of x' = c + P x + Q a when the model is of that form, else None."""
+        """c, F, B of x' = c + F x + B a when the model is of that form, else None."""
         model = self.model
         if model.bends:
             return None
@@ -175,6 +177,19 @@ class Problem(Compact):
         """Return the reward (...) of a step, and what its end is expected to pay."""
         r = self.reward(x, a, x_next, h)
         return r + self.end_gain(x, a, x_next) if self.end_amounts else r
+
+    def step(self, x: Array, a: Array, noise: Array, h: Array, law: NoiseLaw | None = None) -> Any:
+        """Return the next states (n, d_x) from standard normal draws of their shape, the gains
+        and the chances of an end (n,).
+
+        States stay within `FAR`. With JAX's numbers in the model, `law` is its noise before it
+        was traced.
+        """  # noqa: D205
+        law = self.model.noise_law if law is None else law
+        m = self.model.mean(x, a)
+        m = m.__array_namespace__().clip(m, -FAR, FAR)
+        x_next = next_state(m, noise, law, self.model.categories)
+        return x_next, self.gain(x, a, x_next, h), self.ended(x, a, x_next)
 
     @property
     def numbers(self) -> tuple[Any, ...]:

@@ -12,7 +12,10 @@ from ivvi.planning.problem import Problem
 from ivvi.rewards import Linear, Quadratic
 
 STILL = 1e-13
-MOST_STEPS = 1_000_000
+SOLVED = 1e-9
+"""Change by a step back, in units of the values, below which a fixed point is one."""
+MOST_STEPS = 100_000
+"""Steps back after which values that have not come to rest do not do so."""
 HUGE = 1e60
 """Values of this size mean nothing, and squares of larger ones overflow."""
 
@@ -59,18 +62,64 @@ def riccati_values(
     """
     if not is_quadratic(problem) or (bounded and not _is_regulator(problem)):
         return None
-    value = QuadraticValue.zero(len(problem.model.state))
-    values = [value]
-    for _ in range(MOST_STEPS if stationary else problem.horizon):
-        step = RiccatiStep.of(problem, value)
+    if stationary:
+        value = _fixed_point(problem) or _iterated(problem)
+        allowed = not bounded or (value and RiccatiStep.of(problem, value).allows(problem))
+        return [value] if value and allowed else None
+    values = [QuadraticValue.zero(len(problem.model.state))]
+    for _ in range(problem.horizon):
+        step = RiccatiStep.of(problem, values[-1])
         if bounded and not step.allows(problem):
             return None
-        before, value = value, step.value
-        if not stationary:
-            values.append(value)
-        elif _distance(before, value) <= STILL:
-            return [value]
-    return None if stationary else values[:-1]
+        values.append(step.value)
+    return values[:-1]
+
+
+def _fixed_point(problem: Problem) -> QuadraticValue | None:
+    """Return the value that a step back does not change, by the algebraic equation.
+
+    With g^1/2 F and g^1/2 B it is that of a regulator without a discount. None where it has no
+    solution, or where states that cost nothing grow: then its solution, which holds them down, is
+    not the value.
+    """
+    from scipy.linalg import solve_discrete_are
+
+    c, F, B = problem.affine  # type: ignore[misc]
+    w, t, u, s, b = reward_coefficients(problem, *B.shape)
+    g = problem.discount
+    if not _detectable(g**0.5 * F, w):
+        return None
+    try:
+        P = solve_discrete_are(g**0.5 * F, g**0.5 * B, np.diag(w), np.diag(u))
+        gain = RiccatiStep.of(problem, QuadraticValue(P, 0 * t, 0.0)).gain
+        closed = F + B @ gain
+        own = -w * t - s / 2 - gain.T @ b / 2
+        p = np.linalg.solve(np.eye(len(F)) - g * closed.T, own + g * closed.T @ P @ c)
+    except (np.linalg.LinAlgError, ValueError):
+        return None
+    constant = RiccatiStep.of(problem, QuadraticValue(P, p, 0.0)).value.constant / (1 - g)
+    value = QuadraticValue(P, p, constant)
+    return value if _distance(value, RiccatiStep.of(problem, value).value) <= SOLVED else None
+
+
+def _detectable(F: np.ndarray, w: np.ndarray) -> bool:
+    """Tell whether every direction that does not shrink is seen in states of positive weight."""
+    growing = [root for root in np.linalg.eigvals(F) if abs(root) >= 1]
+    cost = np.diag(w)
+    seen = (np.vstack([F - root * np.eye(len(F)), cost]) for root in growing)
+    return all(np.linalg.matrix_rank(rows) == len(F) for rows in seen)
+
+
+def _iterated(problem: Problem) -> QuadraticValue | None:
+    """Return the value that steps back from the end come to; None where they come to none."""
+    value = QuadraticValue.zero(len(problem.model.state))
+    for _ in range(MOST_STEPS):
+        before, value = value, RiccatiStep.of(problem, value).value
+        if not max(np.abs(value.P).max(), np.abs(value.p).max(), abs(value.constant)) < HUGE:
+            return None
+        if _distance(before, value) <= STILL:
+            return value
+    return value if _distance(before, value) <= SOLVED else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any, ClassVar
 
 import jax
@@ -20,6 +19,8 @@ import numpy as np
 from ivvi._io.files import Saved
 from ivvi._io.result import Compact
 from ivvi.actions import Actions
+from ivvi.diagnostics.distributions import two_sided
+from ivvi.dynamics.rollout import run_episodes
 from ivvi.errors import FileError, InputError
 from ivvi.features.blocks import Array
 from ivvi.features.custom_block import import_path, import_saved
@@ -232,7 +233,7 @@ def lower_bounds(
     """
     with jax.enable_x64(True):
         values = np.asarray(_values(problem, act)(jnp.asarray(parameters), jnp.asarray(drawn)))
-    kappa = NormalDist().inv_cdf((1 + caution) / 2)
+    kappa = two_sided(level=caution)
     off = values[:, 1:] - values[:, :1]
     bounds = values[:, 0] - kappa * np.sqrt(np.mean(off**2, axis=1))
     return np.where(np.isfinite(bounds), bounds, -np.inf)
@@ -281,24 +282,21 @@ def _best(problem: Problem, drawn: np.ndarray, caution: float) -> Rule:
 def _values(problem: Problem, act: ActFunction) -> Callable[[Array, Array], Array]:
     """Return mean returns (c, M) of acting with c in models of M weights, under the same noise."""
     model, rng = problem.model, np.random.default_rng(0)
-    first_states = model.starts if len(model.starts) else problem.support
+    first_states, law = problem.starts, model.noise_law
     starts = first_states[rng.integers(len(first_states), size=EPISODES)]
     noise = rng.normal(size=(min(problem.horizon, STEPS), *starts.shape))
 
     def value(parameters: Array, W: Array) -> Array:
         world = problem.with_weights(W)
-
-        def step(carry: Any, now: Any) -> Any:
-            (x, alive), (h, e) = carry, now
-            a = act(parameters, x, h)
-            x_next = model.next_state(world.model.mean(x, a), e)
-            gained = problem.discount**h * alive * world.gain(x, a, x_next, h)
-            alive = alive * (1.0 - world.ended(x, a, x_next))
-            return (x_next, alive), jnp.mean(gained)
-
-        begun = jnp.asarray(starts), jnp.ones(EPISODES)
-        now = jnp.arange(len(noise)), jnp.asarray(noise)
-        return jnp.sum(jax.lax.scan(step, begun, now)[1])
+        returns = run_episodes(
+            lambda x, h, memory: (act(parameters, x, h), memory),
+            lambda x, a, h, memory: world.step(x, a, jnp.asarray(noise)[h], h, law),
+            jnp.asarray(starts),
+            (),
+            len(noise),
+            discount=problem.discount,
+        )[1]
+        return jnp.mean(returns)
 
     def every(parameters: Array, drawn: Array) -> Array:
         return jax.lax.map(lambda g: jax.lax.map(lambda W: value(g, W), drawn), parameters)

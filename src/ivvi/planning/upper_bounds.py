@@ -27,8 +27,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi.actions import Actions
+from ivvi.dynamics.extrapolation import FAR
 from ivvi.features.blocks import Array
-from ivvi.planning.comparison import FAR, Bound, Trials, standard_error
+from ivvi.planning.comparison import Bound, Trials, standard_error
 from ivvi.planning.problem import Rule
 from ivvi.planning.quadrature import Noise
 from ivvi.planning.riccati import QuadraticValue, RiccatiStep, is_quadratic

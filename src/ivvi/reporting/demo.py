@@ -161,7 +161,7 @@ def _tell(fit: Fit, truth: Any, bill: Evaluation, out: Path, seed: int) -> str:
     ]
     for i in range(DIM):
         j = names.index(f"a{i}")
-        w, s = fit.W[i, j], 1.96 * fit.se[i, j]
+        w, s = fit.W[i, j], half_widths(fit.estimate)[i, j] * fit.se[i, j]
         interval = f"{w:.3f} [{w - s:.3f}, {w + s:.3f}]"
         lines.append(
             f"  a{i} -> next_x{i}  {truth[i, j]:8.3f}{fit.baseline.W[i, j]:16.3f}{interval:>28}"

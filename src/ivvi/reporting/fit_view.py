@@ -11,7 +11,7 @@ import numpy as np
 from ivvi.diagnostics.first_stage import partial_out
 from ivvi.dynamics.model import Dynamics
 from ivvi.fitting import Fit
-from ivvi.fitting.inference import NORMAL_95, student_widths
+from ivvi.fitting.inference import half_widths
 from ivvi.logs import Batch
 from ivvi.moments import Moments
 
@@ -68,24 +68,17 @@ class FitView:
     @cached_property
     def estimates(self) -> dict[str, tuple[Floats, Floats]]:
         """W and its standard errors, (d_y, d_phi) each: ``iv``, and ``ls`` where it is known."""
-        least_squares, own = self.facts["least_squares"], "iv"
-        if self.facts["method"] == "least-squares":
-            own, least_squares = "ls", None
-        W = _array(self.facts["W"])
-        se = _array(self.facts["se"]) if self.facts["se"] else np.full(W.shape, np.nan)
-        baseline = (
-            {"ls": (_array(least_squares["W"]), _array(least_squares["se"]))}
-            if least_squares
-            else {}
-        )
-        return {own: (W, se), **baseline}
+        fit = self.fit
+        own = "ls" if fit.method == "least-squares" else "iv"
+        estimates = {own: (_finite(fit.W), _finite(fit.se))}
+        if own == "iv" and fit.inference is not None:
+            estimates["ls"] = _finite(fit.baseline.W), _finite(fit.baseline.se)
+        return estimates
 
     @cached_property
     def widths(self) -> Floats:
         """How many standard errors Wald's intervals reach on each side, (d_y, d_phi)."""
-        if (freedom := self.facts.get("freedom")) is None:
-            return np.full(self.model.W.shape, NORMAL_95)
-        return student_widths(np.array(freedom, dtype=float))
+        return half_widths(self.fit.estimate)
 
     @property
     def compared(self) -> bool:
@@ -175,6 +168,6 @@ class FitView:
         return tuple(zip(parts.names, predicted.T, actual.T, strict=True))
 
 
-def _array(rows: list[list[float | None]]) -> Floats:
-    """Return rows of JSON numbers as an array, NaN for null."""
-    return np.array(rows, dtype=np.float64)
+def _finite(numbers: Floats) -> Floats:
+    """Return an array with NaN for what is not finite."""
+    return np.where(np.isfinite(numbers), numbers, np.nan)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from ivvi.diagnostics.distributions import check_level
+from ivvi.diagnostics.distributions import check_level, two_sided
 from ivvi.dynamics.encoding import state_rows
 from ivvi.errors import InputError
 from ivvi.evaluation.source import Source
@@ -125,7 +124,7 @@ def sensitivity(  # noqa: PLR0913
     rows = np.empty((0, 0)) if states is None else state_rows(states, problem.model)
     chosen = planner_of(policy) if states is None else _planner(policy, planner)
     tick = progress or (lambda steps: None)
-    critical = NormalDist().inv_cdf((1 + level) / 2)
+    critical = two_sided(level=level)
     around = deviations(exclusion.model, draws, np.random.default_rng(seed))
     breakdowns: list[Breakdown] = []
     bands: list[Band] = []

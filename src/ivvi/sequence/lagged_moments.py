@@ -418,5 +418,5 @@ def inverse(gram: Floats) -> Floats:
     scale = np.sqrt(np.maximum(np.diag(gram), 0.0))
     scale[scale == 0] = 1.0
     units = np.outer(scale, scale)
-    found: Floats = np.linalg.pinv(gram / units, RANK_TOLERANCE**2, hermitian=True) / units
-    return found
+    inverse: Floats = np.linalg.pinv(gram / units, RANK_TOLERANCE**2, hermitian=True) / units
+    return inverse

@@ -50,10 +50,10 @@ def varying_effects(scores: Scores, names: Names, level: float, *, coded: bool) 
     new = left > RANK_TOLERANCE * m.squares
     if not new.any():
         return without(name, level, "psi has the products of states and instruments already")
-    found = scores.conditions(sums[:, new], scores.e, v.phi)
+    conditions = scores.conditions(sums[:, new], scores.e, v.phi)
     columns = [f"{x} {z}" for x in names["x"] for z in names["z"]]
     columns = [column for column, used in zip(columns, new, strict=True) if used]
-    groups = {output: found[:, :, i] for i, output in enumerate(names["y"])}
+    groups = {output: conditions[:, :, i] for i, output in enumerate(names["y"])}
     named = {output: [f"{one} on {output}" for one in columns] for output in names["y"]}
     words = "linear:cross" if coded else "poly2:cross, or spline:5:vary"
     advice = (

@@ -132,9 +132,9 @@ def _richer_phi(
     at = columns_in(base.design, richer.design)[: len(base.design.phi_names)]
     in_base = [i for i, j in enumerate(rows.phi_kept) if j in at]
     extra = [i for i in range(rows.Phi.shape[1]) if i not in in_base]
-    kept, lost = _identified(basis, rows.Phi, in_base, extra)
+    identified, lost = _identified(basis, rows.Phi, in_base, extra)
     unknown = ", ".join(richer.design.phi_names[rows.phi_kept[i]] for i in lost)
-    N = _added(rows.Phi[:, in_base], rows.Phi[:, kept])
+    N = _added(rows.Phi[:, in_base], rows.Phi[:, identified])
     if not N.shape[1]:
         why = f"{unknown} not identified by these instruments" if lost else ""
         return Check(name, None, level, reason=why or "the richer phi adds nothing"), 0.0
@@ -170,7 +170,7 @@ def _identified(
 
     `basis` is of psi. Columns are looked at in order: what comes first is kept.
     """
-    kept, lost = [], []
+    identified, lost = [], []
     span, told = orthonormal(Phi[:, base]), orthonormal(basis.T @ Phi[:, base])
     for i in extra:
         column = Phi[:, [i]] / (np.linalg.norm(Phi[:, i]) or 1.0)
@@ -183,9 +183,9 @@ def _identified(
         if float(np.linalg.norm(seen)) < RANK_TOLERANCE:
             lost.append(i)
             continue
-        kept.append(i)
+        identified.append(i)
         span, told = np.hstack([span, new / size]), np.hstack([told, seen / np.linalg.norm(seen)])
-    return kept, lost
+    return identified, lost
 
 
 def _solve_added(

@@ -2,6 +2,7 @@
 
 from ivvi.simulators.clinical import nicu_world, sepsis_world
 from ivvi.simulators.env import ConfoundedEnv
+from ivvi.simulators.evaluate import decompose
 from ivvi.simulators.recommender import recommender_world
 from ivvi.simulators.synthetic import SETTINGS, linear_world, nonlinear_world
 from ivvi.simulators.world import Behaviour, World, gaussian
@@ -11,6 +12,7 @@ __all__ = [
     "Behaviour",
     "ConfoundedEnv",
     "World",
+    "decompose",
     "gaussian",
     "linear_world",
     "nicu_world",

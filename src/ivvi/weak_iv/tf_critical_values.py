@@ -20,16 +20,15 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from statistics import NormalDist
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from ivvi.features.design import Floats
 
 LEVEL = 0.95
 """The level for which the critical values are."""
-NORMAL = NormalDist()
-ONE_SIDED, TWO_SIDED = NORMAL.inv_cdf(0.95), NORMAL.inv_cdf(0.975)
+ONE_SIDED, TWO_SIDED = float(ndtri(0.95)), float(ndtri(0.975))
 ENOUGH_F = (ONE_SIDED * TWO_SIDED / (TWO_SIDED - ONE_SIDED)) ** 2
 """First-stage F from which Wald's interval needs no correction: 104.67."""
 POINTS, ROUNDS, HALVINGS = 400, 60, 40
@@ -60,8 +59,7 @@ def _solution() -> tuple[Floats, Floats]:
     roots = truth + np.where(truth < 0.5, TWO_SIDED, ONE_SIDED)
     for _ in range(ROUNDS):
         far = truth + _far_roots(truth, roots)
-        tails = [NORMAL.inv_cdf(0.95 + NORMAL.cdf(-v)) for v in far.tolist()]
-        before, roots = roots, truth + np.array(tails)
+        before, roots = roots, truth + ndtri(0.95 + ndtr(-far))
         if np.max(np.abs(roots - before)) < SAME:
             break
     return truth, roots

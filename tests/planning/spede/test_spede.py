@@ -96,7 +96,7 @@ def test_what_is_expected_of_sums_is_that_of_each_sum(plane, quadratic):
     np.testing.assert_allclose(found, np.transpose(each), rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize("phi", [ivvi.linear(), ivvi.polynomial(2, cross=True)])
+@pytest.mark.parametrize("phi", [ivvi.linear(), ivvi.features.polynomial(2, cross=True)])
 def test_the_best_of_a_finite_set_is_that_of_its_values(phi):
     """Whether the mean is a sum, where all choices are one matrix product, or not."""
     rng = np.random.default_rng(4)
@@ -119,7 +119,7 @@ def test_the_best_of_a_finite_set_is_that_of_its_values(phi):
 
 def test_hessian_of_q_is_that_of_automatic_differentiation():
     states = np.random.default_rng(0).normal(size=(200, 1))
-    phi = ivvi.polynomial(2, cross=True)
+    phi = ivvi.features.polynomial(2, cross=True)
     W = np.array([[0.1, 0.6, 0.4, -0.1, 0.2, 0.3]])
     model = Dynamics(phi, W, np.eye(1), np.zeros((6, 6)), ("x0",), ("a0",), ("x0",), states=states)
     problem = Problem.of(model, "quadratic:weight=1,action_weight=0.5", (-1, 1), horizon=3)
@@ -264,7 +264,7 @@ def test_a_model_that_bends_is_asked_where_nearly_all_of_the_log_lies():
     states, acted = rng.normal(size=(1000, 1)), rng.uniform(-1, 1, (1000, 1))
     names = ("x0",), ("a0",), ("x0",)
     rows = {"states": states, "starts": states[:50], "acted": acted}
-    for phi in (ivvi.linear(), ivvi.polynomial(2)):
+    for phi in (ivvi.linear(), ivvi.features.polynomial(2)):
         W = np.zeros((1, 3 if phi == ivvi.linear() else 5))
         W[0, 1] = 1.0
         model = ivvi.Dynamics(phi, W, np.eye(1), np.eye(W.shape[1]), *names, **rows)

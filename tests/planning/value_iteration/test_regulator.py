@@ -1,11 +1,15 @@
 """Linear dynamics with quadratic rewards: value iteration against Riccati's equation."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.linalg import solve_discrete_are
 
 import ivvi
 from ivvi import ValueIteration, plan
+from ivvi.planning import riccati
+from ivvi.planning.problem import Problem
 from ivvi.rewards import Quadratic
 from value_problems import SIMULATED, nonlinear_mean
 
@@ -107,6 +111,31 @@ def test_the_discounted_regulator_solves_the_algebraic_equation(regulator):
     np.testing.assert_allclose(policy(x, 3), -x @ K.T, atol=1e-6)
     found = policy.rule.value(x)
     np.testing.assert_allclose(found, -np.einsum("ni,ij,nj->n", x, P, x) - constant, atol=1e-6)
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.7])
+def test_a_stationary_value_is_solved_for_and_not_iterated(regulator, offset, monkeypatch):
+    """With a discount of 0.99999, steps back would take a million."""
+    model, reward, _ = regulator(3, 2, seed=5, offset=offset)
+    problem = Problem.of(model, reward, (-1e6, 1e6), horizon=5, discount=0.99999)
+    monkeypatch.setattr(riccati, "_iterated", lambda problem: pytest.fail("it was iterated"))
+    (value,) = riccati.riccati_values(problem, stationary=True)
+    again = riccati.RiccatiStep.of(problem, value).value
+    x = model.states
+    np.testing.assert_allclose(again(x), value(x), rtol=1e-9)
+
+
+def test_a_state_that_grows_and_costs_nothing_is_not_held_down(regulator):
+    """The algebraic equation's stabilising solution would pay for that; the best plan does not."""
+    model, reward, _ = regulator(2, 1, seed=3)
+    W = np.array([[0.0, 0.5, 0.0, 1.0], [0.0, 0.0, 1.5, 1.0]])
+    model = replace(model, W=W)
+    reward = Quadratic((1.0, 0.0), (0.0, 0.0), (1.0,))
+    problem = Problem.of(model, reward, (-1e6, 1e6), horizon=5, discount=0.9)
+    (value,) = riccati.riccati_values(problem, stationary=True)
+    assert np.abs(value.P[1]).max() == 0.0
+    last = riccati.riccati_values(replace(problem, horizon=300))[-1]
+    np.testing.assert_allclose(value(model.states), last(model.states), rtol=1e-9)
 
 
 def test_bounds_that_bind_are_not_ignored(regulator):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ivvi.errors import DataError, InputError
+from ivvi.errors import DataError, InputError, hint
 from ivvi.estimators.covariance.step_dependence import (
     FEWEST_STEPS,
     StepDependence,
@@ -19,8 +19,8 @@ from ivvi.logs import Counts, Log, Roles, SharedPaths
 from ivvi.logs.instrument_groups import noted
 from ivvi.logs.schema import PATH
 from ivvi.moments import Moments
+from ivvi.words import STANDARD_ERRORS
 
-KINDS = ("auto", "unadjusted", "robust", "clustered", "hac", "cr2", "wild", "bekker")
 BY_CLUSTER = ("auto", "clustered", "cr2", "wild")
 """Kinds of errors that can be given cluster columns."""
 KERNELS = ("bartlett", "parzen")
@@ -81,8 +81,9 @@ class StandardErrors:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise InputError(f"unknown standard errors {self.kind!r}; {', '.join(KINDS)} are known")
+        if self.kind not in STANDARD_ERRORS:
+            known = hint(self.kind, STANDARD_ERRORS)
+            raise InputError(f"unknown standard errors {self.kind!r}{known}")
         if self.kernel not in KERNELS:
             raise InputError(f"unknown kernel {self.kernel!r}; {' or '.join(KERNELS)} is expected")
         if self.bandwidth is not None and self.bandwidth < 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -106,10 +107,7 @@ class Descent:
                 )
 
             return state, take
-        import jax.numpy as jnp
-
-        from ivvi.estimators.sgda import jax_kernel  # brings JAX
-
+        jnp, jax_kernel = _by_name("jax.numpy"), _by_name("ivvi.estimators.sgda.jax_kernel")
         begun = jax_kernel.JaxState.begin(setup.W0, d_psi, n_points)
         begun = replace(begun, K=jnp.asarray(setup.K0))
         points = jnp.asarray(self.points)
@@ -128,8 +126,7 @@ class Descent:
         facts, arrays = saved
         values: dict[str, Any] = dict(unnest("state", arrays))
         if self.compiled:
-            import jax.numpy as jnp
-
+            jnp = _by_name("jax.numpy")
             values = {name: jnp.asarray(value) for name, value in values.items()}
         else:
             values = {n: int(v) if v.ndim == 0 else v for n, v in values.items()}
@@ -186,6 +183,9 @@ def _as_numpy(state: Any) -> numpy_kernel.NumpyState:
 def _double_precision(compiled: bool) -> contextlib.AbstractContextManager[Any]:
     if not compiled:
         return contextlib.nullcontext()
-    import jax
+    return _by_name("jax").enable_x64(True)  # type: ignore[no-any-return]
 
-    return jax.enable_x64(True)  # type: ignore[no-any-return]
+
+def _by_name(module: str) -> Any:
+    """Import what only the compiled kernel needs; by name, so that no statement brings JAX."""
+    return importlib.import_module(module)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -118,6 +118,10 @@ class SGDA:
     keep_K
         Whether K goes on from the mini-batch before, or is zero again.
     """
+
+    needs_rows: ClassVar[bool] = True
+    has_robust_intervals: ClassVar[bool] = True
+    one_solution: ClassVar[bool] = True
 
     schedule: Schedule | str = "auto"
     batch: int | str | None = None

@@ -38,8 +38,8 @@ from ivvi.fitting.impulse_response.local_projections import (
 from ivvi.fitting.impulse_response.result import LATER, Implied, Response
 from ivvi.logs import Log, Roles, read_logs
 from ivvi.logs.log import Progress
+from ivvi.words import RESPONSE_ERRORS
 
-KINDS = ("auto", "robust", "clustered", "hac")
 DRAWS = 10_000
 WEAK = 10.0
 """F below which a first stage is called weak."""
@@ -126,10 +126,10 @@ def _check(roles: Roles, action: str, horizon: int, later: str) -> None:
 
 def _requested_errors(se: StandardErrors | str, cluster: str | tuple[str, ...]) -> StandardErrors:
     requested = StandardErrors.of(se, cluster)
-    if requested.kind not in KINDS:
+    if requested.kind not in RESPONSE_ERRORS:
         raise InputError(
             f"{requested.kind} standard errors do not know of rows that overlap, as those of a "
-            f"response do; {', '.join(KINDS)} are known"
+            f"response do; {', '.join(RESPONSE_ERRORS)} are known"
         )
     return requested
 

@@ -101,44 +101,44 @@ class Lookahead:
 
 
 def _spreads(problem: Problem, steps: int) -> Array | None:
-    """Return the covariance of x_l, l = 0, ..., L: C_l+1 = P C_l P^T + noise, C_0 = 0."""
+    """Return the covariance of x_l, l = 0, ..., L: C_l+1 = F C_l F^T + noise, C_0 = 0."""
     if problem.affine is None:
         return None
-    P, noise = problem.affine[1], problem.model.next_cov
+    F, noise = problem.affine[1], problem.model.next_cov
     spreads = [np.zeros(noise.shape)]
     for _ in range(steps):
-        spreads.append(P @ spreads[-1] @ P.T + noise)
+        spreads.append(F @ spreads[-1] @ F.T + noise)
     return jnp.stack(spreads)
 
 
 def quadratic_form(
     problem: Problem, steps: int, remaining: int, tail: tuple[Array, Array]
 ) -> tuple[Array, Array, Array]:
-    """Return H (D, D), F (D, d_x), f (D,), D = L d_a: minus the lookahead of a plan u is
+    """Return H (D, D), J (D, d_x), f (D,), D = L d_a: minus the lookahead of a plan u is
 
-        u^T H u / 2 + (F x + f) . u  and what does not depend on u,
+        u^T H u / 2 + (J x + f) . u  and what does not depend on u,
 
     from x_l = G_l x + c_l + T_l u and a_l = E_l u, with `remaining` steps to the horizon and
     V(x_L) = -2 p . x_L - x_L^T P x_L, `tail` = P, p, after the plan.
     """
-    c, P, Q = problem.affine  # type: ignore[misc]
-    d_x, d_a = Q.shape
+    c, F, B = problem.affine  # type: ignore[misc]
+    d_x, d_a = B.shape
     width = steps * d_a
     weight, target, cost, slope, pull = reward_coefficients(problem, d_x, d_a)
     G, shift, T = np.eye(d_x), np.zeros(d_x), np.zeros((d_x, width))
-    H, F, f = np.zeros((width, width)), np.zeros((width, d_x)), np.zeros(width)
+    H, J, f = np.zeros((width, width)), np.zeros((width, d_x)), np.zeros(width)
     # nothing in place below: W may be traced by JAX
     for step in range(min(steps, remaining)):
         E = np.zeros((d_a, width))
         E[:, step * d_a : (step + 1) * d_a] = np.eye(d_a)
         share = problem.discount**step
         H = H + 2 * share * ((T.T * weight) @ T + (E.T * cost) @ E)
-        F = F + 2 * share * (T.T * weight) @ G
+        J = J + 2 * share * (T.T * weight) @ G
         f = f + share * (2 * (T.T * weight) @ (shift - target) - T.T @ slope - E.T @ pull)
-        G, shift, T = P @ G, P @ shift + c, P @ T + Q @ E
+        G, shift, T = F @ G, F @ shift + c, F @ T + B @ E
     if remaining > steps:
-        share, (S, s) = problem.discount**steps, tail
-        H = H + 2 * share * T.T @ S @ T
-        F = F + 2 * share * T.T @ S @ G
-        f = f + 2 * share * T.T @ (S @ shift + s)
-    return (H + H.T) / 2, F, f
+        share, (P, p) = problem.discount**steps, tail
+        H = H + 2 * share * T.T @ P @ T
+        J = J + 2 * share * T.T @ P @ G
+        f = f + 2 * share * T.T @ (P @ shift + p)
+    return (H + H.T) / 2, J, f

@@ -146,7 +146,7 @@ class MPCRule(Compact):
 
     @cached_property
     def numbers(self) -> Any:
-        """What the model says: quadratic programs and their H, F, f; else W, noise, knots.
+        """What the model says: quadratic programs and their H, J, f; else W, noise, knots.
 
         There is a program for each number of steps to the horizon, up to L + `TAIL`.
         """
@@ -160,8 +160,8 @@ class MPCRule(Compact):
         for remaining in range(1, min(problem.horizon, L + TAIL) + 1):
             at = max(0, remaining - L)
             after = (0.0, 0.0) if tail is None else (tail[0][at], tail[1][at])
-            H, F, f = quadratic_form(problem, L, remaining, after)
-            programs.append((BoxQP.of(H[np.ix_(boxes, boxes)], low, high), H, F, f))
+            H, J, f = quadratic_form(problem, L, remaining, after)
+            programs.append((BoxQP.of(H[np.ix_(boxes, boxes)], low, high), H, J, f))
         return _stacked(programs)
 
     def decide(self, numbers: Any, x: Array, h: Array, memory: Array) -> tuple[Array, Array]:
@@ -209,8 +209,8 @@ class MPCRule(Compact):
 
     def _form(self, numbers: Any, x: Array) -> tuple[Array, Array]:
         """Return H (D, D) and g (n, D) of minus the lookahead, u^T H u / 2 + g . u."""
-        _, H, F, f = numbers
-        return H, x @ F.T + f
+        _, H, J, f = numbers
+        return H, x @ J.T + f
 
     def _soft(self, along: Any, memory: Array) -> tuple[Array, Array]:
         """Return the means of the soft plans."""
@@ -221,11 +221,11 @@ class MPCRule(Compact):
 
     def _programs(self, numbers: Any, x: Array, memory: Array) -> tuple[Array, Array]:
         """Solve the program of every choice, held for the whole plan; keep the best plan."""
-        program, H, F, f = numbers
+        program, H, J, f = numbers
         actions, n = self.problem.actions, len(x)
         boxes, others = (self._places(part) for part in (actions.continuous, actions.discrete))
         plans = jnp.tile(jnp.asarray(actions.choices), (1, self.lookahead))  # (m, L d_d)
-        slope, m = x @ F.T + f, len(plans)
+        slope, m = x @ J.T + f, len(plans)
         g = slope[:, boxes] + (plans @ H[np.ix_(others, boxes)])[:, None]  # (m, n, L d_c)
         start = jnp.broadcast_to(memory.reshape(n, -1), g.shape)
         flat = program(g.reshape(m * n, -1), start.reshape(m * n, -1)).reshape(g.shape)

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi.dynamics.rollout import run_episodes
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Template
 from ivvi.planning.quadrature import uses_step
@@ -335,18 +336,16 @@ def _least(tried: list[tuple[Spectral, Choice]]) -> tuple[Spectral, Choice]:
 def _runner(template: Template) -> Any:
     def run(numbers: Any, features: Spectral, w: Array, guide: Array, x: Array, e: Array) -> Array:
         greedy = template.example.with_numbers(numbers)
-        problem = greedy.problem
 
-        def step(carry: tuple[Array, Array], now: tuple[Array, Array]) -> tuple[object, Array]:
-            (x, alive), (h, e) = carry, now
-            a, _ = greedy.best(x, h, features, w, features.of_states(x) @ guide, NEWTON_STEPS)
-            x_next = problem.model.next_state(greedy.mean(x, a), e)
-            gained = problem.discount**h * alive * problem.gain(x, a, x_next, h)
-            alive = alive * (1.0 - problem.ended(x, a, x_next))
-            return (x_next, alive), gained
+        def act(x: Array, h: Array, memory: Any) -> Any:
+            guess = features.of_states(x) @ guide
+            return greedy.best(x, h, features, w, guess, NEWTON_STEPS)[0], memory
 
-        begun = (x, jnp.ones(len(x)))
-        return jnp.sum(jax.lax.scan(step, begun, (jnp.arange(len(e)), e))[1]) / len(x)
+        def step(x: Array, a: Array, h: Array, memory: Any) -> Any:
+            return greedy.problem.step(x, a, e[h], h)
+
+        discount = greedy.problem.discount
+        return jnp.mean(run_episodes(act, step, x, (), len(e), discount=discount)[1])
 
     return jax.jit(run)
 

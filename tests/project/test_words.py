@@ -1,0 +1,46 @@
+"""What help texts offer is what is understood."""
+
+import pytest
+
+from helpers import run
+from ivvi import words
+from ivvi.errors import InputError
+from ivvi.estimators import StandardErrors
+from ivvi.features import parse_features
+
+
+@pytest.mark.parametrize("word", [word for word in words.FEATURES if word != "auto"])
+def test_every_feature_word_is_understood(word):
+    parse_features(word)
+
+
+@pytest.mark.parametrize("kind", words.STANDARD_ERRORS)
+def test_every_word_of_standard_errors_is_understood(kind):
+    assert StandardErrors(kind).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"), [("clusterd", "clustered"), ("wilt", "wild"), ("robustt", "robust")]
+)
+def test_a_typo_of_standard_errors_gets_the_nearest_word(wrong, meant):
+    with pytest.raises(InputError, match=f"{wrong!r}; did you mean {meant!r}"):
+        StandardErrors(wrong)
+
+
+def test_a_typo_of_features_gets_the_nearest_word():
+    with pytest.raises(InputError, match="did you mean 'poly2:cross'"):
+        parse_features("poly2:croos")
+
+
+@pytest.mark.parametrize(
+    ("verb", "known"),
+    [
+        ("fit", words.METHODS),
+        ("fit", words.FEATURES),
+        ("fit", words.STANDARD_ERRORS),
+        ("respond", words.RESPONSE_ERRORS),
+    ],
+)
+def test_help_shows_every_word(verb, known):
+    help_text = "".join(run(verb, "--help").out.split())
+    assert "".join(words.listed(known).split()) in help_text
