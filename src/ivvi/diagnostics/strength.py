@@ -101,6 +101,8 @@ def strength(moments: Moments) -> Strength:
 
 def explain_unidentified(moments: Moments, strength: Strength, roles: Roles) -> str:
     """Say in one sentence which directions of W are free and what causes it."""
+    if ending := _only_at_ends(moments, roles):
+        return ending
     causes = _constants(moments) + _too_few(roles)
     directions = _listed(strength.unidentified)
     if not causes and (same := LeastSquares().solve(moments)).null.size:
@@ -132,6 +134,29 @@ def _constants(moments: Moments) -> list[str]:
         for column, name in sorted(named.items())
         if constant[column] and column != design.constant and name != "1"
     ]
+
+
+def _only_at_ends(moments: Moments, roles: Roles) -> str:
+    """Say that a level of a category of the state is only in rows that nothing follows.
+
+    Its indicator is 0 in every row with a next one, and yet other rows have it next.
+    """
+    design, constant = moments.design, is_constant(moments)
+    phi = dict(zip(design.phi_names, design.phi_columns, strict=True))
+    following = dict(zip(roles.outputs, design.y_columns, strict=False))
+    for category in roles.categories:
+        for name in set(category.names) & set(phi) & set(roles.state):
+            here, then = phi[name], following.get(f"next_{name}")
+            never = constant[here] and moments.mean[here] == 0
+            if never and then is not None and not constant[then]:
+                return (
+                    f"{name} is 0 in every row that another one follows, and 1 in some last rows "
+                    "of episodes: that level only ever ends them, so the log shows nothing of "
+                    "what follows it; name a column that tells these ends (terminal=, "
+                    "--terminal), such as one that is true in the row before, and leave the rows "
+                    "of the level out"
+                )
+    return ""
 
 
 def _zeros(moments: Moments) -> str:
