@@ -18,6 +18,9 @@ from ivvi.features.feature_map import describe_direction
 from ivvi.logs import Roles
 from ivvi.moments import Moments, is_constant, remembered
 
+NEVER = 1e-9
+"""Share of the rows below which a level is in none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Strength:
@@ -139,20 +142,23 @@ def _constants(moments: Moments) -> list[str]:
 def _only_at_ends(moments: Moments, roles: Roles) -> str:
     """Say that a level of a category of the state is only in rows that nothing follows.
 
-    Its indicator is 0 in every row with a next one, and yet other rows have it next.
+    No row with a next one has it, and yet some rows have it next.
     """
-    design, constant = moments.design, is_constant(moments)
-    phi = dict(zip(design.phi_names, design.phi_columns, strict=True))
-    following = dict(zip(roles.outputs, design.y_columns, strict=False))
+    design = moments.design
+    here = dict(zip(design.phi_names, moments.mean[list(design.phi_columns)], strict=True))
+    then = dict(zip(roles.outputs, moments.mean[list(design.y_columns)], strict=False))
     for category in roles.categories:
-        for name in set(category.names) & set(phi) & set(roles.state):
-            here, then = phi[name], following.get(f"next_{name}")
-            never = constant[here] and moments.mean[here] == 0
-            if never and then is not None and not constant[then]:
+        names = [name for name in category.names if name in roles.state]
+        if not names or not all(name in here and f"next_{name}" in then for name in names):
+            continue
+        shares = [(here[name], then[f"next_{name}"]) for name in names]
+        left_out = tuple(1 - sum(part) for part in zip(*shares, strict=True))
+        for level, (now, later) in zip(category.levels, (left_out, *shares), strict=False):
+            if abs(now) < NEVER < later:
                 return (
-                    f"{name} is 0 in every row that another one follows, and 1 in some last rows "
-                    "of episodes: that level only ever ends them, so the log shows nothing of "
-                    "what follows it; name a column that tells these ends (terminal=, "
+                    f"no row that another one follows has {category.column} {level!r}, and some "
+                    "last rows of episodes do: that level only ever ends them, so the log shows "
+                    "nothing of what follows it; name a column that tells these ends (terminal=, "
                     "--terminal), such as one that is true in the row before, and leave the rows "
                     "of the level out"
                 )

@@ -91,7 +91,7 @@ def action_doubts(model: Dynamics, actions: Actions) -> tuple[str, ...]:
     """Say which of the actions may reach clearly beyond the log's."""
     log, ends = action_range(model), actions.corners
     return (
-        *_few_values(model, actions),
+        *choices_as_amounts(model, actions),
         *(
             f"{model.action[j]} may be {ends[0, j]:.4g} to {ends[1, j]:.4g}, and the log has "
             f"{log.words(j)}: what it does beyond is a guess of the model; {ALLOW_LESS}"
@@ -100,11 +100,11 @@ def action_doubts(model: Dynamics, actions: Actions) -> tuple[str, ...]:
     )
 
 
-def _few_values(model: Dynamics, actions: Actions) -> tuple[str, ...]:
+def choices_as_amounts(model: Dynamics, actions: Actions) -> tuple[str, ...]:
     """Say which actions may be anything in between where the log has but a few values."""
     sentences = []
     rows = model.acted if len(model.acted) >= FEWEST else np.empty((0, len(model.action)))
-    for j in np.flatnonzero(actions.continuous) if len(rows) else ():
+    for j in actions.continuous if len(rows) else ():
         values = np.unique(rows[:, j])
         low, high = actions.corners[:, j]
         if len(values) <= MOST_VALUES and not (len(values) == 1 or low == high):

@@ -19,7 +19,7 @@ from ivvi.actions import Actions
 from ivvi.dynamics.encoding import state_rows
 from ivvi.dynamics.ends import EndReward, all_ends, amounts, end_reward
 from ivvi.dynamics.horizon import check_horizon
-from ivvi.dynamics.log_range import simulation_doubts
+from ivvi.dynamics.log_range import choices_as_amounts, simulation_doubts
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.state_update import affine_part
 from ivvi.errors import InputError, PlanningWarning
@@ -239,6 +239,11 @@ class Problem(Compact):
         """What the fit said against its features, and what speaks against a learned reward."""
         of_reward = reward_doubts(self.model) if isinstance(self.reward, Learned) else ()
         return (*of_reward, *self.model.doubts)
+
+    @property
+    def choice_doubts(self) -> tuple[str, ...]:
+        """Which actions may be any number where the log has but a few values."""
+        return choices_as_amounts(self.model, self.actions)
 
     @cached_property
     def effect_doubts(self) -> tuple[str, ...]:
