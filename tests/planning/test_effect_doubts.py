@@ -1,10 +1,8 @@
 """Plans say where the log cannot tell the effects of the actions from zero."""
 
 import numpy as np
-import pytest
 
 import ivvi
-from ivvi.errors import PlanningWarning
 from ivvi.planning.effect_doubts import effect_doubts
 
 
@@ -21,7 +19,7 @@ def fit_with(effect, seed=0, rows=2000):
 def test_effects_of_zero_are_told_in_all_but_a_twentieth_of_logs():
     """Of 60 logs 57 on average, with a standard deviation of 1.7: five of them below is 48."""
     told = [bool(effect_doubts(fit_with(0.0, seed).model, learned=False)) for seed in range(60)]
-    assert 48 < sum(told) < 60 or all(told)
+    assert sum(told) > 48
 
 
 def test_a_clear_effect_is_not_doubted():
@@ -34,6 +32,5 @@ def test_a_plan_says_first_that_its_effects_may_be_zero():
         for seed in range(20)
         if effect_doubts((fit := fit_with(0.0, seed)).model, learned=False)
     )
-    with pytest.warns(PlanningWarning, match="cannot tell the effects of a from zero"):
-        policy = ivvi.plan(fit, "quadratic:weight=1", (-1, 1), horizon=3)
+    policy = ivvi.plan(fit, "quadratic:weight=1", (-1, 1), horizon=3)
     assert "Do not act on it yet. The log cannot tell" in " ".join(policy.brief.text.split())

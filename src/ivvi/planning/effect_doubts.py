@@ -35,7 +35,8 @@ def effect_doubts(model: Dynamics, *, learned: bool) -> tuple[str, ...]:
         return ()
     return (
         f"the log cannot tell the effects of {', '.join(model.action)} from zero: what the plan "
-        "gains in the model may be nothing but chance; collect more, or find a stronger instrument",
+        "gains through them in the model may be nothing but chance; collect more, or find a "
+        "stronger instrument",
     )
 
 

@@ -161,7 +161,7 @@ def _dynamics(source: Any) -> Dynamics:
 
 def weakness(problem: Problem) -> tuple[str, ...]:
     """What the fit said of its features and weak instruments, to be repeated where one decides."""
-    verdict, doubts = problem.model.verdict, (*problem.fit_doubts, *problem.effect_doubts)
+    verdict, doubts = problem.model.verdict, problem.fit_doubts
     if verdict is None or verdict.word in ("", "strong"):
         return doubts
     return (f"{verdict.sentence}; the plan rests on them", *doubts)

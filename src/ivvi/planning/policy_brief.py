@@ -62,7 +62,7 @@ def act_brief(
         advice.insert(0, first)
     if outside:
         advice = ["Do not act on it without other evidence: the log has nothing like it."]
-    if doubts := (*problem.fit_doubts, *problem.effect_doubts):
+    if doubts := problem.fit_doubts:
         advice = [f"Do not act on it yet. {as_sentence(doubts[0])}"]
     if verdict is not None and verdict.word in UNTRUSTED:
         advice = [_not_to_act(verdict.word)]
