@@ -17,7 +17,8 @@ WEAK = InstrumentVerdict("weak", "", "the effective F is 3; below 12 as weak")
 
 def policy_with(returns, simple, chosen, verdict=STRONG, horizon=5):
     compared = Comparison.of(returns, simple, {}, chosen, horizon)
-    problem = SimpleNamespace(model=SimpleNamespace(verdict=verdict, doubts=()), horizon=horizon)
+    doubts = dict.fromkeys(("fit_doubts", "effect_doubts", "choice_doubts"), ())
+    problem = SimpleNamespace(model=SimpleNamespace(verdict=verdict), horizon=horizon, **doubts)
     return SimpleNamespace(problem=problem, comparison=compared)
 
 
@@ -74,3 +75,18 @@ def test_act_keeps_standard_output_for_programs(saved):
     assert done.err.startswith("Instrument   Good enough")
     assert policy.summary().startswith(policy.brief.text)
     assert policy._repr_html_().startswith("<p><b>Instrument</b>")
+
+
+def test_a_gain_within_the_error_of_the_simulation_is_about_the_same():
+    close = policy_with({"mpc": PLAN + 1e-6, "held 1": PLAN[::-1]}, ["held 1"], "mpc")
+    said = plan_brief(close.problem, close.comparison).to_json()
+    assert "about the same as the best simple rule, 'held 1'" in said["plan"]
+    assert close.comparison.share is None
+
+
+def test_a_reward_that_nothing_changes_is_told():
+    fit = ivvi.estimate(ivvi.make_env("linear", dim=1).collect(episodes=20, horizon=20, seed=0))
+    policy = ivvi.plan(fit, "quadratic:weight=0", (-1, 1), horizon=5)
+    assert "the reward does not depend on what" in " ".join(policy.summary().split())
+    worth = ivvi.value(policy, fit, draws=20, against=("zero", "behaviour"))
+    assert "the reward does not depend on what" in " ".join(worth.summary().split())

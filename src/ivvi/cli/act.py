@@ -77,7 +77,7 @@ def act(  # noqa: PLR0913
         raise InputError(f"--step is {step}; the plan has the steps 0 to {horizon - 1}")
     actions = loaded.decide(x, step or 0)
     outside = loaded.doubts(x, actions)
-    doubts = (*outside, *weakness(names))
+    doubts = (*outside, *weakness(loaded.problem))
     for text in doubts:
         warn(text)
     columns: dict[str, Any] = names.decode_actions(actions)

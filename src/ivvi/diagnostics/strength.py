@@ -18,6 +18,9 @@ from ivvi.features.feature_map import describe_direction
 from ivvi.logs import Roles
 from ivvi.moments import Moments, is_constant, remembered
 
+NEVER = 1e-9
+"""Share of the rows below which a level is in none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Strength:
@@ -101,6 +104,8 @@ def strength(moments: Moments) -> Strength:
 
 def explain_unidentified(moments: Moments, strength: Strength, roles: Roles) -> str:
     """Say in one sentence which directions of W are free and what causes it."""
+    if ending := _only_at_ends(moments, roles):
+        return ending
     causes = _constants(moments) + _too_few(roles)
     directions = _listed(strength.unidentified)
     if not causes and (same := LeastSquares().solve(moments)).null.size:
@@ -132,6 +137,32 @@ def _constants(moments: Moments) -> list[str]:
         for column, name in sorted(named.items())
         if constant[column] and column != design.constant and name != "1"
     ]
+
+
+def _only_at_ends(moments: Moments, roles: Roles) -> str:
+    """Say that a level of a category of the state is only in rows that nothing follows.
+
+    No row with a next one has it, and yet some rows have it next.
+    """
+    design = moments.design
+    here = dict(zip(design.phi_names, moments.mean[list(design.phi_columns)], strict=True))
+    then = dict(zip(roles.outputs, moments.mean[list(design.y_columns)], strict=False))
+    for category in roles.categories:
+        names = [name for name in category.names if name in roles.state]
+        if not names or not all(name in here and f"next_{name}" in then for name in names):
+            continue
+        shares = [(here[name], then[f"next_{name}"]) for name in names]
+        left_out = tuple(1 - sum(part) for part in zip(*shares, strict=True))
+        for level, (now, later) in zip(category.levels, (left_out, *shares), strict=False):
+            if abs(now) < NEVER < later:
+                return (
+                    f"no row that another one follows has {category.column} {level!r}, and some "
+                    "last rows of episodes do: that level only ever ends them, so the log shows "
+                    "nothing of what follows it; name a column that tells these ends (terminal=, "
+                    "--terminal), such as one that is true in the row before, and leave the rows "
+                    "of the level out"
+                )
+    return ""
 
 
 def _zeros(moments: Moments) -> str:

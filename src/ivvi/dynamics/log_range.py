@@ -27,6 +27,8 @@ CLEAR = 0.1
 """Standard deviations of the log's rewards by which their mean may exceed all of them."""
 FURTHER = 0.25
 """Share of its width by which allowed actions may exceed the range of the log's."""
+MOST_VALUES = 8
+"""Values of an action in the log up to which it counts as a choice, and not as an amount."""
 FAR = 0.5
 """Share of its width beyond which a single state is far outside."""
 ALLOW_LESS = "allow what the log has (--action-low, --action-high, --action-set; actions=)"
@@ -88,11 +90,36 @@ def simulation_doubts(
 def action_doubts(model: Dynamics, actions: Actions) -> tuple[str, ...]:
     """Say which of the actions may reach clearly beyond the log's."""
     log, ends = action_range(model), actions.corners
-    return tuple(
-        f"{model.action[j]} may be {ends[0, j]:.4g} to {ends[1, j]:.4g}, and the log has "
-        f"{log.words(j)}: what it does beyond is a guess of the model; {ALLOW_LESS}"
-        for j in np.flatnonzero(log.outside(ends, FURTHER).any(axis=0))
+    return (
+        *choices_as_amounts(model, actions),
+        *(
+            f"{model.action[j]} may be {ends[0, j]:.4g} to {ends[1, j]:.4g}, and the log has "
+            f"{log.words(j)}: what it does beyond is a guess of the model; {ALLOW_LESS}"
+            for j in np.flatnonzero(log.outside(ends, FURTHER).any(axis=0))
+        ),
     )
+
+
+def choices_as_amounts(model: Dynamics, actions: Actions) -> tuple[str, ...]:
+    """Say which actions may be anything in between where the log has but a few values."""
+    sentences = []
+    rows = model.acted if len(model.acted) >= FEWEST else np.empty((0, len(model.action)))
+    for j in actions.continuous if len(rows) else ():
+        values = np.unique(rows[:, j])
+        low, high = actions.corners[:, j]
+        if len(values) <= MOST_VALUES and not (len(values) == 1 or low == high):
+            listed = ", ".join(f"{value:.4g}" for value in values)
+            sentences.append(
+                f"{model.action[j]} is only ever {listed} in the log, and any number from "
+                f"{low:.4g} to {high:.4g} is allowed: what lies between is a guess of the model; "
+                f"list the values ({'--action-binary' if _is_binary(values) else '--action-set'}, "
+                f"actions=[{', '.join(f'[{value:.4g}]' for value in values)}])"
+            )
+    return tuple(sentences)
+
+
+def _is_binary(values: np.ndarray) -> bool:
+    return bool(np.array_equal(values, [0.0, 1.0]))
 
 
 def decision_doubts(model: Dynamics, x: np.ndarray, a: np.ndarray) -> tuple[str, ...]:

@@ -227,7 +227,15 @@ def _uniform(noise: Array) -> Array:
 
 
 def square_root(covariance: np.ndarray) -> np.ndarray:
-    """Return F with F F^T = covariance (..., d, d): Cholesky's where there is one."""
+    """Return F with F F^T = covariance (..., d, d): Cholesky's where there is one.
+
+    Columns that do not vary are left out of it.
+    """
+    d = covariance.shape[-1]
+    varies = np.flatnonzero(np.diagonal(covariance, axis1=-2, axis2=-1).reshape(-1, d).any(axis=0))
+    if 0 < len(varies) < d:
+        pick = np.eye(d)[varies]
+        return np.asarray(pick.T @ square_root(pick @ covariance @ pick.T) @ pick)
     try:
         return np.linalg.cholesky(covariance)
     except np.linalg.LinAlgError:

@@ -29,6 +29,7 @@ from ivvi.errors import InputError, hint
 from ivvi.estimators import Exact
 from ivvi.estimators.covariance.clusters import FEWEST_WILD
 from ivvi.estimators.whitening import whiten
+from ivvi.evaluation.noise_shape import NoiseShape, resampled_shapes
 from ivvi.evaluation.source import Source
 from ivvi.moments import EpisodeMoments, Moments
 from ivvi.planning.behaviour_policy import RAW, BehaviourPolicy, coefficients
@@ -44,6 +45,10 @@ LEAST_FREEDOM = 4.0
 """Degrees of freedom below which the spread of weights and counts no longer grows."""
 
 
+NOISE = ("law", "shape")
+"""Fields of `ModelDraws` that hold several arrays."""
+
+
 class ModelDraws(NamedTuple):
     """A stack of B estimated models.
 
@@ -51,7 +56,7 @@ class ModelDraws(NamedTuple):
     (B, d_x, d_x) each; the behaviour policy's weights (B, d_a, d_psi) and (B, d_z, d_f), of width 0
     where it is not known; `Dynamics.reach` (B, 2, d_x); what an invalid instrument does to the
     outputs by itself, `direct` times psi(x, z), (B, d_y, d_psi), of width 0 where it is valid;
-    `Dynamics.fade` (B, d_x).
+    `Dynamics.fade` (B, d_x); the shape of the noise, None where it is Gaussian.
     """
 
     W: np.ndarray
@@ -61,13 +66,14 @@ class ModelDraws(NamedTuple):
     reach: np.ndarray
     direct: np.ndarray
     fade: np.ndarray
+    shape: NoiseShape | None = None
 
     def rows(self, at: Any) -> ModelDraws:
         """Return the models with these numbers."""
-        W, law, *rest = self
-        return ModelDraws(
-            W[at], NoiseLaw(*(part[at] for part in law)), *(part[at] for part in rest)
-        )
+        law = NoiseLaw(*(part[at] for part in self.law))
+        shape = None if self.shape is None else self.shape.rows(at)
+        arrays = {name: part[at] for name, part in self._asdict().items() if name not in NOISE}
+        return ModelDraws(**arrays, law=law, shape=shape)
 
 
 def estimated_model(source: Source) -> ModelDraws:
@@ -78,9 +84,9 @@ def estimated_model(source: Source) -> ModelDraws:
         if behaviour is None
         else (behaviour.action_weights, behaviour.instrument_weights)
     )
-    law, valid = model.noise_law, np.zeros((len(model.W), 0))
+    law, valid, shape = model.noise_law, np.zeros((len(model.W), 0)), source.noise_shape
     return ModelDraws(
-        model.W, law, action_weights, instrument_weights, model.reach, valid, model.fade
+        model.W, law, action_weights, instrument_weights, model.reach, valid, model.fade, shape
     ).rows(None)
 
 
@@ -88,12 +94,15 @@ def draw(
     source: Source, method: str, count: int, rng: np.random.Generator
 ) -> tuple[ModelDraws, np.ndarray | None]:
     """Draw models; returns the weights of episodes too, (B, E), where they were resampled."""
-    chosen = drawing_method(source, method)
+    chosen, weights = drawing_method(source, method), None
     if chosen == "bootstrap":
-        return bootstrap(source, count, rng)
-    if chosen == "wild":
-        return wild(source, count, rng), None
-    return asymptotic(source, count, rng), None
+        models, weights = bootstrap(source, count, rng)
+    else:
+        models = (wild if chosen == "wild" else asymptotic)(source, count, rng)
+    if source.noise_shape is not None:
+        shapes = resampled_shapes(source.model, source.noise_shape, count, rng)
+        models = models._replace(shape=shapes)
+    return models, weights
 
 
 def drawing_method(source: Source, method: str) -> str:

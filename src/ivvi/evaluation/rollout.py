@@ -23,6 +23,7 @@ from ivvi.dynamics.state_update import StateUpdate
 from ivvi.errors import InputError
 from ivvi.evaluation.actors import Actor, Fixed, Planned
 from ivvi.evaluation.model_draws import ModelDraws
+from ivvi.evaluation.noise_shape import shaped
 from ivvi.features.blocks import Array
 from ivvi.features.feature_map import FeatureMap
 from ivvi.planning import Problem
@@ -64,6 +65,7 @@ class Task:
         inside = jnp.clip(x, models.reach[:, :1], models.reach[:, 1:])
         y = jnp.einsum("bnf,byf->bny", self.phi(inside, a), models.W) + pushed
         mean = jnp.clip(self.update.mean(y, x, a), -FAR, FAR)
+        noise = shaped(noise, x, models.shape)
         x_next = jnp.clip(next_state(mean, noise, models.law, self.categories), -FAR, FAR)
         chances = self._chances(y, x_next)
         if isinstance(self.reward, Learned):

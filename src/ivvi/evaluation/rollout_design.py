@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ivvi.dynamics.encoding import state_numbers
+from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
 from ivvi.evaluation.model_draws import student_variance
 from ivvi.evaluation.rollout import Episodes
@@ -55,6 +56,8 @@ class RolloutDesign:
         Chunks of episodes for the value of the estimate itself.
     seed
         Of the noise.
+    late
+        Whether they are not those of first rows, which lack the lags.
     """
 
     starts: np.ndarray
@@ -63,6 +66,7 @@ class RolloutDesign:
     count: int
     chunks: int
     seed: int
+    late: bool = False
 
     @classmethod
     def of(cls, problem: Problem, starts: Any, draws: int, seed: int) -> RolloutDesign:
@@ -80,14 +84,27 @@ class RolloutDesign:
         count = max(least, -(-STEPS // problem.horizon))
         size = min(CHUNK, draws)
         needed = max(POINT_EPISODES, len(first), POINT_STEPS // problem.horizon)
-        return cls(first, starts is None, size, count, -(-needed // (size * count)), seed)
+        late = starts is None and _lacks_first_rows(model)
+        return cls(first, starts is None, size, count, -(-needed // (size * count)), seed, late)
 
     @property
     def words(self) -> str:
         """What the values start from."""
+        if self.late:
+            return f"{len(self.starts):,} states of the log, the first of episodes with all lags"
         if len(self.starts) == 1:
             return "the log's first state" if self.sampled else "a given state"
         return f"{len(self.starts):,} first states {'of the log' if self.sampled else 'given'}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Where the values do not start from the first rows of episodes, and what to do."""
+        if not self.late:
+            return ()
+        return (
+            "episodes start at the first rows that have all lags, not at the first of the log: "
+            "fit a log with lag_padding='first' (--lag-padding first) to start there",
+        )
 
     def episodes(self) -> Iterator[Episodes]:
         """Yield the chunks of episodes for the estimate itself, each with its own noise."""
@@ -148,6 +165,13 @@ class RolloutDesign:
         low = np.minimum(of_draws.min(axis=1), of_point.min())
         high = np.maximum(of_draws.max(axis=1), of_point.max())
         return float(of_point.mean()), np.clip(again + moved, low, high)
+
+
+def _lacks_first_rows(model: Dynamics) -> bool:
+    """Tell whether first states have lags that are no copies of what they are lags of."""
+    places = {name: i for i, name in enumerate(model.state)}
+    lags = [(places[c], places[of]) for c, of in model.carried if of in places and of != c]
+    return any((model.starts[:, lag] != model.starts[:, of]).any() for lag, of in lags)
 
 
 def _counted(draws: int, groups: int, rng: np.random.Generator) -> np.ndarray:

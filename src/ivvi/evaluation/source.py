@@ -14,6 +14,7 @@ from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
 from ivvi.estimators import Exact, LeastSquares, Method
 from ivvi.estimators.registry import method_for_moments
+from ivvi.evaluation.noise_shape import NoiseShape, shape_of
 from ivvi.fitting import Fit, load_fit
 from ivvi.moments import Moments
 from ivvi.planning.behaviour_policy import BehaviourPolicy
@@ -68,6 +69,11 @@ class Source:
     def behaviour(self) -> BehaviourPolicy | None:
         """The behaviour policy; None when no rows of the log are at hand."""
         return BehaviourPolicy.of(self.model, self.moments)
+
+    @cached_property
+    def noise_shape(self) -> NoiseShape | None:
+        """What the log's noise has of its own shape; None where it is Gaussian."""
+        return shape_of(self.model)
 
     @property
     def length(self) -> float | None:

@@ -244,6 +244,14 @@ def _confounding(worth: Valuation) -> str:
         by = _rounded(gain, sign=1 if low > 0 else -1)
         return f"A plan based on regression of the same log earns {word}, by {by}."
     if worth.gap is not None and worth.gap.help is not None:
+        low, high = worth.gap.help.interval
+        if low <= 0 <= high:
+            return (
+                "The log cannot tell whether it helped the log's own policy (the difference is "
+                f"{_rounded(worth.gap.help)})."
+            )
+        if high < 0:
+            return f"It cost the log's own policy {_rounded(worth.gap.help, sign=-1)}."
         return (
             f"It helped the log's own policy by {_rounded(worth.gap.help)}, which no other "
             "policy will get."
@@ -261,7 +269,9 @@ def _next(worth: Valuation) -> str:
     name = "behaviour" if "behaviour" in worth.gains else next(iter(worth.gains))
     rival, gain = RIVAL_WORDS.get(name, name), worth.gains[name]
     low, high = gain.interval
-    if low == high == gain.estimate == 0:
+    if _is_zero(gain):
+        if len(worth.gains) > 1 and all(_is_zero(other) for other in worth.gains.values()):
+            return "All policies earn the same: the reward does not depend on what is done."
         return f"It does the same as {rival}: nothing is gained, and nothing is lost."
     more = f"It earns {_rounded(gain)} more than {rival}"
     word = "weak" if worth.verdict is None else worth.verdict.word
@@ -275,6 +285,11 @@ def _next(worth: Valuation) -> str:
     else:
         step = f"{more}: the log cannot tell them apart. Collect more, or keep to {rival}."
     return step + _few_draws(gain)
+
+
+def _is_zero(gain: IntervalEstimate) -> bool:
+    """Tell whether a gain is nothing in every draw."""
+    return bool(gain.estimate == 0 and (gain.draws == 0).all())
 
 
 def _few_draws(gain: IntervalEstimate) -> str:

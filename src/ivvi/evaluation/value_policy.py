@@ -17,12 +17,13 @@ from ivvi.estimators import StandardErrors
 from ivvi.evaluation.actors import Acting, BehaviourActor, BehaviourRows, Fixed, OneAction
 from ivvi.evaluation.interval_estimate import IntervalEstimate, gains_of
 from ivvi.evaluation.model_draws import drawing_method
-from ivvi.evaluation.observed_return import SAME_LENGTH, Gap, from_log, from_moments, gap_of
+from ivvi.evaluation.observed_return import Gap, from_log, from_moments, gap_of
 from ivvi.evaluation.rollout_design import RolloutDesign
 from ivvi.evaluation.source import Source
 from ivvi.evaluation.survival import end_curves
 from ivvi.evaluation.valuation import Valuation
 from ivvi.evaluation.value_estimator import ValueEstimator
+from ivvi.evaluation.value_notes import as_long, horizon_notes, value_notes
 from ivvi.fitting import estimate
 from ivvi.logs import Log
 from ivvi.planning import MPC, Auto, Cautious, Problem, ValueIteration
@@ -142,7 +143,7 @@ def value(  # noqa: PLR0913
     values = _settled(estimator, actors, planner if replan else None, grow=draws is None)
     observed = from_moments(source, problem) if log is None else from_log(log, problem)
     is_plan = isinstance(policy, Policy)
-    doubts = (*problem.model.doubts, *estimator.doubts(*actors[name]))
+    doubts = (*problem.fit_doubts, *estimator.doubts(*actors[name]))
     for text in doubts:
         warnings.warn(text, PlanningWarning, stacklevel=2)
     return Valuation(
@@ -156,11 +157,12 @@ def value(  # noqa: PLR0913
         drawing_method(source, method),
         replan,
         (
-            *_horizon_notes(source, problem, observed, chosen=horizon is not None or is_plan),
-            *_notes(source, problem, observed, drawing_method(source, method)),
+            *horizon_notes(source, problem, observed, chosen=horizon is not None or is_plan),
+            *value_notes(source, problem, observed, drawing_method(source, method)),
+            *rollouts.notes,
             *_too_few(values),
         ),
-        _gap(estimator, actors, values, observed) if _as_long(source, problem) else None,
+        _gap(estimator, actors, values, observed) if as_long(source, problem) else None,
         *end_curves(estimator, actors),
         warnings=doubts,
     )
@@ -362,45 +364,3 @@ def _lowest_and_highest(model: Dynamics) -> tuple[np.ndarray, np.ndarray]:
         ends = np.ones(len(model.action))
         return -ends, ends
     return model.acted.min(axis=0), model.acted.max(axis=0)
-
-
-def _as_long(source: Source, problem: Problem) -> bool:
-    """Tell whether what the log shows of an episode is about as long as the horizon, or ends."""
-    length = source.length
-    return length is None or problem.can_end or length >= (1 - SAME_LENGTH) * problem.horizon
-
-
-def _horizon_notes(
-    source: Source, problem: Problem, observed: float | None, *, chosen: bool
-) -> tuple[str, ...]:
-    """Say where the horizon comes from, and that the log's own return is of fewer steps."""
-    notes = []
-    if not chosen:
-        steps, why = problem.model.usual_horizon
-        notes.append(f"horizon {steps:,}: {why}")
-    if observed is not None and not _as_long(source, problem):
-        notes.append(
-            f"the recorded return is of {source.length:.3g} steps on average, and the values are "
-            f"of {problem.horizon:,}: they are not compared"
-        )
-    return tuple(notes)
-
-
-def _notes(
-    source: Source, problem: Problem, observed: float | None, method: str
-) -> tuple[str, ...]:
-    notes = list(problem.doubts)
-    if source.clusters:
-        descriptions = {"bootstrap": "clusters are resampled", "wild": "wild draws of clusters"}
-        description = descriptions.get(method, "through its standard errors")
-        columns = " and ".join(source.clusters)
-        notes.append(f"intervals are clustered by {columns}, as those of the fit: {description}")
-    if source.wild and method == "asymptotic":
-        notes.append(
-            "wild draws need the moments of each cluster: fit with episodes=True (--keep-episodes)"
-        )
-    if source.moments is None:
-        notes.append("without moments the noise and the behaviour policy are taken as known")
-    if observed is None and source.behaviour is not None:
-        notes.append("Pass the log (log=, --log) to also see the return recorded in it.")
-    return tuple(notes)

@@ -158,7 +158,7 @@ class Comparison(TableResult):
             return None
         gap = max(0.0, self.bound.gap + CLEAR * self.bound.gap_error)
         gain = self.plan.value - self.rival.value
-        if gain <= 0 or gain + gap <= 0:
+        if gain <= CLEAR * self.rival.behind_error:
             return None
         share = gain / (gain + gap)
         return share if share >= TIGHT else None

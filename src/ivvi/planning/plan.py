@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -119,8 +120,7 @@ def plan(  # noqa: PLR0913
     >>> policy([10.0, 10.0]).tolist()
     [1.0, 1.0]
     """
-    source: Any = model
-    dynamics: Dynamics = getattr(source, "model", source)
+    dynamics = _dynamics(model)
     planner = make_planner(method) if isinstance(method, str) else method
     if caution or abstain is not None:
         planner = Cautious(planner, caution, abstain, fallback)
@@ -139,17 +139,32 @@ def plan(  # noqa: PLR0913
     rule, comparison = _planned(problem, planner, seed, progress, compare=compare)
     beyond = action_doubts(dynamics, problem.actions)
     doubts = () if comparison is None else comparison.doubts
-    for text in (*beyond, *weakness(dynamics), *doubts):
+    for text in (*beyond, *weakness(problem), *doubts):
         warnings.warn(text, PlanningWarning, stacklevel=2)
     return Policy(problem, rule, comparison)
 
 
-def weakness(model: Dynamics) -> tuple[str, ...]:
+def _dynamics(source: Any) -> Dynamics:
+    """Return the dynamics of what a user gives."""
+    dynamics = getattr(source, "model", source)
+    if isinstance(dynamics, Dynamics):
+        return dynamics
+    if isinstance(source, str | os.PathLike):
+        raise InputError(
+            f"plans need a fit or its dynamics; {os.fspath(source)!r} was given: load a saved "
+            f"folder first, ivvi.load_fit({os.fspath(source)!r})"
+        )
+    raise InputError(
+        f"plans need a fit (ivvi.fit) or its dynamics; {type(source).__name__} was given"
+    )
+
+
+def weakness(problem: Problem) -> tuple[str, ...]:
     """What the fit said of its features and weak instruments, to be repeated where one decides."""
-    verdict = model.verdict
+    verdict, doubts = problem.model.verdict, problem.fit_doubts
     if verdict is None or verdict.word in ("", "strong"):
-        return model.doubts
-    return (f"{verdict.sentence}; the plan rests on them", *model.doubts)
+        return doubts
+    return (f"{verdict.sentence}; the plan rests on them", *doubts)
 
 
 def _planned(

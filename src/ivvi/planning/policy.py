@@ -85,7 +85,8 @@ class Policy(TableResult):
         states = state_numbers(x, self.problem.model)
         last = self.problem.horizon - 1
         if not isinstance(step, Integral) or not 0 <= step <= last:
-            raise InputError(f"the step is {step!r}; the plan has the steps 0 to {last}")
+            whole = "" if isinstance(step, Integral) else "expected a whole number: "
+            raise InputError(f"the step is {step!r}; {whole}the plan has the steps 0 to {last}")
         if states.ndim not in (1, 2) or states.shape[-1] != len(names):
             raise InputError(
                 f"states of shape {states.shape} were given; expected (n, {len(names)}) or "

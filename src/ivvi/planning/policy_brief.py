@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.result import UNTRUSTED, Brief, as_sentence, instrument_sentence
-from ivvi.planning.comparison import Comparison
+from ivvi.planning.comparison import CLEAR, Comparison
 from ivvi.planning.problem import Problem
 
 OUTSIDE = "Do not act on it: it rests on what no row of the log shows. {}"
@@ -25,8 +25,10 @@ def plan_brief(problem: Problem, compared: Comparison | None) -> Brief:
     verdict = problem.model.verdict
     word = "" if verdict is None else verdict.word
     outside = () if compared is None else compared.outside
-    advice = OUTSIDE.format(as_sentence(outside[0])) if outside else VALUE
-    if doubts := problem.model.doubts:
+    choices = problem.choice_doubts
+    advice = f"First mind the actions: {choices[0]}." if choices else VALUE
+    advice = OUTSIDE.format(as_sentence(outside[0])) if outside else advice
+    if doubts := (*problem.fit_doubts, *problem.effect_doubts):
         advice = f"Do not act on it yet. {as_sentence(doubts[0])}"
     return Brief(
         (
@@ -60,7 +62,7 @@ def act_brief(
         advice.insert(0, first)
     if outside:
         advice = ["Do not act on it without other evidence: the log has nothing like it."]
-    if doubts := problem.model.doubts:
+    if doubts := problem.fit_doubts:
         advice = [f"Do not act on it yet. {as_sentence(doubts[0])}"]
     if verdict is not None and verdict.word in UNTRUSTED:
         advice = [_not_to_act(verdict.word)]
@@ -78,11 +80,16 @@ def _earned(compared: Comparison) -> str:
     """Say what the plan earns, and how much more than the best rule that needs no plan."""
     plan, rival, share = compared.plan, compared.rival, compared.share
     earned = f"{plan.value:.4g} +- {plan.error:.2g} per episode in the model"
+    if len(compared.entries) > 1 and all(entry.behind == 0 for entry in compared.entries):
+        same = "the reward does not depend on what is done"
+        return f"All rules earn the same, {plan.value:.4g} per episode in the model: {same}."
     if plan.simple:
         return f"No plan earns more than the simple rule {plan.name!r}, which earns {earned}."
     if rival is None:
         return f"It earns {earned}."
     gain = rival.behind - plan.behind
+    if 0 < abs(gain) <= CLEAR * max(plan.behind_error, rival.behind_error):
+        return f"It earns {earned}, about the same as the best simple rule, {rival.name!r}."
     if gain == 0:
         return f"It earns {earned}, no more than the simple rule {rival.name!r}."
     if gain < 0:

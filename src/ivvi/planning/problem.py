@@ -20,15 +20,17 @@ from ivvi.dynamics.encoding import state_rows
 from ivvi.dynamics.ends import EndReward, all_ends, amounts, end_reward
 from ivvi.dynamics.extrapolation import FAR
 from ivvi.dynamics.horizon import check_horizon
-from ivvi.dynamics.log_range import simulation_doubts
+from ivvi.dynamics.log_range import choices_as_amounts, simulation_doubts
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.next_state_distribution import NoiseLaw, next_state
 from ivvi.dynamics.state_update import affine_part
 from ivvi.errors import InputError, PlanningWarning
 from ivvi.features.blocks import Array
 from ivvi.planning.allowed_actions import allowed_actions
+from ivvi.planning.effect_doubts import effect_doubts
 from ivvi.rewards import Learned, Reward, make_reward
 from ivvi.rewards.function_checks import check_functions
+from ivvi.rewards.next_state_rewards import reward_doubts
 from ivvi.rewards.user_functions import make_ending
 
 MOST_STATES = 4096
@@ -246,6 +248,22 @@ class Problem(Compact):
             else np.zeros((n, len(model.state)))
         )
         return x, self.actions.sample(n, rng)
+
+    @cached_property
+    def fit_doubts(self) -> tuple[str, ...]:
+        """What the fit said against its features, and what speaks against a learned reward."""
+        of_reward = reward_doubts(self.model) if isinstance(self.reward, Learned) else ()
+        return (*of_reward, *self.model.doubts)
+
+    @property
+    def choice_doubts(self) -> tuple[str, ...]:
+        """Which actions may be any number where the log has but a few values."""
+        return choices_as_amounts(self.model, self.actions)
+
+    @cached_property
+    def effect_doubts(self) -> tuple[str, ...]:
+        """A sentence where all effects of the actions may be zero."""
+        return effect_doubts(self.model, learned=isinstance(self.reward, Learned))
 
     @property
     def doubts(self) -> tuple[str, ...]:

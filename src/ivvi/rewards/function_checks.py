@@ -11,6 +11,11 @@ from ivvi.errors import InputError
 from ivvi.features.blocks import Array
 from ivvi.rewards.builtin import Reward
 
+COMPARED = (
+    "a comparison such as x > 1 is true or false, not a number; multiply it by 1.0 first, as in "
+    "-1.0 * (x[:, 0] > 1)"
+)
+
 
 def check_functions(
     reward: Reward,
@@ -55,7 +60,10 @@ def _tried(
             f"on values and without NumPy's own functions ({_sentence(error)})"
         ) from error
     except Exception as error:
-        raise InputError(f"{what} cannot be evaluated on {n} states: {_sentence(error)}") from error
+        remedy = COMPARED if "does not accept dtype bool" in str(error) else ""
+        raise InputError(
+            f"{what} cannot be evaluated on {n} states: {remedy or _sentence(error)}"
+        ) from error
     if values.shape != (n,):
         raise InputError(
             f"{what} returned shape {values.shape} for {n} states; one number for each is expected"

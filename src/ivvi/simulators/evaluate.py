@@ -168,6 +168,12 @@ def evaluate(
     episodes, horizon, seed
         Episodes, their length (the world's by default) and the seed of their noise.
     """
+    if not isinstance(env, ConfoundedEnv):
+        swapped = " (the policies come first)" if isinstance(policies, ConfoundedEnv) else ""
+        raise InputError(
+            f"the simulator is of type {type(env).__name__}; expected one that ivvi.make_env "
+            f"made{swapped}; what a policy is worth by the log alone says ivvi.value"
+        )
     named = dict(policies) if isinstance(policies, Mapping) else {"policy": policies}
     for word in against:
         if word not in AGAINST:
@@ -178,6 +184,8 @@ def evaluate(
         raise InputError("no policy was given to evaluate")
     steps = env.world.horizon if horizon is None else horizon
     for name, policy in named.items():
+        if not (callable(policy) or hasattr(policy, "act")):
+            raise InputError(f"the policy {name!r} is {policy!r}; expected a function of states")
         check_steps(policy, steps)
         _check_width(name, policy, env)
     everyone = {word: _baseline(word, env, planner, steps) for word in against} | named

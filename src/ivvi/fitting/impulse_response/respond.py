@@ -113,6 +113,11 @@ def respond(  # noqa: PLR0913
 
 def _check(roles: Roles, action: str, horizon: int, later: str) -> None:
     """Refuse what cannot be asked of a log with these columns."""
+    if not isinstance(action, str):
+        raise InputError(
+            f"the action is {action!r}; expected the name of one ({', '.join(roles.action)}): the "
+            "number of steps is horizon="
+        )
     if action not in roles.action:
         raise InputError(f"there is no action {action!r}{hint(action, roles.action)}")
     if later not in LATER:

@@ -1,0 +1,70 @@
+"""What else to know about a value, in sentences."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ivvi.categories import raw_columns
+from ivvi.dynamics.model import Dynamics
+from ivvi.evaluation.observed_return import SAME_LENGTH
+from ivvi.evaluation.source import Source
+from ivvi.planning import Problem
+
+
+def as_long(source: Source, problem: Problem) -> bool:
+    """Tell whether what the log shows of an episode is about as long as the horizon, or ends."""
+    length = source.length
+    return length is None or problem.can_end or length >= (1 - SAME_LENGTH) * problem.horizon
+
+
+def horizon_notes(
+    source: Source, problem: Problem, observed: float | None, *, chosen: bool
+) -> tuple[str, ...]:
+    """Say where the horizon comes from, and that the log's own return is of fewer steps."""
+    notes = []
+    if not chosen:
+        steps, why = problem.model.usual_horizon
+        notes.append(f"horizon {steps:,}: {why}")
+    if observed is not None and not as_long(source, problem):
+        notes.append(
+            f"the recorded return is of {source.length:.3g} steps on average, and the values are "
+            f"of {problem.horizon:,}: they are not compared"
+        )
+    return tuple(notes)
+
+
+def value_notes(
+    source: Source, problem: Problem, observed: float | None, method: str
+) -> tuple[str, ...]:
+    """Say how the intervals were made, and what they rest on."""
+    notes = list(problem.doubts)
+    if source.clusters:
+        descriptions = {"bootstrap": "clusters are resampled", "wild": "wild draws of clusters"}
+        description = descriptions.get(method, "through its standard errors")
+        columns = " and ".join(source.clusters)
+        notes.append(f"intervals are clustered by {columns}, as those of the fit: {description}")
+    if source.wild and method == "asymptotic":
+        notes.append(
+            "wild draws need the moments of each cluster: fit with episodes=True (--keep-episodes)"
+        )
+    if source.moments is None:
+        notes.append("without moments the noise and the behaviour policy are taken as known")
+    if observed is None and source.behaviour is not None:
+        notes.append("Pass the log (log=, --log) to also see the return recorded in it.")
+    return (*notes, *_one_effect(problem.model))
+
+
+def _one_effect(model: Dynamics) -> tuple[str, ...]:
+    """Say what it takes that an action of two values has the same effect on all who are alike."""
+    two = [c for c, values in zip(model.action, model.acted.T, strict=False) if _is_two(values)]
+    if not two:
+        return ()
+    named = ", ".join(raw_columns(tuple(two), model.coded))
+    return (
+        f"the values assume that the effect of {named} does not vary with what was not recorded: "
+        "if those who gain more from it got it more often, they may be off",
+    )
+
+
+def _is_two(values: np.ndarray) -> bool:
+    return len(np.unique(values)) == 2

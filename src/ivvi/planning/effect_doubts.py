@@ -1,0 +1,50 @@
+"""Whether the log can tell the effects of the actions from zero: a plan gains nothing otherwise."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ivvi.diagnostics.distributions import chi2_tail
+from ivvi.dynamics.model import Dynamics
+
+LEVEL = 0.05
+TRIED = 64
+"""Rows of the log in which another row's action is tried."""
+MOST_WEIGHTS = 400
+"""Weights of actions beyond which they are not tested together."""
+
+
+def effect_doubts(model: Dynamics, *, learned: bool) -> tuple[str, ...]:
+    """Say that all effects of the actions may be zero, by Wald's test of all of them together.
+
+    On a reward only where it is `learned`, which else is no part of the plan.
+    """
+    columns = _of_actions(model)
+    outputs = range(len(model.outputs) - (model.has_reward and not learned))
+    places = [row * model.W.shape[1] + j for row in outputs for j in columns]
+    known = model.W_cov is not None or model.bread.size > 0
+    if not (places and known and len(places) <= MOST_WEIGHTS):
+        return ()
+    root = model.weights.root[places]
+    values, vectors = np.linalg.eigh(root @ root.T)
+    kept = values > 1e-10 * values.max(initial=0.0)
+    if not kept.any():
+        return ()
+    scores = vectors[:, kept].T @ model.W.ravel()[places] / np.sqrt(values[kept])
+    if chi2_tail(float(scores @ scores), int(kept.sum())) <= LEVEL:
+        return ()
+    return (
+        f"the log cannot tell the effects of {', '.join(model.action)} from zero: what the plan "
+        "gains through them in the model may be nothing but chance; collect more, or find a "
+        "stronger instrument",
+    )
+
+
+def _of_actions(model: Dynamics) -> np.ndarray:
+    """Return the numbers of the features that look at the actions."""
+    x, a = model.states[:TRIED], model.acted[:TRIED]
+    if len(a) < 2:
+        return np.empty(0, dtype=int)
+    others = (np.asarray(model.features(x, np.roll(a, shift, axis=0))) for shift in range(1, 4))
+    own = np.asarray(model.features(x, a))
+    return np.flatnonzero(np.any([(other != own).any(axis=0) for other in others], axis=0))

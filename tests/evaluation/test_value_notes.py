@@ -1,0 +1,111 @@
+"""What a value says beside its numbers: where it starts, what it takes, what it cannot tell."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import ivvi
+from ivvi.errors import IdentificationError, InputError
+from ivvi.evaluation.interval_estimate import IntervalEstimate
+from ivvi.evaluation.observed_return import Gap
+from ivvi.evaluation.valuation import Valuation
+
+ROLES = {"state": "x", "action": "a", "instrument": "z", "episode": "ep", "step": "t"}
+ASKED = {"reward": "quadratic:weight=x:1", "horizon": 3, "against": (), "draws": 20}
+
+
+def table(binary=False, seed=0):
+    """Return 60 episodes of 8 rows; x' = 0.7 x - a + noise."""
+    rng = np.random.default_rng(seed)
+    x, frames = 3 + rng.normal(size=60), []
+    for t in range(8):
+        z, h, e = rng.normal(size=(3, 60))
+        a = 1.0 * (z + 0.5 * h > 0) if binary else z + 0.5 * h
+        frames.append(pd.DataFrame({"ep": range(60), "t": t, "x": x, "a": a, "z": z}))
+        x = 0.7 * x - a + 0.3 * h + e
+    return pd.concat(frames)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_values_of_a_log_with_lags_say_where_they_start_and_how_to_start_earlier():
+    late, first = (
+        ivvi.value(
+            "zero",
+            ivvi.estimate(ivvi.read_logs(table(), **ROLES, lags=1, lag_padding=padding)),
+            **ASKED,
+        )
+        for padding in ("drop", "first")
+    )
+    assert "with all lags" in late.starts
+    assert any("--lag-padding first" in note for note in late.notes)
+    assert "first states of the log" in first.starts
+    assert not any("--lag-padding" in note for note in first.notes)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_values_of_an_action_of_two_values_say_that_its_effect_must_not_vary():
+    two, many = (
+        ivvi.value("zero", ivvi.estimate(ivvi.read_logs(table(binary), **ROLES)), **ASKED)
+        for binary in (True, False)
+    )
+    sentence = "the effect of a does not vary with what was not recorded"
+    assert any(sentence in note for note in two.notes)
+    assert not any(sentence in note for note in many.notes)
+
+
+@pytest.mark.parametrize(
+    ("ends", "words"),
+    [((-0.5, 0.5), "cannot tell whether it helped"), ((0.5, 1.5), "It helped"), ((-2, -1), "cost")],
+)
+def test_help_of_the_confounder_is_asserted_only_where_the_interval_leaves_zero(ends, words):
+    draws = np.linspace(*ends, 101)
+    amount = IntervalEstimate(float(draws.mean()), draws)
+    worth = Valuation(
+        {"policy": amount},
+        {},
+        None,
+        None,
+        3,
+        1.0,
+        "here",
+        "bootstrap",
+        gap=Gap(amount, amount, 0.0),
+    )
+    assert words in " ".join(worth.brief.text.split())
+
+
+def test_a_level_that_only_ends_episodes_is_named_with_the_remedy():
+    rng = np.random.default_rng(0)
+    rows = []
+    for ep in range(200):
+        level = "well"
+        for t in range(6):
+            z, h = rng.normal(size=2)
+            rows.append((ep, t, level, z + h, z))
+            if level == "dead":
+                break
+            level = rng.choice(["well", "ill", "dead"], p=[0.5, 0.3, 0.2])
+    log = ivvi.read_logs(pd.DataFrame(rows, columns=["ep", "t", "x", "a", "z"]), **ROLES)
+    with pytest.raises(
+        IdentificationError, match=r"has x 'dead', .* only ever ends them.* --terminal"
+    ):
+        ivvi.estimate(log)
+
+
+def test_swapped_and_wrong_arguments_are_refused_in_a_sentence():
+    env = ivvi.make_env("linear", dim=1)
+    log = env.collect(episodes=20, horizon=10, seed=0)
+
+    def still(x):
+        return np.zeros((len(x), 1))
+
+    with pytest.raises(InputError, match="the policies come first"):
+        ivvi.evaluate(env, still)
+    with pytest.raises(InputError, match="the action is 3; expected the name of one"):
+        ivvi.respond(log, 3)
+    with pytest.raises(InputError, match=r"ivvi.load_fit\('model'\)"):
+        ivvi.plan("model", "quadratic", (-1, 1))
+    with pytest.raises(InputError, match="Log was given"):
+        ivvi.plan(log, "quadratic", (-1, 1))
+    with pytest.raises(InputError, match=r"multiply it by 1\.0 first"):
+        ivvi.plan(ivvi.estimate(log), lambda x, a, x_next: -(x_next[:, 0] > 1) * 1.0, (-1, 1))
