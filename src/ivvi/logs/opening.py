@@ -14,6 +14,7 @@ from ivvi.logs.column_conventions import with_conventions, with_new_names, witho
 from ivvi.logs.column_patterns import Columns, match_columns
 from ivvi.logs.csv_files import CsvTable
 from ivvi.logs.derived_columns import LOO, Windowed, windowed
+from ivvi.logs.empty_ends import with_empty_ends
 from ivvi.logs.encoding import without_indicators
 from ivvi.logs.formula import parse_formula
 from ivvi.logs.instrument_groups import set_by
@@ -193,6 +194,7 @@ def _opened(
     roles = replace(made.schema.resolve(names), where=where, groups=made.groups, dates=dates)
     if roles.episode is not None and roles.episode_parts:
         table = with_joined(table, roles.episode, roles.episode_parts)
+    table, ends = with_empty_ends(table, roles.terminal, again=like is not None)
     coded = match_columns(schema.categorical, names, "categorical")
     coded += tuple(name for name, source in made.lagged.items() if source in coded)
     new_names = tuple(f"{new}:{old}" for new, old in renamed.items())
@@ -200,7 +202,9 @@ def _opened(
     table, roles = encoded(table, roles, coded, made.lagged, made.followed, like)
     groups = set_by(table, roles) if like is None else like.set_by
     roles = replace(roles, asked=asked, formula=like.formula if like else "", set_by=groups)
-    return Log(table, roles, drop_missing=drop_missing, notes=made.notes, removed=made.removed)
+    return Log(
+        table, roles, drop_missing=drop_missing, notes=made.notes + ends, removed=made.removed
+    )
 
 
 def reopened(
