@@ -205,7 +205,8 @@ def _row_words(table: BatchSource, roles: Roles, block: pa.RecordBatch, at: int)
     """Tell a row by its episode and step as the user's file has them."""
     keys = {key: block.column(key)[at] for key in roles.keys}
     telling = telling_columns(table, roles)
-    for whole in table.batches([*keys, *telling], (), 1 << 16) if telling else ():
+    both = list(dict.fromkeys([*keys, *telling]))
+    for whole in table.batches(both, (), 1 << 16) if telling else ():
         same = [flags(pc.equal(whole.column(key), value)) for key, value in keys.items()]
         for row in np.flatnonzero(np.logical_and.reduce(same))[:1]:
             keys = {name: whole.column(name)[int(row)] for name in telling}

@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ivvi.logs.column_conventions import with_conventions, with_new_names, without_made
+import numpy as np
+
+from ivvi.logs.column_conventions import SETTINGS, with_conventions, with_new_names, without_made
 from ivvi.logs.column_patterns import Columns, match_columns
 from ivvi.logs.csv_files import CsvTable
 from ivvi.logs.derived_columns import LOO, Windowed, windowed
@@ -81,10 +83,12 @@ def read_logs(  # noqa: PLR0913
         such as ``%d.%m.%Y``, `seen`: ``before`` or ``after``, `missing`: values that stand for
         missing ones, such as -9. See `Schema` for what they mean.
     """
-    table = _source_table(source, where, _words(episode), _words(instrument))
+    named: dict[str, Any] = {"state": state, "action": action, "instrument": instrument, **others}
+    named |= {"next_state": next_state, "episode": episode}
+    named = {n: v if n in SETTINGS else _as_text(v) for n, v in named.items()}
+    table = _source_table(source, where, _words(named["episode"]), _words(named["instrument"]))
     names = list(table.schema.names)
-    named: dict[str, Any] = {"next_state": next_state, "episode": episode, **others}
-    asked = Schema(state or (), action or (), instrument or (), **named)
+    asked = Schema(**named | {n: named[n] or () for n in ("state", "action", "instrument")})
     if formula is not None:
         return _opened_by(formula, table, asked, where=where, drop_missing=drop_missing)
     asked, renamed = with_new_names(asked, names)
@@ -139,6 +143,15 @@ def _source_table(
         named = [word if word in table.schema.names else word.split(":")[-1] for word in words]
         table = table.with_ids([name for name in named if table.schema.names.count(name) == 1])
     return table if where is None else filtered(table, where)
+
+
+def _as_text(columns: Any) -> Any:
+    """Return names of columns as text: those of a data frame may be numbers."""
+    if isinstance(columns, int | np.integer):
+        return str(columns)
+    if isinstance(columns, str | None):
+        return columns
+    return tuple(str(name) for name in columns)
 
 
 def _words(columns: Columns | None) -> list[str]:

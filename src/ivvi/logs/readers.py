@@ -68,6 +68,8 @@ def open_table(source: Any) -> BatchSource:
 
 def _table_of_frame(frame: Any) -> pa.Table:
     """Convert a pandas frame; columns that mix numbers and text become text."""
+    if not all(isinstance(name, str) for name in frame.columns):
+        frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
     if len(twice := frame.columns[frame.columns.duplicated()]):
         times = int((frame.columns == twice[0]).sum())
         raise ColumnError(f"column {twice[0]!r} stands in the log {times} times")
