@@ -64,3 +64,9 @@ def test_fit_says_so() -> None:
         warnings.simplefilter("ignore")
         fit = ivvi.fit(ivvi.read_logs(flat, state="x,later", action="a", instrument="z"))
     assert any(text.startswith("later equals next_x almost exactly") for text in fit.warnings)
+
+
+def test_a_cross_section_has_no_next_states() -> None:
+    flat = {name: values.ravel() for name, values in panel(2).items() if name != "episode"}
+    log = ivvi.read_logs(flat, state="x,age", action="a", instrument="z", reward="step")
+    assert leaks(log.head(), log.roles) == []

@@ -50,8 +50,9 @@ class Leak:
 def leaks(head: Batch, roles: Roles) -> list[Leak]:
     """Return the states that seem to have been written after the action of their row."""
     x, names = head.x, roles.state
-    predicted = roles.predicted
-    if len(head) < FEWEST * (len(names) + 1) or len(names) < 2:
+    following = len(roles.outputs) - len(roles.terminal) - (roles.reward is not None)
+    predicted = roles.predicted[: max(0, following)]  # none in a cross-section
+    if not predicted or len(head) < FEWEST * (len(names) + 1) or len(names) < 2:
         return []
     y = head.y[:, : len(predicted)]
     alone = _correlations(x, y) ** 2
