@@ -67,6 +67,7 @@ def test_fit_says_so() -> None:
 
 
 def test_a_cross_section_has_no_next_states() -> None:
-    flat = {name: values.ravel() for name, values in panel(2).items() if name != "episode"}
-    log = ivvi.read_logs(flat, state="x,age", action="a", instrument="z", reward="step")
+    flat = {name: panel(2)[name].ravel() for name in ("x", "a", "z", "age")}
+    flat["pay"] = 2 * flat["x"]
+    log = ivvi.read_logs(flat, state="x,age", action="a", instrument="z", reward="pay")
     assert leaks(log.head(), log.roles) == []

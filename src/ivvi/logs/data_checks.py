@@ -21,6 +21,8 @@ from ivvi.logs.schema import Roles
 from ivvi.logs.table import BatchSource
 
 Columns = dict[str, NDArray[Any]]
+ROUNDING = 1e-12
+"""Share by which a multiple of a column may differ from it."""
 
 
 def absent_values(block: pa.RecordBatch, roles: Roles) -> dict[str, Bools]:
@@ -146,7 +148,7 @@ def fact_error(
 
 
 class CopyWatch:
-    """Notices an instrument column that equals a state or action column in every row.
+    """Notices an instrument that equals a state or action in every row, or a multiple of it.
 
     Such a column would not fail by itself: an instrument equal to the action turns the
     estimate into confounded least squares without a word. Each pair is compared until
@@ -158,6 +160,7 @@ class CopyWatch:
         self._others = roles.state + roles.action
         pairs = itertools.product(range(len(roles.instrument)), range(len(self._others)))
         self._alike = list(pairs if alike is None else alike)
+        self._lines: dict[tuple[int, int], tuple[float, float]] = {}
 
     @property
     def alike(self) -> tuple[tuple[int, int], ...]:
@@ -172,10 +175,20 @@ class CopyWatch:
         columns = [batch.x[:, i] for i in range(d_x)]
         columns += [batch.a[:, i] for i in range(batch.a.shape[1])]
         self._alike = [
-            (j, i)
-            for j, i in self._alike
-            if batch.z[0, j] == columns[i][0] and np.array_equal(batch.z[:, j], columns[i])
+            (j, i) for j, i in self._alike if self._agrees((j, i), batch.z[:, j], columns[i])
         ]
+
+    def _agrees(self, pair: tuple[int, int], z: Floats, other: Floats) -> bool:
+        """Tell whether an instrument is still a copy, or as before c + d times an action."""
+        if pair not in self._lines and z[0] == other[0] and np.array_equal(z, other):
+            return True
+        if pair[1] < len(self._roles.state):
+            return False
+        line = self._lines.get(pair) or _line(z, other)
+        if line is None or not _lies_on(z, other, line):
+            return False
+        self._lines[pair] = line
+        return True
 
     def check(self) -> None:
         """Refuse what stayed equal over the whole pass."""
@@ -184,8 +197,28 @@ class CopyWatch:
             role = "state" if i < len(self._roles.state) else "action"
             raise DataError(
                 f"instrument column {self._roles.instrument[j]!r} equals the {role} column "
-                f"{self._others[i]!r} in every row; an instrument must be a variable of its own"
+                f"{self._others[i]!r} in every row, or a multiple of it; an instrument must be a "
+                "variable of its own"
             )
+
+
+def _line(z: Floats, a: Floats) -> tuple[float, float] | None:
+    """Return c and d of the line z = c + d a through two rows; None where a does not vary."""
+    low, high = int(a.argmin()), int(a.argmax())
+    if a[low] == a[high] or z[low] == z[high]:
+        return None
+    slope = float((z[high] - z[low]) / (a[high] - a[low]))
+    return float(z[low] - slope * a[low]), slope
+
+
+def _lies_on(z: Floats, a: Floats, line: tuple[float, float]) -> bool:
+    """Tell whether z = c + d a up to rounding; a few rows say no soon."""
+    c, d = line
+    for rows in (slice(8), slice(None)):
+        rest = np.abs(z[rows] - c - d * a[rows])
+        if (rest > ROUNDING * (np.abs(z[rows]) + abs(c) + np.abs(d * a[rows]))).any():
+            return False
+    return True
 
 
 def _read_whole(table: BatchSource, roles: Roles) -> Iterator[pa.RecordBatch]:
