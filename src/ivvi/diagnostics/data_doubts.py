@@ -51,7 +51,7 @@ def lost_in_gaps(log: Log, counts: Counts) -> str:
     if made or lost <= MANY_GAPS * (lost + counts.transitions):
         return ""
     steps = _first_steps(log)
-    shown = ", ".join(f"{step:g}" for step in steps[:6])
+    shown = ", ".join(f"{step:.15g}" for step in steps[:6])
     remedy = "--context dt (context='dt'), which takes the time to the next row along"
     if (word := _as_dates(steps)) is not None:
         remedy = f"that they are dates, --date-format {word} (date_format={word!r})"

@@ -15,6 +15,7 @@ from ivvi.estimators.registry import method_for_moments
 from ivvi.features.design import Design
 from ivvi.fitting import Fit, estimate
 from ivvi.logs import Log
+from ivvi.logs.batch import Floats
 from ivvi.logs.log import Progress
 from ivvi.logs.sample import Sample
 from ivvi.moments import compute_moments
@@ -110,10 +111,8 @@ def _check_new(log: Log, sample: Sample, place: str) -> None:
     """
     head = log.watched(None).head()
     known, fresh = (np.column_stack([one.x, one.a, one.y]) for one in (sample, head))
-    factors = np.random.default_rng(0).normal(size=known.shape[1])
-    keys = [sum(f * v for f, v in zip(factors, rows.T, strict=True)) for rows in (known, fresh)]
-    different = len(np.unique(keys[1]))
-    found = int(np.isin(np.unique(keys[0]), keys[1]).sum())
+    different = len(np.unique(_keys(fresh)))
+    found = int(np.isin(np.unique(_keys(known)), _keys(fresh)).sum())
     if found < FEWEST_AGAIN or different < DISTINCT * len(fresh):
         return
     raise DataError(
@@ -122,6 +121,14 @@ def _check_new(log: Log, sample: Sample, place: str) -> None:
         "--where \"date >= '2024-02-01'\"), fit all rows anew, or add them again with again "
         "(--again)"
     )
+
+
+def _keys(rows: Floats) -> Floats:
+    """Return a number for each row (n, d), the same for the same values, whatever stands beside."""
+    factors, keys = np.random.default_rng(0).normal(size=rows.shape[1]), np.zeros(len(rows))
+    for factor, column in zip(factors.tolist(), rows.T, strict=True):
+        keys += factor * column
+    return keys
 
 
 def _kept_by(shard: Shard, requested: StandardErrors, place: str) -> str:

@@ -248,5 +248,7 @@ def _row_words(table: BatchSource, roles: Roles, block: pa.RecordBatch, at: int)
 
 
 def _own_name(name: str, roles: Roles) -> str:
-    """Return the column of the file that an indicator was made of."""
+    """Return the column of the file that an indicator, or a mean by group, was made of."""
+    if name in roles.instrument:
+        name = next((group for group in roles.groups if name.endswith(f"_by_{group}")), name)
     return next((c.column for c in roles.categories if name in c.names), name)

@@ -19,10 +19,11 @@ from ivvi.logs.derived_columns import LOO, Windowed, windowed
 from ivvi.logs.empty_ends import with_empty_ends
 from ivvi.logs.encoding import without_indicators
 from ivvi.logs.formula import parse_formula
+from ivvi.logs.id_notes import id_notes
 from ivvi.logs.instrument_groups import set_by
 from ivvi.logs.log import Log
 from ivvi.logs.minari import is_minari, open_minari
-from ivvi.logs.missing_codes import missing_values, with_missing
+from ivvi.logs.missing_codes import has_codes, missing_values, with_missing
 from ivvi.logs.numeric_text import with_numbers
 from ivvi.logs.prepare import encoded
 from ivvi.logs.readers import open_table
@@ -33,6 +34,8 @@ NUMERIC_ROLES = (
     *("state", "action", "instrument", "next_state", "context", "reward", "weight", "step"),
 )
 """Fields of a schema whose columns are numbers, or categories."""
+BLANK = ("", " ")
+"""Text that is no id."""
 
 
 def read_logs(  # noqa: PLR0913
@@ -145,6 +148,16 @@ def _source_table(
     return table if where is None else filtered(table, where)
 
 
+def _without_blank_ids(table: BatchSource, episode: Sequence[str]) -> BatchSource:
+    """Return the table in which the id of an episode is missing where it is blank text.
+
+    A CSV file has no blank ids: its empty cells are missing.
+    """
+    if not (table.in_memory and any(has_codes(table, name, BLANK) for name in episode)):
+        return table
+    return with_missing(table, BLANK, [n for n in table.schema.names if n not in episode])
+
+
 def _as_text(columns: Any) -> Any:
     """Return names of columns as text: those of a data frame may be numbers."""
     if isinstance(columns, int | np.integer):
@@ -205,8 +218,11 @@ def _opened(
     table, names = made.table, list(made.table.schema.names)
     dates = made.step if made.shared else None
     roles = replace(made.schema.resolve(names), where=where, groups=made.groups, dates=dates)
+    parts = roles.episode_parts or ((roles.episode,) if roles.episode else ())
+    table = _without_blank_ids(table, parts)
     if roles.episode is not None and roles.episode_parts:
         table = with_joined(table, roles.episode, roles.episode_parts)
+    ids = id_notes(table, list(dict.fromkeys((*parts, *made.groups)))) if like is None else ()
     table, ends = with_empty_ends(table, roles.terminal, again=like is not None)
     coded = match_columns(schema.categorical, names, "categorical")
     coded += tuple(name for name, source in made.lagged.items() if source in coded)
@@ -216,7 +232,7 @@ def _opened(
     groups = set_by(table, roles) if like is None else like.set_by
     roles = replace(roles, asked=asked, formula=like.formula if like else "", set_by=groups)
     return Log(
-        table, roles, drop_missing=drop_missing, notes=made.notes + ends, removed=made.removed
+        table, roles, drop_missing=drop_missing, notes=ids + made.notes + ends, removed=made.removed
     )
 
 
