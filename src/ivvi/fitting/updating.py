@@ -125,7 +125,7 @@ def _check_new(log: Log, sample: Sample, place: str) -> None:
 
 def _keys(rows: Floats) -> Floats:
     """Return a number for each row (n, d), the same for the same values, whatever stands beside."""
-    factors, keys = np.random.default_rng(0).normal(size=rows.shape[1]), np.zeros(len(rows))
+    factors, keys = np.random.default_rng(0).normal(size=len(rows.T)), np.zeros(len(rows))
     for factor, column in zip(factors.tolist(), rows.T, strict=True):
         keys += factor * column
     return keys

@@ -23,6 +23,8 @@ from ivvi.logs.table import BatchSource
 Columns = dict[str, NDArray[Any]]
 ROUNDING = 1e-12
 """Share by which a multiple of a column may differ from it."""
+FEWEST = 20
+"""Rows that lie on a line by no chance."""
 
 
 def absent_values(block: pa.RecordBatch, roles: Roles) -> dict[str, Bools]:
@@ -161,16 +163,19 @@ class CopyWatch:
         pairs = itertools.product(range(len(roles.instrument)), range(len(self._others)))
         self._alike = list(pairs if alike is None else alike)
         self._lines: dict[tuple[int, int], tuple[float, float]] = {}
+        self._rows = 0
 
     @property
     def alike(self) -> tuple[tuple[int, int], ...]:
-        """Pairs (instrument, other column) that have been equal so far."""
-        return tuple(self._alike)
+        """Pairs (instrument, other column) that have been alike so far; few rows lie on a line."""
+        few = self._lines if self._rows < FEWEST else {}
+        return tuple(pair for pair in self._alike if pair not in few)
 
     def look(self, batch: Batch) -> None:
         """Compare the pairs that have been equal so far."""
         if not self._alike:
             return
+        self._rows += len(batch)
         d_x = batch.x.shape[1]
         columns = [batch.x[:, i] for i in range(d_x)]
         columns += [batch.a[:, i] for i in range(batch.a.shape[1])]
